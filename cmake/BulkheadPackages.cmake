@@ -1,0 +1,12 @@
+# Every dependency is a Debian 12 package; scripts/install_packages.sh installs them.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf REQUIRED)  # module mode: Debian ships no Protobuf CMake config; must come before gRPC
+find_package(gRPC CONFIG REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(GTest REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc icu-i18n)

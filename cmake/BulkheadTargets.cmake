@@ -1,0 +1,40 @@
+# The three kinds of target in this project, each one function, so that flags live in one place.
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(bulkhead_flags INTERFACE)
+# Products and sums are written as the chains they are: the compiler may neither fuse nor reorder them.
+target_compile_options(bulkhead_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno
+                                                $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 warns of its own std::string
+                                                $<$<CONFIG:Release>:-g1>)
+target_compile_definitions(bulkhead_flags INTERFACE BH_DEBUG_BUILD=$<CONFIG:Debug>)
+target_include_directories(bulkhead_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+if(BH_SANITIZE)
+  target_compile_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE})
+endif()
+
+# bulkhead_library(name SOURCES a.cc ... DEPS target ...): the static library bulkhead::name of one folder.
+function(bulkhead_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(bulkhead_${name} STATIC ${arg_SOURCES})
+  add_library(bulkhead::${name} ALIAS bulkhead_${name})
+  target_link_libraries(bulkhead_${name} PUBLIC bulkhead_flags ${arg_DEPS})
+endfunction()
+
+# bulkhead_test(name LABEL unit SOURCES a_test.cc ... DEPS ...): one test binary per folder and label.
+function(bulkhead_test name)
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE bulkhead_flags ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE BH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+                                             BH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+endfunction()

@@ -1,0 +1,44 @@
+// Communicator: sums and gathers of tensors between the ranks of a group. Enqueued on the rank's device
+// like a kernel; called by the rank's main thread only. An error is final for the group: UNAVAILABLE
+// names the rank that was lost, ABORTED means that another rank gave up.
+//
+// Sums follow one binary tree over the ranks, independent of the message's size: [0, n) is split into
+// [0, ceil(n/2)) and the rest, all the way down; for 2, 4 and 8 ranks that continues the tree of slices
+// of memory/linear.h. The result has equal bits on every rank.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Where this rank writes its term of the next AllReduceSum: [rows, cols] f32, dense, valid until the
+  // second AllReduceSum from now. rows * cols is bounded by the limits given when it was created.
+  virtual MatrixView Term(int64_t rows, int64_t cols) = 0;
+
+  // The sum of all ranks' terms of that shape, valid until the next call of Term.
+  virtual absl::StatusOr<ConstMatrixView> AllReduceSum() = 0;
+
+  // On rank 0 puts the ranks' parts side by side in `out` [rows, sum of the ranks' cols]; the other
+  // ranks pass an empty `out`. `cols_of_rank` [size] is the same on every rank.
+  virtual absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                                  MatrixView out) = 0;
+};
+
+// What a communicator must be able to carry; sizes its part of the ledger.
+struct CommLimits {
+  int64_t max_sum_elements = 0;     // rows x cols of the largest AllReduceSum
+  int64_t max_gather_elements = 0;  // rows x the largest rank's cols of the largest GatherCols
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,66 @@
+// Device: one ordered queue and its memory. Kernels do not report failure; the queue does, at
+// Synchronize. Allocation happens at start only, through MemoryLedger.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace bulkhead {
+
+class Device;
+
+// Owns device memory; gives it back to its device when it dies. Zeroed when allocated; at least
+// 64-byte aligned, huge pages from 2 MiB.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device* device, std::byte* data, int64_t bytes)
+      : device_(device), data_(data), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Buffer();
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const char* name() const = 0;
+  // RESOURCE_EXHAUSTED when the capacity or the machine has no more.
+  virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
+  virtual void CopyFromHost(const void* host, std::byte* device, int64_t bytes) = 0;  // enqueued
+  virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
+  // INTERNAL when anything enqueued since the last call failed.
+  virtual absl::Status Synchronize() = 0;
+  // Memory in use: allocated, and charged.
+  virtual int64_t allocated_bytes() const = 0;
+  // Counts memory that somebody else maps against the capacity; RESOURCE_EXHAUSTED beyond it.
+  virtual absl::Status Charge(int64_t bytes) = 0;
+  virtual void Release(int64_t bytes) = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void Free(std::byte* data, int64_t bytes) = 0;
+};
+
+// Host memory as a device. `capacity_bytes` 0: no cap; otherwise allocations beyond it are refused, so
+// that a CPU rank can play a small GPU. Not thread-safe: one rank's main thread uses it.
+std::unique_ptr<Device> NewHostDevice(int64_t capacity_bytes);
+
+}  // namespace bulkhead

@@ -1,0 +1,82 @@
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "memory/bytes.h"
+#include "memory/check.h"
+#include "memory/device.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  ~HostDevice() override { BH_CHECK(allocated_bytes_ == 0); }  // a buffer outlived its device
+
+  const char* name() const override { return "cpu"; }
+
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override {
+    BH_CHECK(bytes >= 0);
+    if (bytes == 0) return Buffer();
+    BH_RETURN_IF_ERROR(Charge(bytes));
+    void* data = mmap(nullptr, MappedBytes(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+      Release(bytes);
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the system refused ", FormatBytes(bytes), " of memory"));
+    }
+    if (bytes >= kHugePageBytes) madvise(data, MappedBytes(bytes), MADV_HUGEPAGE);
+    return Buffer(this, static_cast<std::byte*>(data), bytes);
+  }
+
+  void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void CopyToHost(const std::byte* device, void* host, int64_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  int64_t allocated_bytes() const override { return allocated_bytes_; }
+
+  absl::Status Charge(int64_t bytes) override {
+    const int64_t left = capacity_bytes_ - allocated_bytes_;
+    if (capacity_bytes_ > 0 && bytes > left) {
+      return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " asked for, ",
+                                                       FormatBytes(left), " left of a capacity of ",
+                                                       FormatBytes(capacity_bytes_)));
+    }
+    allocated_bytes_ += bytes;
+    return absl::OkStatus();
+  }
+  void Release(int64_t bytes) override { allocated_bytes_ -= bytes; }
+
+ protected:
+  void Free(std::byte* data, int64_t bytes) override {
+    munmap(data, MappedBytes(bytes));
+    Release(bytes);
+  }
+
+ private:
+  static size_t MappedBytes(int64_t bytes) { return (static_cast<size_t>(bytes) + 4095) & ~size_t{4095}; }
+
+  int64_t capacity_bytes_;
+  int64_t allocated_bytes_ = 0;
+};
+
+}  // namespace
+
+Buffer::~Buffer() {
+  if (device_ != nullptr) device_->Free(data_, bytes_);
+}
+
+std::unique_ptr<Device> NewHostDevice(int64_t capacity_bytes) {
+  return std::make_unique<HostDevice>(capacity_bytes);
+}
+
+}  // namespace bulkhead

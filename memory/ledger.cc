@@ -1,0 +1,76 @@
+#include "memory/ledger.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "memory/bytes.h"
+#include "memory/check.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr std::array<const char*, kNumTerms> kTermNames = {
+    "weights", "communication", "activations", "block_tables", "logits", "workspace", "kv"};
+
+}  // namespace
+
+const char* TermName(Term term) { return kTermNames[static_cast<int>(term)]; }
+
+void MemoryLedger::Claim(Term term, int64_t bytes) {
+  BH_CHECK(!sealed_ && bytes >= 0);
+  claimed_[static_cast<int>(term)] += bytes;
+}
+
+MemoryLedger::~MemoryLedger() { device_.Release(mapped_bytes_); }
+
+absl::Status MemoryLedger::CountTaken(Term term, int64_t bytes) {
+  if (sealed_) {
+    ++refused_after_seal_;
+    BH_DEBUG_CHECK(!sealed_);
+    return absl::ResourceExhaustedError(
+        absl::StrCat(TermName(term), ": ", FormatBytes(bytes), " asked for after the ledger was sealed"));
+  }
+  BH_CHECK(bytes >= 0 && taken(term) + bytes <= claimed(term));
+  taken_[static_cast<int>(term)] += bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Buffer> MemoryLedger::Take(Term term, int64_t bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(term, bytes));
+  absl::StatusOr<Buffer> buffer = device_.Allocate(bytes);
+  if (buffer.ok()) return buffer;
+  return absl::Status(buffer.status().code(),
+                      absl::StrCat(TermName(term), ": ", buffer.status().message()));
+}
+
+absl::Status MemoryLedger::TakeMapped(Term term, int64_t bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(term, bytes));
+  const absl::Status charged = device_.Charge(bytes);
+  if (charged.ok()) {
+    mapped_bytes_ += bytes;
+    return charged;
+  }
+  return absl::Status(charged.code(), absl::StrCat(TermName(term), ": ", charged.message()));
+}
+
+void MemoryLedger::Seal() {
+  BH_CHECK(claimed_ == taken_);
+  sealed_ = true;
+}
+
+int64_t MemoryLedger::claimed_bytes() const {
+  int64_t sum = 0;
+  for (const int64_t bytes : claimed_) sum += bytes;
+  return sum;
+}
+
+std::string MemoryLedger::Report() const {
+  std::string report;
+  for (int i = 0; i < kNumTerms; ++i) {
+    absl::StrAppendFormat(&report, "  %-14s %12s\n", kTermNames[i], FormatBytes(claimed_[i]));
+  }
+  absl::StrAppendFormat(&report, "  %-14s %12s\n", "total", FormatBytes(claimed_bytes()));
+  return report;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,43 @@
+#include "memory/status.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr char kExitCodeUrl[] = "bulkhead/exit_code";
+
+}  // namespace
+
+void CheckFailed(const char* file, int line, const char* what) {
+  std::fprintf(stderr, "bulkhead: bug: %s:%d: check failed: %s\n", file, line, what);
+  std::fflush(nullptr);
+  _exit(static_cast<int>(ExitCode::kBug));
+}
+
+absl::Status WithExitCode(absl::Status status, ExitCode code) {
+  if (!status.ok()) {
+    status.SetPayload(kExitCodeUrl, absl::Cord(absl::StrCat(static_cast<int>(code))));
+  }
+  return status;
+}
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return ExitCode::kOk;
+  int code = 0;
+  const auto payload = status.GetPayload(kExitCodeUrl);
+  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &code)) {
+    return static_cast<ExitCode>(code);
+  }
+  return ExitCode::kBug;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,48 @@
+// StepRunner: runs one numbered StepPlan on this rank's shard. The only seam between engine/ and model/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "bulkhead/internal/step_plan.pb.h"
+#include "runtime/engine/request.h"
+
+namespace bulkhead {
+
+// A token id in a plan that stands for what the newest earlier step drew for the slot.
+inline constexpr TokenId kLastSampled = -1;
+
+// What rank 0 does with the logits of one sequence of a plan; never sent to other ranks.
+struct SampleRow {
+  int seq_index = 0;         // of the plan's sequences; its last row of logits is sampled
+  SamplingParams sampling;
+  int64_t position = 0;      // absolute position of the token that is drawn: with the seed, its randomness
+  std::vector<TokenId> banned;  // ids that must not be drawn (before min_tokens)
+  std::optional<int> num_logprobs;
+};
+
+// Rows of prompt logits that a sequence of the plan wants handed out.
+struct PromptLogitsRow {
+  int seq_index = 0;
+  LogitsSink* sink = nullptr;
+};
+
+struct Step {
+  internal::StepPlan plan;
+  std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index
+  std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only
+};
+
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  // Collective: every rank runs the same plan; `samples` and `prompt_logits` are empty but on rank 0. The
+  // result is parallel to `samples` on rank 0, empty elsewhere. INTERNAL when the plan oversteps this
+  // rank's sealed arenas (a bug of the coordinator: exit code 70).
+  virtual absl::StatusOr<std::vector<GeneratedToken>> Run(const Step& step) = 0;
+};
+
+}  // namespace bulkhead

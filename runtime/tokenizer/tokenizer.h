@@ -1,0 +1,37 @@
+// Tokenizer: a Hugging Face tokenizer.json, interpreted: normalizers, pre-tokenizers, BPE, added tokens,
+// post-processor, decoders. Immutable after loading; every method is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace bulkhead {
+
+class Tokenizer {
+ public:
+  // Reads DIR/tokenizer.json. NOT_FOUND when there is none; INVALID_ARGUMENT for a file that is not one;
+  // UNIMPLEMENTED naming the part that is not supported. Failures carry exit code 3.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json);
+  virtual ~Tokenizer() = default;
+
+  // INVALID_ARGUMENT for text that is not UTF-8, RESOURCE_EXHAUSTED when a regex of the file runs into its
+  // match limit. Added tokens inside the text are matched. O(n log n).
+  virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
+                                                      bool add_special_tokens) const = 0;
+  // Ids that the vocabulary does not have decode to nothing. Bytes that are no UTF-8 become U+FFFD.
+  virtual std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const = 0;
+
+  virtual int vocab_size() const = 0;  // largest id + 1, added tokens included
+  virtual std::optional<int32_t> TokenToId(absl::string_view token) const = 0;
+  virtual bool IsSpecial(int32_t id) const = 0;
+};
+
+}  // namespace bulkhead
