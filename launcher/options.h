@@ -1,0 +1,108 @@
+// The command line as plain structs, parsed and validated in one place. Whatever reaches a command is
+// within its limits; an absent std::optional means "the default that depends on model or machine".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+enum class DeviceChoice { kAuto, kCpu };
+enum class CpuIsa { kAuto, kAvx512, kAvx2, kPlain };
+enum class Admission { kReserve, kOptimistic };
+enum class SchedulingPolicy { kFcfs, kPriority };
+
+// What every command that loads a model takes: `serve` and `run`.
+struct EngineOptions {
+  std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
+  DeviceChoice device = DeviceChoice::kAuto;
+  CpuIsa cpu_isa = CpuIsa::kAuto;
+  std::optional<DType> dtype;           // how weights are held; absent: the checkpoint's
+  std::optional<DType> kv_cache_dtype;  // absent: the checkpoint's
+  std::optional<int> threads;           // per rank; absent: allowed cores / ranks on the host
+  std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
+  int max_num_seqs = 64;
+  std::optional<int> max_model_len;     // more than the model's is exit code 3
+  int max_num_batched_tokens = 512;     // never less than max_num_seqs
+  int block_size = 16;                  // tokens; a power of two in [16, 256]
+  std::optional<int64_t> kv_cache_bytes;  // per rank
+  bool strict_config = false;
+  Admission admission = Admission::kReserve;
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
+  int default_max_tokens = 512;
+  absl::Duration step_timeout = absl::Seconds(60);
+  absl::Duration startup_timeout = absl::Seconds(600);
+};
+
+struct ServeOptions {
+  EngineOptions engine;
+  std::string host = "127.0.0.1";
+  int port = 50051;  // 0: any free one
+  bool insecure = false;  // required for a host that is not loopback
+  std::optional<std::string> served_model_name;  // absent: the value of --model
+  int max_num_queued_reqs = 1024;
+  absl::Duration drain_timeout = absl::Seconds(120);
+};
+
+// What a request may say of itself; absent: the line of a prompts file, else generation_config.json, else
+// the server's default.
+struct RequestOptions {
+  std::optional<uint32_t> max_tokens, min_tokens, top_k, logprobs;
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<uint32_t> stop_token_ids;
+  std::optional<bool> ignore_eos, add_special_tokens;
+  std::optional<int32_t> priority;
+};
+
+struct RunOptions {
+  EngineOptions engine;
+  std::string prompts;    // JSON lines; "-": standard input
+  std::string out = "-";  // JSON lines; "-": standard output
+  std::optional<std::string> logits;  // safetensors
+  RequestOptions request;
+};
+
+struct GenerateOptions {
+  std::string target = "127.0.0.1:50051";
+  std::vector<std::string> prompts;
+  std::optional<std::string> prompts_file;  // "-": standard input
+  RequestOptions request;
+  bool json = false;
+  bool stats = false;  // also when standard error is no terminal
+  int concurrency = 1;
+  std::optional<absl::Duration> timeout;  // of each request
+};
+
+struct TokenizeOptions {
+  std::string model;
+};
+
+struct DrainOptions {
+  std::string target = "127.0.0.1:50051";
+  std::optional<absl::Duration> timeout;  // absent: the server's --drain-timeout
+  bool wait = true;
+};
+
+// --help and --version: text for standard output, exit code 0.
+struct PrintText {
+  std::string text;
+};
+
+using Command =
+    std::variant<ServeOptions, RunOptions, GenerateOptions, TokenizeOptions, DrainOptions, PrintText>;
+
+// `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value and the
+// limit; an unknown flag or command names the nearest that there is.
+absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
+
+}  // namespace bulkhead

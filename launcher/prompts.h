@@ -1,0 +1,60 @@
+// Prompts files and result lines: the JSON lines that `generate` and `run` read and write.
+//
+// A prompt line: {"prompt": "text"} or {"prompt_token_ids": [1, 2]}, and any of request_id, model,
+// max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop (string or list), stop_token_ids,
+// ignore_eos, include_stop_in_output, add_special_tokens, skip_special_tokens, logprobs, priority. null is
+// the same as absent. A line wins over a flag.
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "bulkhead/v1/generation.pb.h"
+#include "launcher/options.h"
+
+namespace bulkhead {
+
+// The request that `options` alone describe: no prompt, only what was given is set.
+v1::GenerateRequest RequestOf(const RequestOptions& options);
+
+// One line laid over `defaults`. INVALID_ARGUMENT naming the key when the line is no JSON object, has an
+// unknown key, a wrong type or a number that its field cannot hold, or not exactly one prompt. Whether
+// the values make sense to the model is decided where requests are validated, not here.
+absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
+                                                    const v1::GenerateRequest& defaults);
+
+// A request for one text prompt.
+v1::GenerateRequest TextRequest(const std::string& text, const v1::GenerateRequest& defaults);
+
+// Every line in order, blank ones left out; a bad line is an error in its own place. `path` "-" is
+// standard input. NOT_FOUND with exit code 2 when the file cannot be read.
+using PromptLines = std::vector<absl::StatusOr<v1::GenerateRequest>>;
+absl::StatusOr<PromptLines> ReadPrompts(const std::string& path, const v1::GenerateRequest& defaults);
+PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
+
+// What became of one prompt.
+struct GenerationResult {
+  int64_t index = 0;
+  std::vector<uint32_t> prompt_token_ids;
+  std::vector<v1::Token> tokens;
+  std::string text;
+  uint64_t seed = 0;
+  v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
+  bool wants_logprobs = false;
+  absl::Status status;  // not ok: `tokens` and `text` are what had arrived
+};
+
+// "stop" or "length".
+absl::string_view FinishReasonText(v1::FinishReason reason);
+
+// One line of JSON without the newline:
+//   {"index","prompt_token_ids","token_ids","text","finish_reason","seed"[,"logprobs"]}
+//   {"index","token_ids","text","error":{"code","message"}}
+std::string ResultLine(const GenerationResult& result);
+
+}  // namespace bulkhead
