@@ -33,15 +33,16 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
   const absl::string_view number = trimmed.substr(0, digits);
   const absl::string_view unit = absl::StripLeadingAsciiWhitespace(
       digits == absl::string_view::npos ? absl::string_view() : trimmed.substr(digits));
-  const absl::Status bad = absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not a number; write 4096, 32k (10^3), 32K (2^10), 4GB or 4GiB"));
+  const absl::Status bad = absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' is not a number; write 4096, 32k (10^3), 32K (2^10), 4GB or 4GiB"));
   const double factor = UnitFactor(unit);
   int64_t whole = 0;
   if (factor == 1) return absl::SimpleAtoi(number, &whole) ? absl::StatusOr<int64_t>(whole) : bad;
   double value = 0;
   if (factor == 0 || !absl::SimpleAtod(number, &value)) return bad;
   const double scaled = std::round(value * factor);
-  if (!(scaled < 9.2e18)) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is too large"));
+  if (!(scaled < 9.2e18))
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is too large"));
   return static_cast<int64_t>(scaled);
 }
 
@@ -63,7 +64,8 @@ std::string FormatBytes(int64_t bytes) {
 std::string FormatCount(int64_t count) {
   std::string digits = std::to_string(count);
   const size_t first = count < 0 ? 1 : 0;
-  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > static_cast<int64_t>(first); i -= 3) {
+  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > static_cast<int64_t>(first);
+       i -= 3) {
     digits.insert(i, ",");
   }
   return digits;

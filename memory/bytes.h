@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// "4GiB" -> 4294967296. A plain number is bytes; k, M, G, T and kB, MB, GB, TB are powers of 10^3; K
-// and Ki, Mi, Gi, Ti, KiB, MiB, GiB, TiB are powers of 2^10. A fraction is allowed before a unit
+// "4GiB" -> 4294967296. A plain number is bytes; k, M, G, T and kB, MB, GB, TB are powers of 10^3;
+// K and Ki, Mi, Gi, Ti, KiB, MiB, GiB, TiB are powers of 2^10. A fraction is allowed before a unit
 // ("1.5GiB"). INVALID_ARGUMENT on anything else, a negative number or an overflow of int64.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 

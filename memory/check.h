@@ -8,16 +8,16 @@ namespace bulkhead {
 
 }  // namespace bulkhead
 
-#define BH_CHECK(condition)                                                 \
-  do {                                                                      \
+#define BH_CHECK(condition)                                                    \
+  do {                                                                         \
     if (!(condition)) ::bulkhead::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-// The same in debug builds (BH_DEBUG_BUILD is 0 or 1, from CMake); where it is off, the code after it
-// must cope.
+// The same in debug builds (BH_DEBUG_BUILD is 0 or 1, from CMake); where it is off, the code after
+// it must cope.
 #define BH_DEBUG_CHECK(condition)                              \
   do {                                                         \
-    if (BH_DEBUG_BUILD && !(condition)) {             \
+    if (BH_DEBUG_BUILD && !(condition)) {                      \
       ::bulkhead::CheckFailed(__FILE__, __LINE__, #condition); \
     }                                                          \
   } while (false)

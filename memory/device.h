@@ -59,8 +59,8 @@ class Device {
   virtual void Free(std::byte* data, int64_t bytes) = 0;
 };
 
-// Host memory as a device. `capacity_bytes` 0: no cap; otherwise allocations beyond it are refused, so
-// that a CPU rank can play a small GPU. Not thread-safe: one rank's main thread uses it.
+// Host memory as a device. `capacity_bytes` 0: no cap; otherwise allocations beyond it are refused,
+// so that a CPU rank can play a small GPU. Not thread-safe: one rank's main thread uses it.
 std::unique_ptr<Device> NewHostDevice(int64_t capacity_bytes);
 
 }  // namespace bulkhead

@@ -7,15 +7,15 @@
 namespace bulkhead {
 
 enum class ExitCode : int {
-  kOk = 0,             // a clean end, or a drain
-  kClientError = 1,    // a client command got an error from the server, or a prompt failed
-  kUsage = 2,          // bad flags
-  kModelRefused = 3,   // config, checkpoint or tokenizer refused
-  kDoesNotFit = 4,     // does not fit in memory
-  kGroupNotUp = 5,     // a rank is missing or differs, wrong group size, start-up deadline
-  kRankLost = 6,       // a rank died or went silent
-  kCannotBind = 7,     // a listener could not bind
-  kBug = 70,           // a bug of ours
+  kOk = 0,            // a clean end, or a drain
+  kClientError = 1,   // a client command got an error from the server, or a prompt failed
+  kUsage = 2,         // bad flags
+  kModelRefused = 3,  // config, checkpoint or tokenizer refused
+  kDoesNotFit = 4,    // does not fit in memory
+  kGroupNotUp = 5,    // a rank is missing or differs, wrong group size, start-up deadline
+  kRankLost = 6,      // a rank died or went silent
+  kCannotBind = 7,    // a listener could not bind
+  kBug = 70,          // a bug of ours
 };
 
 // The same status, carrying `code`. An ok status is returned as it is.

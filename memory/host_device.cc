@@ -63,7 +63,9 @@ class HostDevice final : public Device {
   }
 
  private:
-  static size_t MappedBytes(int64_t bytes) { return (static_cast<size_t>(bytes) + 4095) & ~size_t{4095}; }
+  static size_t MappedBytes(int64_t bytes) {
+    return (static_cast<size_t>(bytes) + 4095) & ~size_t{4095};
+  }
 
   int64_t capacity_bytes_;
   int64_t allocated_bytes_ = 0;

@@ -4,10 +4,12 @@
 
 namespace bulkhead {
 
-KvBlockPool::KvBlockPool(int64_t num_blocks) : num_blocks_(num_blocks), out_(num_blocks + 1, false) {
+KvBlockPool::KvBlockPool(int64_t num_blocks)
+    : num_blocks_(num_blocks), out_(num_blocks + 1, false) {
   BH_CHECK(num_blocks >= 0 && num_blocks < INT32_MAX);
   free_.reserve(num_blocks);
-  for (int64_t block = num_blocks; block >= 1; --block) free_.push_back(static_cast<BlockId>(block));
+  for (int64_t block = num_blocks; block >= 1; --block)
+    free_.push_back(static_cast<BlockId>(block));
 }
 
 KvBlockPool::~KvBlockPool() { BH_CHECK(num_free() == num_blocks_); }

@@ -1,10 +1,9 @@
-// KvBlockPool: which blocks of the KV cache are free. Accounting only: one pool on rank 0 speaks for
-// the equal arenas of all ranks. Not thread-safe: the coordinator owns it.
+// KvBlockPool: which blocks of the KV cache are free. Accounting only: one pool on rank 0 speaks
+// for the equal arenas of all ranks. Not thread-safe: the coordinator owns it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
-
 
 namespace bulkhead {
 

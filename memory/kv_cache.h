@@ -1,8 +1,8 @@
 // The KV cache of one rank: its geometry (pure arithmetic), and the arena that holds the blocks.
 //
-// One block holds `block_tokens` tokens of every layer. Within a layer, a block and a KV head the keys
-// lie as [d][token] and then the values as [token][d]. Block 0 is never handed out: padding writes
-// there. The arena is [layer][block][kv head][keys | values].
+// One block holds `block_tokens` tokens of every layer. Within a layer, a block and a KV head the
+// keys lie as [d][token] and then the values as [token][d]. Block 0 is never handed out: padding
+// writes there. The arena is [layer][block][kv head][keys | values].
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace bulkhead {
 
 struct KvGeometry {
   int num_layers = 0;
-  int kv_heads = 0;  // k: on this rank; 0 is legal
-  int head_dim = 0;  // d
+  int kv_heads = 0;      // k: on this rank; 0 is legal
+  int head_dim = 0;      // d
   int block_tokens = 0;  // a power of two in [16, 256], so that it divides an attention chunk
   DType dtype = DType::kF32;
 

@@ -27,8 +27,8 @@ absl::Status MemoryLedger::CountTaken(Term term, int64_t bytes) {
   if (sealed_) {
     ++refused_after_seal_;
     BH_DEBUG_CHECK(!sealed_);
-    return absl::ResourceExhaustedError(
-        absl::StrCat(TermName(term), ": ", FormatBytes(bytes), " asked for after the ledger was sealed"));
+    return absl::ResourceExhaustedError(absl::StrCat(TermName(term), ": ", FormatBytes(bytes),
+                                                     " asked for after the ledger was sealed"));
   }
   BH_CHECK(bytes >= 0 && taken(term) + bytes <= claimed(term));
   taken_[static_cast<int>(term)] += bytes;

@@ -15,7 +15,15 @@
 namespace bulkhead {
 
 // In the order in which they are claimed; a refusal names the first that finds too little left.
-enum class Term : int { kWeights, kCommunication, kActivations, kBlockTables, kLogits, kWorkspace, kKv };
+enum class Term : int {
+  kWeights,
+  kCommunication,
+  kActivations,
+  kBlockTables,
+  kLogits,
+  kWorkspace,
+  kKv
+};
 inline constexpr int kNumTerms = 7;
 
 // "weights", "communication", ...
@@ -33,8 +41,8 @@ class MemoryLedger {
   // Takes memory that was claimed. RESOURCE_EXHAUSTED (with the term) when the device has no more.
   // Taking more than was claimed is a bug, and so is taking after the seal.
   absl::StatusOr<Buffer> Take(Term term, int64_t bytes);
-  // Accounts memory that was claimed and that somebody maps without the device (shared between ranks);
-  // the device's capacity is charged, and the charge lives as long as the ledger.
+  // Accounts memory that was claimed and that somebody maps without the device (shared between
+  // ranks); the device's capacity is charged, and the charge lives as long as the ledger.
   absl::Status TakeMapped(Term term, int64_t bytes);
   // Ends start-up. A bug unless everything claimed was taken, to the byte.
   void Seal();
@@ -59,8 +67,8 @@ class MemoryLedger {
   bool sealed_ = false;
 };
 
-// Carves aligned views out of one buffer, in order: the way an arena of several matrices is laid out.
-// Planning uses the same class with no memory behind it, so plan and run cannot differ.
+// Carves aligned views out of one buffer, in order: the way an arena of several matrices is laid
+// out. Planning uses the same class with no memory behind it, so plan and run cannot differ.
 class Carver {
  public:
   static constexpr int64_t kAlignBytes = 64;

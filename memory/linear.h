@@ -1,5 +1,5 @@
-// Linear: a weight matrix as a backend holds it, and WeightSink: where a rank's rows of a weight go,
-// so that shard/ can fill what kernels/ packs without either knowing the other.
+// Linear: a weight matrix as a backend holds it, and WeightSink: where a rank's rows of a weight
+// go, so that shard/ can fill what kernels/ packs without either knowing the other.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 #include "memory/log.h"
 
+#include <unistd.h>
 #include <cstdio>
 #include <ctime>
 #include <string>
-#include <unistd.h>
 
 namespace bulkhead {
 namespace {

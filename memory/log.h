@@ -1,5 +1,6 @@
-// BH_LOG(kInfo) << "loaded " << n;  one line on standard error, with time and rank. Rank 0 speaks for
-// the group: an kInfo line of another rank is dropped; warnings and errors of every rank are printed.
+// BH_LOG(kInfo) << "loaded " << n;  one line on standard error, with time and rank. Rank 0 speaks
+// for the group: an kInfo line of another rank is dropped; warnings and errors of every rank are
+// printed.
 #pragma once
 
 #include <sstream>

@@ -1,7 +1,7 @@
 // MatrixView: the only tensor type. Activations are [tokens, features], weights [outputs, inputs].
-// A view owns nothing; slices are views again. Letters: L layers, D model width, H query heads, K KV
-// heads, d head width, F MLP width, V vocabulary, T tokens in a step, S sequences in a step. Lower-case
-// h, k, f, v are this rank's share.
+// A view owns nothing; slices are views again. Letters: L layers, D model width, H query heads, K
+// KV heads, d head width, F MLP width, V vocabulary, T tokens in a step, S sequences in a step.
+// Lower-case h, k, f, v are this rank's share.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,10 @@ class BasicMatrixView {
       : data_(data), dtype_(dtype), rows_(rows), cols_(cols), row_stride_(row_stride) {}
   BasicMatrixView(Byte* data, DType dtype, int64_t rows, int64_t cols)
       : BasicMatrixView(data, dtype, rows, cols, cols) {}
-  template <typename Other>  // a mutable view converts to a const one
+  template <typename Other>                             // a mutable view converts to a const one
   BasicMatrixView(const BasicMatrixView<Other>& other)  // NOLINT(google-explicit-constructor)
-      : BasicMatrixView(other.data(), other.dtype(), other.rows(), other.cols(), other.row_stride()) {}
+      : BasicMatrixView(other.data(), other.dtype(), other.rows(), other.cols(),
+                        other.row_stride()) {}
 
   Byte* data() const { return data_; }
   DType dtype() const { return dtype_; }

@@ -1,8 +1,8 @@
 #include "memory/status.h"
 
+#include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
-#include <unistd.h>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"

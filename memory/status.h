@@ -8,10 +8,10 @@
 #define BH_STATUS_CONCAT_(a, b) a##b
 #define BH_STATUS_NAME_(a, b) BH_STATUS_CONCAT_(a, b)
 
-#define BH_RETURN_IF_ERROR(expression)              \
-  do {                                              \
-    absl::Status bh_status_ = (expression);         \
-    if (!bh_status_.ok()) return bh_status_;        \
+#define BH_RETURN_IF_ERROR(expression)       \
+  do {                                       \
+    absl::Status bh_status_ = (expression);  \
+    if (!bh_status_.ok()) return bh_status_; \
   } while (false)
 
 #define BH_ASSIGN_OR_RETURN(lhs, expression) \

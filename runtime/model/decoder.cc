@@ -1,0 +1,82 @@
+#include "runtime/model/decoder.h"
+
+#include <cmath>
+#include <utility>
+
+#include "memory/status.h"
+
+namespace bulkhead {
+
+Decoder::Decoder(DecoderParts parts, Backend& backend, Communicator& comm)
+    : parts_(std::move(parts)),
+      config_(parts_.plan.config()),
+      heads_(HeadLayoutOf(parts_.plan, parts_.rank)),
+      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))),
+      backend_(backend),
+      comm_(comm) {}
+
+absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids) {
+  const int64_t rows = index.num_tokens;
+  MatrixView hidden = parts_.activations.hidden.Rows(0, rows);  // [T, D]
+  backend_.Embed(token_ids, parts_.weights.embedding, parts_.plan.rank(parts_.rank).vocab.begin,
+                 comm_.Term(rows, config_.hidden_size));
+  backend_.Fill(0.0F, hidden);
+  BH_RETURN_IF_ERROR(Reduce(ConstMatrixView(), hidden));
+  for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    BH_RETURN_IF_ERROR(Attention(layer, index));
+    BH_RETURN_IF_ERROR(Mlp(layer, rows));
+  }
+  return ConstMatrixView(hidden);
+}
+
+absl::Status Decoder::Attention(int layer, const StepIndex& index) {
+  const LayerWeights& w = parts_.weights.layers[layer];
+  const int64_t rows = index.num_tokens;
+  const MatrixView hidden = parts_.activations.hidden.Rows(0, rows);      // [T, D]
+  const MatrixView normed = parts_.activations.normed.Rows(0, rows);      // [T, D]
+  const MatrixView qkv = parts_.activations.qkv.Rows(0, rows);            // [T, (h + 2k) d]
+  const MatrixView attended = parts_.activations.attended.Rows(0, rows);  // [T, h d]
+  const MatrixView term = comm_.Term(rows, config_.hidden_size);          // [T, D]
+  if (heads_.num_heads == 0) {
+    backend_.Fill(-0.0F, term);  // a rank without heads adds nothing to the sum
+    return Reduce(w.o_bias, hidden);
+  }
+  const KvLayerView kv = parts_.kv.Layer(layer);
+  backend_.RmsNorm(hidden, w.input_norm, config_.rms_norm_eps, normed);
+  backend_.MatMul(normed, w.qkv, qkv);
+  if (!w.qkv_bias.empty()) backend_.AddBias(w.qkv_bias, qkv);
+  backend_.NormRope(index, heads_, w.q_norm, w.k_norm, config_.rms_norm_eps, parts_.rope, qkv);
+  backend_.AppendKv(index, heads_, qkv, kv);
+  const int window = config_.UsesWindow(layer) ? config_.sliding_window : 0;
+  backend_.Attend(index, heads_, qkv, kv, scale_, window, attended);
+  backend_.MatMul(attended, w.o, term);
+  return Reduce(w.o_bias, hidden);
+}
+
+absl::Status Decoder::Mlp(int layer, int64_t rows) {
+  const LayerWeights& w = parts_.weights.layers[layer];
+  const MatrixView hidden = parts_.activations.hidden.Rows(0, rows);    // [T, D]
+  const MatrixView normed = parts_.activations.normed.Rows(0, rows);    // [T, D]
+  const MatrixView gate_up = parts_.activations.gate_up.Rows(0, rows);  // [T, 2f]
+  const MatrixView gated = parts_.activations.gated.Rows(0, rows);      // [T, f]
+  const MatrixView term = comm_.Term(rows, config_.hidden_size);        // [T, D]
+  backend_.RmsNorm(hidden, w.mlp_norm, config_.rms_norm_eps, normed);
+  backend_.MatMul(normed, w.gate_up, gate_up);
+  if (!w.gate_up_bias.empty()) backend_.AddBias(w.gate_up_bias, gate_up);
+  backend_.SwiGlu(gate_up, gated);
+  backend_.MatMul(gated, w.down, term);
+  return Reduce(w.down_bias, hidden);
+}
+
+absl::Status Decoder::Reduce(ConstMatrixView bias, MatrixView hidden) {
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+  backend_.AddResidual(sum, bias, hidden);
+  return absl::OkStatus();
+}
+
+void Decoder::Logits(MatrixView hidden, MatrixView part) {
+  backend_.RmsNorm(hidden, parts_.weights.final_norm, config_.rms_norm_eps, hidden);
+  backend_.MatMul(hidden, parts_.weights.lm_head, part);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,124 @@
+#include "runtime/model/footprint.h"
+
+#include <algorithm>
+
+namespace bulkhead {
+namespace {
+
+MatrixView F32Matrix(Carver& carver, int64_t rows, int64_t cols) {
+  return MatrixView(carver.Next(rows * cols * DTypeBytes(DType::kF32)), DType::kF32, rows, cols);
+}
+
+int32_t* Int32Array(Carver& carver, int64_t count) {
+  return reinterpret_cast<int32_t*>(carver.Next(count * static_cast<int64_t>(sizeof(int32_t))));
+}
+
+int64_t TileRows(const ModelLimits& limits) {
+  return std::min(kLogitTileRows, limits.max_num_batched_tokens);
+}
+
+}  // namespace
+
+Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                              Carver& carver) {
+  const ModelConfig& config = plan.config();
+  const RankShard& shard = plan.rank(rank);
+  const int64_t rows = limits.max_num_batched_tokens;
+  const int64_t q_cols = shard.heads.size() * config.head_dim;
+  const int64_t kv_cols = 2 * shard.kv_heads.size() * config.head_dim;
+  Activations act;
+  act.hidden = F32Matrix(carver, rows, config.hidden_size);
+  act.normed = F32Matrix(carver, rows, config.hidden_size);
+  Carver attention = carver;
+  act.qkv = F32Matrix(attention, rows, q_cols + kv_cols);
+  act.attended = F32Matrix(attention, rows, q_cols);
+  Carver mlp = carver;
+  act.gate_up = F32Matrix(mlp, rows, 2 * shard.mlp.size());
+  act.gated = F32Matrix(mlp, rows, shard.mlp.size());
+  carver = attention.used_bytes() > mlp.used_bytes() ? attention : mlp;
+  return act;
+}
+
+StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver) {
+  const int64_t seqs = limits.max_num_seqs;
+  const int64_t tokens = limits.max_num_batched_tokens;
+  StepArrays arrays;
+  arrays.block_tables = Int32Array(carver, seqs * limits.blocks_per_seq());
+  arrays.seq_begin = Int32Array(carver, seqs + 1);
+  arrays.seq_slot = Int32Array(carver, seqs);
+  arrays.position = Int32Array(carver, tokens);
+  arrays.token_seq = Int32Array(carver, tokens);
+  arrays.token_ids = Int32Array(carver, tokens);
+  arrays.logit_rows = Int32Array(carver, tokens);
+  return arrays;
+}
+
+LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                          Carver& carver) {
+  const int64_t rows = TileRows(limits);
+  LogitBuffers logits;
+  logits.selected = F32Matrix(carver, rows, plan.config().hidden_size);
+  logits.part = F32Matrix(carver, rows, plan.rank(rank).vocab.size());
+  if (plan.size() == 1) {
+    logits.whole = logits.part;
+  } else if (rank == 0) {
+    logits.whole = F32Matrix(carver, rows, plan.config().vocab_size);
+  }
+  return logits;
+}
+
+Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                          const Backend& backend, Carver& carver) {
+  Workspace workspace;
+  workspace.rope = F32Matrix(carver, limits.max_model_len, plan.config().head_dim);
+  workspace.scratch = carver.Next(backend.WorkspaceBytes(limits.step(), HeadLayoutOf(plan, rank)));
+  return workspace;
+}
+
+KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
+  return KvGeometry{.num_layers = plan.config().num_hidden_layers,
+                    .kv_heads = static_cast<int>(plan.rank(rank).kv_heads.size()),
+                    .head_dim = plan.config().head_dim,
+                    .block_tokens = limits.block_tokens,
+                    .dtype = limits.kv_dtype};
+}
+
+HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank) {
+  const RankShard& shard = plan.rank(rank);
+  return HeadLayout{.num_heads = static_cast<int>(shard.heads.size()),
+                    .num_kv_heads = static_cast<int>(shard.kv_heads.size()),
+                    .head_dim = plan.config().head_dim,
+                    .head_to_kv = shard.head_to_kv.data()};
+}
+
+CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
+  const std::vector<int64_t> cols = plan.vocab_cols();
+  CommLimits comm;
+  comm.max_sum_elements = int64_t{limits.max_num_batched_tokens} * plan.config().hidden_size;
+  comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
+  return comm;
+}
+
+Footprint FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                      const Backend& backend) {
+  Footprint footprint;
+  Carver weights;
+  LayOutWeights(plan.config(), plan.rank(rank), limits.weight_dtype, backend, weights);
+  footprint.weights_bytes = weights.used_bytes();
+  Carver activations;
+  LayOutActivations(plan, rank, limits, activations);
+  footprint.activations_bytes = activations.used_bytes();
+  Carver arrays;
+  LayOutStepArrays(limits, arrays);
+  footprint.block_tables_bytes = arrays.used_bytes();
+  Carver logits;
+  LayOutLogits(plan, rank, limits, logits);
+  footprint.logits_bytes = logits.used_bytes();
+  footprint.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
+  Carver workspace;
+  LayOutWorkspace(plan, rank, limits, backend, workspace);
+  footprint.workspace_bytes = workspace.used_bytes() + footprint.kv_block_bytes;
+  return footprint;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,91 @@
+// Footprint: every arena of one rank and its size, as a function of config, shard and limits alone.
+// The planner calls the same functions with no memory behind them, so the plan is the run.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "memory/kv_cache.h"
+#include "memory/ledger.h"
+#include "runtime/model/weights.h"
+#include "shard/shard_plan.h"
+
+namespace bulkhead {
+
+// What the group agreed on at start.
+struct ModelLimits {
+  int max_num_seqs = 0;
+  int max_model_len = 0;
+  int max_num_batched_tokens = 0;
+  int block_tokens = 0;
+  int64_t num_kv_blocks = 0;
+  DType weight_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
+
+  StepLimits step() const { return {max_num_batched_tokens, max_num_seqs, max_model_len}; }
+  int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
+};
+
+// Rows whose logits are wanted are computed in tiles of so many at most.
+inline constexpr int kLogitTileRows = 32;
+
+// f32, T = max_num_batched_tokens rows each. Attention's and the MLP's own parts share their
+// memory: they never live at the same time.
+struct Activations {
+  MatrixView hidden;    // [T, D]
+  MatrixView normed;    // [T, D]
+  MatrixView qkv;       // [T, (h + 2k) d]
+  MatrixView attended;  // [T, h d]
+  MatrixView gate_up;   // [T, 2f]
+  MatrixView gated;     // [T, f]
+};
+Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                              Carver& carver);
+
+// The block tables and the indices of a step: what StepIndex points into.
+struct StepArrays {
+  int32_t* block_tables = nullptr;  // [max_num_seqs, blocks_per_seq]
+  int32_t* seq_begin = nullptr;     // [max_num_seqs + 1]
+  int32_t* seq_slot = nullptr;      // [max_num_seqs]
+  int32_t* position = nullptr;      // [T]
+  int32_t* token_seq = nullptr;     // [T]
+  int32_t* token_ids = nullptr;     // [T]
+  int32_t* logit_rows = nullptr;    // [T]
+};
+StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver);
+
+struct LogitBuffers {
+  MatrixView selected;  // [R, D]
+  MatrixView part;      // [R, v] this rank's columns
+  MatrixView whole;     // [R, V] rank 0 of a larger group only; the part itself in a group of one
+};
+LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                          Carver& carver);
+
+// The rope table [max_model_len, d] and the backend's scratch.
+struct Workspace {
+  MatrixView rope;
+  std::byte* scratch = nullptr;
+};
+Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                          const Backend& backend, Carver& carver);
+
+KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
+HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
+CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
+
+// Bytes per term; communication is the group's to say (Group::CommunicationBytes). KV counts the
+// usable blocks; block 0 is workspace.
+struct Footprint {
+  int64_t weights_bytes = 0;
+  int64_t activations_bytes = 0;
+  int64_t block_tables_bytes = 0;
+  int64_t logits_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t kv_block_bytes = 0;
+};
+Footprint FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                      const Backend& backend);
+
+}  // namespace bulkhead

@@ -1,0 +1,67 @@
+// ModelRunner: one rank's model in its sealed arenas, running step plans. Built once at start;
+// after that nothing is allocated on the device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "memory/ledger.h"
+#include "runtime/engine/step_runner.h"
+#include "runtime/model/decoder.h"
+#include "runtime/model/footprint.h"
+
+namespace bulkhead {
+
+// The memory behind the layouts of footprint.h; every buffer came from the ledger.
+struct ModelArenas {
+  Buffer weights;
+  Buffer activations;
+  Buffer block_tables;
+  Buffer logits;
+  Buffer workspace;  // rope table, scratch
+  Buffer kv;         // block 0 and the usable blocks
+};
+
+// Claims every arena of this rank but communication (which the group claims).
+void ClaimArenas(const Footprint& footprint, int64_t num_kv_blocks, MemoryLedger& ledger);
+// Takes what ClaimArenas claimed. RESOURCE_EXHAUSTED names the term.
+absl::StatusOr<ModelArenas> TakeArenas(const Footprint& footprint, int64_t num_kv_blocks,
+                                       MemoryLedger& ledger);
+
+class ModelRunner final : public StepRunner {
+ public:
+  // `plan`, `backend` and `comm` outlive the runner. Fills the rope table; weights are loaded into
+  // weights() afterwards.
+  ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& limits, ModelArenas arenas,
+              Backend& backend, Communicator& comm);
+
+  const ModelWeights& weights() const { return weights_; }
+  absl::StatusOr<std::vector<SampleResult>> Run(const Step& step) override;
+
+ private:
+  absl::Status Check(const internal::StepPlan& plan) const;
+  // Applies the plan's table changes and lays the indices of the step into the step arrays.
+  StepIndex Prepare(const internal::StepPlan& plan);
+  absl::StatusOr<std::vector<SampleResult>> RunLogits(const Step& step, ConstMatrixView hidden);
+  absl::Status TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
+                        std::vector<SampleResult>& results);
+
+  const ShardPlan& plan_;
+  const int rank_;
+  const ModelLimits limits_;
+  ModelArenas arenas_;
+  Backend& backend_;
+  Communicator& comm_;
+  ModelWeights weights_;
+  StepArrays arrays_;
+  LogitBuffers logits_;
+  std::unique_ptr<Decoder> decoder_;
+  std::vector<int64_t> vocab_cols_;      // [size]
+  std::vector<int> logit_seq_;           // [logit rows of the step] which sequence
+  std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute position
+  std::vector<TokenId> last_sampled_;  // [max_num_seqs] by slot; rank 0 of a group of one, depth 2
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,90 @@
+#include "runtime/model/rope_table.h"
+
+#include <cmath>
+#include <cstdint>
+
+namespace bulkhead {
+namespace {
+
+struct SinCos {
+  double sin;
+  double cos;
+};
+
+// Taylor series on [-pi/4, pi/4] after taking whole quarter turns off; |x| below 2^20 or so.
+SinCos SinCosOf(double x) {
+  // pi/2 in three parts of at most 33 bits, so that quarters x part is exact.
+  constexpr double kPi2High = 0x1.921fb544p+0;
+  constexpr double kPi2Middle = 0x1.0b4611a6p-34;
+  constexpr double kPi2Low = 0x1.3198a2e037073p-69;
+  const double quarters = std::floor(x * 0.63661977236758134308 + 0.5);
+  const double r = ((x - quarters * kPi2High) - quarters * kPi2Middle) - quarters * kPi2Low;
+  const double r2 = r * r;
+  double sin = 1.0;
+  for (int n = 21; n >= 3; n -= 2) sin = 1.0 - sin * r2 / (n * (n - 1));
+  sin *= r;
+  double cos = 1.0;
+  for (int n = 20; n >= 2; n -= 2) cos = 1.0 - cos * r2 / (n * (n - 1));
+  switch (static_cast<int64_t>(quarters) & 3) {
+    case 0:
+      return {sin, cos};
+    case 1:
+      return {cos, -sin};
+    case 2:
+      return {-sin, -cos};
+    default:
+      return {-cos, sin};
+  }
+}
+
+float Llama3Scaled(const RopeConfig& rope, double inverse) {
+  constexpr double kTwoPi = 6.28318530717958647692;
+  const double length = rope.original_max_position_embeddings;
+  const double wavelength = kTwoPi / inverse;
+  if (wavelength < length / rope.high_freq_factor) return static_cast<float>(inverse);
+  if (wavelength > length / rope.low_freq_factor) return static_cast<float>(inverse / rope.factor);
+  const double smooth =
+      (length / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return static_cast<float>((1.0 - smooth) * inverse / rope.factor + smooth * inverse);
+}
+
+}  // namespace
+
+std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int head_dim) {
+  std::vector<float> inverse(head_dim / 2);
+  for (int i = 0; i < head_dim / 2; ++i) {
+    // x87 arithmetic: the same on every CPU, which a double pow is not.
+    const long double exponent = static_cast<long double>(2 * i) / head_dim;
+    const float plain =
+        static_cast<float>(1.0L / powl(static_cast<long double>(rope.theta), exponent));
+    switch (rope.scaling) {
+      case RopeScaling::kNone:
+        inverse[i] = plain;
+        break;
+      case RopeScaling::kLinear:
+        inverse[i] = static_cast<float>(plain / rope.factor);
+        break;
+      case RopeScaling::kLlama3:
+        inverse[i] = Llama3Scaled(rope, plain);
+        break;
+    }
+  }
+  return inverse;
+}
+
+void FillRopeTable(const RopeConfig& rope, int head_dim, MatrixView table) {
+  const std::vector<float> inverse = RopeInverseFrequencies(rope, head_dim);
+  const int half = head_dim / 2;
+  for (int64_t position = 0; position < table.rows(); ++position) {
+    float* row = table.F32(position);
+    for (int i = 0; i < half; ++i) {
+      // The angle is rounded to f32, as the implementations that trained these models do.
+      const float angle = static_cast<float>(position) * inverse[i];
+      const SinCos value = SinCosOf(angle);
+      row[i] = static_cast<float>(value.cos);
+      row[half + i] = static_cast<float>(value.sin);
+    }
+  }
+}
+
+}  // namespace bulkhead
