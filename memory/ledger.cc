@@ -43,6 +43,16 @@ absl::StatusOr<Buffer> MemoryLedger::Take(Term term, int64_t bytes) {
                       absl::StrCat(TermName(term), ": ", buffer.status().message()));
 }
 
+absl::StatusOr<Buffer> MemoryLedger::TakeTogether(Term first, int64_t first_bytes, Term second,
+                                                  int64_t second_bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(first, first_bytes));
+  BH_RETURN_IF_ERROR(CountTaken(second, second_bytes));
+  absl::StatusOr<Buffer> buffer = device_.Allocate(first_bytes + second_bytes);
+  if (buffer.ok()) return buffer;
+  return absl::Status(buffer.status().code(),
+                      absl::StrCat(TermName(second), ": ", buffer.status().message()));
+}
+
 absl::Status MemoryLedger::TakeMapped(Term term, int64_t bytes) {
   BH_RETURN_IF_ERROR(CountTaken(term, bytes));
   const absl::Status charged = device_.Charge(bytes);

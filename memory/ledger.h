@@ -41,6 +41,9 @@ class MemoryLedger {
   // Takes memory that was claimed. RESOURCE_EXHAUSTED (with the term) when the device has no more.
   // Taking more than was claimed is a bug, and so is taking after the seal.
   absl::StatusOr<Buffer> Take(Term term, int64_t bytes);
+  // One buffer for two terms that lie side by side in memory (block 0 and the KV pool).
+  absl::StatusOr<Buffer> TakeTogether(Term first, int64_t first_bytes, Term second,
+                                      int64_t second_bytes);
   // Accounts memory that was claimed and that somebody maps without the device (shared between
   // ranks); the device's capacity is charged, and the charge lives as long as the ledger.
   absl::Status TakeMapped(Term term, int64_t bytes);
