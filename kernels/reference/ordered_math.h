@@ -1,0 +1,20 @@
+// The fixed orders of f32 sums, and our own exp, as plain code.
+#pragma once
+
+#include <cstdint>
+
+namespace bulkhead::ordered {
+
+// 16 virtual lanes: element k of a sum belongs to lane k mod 16, each lane adds its elements
+// ascending from +0, and the lanes are folded in halves: lane i += lane i + 8, then + 4, + 2, + 1.
+inline constexpr int kLanes = 16;
+float FoldLanes(const float lanes[kLanes]);
+
+// exp by kernels/reference/exp_constants.h.
+float Exp(float x);
+
+// 1 / sqrt(mean(x^2) + epsilon): squares by fma(x, x, lane), then sum / size, + epsilon, square
+// root, reciprocal, each rounded once.
+float RmsScale(const float* x, int64_t size, float epsilon);
+
+}  // namespace bulkhead::ordered

@@ -1,0 +1,14 @@
+# Sources of the verbs that work row by row, and of the reference backends, for kernels/CMakeLists.txt.
+set(BH_ROWS_SOURCES
+  reference/number_format.cc
+  reference/ordered_attention.cc
+  reference/ordered_backend.cc
+  reference/ordered_math.cc
+  reference/plain_backend.cc
+  reference/reference_backend.cc
+  cpu/attention_plan.cc
+  cpu/row_verbs.cc)
+# Compiled once per instruction set.
+set(BH_ROWS_ISA_SOURCES
+  cpu/attention.cc
+  cpu/row_kernels.cc)
