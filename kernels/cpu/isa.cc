@@ -1,0 +1,56 @@
+#include "kernels/cpu/isa.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+
+const char* IsaName(Isa isa) {
+  switch (isa) {
+    case Isa::kPlain:
+      return "plain";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+// The builtin asks the operating system (XGETBV) as well as the CPU.
+bool IsaPresent(Isa isa) {
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("f16c");
+  switch (isa) {
+    case Isa::kPlain:
+      return true;
+    case Isa::kAvx2:
+      return has_avx2;
+    case Isa::kAvx512:
+      return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+  return false;
+}
+
+std::vector<Isa> PresentIsas() {
+  std::vector<Isa> present;
+  for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
+    if (IsaPresent(isa)) present.push_back(isa);
+  }
+  return present;
+}
+
+absl::StatusOr<Isa> ParseIsa(absl::string_view name) {
+  const std::vector<Isa> present = PresentIsas();
+  if (name == "auto") return present.back();
+  for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
+    if (name != IsaName(isa)) continue;
+    if (IsaPresent(isa)) return isa;
+    return absl::InvalidArgumentError(
+        absl::StrCat("this CPU has no ", name, "; the best it has is ", IsaName(present.back())));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown instruction set \"", name, "\"; use auto, avx512, avx2 or plain"));
+}
+
+}  // namespace bulkhead

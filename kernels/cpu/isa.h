@@ -1,0 +1,26 @@
+// Which variant of the CPU kernels runs. All variants give the same bits; they differ in speed
+// alone.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+enum class Isa { kPlain, kAvx2, kAvx512 };
+
+// "plain", "avx2", "avx512".
+const char* IsaName(Isa isa);
+
+// Whether this CPU has the instructions and the system saves the registers.
+bool IsaPresent(Isa isa);
+
+// All that are present, the slowest (plain) first.
+std::vector<Isa> PresentIsas();
+
+// "auto" is the best one present. INVALID_ARGUMENT for an unknown name or one that is absent here.
+absl::StatusOr<Isa> ParseIsa(absl::string_view name);
+
+}  // namespace bulkhead

@@ -1,0 +1,212 @@
+// The vector vocabulary of the CPU kernels, 16 lanes of f32: here two ymm registers.
+// The comments on meaning are in simd/avx512/simd.h; names and bits are the same.
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define BH_ISA avx2
+#define BH_INLINE [[gnu::always_inline]] inline
+
+namespace bulkhead::BH_ISA {
+
+inline constexpr int kLanes = 16;
+
+struct F32x16 {
+  __m256 lo, hi;
+};
+struct I32x16 {
+  __m256i lo, hi;
+};
+struct Mask16 {
+  __m256 lo, hi;
+};
+
+// ---- lanes
+BH_INLINE __m256i FirstOfEight(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+BH_INLINE Mask16 FirstN(int n) {
+  return {_mm256_castsi256_ps(FirstOfEight(n)), _mm256_castsi256_ps(FirstOfEight(n - 8))};
+}
+BH_INLINE F32x16 Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+BH_INLINE F32x16 LoadN(const float* p, int n) {
+  return {_mm256_maskload_ps(p, FirstOfEight(n)), _mm256_maskload_ps(p + 8, FirstOfEight(n - 8))};
+}
+BH_INLINE void Store(float* p, F32x16 a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+BH_INLINE void StoreN(float* p, F32x16 a, int n) {
+  _mm256_maskstore_ps(p, FirstOfEight(n), a.lo);
+  _mm256_maskstore_ps(p + 8, FirstOfEight(n - 8), a.hi);
+}
+BH_INLINE F32x16 Set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+BH_INLINE F32x16 Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+
+// ---- arithmetic
+BH_INLINE F32x16 Add(F32x16 a, F32x16 b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Sub(F32x16 a, F32x16 b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Mul(F32x16 a, F32x16 b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Div(F32x16 a, F32x16 b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Sqrt(F32x16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
+BH_INLINE F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+BH_INLINE F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
+}
+BH_INLINE F32x16 Max(F32x16 a, F32x16 b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Min(F32x16 a, F32x16 b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Round(F32x16 a) {
+  return {_mm256_round_ps(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+          _mm256_round_ps(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+
+// ---- comparisons
+BH_INLINE Mask16 Less(F32x16 a, F32x16 b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+}
+BH_INLINE Mask16 LessEqual(F32x16 a, F32x16 b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
+}
+BH_INLINE Mask16 Equal(F32x16 a, F32x16 b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
+}
+BH_INLINE Mask16 And(Mask16 a, Mask16 b) {
+  return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)};
+}
+BH_INLINE F32x16 Select(Mask16 m, F32x16 if_true, F32x16 if_false) {
+  return {_mm256_blendv_ps(if_false.lo, if_true.lo, m.lo),
+          _mm256_blendv_ps(if_false.hi, if_true.hi, m.hi)};
+}
+
+// ---- integers
+BH_INLINE I32x16 SetI1(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+BH_INLINE I32x16 Add(I32x16 a, I32x16 b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) {
+  return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+BH_INLINE I32x16 And(I32x16 a, I32x16 b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+template <int kBits>
+BH_INLINE I32x16 ShiftLeft(I32x16 a) {
+  return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
+}
+template <int kBits>
+BH_INLINE I32x16 ShiftRight(I32x16 a) {
+  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
+}
+BH_INLINE I32x16 ToInt(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+BH_INLINE F32x16 ToFloat(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
+BH_INLINE F32x16 FromBits(I32x16 a) {
+  return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+
+// ---- bf16 and f16 in memory
+BH_INLINE __m128i LoadEightU16(const uint16_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+BH_INLINE void StoreEightU16(uint16_t* p, __m128i a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), a);
+}
+BH_INLINE __m256 WidenBf16(__m128i a) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16));
+}
+BH_INLINE __m128i NarrowBf16(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  const __m256i chosen = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, is_nan), 16);
+  const __m256i packed = _mm256_packus_epi32(chosen, chosen);
+  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+}
+BH_INLINE __m128i NarrowF16(__m256 a) {
+  return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+BH_INLINE F32x16 LoadBf16(const uint16_t* p) {
+  return {WidenBf16(LoadEightU16(p)), WidenBf16(LoadEightU16(p + 8))};
+}
+BH_INLINE F32x16 LoadF16(const uint16_t* p) {
+  return {_mm256_cvtph_ps(LoadEightU16(p)), _mm256_cvtph_ps(LoadEightU16(p + 8))};
+}
+BH_INLINE void StoreBf16(uint16_t* p, F32x16 a) {
+  StoreEightU16(p, NarrowBf16(a.lo));
+  StoreEightU16(p + 8, NarrowBf16(a.hi));
+}
+BH_INLINE void StoreF16(uint16_t* p, F32x16 a) {
+  StoreEightU16(p, NarrowF16(a.lo));
+  StoreEightU16(p + 8, NarrowF16(a.hi));
+}
+BH_INLINE F32x16 LoadBf16N(const uint16_t* p, int n) {
+  uint16_t lanes[kLanes] = {};
+  __builtin_memcpy(lanes, p, n * sizeof(uint16_t));
+  return LoadBf16(lanes);
+}
+BH_INLINE F32x16 LoadF16N(const uint16_t* p, int n) {
+  uint16_t lanes[kLanes] = {};
+  __builtin_memcpy(lanes, p, n * sizeof(uint16_t));
+  return LoadF16(lanes);
+}
+BH_INLINE void StoreBf16N(uint16_t* p, F32x16 a, int n) {
+  uint16_t lanes[kLanes];
+  StoreBf16(lanes, a);
+  __builtin_memcpy(p, lanes, n * sizeof(uint16_t));
+}
+BH_INLINE void StoreF16N(uint16_t* p, F32x16 a, int n) {
+  uint16_t lanes[kLanes];
+  StoreF16(lanes, a);
+  __builtin_memcpy(p, lanes, n * sizeof(uint16_t));
+}
+BH_INLINE __m256i LoadEightU32(const uint32_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+BH_INLINE F32x16 LoadBf16Low(const uint32_t* p) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(LoadEightU32(p), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(LoadEightU32(p + 8), 16))};
+}
+BH_INLINE F32x16 LoadBf16High(const uint32_t* p) {
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(LoadEightU32(p), mask)),
+          _mm256_castsi256_ps(_mm256_and_si256(LoadEightU32(p + 8), mask))};
+}
+
+// ---- over the lanes
+BH_INLINE float SumLanes(F32x16 a) {
+  const __m256 s8 = _mm256_add_ps(a.lo, a.hi);
+  const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+  const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+  return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+BH_INLINE float MaxLanes(F32x16 a) {
+  const __m256 s8 = _mm256_max_ps(a.lo, a.hi);
+  const __m128 s4 = _mm_max_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+  const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
+  return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+
+// ---- products: 12 of the 16 registers are sums
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 1;
+
+}  // namespace bulkhead::BH_ISA
