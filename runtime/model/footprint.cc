@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/sampler.h"
+
 namespace bulkhead {
 namespace {
 
@@ -64,6 +66,8 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
   } else if (rank == 0) {
     logits.whole = F32Matrix(carver, rows, plan.config().vocab_size);
   }
+  if (rank == 0)
+    logits.sampler_scratch = carver.Next(Sampler::ScratchBytes(plan.config().vocab_size));
   return logits;
 }
 

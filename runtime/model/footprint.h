@@ -56,9 +56,10 @@ struct StepArrays {
 StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver);
 
 struct LogitBuffers {
-  MatrixView selected;  // [R, D]
-  MatrixView part;      // [R, v] this rank's columns
-  MatrixView whole;     // [R, V] rank 0 of a larger group only; the part itself in a group of one
+  MatrixView selected;                   // [R, D]
+  MatrixView part;                       // [R, v] this rank's columns
+  MatrixView whole;                      // [R, V] rank 0; the part itself in a group of one
+  std::byte* sampler_scratch = nullptr;  // rank 0
 };
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           Carver& carver);

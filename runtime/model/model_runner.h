@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "memory/ledger.h"
+#include "runtime/engine/sampler.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/decoder.h"
 #include "runtime/model/footprint.h"
@@ -38,15 +40,15 @@ class ModelRunner final : public StepRunner {
               Backend& backend, Communicator& comm);
 
   const ModelWeights& weights() const { return weights_; }
-  absl::StatusOr<std::vector<SampleResult>> Run(const Step& step) override;
+  absl::StatusOr<StepResult> Run(const Step& step) override;
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
   // Applies the plan's table changes and lays the indices of the step into the step arrays.
   StepIndex Prepare(const internal::StepPlan& plan);
-  absl::StatusOr<std::vector<SampleResult>> RunLogits(const Step& step, ConstMatrixView hidden);
-  absl::Status TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
-                        std::vector<SampleResult>& results);
+  absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
+  // Hands the rows of one tile to whoever wants them: prompt logits sinks, then the sampler.
+  void TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits, StepResult& result);
 
   const ShardPlan& plan_;
   const int rank_;
@@ -60,8 +62,8 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;      // [size]
   std::vector<int> logit_seq_;           // [logit rows of the step] which sequence
+  std::optional<Sampler> sampler_;       // rank 0
   std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute position
-  std::vector<TokenId> last_sampled_;  // [max_num_seqs] by slot; rank 0 of a group of one, depth 2
 };
 
 }  // namespace bulkhead

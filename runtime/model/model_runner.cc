@@ -1,0 +1,216 @@
+#include "runtime/model/model_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+using internal::StepPlan;
+
+ModelWeights LayOutOver(const ShardPlan& plan, int rank, DType held_as, const Backend& backend,
+                        std::byte* base) {
+  Carver carver(base);
+  return LayOutWeights(plan.config(), plan.rank(rank), held_as, backend, carver);
+}
+
+}  // namespace
+
+void ClaimArenas(const Footprint& footprint, int64_t num_kv_blocks, MemoryLedger& ledger) {
+  ledger.Claim(Term::kWeights, footprint.weights_bytes);
+  ledger.Claim(Term::kActivations, footprint.activations_bytes);
+  ledger.Claim(Term::kBlockTables, footprint.block_tables_bytes);
+  ledger.Claim(Term::kLogits, footprint.logits_bytes);
+  ledger.Claim(Term::kWorkspace, footprint.workspace_bytes);
+  ledger.Claim(Term::kKv, num_kv_blocks * footprint.kv_block_bytes);
+}
+
+absl::StatusOr<ModelArenas> TakeArenas(const Footprint& footprint, int64_t num_kv_blocks,
+                                       MemoryLedger& ledger) {
+  ModelArenas arenas;
+  BH_ASSIGN_OR_RETURN(arenas.weights, ledger.Take(Term::kWeights, footprint.weights_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.activations,
+                      ledger.Take(Term::kActivations, footprint.activations_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.block_tables,
+                      ledger.Take(Term::kBlockTables, footprint.block_tables_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.logits, ledger.Take(Term::kLogits, footprint.logits_bytes));
+  BH_ASSIGN_OR_RETURN(
+      arenas.workspace,
+      ledger.Take(Term::kWorkspace, footprint.workspace_bytes - footprint.kv_block_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.kv,
+                      ledger.TakeTogether(Term::kWorkspace, footprint.kv_block_bytes, Term::kKv,
+                                          num_kv_blocks * footprint.kv_block_bytes));
+  return arenas;
+}
+
+ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                         ModelArenas arenas, Backend& backend, Communicator& comm)
+    : plan_(plan),
+      rank_(rank),
+      limits_(limits),
+      arenas_(std::move(arenas)),
+      backend_(backend),
+      comm_(comm),
+      weights_(LayOutOver(plan, rank, limits.weight_dtype, backend, arenas_.weights.data())),
+      vocab_cols_(plan.vocab_cols()) {
+  Carver arrays(arenas_.block_tables.data());
+  arrays_ = LayOutStepArrays(limits_, arrays);
+  Carver logits(arenas_.logits.data());
+  logits_ = LayOutLogits(plan_, rank_, limits_, logits);
+  if (rank_ == 0) sampler_.emplace(plan_.config().vocab_size, logits_.sampler_scratch);
+  Carver carver(arenas_.workspace.data());
+  const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, carver);
+  FillRopeTable(plan_.config().rope, plan_.config().head_dim, workspace.rope);
+  backend_.SetWorkspace(workspace.scratch, limits_.step(), HeadLayoutOf(plan_, rank_));
+  Carver activations(arenas_.activations.data());
+  decoder_ = std::make_unique<Decoder>(
+      DecoderParts{
+          plan_, rank_, weights_, LayOutActivations(plan_, rank_, limits_, activations),
+          workspace.rope,
+          KvArena{KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()}},
+      backend_, comm_);
+  logit_seq_.reserve(limits_.max_num_batched_tokens);
+  logit_position_.reserve(limits_.max_num_batched_tokens);
+}
+
+absl::Status ModelRunner::Check(const StepPlan& plan) const {
+  const auto overstep = [&](absl::string_view what, int64_t value, int64_t limit) {
+    return WithExitCode(absl::InternalError(absl::StrCat("rank ", rank_, ": step ", plan.seq(),
+                                                         " oversteps the sealed arenas: ", what,
+                                                         " ", value, ", limit ", limit)),
+                        ExitCode::kBug);
+  };
+  const int seqs = plan.slot_size();
+  const int tokens = plan.token_ids_size();
+  if (seqs > limits_.max_num_seqs) return overstep("sequences", seqs, limits_.max_num_seqs);
+  if (tokens > limits_.max_num_batched_tokens) {
+    return overstep("tokens", tokens, limits_.max_num_batched_tokens);
+  }
+  if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
+      plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
+      plan.table_block_size() != plan.table_slot_size()) {
+    return overstep("columns of unequal length, sequences", seqs, seqs);
+  }
+  int64_t sum = 0;
+  for (int s = 0; s < seqs; ++s) {
+    const int64_t n = plan.num_tokens(s);
+    const int64_t end = int64_t{plan.start_position(s)} + n;
+    if (plan.slot(s) < 0 || plan.slot(s) >= limits_.max_num_seqs) {
+      return overstep("slot", plan.slot(s), limits_.max_num_seqs - 1);
+    }
+    if (n < 1 || plan.start_position(s) < 0 || end > limits_.max_model_len) {
+      return overstep("position", end, limits_.max_model_len);
+    }
+    if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
+      return overstep("logits", plan.num_logits(s), n);
+    sum += n;
+  }
+  if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);
+  for (const int32_t id : plan.token_ids()) {
+    if (id < 0 || id >= plan_.config().vocab_size)
+      return overstep("token id", id, plan_.config().vocab_size - 1);
+  }
+  for (int i = 0; i < plan.table_slot_size(); ++i) {
+    if (plan.table_slot(i) < 0 || plan.table_slot(i) >= limits_.max_num_seqs) {
+      return overstep("table slot", plan.table_slot(i), limits_.max_num_seqs - 1);
+    }
+    if (plan.table_index(i) < 0 || plan.table_index(i) >= limits_.blocks_per_seq()) {
+      return overstep("table index", plan.table_index(i), limits_.blocks_per_seq() - 1);
+    }
+    if (plan.table_block(i) < 0 || plan.table_block(i) > limits_.num_kv_blocks) {
+      return overstep("block", plan.table_block(i), limits_.num_kv_blocks);
+    }
+  }
+  return absl::OkStatus();
+}
+
+StepIndex ModelRunner::Prepare(const StepPlan& plan) {
+  const int stride = limits_.blocks_per_seq();
+  for (int i = 0; i < plan.table_slot_size(); ++i) {
+    arrays_.block_tables[int64_t{plan.table_slot(i)} * stride + plan.table_index(i)] =
+        plan.table_block(i);
+  }
+  logit_seq_.clear();
+  logit_position_.clear();
+  int token = 0;
+  for (int s = 0; s < plan.slot_size(); ++s) {
+    arrays_.seq_begin[s] = token;
+    arrays_.seq_slot[s] = plan.slot(s);
+    for (int i = 0; i < plan.num_tokens(s); ++i, ++token) {
+      arrays_.position[token] = plan.start_position(s) + i;
+      arrays_.token_seq[token] = s;
+      arrays_.token_ids[token] = plan.token_ids(token);
+      if (i < plan.num_tokens(s) - plan.num_logits(s)) continue;
+      arrays_.logit_rows[logit_seq_.size()] = token;
+      logit_seq_.push_back(s);
+      logit_position_.push_back(plan.start_position(s) + i);
+    }
+  }
+  arrays_.seq_begin[plan.slot_size()] = token;
+  return StepIndex{.num_seqs = plan.slot_size(),
+                   .num_tokens = token,
+                   .seq_begin = arrays_.seq_begin,
+                   .seq_slot = arrays_.seq_slot,
+                   .position = arrays_.position,
+                   .token_seq = arrays_.token_seq,
+                   .block_tables = arrays_.block_tables,
+                   .block_table_stride = stride};
+}
+
+absl::StatusOr<StepResult> ModelRunner::Run(const Step& step) {
+  BH_RETURN_IF_ERROR(Check(step.plan));
+  const StepIndex index = Prepare(step.plan);
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, decoder_->Forward(index, arrays_.token_ids));
+  StepResult result;
+  result.prompt_logits.resize(step.prompt_logits.size());
+  BH_RETURN_IF_ERROR(RunLogits(step, hidden, result));
+  BH_RETURN_IF_ERROR(backend_.device().Synchronize());
+  BH_CHECK(rank_ != 0 || result.samples.size() == step.samples.size());
+  return result;
+}
+
+absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
+  const int64_t rows = static_cast<int64_t>(logit_seq_.size());
+  for (int64_t first = 0; first < rows; first += logits_.selected.rows()) {
+    const int64_t n = std::min(logits_.selected.rows(), rows - first);
+    const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
+    const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
+    backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
+    decoder_->Logits(selected, part);
+    MatrixView whole;  // [R, V] on rank 0
+    if (rank_ == 0) whole = logits_.whole.Rows(0, n);
+    if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
+    if (rank_ == 0) TakeTile(step, first, whole, result);
+  }
+  return absl::OkStatus();
+}
+
+void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
+                           StepResult& result) {
+  const int64_t rows_in_step = static_cast<int64_t>(logit_seq_.size());
+  for (int64_t row = 0; row < logits.rows();) {
+    const int seq = logit_seq_[first_row + row];
+    int64_t end = row + 1;  // of the rows of the same sequence in this tile
+    while (end < logits.rows() && logit_seq_[first_row + end] == seq) ++end;
+    for (size_t i = 0; i < step.prompt_logits.size(); ++i) {
+      if (step.prompt_logits[i].seq_index != seq || !result.prompt_logits[i].ok()) continue;
+      result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(
+          logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
+    }
+    const bool last_of_seq = first_row + end == rows_in_step || logit_seq_[first_row + end] != seq;
+    const size_t next = result.samples.size();
+    if (last_of_seq && next < step.samples.size() && step.samples[next].seq_index == seq) {
+      result.samples.push_back(sampler_->Sample(
+          absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())),
+          step.samples[next]));
+    }
+    row = end;
+  }
+}
+
+}  // namespace bulkhead
