@@ -10,7 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
 
-namespace bulkhead::cpu {
+namespace bulkhead {
 
 struct RowKernels;
 
@@ -42,4 +42,4 @@ class RowVerbs {
   std::byte* workspace_ = nullptr;
 };
 
-}  // namespace bulkhead::cpu
+}  // namespace bulkhead
