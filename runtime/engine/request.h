@@ -1,5 +1,5 @@
-// A request on rank 0: what a client asks for, what it gets back, and the two seams between the service
-// and the coordinator. Every request gets exactly one truthful end.
+// A request on rank 0: what a client asks for, what it gets back, and the two seams between the
+// service and the coordinator. Every request gets exactly one truthful end.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct StoppingParams {
   bool include_stop_in_output = false;
 };
 
-// Takes logits of prompt tokens, tile by tile (`run --logits`, scoring). Called on rank 0's main thread.
+// Takes logits of prompt tokens, tile by tile (`run --logits`, scoring). Called on rank 0's main
+// thread.
 class LogitsSink {
  public:
   virtual ~LogitsSink() = default;
@@ -45,15 +46,16 @@ class LogitsSink {
 
 // Validated, complete: every default has been filled in.
 struct Request {
-  std::string request_id;          // unique among those in flight
-  std::vector<TokenId> prompt;     // not empty
+  std::string request_id;       // unique among those in flight
+  std::vector<TokenId> prompt;  // not empty
   SamplingParams sampling;
   StoppingParams stopping;
-  int priority = 0;                // higher is more urgent
+  int priority = 0;  // higher is more urgent
   bool wants_text = true;
   bool skip_special_tokens = true;
   std::optional<int> num_logprobs;  // log probability of the drawn token and of the n best
-  LogitsSink* prompt_logits = nullptr;  // outlives the request; a request with one takes no other shortcut
+  LogitsSink* prompt_logits =
+      nullptr;  // outlives the request; a request with one takes no other shortcut
   // Resume: generated tokens that the client already has, and the bytes of their text that it has.
   std::vector<TokenId> emitted;
   uint64_t text_bytes_sent = 0;
@@ -97,8 +99,8 @@ struct RequestEnd {
   RequestTimings timings;
 };
 
-// Where a request's output goes. Called without any lock held, from the coordinator's thread (or, when
-// the group is lost, from the watchdog's); never blocks.
+// Where a request's output goes. Called without any lock held, from the coordinator's thread (or,
+// when the group is lost, from the watchdog's); never blocks.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
@@ -110,12 +112,19 @@ class RequestSink {
 class RequestInbox {
  public:
   virtual ~RequestInbox() = default;
-  // Ok: `sink` will get an end. Refused at once: RESOURCE_EXHAUSTED (queue full), OUT_OF_RANGE (can never
-  // fit the KV pool), ALREADY_EXISTS, UNAVAILABLE (starting, draining, a rank lost).
+  // Ok: `sink` will get an end. Refused at once: RESOURCE_EXHAUSTED (queue full), OUT_OF_RANGE (can
+  // never fit the KV pool), ALREADY_EXISTS, UNAVAILABLE (starting, draining, a rank lost).
   virtual absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
-  // Unknown ids are no error. The request ends with `why` (CANCELLED, DEADLINE_EXCEEDED) and its blocks are
-  // free at the next step.
+  // Unknown ids are no error. The request ends with `why` (CANCELLED, DEADLINE_EXCEEDED) and its
+  // blocks are free at the next step.
   virtual void Cancel(absl::string_view request_id, absl::Status why) = 0;
 };
+
+// Why a request was refused or ended by the group, as a word for typed details: QUEUE_FULL,
+// KV_BUDGET, PROMPT_TOO_LONG, DUPLICATE_REQUEST_ID, STARTING, DRAINING, GROUP_LOST; empty when the
+// status carries none.
+std::string RefusalReason(const absl::Status& status);
+// The same status, carrying `reason`.
+absl::Status WithRefusalReason(absl::Status status, absl::string_view reason);
 
 }  // namespace bulkhead

@@ -1,12 +1,13 @@
-// StepRunner: runs one numbered StepPlan on this rank's shard. The only seam between engine/ and model/.
+// StepRunner: runs one numbered StepPlan on this rank's shard. The only seam between engine/ and
+// model/.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "bulkhead/internal/step_plan.pb.h"
 #include "runtime/engine/request.h"
 
@@ -17,14 +18,16 @@ inline constexpr TokenId kLastSampled = -1;
 
 // What rank 0 does with the logits of one sequence of a plan; never sent to other ranks.
 struct SampleRow {
-  int seq_index = 0;         // of the plan's sequences; its last row of logits is sampled
+  int seq_index = 0;  // of the plan's sequences; its last row of logits is sampled
   SamplingParams sampling;
-  int64_t position = 0;      // absolute position of the token that is drawn: with the seed, its randomness
+  int64_t position =
+      0;  // absolute position of the token that is drawn: with the seed, its randomness
   std::vector<TokenId> banned;  // ids that must not be drawn (before min_tokens)
   std::optional<int> num_logprobs;
 };
 
-// Rows of prompt logits that a sequence of the plan wants handed out.
+// Rows of prompt logits that a sequence of the plan wants handed out: all of its rows in this step
+// (num_logits == num_tokens), the first of them at the plan's start_position.
 struct PromptLogitsRow {
   int seq_index = 0;
   LogitsSink* sink = nullptr;
@@ -33,16 +36,24 @@ struct PromptLogitsRow {
 struct Step {
   internal::StepPlan plan;
   std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index
-  std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only
+  std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only, ascending seq_index
+};
+
+// What a step came to on rank 0. One request's failure (logits that are no numbers, a sink that
+// cannot write) is its own entry: that request ends with it and the others go on.
+struct StepResult {
+  std::vector<absl::StatusOr<GeneratedToken>> samples;  // parallel to Step::samples
+  std::vector<absl::Status> prompt_logits;              // parallel to Step::prompt_logits
 };
 
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  // Collective: every rank runs the same plan; `samples` and `prompt_logits` are empty but on rank 0. The
-  // result is parallel to `samples` on rank 0, empty elsewhere. INTERNAL when the plan oversteps this
-  // rank's sealed arenas (a bug of the coordinator: exit code 70).
-  virtual absl::StatusOr<std::vector<GeneratedToken>> Run(const Step& step) = 0;
+  // Collective: every rank runs the same plan; `samples` and `prompt_logits` are empty but on rank
+  // 0, and so is the result. An error is final for the group: UNAVAILABLE when a rank is lost,
+  // INTERNAL when the plan oversteps this rank's sealed arenas (a bug of the coordinator: exit code
+  // 70).
+  virtual absl::StatusOr<StepResult> Run(const Step& step) = 0;
 };
 
 }  // namespace bulkhead

@@ -1,0 +1,33 @@
+// LoadMeter: turns the scheduler's totals into one log line every few seconds of load. Pure: time
+// comes in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/engine/scheduler.h"
+
+namespace bulkhead {
+
+class LoadMeter {
+ public:
+  LoadMeter(uint64_t period_ns, int64_t num_kv_blocks)
+      : period_ns_(period_ns), num_kv_blocks_(num_kv_blocks) {}
+
+  // Work begins after idleness (or goes on): time without work counts for nothing.
+  void Busy(uint64_t now_ns, const SchedulerLoad& load);
+  // Work has ended for now.
+  void Idle() { begin_ns_.reset(); }
+  // After a step: a line when a period of work has passed.
+  std::optional<std::string> Line(uint64_t now_ns, const SchedulerLoad& load);
+
+ private:
+  uint64_t period_ns_;
+  int64_t num_kv_blocks_;
+  std::optional<uint64_t> begin_ns_;
+  uint64_t prompt_tokens_ = 0;
+  uint64_t generation_tokens_ = 0;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,142 @@
+// Scheduler: decides what each step computes. A pure state machine: no clock, thread, device or
+// I/O, and no work per step that grows with the tokens of a sequence or the length of the queue.
+// Used by one thread.
+//
+// A step is filled in this order: one token for every decoding sequence; chunks of the prompts that
+// are being prefilled; then new admissions. Prompts longer than a quarter of a step
+// (LongPromptTokens) go in a long lane: short prompts take the step's prefill tokens first, except
+// for an eighth that a long prompt being prefilled always gets, and long ones take all that is
+// left. At admission the head of the long lane is served as if it had come kLongLaneAgeSteps later,
+// so each lane waits for the other a bounded time; a long head whose turn it is and that finds too
+// few blocks has free blocks put by for it, a few more with every step. With
+// SchedulingPolicy::kPriority all of this holds among requests of equal priority.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "memory/kv_block_pool.h"
+#include "runtime/engine/request.h"
+#include "runtime/engine/scheduler_limits.h"
+#include "runtime/engine/sequence.h"
+#include "runtime/engine/step_runner.h"
+#include "runtime/engine/waiting_lanes.h"
+
+namespace bulkhead {
+
+// What a commit means for one sequence.
+struct Emission {
+  SequenceId id = 0;
+  std::optional<GeneratedToken> token;
+  std::optional<TokenFinish> finish;  // the sequence has ended
+  absl::Status status;                // not ok: it has ended with this
+};
+
+struct SchedulerLoad {
+  int num_running = 0;  // with a slot
+  int num_waiting = 0;
+  int64_t num_waiting_tokens = 0;  // that the waiting ones will compute before their next token
+  int64_t num_queued_tokens =
+      0;  // the same, of those that never ran: max_num_queued_tokens bounds it
+  int64_t num_blocks_used = 0;
+  uint64_t prompt_tokens_total = 0;      // computed, recomputation included
+  uint64_t generation_tokens_total = 0;  // emitted
+  uint64_t preemptions_total = 0;
+};
+
+class Scheduler {
+ public:
+  // `pool` has limits.num_kv_blocks blocks, all free, and outlives the scheduler.
+  Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Queues a request. INVALID_ARGUMENT, OUT_OF_RANGE (can never fit), RESOURCE_EXHAUSTED (queue
+  // full); see scheduler_limits.h. Emitted tokens count as generated and are prefilled with the
+  // prompt; a resumed request that had ended already must not come here.
+  absl::StatusOr<SequenceId> Submit(Request request);
+  // Ends the sequence without an emission (a cancel, a stop string). What it has comes back at
+  // once, or when the last step in flight that uses it is committed. An id that has ended is no
+  // error.
+  void Finish(SequenceId id);
+
+  // The next step, or nothing when nothing can be planned before a commit. At most `depth` steps
+  // may be planned and uncommitted.
+  std::optional<Step> PlanStep();
+  // The plan after the last one: every rank leaves its loop.
+  Step PlanStop();
+  // Takes the result of the oldest uncommitted step. Emissions are in the plan's order.
+  std::vector<Emission> Commit(StepResult result);
+
+  int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
+  bool idle() const { return sequences_.empty(); }  // nothing queued, running or in flight
+  bool has_run(SequenceId id) const;     // whether it was ever admitted; true for unknown ids
+  int preemptions(SequenceId id) const;  // 0 for unknown ids
+  SchedulerLoad load() const;
+  const SchedulerLimits& limits() const { return limits_; }
+  // Ids that were admitted for the first time by the last PlanStep.
+  absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
+
+  // Every invariant that the state must keep, checked with BH_CHECK. O(all blocks): for tests.
+  void CheckInvariants() const;
+
+ private:
+  struct PlannedRow {
+    Sequence* sequence = nullptr;
+    bool samples = false;
+    bool has_prompt_logits = false;
+    bool ends = false;  // nothing is drawn: the sequence ends when its prompt is computed
+  };
+  struct PrefillBudget;
+
+  // Planning (scheduler_plan.cc).
+  void PlanDecodes(int& budget, Step& step);
+  void GrowDecodes();
+  void MakeRoom(Sequence& sequence);
+  Sequence* WorstRunning() const;
+  void PlanPrefills(int budget, Step& step);
+  void AdmitSequences(PrefillBudget& budget);
+  bool TryAdmit(Sequence& sequence);
+  int64_t BlocksToAdmit(const Sequence& sequence) const;
+  void AddRow(Sequence& sequence, int num_tokens, Step& step);
+
+  // Life of a sequence (scheduler.cc).
+  void Enqueue(Sequence& sequence);
+  void Preempt(Sequence& sequence);
+  void ReleaseSlot(Sequence& sequence);
+  void Settle(Sequence& sequence);  // a step that used it was committed
+  void Erase(Sequence& sequence);
+  void CommitRow(const PlannedRow& row, absl::Status prompt_logits,
+                 std::optional<absl::StatusOr<GeneratedToken>> sample,
+                 std::vector<Emission>& emissions);
+
+  SchedulerLimits limits_;
+  std::vector<TokenId> eos_ids_;
+  KvBlockPool& pool_;
+  absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  WaitingLanes waiting_;
+  std::vector<Sequence*> running_;  // in order of admission; also those that are leaving
+  std::vector<int> free_slots_;     // a stack
+  std::deque<std::vector<PlannedRow>> in_flight_;
+  std::vector<std::vector<PlannedRow>> spare_rows_;
+  std::vector<SequenceId> newly_admitted_;
+
+  uint64_t plan_seq_ = 0;
+  SequenceId last_id_ = 0;
+  size_t decode_cursor_ = 0;      // where a step that cannot hold every decode begins
+  int64_t long_credit_ = 0;       // eighths of tokens that the long lane is owed
+  int64_t blocks_put_by_ = 0;     // for the long head whose turn it is
+  uint64_t last_short_step_ = 0;  // when a short prompt was last queued
+  int64_t blocks_coming_ = 0;  // of preempted and ended sequences, once their steps are committed
+  bool preempted_this_step_ = false;
+  SchedulerLoad totals_;
+};
+
+}  // namespace bulkhead

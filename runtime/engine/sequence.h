@@ -1,0 +1,61 @@
+// Sequence: one request as the scheduler sees it. Private to the scheduler and its lanes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "memory/kv_block_pool.h"
+#include "runtime/engine/request.h"
+#include "runtime/engine/stop_rule.h"
+
+namespace bulkhead {
+
+using SequenceId = int64_t;
+
+enum class SequenceState {
+  kWaiting,
+  kRunning,     // has a slot
+  kPreempting,  // keeps slot and blocks until nothing in flight uses them, then waits again
+  kEnded,       // the same, then dies
+};
+
+struct Sequence {
+  Sequence(StopRule rule, uint64_t arrival) : stop_rule(std::move(rule)), arrival(arrival) {}
+
+  SequenceId id = 0;
+  StopRule stop_rule;
+  uint64_t arrival;           // first come; kept through preemption
+  uint64_t enqueue_step = 0;  // when it began to wait
+  int priority = 0;           // 0 under FCFS
+  SamplingParams sampling;
+  std::optional<int> num_logprobs;
+  LogitsSink* prompt_logits = nullptr;
+
+  std::vector<TokenId> tokens;  // prompt, then every generated token that is committed
+  int64_t prompt_tokens = 0;
+  int64_t max_total_tokens = 0;  // the longest it can become
+  bool is_long = false;          // its lane
+  bool never_ran = true;
+  SequenceState state = SequenceState::kWaiting;
+
+  // While it has a slot.
+  int slot = -1;
+  std::vector<BlockId> blocks;
+  int64_t planned_tokens = 0;  // positions [0, planned_tokens) are written by steps planned so far
+  int pending_samples = 0;     // tokens that steps in flight draw
+  int in_flight = 0;           // steps in flight that use slot and blocks
+  int64_t blocks_sent = 0;     // entries of the block table that the ranks have
+  int preemptions = 0;
+
+  // Length with the tokens that are being drawn.
+  int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()) + pending_samples; }
+  int64_t num_generated() const { return known_tokens() - prompt_tokens; }
+  int64_t tokens_to_plan() const { return known_tokens() - planned_tokens; }
+  // Whether everything it may draw is being drawn: only a commit can tell how it goes on.
+  bool exhausted() const {
+    return pending_samples > 0 && stop_rule.AtLimit(num_generated(), known_tokens());
+  }
+  bool prefilling() const { return tokens_to_plan() > 1; }
+};
+
+}  // namespace bulkhead

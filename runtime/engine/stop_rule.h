@@ -1,0 +1,42 @@
+// StopRule: when token ids end a generation. Stop strings are not its business: they are the text
+// stream's.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/engine/request.h"
+
+namespace bulkhead {
+
+struct TokenFinish {
+  FinishReason reason = FinishReason::kMaxTokens;
+  std::optional<TokenId> stop_token_id;  // with kEos and kStopToken
+};
+
+class StopRule {
+ public:
+  // `max_total_tokens`: max_model_len.
+  StopRule(StoppingParams stopping, const std::vector<TokenId>& eos_ids, int64_t max_total_tokens);
+
+  // Whether the generation ends with `token`, which is number `num_generated` (1 for the first) and
+  // makes the sequence `total_tokens` long. A stopping token wins over a limit, max_tokens over the
+  // model's length.
+  std::optional<TokenFinish> Check(TokenId token, int64_t num_generated,
+                                   int64_t total_tokens) const;
+  // Whether a limit ends the generation at this length whatever the token is.
+  bool AtLimit(int64_t num_generated, int64_t total_tokens) const;
+  // Whether ids that would stop must not be drawn as generated token number `num_generated`.
+  bool Bans(int64_t num_generated) const { return num_generated <= stopping_.min_tokens; }
+  // Every id that stops. Sorted.
+  const std::vector<TokenId>& stop_ids() const { return stop_ids_; }
+  const StoppingParams& stopping() const { return stopping_; }
+
+ private:
+  StoppingParams stopping_;
+  std::vector<TokenId> eos_ids_;   // sorted; empty with ignore_eos
+  std::vector<TokenId> stop_ids_;  // sorted
+  int64_t max_total_tokens_;
+};
+
+}  // namespace bulkhead

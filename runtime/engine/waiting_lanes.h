@@ -1,0 +1,43 @@
+// WaitingLanes: the queue of the scheduler, a short and a long lane, each in order of precedence
+// (priority, then arrival). O(log n) to add and remove, O(1) to look at a head.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "runtime/engine/sequence.h"
+
+namespace bulkhead {
+
+// The head of the long lane takes its turn as if it had come so many steps later.
+inline constexpr uint64_t kLongLaneAgeSteps = 32;
+
+// Whether `a` is served before `b` where both are in the same lane.
+bool Precedes(const Sequence& a, const Sequence& b);
+
+class WaitingLanes {
+ public:
+  void Add(Sequence& sequence);
+  void Remove(Sequence& sequence);
+
+  Sequence* ShortHead() const { return short_.empty() ? nullptr : *short_.begin(); }
+  Sequence* LongHead() const { return long_.empty() ? nullptr : *long_.begin(); }
+  // Whether the long head's turn comes before the short head's; both are there.
+  bool LongGoesFirst() const;
+
+  int size() const { return static_cast<int>(short_.size() + long_.size()); }
+  int64_t tokens() const { return tokens_; }
+  int64_t tokens_never_ran() const { return tokens_never_ran_; }
+
+ private:
+  struct Order {
+    bool operator()(const Sequence* a, const Sequence* b) const { return Precedes(*a, *b); }
+  };
+
+  std::set<Sequence*, Order> short_;
+  std::set<Sequence*, Order> long_;
+  int64_t tokens_ = 0;
+  int64_t tokens_never_ran_ = 0;
+};
+
+}  // namespace bulkhead
