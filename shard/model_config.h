@@ -18,33 +18,38 @@ struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;
-  double low_freq_factor = 1.0;   // llama3 only, as the next two
+  double low_freq_factor = 1.0;  // llama3 only, as the next two
   double high_freq_factor = 4.0;
   int original_max_position_embeddings = 0;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
+// Greatest context that a config may state (and greatest sliding window).
+inline constexpr int kMaxPositionEmbeddings = 1 << 24;
+
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM"
-  std::string model_type;    // "llama"
-  int hidden_size = 0;             // D
-  int intermediate_size = 0;       // F
-  int num_hidden_layers = 0;       // L
-  int num_attention_heads = 0;     // H
-  int num_key_value_heads = 0;     // K
-  int head_dim = 0;                // d
-  int vocab_size = 0;              // V
+  std::string architecture;     // "LlamaForCausalLM"
+  std::string model_type;       // "llama"
+  int hidden_size = 0;          // D
+  int intermediate_size = 0;    // F
+  int num_hidden_layers = 0;    // L
+  int num_attention_heads = 0;  // H
+  int num_key_value_heads = 0;  // K
+  int head_dim = 0;             // d
+  int vocab_size = 0;           // V
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;
-  int sliding_window = 0;          // 0: none
-  std::vector<bool> layer_uses_window;  // [L]
+  int sliding_window = 0;               // 0: none
+  std::vector<bool> layer_uses_window;  // [L]; all false without a window
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;           // q, k and v projections
+  bool qkv_bias = false;  // q, k and v projections
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;            // RmsNorm on the heads of q and k (Qwen3)
-  DType dtype = DType::kF32;       // of the checkpoint
-  std::vector<int> eos_token_ids;  // of config.json and generation_config.json together
+  DType dtype = DType::kF32;       // of the checkpoint; f32 where the config does not say
+  std::vector<int> eos_token_ids;  // of config.json and generation_config.json together, ascending
 
   bool UsesWindow(int layer) const { return sliding_window > 0 && layer_uses_window[layer]; }
 };
@@ -59,14 +64,14 @@ struct GenerationDefaults {
 struct ParsedConfig {
   ModelConfig model;
   GenerationDefaults generation;
-  std::vector<std::string> warnings;  // one per unknown field, naming it
+  std::vector<std::string> warnings;  // one per unknown field, and per sampling default not applied
 };
 
 enum class UnknownFields { kWarn, kRefuse };
 
 // Reads DIR/config.json and, where present, DIR/generation_config.json. Failures carry exit code 3
-// (memory/exit_code.h): NOT_FOUND when there is no config, INVALID_ARGUMENT naming file, field, value and
-// limit, UNIMPLEMENTED naming the architecture or the field whose value is not supported.
+// (memory/exit_code.h): NOT_FOUND when there is no config, INVALID_ARGUMENT naming file, field,
+// value and limit, UNIMPLEMENTED naming the architecture or the field whose value is not supported.
 absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields);
 
 // The two steps of it, on text (for tests, fuzzing and planning without a checkpoint).

@@ -1,9 +1,11 @@
-// ShardPlan: which part of the model each rank owns, for one config and one group size. Pure arithmetic.
+// ShardPlan: which part of the model each rank owns, for one config and one group size. Pure
+// arithmetic.
 //
-// Attention splits at KV-group borders while there are any, then at head borders (the KV head is then
-// replicated); the MLP splits its inner width; the vocabulary splits by rows. For 1, 2, 4 and 8 ranks
-// the split is halving, larger half first, three times: 8 leaves, of which a rank owns a whole subtree
-// (docs/architecture.md, Determinism). Other group sizes own ranges of their own, one slice each.
+// Attention splits at KV-group borders while there are any, then at head borders (the KV head is
+// then replicated); the MLP splits its inner width; the vocabulary splits by rows. For 1, 2, 4 and
+// 8 ranks the split is halving, larger half first, three times: 8 leaves, of which a rank owns a
+// whole subtree (docs/architecture.md, Determinism). Other group sizes own ranges of their own, one
+// slice each.
 #pragma once
 
 #include <cstdint>
@@ -27,32 +29,35 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// [0, total) over `parts` parts: ceil(parts/2) and the rest share it in proportion, halves rounded up,
-// all the way down. For a power of two: halving, larger half first.
+// [0, total) over `parts` parts: ceil(parts/2) and the rest share it in proportion, halves rounded
+// up, all the way down. For a power of two: halving, larger half first.
 std::vector<Range> PartitionEvenly(int64_t total, int parts);
 
 // One rank's part of the model.
 struct RankShard {
   int rank = 0;
   int size = 1;
-  Range heads;      // of H; may be empty
-  Range kv_heads;   // of K; the heads that `heads` read; empty when heads is
-  std::vector<int32_t> head_to_kv;  // [h] index on this rank
-  Range mlp;        // of F
-  Range vocab;      // of V
+  Range heads;                        // of H; may be empty, or less than a KV group
+  Range kv_heads;                     // of K; the heads that `heads` read; empty when heads is
+  std::vector<int32_t> head_to_kv;    // [h] index on this rank
+  Range mlp;                          // of F
+  Range vocab;                        // of V
   std::vector<int64_t> o_borders;     // in columns of this rank's o_proj: the leaves it owns
   std::vector<int64_t> down_borders;  // likewise of down_proj
 };
 
 class ShardPlan {
  public:
-  // INVALID_ARGUMENT (exit code 3) when the model cannot be split over `size` ranks, naming the config
-  // field that is too small, its value and the largest size that works.
+  // A rank without heads is legal; one without MLP columns or vocabulary rows is not:
+  // INVALID_ARGUMENT (exit code 3) names the config field that is too small, its value and the
+  // largest size that works.
   static absl::StatusOr<ShardPlan> Create(const ModelConfig& config, int size);
 
   const ModelConfig& config() const { return config_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankShard& rank(int rank) const { return ranks_[rank]; }
+  // More ranks than KV groups: some KV heads live on several ranks, and more ranks shrink the cache
+  // no more.
   bool replicates_kv_heads() const;
   std::vector<int64_t> vocab_cols() const;  // [size] logits columns of each rank
 
@@ -64,9 +69,27 @@ class ShardPlan {
 // ---- the table from weight names to splits
 
 enum class WeightKind {
-  kEmbedding, kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead,            // matrices
-  kQBias, kKBias, kVBias, kOBias, kGateBias, kUpBias, kDownBias,     // vectors
-  kInputNorm, kPostAttentionNorm, kQNorm, kKNorm, kFinalNorm,
+  kEmbedding,
+  kQ,
+  kK,
+  kV,
+  kO,
+  kGate,
+  kUp,
+  kDown,
+  kLmHead,  // matrices
+  kQBias,
+  kKBias,
+  kVBias,
+  kOBias,
+  kGateBias,
+  kUpBias,
+  kDownBias,  // vectors
+  kInputNorm,
+  kPostAttentionNorm,
+  kQNorm,
+  kKNorm,
+  kFinalNorm,
 };
 
 struct WeightName {
@@ -77,6 +100,8 @@ struct WeightName {
 // NOT_FOUND for a name that the table does not have: nothing is guessed.
 absl::StatusOr<WeightName> ParseWeightName(absl::string_view name);
 std::string WeightNameOf(WeightKind kind, int layer);
+
+bool IsVector(WeightKind kind);  // biases and norms
 
 // The full shape that `config` demands of a weight: {rows, cols}; vectors are {1, cols}.
 std::pair<int64_t, int64_t> FullShapeOf(WeightKind kind, const ModelConfig& config);
@@ -91,9 +116,18 @@ WeightSlice SliceOf(WeightKind kind, const ModelConfig& config, const RankShard&
 // Every weight that this config must have.
 std::vector<WeightName> RequiredWeights(const ModelConfig& config);
 
-// The fused matrices that the model multiplies with: per layer qkv = [q; k; v], o, gate_up = [gate; up],
-// down; and embedding and lm_head (one matrix when tied).
+// True for names that checkpoints carry and the model does not need: caches of rotary frequencies,
+// and lm_head when it is tied to the embedding.
+bool IsKnownSurplus(absl::string_view name, const ModelConfig& config);
+
+// The fused matrices that the model multiplies with: per layer qkv = [q; k; v], o, gate_up = [gate;
+// up], down; and embedding and lm_head (one matrix when tied).
 enum class LinearKind { kQkv, kO, kGateUp, kDown, kEmbedding, kLmHead };
-LinearShape LinearShapeOf(LinearKind kind, const ModelConfig& config, const RankShard& shard, DType held_as);
+LinearShape LinearShapeOf(LinearKind kind, const ModelConfig& config, const RankShard& shard,
+                          DType held_as);
+
+// The row of its fused matrix (or element of its fused bias) where `kind` begins on this rank: h*d
+// for k, (h+k)*d for v, f for up, 0 for the rest.
+int64_t FusedRowOf(WeightKind kind, const ModelConfig& config, const RankShard& shard);
 
 }  // namespace bulkhead

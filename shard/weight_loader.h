@@ -1,5 +1,5 @@
-// WeightLoader: reads exactly the bytes of a checkpoint that one rank owns, with pread, and hands the
-// rows to the sinks that the backend gave. Reader threads work in parallel.
+// Checkpoint: reads exactly the bytes that one rank owns, with pread, and hands the rows to the
+// sinks that the backend gave. Reader threads work in parallel, each with one staging buffer.
 #pragma once
 
 #include <atomic>
@@ -7,9 +7,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "memory/linear.h"
 #include "shard/model_config.h"
@@ -17,32 +17,43 @@
 
 namespace bulkhead {
 
-// A checkpoint's headers, checked: safetensors, single or sharded with an index. No weight was read yet.
+// A checkpoint's headers, checked: safetensors, single or sharded with an index. No weight was read
+// yet. Holds its files open. All methods are const and may be called from several threads at once.
 class Checkpoint {
  public:
-  // Opens DIR/model.safetensors or the files of DIR/model.safetensors.index.json. Failures carry exit
-  // code 3 and name the file and the tensor: NOT_FOUND, DATA_LOSS (truncated, a header that lies).
+  // Memory that Load holds per thread; nothing else of it grows with the weights.
+  static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+  static constexpr int kMaxThreads = 64;
+
+  // Opens DIR/model.safetensors or the files of DIR/model.safetensors.index.json. Failures carry
+  // exit code 3 and name the file and the tensor: NOT_FOUND, DATA_LOSS (truncated, a header that
+  // lies, an index that disagrees with its files), INVALID_ARGUMENT (an index that is not one).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
   virtual ~Checkpoint() = default;
 
-  // Every weight that `config` demands is there with its shape and a known dtype, and no weight is there
-  // that the table does not know (rotary caches, and lm_head when tied, are known and ignored).
+  // Every weight that `config` demands is there with its shape as F32, BF16 or F16, and no weight
+  // is there that the config has no place for. NOT_FOUND, INVALID_ARGUMENT or UNIMPLEMENTED (number
+  // format) with exit code 3, naming file and tensor.
   virtual absl::Status CheckAgainst(const ModelConfig& config) const = 0;
 
-  // Where the rows of each weight go. Matrices through a WeightSink and the row where they start in it
-  // (v starts after q and k in qkv); vectors (norms, biases) as f32 into memory.
+  // Where this rank's part of a weight goes.
   struct Target {
     WeightName name;
-    WeightSink* sink = nullptr;  // a matrix
-    int64_t sink_row = 0;
-    float* vector = nullptr;     // or a vector: this rank's columns of it
+    WeightSink* sink =
+        nullptr;              // a matrix: its first owned row becomes row `sink_row` of the sink,
+    int64_t sink_row = 0;     // the columns are the owned ones
+    float* vector = nullptr;  // or a vector: this rank's elements of it, as f32
   };
-  // Loads every target. `bytes_done` counts as the load goes (the whole is BytesToRead); `cancelled` is
-  // polled. Not collective. At most `num_threads` threads, one staging buffer each.
-  virtual absl::Status Load(absl::Span<const Target> targets, const RankShard& shard, int num_threads,
-                            std::atomic<int64_t>* bytes_done,
+  // Loads every target's part that `plan` gives to `rank`. Not collective; returns when all threads
+  // have ended. `bytes_done` (may be null) counts up to BytesToRead; `cancelled` (may be empty) is
+  // polled on the calling thread, and true ends with CANCELLED. Other failures carry exit code 3
+  // and name file and tensor. `num_threads` in [1, kMaxThreads], the calling one included.
+  virtual absl::Status Load(const ShardPlan& plan, int rank, absl::Span<const Target> targets,
+                            int num_threads, std::atomic<int64_t>* bytes_done,
                             const std::function<bool()>& cancelled) const = 0;
-  virtual int64_t BytesToRead(absl::Span<const Target> targets, const RankShard& shard) const = 0;
+  // Bytes that Load reads. Whole rows count where a rank's columns are too narrow to be read alone.
+  virtual absl::StatusOr<int64_t> BytesToRead(const ShardPlan& plan, int rank,
+                                              absl::Span<const Target> targets) const = 0;
 
   // A digest of names, shapes, dtypes and offsets, to compare between ranks.
   virtual uint64_t Fingerprint() const = 0;

@@ -1,0 +1,69 @@
+// ConfigFields: reads one JSON object field by field. Every number is checked against limits before
+// anybody sees it, and every field that was asked for is remembered, so that the rest is unknown.
+//
+// The first error sticks: a failed read returns a harmless value, and status() tells in the end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace bulkhead {
+
+class ConfigFields {
+ public:
+  // `object` outlives this. `source` is the file's name, `prefix` that of an enclosing field
+  // ("rope_scaling.").
+  ConfigFields(const nlohmann::json& object, std::string source, std::string prefix = "");
+
+  bool Has(absl::string_view name) const;  // present, null or not
+  bool IsNullOrMissing(absl::string_view name) const;
+
+  // nullopt where the field is missing or null. Whole numbers are JSON integers in [min, max].
+  std::optional<int> Int(absl::string_view name, int min, int max);
+  std::optional<double> Number(absl::string_view name, double min, double max);
+  std::optional<bool> Bool(absl::string_view name);
+  std::optional<std::string> String(absl::string_view name);
+  std::optional<std::vector<std::string>> Strings(absl::string_view name);
+  std::vector<int> IntOrList(absl::string_view name, int min, int max);  // also of length 0
+  const nlohmann::json* Object(absl::string_view name);                  // null where there is none
+
+  int RequiredInt(absl::string_view name, int min, int max);
+  double RequiredNumber(absl::string_view name, double min, double max);
+
+  // Marks a field as known whatever it holds.
+  void Ignore(absl::string_view name);
+  // Marks it as known, and UNIMPLEMENTED unless it is missing or switched off: null, false, 0, "",
+  // [], {}.
+  void RefuseUnlessOff(absl::string_view name);
+  // Likewise unless it is missing, null or 1.
+  void RefuseUnlessOne(absl::string_view name);
+  // UNIMPLEMENTED with the field and its value; `supported` says what would be accepted.
+  void Unsupported(absl::string_view name, absl::string_view supported);
+  // INVALID_ARGUMENT: "config.json: <name> is <value>; <demand>".
+  void Invalid(absl::string_view name, absl::string_view demand);
+  void Fail(absl::Status status);
+
+  std::vector<std::string> UnknownNames() const;  // with prefix
+  const absl::Status& status() const { return status_; }
+  const std::string& source() const { return source_; }
+
+ private:
+  const nlohmann::json* Find(
+      absl::string_view name);  // null where missing or null; marks it as known
+  std::string Describe(absl::string_view name) const;  // "config.json: hidden_size is -3"
+
+  const nlohmann::json& object_;
+  std::string source_;
+  std::string prefix_;
+  std::set<std::string, std::less<>> known_;
+  absl::Status status_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,136 @@
+#include "shard/shard_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kLeaves = 8;
+constexpr int kMaxSize = 1 << 16;  // bounds the plan's own memory
+
+// The left ceil(parts / 2) parts' share of `total`, halves rounded up.
+int64_t LeftShare(int64_t total, int64_t parts) {
+  const int64_t left_parts = (parts + 1) / 2;
+  return (2 * total * left_parts + parts) / (2 * parts);
+}
+
+void Partition(Range range, int parts, std::vector<Range>& out) {
+  if (parts == 1) {
+    out.push_back(range);
+    return;
+  }
+  const int64_t middle = range.begin + LeftShare(range.size(), parts);
+  Partition({range.begin, middle}, (parts + 1) / 2, out);
+  Partition({middle, range.end}, parts / 2, out);
+}
+
+// `heads` over `parts`: at borders of KV groups while the range has more than one group, then at
+// heads. Every range here is whole groups, or lies within one.
+void PartitionHeads(Range heads, int64_t group, int parts, std::vector<Range>& out) {
+  if (parts == 1) {
+    out.push_back(heads);
+    return;
+  }
+  const int64_t groups = heads.size() / group;
+  int64_t left = LeftShare(heads.size(), parts);
+  if (groups >= 2) {
+    left = std::clamp<int64_t>(LeftShare(groups, parts), 1, groups - 1) * group;
+  }
+  const int64_t middle = heads.begin + left;
+  PartitionHeads({heads.begin, middle}, group, (parts + 1) / 2, out);
+  PartitionHeads({middle, heads.end}, group, parts / 2, out);
+}
+
+bool IsSubtreeSize(int size) { return size == 1 || size == 2 || size == 4 || size == 8; }
+
+// Borders of `leaves`, in units of `width` columns from the first one's begin.
+std::vector<int64_t> BordersOf(absl::Span<const Range> leaves, int64_t width) {
+  std::vector<int64_t> borders = {0};
+  for (const Range& leaf : leaves) borders.push_back((leaf.end - leaves.front().begin) * width);
+  return borders;
+}
+
+absl::Status CheckSplittable(const ModelConfig& config, int size) {
+  if (size < 1 || size > kMaxSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a group of ", size, " ranks is not possible; 1 to ", kMaxSize, " are"));
+  }
+  const int largest = std::min({config.intermediate_size, config.vocab_size, kMaxSize});
+  const char* field = config.intermediate_size < size ? "intermediate_size" : "vocab_size";
+  const int value = config.intermediate_size < size ? config.intermediate_size : config.vocab_size;
+  if (value >= size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", too small to be split over ", size,
+                   " ranks; the largest group that works has ", largest));
+}
+
+// The KV heads that `heads` read, and where each head finds its own among them.
+void AssignKvHeads(int64_t group, RankShard& shard) {
+  if (shard.heads.empty()) return;
+  shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
+  for (int64_t head = shard.heads.begin; head < shard.heads.end; ++head) {
+    shard.head_to_kv.push_back(static_cast<int32_t>(head / group - shard.kv_heads.begin));
+  }
+}
+
+}  // namespace
+
+std::vector<Range> PartitionEvenly(int64_t total, int parts) {
+  BH_CHECK(total >= 0 && parts >= 1);
+  std::vector<Range> ranges;
+  ranges.reserve(parts);
+  Partition({0, total}, parts, ranges);
+  return ranges;
+}
+
+absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size) {
+  if (const absl::Status status = CheckSplittable(config, size); !status.ok()) {
+    return WithExitCode(status, ExitCode::kModelRefused);
+  }
+  // The same leaves at 1, 2, 4 and 8 ranks; otherwise a rank is its own only leaf.
+  const int num_leaves = IsSubtreeSize(size) ? kLeaves : size;
+  const int leaves_per_rank = num_leaves / size;
+  const int64_t group = config.num_attention_heads / config.num_key_value_heads;
+  std::vector<Range> head_leaves;
+  PartitionHeads({0, config.num_attention_heads}, group, num_leaves, head_leaves);
+  const std::vector<Range> mlp_leaves = PartitionEvenly(config.intermediate_size, num_leaves);
+  const std::vector<Range> vocab = PartitionEvenly(config.vocab_size, size);
+
+  ShardPlan plan;
+  plan.config_ = config;
+  for (int rank = 0; rank < size; ++rank) {
+    const int first = rank * leaves_per_rank;
+    const auto heads = absl::MakeConstSpan(head_leaves).subspan(first, leaves_per_rank);
+    const auto mlp = absl::MakeConstSpan(mlp_leaves).subspan(first, leaves_per_rank);
+    RankShard shard;
+    shard.rank = rank;
+    shard.size = size;
+    shard.heads = {heads.front().begin, heads.back().end};
+    shard.mlp = {mlp.front().begin, mlp.back().end};
+    shard.vocab = vocab[rank];
+    shard.o_borders = BordersOf(heads, config.head_dim);
+    shard.down_borders = BordersOf(mlp, 1);
+    AssignKvHeads(group, shard);
+    plan.ranks_.push_back(std::move(shard));
+  }
+  return plan;
+}
+
+bool ShardPlan::replicates_kv_heads() const {
+  int64_t held = 0;
+  for (const RankShard& shard : ranks_) held += shard.kv_heads.size();
+  return held > config_.num_key_value_heads;
+}
+
+std::vector<int64_t> ShardPlan::vocab_cols() const {
+  std::vector<int64_t> cols;
+  for (const RankShard& shard : ranks_) cols.push_back(shard.vocab.size());
+  return cols;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,184 @@
+#include "shard/tensor_index.h"
+
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "memory/status.h"
+#include "shard/json_text.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kSingleFile[] = "/model.safetensors";
+constexpr char kIndexFile[] = "/model.safetensors.index.json";
+constexpr int64_t kMaxIndexBytes = 100'000'000;
+
+bool Exists(const std::string& path) {
+  struct stat stat;
+  return ::stat(path.c_str(), &stat) == 0;
+}
+
+// A file of the checkpoint's own folder: an index may not reach outside it.
+bool IsPlainName(absl::string_view name) {
+  return !name.empty() && name.size() <= 255 && name.front() != '.' &&
+         name.find('/') == absl::string_view::npos && name.find('\0') == absl::string_view::npos;
+}
+
+// The index: from tensor to file name.
+absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const std::string& path) {
+  BH_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxIndexBytes));
+  BH_ASSIGN_OR_RETURN(const json index, ParseJsonObject(text, path));
+  const auto weight_map = index.find("weight_map");
+  if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has no weight_map"));
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& item : weight_map->items()) {
+    const std::string tensor = item.key().substr(0, 100);
+    if (!item.value().is_string() || !IsPlainName(item.value().get_ref<const std::string&>())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": tensor '", tensor, "' is said to be in ", JsonExcerpt(item.value()),
+                       ", which is not the name of a file beside the index"));
+    }
+    files.emplace(item.key(), item.value().get<std::string>());
+  }
+  return files;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+std::vector<int64_t> DemandedShape(WeightKind kind, const ModelConfig& config) {
+  const auto [rows, cols] = FullShapeOf(kind, config);
+  return IsVector(kind) ? std::vector<int64_t>{cols} : std::vector<int64_t>{rows, cols};
+}
+
+// FNV-1a, 64 bits.
+class Digest {
+ public:
+  void Add(absl::string_view bytes) {
+    for (const char byte : bytes)
+      value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
+    value_ = (value_ ^ 0xff) * 0x100000001b3ULL;  // ends the field: no text has this byte
+  }
+  void Add(int64_t number) { Add(absl::StrCat(number)); }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
+
+absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {
+  for (const TensorEntry& tensor : file->tensors()) {
+    const auto [at, inserted] =
+        tensors_.emplace(tensor.name, LocatedTensor{&tensor, &file->file()});
+    if (inserted) continue;
+    return absl::DataLossError(absl::StrCat("tensor '", tensor.name, "' is both in ",
+                                            at->second.file->path(), " and in ",
+                                            file->file().path()));
+  }
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorIndex> TensorIndex::Open(const std::string& dir) {
+  TensorIndex index;
+  index.dir_ = dir;
+  const std::string index_path = dir + kIndexFile;
+  if (Exists(dir + kSingleFile) || !Exists(index_path)) {
+    auto file = SafetensorsFile::Open(dir + kSingleFile);
+    if (absl::IsNotFound(file.status())) {
+      return absl::NotFoundError(
+          absl::StrCat(dir, " has neither model.safetensors nor ",
+                       "model.safetensors.index.json; other formats are not read"));
+    }
+    BH_RETURN_IF_ERROR(file.status());
+    BH_RETURN_IF_ERROR(index.Add(*std::move(file)));
+    return index;
+  }
+  BH_ASSIGN_OR_RETURN(const auto weight_map, ReadWeightMap(index_path));
+  std::map<absl::string_view, absl::string_view> first_tensor_of;  // by file name
+  for (const auto& [tensor, file_name] : weight_map) first_tensor_of.emplace(file_name, tensor);
+  for (const auto& [file_name, tensor] : first_tensor_of) {
+    auto file = SafetensorsFile::Open(absl::StrCat(dir, "/", file_name));
+    if (absl::IsNotFound(file.status())) {
+      return absl::NotFoundError(absl::StrCat(dir, "/", file_name, " is missing; ", index_path,
+                                              " says that it holds '", tensor, "'"));
+    }
+    BH_RETURN_IF_ERROR(file.status());
+    BH_RETURN_IF_ERROR(index.Add(*std::move(file)));
+  }
+  for (const auto& [tensor, file_name] : weight_map) {
+    const auto found = index.tensors_.find(tensor);
+    const std::string path = absl::StrCat(dir, "/", file_name);
+    if (found != index.tensors_.end() && found->second.file->path() == path) continue;
+    return absl::DataLossError(absl::StrCat("tensor '", tensor.substr(0, 100), "' is not in ", path,
+                                            ", where ", index_path, " says it is"));
+  }
+  for (const auto& [tensor, located] : index.tensors_) {
+    if (weight_map.contains(std::string(tensor))) continue;
+    return absl::DataLossError(absl::StrCat("tensor '", tensor, "' is in ", located.file->path(),
+                                            " but not in ", index_path));
+  }
+  return index;
+}
+
+absl::StatusOr<LocatedTensor> TensorIndex::Find(WeightName name, const ModelConfig& config) const {
+  const std::string text = WeightNameOf(name.kind, name.layer);
+  const auto found = tensors_.find(text);
+  if (found == tensors_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("tensor '", text, "' is missing from the checkpoint in ", dir_,
+                     name.kind == WeightKind::kLmHead ? ", and tie_word_embeddings is false" : ""));
+  }
+  const LocatedTensor& located = found->second;
+  const std::vector<int64_t> demanded = DemandedShape(name.kind, config);
+  if (located.entry->shape != demanded) {
+    return absl::InvalidArgumentError(absl::StrCat(located.file->path(), ": tensor '", text,
+                                                   "' has shape ", ShapeText(located.entry->shape),
+                                                   "; config.json demands ", ShapeText(demanded)));
+  }
+  if (!located.entry->dtype.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(located.file->path(), ": tensor '", text, "' is ",
+                                                 located.entry->format,
+                                                 "; supported are F32, BF16 and F16"));
+  }
+  return located;
+}
+
+absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
+  std::map<std::string, WeightName> required;
+  for (const WeightName& name : RequiredWeights(config)) {
+    BH_RETURN_IF_ERROR(Find(name, config).status());
+    required.emplace(WeightNameOf(name.kind, name.layer), name);
+  }
+  for (const auto& [name, located] : tensors_) {
+    if (required.contains(std::string(name)) || IsKnownSurplus(name, config)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        located.file->path(), ": tensor '", name, "' has no place in a ", config.architecture,
+        " of ", config.num_hidden_layers, " layers as config.json describes it"));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t TensorIndex::Fingerprint() const {
+  Digest digest;
+  for (const auto& [name, located] : tensors_) {
+    digest.Add(name);
+    digest.Add(located.entry->format);
+    for (const int64_t dimension : located.entry->shape) digest.Add(dimension);
+    digest.Add(located.entry->begin);
+    digest.Add(located.entry->bytes);
+  }
+  return digest.value();
+}
+
+}  // namespace bulkhead

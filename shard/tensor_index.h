@@ -1,0 +1,42 @@
+// TensorIndex: all tensors of a checkpoint by name, with the file that holds each.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "shard/model_config.h"
+#include "shard/safetensors.h"
+#include "shard/shard_plan.h"
+
+namespace bulkhead {
+
+struct LocatedTensor {
+  const TensorEntry* entry = nullptr;
+  const LocalFile* file = nullptr;
+};
+
+class TensorIndex {
+ public:
+  // DIR/model.safetensors, or else the files of DIR/model.safetensors.index.json, which must agree
+  // with it tensor by tensor.
+  static absl::StatusOr<TensorIndex> Open(const std::string& dir);
+
+  // The weight, with the shape that `config` demands and a number format of weights.
+  absl::StatusOr<LocatedTensor> Find(WeightName name, const ModelConfig& config) const;
+  absl::Status CheckAgainst(const ModelConfig& config) const;
+  uint64_t Fingerprint() const;
+
+ private:
+  absl::Status Add(std::unique_ptr<SafetensorsFile> file);
+
+  std::string dir_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<absl::string_view, LocatedTensor> tensors_;  // keys live in files_
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,251 @@
+#include "shard/weight_loader.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+#include "shard/tensor_index.h"
+
+namespace bulkhead {
+namespace {
+
+// From here on a row's owned columns are read alone; below it, the pages around them come along
+// anyway.
+constexpr int64_t kMinSegmentBytes = int64_t{64} << 10;
+
+// What one target needs of its tensor.
+struct Part {
+  Checkpoint::Target target;
+  LocatedTensor tensor;
+  DType dtype = DType::kF32;
+  WeightSlice slice;
+  int64_t full_cols = 0;
+  bool reads_segments = false;  // the owned columns alone, row by row
+
+  int64_t BytesPerRow() const {
+    return (reads_segments ? slice.cols.size() : full_cols) * DTypeBytes(dtype);
+  }
+};
+
+struct Block {
+  const Part* part = nullptr;
+  Range rows;  // of the full weight
+  int64_t bytes() const { return rows.size() * part->BytesPerRow(); }
+};
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
+  const uint32_t exponent = (half >> 10) & 0x1fU;
+  const uint32_t mantissa = half & 0x3ffU;
+  if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24, exactly
+    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 0xffU : exponent + 112;
+  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
+}
+
+void WidenToF32(const std::byte* values, DType dtype, int64_t count, float* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, values, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, values + i * 2, sizeof(bits));
+    out[i] = dtype == DType::kBF16 ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
+                                   : HalfToFloat(bits);
+  }
+}
+
+// One load: the blocks, and the threads that take them from one queue.
+class LoadRun {
+ public:
+  LoadRun(std::vector<Block> blocks, std::atomic<int64_t>* bytes_done)
+      : blocks_(std::move(blocks)), bytes_done_(bytes_done) {
+    // Large ones first, so that the threads end together; among equals in file order.
+    std::stable_sort(blocks_.begin(), blocks_.end(),
+                     [](const Block& a, const Block& b) { return a.bytes() > b.bytes(); });
+  }
+
+  absl::Status Run(int num_threads, const std::function<bool()>& cancelled) {
+    std::vector<std::thread> threads;
+    try {
+      for (int i = 1; i < num_threads; ++i) threads.emplace_back([this] { TakeBlocks({}); });
+    } catch (const std::system_error&) {
+      // Fewer threads than asked for load the same bytes.
+    }
+    TakeBlocks(cancelled);
+    for (std::thread& thread : threads) thread.join();
+    return status_;
+  }
+
+ private:
+  void TakeBlocks(const std::function<bool()>& cancelled) {
+    if (blocks_.empty()) return;
+    const auto staging = std::make_unique_for_overwrite<std::byte[]>(blocks_.front().bytes());
+    while (!stop_.load(std::memory_order_relaxed)) {
+      if (cancelled && cancelled()) return End(absl::CancelledError("loading was cancelled"));
+      const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= blocks_.size()) return;
+      const Block& block = blocks_[index];
+      if (absl::Status status = LoadBlock(block, staging.get()); !status.ok()) {
+        return End(std::move(status));
+      }
+      if (bytes_done_ != nullptr) bytes_done_->fetch_add(block.bytes(), std::memory_order_relaxed);
+    }
+  }
+
+  static absl::Status LoadBlock(const Block& block, std::byte* staging) {
+    const Part& part = *block.part;
+    if (absl::Status status = ReadRows(block, staging); !status.ok()) {
+      return absl::DataLossError(
+          absl::StrCat("tensor '", part.tensor.entry->name, "': ", status.message()));
+    }
+    if (part.target.vector != nullptr) {
+      WidenToF32(staging, part.dtype, part.slice.cols.size(), part.target.vector);
+      return absl::OkStatus();
+    }
+    const int64_t cols = part.slice.cols.size();
+    ConstMatrixView rows(staging, part.dtype, block.rows.size(),
+                         part.reads_segments ? cols : part.full_cols);
+    if (!part.reads_segments) rows = rows.Cols(part.slice.cols.begin, cols);
+    part.target.sink->PutRows(part.target.sink_row + block.rows.begin - part.slice.rows.begin,
+                              rows);
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadRows(const Block& block, std::byte* staging) {
+    const Part& part = *block.part;
+    const LocalFile& file = *part.tensor.file;
+    const int64_t row_bytes = part.full_cols * DTypeBytes(part.dtype);
+    const int64_t begin = part.tensor.entry->begin + block.rows.begin * row_bytes;
+    if (!part.reads_segments) return file.ReadAt(begin, block.bytes(), staging);
+    const int64_t skipped = part.slice.cols.begin * DTypeBytes(part.dtype);
+    for (int64_t row = 0; row < block.rows.size(); ++row) {
+      BH_RETURN_IF_ERROR(file.ReadAt(begin + row * row_bytes + skipped, part.BytesPerRow(),
+                                     staging + row * part.BytesPerRow()));
+    }
+    return absl::OkStatus();
+  }
+
+  void End(absl::Status status) {
+    stop_.store(true, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (status_.ok()) status_ = std::move(status);  // the first one counts
+  }
+
+  std::vector<Block> blocks_;
+  std::atomic<int64_t>* bytes_done_;
+  std::atomic<size_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  absl::Status status_;
+};
+
+std::vector<Block> BlocksOf(const std::vector<Part>& parts) {
+  std::vector<Block> blocks;
+  for (const Part& part : parts) {
+    if (part.slice.cols.empty()) continue;
+    BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ModelConfig's limits see to it
+    const int64_t rows = Checkpoint::kStagingBytes / part.BytesPerRow();
+    for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end; row += rows) {
+      blocks.push_back({&part, {row, std::min(row + rows, part.slice.rows.end)}});
+    }
+  }
+  return blocks;
+}
+
+absl::Status RefuseModel(absl::Status status) {
+  return absl::IsCancelled(status) ? status
+                                   : WithExitCode(std::move(status), ExitCode::kModelRefused);
+}
+
+class SafetensorsCheckpoint : public Checkpoint {
+ public:
+  explicit SafetensorsCheckpoint(TensorIndex index) : index_(std::move(index)) {}
+
+  absl::Status CheckAgainst(const ModelConfig& config) const override {
+    return RefuseModel(index_.CheckAgainst(config));
+  }
+
+  absl::Status Load(const ShardPlan& plan, int rank, absl::Span<const Target> targets,
+                    int num_threads, std::atomic<int64_t>* bytes_done,
+                    const std::function<bool()>& cancelled) const override {
+    auto parts = PartsOf(plan, rank, targets);
+    if (!parts.ok()) return RefuseModel(parts.status());
+    if (absl::Status status = CheckUnchanged(*parts); !status.ok()) return RefuseModel(status);
+    LoadRun run(BlocksOf(*parts), bytes_done);
+    BH_CHECK(num_threads >= 1 && num_threads <= kMaxThreads);
+    if (absl::Status status = run.Run(num_threads, cancelled); !status.ok()) {
+      return RefuseModel(status);
+    }
+    // A file that was rewritten meanwhile may have given old and new bytes.
+    return RefuseModel(CheckUnchanged(*parts));
+  }
+
+  absl::StatusOr<int64_t> BytesToRead(const ShardPlan& plan, int rank,
+                                      absl::Span<const Target> targets) const override {
+    auto parts = PartsOf(plan, rank, targets);
+    if (!parts.ok()) return RefuseModel(parts.status());
+    int64_t bytes = 0;
+    for (const Block& block : BlocksOf(*parts)) bytes += block.bytes();
+    return bytes;
+  }
+
+  uint64_t Fingerprint() const override { return index_.Fingerprint(); }
+
+ private:
+  absl::StatusOr<std::vector<Part>> PartsOf(const ShardPlan& plan, int rank,
+                                            absl::Span<const Target> targets) const {
+    BH_CHECK(rank >= 0 && rank < plan.size());
+    std::vector<Part> parts;
+    parts.reserve(targets.size());
+    for (const Target& target : targets) {
+      const bool is_vector = IsVector(target.name.kind);
+      BH_CHECK(is_vector ? target.vector != nullptr && target.sink == nullptr
+                         : target.vector == nullptr && target.sink != nullptr);
+      Part part;
+      part.target = target;
+      BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.name, plan.config()));
+      part.dtype = *part.tensor.entry->dtype;
+      part.slice = SliceOf(target.name.kind, plan.config(), plan.rank(rank));
+      part.full_cols = FullShapeOf(target.name.kind, plan.config()).second;
+      const int64_t owned_bytes = part.slice.cols.size() * DTypeBytes(part.dtype);
+      part.reads_segments =
+          part.slice.cols.size() < part.full_cols && (is_vector || owned_bytes >= kMinSegmentBytes);
+      parts.push_back(part);
+    }
+    return parts;
+  }
+
+  static absl::Status CheckUnchanged(const std::vector<Part>& parts) {
+    std::set<const LocalFile*> files;
+    for (const Part& part : parts) files.insert(part.tensor.file);
+    for (const LocalFile* file : files) BH_RETURN_IF_ERROR(file->CheckUnchanged());
+    return absl::OkStatus();
+  }
+
+  TensorIndex index_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& dir) {
+  auto index = TensorIndex::Open(dir);
+  if (!index.ok()) return RefuseModel(index.status());
+  return std::unique_ptr<Checkpoint>(new SafetensorsCheckpoint(*std::move(index)));
+}
+
+}  // namespace bulkhead
