@@ -180,24 +180,25 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(index_.CheckAgainst(config));
   }
 
-  absl::Status Load(const ShardPlan& plan, int rank, absl::Span<const Target> targets,
-                    int num_threads, std::atomic<int64_t>* bytes_done,
+  absl::Status Load(absl::Span<const Target> targets, const ModelConfig& config,
+                    const RankShard& shard, int num_threads, std::atomic<int64_t>* bytes_done,
                     const std::function<bool()>& cancelled) const override {
-    auto parts = PartsOf(plan, rank, targets);
+    auto parts = PartsOf(targets, config, shard);
     if (!parts.ok()) return RefuseModel(parts.status());
     if (absl::Status status = CheckUnchanged(*parts); !status.ok()) return RefuseModel(status);
+    BH_CHECK(num_threads >= 1);
     LoadRun run(BlocksOf(*parts), bytes_done);
-    BH_CHECK(num_threads >= 1 && num_threads <= kMaxThreads);
-    if (absl::Status status = run.Run(num_threads, cancelled); !status.ok()) {
+    if (absl::Status status = run.Run(std::min(num_threads, kMaxThreads), cancelled);
+        !status.ok()) {
       return RefuseModel(status);
     }
     // A file that was rewritten meanwhile may have given old and new bytes.
     return RefuseModel(CheckUnchanged(*parts));
   }
 
-  absl::StatusOr<int64_t> BytesToRead(const ShardPlan& plan, int rank,
-                                      absl::Span<const Target> targets) const override {
-    auto parts = PartsOf(plan, rank, targets);
+  absl::StatusOr<int64_t> BytesToRead(absl::Span<const Target> targets, const ModelConfig& config,
+                                      const RankShard& shard) const override {
+    auto parts = PartsOf(targets, config, shard);
     if (!parts.ok()) return RefuseModel(parts.status());
     int64_t bytes = 0;
     for (const Block& block : BlocksOf(*parts)) bytes += block.bytes();
@@ -207,9 +208,9 @@ class SafetensorsCheckpoint : public Checkpoint {
   uint64_t Fingerprint() const override { return index_.Fingerprint(); }
 
  private:
-  absl::StatusOr<std::vector<Part>> PartsOf(const ShardPlan& plan, int rank,
-                                            absl::Span<const Target> targets) const {
-    BH_CHECK(rank >= 0 && rank < plan.size());
+  absl::StatusOr<std::vector<Part>> PartsOf(absl::Span<const Target> targets,
+                                            const ModelConfig& config,
+                                            const RankShard& shard) const {
     std::vector<Part> parts;
     parts.reserve(targets.size());
     for (const Target& target : targets) {
@@ -218,10 +219,10 @@ class SafetensorsCheckpoint : public Checkpoint {
                          : target.vector == nullptr && target.sink != nullptr);
       Part part;
       part.target = target;
-      BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.name, plan.config()));
+      BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.name, config));
       part.dtype = *part.tensor.entry->dtype;
-      part.slice = SliceOf(target.name.kind, plan.config(), plan.rank(rank));
-      part.full_cols = FullShapeOf(target.name.kind, plan.config()).second;
+      part.slice = SliceOf(target.name.kind, config, shard);
+      part.full_cols = FullShapeOf(target.name.kind, config).second;
       const int64_t owned_bytes = part.slice.cols.size() * DTypeBytes(part.dtype);
       part.reads_segments =
           part.slice.cols.size() < part.full_cols && (is_vector || owned_bytes >= kMinSegmentBytes);
