@@ -102,12 +102,13 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size)
   const std::vector<Range> vocab = PartitionEvenly(config.vocab_size, size);
 
   ShardPlan plan;
-  plan.config_ = config;
+  const auto model = std::make_shared<const ModelConfig>(config);
   for (int rank = 0; rank < size; ++rank) {
     const int first = rank * leaves_per_rank;
     const auto heads = absl::MakeConstSpan(head_leaves).subspan(first, leaves_per_rank);
     const auto mlp = absl::MakeConstSpan(mlp_leaves).subspan(first, leaves_per_rank);
     RankShard shard;
+    shard.model = model;
     shard.rank = rank;
     shard.size = size;
     shard.heads = {heads.front().begin, heads.back().end};
@@ -124,7 +125,7 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size)
 bool ShardPlan::replicates_kv_heads() const {
   int64_t held = 0;
   for (const RankShard& shard : ranks_) held += shard.kv_heads.size();
-  return held > config_.num_key_value_heads;
+  return held > config().num_key_value_heads;
 }
 
 std::vector<int64_t> ShardPlan::vocab_cols() const {

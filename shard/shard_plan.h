@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +34,9 @@ struct Range {
 // up, all the way down. For a power of two: halving, larger half first.
 std::vector<Range> PartitionEvenly(int64_t total, int parts);
 
-// One rank's part of the model.
+// One rank's part of the model. ShardPlan::Create makes it.
 struct RankShard {
+  std::shared_ptr<const ModelConfig> model;  // what it is a part of; never null
   int rank = 0;
   int size = 1;
   Range heads;                        // of H; may be empty, or less than a KV group
@@ -53,7 +55,7 @@ class ShardPlan {
   // largest size that works.
   static absl::StatusOr<ShardPlan> Create(const ModelConfig& config, int size);
 
-  const ModelConfig& config() const { return config_; }
+  const ModelConfig& config() const { return *ranks_.front().model; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankShard& rank(int rank) const { return ranks_[rank]; }
   // More ranks than KV groups: some KV heads live on several ranks, and more ranks shrink the cache
@@ -62,8 +64,9 @@ class ShardPlan {
   std::vector<int64_t> vocab_cols() const;  // [size] logits columns of each rank
 
  private:
-  ModelConfig config_;
-  std::vector<RankShard> ranks_;
+  ShardPlan() = default;
+
+  std::vector<RankShard> ranks_;  // never empty
 };
 
 // ---- the table from weight names to splits

@@ -180,10 +180,10 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(index_.CheckAgainst(config));
   }
 
-  absl::Status Load(absl::Span<const Target> targets, const ModelConfig& config,
-                    const RankShard& shard, int num_threads, std::atomic<int64_t>* bytes_done,
+  absl::Status Load(absl::Span<const Target> targets, const RankShard& shard, int num_threads,
+                    std::atomic<int64_t>* bytes_done,
                     const std::function<bool()>& cancelled) const override {
-    auto parts = PartsOf(targets, config, shard);
+    auto parts = PartsOf(targets, shard);
     if (!parts.ok()) return RefuseModel(parts.status());
     if (absl::Status status = CheckUnchanged(*parts); !status.ok()) return RefuseModel(status);
     BH_CHECK(num_threads >= 1);
@@ -196,10 +196,9 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(CheckUnchanged(*parts));
   }
 
-  absl::StatusOr<int64_t> BytesToRead(absl::Span<const Target> targets, const ModelConfig& config,
-                                      const RankShard& shard) const override {
-    auto parts = PartsOf(targets, config, shard);
-    if (!parts.ok()) return RefuseModel(parts.status());
+  int64_t BytesToRead(absl::Span<const Target> targets, const RankShard& shard) const override {
+    const auto parts = PartsOf(targets, shard);
+    if (!parts.ok()) return 0;
     int64_t bytes = 0;
     for (const Block& block : BlocksOf(*parts)) bytes += block.bytes();
     return bytes;
@@ -209,8 +208,8 @@ class SafetensorsCheckpoint : public Checkpoint {
 
  private:
   absl::StatusOr<std::vector<Part>> PartsOf(absl::Span<const Target> targets,
-                                            const ModelConfig& config,
                                             const RankShard& shard) const {
+    const ModelConfig& config = *shard.model;
     std::vector<Part> parts;
     parts.reserve(targets.size());
     for (const Target& target : targets) {

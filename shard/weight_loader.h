@@ -44,20 +44,18 @@ class Checkpoint {
     int64_t sink_row = 0;     // the columns are the owned ones
     float* vector = nullptr;  // or a vector: this rank's elements of it, as f32
   };
-  // Loads every target's part that `shard`, of a plan made for `config`, owns. Not collective;
-  // returns when all threads have ended. `bytes_done` (may be null) counts up to BytesToRead;
-  // `cancelled` (may be empty) is polled on the calling thread, and true ends with CANCELLED. Other
-  // failures carry exit code 3 and name file and tensor. `num_threads` counts the calling one; more
-  // than kMaxThreads do not help and are not started.
-  virtual absl::Status Load(absl::Span<const Target> targets, const ModelConfig& config,
-                            const RankShard& shard, int num_threads,
-                            std::atomic<int64_t>* bytes_done,
+  // Loads every target's part that `shard` owns. Not collective; returns when all threads have
+  // ended. `bytes_done` (may be null) counts up to BytesToRead; `cancelled` (may be empty) is
+  // polled on the calling thread, and true ends with CANCELLED. Other failures carry exit code 3
+  // and name file and tensor: a weight that is missing or has not the shape that shard.model
+  // demands, a failed read. `num_threads` counts the calling one; more than kMaxThreads do not help
+  // and are not started.
+  virtual absl::Status Load(absl::Span<const Target> targets, const RankShard& shard,
+                            int num_threads, std::atomic<int64_t>* bytes_done,
                             const std::function<bool()>& cancelled) const = 0;
-  // Bytes that Load reads. Whole rows count where a rank's columns are too narrow to be read alone.
-  // Fails as Load does where a target is not as `config` demands.
-  virtual absl::StatusOr<int64_t> BytesToRead(absl::Span<const Target> targets,
-                                              const ModelConfig& config,
-                                              const RankShard& shard) const = 0;
+  // Bytes that Load reads; 0 where it would refuse. Whole rows count where a rank's columns are too
+  // narrow to be read alone.
+  virtual int64_t BytesToRead(absl::Span<const Target> targets, const RankShard& shard) const = 0;
 
   // A digest of names, shapes, dtypes and offsets, to compare between ranks.
   virtual uint64_t Fingerprint() const = 0;
