@@ -1,10 +1,11 @@
-// Communicator: sums and gathers of tensors between the ranks of a group. Enqueued on the rank's device
-// like a kernel; called by the rank's main thread only. An error is final for the group: UNAVAILABLE
-// names the rank that was lost, ABORTED means that another rank gave up.
+// Communicator: sums and gathers of tensors between the ranks of a group. Enqueued on the rank's
+// device like a kernel; called by the rank's main thread only. An error is final for the group:
+// UNAVAILABLE names the rank that was lost, ABORTED means that another rank gave up, INTERNAL that
+// ranks called different things.
 //
-// Sums follow one binary tree over the ranks, independent of the message's size: [0, n) is split into
-// [0, ceil(n/2)) and the rest, all the way down; for 2, 4 and 8 ranks that continues the tree of slices
-// of memory/linear.h. The result has equal bits on every rank.
+// Sums follow one binary tree over the ranks, independent of the message's size: [0, n) is split
+// into [0, ceil(n/2)) and the rest, all the way down; for 2, 4 and 8 ranks that continues the tree
+// of slices of memory/linear.h. The result has equal bits on every rank.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,16 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Where this rank writes its term of the next AllReduceSum: [rows, cols] f32, dense, valid until the
-  // second AllReduceSum from now. rows * cols is bounded by the limits given when it was created.
+  // Where this rank writes its term of the next AllReduceSum: [rows, cols] f32, dense. The caller's
+  // to write until that AllReduceSum, which must be the next call; never after it, as the other
+  // ranks read it. rows * cols is bounded by the limits given when the communicator was created.
   virtual MatrixView Term(int64_t rows, int64_t cols) = 0;
 
   // The sum of all ranks' terms of that shape, valid until the next call of Term.
   virtual absl::StatusOr<ConstMatrixView> AllReduceSum() = 0;
 
   // On rank 0 puts the ranks' parts side by side in `out` [rows, sum of the ranks' cols]; the other
-  // ranks pass an empty `out`. `cols_of_rank` [size] is the same on every rank.
+  // ranks pass an empty `out`. `cols_of_rank` [size] is the same on every rank, and `part` is f32.
   virtual absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                                   MatrixView out) = 0;
 };
@@ -40,5 +42,9 @@ struct CommLimits {
   int64_t max_sum_elements = 0;     // rows x cols of the largest AllReduceSum
   int64_t max_gather_elements = 0;  // rows x the largest rank's cols of the largest GatherCols
 };
+
+// What a rank of a group of `size` ranks on one host takes for these limits: its slots, its private
+// result and its share of the shared one. The same on every rank, and on every host.
+int64_t CommunicationBytes(const CommLimits& limits, int size);
 
 }  // namespace bulkhead

@@ -1,0 +1,69 @@
+#include "comm/launch_environment.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+// 0 when absent or no number.
+int Number(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  int value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) && value > 0 ? value : 0;
+}
+
+absl::Status Refusal(const LaunchEnvironment& launch, absl::string_view why) {
+  return WithExitCode(absl::FailedPreconditionError(absl::StrCat(
+                          launch.launcher, " started ", launch.expected_size, " ranks, but ", why,
+                          "; use mpirun -n ", launch.expected_size, ", or srun --mpi=pmix -n ",
+                          launch.expected_size)),
+                      ExitCode::kGroupNotUp);
+}
+
+}  // namespace
+
+LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
+  LaunchEnvironment launch;
+  launch.has_pmix = environment("PMIX_NAMESPACE") != nullptr && environment("PMIX_RANK") != nullptr;
+  if (environment("OMPI_COMM_WORLD_SIZE") != nullptr) {
+    launch.launcher = "mpirun";
+    launch.expected_size = Number(environment, "OMPI_COMM_WORLD_SIZE");
+    launch.one_host = launch.expected_size == Number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+    return launch;
+  }
+  // A batch script has SLURM_PROCID without a step; an interactive shell is a step of one task
+  // while SLURM_NTASKS still speaks of the job.
+  if (environment("SLURM_STEP_ID") != nullptr && environment("SLURM_PROCID") != nullptr) {
+    const bool knows_step = environment("SLURM_STEP_NUM_TASKS") != nullptr;
+    const int tasks = Number(environment, knows_step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+    if (tasks > 1 || launch.has_pmix) {
+      launch.launcher = "srun";
+      launch.expected_size = tasks;
+      launch.one_host = Number(environment, "SLURM_STEP_NUM_NODES") == 1;
+      return launch;
+    }
+  }
+  if (launch.has_pmix) {
+    launch.launcher = "a PMIx launcher";
+    return launch;
+  }
+  if (Number(environment, "PMI_SIZE") > 1) {
+    launch.launcher = "a PMI launcher";
+    launch.expected_size = Number(environment, "PMI_SIZE");
+  }
+  return launch;
+}
+
+absl::Status CheckCanMeet(const LaunchEnvironment& launch) {
+  if (launch.expected_size <= 1 || launch.has_pmix) return absl::OkStatus();
+  return Refusal(launch, "offers no PMIx server for them to meet");
+}
+
+absl::Status CheckSize(const LaunchEnvironment& launch, int size) {
+  if (launch.expected_size == 0 || launch.expected_size == size) return absl::OkStatus();
+  return Refusal(launch, absl::StrCat("this one came up in a group of ", size));
+}
+
+}  // namespace bulkhead

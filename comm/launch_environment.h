@@ -1,0 +1,35 @@
+// What the environment says about who started this process.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace bulkhead {
+
+// Looks a variable up; null when it is not set.
+using Environment = std::function<const char*(const char*)>;
+
+struct LaunchEnvironment {
+  std::string launcher;   // "mpirun", "srun", "a PMI launcher", or "" when nothing did
+  int expected_size = 0;  // ranks the launcher says there are; 0 when it does not say
+  bool has_pmix = false;  // a PMIx server to meet the others through
+  bool one_host = false;  // known to be
+
+  // Whether this process is meant to be a rank among others that it must meet.
+  bool by_launcher() const { return !launcher.empty(); }
+};
+
+// Open MPI's mpirun; a PMIx launcher; srun, told from a mere shell in an allocation by a step of
+// more than one task; PMI-1 or PMI-2 launchers.
+LaunchEnvironment ReadLaunchEnvironment(const Environment& environment);
+
+// Refuses a rank that MPI could not unite with the others: it would come up as a group of one, and
+// so would each of them. FAILED_PRECONDITION with the right command and ExitCode::kGroupNotUp.
+absl::Status CheckCanMeet(const LaunchEnvironment& launch);
+
+// The same found out afterwards: MPI came up with `size` ranks.
+absl::Status CheckSize(const LaunchEnvironment& launch, int size);
+
+}  // namespace bulkhead

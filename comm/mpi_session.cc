@@ -1,0 +1,191 @@
+#include "comm/mpi_session.h"
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "comm/wait.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// Ends the process when an MPI call that cannot be interrupted does not return in time.
+class CallLimit {
+ public:
+  CallLimit(const char* call, absl::Duration limit, ExitCode code)
+      : thread_([this, call, limit, code] {
+          std::unique_lock lock(mutex_);
+          if (returned_.wait_for(lock, absl::ToChronoNanoseconds(limit),
+                                 [this] { return done_; })) {
+            return;
+          }
+          BH_LOG(kError) << call << " did not return within " << absl::FormatDuration(limit)
+                         << ": a rank is missing";
+          _exit(static_cast<int>(code));
+        }) {}
+  CallLimit(const CallLimit&) = delete;
+  CallLimit& operator=(const CallLimit&) = delete;
+  ~CallLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    returned_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+absl::Status NotUp(absl::Status status) {
+  return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
+}
+
+absl::Status FromMpi(int error, absl::string_view call) {
+  if (error == MPI_SUCCESS) return absl::OkStatus();
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(error, text, &length);
+  return NotUp(absl::UnavailableError(absl::StrCat(call, ": ", text)));
+}
+
+// Where Open MPI would listen on every interface, or copy by ptrace where a container forbids it.
+// What the user has set stays.
+void SetDefaults(const LaunchEnvironment& launch) {
+  constexpr int kKeep = 0;
+  if (launch.one_host) setenv("OMPI_MCA_btl", "self,vader", kKeep);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", kKeep);
+}
+
+// Sleeps of 50 us at first and 1 ms at last.
+absl::Status Poll(MPI_Request* request, int64_t deadline_ns) {
+  constexpr int kLongestSleepMicros = 1000;
+  int sleep_micros = 50;
+  while (true) {
+    int done = 0;
+    BH_RETURN_IF_ERROR(FromMpi(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (done != 0) return absl::OkStatus();
+    if (MonotonicNanos() > deadline_ns) return absl::DeadlineExceededError("");
+    usleep(sleep_micros);
+    sleep_micros = std::min(sleep_micros * 2, kLongestSleepMicros);
+  }
+}
+
+}  // namespace
+
+struct MpiSession::Pending {
+  std::string mine;
+  int length = 0;
+  std::vector<int> lengths;  // [size]
+  std::vector<int> offsets;  // [size]
+  std::string all;
+};
+
+absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnvironment& launch,
+                                                              absl::Duration timeout) {
+  BH_RETURN_IF_ERROR(CheckCanMeet(launch));
+  SetDefaults(launch);
+  {
+    const CallLimit limit("MPI_Init", timeout, ExitCode::kGroupNotUp);
+    int provided = 0;
+    BH_RETURN_IF_ERROR(FromMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+                               "MPI_Init_thread"));
+    if (provided < MPI_THREAD_FUNNELED) {
+      return NotUp(absl::FailedPreconditionError("this MPI does not offer MPI_THREAD_FUNNELED"));
+    }
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  auto session = std::unique_ptr<MpiSession>(new MpiSession());
+  MPI_Comm_rank(MPI_COMM_WORLD, &session->topology_.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &session->topology_.size);
+  BH_RETURN_IF_ERROR(CheckSize(launch, session->topology_.size));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> identities,
+                      session->AllGather(HostIdentity(), timeout));
+  absl::StatusOr<RankTopology> topology = TopologyFrom(session->topology_.rank, identities);
+  if (!topology.ok()) return MarkAgreed(NotUp(topology.status()));
+  session->topology_ = *std::move(topology);
+  return session;
+}
+
+MpiSession::~MpiSession() = default;
+
+absl::StatusOr<std::vector<std::string>> MpiSession::AllGather(absl::string_view mine,
+                                                               absl::Duration timeout) {
+  BH_CHECK(pending_ == nullptr && static_cast<int64_t>(mine.size()) <= kMaxExchangeBytes);
+  pending_ = std::make_unique<Pending>();
+  const int64_t deadline_ns = MonotonicNanos() + absl::ToInt64Nanoseconds(timeout);
+  const absl::Status status = Gather(*pending_, mine, deadline_ns);
+  if (absl::IsDeadlineExceeded(status)) {
+    pending_.release();  // MPI still knows the buffers; the process is about to end
+    return NotUp(absl::DeadlineExceededError(
+        absl::StrCat("a rank did not come within ", absl::FormatDuration(timeout),
+                     " (this is rank ", topology_.rank, " of ", topology_.size, ")")));
+  }
+  BH_RETURN_IF_ERROR(status);
+  std::vector<std::string> all;
+  for (int rank = 0; rank < topology_.size; ++rank) {
+    all.push_back(pending_->all.substr(pending_->offsets[rank], pending_->lengths[rank]));
+  }
+  pending_.reset();
+  return all;
+}
+
+absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_t deadline_ns) {
+  pending.mine = std::string(mine);
+  pending.length = static_cast<int>(mine.size());
+  pending.lengths.resize(topology_.size);
+  MPI_Request request;
+  BH_RETURN_IF_ERROR(FromMpi(MPI_Iallgather(&pending.length, 1, MPI_INT, pending.lengths.data(), 1,
+                                            MPI_INT, MPI_COMM_WORLD, &request),
+                             "MPI_Iallgather"));
+  BH_RETURN_IF_ERROR(Poll(&request, deadline_ns));
+  int64_t total = 0;
+  for (const int length : pending.lengths) {
+    pending.offsets.push_back(static_cast<int>(std::min<int64_t>(total, INT_MAX)));
+    total += length;
+  }
+  if (total > INT_MAX) {
+    return MarkAgreed(NotUp(absl::ResourceExhaustedError(
+        absl::StrCat("the ranks' messages add up to ", total, " bytes; at most ", INT_MAX,
+                     " can be gathered"))));
+  }
+  pending.all.resize(total);
+  BH_RETURN_IF_ERROR(
+      FromMpi(MPI_Iallgatherv(pending.mine.data(), pending.length, MPI_CHAR, pending.all.data(),
+                              pending.lengths.data(), pending.offsets.data(), MPI_CHAR,
+                              MPI_COMM_WORLD, &request),
+              "MPI_Iallgatherv"));
+  return Poll(&request, deadline_ns);
+}
+
+void MpiSession::Finalize() {
+  constexpr absl::Duration kLimit = absl::Seconds(10);
+  const CallLimit limit("MPI_Finalize", kLimit, ExitCode::kRankLost);
+  MPI_Finalize();
+}
+
+void MpiSession::Abort(int code) {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
+
+}  // namespace bulkhead

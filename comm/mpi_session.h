@@ -1,0 +1,48 @@
+// MpiSession: MPI from its beginning to its end, used to bring ranks together. The one class that
+// calls MPI; all its calls come from the thread that started it (MPI_THREAD_FUNNELED).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/exchange.h"
+#include "comm/launch_environment.h"
+
+namespace bulkhead {
+
+class MpiSession final : public GroupExchange {
+ public:
+  // Collective. Errors carry ExitCode::kGroupNotUp. A rank that does not come into MPI_Init within
+  // `timeout` ends this process with that code: MPI offers no way out of that call.
+  static absl::StatusOr<std::unique_ptr<MpiSession>> Start(const LaunchEnvironment& launch,
+                                                           absl::Duration timeout);
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  // Leaves MPI as it is unless Finalize was called: the process is expected to end with an error,
+  // and the launcher to end the others.
+  ~MpiSession() override;
+
+  const RankTopology& topology() const override { return topology_; }
+  // Polled with short sleeps: a rank that is missing is a timeout and never a hang, nor a busy
+  // core.
+  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
+                                                     absl::Duration timeout) override;
+  // Collective, for an end in good order.
+  void Finalize();
+  // Ends all ranks at once; the launcher's exit code is `code`.
+  [[noreturn]] static void Abort(int code);
+
+ private:
+  struct Pending;
+  MpiSession() = default;
+  absl::Status Gather(Pending& pending, absl::string_view mine, int64_t deadline_ns);
+
+  RankTopology topology_;
+  // Buffers of calls that MPI may still write to: given up by a timeout, kept to the end of the
+  // process.
+  std::unique_ptr<Pending> pending_;
+};
+
+}  // namespace bulkhead

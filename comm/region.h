@@ -1,0 +1,87 @@
+// Region: what the ranks of one host share besides tensors: counters to wait on, mailboxes, the
+// bus's ring, heartbeats and the abort word. One Region object per rank over the same memory.
+//
+// Layout: head | per rank: three signals and a life line | mailboxes [2][size] | bus ring.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "comm/shared_memory.h"
+#include "comm/wait.h"
+
+namespace bulkhead {
+
+inline constexpr int kMaxLocalRanks = 64;
+inline constexpr int64_t kMailboxBytes = 4096;
+inline constexpr int64_t kBusChunkBytes = 32 * 1024;
+inline constexpr int kBusChunks = 4;
+
+// A rank's life as the others see it; a cache line of its own.
+struct alignas(64) LifeLine {
+  std::atomic<uint64_t> beats;  // 0 until its watchdog runs
+  std::atomic<int64_t> pid;
+  std::atomic<uint32_t> ending;  // 1: it leaves in good order
+};
+
+struct BusChunk {
+  int64_t message_bytes;  // of the whole message
+  int64_t piece_bytes;    // of it in this chunk
+  std::array<char, kBusChunkBytes> piece;
+};
+
+class Region {
+ public:
+  static int64_t Bytes(int size);
+  // `memory`: Bytes(size) of zeroes at first, shared by all ranks.
+  Region(SharedMemory memory, int rank, int size);
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  Signal& exchange(int rank) { return ranks_[rank].exchange; }  // arrivals in the exchange
+  Signal& sums(int rank) { return ranks_[rank].sums; }          // arrivals in the communicator
+  Signal& bus(int rank) { return ranks_[rank].bus; }            // chunks published or consumed
+  LifeLine& life(int rank) { return ranks_[rank].life; }
+  std::byte* mailbox(int turn, int rank) {
+    return mailboxes_ + (int64_t{turn} * size_ + rank) * kMailboxBytes;
+  }
+  BusChunk& bus_chunk(uint32_t index) { return chunks_[index % kBusChunks]; }
+
+  // Whether waits may spin before they yield. Main thread only.
+  void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
+
+  // Waits until `signal` has reached `count`. DEADLINE_EXCEEDED without words, or what Abort was
+  // told.
+  absl::Status Wait(Signal& signal, uint32_t count, int64_t deadline_ns = kNoDeadline);
+  // Ends every wait of every rank with `why`, from now on; the first call wins. Any thread.
+  void Abort(const absl::Status& why);
+  // Ok, or what Abort was told. Any thread.
+  absl::Status abort_status() const;
+
+ private:
+  struct Head {
+    std::atomic<uint32_t> abort;  // 0 no, 1 being written, 2 the text is complete
+    uint32_t abort_bytes;
+    std::array<char, 2040> abort_text;  // EncodeStatus
+  };
+  struct PerRank {
+    Signal exchange;
+    Signal sums;
+    Signal bus;
+    LifeLine life;
+  };
+
+  SharedMemory memory_;
+  int rank_;
+  int size_;
+  bool may_spin_ = false;
+  Head* head_;
+  PerRank* ranks_;        // [size]
+  std::byte* mailboxes_;  // [2][size][kMailboxBytes]
+  BusChunk* chunks_;      // [kBusChunks]
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,162 @@
+#include "comm/shm_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "comm/tree_sum.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+// When may shared memory be written again? Operations (sums and gathers) are numbered alike on all
+// ranks; operation k uses the slots of turn k % 2 and begins with barrier A(k), which a rank enters
+// with its slot written and leaves when all have entered.
+//   * Slot of operation k, written again for k + 2. The writer has left A(k + 1); whoever entered
+//     A(k + 1) has returned from k, so it has read the slots of k for the last time.
+//     This is why rank 0's gather makes everyone wait at its barrier: a rank that went on would be
+//     in k + 1 without knowing that k - 1 has been read.
+//   * Shared result of a large sum k, read by the callers until their next Term; written again in a
+//     large sum k' > k after A(k'), which every rank enters after its Term of k'.
+//   * Between A(k) and B(k), the second barrier of a large sum, ranks write disjoint shares of the
+//   shared
+//     result; it is read after B(k) only.
+//   * The private result is the rank's own; its caller is done with it at the next Term.
+//   * Notes of barrier b lie at b % 2 and are written again before entering b + 2, having left b
+//   + 1.
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kGranule = 16;  // floats, a cache line: shares never split one
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+constexpr int64_t kFloatBytes = sizeof(float);
+
+int64_t RoundUp(int64_t value, int64_t granule) {
+  return (value + granule - 1) / granule * granule;
+}
+
+// Where rank r's share of `elements` begins.
+int64_t ShareBegin(int64_t elements, int rank, int size) {
+  const int64_t granules = (elements + kGranule - 1) / kGranule;
+  return std::min(elements, granules * rank / size * kGranule);
+}
+
+}  // namespace
+
+CommunicationLayout::CommunicationLayout(const CommLimits& limits, int size) {
+  BH_CHECK(limits.max_sum_elements >= 0 && limits.max_sum_elements <= kMaxElements);
+  BH_CHECK(limits.max_gather_elements >= 0 && limits.max_gather_elements <= kMaxElements);
+  const int64_t sum_bytes = limits.max_sum_elements * kFloatBytes;
+  if (size == 1) {
+    private_result_bytes = RoundUp(sum_bytes, kGranule * kFloatBytes);
+    return;
+  }
+  slot_bytes = RoundUp(std::max(sum_bytes, limits.max_gather_elements * kFloatBytes), kPageBytes);
+  private_result_bytes = RoundUp(std::min(sum_bytes, kSmallSumBytes), kGranule * kFloatBytes);
+  if (sum_bytes > kSmallSumBytes) {
+    shared_result_bytes = RoundUp((sum_bytes + size - 1) / size, kPageBytes);
+  }
+}
+
+int64_t CommunicationBytes(const CommLimits& limits, int size) {
+  const CommunicationLayout layout(limits, size);
+  return layout.MappedBytes() + layout.private_result_bytes;
+}
+
+ShmCommunicator::ShmCommunicator(std::shared_ptr<Region> region, const CommLimits& limits,
+                                 SharedMemory tensors, Buffer result)
+    : region_(std::move(region)),
+      limits_(limits),
+      layout_(limits, region_->size()),
+      tensors_(std::move(tensors)),
+      result_(std::move(result)) {
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int r = 0; r < size(); ++r) {
+      terms_[turn].push_back(reinterpret_cast<const float*>(slot(turn, r)));
+    }
+    std::memset(slot(turn, rank()), 0, layout_.slot_bytes);
+  }
+  std::memset(shared_result() + rank() * layout_.shared_result_bytes / kFloatBytes, 0,
+              layout_.shared_result_bytes);
+}
+
+MatrixView ShmCommunicator::Term(int64_t rows, int64_t cols) {
+  BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
+  has_term_ = true;
+  term_rows_ = rows;
+  term_cols_ = cols;
+  return MatrixView(slot(turn_, rank()), DType::kF32, rows, cols);
+}
+
+absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
+  BH_CHECK(has_term_);
+  has_term_ = false;
+  const int64_t elements = term_rows_ * term_cols_;
+  const std::vector<const float*>& terms = terms_[turn_];
+  turn_ ^= 1;
+  BH_RETURN_IF_ERROR(Barrier(elements));
+  float* sum = reinterpret_cast<float*>(result_.data());
+  if (elements * kFloatBytes <= kSmallSumBytes) {
+    TreeSum(terms, 0, elements, sum);
+  } else {
+    sum = shared_result();
+    TreeSum(terms, ShareBegin(elements, rank(), size()), ShareBegin(elements, rank() + 1, size()),
+            sum);
+    BH_RETURN_IF_ERROR(Barrier(elements));
+  }
+  return ConstMatrixView(reinterpret_cast<const std::byte*>(sum), DType::kF32, term_rows_,
+                         term_cols_);
+}
+
+absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
+                                         absl::Span<const int64_t> cols_of_rank, MatrixView out) {
+  BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
+  BH_CHECK(part.cols() == cols_of_rank[rank()]);
+  const int64_t rows = part.rows();
+  for (const int64_t cols : cols_of_rank) {
+    BH_CHECK(cols >= 0 && rows * cols <= limits_.max_gather_elements);
+  }
+  const int turn = turn_;
+  turn_ ^= 1;
+  const int64_t row_bytes = part.cols() * kFloatBytes;
+  for (int64_t row = 0; rank() != 0 && row < rows; ++row) {
+    std::memcpy(slot(turn, rank()) + row * row_bytes, part.F32(row), row_bytes);
+  }
+  BH_RETURN_IF_ERROR(Barrier(-1 - rows));
+  if (rank() != 0) return absl::OkStatus();
+  int64_t col = 0;
+  for (int r = 0; r < size(); ++r) {
+    const int64_t cols = cols_of_rank[r];
+    BH_CHECK(out.rows() == rows && col + cols <= out.cols());
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* from = r == 0 ? part.F32(row) : terms_[turn][r] + row * cols;
+      std::memcpy(out.F32(row) + col, from, cols * kFloatBytes);
+    }
+    col += cols;
+  }
+  BH_CHECK(col == out.cols());
+  return absl::OkStatus();
+}
+
+// Meets all ranks. `note` says what this rank is doing; a rank that does something else is a bug
+// that would otherwise end in wrong numbers.
+absl::Status ShmCommunicator::Barrier(int64_t note) {
+  const int parity = static_cast<int>(++barriers_ % 2);
+  region_->sums(rank()).notes[parity] = note;
+  Raise(region_->sums(rank()), barriers_);
+  for (int r = 0; r < size(); ++r) {
+    BH_RETURN_IF_ERROR(region_->Wait(region_->sums(r), barriers_));
+    const int64_t other = region_->sums(r).notes[parity];
+    if (other == note) continue;
+    return WithExitCode(
+        absl::InternalError(absl::StrCat("collective ", barriers_, ": rank ", rank(), " brings ",
+                                         note, " elements, rank ", r, " ", other)),
+        ExitCode::kBug);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead

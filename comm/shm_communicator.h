@@ -1,0 +1,67 @@
+// ShmCommunicator: sums and gathers through memory that the ranks of one host share. A product
+// writes its term straight into the rank's slot; a sum costs one barrier, or two when it is large.
+//
+// Tensor memory: per rank two slots, then per rank its share of the result of large sums.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/region.h"
+#include "memory/device.h"
+
+namespace bulkhead {
+
+// Up to here every rank adds all terms by itself; above, each adds its share and there is a second
+// barrier.
+inline constexpr int64_t kSmallSumBytes = 64 * 1024;
+
+// What CommunicationBytes consists of. A group of one has a single slot and no results.
+struct CommunicationLayout {
+  CommunicationLayout(const CommLimits& limits, int size);
+  int64_t slot_bytes = 0;           // each of two; whole pages, so that each lies where its rank is
+  int64_t shared_result_bytes = 0;  // this rank's share; whole pages
+  int64_t private_result_bytes = 0;
+
+  int64_t MappedBytes() const { return 2 * slot_bytes + shared_result_bytes; }
+};
+
+class ShmCommunicator final : public Communicator {
+ public:
+  // `tensors`: size x layout.MappedBytes() of shared memory; `result`: layout.private_result_bytes.
+  // Touches this rank's pages of `tensors` first, so that they lie on its NUMA node.
+  ShmCommunicator(std::shared_ptr<Region> region, const CommLimits& limits, SharedMemory tensors,
+                  Buffer result);
+  int rank() const override { return region_->rank(); }
+  int size() const override { return region_->size(); }
+  MatrixView Term(int64_t rows, int64_t cols) override;
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override;
+  absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          MatrixView out) override;
+
+ private:
+  std::byte* slot(int turn, int rank) const {
+    return tensors_.get() + (int64_t{turn} * size() + rank) * layout_.slot_bytes;
+  }
+  float* shared_result() const {
+    return reinterpret_cast<float*>(tensors_.get() + 2 * size() * layout_.slot_bytes);
+  }
+  absl::Status Barrier(int64_t note);
+
+  std::shared_ptr<Region> region_;
+  CommLimits limits_;
+  CommunicationLayout layout_;
+  SharedMemory tensors_;
+  Buffer result_;
+  std::array<std::vector<const float*>, 2> terms_;  // [turn][rank]
+  uint32_t barriers_ = 0;                           // so far, alike on all ranks
+  int turn_ = 0;                                    // of the operation that comes next
+  bool has_term_ = false;
+  int64_t term_rows_ = 0;
+  int64_t term_cols_ = 0;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,54 @@
+#include "comm/shm_group.h"
+
+#include <utility>
+
+#include "comm/shm_communicator.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
+constexpr char kConnectPhase[] = "communication buffers";
+
+}  // namespace
+
+ShmGroup::ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology, ShareMemory share)
+    : region_(std::move(region)),
+      share_(share),
+      exchange_(region_, topology),
+      bus_(region_),
+      liveness_(region_, topology, &MonotonicNanos) {
+  region_->set_may_spin(topology.local_size <= topology.local_cores);
+}
+
+int64_t ShmGroup::CommunicationBytes(const CommLimits& limits) const {
+  return bulkhead::CommunicationBytes(limits, region_->size());
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> ShmGroup::Connect(const CommLimits& limits,
+                                                                MemoryLedger& ledger) {
+  const CommunicationLayout layout(limits, region_->size());
+  absl::Status taken = ledger.TakeMapped(Term::kCommunication, layout.MappedBytes());
+  absl::StatusOr<Buffer> result = Buffer();
+  if (taken.ok()) {
+    result = ledger.Take(Term::kCommunication, layout.private_result_bytes);
+    taken = result.status();
+  }
+  taken = WithExitCode(taken, ExitCode::kDoesNotFit);
+  BH_RETURN_IF_ERROR(Agree(exchange_, kConnectPhase, taken, kConnectTimeout));
+  // One page more, so that there is something to share when the limits are 0.
+  constexpr int64_t kPageBytes = 4096;
+  BH_ASSIGN_OR_RETURN(
+      SharedMemory tensors,
+      share_(exchange_, region_->size() * layout.MappedBytes() + kPageBytes, kConnectTimeout));
+  return std::make_unique<ShmCommunicator>(region_, limits, std::move(tensors), *std::move(result));
+}
+
+void ShmGroup::Leave(const absl::Status& status) {
+  liveness_.Ending();
+  if (!IsAgreed(status)) region_->Abort(status);
+}
+
+}  // namespace bulkhead

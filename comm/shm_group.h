@@ -1,0 +1,35 @@
+// ShmGroup: a group whose ranks share a Region, as threads or as processes.
+#pragma once
+
+#include <memory>
+
+#include "comm/group.h"
+#include "comm/region.h"
+#include "comm/shm_bus.h"
+#include "comm/shm_exchange.h"
+#include "comm/shm_liveness.h"
+
+namespace bulkhead {
+
+class ShmGroup final : public Group {
+ public:
+  // `share` makes the tensor memory when the group connects.
+  ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology, ShareMemory share);
+  GroupExchange& exchange() override { return exchange_; }
+  ControlBus& bus() override { return bus_; }
+  ShmLiveness& liveness() override { return liveness_; }
+  void AllowSpinning(bool allowed) override { region_->set_may_spin(allowed); }
+  int64_t CommunicationBytes(const CommLimits& limits) const override;
+  absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
+                                                        MemoryLedger& ledger) override;
+  void Leave(const absl::Status& status) override;
+
+ private:
+  std::shared_ptr<Region> region_;
+  ShareMemory share_;
+  ShmExchange exchange_;
+  ShmBus bus_;
+  ShmLiveness liveness_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,92 @@
+#include "comm/wait.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+
+namespace bulkhead {
+namespace {
+
+constexpr int kSpins = 600;                  // about 30 us: a decode step's skew between ranks
+constexpr int64_t kYieldNanos = 300'000;     // then yield for so long before sleeping
+constexpr int64_t kBeltNanos = 100'000'000;  // the longest single sleep
+constexpr int64_t kNanosPerSecond = 1'000'000'000;
+
+// Not the private futex: the word may be mapped by several processes.
+void FutexWait(std::atomic<uint32_t>& word, uint32_t while_value, int64_t timeout_ns) {
+  const timespec timeout = {timeout_ns / kNanosPerSecond, timeout_ns % kNanosPerSecond};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, while_value, &timeout, nullptr,
+          0);
+}
+
+// One look without blocking; kReached and kAborted end the wait.
+bool Ended(const Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort, WaitEnd* end) {
+  if (HasReached(signal.value.load(std::memory_order_acquire), count)) {
+    *end = WaitEnd::kReached;
+    return true;
+  }
+  if (abort.load(std::memory_order_acquire) != 0) {
+    *end = WaitEnd::kAborted;
+    return true;
+  }
+  return false;
+}
+
+WaitEnd Sleep(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
+              int64_t deadline_ns) {
+  // Announced before the value is read again, as Raise writes the value before it reads `sleepers`:
+  // in the one order of sequentially consistent operations at least one side sees the other.
+  signal.sleepers.fetch_add(1);
+  WaitEnd end = WaitEnd::kDeadline;
+  while (true) {
+    const uint32_t value = signal.value.load();
+    if (Ended(signal, count, abort, &end)) break;
+    const int64_t left_ns =
+        deadline_ns == kNoDeadline ? kBeltNanos : deadline_ns - MonotonicNanos();
+    if (left_ns <= 0) break;
+    FutexWait(signal.value, value, std::min(left_ns, kBeltNanos));
+  }
+  signal.sleepers.fetch_sub(1);
+  return end;
+}
+
+}  // namespace
+
+int64_t MonotonicNanos() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * kNanosPerSecond + now.tv_nsec;
+}
+
+void Raise(Signal& signal, uint32_t count) {
+  signal.value.store(count);
+  if (signal.sleepers.load() != 0) WakeSleepers(signal);
+}
+
+void WakeSleepers(Signal& signal) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&signal.value), FUTEX_WAKE, INT_MAX, nullptr,
+          nullptr, 0);
+}
+
+WaitEnd WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
+                const WaitLimits& limits) {
+  WaitEnd end;
+  if (Ended(signal, count, abort, &end)) return end;
+  for (int i = 0; limits.may_spin && i < kSpins; ++i) {
+    __builtin_ia32_pause();
+    if (Ended(signal, count, abort, &end)) return end;
+  }
+  const int64_t yield_until_ns = std::min(MonotonicNanos() + kYieldNanos, limits.deadline_ns);
+  while (MonotonicNanos() < yield_until_ns) {
+    sched_yield();
+    if (Ended(signal, count, abort, &end)) return end;
+  }
+  return Sleep(signal, count, abort, limits.deadline_ns);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,21 @@
+// RunRanks: a rank is a thread. Runs body(group) for every rank of a local group at once and waits
+// for all of them.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "comm/local_group.h"
+
+namespace bulkhead {
+
+template <typename Body>
+void RunRanks(int size, const Body& body) {
+  const std::vector<std::unique_ptr<Group>> groups = NewLocalGroups(size);
+  std::vector<std::thread> threads;
+  for (const auto& group : groups) threads.emplace_back([&body, &group] { body(*group); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace bulkhead
