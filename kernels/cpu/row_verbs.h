@@ -19,8 +19,9 @@ class RowVerbs {
   // `pool` must outlive this.
   RowVerbs(ThreadPool& pool, Isa isa);
 
-  // Scratch for attention: per thread for kMaxThreads threads, the list of work units of a step, and the
-  // partial results of contexts that several threads share. Depends on nothing but the arguments.
+  // Scratch for attention: per thread for kMaxThreads threads, the list of work units of a step,
+  // and the partial results of contexts that several threads share. Depends on nothing but the
+  // arguments.
   static int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads);
   // 64-byte aligned, WorkspaceBytes long, not owned.
   void SetWorkspace(std::byte* workspace, const StepLimits& limits, const HeadLayout& heads);

@@ -42,7 +42,7 @@ class OrderedBackend final : public PlainBackend {
     }
   }
 
-  // out1 = fma(x1, c, -(x2 * s)), out2 = fma(x2, c, x1 * s); the norm before it as in RmsNorm.
+  // out1 = fma(-x2, s, x1 * c), out2 = fma(x2, c, x1 * s); the norm before it as in RmsNorm.
   void NormRope(const StepIndex& index, const HeadLayout& heads, ConstMatrixView q_norm,
                 ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
                 MatrixView qkv) override {
@@ -57,7 +57,7 @@ class OrderedBackend final : public PlainBackend {
         for (int i = 0; i < half; ++i) {
           const float x1 = x[i];
           const float x2 = x[half + i];
-          x[i] = std::fma(x1, cosines[i], -(x2 * sines[i]));
+          x[i] = std::fma(-x2, sines[i], x1 * cosines[i]);
           x[half + i] = std::fma(x2, cosines[i], x1 * sines[i]);
         }
       }

@@ -1,0 +1,111 @@
+// Norms, rotary embedding, SwiGlu and the cache's appends. All bound by memory or by their caller's
+// caches; the orders of their sums are those of kernels/reference/ordered_backend.cc.
+#include "kernels/cpu/row_kernels.h"
+
+#include <stdint.h>
+
+#include "kernels/cpu/attention_isa.h"
+#include "kernels/cpu/row_kernels_math.h"
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+namespace {
+
+void RmsNorm(const float* x, const float* weight, float epsilon, int64_t size, float* out) {
+  const int64_t whole = size / kLanes * kLanes;
+  const int rest = static_cast<int>(size - whole);
+  F32x16 lanes = Zero();
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    const F32x16 v = Load(x + i);
+    lanes = Fma(v, v, lanes);
+  }
+  if (rest > 0) {
+    const F32x16 v = LoadN(x + whole, rest);
+    lanes = Fma(v, v, lanes);
+  }
+  const float mean = SumLanes(lanes) / static_cast<float>(size);
+  const F32x16 scale = Set1(1.0f / __builtin_sqrtf(mean + epsilon));
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    Store(out + i, Mul(Mul(Load(x + i), scale), Load(weight + i)));
+  }
+  if (rest > 0) {
+    const F32x16 scaled = Mul(LoadN(x + whole, rest), scale);
+    StoreN(out + whole, Mul(scaled, LoadN(weight + whole, rest)), rest);
+  }
+}
+
+void Rope(const float* rope, int head_dim, float* x) {
+  const int half = head_dim / 2;
+  for (int i = 0; i < half; i += kLanes) {
+    const int n = half - i < kLanes ? half - i : kLanes;
+    const F32x16 c = LoadN(rope + i, n);
+    const F32x16 s = LoadN(rope + half + i, n);
+    const F32x16 x1 = LoadN(x + i, n);
+    const F32x16 x2 = LoadN(x + half + i, n);
+    StoreN(x + i, Fnma(x2, s, Mul(x1, c)), n);
+    StoreN(x + half + i, Fma(x2, c, Mul(x1, s)), n);
+  }
+}
+
+BH_INLINE F32x16 GatedUp(F32x16 gate, F32x16 up) {
+  const F32x16 e = Exp(Sub(Zero(), gate));
+  return Mul(Div(gate, Add(Set1(1.0f), e)), up);
+}
+
+void SwiGlu(const float* gate, const float* up, int64_t size, float* out) {
+  const int64_t whole = size / kLanes * kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    Store(out + i, GatedUp(Load(gate + i), Load(up + i)));
+  }
+  const int rest = static_cast<int>(size - whole);
+  if (rest > 0) {
+    StoreN(out + whole, GatedUp(LoadN(gate + whole, rest), LoadN(up + whole, rest)), rest);
+  }
+}
+
+struct F32Format {
+  using Element = float;
+  BH_INLINE static void Store(float* p, F32x16 v, int n) { StoreN(p, v, n); }
+};
+struct Bf16Format {
+  using Element = uint16_t;
+  BH_INLINE static void Store(uint16_t* p, F32x16 v, int n) { StoreBf16N(p, v, n); }
+};
+struct F16Format {
+  using Element = uint16_t;
+  BH_INLINE static void Store(uint16_t* p, F32x16 v, int n) { StoreF16N(p, v, n); }
+};
+
+template <typename Format>
+void AppendAs(const float* key, const float* value, int head_dim, void* keys, int64_t key_stride,
+              void* values) {
+  using Element = typename Format::Element;
+  Element* key_out = static_cast<Element*>(keys);
+  Element* value_out = static_cast<Element*>(values);
+  for (int i = 0; i < head_dim; i += kLanes) {
+    const int n = head_dim - i < kLanes ? head_dim - i : kLanes;
+    Format::Store(value_out + i, LoadN(value + i, n), n);
+    Element rounded[kLanes];
+    Format::Store(rounded, LoadN(key + i, n), n);
+    for (int lane = 0; lane < n; ++lane) key_out[(i + lane) * key_stride] = rounded[lane];
+  }
+}
+
+void Append(const float* key, const float* value, int head_dim, KvFormat format, void* keys,
+            int64_t key_stride, void* values) {
+  switch (format) {
+    case KvFormat::kF32:
+      return AppendAs<F32Format>(key, value, head_dim, keys, key_stride, values);
+    case KvFormat::kBf16:
+      return AppendAs<Bf16Format>(key, value, head_dim, keys, key_stride, values);
+    case KvFormat::kF16:
+      return AppendAs<F16Format>(key, value, head_dim, keys, key_stride, values);
+  }
+}
+
+}  // namespace
+
+extern const RowKernels kRowKernels;
+const RowKernels kRowKernels = {RmsNorm, Rope, SwiGlu, Append, AttendUnit, MergeUnit};
+
+}  // namespace bulkhead::BH_ISA

@@ -1,0 +1,221 @@
+#include "kernels/cpu/row_verbs.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/row_kernels.h"
+#include "kernels/reference/exp_constants.h"
+
+namespace bulkhead {
+namespace {
+
+// Below this many elements, or products in attention, waking the other threads costs more than it
+// gains.
+constexpr int64_t kElementsWorthThreads = 8192;
+constexpr int64_t kProductsWorthThreads = 65536;
+constexpr int64_t kSwiGluColumns = 512;
+
+const RowKernels& KernelsFor(Isa isa) {
+  switch (isa) {
+    case Isa::kPlain:
+      return plain::kRowKernels;
+    case Isa::kAvx2:
+      return avx2::kRowKernels;
+    case Isa::kAvx512:
+      return avx512::kRowKernels;
+  }
+  return plain::kRowKernels;
+}
+
+KvFormat FormatOf(DType dtype) {
+  BH_CHECK(dtype != DType::kI32);
+  return dtype == DType::kF32    ? KvFormat::kF32
+         : dtype == DType::kBF16 ? KvFormat::kBf16
+                                 : KvFormat::kF16;
+}
+
+int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// body(begin, end) over parts of [0, count), on all threads where `elements` are worth it.
+template <typename Body>
+void For(ThreadPool& pool, int64_t count, int64_t elements, const Body& body) {
+  if (count <= 0) return;
+  if (elements < kElementsWorthThreads) return body(int64_t{0}, count);
+  pool.ParallelFor(count, [&](int, int64_t begin, int64_t end) { body(begin, end); });
+}
+
+void CheckHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
+  BH_CHECK(qkv.rows() == index.num_tokens);
+  BH_CHECK(qkv.cols() == int64_t{heads.num_heads + 2 * heads.num_kv_heads} * heads.head_dim);
+}
+
+// One tile for one KV head.
+AttentionUnit UnitOf(const AttentionUnit& tile, const HeadLayout& heads, int kv_head) {
+  const HeadRange range = HeadsOf(heads, kv_head);
+  AttentionUnit unit = tile;
+  unit.kv_head = kv_head;
+  unit.first_head = range.first;
+  unit.num_heads = range.count;
+  return unit;
+}
+
+// visit(thread, tile, kv head) for all of them, each thread taking the next when it is done with
+// one.
+template <typename Visit>
+void ForUnits(ThreadPool& pool, bool on_all_threads, absl::Span<const AttentionUnit> tiles,
+              const HeadLayout& heads, const Visit& visit) {
+  const int64_t count = static_cast<int64_t>(tiles.size()) * heads.num_kv_heads;
+  std::atomic<int64_t> next{0};
+  const auto work = [&](int thread) {
+    for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
+         i = next.fetch_add(1, std::memory_order_relaxed)) {
+      const AttentionUnit unit =
+          UnitOf(tiles[i / heads.num_kv_heads], heads, static_cast<int>(i % heads.num_kv_heads));
+      if (unit.num_heads > 0) visit(thread, unit);
+    }
+  };
+  if (on_all_threads) {
+    pool.Run(work);
+  } else {
+    work(0);
+  }
+}
+
+int64_t Products(absl::Span<const AttentionUnit> tiles, const HeadLayout& heads) {
+  int64_t rows = 0;
+  for (const AttentionUnit& tile : tiles) {
+    rows += int64_t{tile.num_tokens} * (tile.chunk_end - tile.chunk_begin);
+  }
+  return rows * kAttentionChunk * heads.num_heads * heads.head_dim;
+}
+
+}  // namespace
+
+RowVerbs::RowVerbs(ThreadPool& pool, Isa isa) : pool_(pool), kernels_(KernelsFor(isa)) {}
+
+int64_t RowVerbs::WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) {
+  const AttentionSizes sizes(limits, heads);
+  return Aligned(sizes.max_tiles * int64_t{sizeof(AttentionUnit)}) +
+         (sizes.scratch_floats * kMaxThreads + sizes.SlotFloats(heads)) * int64_t{sizeof(float)};
+}
+
+void RowVerbs::SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                            const HeadLayout& heads) {
+  workspace_ = workspace;
+  limits_ = limits;
+  heads_ = heads;
+}
+
+void RowVerbs::RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) {
+  if (x.empty()) return;
+  BH_CHECK(weight.cols() == x.cols() && out.cols() == x.cols() && out.rows() == x.rows());
+  For(pool_, x.rows(), x.rows() * x.cols(), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels_.rms_norm(x.F32(t), weight.F32(), epsilon, x.cols(), out.F32(t));
+    }
+  });
+}
+
+void RowVerbs::NormRope(const StepIndex& index, const HeadLayout& heads, ConstMatrixView q_norm,
+                        ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
+                        MatrixView qkv) {
+  CheckHeads(index, heads, qkv);
+  const int d = heads.head_dim;
+  const int64_t rotated = heads.num_heads + heads.num_kv_heads;  // heads per token
+  const int64_t count = index.num_tokens * rotated;
+  For(pool_, count, count * d, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t t = i / rotated;
+      const int64_t head = i % rotated;
+      float* x = qkv.F32(t) + head * d;
+      const ConstMatrixView& norm = head < heads.num_heads ? q_norm : k_norm;
+      if (!norm.empty()) kernels_.rms_norm(x, norm.F32(), epsilon, d, x);
+      kernels_.rope(rope.F32(index.position[t]), d, x);
+    }
+  });
+}
+
+// Threads split the KV heads, so that rows of padding, which share a place in block 0, never race.
+void RowVerbs::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                        const KvLayerView& kv) {
+  CheckHeads(index, heads, qkv);
+  const KvGeometry& g = kv.geometry;
+  BH_CHECK(g.kv_heads == heads.num_kv_heads && g.head_dim == heads.head_dim);
+  const int d = heads.head_dim;
+  const int64_t elements = int64_t{2} * index.num_tokens * heads.num_kv_heads * d;
+  For(pool_, heads.num_kv_heads, elements, [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head) {
+      for (int t = 0; t < index.num_tokens; ++t) {
+        const float* key = qkv.F32(t) + (heads.num_heads + head) * d;
+        const float* value = key + int64_t{heads.num_kv_heads} * d;
+        const int64_t row = index.seq_slot[index.token_seq[t]];
+        const int32_t* blocks = index.block_tables + row * index.block_table_stride;
+        const int64_t block = blocks[index.position[t] / g.block_tokens];
+        const int64_t offset = index.position[t] % g.block_tokens;
+        kernels_.append(key, value, d, FormatOf(g.dtype),
+                        kv.Keys(block, head) + offset * DTypeBytes(g.dtype), g.block_tokens,
+                        kv.Values(block, head) + offset * d * DTypeBytes(g.dtype));
+      }
+    }
+  });
+}
+
+void RowVerbs::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                      const KvLayerView& kv, float scale, int window, MatrixView out) {
+  CheckHeads(index, heads, qkv);
+  if (index.num_tokens == 0 || heads.num_heads == 0) return;
+  BH_CHECK(out.rows() == qkv.rows() && out.cols() == int64_t{heads.num_heads} * heads.head_dim);
+  BH_CHECK(index.num_tokens <= limits_.max_num_batched_tokens &&
+           index.num_seqs <= limits_.max_num_seqs && heads.num_heads == heads_.num_heads &&
+           heads.head_dim == heads_.head_dim && workspace_ != nullptr);
+  const AttentionSizes sizes(limits_, heads_);
+  auto* tiles = reinterpret_cast<AttentionUnit*>(workspace_);
+  auto* scratch = reinterpret_cast<float*>(
+      workspace_ + Aligned(sizes.max_tiles * int64_t{sizeof(AttentionUnit)}));
+
+  AttentionCall call;
+  call.q = qkv.F32();
+  call.q_stride = qkv.row_stride();
+  call.out = out.F32();
+  call.out_stride = out.row_stride();
+  call.position = index.position;
+  call.kv = reinterpret_cast<const char*>(kv.base);
+  call.block_bytes = kv.geometry.LayerBlockBytes();
+  call.head_bytes = kv.geometry.HeadBytes();
+  call.block_tokens = kv.geometry.block_tokens;
+  call.format = FormatOf(kv.geometry.dtype);
+  call.num_heads = heads.num_heads;
+  call.head_dim = heads.head_dim;
+  call.scale = scale;
+  call.window = window;
+  call.slots = scratch + sizes.scratch_floats * kMaxThreads;
+
+  const int64_t num_tiles = PlanAttention(index, heads, window, pool_.num_threads(), sizes,
+                                          absl::MakeSpan(tiles, sizes.max_tiles));
+  const auto units = absl::MakeConstSpan(tiles, num_tiles);
+  const bool on_all_threads = Products(units, heads) >= kProductsWorthThreads;
+  ForUnits(pool_, on_all_threads, units, heads, [&](int thread, const AttentionUnit& unit) {
+    kernels_.attend(call, unit, scratch + thread * sizes.scratch_floats);
+  });
+  const auto is_shared = [](const AttentionUnit& unit) { return unit.first_slot >= 0; };
+  if (std::none_of(units.begin(), units.end(), is_shared)) return;
+  ForUnits(pool_, on_all_threads, units, heads, [&](int, const AttentionUnit& unit) {
+    if (is_shared(unit) && unit.chunk_begin == unit.tile_chunk_begin) kernels_.merge(call, unit);
+  });
+}
+
+void RowVerbs::SwiGlu(ConstMatrixView gate_up, MatrixView out) {
+  BH_CHECK(gate_up.rows() == out.rows() && gate_up.cols() == 2 * out.cols());
+  const int64_t parts = (out.cols() + kSwiGluColumns - 1) / kSwiGluColumns;  // of a row
+  For(pool_, out.rows() * parts, out.rows() * out.cols(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t column = i % parts * kSwiGluColumns;
+      const float* gate = gate_up.F32(i / parts) + column;
+      kernels_.swiglu(gate, gate + out.cols(), std::min(kSwiGluColumns, out.cols() - column),
+                      out.F32(i / parts) + column);
+    }
+  });
+}
+
+}  // namespace bulkhead
