@@ -32,6 +32,10 @@ void FutexWakeAll(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
+DefaultFloatMode::DefaultFloatMode() : before_(_mm_getcsr()) { _mm_setcsr(kDefaultMxcsr); }
+
+DefaultFloatMode::~DefaultFloatMode() { _mm_setcsr(before_); }
+
 absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int num_threads, bool may_spin) {
   BH_CHECK(num_threads >= 1);
   std::unique_ptr<ThreadPool> pool(new ThreadPool(num_threads, may_spin));
@@ -62,8 +66,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::RunTask(Task task, const void* context) {
   const uint32_t num_workers = static_cast<uint32_t>(workers_.size());
-  const unsigned caller_mxcsr = _mm_getcsr();
-  _mm_setcsr(kDefaultMxcsr);
+  const DefaultFloatMode mode;
   if (num_workers > 0) {
     task_ = task;
     context_ = context;
@@ -79,11 +82,10 @@ void ThreadPool::RunTask(Task task, const void* context) {
     if (left == 0) break;
     WaitWhileEqual(unfinished_, caller_asleep_, left);
   }
-  _mm_setcsr(caller_mxcsr);
 }
 
 void ThreadPool::WorkerLoop(int thread) {
-  _mm_setcsr(kDefaultMxcsr);
+  const DefaultFloatMode mode;
   uint32_t seen = 0;
   while (true) {
     WaitWhileEqual(epoch_, workers_asleep_, seen);

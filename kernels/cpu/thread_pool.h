@@ -17,8 +17,22 @@
 
 namespace bulkhead {
 
+// The default floating point mode, for as long as this lives.
+class DefaultFloatMode {
+ public:
+  DefaultFloatMode();
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
+  ~DefaultFloatMode();
+
+ private:
+  const unsigned before_;
+};
+
 class ThreadPool {
  public:
+  static constexpr int64_t kWorkWorthWaking = 32768;
+
   // RESOURCE_EXHAUSTED when the system gives no more threads. `may_spin` false: waits never spin.
   static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int num_threads, bool may_spin);
   ThreadPool(const ThreadPool&) = delete;
@@ -44,6 +58,15 @@ class ThreadPool {
       const int64_t end = PartBegin(count, thread + 1, num_threads_);
       if (begin < end) body(thread, begin, end);
     });
+  }
+
+  // The same, but on the caller alone where `work` (in multiply-adds, or numbers touched) is not
+  // worth waking the others for.
+  template <typename Body>
+  void ParallelForWork(int64_t count, int64_t work, const Body& body) {
+    if (work >= kWorkWorthWaking && num_threads_ > 1) return ParallelFor(count, body);
+    const DefaultFloatMode mode;
+    if (count > 0) body(0, int64_t{0}, count);
   }
 
   // Where part `part` of [0, count) begins, cut into `parts`.

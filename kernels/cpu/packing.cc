@@ -1,0 +1,154 @@
+#include "kernels/cpu/packing.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/number_format.h"
+#include "memory/check.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kPairs = kPanelColumns / 2;  // words of a bf16 panel per k
+// Inputs of a panel that are written together: the block stays in the L1 cache while rows pass.
+constexpr int64_t kBlock = 256;
+
+// Null where nothing changes.
+ConvertFunction ConversionOf(DType from, DType to, const ConvertKernels& convert) {
+  if (from == to) return nullptr;
+  if (to == DType::kF32) return from == DType::kBF16 ? convert.bf16_to_f32 : convert.f16_to_f32;
+  if (to == DType::kBF16) return from == DType::kF32 ? convert.f32_to_bf16 : convert.f16_to_bf16;
+  return from == DType::kF32 ? convert.f32_to_f16 : convert.bf16_to_f16;
+}
+
+// `count` inputs of one row, read in the weight's own format.
+template <typename Word>
+class RowReader {
+ public:
+  RowReader(ConstMatrixView rows, ConvertFunction convert) : rows_(rows), convert_(convert) {}
+
+  const Word* Read(int64_t row, int64_t k, int64_t count) {
+    const std::byte* from = rows_.RowBytes(row) + k * DTypeBytes(rows_.dtype());
+    if (convert_ == nullptr) return reinterpret_cast<const Word*>(from);
+    convert_(from, count, converted_);
+    return converted_;
+  }
+
+ private:
+  const ConstMatrixView rows_;
+  const ConvertFunction convert_;
+  Word converted_[kBlock];
+};
+
+class PanelSink final : public WeightSink {
+ public:
+  PanelSink(const Linear& linear, const ConvertKernels& convert)
+      : linear_(linear), convert_(convert) {}
+
+  void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    const LinearShape& shape = linear_.shape;
+    BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
+    BH_CHECK(rows.dtype() != DType::kI32);
+    if (rows.empty()) return;
+    const int64_t row_end = row_begin + rows.rows();
+    for (int64_t panel = row_begin / kPanelColumns; panel * kPanelColumns < row_end; ++panel) {
+      const int64_t first = std::max(row_begin, panel * kPanelColumns);
+      const int64_t last = std::min(row_end, (panel + 1) * kPanelColumns);
+      const ConstMatrixView part = rows.Rows(first - row_begin, last - first);
+      for (int64_t k = 0; k < shape.cols; k += kBlock) {
+        PutBlock(panel, first % kPanelColumns, part, k, std::min(kBlock, shape.cols - k));
+      }
+    }
+  }
+
+ private:
+  // Rows that are columns [column, column + rows.rows()) of one panel; inputs [k, k + count).
+  void PutBlock(int64_t panel, int64_t column, ConstMatrixView rows, int64_t k, int64_t count) {
+    const ConvertFunction convert = ConversionOf(rows.dtype(), linear_.shape.dtype, convert_);
+    std::byte* block = linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns *
+                                            DTypeBytes(linear_.shape.dtype);
+    if (linear_.shape.dtype == DType::kF32) {
+      PutColumns(column, rows, convert, k, count, reinterpret_cast<uint32_t*>(block));
+    } else if (linear_.shape.dtype == DType::kF16) {
+      PutColumns(column, rows, convert, k, count, reinterpret_cast<uint16_t*>(block));
+    } else {
+      PutPairs(column, rows, convert, k, count, reinterpret_cast<uint32_t*>(block));
+    }
+  }
+
+  template <typename Word>
+  static void PutColumns(int64_t column, ConstMatrixView rows, ConvertFunction convert, int64_t k,
+                         int64_t count, Word* block) {
+    RowReader<Word> reader(rows, convert);
+    for (int64_t row = 0; row < rows.rows(); ++row) {
+      const Word* from = reader.Read(row, k, count);
+      for (int64_t i = 0; i < count; ++i) block[i * kPanelColumns + column + row] = from[i];
+    }
+  }
+
+  // Words where both halves are ours; a half alone is written alone, for the other may be another
+  // thread's.
+  static void PutPairs(int64_t column, ConstMatrixView rows, ConvertFunction convert, int64_t k,
+                       int64_t count, uint32_t* block) {
+    RowReader<uint16_t> low_reader(rows, convert);
+    RowReader<uint16_t> high_reader(rows, convert);
+    const int64_t end = column + rows.rows();
+    for (int64_t pair = 0; pair < kPairs; ++pair) {
+      const bool has_low = pair >= column && pair < end;
+      const bool has_high = pair + kPairs >= column && pair + kPairs < end;
+      const uint16_t* low = has_low ? low_reader.Read(pair - column, k, count) : nullptr;
+      const uint16_t* high =
+          has_high ? high_reader.Read(pair + kPairs - column, k, count) : nullptr;
+      uint32_t* words = block + pair;
+      if (has_low && has_high) {
+        for (int64_t i = 0; i < count; ++i) words[i * kPairs] = low[i] | uint32_t{high[i]} << 16;
+      } else if (has_low || has_high) {
+        const uint16_t* from = has_low ? low : high;
+        uint16_t* halves = reinterpret_cast<uint16_t*>(words) + (has_high ? 1 : 0);
+        for (int64_t i = 0; i < count; ++i) halves[i * kPanelColumns] = from[i];
+      }
+    }
+  }
+
+  const Linear linear_;
+  const ConvertKernels& convert_;
+};
+
+}  // namespace
+
+PanelFormat PanelFormatOf(DType dtype) {
+  BH_CHECK(dtype != DType::kI32);
+  if (dtype == DType::kF32) return PanelFormat::kF32;
+  return dtype == DType::kBF16 ? PanelFormat::kBf16 : PanelFormat::kF16;
+}
+
+int64_t PanelBytes(const LinearShape& shape) {
+  const int64_t panels = (shape.rows + kPanelColumns - 1) / kPanelColumns;
+  return panels * kPanelColumns * shape.cols * DTypeBytes(shape.dtype);
+}
+
+std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert) {
+  BH_CHECK(linear.shape.dtype != DType::kI32);
+  BH_CHECK(linear.packed != nullptr || PanelBytes(linear.shape) == 0);
+  return std::make_unique<PanelSink>(linear, convert);
+}
+
+void UnpackRow(const Linear& linear, int64_t row, float* out) {
+  const int64_t inputs = linear.shape.cols;
+  const int64_t column = row % kPanelColumns;
+  const std::byte* panel =
+      linear.packed + row / kPanelColumns * kPanelColumns * inputs * DTypeBytes(linear.shape.dtype);
+  if (linear.shape.dtype == DType::kF32) {
+    const float* from = reinterpret_cast<const float*>(panel) + column;
+    for (int64_t k = 0; k < inputs; ++k) out[k] = from[k * kPanelColumns] + 0.0f;
+  } else if (linear.shape.dtype == DType::kF16) {
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(panel) + column;
+    for (int64_t k = 0; k < inputs; ++k) out[k] = F32OfF16(from[k * kPanelColumns]) + 0.0f;
+  } else {
+    const uint16_t* from =
+        reinterpret_cast<const uint16_t*>(panel) + column % kPairs * 2 + (column >= kPairs ? 1 : 0);
+    for (int64_t k = 0; k < inputs; ++k) out[k] = F32OfBf16(from[k * kPanelColumns]) + 0.0f;
+  }
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,23 @@
+// How rows of a weight become panels (kernels/cpu/products.h), and back to rows of f32.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/products.h"
+#include "memory/linear.h"
+
+namespace bulkhead {
+
+PanelFormat PanelFormatOf(DType dtype);
+
+// Bytes of a packed weight: N padded to whole panels.
+int64_t PanelBytes(const LinearShape& shape);
+
+// Fills `linear.packed`. Works on the thread that calls PutRows, with nothing allocated there.
+std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert);
+
+// out [K] = row `row` of the weight, each + 0.0.
+void UnpackRow(const Linear& linear, int64_t row, float* out);
+
+}  // namespace bulkhead

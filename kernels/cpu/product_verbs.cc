@@ -1,0 +1,157 @@
+#include "kernels/cpu/product_verbs.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/packing.h"
+#include "memory/check.h"
+
+namespace bulkhead {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t ScratchFloats(const StepLimits& limits) {
+  return std::min<int64_t>(limits.max_num_batched_tokens, kGroupRows) * kScratchFloatsPerRow;
+}
+
+void CheckShapes(ConstMatrixView x, const LinearShape& shape, MatrixView out) {
+  BH_CHECK(x.cols() == shape.cols && out.cols() == shape.rows && x.rows() == out.rows());
+  BH_CHECK(shape.k_borders.size() >= 2 && shape.k_borders.size() <= kMaxSlices + 1);
+  const size_t num_slices = shape.k_borders.size() - 1;
+  BH_CHECK((num_slices & (num_slices - 1)) == 0);
+  BH_CHECK(shape.k_borders.front() == 0 && shape.k_borders.back() == shape.cols);
+  BH_CHECK(std::is_sorted(shape.k_borders.begin(), shape.k_borders.end()));
+}
+
+// How threads share a product of many rows: the grid whose largest part is smallest, the one with
+// the most cuts along the panels if several are.
+struct Grid {
+  int64_t panel_parts = 1;
+  int64_t row_parts = 1;
+};
+
+Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
+  Grid best;
+  int64_t least = panels * rows;
+  for (int64_t panel_parts = std::min<int64_t>(num_threads, panels); panel_parts >= 1;
+       --panel_parts) {
+    const int64_t row_parts = std::min(num_threads / panel_parts, rows);
+    const int64_t largest = CeilDiv(panels, panel_parts) * CeilDiv(rows, row_parts);
+    if (largest >= least) continue;
+    least = largest;
+    best = {panel_parts, row_parts};
+  }
+  return best;
+}
+
+}  // namespace
+
+const ProductKernels& ProductKernelsOf(Isa isa) {
+  if (isa == Isa::kAvx512) return avx512::kProductKernels;
+  return isa == Isa::kAvx2 ? avx2::kProductKernels : plain::kProductKernels;
+}
+
+const ConvertKernels& ConvertKernelsOf(Isa isa) {
+  if (isa == Isa::kAvx512) return avx512::kConvertKernels;
+  return isa == Isa::kAvx2 ? avx2::kConvertKernels : plain::kConvertKernels;
+}
+
+int64_t ProductVerbs::WorkspaceBytes(const StepLimits& limits) {
+  return kMaxThreads * ScratchFloats(limits) * static_cast<int64_t>(sizeof(float));
+}
+
+void ProductVerbs::SetWorkspace(std::byte* workspace, const StepLimits& limits) {
+  workspace_ = reinterpret_cast<float*>(workspace);
+  scratch_floats_ = ScratchFloats(limits);
+  max_rows_ = limits.max_num_batched_tokens;
+}
+
+void ProductVerbs::Embed(const int32_t* tokens, const Linear& table, int64_t first_row,
+                         MatrixView out) {
+  if (out.empty()) return;
+  BH_CHECK(out.cols() == table.shape.cols);
+  pool_.ParallelForWork(out.rows(), out.rows() * out.cols(), [&](int, int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t row = tokens[t] - first_row;
+      if (row >= 0 && row < table.shape.rows) {
+        UnpackRow(table, row, out.F32(t));
+      } else {
+        std::fill_n(out.F32(t), out.cols(), 0.0f);
+      }
+    }
+  });
+}
+
+void ProductVerbs::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (x.empty() || out.empty()) return;
+  const LinearShape& shape = weight.shape;
+  CheckShapes(x, shape, out);
+  const int num_slices = static_cast<int>(shape.k_borders.size()) - 1;
+  const Product product{
+      x.F32(),    x.row_stride(),  weight.packed,          PanelFormatOf(shape.dtype),
+      shape.rows, shape.cols,      shape.k_borders.data(), num_slices,
+      out.F32(),  out.row_stride()};
+  const int64_t rows = x.rows();
+  const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
+  if (rows > kernels_.few_rows) {
+    MultiplyMany(product, rows, panels);
+  } else if (panels < pool_.num_threads() && num_slices > 1) {
+    MultiplySlices(product, rows, panels);
+  } else {
+    pool_.ParallelForWork(panels, rows * shape.rows * shape.cols,
+                          [&](int, int64_t begin, int64_t end) {
+                            kernels_.multiply_few(product, {begin, end, 0, rows, nullptr});
+                          });
+  }
+}
+
+void ProductVerbs::MultiplyMany(const Product& product, int64_t rows, int64_t panels) {
+  BH_CHECK(workspace_ != nullptr && rows <= max_rows_);
+  const Grid grid = GridFor(panels, rows, pool_.num_threads());
+  const int64_t work = rows * product.outputs * product.inputs;
+  pool_.ParallelForWork(
+      grid.panel_parts * grid.row_parts, work, [&](int thread, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t p = i / grid.row_parts;
+          const int64_t r = i % grid.row_parts;
+          kernels_.multiply_many(
+              product, {ThreadPool::PartBegin(panels, p, grid.panel_parts),
+                        ThreadPool::PartBegin(panels, p + 1, grid.panel_parts),
+                        ThreadPool::PartBegin(rows, r, grid.row_parts),
+                        ThreadPool::PartBegin(rows, r + 1, grid.row_parts), ScratchOf(thread)});
+        }
+      });
+}
+
+// Fewer panels than threads: each (panel, slice) on its own, then the slices of each output join.
+void ProductVerbs::MultiplySlices(const Product& product, int64_t rows, int64_t panels) {
+  BH_CHECK(workspace_ != nullptr && rows <= max_rows_);
+  const int64_t num_slices = product.num_slices;
+  const int64_t tile_floats = rows * kPanelColumns;
+  // At most one tile of scratch per slice and thread, fewer than a thread's scratch for `rows`
+  // rows.
+  static_assert(kMaxSlices * kPanelColumns <= kScratchFloatsPerRow);
+  pool_.ParallelForWork(panels * num_slices, rows * product.outputs * product.inputs,
+                        [&](int, int64_t begin, int64_t end) {
+                          for (int64_t i = begin; i < end; ++i) {
+                            const int64_t panel = i / num_slices;
+                            kernels_.multiply_slice(product, {panel, panel + 1, 0, rows, nullptr},
+                                                    static_cast<int>(i % num_slices),
+                                                    workspace_ + i * tile_floats);
+                          }
+                        });
+  const DefaultFloatMode mode;
+  for (int64_t n = 0; n < product.outputs; ++n) {
+    float* sums = workspace_ + n / kPanelColumns * num_slices * tile_floats + n % kPanelColumns;
+    for (int64_t row = 0; row < rows; ++row, sums += kPanelColumns) {
+      for (int64_t width = 1; width < num_slices; width *= 2) {
+        for (int64_t i = 0; i < num_slices; i += 2 * width) {
+          sums[i * tile_floats] += sums[(i + width) * tile_floats];
+        }
+      }
+      product.out[row * product.out_stride + n] = sums[0];
+    }
+  }
+}
+
+}  // namespace bulkhead
