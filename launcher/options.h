@@ -1,5 +1,6 @@
-// The command line as plain structs, parsed and validated in one place. Whatever reaches a command is
-// within its limits; an absent std::optional means "the default that depends on model or machine".
+// The command line as plain structs, parsed and validated in one place. Whatever reaches a command
+// is within its limits; an absent std::optional means "the default that depends on model or
+// machine".
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,14 @@ struct EngineOptions {
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceChoice device = DeviceChoice::kAuto;
   CpuIsa cpu_isa = CpuIsa::kAuto;
-  std::optional<DType> dtype;           // how weights are held; absent: the checkpoint's
-  std::optional<DType> kv_cache_dtype;  // absent: the checkpoint's
-  std::optional<int> threads;           // per rank; absent: allowed cores / ranks on the host
+  std::optional<DType> dtype;               // how weights are held; absent: the checkpoint's
+  std::optional<DType> kv_cache_dtype;      // absent: the checkpoint's
+  std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
   int max_num_seqs = 64;
-  std::optional<int> max_model_len;     // more than the model's is exit code 3
-  int max_num_batched_tokens = 512;     // never less than max_num_seqs
-  int block_size = 16;                  // tokens; a power of two in [16, 256]
+  std::optional<int> max_model_len;       // more than the model's is exit code 3
+  int max_num_batched_tokens = 512;       // never less than max_num_seqs
+  int block_size = 16;                    // tokens; a power of two in [16, 256]
   std::optional<int64_t> kv_cache_bytes;  // per rank
   bool strict_config = false;
   Admission admission = Admission::kReserve;
@@ -45,15 +46,15 @@ struct EngineOptions {
 struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
-  int port = 50051;  // 0: any free one
-  bool insecure = false;  // required for a host that is not loopback
+  int port = 50051;                              // 0: any free one
+  bool insecure = false;                         // required for a host that is not loopback
   std::optional<std::string> served_model_name;  // absent: the value of --model
   int max_num_queued_reqs = 1024;
   absl::Duration drain_timeout = absl::Seconds(120);
 };
 
-// What a request may say of itself; absent: the line of a prompts file, else generation_config.json, else
-// the server's default.
+// What a request may say of itself; absent: the line of a prompts file, else
+// generation_config.json, else the server's default.
 struct RequestOptions {
   std::optional<uint32_t> max_tokens, min_tokens, top_k, logprobs;
   std::optional<float> temperature, top_p, min_p;
@@ -66,8 +67,8 @@ struct RequestOptions {
 
 struct RunOptions {
   EngineOptions engine;
-  std::string prompts;    // JSON lines; "-": standard input
-  std::string out = "-";  // JSON lines; "-": standard output
+  std::string prompts;                // JSON lines; "-": standard input
+  std::string out = "-";              // JSON lines; "-": standard output
   std::optional<std::string> logits;  // safetensors
   RequestOptions request;
 };
@@ -98,11 +99,11 @@ struct PrintText {
   std::string text;
 };
 
-using Command =
-    std::variant<ServeOptions, RunOptions, GenerateOptions, TokenizeOptions, DrainOptions, PrintText>;
+using Command = std::variant<ServeOptions, RunOptions, GenerateOptions, TokenizeOptions,
+                             DrainOptions, PrintText>;
 
-// `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value and the
-// limit; an unknown flag or command names the nearest that there is.
+// `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
+// and the limit; an unknown flag or command names the nearest that there is.
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
 
 }  // namespace bulkhead

@@ -1,9 +1,9 @@
 // Prompts files and result lines: the JSON lines that `generate` and `run` read and write.
 //
 // A prompt line: {"prompt": "text"} or {"prompt_token_ids": [1, 2]}, and any of request_id, model,
-// max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop (string or list), stop_token_ids,
-// ignore_eos, include_stop_in_output, add_special_tokens, skip_special_tokens, logprobs, priority. null is
-// the same as absent. A line wins over a flag.
+// max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop (string or list),
+// stop_token_ids, ignore_eos, include_stop_in_output, add_special_tokens, skip_special_tokens,
+// logprobs, priority. null is the same as absent. A line wins over a flag.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ namespace bulkhead {
 // The request that `options` alone describe: no prompt, only what was given is set.
 v1::GenerateRequest RequestOf(const RequestOptions& options);
 
-// One line laid over `defaults`. INVALID_ARGUMENT naming the key when the line is no JSON object, has an
-// unknown key, a wrong type or a number that its field cannot hold, or not exactly one prompt. Whether
-// the values make sense to the model is decided where requests are validated, not here.
+// One line laid over `defaults`. INVALID_ARGUMENT naming the key when the line is no JSON object,
+// has an unknown key, a wrong type or a number that its field cannot hold, or not exactly one
+// prompt. Whether the values make sense to the model is decided where requests are validated, not
+// here.
 absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
                                                     const v1::GenerateRequest& defaults);
 
@@ -34,7 +35,8 @@ v1::GenerateRequest TextRequest(const std::string& text, const v1::GenerateReque
 // Every line in order, blank ones left out; a bad line is an error in its own place. `path` "-" is
 // standard input. NOT_FOUND with exit code 2 when the file cannot be read.
 using PromptLines = std::vector<absl::StatusOr<v1::GenerateRequest>>;
-absl::StatusOr<PromptLines> ReadPrompts(const std::string& path, const v1::GenerateRequest& defaults);
+absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
+                                        const v1::GenerateRequest& defaults);
 PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
 
 // What became of one prompt.

@@ -1,0 +1,15 @@
+// How a command ends: its last line on standard error, and its exit code.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace bulkhead {
+
+// Prints "bulkhead: cause" in one line unless `status` is ok; the exit code that it carries.
+int ExitWith(const absl::Status& status);
+
+// Likewise for a command that runs as one of a group: only the first rank prints, as its launcher
+// numbered it.
+int ExitRankWith(const absl::Status& status);
+
+}  // namespace bulkhead

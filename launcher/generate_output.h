@@ -1,0 +1,61 @@
+// What `generate` prints: answers in the order of the prompts, however their pieces come in. The
+// text of the prompt whose turn it is goes out as it arrives; those behind it wait.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "launcher/prompts.h"
+
+namespace bulkhead {
+
+// Thread-safe.
+class GenerateOutput {
+ public:
+  enum class Format { kText, kJson };
+  // `headers` [prompts]: printed before each text, unless there is but one. `out` and `err` outlive
+  // this.
+  GenerateOutput(Format format, std::vector<std::string> headers, std::ostream* out,
+                 std::ostream* err);
+
+  void OnText(int64_t index, absl::string_view piece);
+  void OnEnd(const GenerationResult& result, std::optional<absl::Duration> first_token);
+
+  // Ok when every prompt was answered; else the first failure's code and exit code 1, saying how
+  // many.
+  absl::Status Outcome() const;
+  // "4 prompts, 256 tokens in 1.6 s: 160.0 tokens/s, first token after 12 ms (median)".
+  std::string Summary(absl::Duration elapsed) const;
+
+ private:
+  struct Answer {
+    std::string pending;  // text that waits for its turn, or the JSON line
+    std::string failure;
+    bool begun = false;
+    bool ended = false;
+  };
+
+  void PrintWhatIsDue();
+  void Begin(Answer* answer);
+
+  Format format_;
+  std::vector<std::string> headers_;
+  std::ostream* out_;
+  std::ostream* err_;
+  mutable std::mutex mutex_;
+  std::vector<Answer> answers_;
+  size_t turn_ = 0;  // the first answer that is not printed whole
+  int64_t failed_ = 0;
+  absl::Status first_failure_;
+  int64_t first_failure_index_ = -1;
+  int64_t tokens_ = 0;
+  std::vector<absl::Duration> first_tokens_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,11 @@
+// Which build this is.
+#pragma once
+
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+// "0.1.0 (1a2b3c4)"; without the commit where the source was no git checkout.
+absl::string_view Version();
+
+}  // namespace bulkhead
