@@ -1,0 +1,151 @@
+#include "launcher/serve.h"
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "launcher/rank_life.h"
+#include "launcher/startup.h"
+#include "launcher/version.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "runtime/service/server.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kFlush = absl::Milliseconds(500);
+
+// What the service may ask of the engine.
+class Control final : public EngineControl {
+ public:
+  Control(Coordinator& coordinator, GrpcServer& server, const MemoryLedger& ledger,
+          absl::Duration timeout)
+      : coordinator_(coordinator), server_(server), ledger_(ledger), drain_timeout_(timeout) {}
+
+  LoadSnapshot Load() override {
+    const CoordinatorLoad load = coordinator_.Load();
+    return LoadSnapshot{
+        .num_requests_running = load.scheduler.num_running,
+        .num_requests_waiting = load.scheduler.num_waiting,
+        .num_kv_blocks = load.num_kv_blocks,
+        .num_kv_blocks_used = load.scheduler.num_blocks_used,
+        .num_waiting_tokens = load.scheduler.num_waiting_tokens,
+        .prompt_tokens_total = load.scheduler.prompt_tokens_total,
+        .generation_tokens_total = load.scheduler.generation_tokens_total,
+        .num_preemptions_total = load.scheduler.preemptions_total,
+        .device_allocations_after_ready = static_cast<uint64_t>(ledger_.refused_after_seal())};
+  }
+  void BeginDrain(std::optional<absl::Duration> timeout) override {
+    const absl::Duration limit = timeout.value_or(drain_timeout_);
+    BH_LOG(kInfo) << "draining: no new requests; what was accepted has "
+                  << absl::FormatDuration(limit);
+    server_.SetDraining();
+    coordinator_.BeginDrain(limit);
+  }
+
+ private:
+  Coordinator& coordinator_;
+  GrpcServer& server_;
+  const MemoryLedger& ledger_;
+  absl::Duration drain_timeout_;
+};
+
+ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
+                     Coordinator& coordinator, EngineControl& control) {
+  const ModelConfig& model = engine.config.model;
+  const ModelLimits& limits = engine.limits;
+  const std::string name = options.served_model_name.value_or(options.engine.model);
+  ServingParts parts;
+  parts.inbox = &coordinator;
+  parts.control = &control;
+  parts.rules = {.tokenizer = engine.tokenizer.get(),
+                 .served_model_names = {name},
+                 .vocab_size = model.vocab_size,
+                 .max_model_len = limits.max_model_len,
+                 .default_max_tokens = options.engine.default_max_tokens,
+                 .max_logprobs = 20,
+                 .defaults = engine.config.generation};
+  v1::ServerInfo& server = parts.server_info;
+  server.set_version(std::string(Version()));
+  server.set_tensor_parallel_size(engine.topology.size);
+  server.set_max_num_seqs(limits.max_num_seqs);
+  server.set_max_model_len(limits.max_model_len);
+  server.set_max_num_batched_tokens(limits.max_num_batched_tokens);
+  server.set_max_num_queued_reqs(options.max_num_queued_reqs);
+  server.set_max_num_queued_tokens(uint64_t{static_cast<uint32_t>(options.max_num_queued_reqs)} *
+                                   limits.max_model_len);
+  server.set_block_size(limits.block_tokens);
+  server.set_num_kv_blocks(limits.num_kv_blocks);
+  server.set_kv_cache_dtype(std::string(DTypeName(limits.kv_dtype)));
+  server.set_device(engine.device->name());
+  v1::ModelInfo& info = parts.model_info;
+  info.set_served_model_name(name);
+  info.set_architecture(model.architecture);
+  info.set_vocab_size(model.vocab_size);
+  info.set_max_model_len(limits.max_model_len);
+  info.set_dtype(std::string(DTypeName(limits.weight_dtype)));
+  info.set_supports_text(engine.tokenizer != nullptr);
+  for (const int id : model.eos_token_ids) info.add_eos_token_ids(id);
+  return parts;
+}
+
+// Rank 0's part, from READY to the last stream.
+void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engine,
+                   GrpcServer& server, absl::Time begin) {
+  Coordinator coordinator(CoordinatorOptions(
+      engine, SchedulerLimitsOf(engine, options.engine, options.max_num_queued_reqs)));
+  Control control(coordinator, server, *engine.ledger, options.drain_timeout);
+  life.SetEnding([&](const absl::Status& why) {
+    server.SetLost(why);
+    coordinator.Fail(why);
+    server.FlushAndWait(kFlush);
+  });
+  coordinator.SetServing();
+  server.SetReady(PartsOf(options, engine, coordinator, control));
+  LogReport(engine);
+  BH_LOG(kInfo) << "ready in "
+                << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
+  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d\n", server.target().c_str(),
+              engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
+  std::fflush(stdout);
+  life.SetDrain([&] { control.BeginDrain(std::nullopt); });
+  life.RunSteps(*engine.runner, &coordinator);
+  life.SetDrain(nullptr);
+  server.Shutdown(kFlush);
+  life.SetEnding(nullptr);
+}
+
+absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
+  const absl::Time begin = absl::Now();
+  const bool coordinator = life.group().exchange().topology().coordinator();
+  std::unique_ptr<GrpcServer> server;
+  const auto bind = [&](const RankEngine& engine) -> absl::Status {
+    if (!coordinator) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
+                                                   .port = options.port,
+                                                   .max_model_len = engine.limits.max_model_len}));
+    BH_LOG(kInfo) << "listening on " << server->target()
+                  << "; not serving until the weights are loaded";
+    return absl::OkStatus();
+  };
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
+                      StartEngine(options.engine, life.group(), bind));
+  if (coordinator) {
+    ServeRequests(options, life, *engine, *server, begin);
+  } else {
+    life.RunSteps(*engine->runner, nullptr);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunServe(const ServeOptions& options) {
+  return LiveAsRank(options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); });
+}
+
+}  // namespace bulkhead

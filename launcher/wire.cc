@@ -1,0 +1,138 @@
+#include "launcher/wire.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "comm/mpi_group.h"
+#include "comm/single_group.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// The cores that this process may run on.
+std::vector<int> AllowedCores() {
+  std::vector<int> cores;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &set)) cores.push_back(core);
+    }
+  }
+  if (cores.empty()) cores.push_back(0);
+  return cores;
+}
+
+// What one rank tells the others: its host, its cores, the threads it was told to use (0: its
+// share).
+struct CoreClaim {
+  std::string host;
+  int num_threads = 0;
+  std::vector<int> cores;
+
+  std::string Serialize() const {
+    return absl::StrCat(num_threads, " ", absl::StrJoin(cores, ","), " ", host);
+  }
+  static absl::StatusOr<CoreClaim> Parse(absl::string_view text) {
+    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 2));
+    CoreClaim claim;
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &claim.num_threads)) {
+      return absl::InternalError(absl::StrCat("not a rank's cores: '", text, "'"));
+    }
+    for (const absl::string_view core : absl::StrSplit(parts[1], ',')) {
+      if (!absl::SimpleAtoi(core, &claim.cores.emplace_back()) || claim.cores.back() < 0 ||
+          claim.cores.back() >= CPU_SETSIZE) {
+        return absl::InternalError(absl::StrCat("not a core: '", core, "'"));
+      }
+    }
+    claim.host = parts[2];
+    return claim;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options) {
+  if (LaunchedAsGroup()) return NewMpiGroup(options.startup_timeout);
+  return NewSingleGroup();
+}
+
+absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& topology) {
+  const int wanted = options.tensor_parallel_size.value_or(topology.size);
+  if (wanted == topology.size) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat(
+          "--tensor-parallel-size ", wanted, " but the group has ", topology.size,
+          topology.size == 1 ? " rank" : " ranks", "; start it with mpirun -n ", wanted)),
+      ExitCode::kGroupNotUp);
+}
+
+absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
+                                           absl::Duration timeout) {
+  const RankTopology& topology = exchange.topology();
+  CoreClaim mine{topology.hosts[topology.rank], threads.value_or(0), AllowedCores()};
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      exchange.AllGather(mine.Serialize(), timeout));
+  std::vector<int> sharers(CPU_SETSIZE, 0);  // ranks of this host that may use each core
+  std::vector<CoreClaim> neighbours;
+  for (const std::string& text : texts) {
+    BH_ASSIGN_OR_RETURN(CoreClaim claim, CoreClaim::Parse(text));
+    if (claim.host != mine.host) continue;
+    for (const int core : claim.cores) ++sharers[core];
+    neighbours.push_back(std::move(claim));
+  }
+  const auto threads_of = [&](const CoreClaim& claim) {
+    if (claim.num_threads > 0) return claim.num_threads;
+    double share = 0;
+    for (const int core : claim.cores) share += 1.0 / sharers[core];
+    return std::clamp(static_cast<int>(share + 1e-6), 1, kMaxThreads);
+  };
+  int all_threads = 0;
+  for (const CoreClaim& claim : neighbours) all_threads += threads_of(claim);
+  const auto used = std::count_if(sharers.begin(), sharers.end(), [](int n) { return n > 0; });
+  ThreadChoice choice;
+  choice.num_threads = threads_of(mine);
+  choice.cores_allowed = static_cast<int>(mine.cores.size());
+  choice.may_spin = all_threads <= used && choice.num_threads <= choice.cores_allowed;
+  if (choice.num_threads > choice.cores_allowed) {
+    BH_LOG(kWarning) << choice.num_threads << " threads may run on " << choice.cores_allowed
+                     << " cores only; start with mpirun --bind-to none, or lower --threads";
+  }
+  return choice;
+}
+
+std::unique_ptr<Device> MakeDevice(const EngineOptions& /*options*/) { return NewHostDevice(0); }
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
+                                                     const ThreadChoice& threads, Device& device) {
+  const char* isa = "auto";
+  switch (options.cpu_isa) {
+    case CpuIsa::kAuto:
+      break;
+    case CpuIsa::kAvx512:
+      isa = "avx512";
+      break;
+    case CpuIsa::kAvx2:
+      isa = "avx2";
+      break;
+    case CpuIsa::kPlain:
+      isa = "plain";
+      break;
+  }
+  auto backend = NewCpuBackend(
+      device, {.num_threads = threads.num_threads, .isa = isa, .may_spin = threads.may_spin});
+  if (!backend.ok()) return WithExitCode(backend.status(), ExitCode::kUsage);
+  return backend;
+}
+
+}  // namespace bulkhead

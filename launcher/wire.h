@@ -1,0 +1,35 @@
+// The composition root: the only place that names concrete classes. Options in, interfaces out.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "comm/group.h"
+#include "kernels/backend.h"
+#include "launcher/options.h"
+#include "memory/device.h"
+
+namespace bulkhead {
+
+// This process's group: of one when nothing launched us as a part of more, else the launcher's.
+// Failures carry exit code 5.
+absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options);
+
+// Refuses a --tensor-parallel-size other than the group's size (exit code 5).
+absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& topology);
+
+// How a rank computes: agreed on by the ranks of a host, since they share its cores.
+struct ThreadChoice {
+  int num_threads = 1;
+  int cores_allowed = 1;  // of this rank
+  bool may_spin = true;   // false where the host's ranks x threads exceed the cores they may use
+};
+// Collective over the group. `threads` absent: this rank's fair share of the cores it may use.
+absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
+                                           absl::Duration timeout);
+
+std::unique_ptr<Device> MakeDevice(const EngineOptions& options);
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
+                                                     const ThreadChoice& threads, Device& device);
+
+}  // namespace bulkhead

@@ -1,0 +1,128 @@
+// The promise of the house: a request's logits have the same bits at any tensor-parallel degree,
+// batch, chunking, block size, number of threads and instruction set; and they are the right ones,
+// by goldens that another implementation computed.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/support/golden.h"
+#include "tests/support/model_rig.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kDecodeTokens = 32;
+
+std::string ModelDir(const std::string& name) {
+  return std::string(BH_TEST_DATA) + "/models/" + name;
+}
+
+std::vector<std::string> SupportedModels() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(ModelDir(""))) {
+    if (std::filesystem::exists(entry.path() / "golden.safetensors")) {
+      names.push_back(entry.path().filename());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void ExpectSameBits(const RigResult& got, const RigResult& want) {
+  ASSERT_EQ(got.logits.size(), want.logits.size());
+  for (size_t i = 0; i < want.logits.size(); ++i) {
+    ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
+    EXPECT_EQ(std::memcmp(got.logits[i].data(), want.logits[i].data(),
+                          want.logits[i].size() * sizeof(float)),
+              0)
+        << "prompt " << i << ", relative error " << RelativeError(got.logits[i], want.logits[i]);
+  }
+  EXPECT_EQ(got.greedy_ids, want.greedy_ids);
+}
+
+void ExpectGolden(const RigResult& got, const Golden& golden) {
+  for (size_t i = 0; i < golden.prompts.size(); ++i) {
+    EXPECT_LE(RelativeError(got.logits[i], golden.logits[i]), 1e-4) << "prompt " << i;
+  }
+  EXPECT_EQ(got.greedy_ids, golden.greedy_ids);
+}
+
+class EqualBits : public testing::TestWithParam<std::string> {
+ protected:
+  std::string dir_ = ModelDir(GetParam());
+  Golden golden_ = ReadGolden(dir_);
+  RigOptions base_{.decode_tokens = kDecodeTokens};
+
+  RigResult Run(const RigOptions& options) { return RunRig(dir_, golden_.prompts, options); }
+};
+
+TEST_P(EqualBits, AtAnyTensorParallelDegreeAndRight) {
+  const RigResult one = Run(base_);
+  ExpectGolden(one, golden_);
+  for (const int size : {2, 4, 8}) {
+    SCOPED_TRACE(size);
+    RigOptions options = base_;
+    options.size = size;
+    ExpectSameBits(Run(options), one);
+  }
+  RigOptions three = base_;
+  three.size = 3;  // ranges of its own: equal tokens, not equal bits
+  ExpectGolden(Run(three), golden_);
+}
+
+TEST_P(EqualBits, InAnyBatchChunkingBlockSizeThreadsAndInstructionSet) {
+  const RigResult want = Run(base_);
+  RigOptions alone = base_;
+  alone.together = false;
+  ExpectSameBits(Run(alone), want);
+  for (const int chunk : {1, 7}) {
+    SCOPED_TRACE(chunk);
+    RigOptions options = base_;
+    options.chunk_tokens = chunk;
+    options.block_tokens = chunk == 1 ? 256 : 32;
+    options.threads = chunk == 1 ? 2 : 3;
+    options.size = chunk == 1 ? 1 : 2;
+    ExpectSameBits(Run(options), want);
+  }
+  for (const char* backend : {"ordered", "plain", "avx2"}) {
+    SCOPED_TRACE(backend);
+    RigOptions options = base_;
+    options.backend = backend;
+    options.chunk_tokens = 64;
+    ExpectSameBits(Run(options), want);
+  }
+}
+
+TEST_P(EqualBits, WithTheCacheInBfloat16Too) {
+  RigOptions options = base_;
+  options.kv_dtype = DType::kBF16;
+  const RigResult want = Run(options);
+  EXPECT_LT(RelativeError(want.logits.back(), golden_.logits.back()), 0.05);
+  for (const int size : {2, 8}) {
+    SCOPED_TRACE(size);
+    RigOptions split = options;
+    split.size = size;
+    split.chunk_tokens = size == 2 ? 13 : 512;
+    split.block_tokens = size == 2 ? 64 : 16;
+    ExpectSameBits(Run(split), want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EqualBits, testing::ValuesIn(SupportedModels()),
+                         [](const auto& info) { return info.param; });
+
+TEST(ReferenceBackend, ReproducesTheGoldens) {
+  for (const char* name : {"llama3_gqa_bf16", "qwen3_bf16", "mistral_window_bf16"}) {
+    SCOPED_TRACE(name);
+    const Golden golden = ReadGolden(ModelDir(name));
+    ExpectGolden(RunRig(ModelDir(name), golden.prompts,
+                        {.backend = "reference", .decode_tokens = kDecodeTokens}),
+                 golden);
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,154 @@
+#include "runtime/model/footprint.h"
+
+#include <cmath>
+#include <memory>
+
+#include "comm/local_group.h"
+#include "gtest/gtest.h"
+#include "memory/exit_code.h"
+#include "runtime/model/model_runner.h"
+#include "runtime/model/rope_table.h"
+#include "shard/model_config.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+ModelConfig Config() {
+  ModelConfig config;
+  config.hidden_size = 96;
+  config.intermediate_size = 200;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 3;
+  config.head_dim = 16;
+  config.vocab_size = 101;
+  config.max_position_embeddings = 256;
+  config.layer_uses_window.assign(2, false);
+  return config;
+}
+
+ModelLimits Limits() {
+  return {.max_num_seqs = 4,
+          .max_model_len = 128,
+          .max_num_batched_tokens = 64,
+          .block_tokens = 16,
+          .num_kv_blocks = 10,
+          .weight_dtype = DType::kBF16,
+          .kv_dtype = DType::kBF16};
+}
+
+// One rank with zero weights, alone in its group.
+class RunnerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto plan = ShardPlan::Create(Config(), 1);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    plan_ = std::make_unique<ShardPlan>(*std::move(plan));
+    groups_ = NewLocalGroups(1);
+    const Footprint footprint = FootprintOf(*plan_, 0, limits_, *backend_);
+    const CommLimits comm_limits = CommLimitsOf(*plan_, limits_);
+    ledger_.Claim(Term::kCommunication, groups_[0]->CommunicationBytes(comm_limits));
+    ClaimArenas(footprint, limits_.num_kv_blocks, ledger_);
+    auto comm = groups_[0]->Connect(comm_limits, ledger_);
+    ASSERT_TRUE(comm.ok()) << comm.status();
+    comm_ = *std::move(comm);
+    auto arenas = TakeArenas(footprint, limits_.num_kv_blocks, ledger_);
+    ASSERT_TRUE(arenas.ok()) << arenas.status();
+    runner_ =
+        std::make_unique<ModelRunner>(*plan_, 0, limits_, *std::move(arenas), *backend_, *comm_);
+  }
+
+  // One sequence of two tokens, valid.
+  static Step ValidStep() {
+    Step step;
+    step.plan.set_seq(1);
+    step.plan.add_slot(0);
+    step.plan.add_num_tokens(2);
+    step.plan.add_start_position(0);
+    step.plan.add_num_logits(1);
+    step.plan.add_token_ids(5);
+    step.plan.add_token_ids(6);
+    step.plan.add_table_slot(0);
+    step.plan.add_table_index(0);
+    step.plan.add_table_block(1);
+    return step;
+  }
+
+  ModelLimits limits_ = Limits();
+  std::unique_ptr<Device> device_ = NewHostDevice(0);
+  MemoryLedger ledger_{*device_};
+  std::unique_ptr<Backend> backend_ = NewOrderedBackend(*device_);
+  std::unique_ptr<ShardPlan> plan_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<ModelRunner> runner_;
+};
+
+TEST_F(RunnerTest, WhatWasPlannedIsTakenToTheByte) {
+  ledger_.Seal();  // dies unless claimed == taken
+  EXPECT_EQ(device_->allocated_bytes(), ledger_.claimed_bytes());
+  const int64_t before = device_->allocated_bytes();
+  ASSERT_TRUE(runner_->Run(ValidStep()).ok());
+  EXPECT_EQ(device_->allocated_bytes(), before);
+}
+
+TEST_F(RunnerTest, PlansThatOverstepTheSealedArenasAreABugWithTheRanksName) {
+  ASSERT_TRUE(runner_->Run(ValidStep()).ok());
+  std::vector<Step> bad(9, ValidStep());
+  bad[0].plan.set_slot(0, limits_.max_num_seqs);
+  bad[1].plan.set_start_position(0, limits_.max_model_len - 1);
+  bad[2].plan.set_token_ids(1, 101);
+  bad[3].plan.set_token_ids(0, kLastSampled);
+  bad[4].plan.set_table_block(0, static_cast<int>(limits_.num_kv_blocks) + 1);
+  bad[5].plan.set_table_index(0, limits_.blocks_per_seq());
+  bad[6].plan.set_num_logits(0, 3);
+  bad[7].plan.add_token_ids(1);
+  bad[8].plan.add_slot(1);
+  for (size_t i = 0; i < bad.size(); ++i) {
+    const absl::Status status = runner_->Run(bad[i]).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << i;
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kBug) << i;
+    EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status;
+  }
+}
+
+TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewOrderedBackend(*device);
+  Footprint before;
+  for (const int size : {1, 2, 4}) {
+    const auto plan = ShardPlan::Create(Config(), size);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const Footprint now = FootprintOf(*plan, size - 1, Limits(), *backend);
+    if (size > 1) {
+      EXPECT_LT(now.weights_bytes, before.weights_bytes) << size;
+      EXPECT_LE(now.activations_bytes, before.activations_bytes) << size;
+      EXPECT_EQ(now.block_tables_bytes, before.block_tables_bytes) << size;
+      EXPECT_LE(now.kv_block_bytes, before.kv_block_bytes) << size;
+    }
+    before = now;
+  }
+}
+
+TEST(RopeTableTest, SinesAndCosinesAreThoseOfTheMathLibrary) {
+  RopeConfig rope;
+  rope.theta = 500000;
+  const int d = 64;
+  const int positions = 3000;
+  std::vector<float> values(positions * d);
+  const MatrixView table(reinterpret_cast<std::byte*>(values.data()), DType::kF32, positions, d);
+  FillRopeTable(rope, d, table);
+  const std::vector<float> inverse = RopeInverseFrequencies(rope, d);
+  for (int p = 0; p < positions; p += 7) {
+    for (int i = 0; i < d / 2; ++i) {
+      const float angle = static_cast<float>(p) * inverse[i];
+      EXPECT_EQ(table.F32(p)[i], static_cast<float>(std::cos(static_cast<double>(angle))))
+          << p << " " << i;
+      EXPECT_EQ(table.F32(p)[d / 2 + i], static_cast<float>(std::sin(static_cast<double>(angle))));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

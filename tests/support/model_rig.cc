@@ -1,0 +1,221 @@
+#include "tests/support/model_rig.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "comm/group.h"
+#include "comm/local_group.h"
+#include "memory/check.h"
+#include "memory/kv_block_pool.h"
+#include "memory/status.h"
+#include "runtime/model/model_runner.h"
+#include "shard/model_config.h"
+#include "shard/weight_loader.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMaxSeqs = 8;
+constexpr int kMaxTokens = 512;
+
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (!value.ok()) std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+  BH_CHECK(value.ok());
+  return *std::move(value);
+}
+
+void OrDie(const absl::Status& status) {
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  BH_CHECK(status.ok());
+}
+
+std::unique_ptr<Backend> MakeBackend(Device& device, const RigOptions& options) {
+  if (options.backend == "reference") return NewReferenceBackend(device);
+  if (options.backend == "ordered") return NewOrderedBackend(device);
+  return OrDie(NewCpuBackend(
+      device, {.num_threads = options.threads, .isa = options.backend.c_str(), .may_spin = false}));
+}
+
+// Keeps the rows of prompt logits of one prompt.
+class KeepLogits final : public LogitsSink {
+ public:
+  explicit KeepLogits(std::vector<float>& out) : out_(out) {}
+  absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
+                      const float* logits) override {
+    BH_CHECK(static_cast<int64_t>(out_.size()) == first_position * vocab_size);
+    out_.insert(out_.end(), logits, logits + rows * vocab_size);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<float>& out_;
+};
+
+// Rank 0's part: makes the plans, keeps what comes back.
+class Script {
+ public:
+  Script(const std::vector<std::vector<int32_t>>& prompts, const RigOptions& options,
+         int64_t num_blocks)
+      : options_(options), pool_(num_blocks), seqs_(prompts.size()) {
+    BH_CHECK(prompts.size() <= kMaxSeqs);
+    result_.logits.resize(prompts.size());
+    result_.greedy_ids.resize(prompts.size());
+    sinks_.reserve(prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      seqs_[i].tokens = prompts[i];
+      seqs_[i].prompt = static_cast<int>(prompts[i].size());
+      sinks_.emplace_back(result_.logits[i]);
+    }
+  }
+  ~Script() {
+    for (Seq& seq : seqs_) pool_.Return(seq.blocks);
+  }
+
+  // The next step, or none when everything is done.
+  std::optional<Step> Next() {
+    Step step;
+    step.plan.set_seq(++step_seq_);
+    int budget = kMaxTokens;
+    for (size_t i = 0; i < seqs_.size() && budget > 0; ++i) {
+      Seq& seq = seqs_[i];
+      const int left = static_cast<int>(seq.tokens.size()) - seq.done;
+      if (left == 0) continue;
+      const int n = std::min({left, options_.chunk_tokens, budget});
+      Add(static_cast<int>(i), seq, n, step);
+      budget -= n;
+      if (!options_.together) break;
+    }
+    if (step.plan.slot_size() == 0) {
+      step.plan.set_stop(true);
+      return std::nullopt;
+    }
+    return step;
+  }
+
+  void Commit(const Step& step, const StepResult& result) {
+    for (const absl::Status& status : result.prompt_logits) OrDie(status);
+    for (size_t i = 0; i < step.samples.size(); ++i) {
+      const int seq_index = step.plan.slot(step.samples[i].seq_index);
+      const TokenId id = OrDie(result.samples[i]).id;
+      Seq& seq = seqs_[seq_index];
+      result_.greedy_ids[seq_index].push_back(id);
+      if (static_cast<int>(result_.greedy_ids[seq_index].size()) < options_.decode_tokens) {
+        seq.tokens.push_back(id);
+      }
+    }
+  }
+
+  RigResult Take() { return std::move(result_); }
+
+ private:
+  struct Seq {
+    std::vector<int32_t> tokens;
+    std::vector<BlockId> blocks;
+    int prompt = 0;
+    int done = 0;
+  };
+
+  void Add(int slot, Seq& seq, int n, Step& step) {
+    const int index = step.plan.slot_size();
+    const bool in_prompt = seq.done < seq.prompt;
+    const bool draws =
+        options_.decode_tokens > 0 && seq.done + n == static_cast<int>(seq.tokens.size());
+    step.plan.add_slot(slot);
+    step.plan.add_num_tokens(n);
+    step.plan.add_start_position(seq.done);
+    step.plan.add_num_logits(in_prompt ? n : 1);
+    for (int t = seq.done; t < seq.done + n; ++t) step.plan.add_token_ids(seq.tokens[t]);
+    const int blocks = (seq.done + n + options_.block_tokens - 1) / options_.block_tokens;
+    const int had = static_cast<int>(seq.blocks.size());
+    BH_CHECK(pool_.Grow(seq.blocks, std::max(0, blocks - had)));
+    for (int b = had; b < blocks; ++b) {
+      step.plan.add_table_slot(slot);
+      step.plan.add_table_index(b);
+      step.plan.add_table_block(seq.blocks[b]);
+    }
+    if (in_prompt) step.prompt_logits.push_back({index, &sinks_[slot]});
+    if (draws) {
+      SampleRow row;
+      row.seq_index = index;
+      row.sampling.temperature = 0;
+      row.position = seq.done + n;
+      step.samples.push_back(row);
+    }
+    seq.done += n;
+  }
+
+  const RigOptions& options_;
+  KvBlockPool pool_;
+  std::vector<Seq> seqs_;
+  std::vector<KeepLogits> sinks_;
+  RigResult result_;
+  uint64_t step_seq_ = 0;
+};
+
+// One rank, from the checkpoint to the last plan.
+void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions& options,
+                const ModelLimits& limits, Group& group, Script* script) {
+  const int rank = group.exchange().topology().rank;
+  std::unique_ptr<Device> device = NewHostDevice(0);
+  MemoryLedger ledger(*device);
+  std::unique_ptr<Backend> backend = MakeBackend(*device, options);
+  const Footprint footprint = FootprintOf(plan, rank, limits, *backend);
+  const CommLimits comm_limits = CommLimitsOf(plan, limits);
+  ledger.Claim(Term::kCommunication, group.CommunicationBytes(comm_limits));
+  ClaimArenas(footprint, limits.num_kv_blocks, ledger);
+  const std::unique_ptr<Communicator> comm = OrDie(group.Connect(comm_limits, ledger));
+  ModelRunner runner(plan, rank, limits, OrDie(TakeArenas(footprint, limits.num_kv_blocks, ledger)),
+                     *backend, *comm);
+  ledger.Seal();
+  const auto checkpoint = OrDie(Checkpoint::Open(dir));
+  OrDie(checkpoint->CheckAgainst(plan.config()));
+  LoadProgress progress;
+  OrDie(LoadWeights(*checkpoint, plan.config(), plan.rank(rank), runner.weights(), *backend, 1,
+                    &progress, [] { return false; }));
+  BH_CHECK(progress.done_bytes == progress.total_bytes);
+  while (true) {
+    Step step;
+    if (script != nullptr) {
+      std::optional<Step> next = script->Next();
+      step.plan.set_stop(!next.has_value());
+      if (next.has_value()) step = *std::move(next);
+      if (plan.size() > 1) OrDie(group.bus().Publish(step.plan.SerializeAsString()));
+    } else {
+      std::string message;
+      OrDie(group.bus().Receive(&message));
+      BH_CHECK(step.plan.ParseFromString(message));
+    }
+    if (step.plan.stop()) return;
+    const StepResult result = OrDie(runner.Run(step));
+    if (script != nullptr) script->Commit(step, result);
+  }
+}
+
+}  // namespace
+
+RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
+                 const RigOptions& options) {
+  const ParsedConfig config = OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn));
+  const ShardPlan plan = OrDie(ShardPlan::Create(config.model, options.size));
+  ModelLimits limits{.max_num_seqs = kMaxSeqs,
+                     .max_model_len = config.model.max_position_embeddings,
+                     .max_num_batched_tokens = kMaxTokens,
+                     .block_tokens = options.block_tokens,
+                     .num_kv_blocks = 0,
+                     .weight_dtype = config.model.dtype,
+                     .kv_dtype = options.kv_dtype};
+  limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
+  Script script(prompts, options, limits.num_kv_blocks);
+  RunRanks(options.size, [&](Group& group) {
+    const bool first = group.exchange().topology().coordinator();
+    RunOneRank(model_dir, plan, options, limits, group, first ? &script : nullptr);
+  });
+  return script.Take();
+}
+
+}  // namespace bulkhead

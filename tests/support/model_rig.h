@@ -1,0 +1,34 @@
+// A group of ranks, as threads, that runs a checkpoint through ModelRunner with step plans of the
+// test's own making: any batch, chunking, block size, number format, instruction set and group
+// size.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+struct RigOptions {
+  int size = 1;
+  std::string backend = "auto";  // "reference", "ordered", or an isa of NewCpuBackend
+  int threads = 1;
+  int chunk_tokens = 512;  // of one sequence in one step
+  int block_tokens = 16;
+  bool together = true;  // all prompts in one batch; else one after the other
+  DType kv_dtype = DType::kF32;
+  int decode_tokens = 0;  // greedy tokens after each prompt
+};
+
+struct RigResult {
+  std::vector<std::vector<float>> logits;        // [prompts][tokens x vocab_size]
+  std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens]
+};
+
+// Dies when anything fails: failing is the test's business.
+RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
+                 const RigOptions& options);
+
+}  // namespace bulkhead
