@@ -13,13 +13,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "memory/matrix.h"
+#include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
 
 enum class DeviceChoice { kAuto, kCpu };
 enum class CpuIsa { kAuto, kAvx512, kAvx2, kPlain };
-enum class Admission { kReserve, kOptimistic };
-enum class SchedulingPolicy { kFcfs, kPriority };
 
 // What every command that loads a model takes: `serve` and `run`.
 struct EngineOptions {

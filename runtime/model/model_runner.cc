@@ -7,6 +7,7 @@
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
+#include "runtime/model/rope_table.h"
 
 namespace bulkhead {
 namespace {
