@@ -1,0 +1,86 @@
+#include "runtime/service/control_service.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "memory/log.h"
+#include "runtime/service/grpc_status.h"
+#include "runtime/service/message_conversion.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+
+grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                        const v1::GetServerInfoRequest* /*request*/,
+                                                        v1::ServerInfo* response) {
+  const auto parts = core_->state.ForControl();
+  if (parts.ok()) *response = (*parts)->server_info;
+  return Answer(*context, parts.status());
+}
+
+grpc::ServerUnaryReactor* ControlService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                       const v1::GetModelInfoRequest* /*request*/,
+                                                       v1::ModelInfo* response) {
+  const auto parts = core_->state.ForControl();
+  if (parts.ok()) *response = (*parts)->model_info;
+  return Answer(*context, parts.status());
+}
+
+grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* context,
+                                                  const v1::GetLoadRequest* /*request*/,
+                                                  v1::LoadInfo* response) {
+  const auto parts = core_->state.ForControl();
+  if (parts.ok()) {
+    *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
+  }
+  return Answer(*context, parts.status());
+}
+
+grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* context,
+                                                const v1::AbortRequest* request,
+                                                v1::AbortResponse* response) {
+  const auto parts = core_->state.ForControl();
+  if (!parts.ok()) return Answer(*context, parts.status());
+  std::set<std::string> ids(request->request_ids().begin(), request->request_ids().end());
+  if (request->all()) {
+    const std::vector<std::string> running = core_->calls.RunningIds();
+    ids.insert(running.begin(), running.end());
+  }
+  uint32_t aborted = 0;
+  for (const std::string& id : ids) {
+    if (!core_->calls.IsRunning(id)) continue;
+    (*parts)->inbox->Cancel(id, WithReason(absl::CancelledError("aborted by an operator"),
+                                           reason::kAborted, {{"request_id", id}}));
+    ++aborted;
+  }
+  response->set_aborted(aborted);
+  return Answer(*context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* context,
+                                                const v1::DrainRequest* request,
+                                                v1::DrainResponse* response) {
+  const auto parts = core_->state.ForControl();
+  if (!parts.ok()) return Answer(*context, parts.status());
+  std::optional<absl::Duration> timeout;
+  if (request->has_timeout_s()) {
+    if (request->timeout_s() > kMaxDrainSeconds) {
+      return Answer(*context,
+                    InvalidField("timeout_s",
+                                 absl::StrCat(request->timeout_s(), " is more than the limit of ",
+                                              kMaxDrainSeconds, " (a week)")));
+    }
+    timeout = absl::Seconds(request->timeout_s());
+  }
+  BH_LOG(kInfo) << "drain asked for by " << context->peer();
+  core_->state.SetDraining();
+  const LoadSnapshot load = (*parts)->control->Load();
+  response->set_num_requests_running(load.num_requests_running);
+  response->set_num_requests_waiting(load.num_requests_waiting);
+  (*parts)->control->BeginDrain(timeout);
+  return Answer(*context, absl::OkStatus());
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,139 @@
+#include "runtime/service/health_service.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/service/grpc_status.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+bool IsKnown(const std::string& service) {
+  return service.empty() || service == "bulkhead.v1.Generation" || service == "bulkhead.v1.Control";
+}
+
+HealthCheckResponse::ServingStatus StatusOf(bool serving) {
+  return serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+}
+
+}  // namespace
+
+// One Watch. Writes the status of now whenever it differs from the one written last.
+class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse>,
+                                     public std::enable_shared_from_this<Watcher> {
+ public:
+  Watcher(HealthService* service, bool known) : service_(service), known_(known) {}
+
+  void End(grpc::Status status) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!end_.has_value()) end_ = std::move(status);
+    }
+    Proceed();
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      write_in_flight_ = false;
+      if (!ok && !end_.has_value()) end_ = grpc::Status::CANCELLED;
+    }
+    Proceed();
+  }
+
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
+  void OnDone() override { service_->Forget(shared_from_this()); }
+
+  // To be called after every change: a status that changes while it is read here is told by the
+  // call that follows.
+  void Proceed() {
+    bool finish = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (write_in_flight_ || finishing_) return;
+      // A service that is not known may appear one day, says the protocol; here it never does.
+      const auto status =
+          known_ ? StatusOf(service_->serving_) : HealthCheckResponse::SERVICE_UNKNOWN;
+      finish = end_.has_value();
+      if (!finish && written_ == status) return;
+      finishing_ = finish;
+      write_in_flight_ = !finish;
+      if (!finish) {
+        written_ = status;
+        response_.set_status(status);
+      }
+    }
+    if (finish) return Finish(*end_);
+    StartWrite(&response_);
+  }
+
+ private:
+  HealthService* const service_;
+  const bool known_;
+  std::mutex mutex_;
+  std::optional<HealthCheckResponse::ServingStatus> written_;
+  std::optional<grpc::Status> end_;
+  bool write_in_flight_ = false;
+  bool finishing_ = false;
+  HealthCheckResponse response_;  // belongs to the write in flight
+};
+
+std::set<std::shared_ptr<HealthService::Watcher>> HealthService::Watchers() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return watchers_;
+}
+
+void HealthService::Forget(const std::shared_ptr<Watcher>& watcher) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  watchers_.erase(watcher);
+}
+
+void HealthService::SetServing(bool serving) {
+  serving_ = serving;
+  for (const std::shared_ptr<Watcher>& watcher : Watchers()) watcher->Proceed();
+}
+
+void HealthService::EndWatches() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+  }
+  for (const std::shared_ptr<Watcher>& watcher : Watchers()) {
+    watcher->End({grpc::StatusCode::UNAVAILABLE, "the server is shutting down"});
+  }
+}
+
+grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
+                                               const HealthCheckRequest* request,
+                                               HealthCheckResponse* response) {
+  if (!IsKnown(request->service())) {
+    return Answer(*context, absl::NotFoundError(absl::StrCat("service ", Quoted(request->service()),
+                                                             " is not known here")));
+  }
+  response->set_status(StatusOf(serving_));
+  return Answer(*context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
+    grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
+  auto watcher = std::make_shared<Watcher>(this, IsKnown(request->service()));
+  bool ended = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    watchers_.insert(watcher);
+    ended = ended_;
+  }
+  if (ended) {
+    watcher->End({grpc::StatusCode::UNAVAILABLE, "the server is shutting down"});
+  } else {
+    watcher->Proceed();
+  }
+  return watcher.get();
+}
+
+}  // namespace bulkhead

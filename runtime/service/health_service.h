@@ -1,0 +1,44 @@
+// grpc.health.v1.Health: "" and the names of our services, all of which serve or do not serve
+// together.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace bulkhead {
+
+class HealthService final : public grpc::health::v1::Health::CallbackService {
+ public:
+  // NOT_SERVING at first. Every Watch is told of a change; of several while it is being told, of
+  // the last.
+  void SetServing(bool serving);
+  // Ends every Watch, so that the server can shut down; later ones end at once.
+  void EndWatches();
+
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
+                                  const grpc::health::v1::HealthCheckRequest* request,
+                                  grpc::health::v1::HealthCheckResponse* response) override;
+  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
+      grpc::CallbackServerContext* context,
+      const grpc::health::v1::HealthCheckRequest* request) override;
+
+ private:
+  class Watcher;
+  // The watchers of now. They are told without the lock.
+  std::set<std::shared_ptr<Watcher>> Watchers();
+  void Forget(const std::shared_ptr<Watcher>& watcher);
+
+  std::atomic<bool> serving_{false};
+  std::mutex mutex_;
+  bool ended_ = false;
+  std::set<std::shared_ptr<Watcher>> watchers_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,95 @@
+#include "runtime/service/listen_address.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+absl::Status CannotListen(const std::string& where, absl::string_view why) {
+  return WithExitCode(absl::UnavailableError(absl::StrCat("cannot listen on ", where, ": ", why)),
+                      ExitCode::kCannotBind);
+}
+
+absl::StatusOr<AddressList> Resolve(const std::string& host, int port, int flags) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV | flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(absl::StrCat(host, ":", port), gai_strerror(error));
+  return AddressList(found, &freeaddrinfo);
+}
+
+std::string WhyNot(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "the port is in use; choose another --port, or 0 for any free one";
+    case EACCES:
+      return "ports below 1024 need the right to bind them; choose another --port";
+    case EADDRNOTAVAIL:
+      return "this machine does not have the address; choose another --host";
+    default:
+      return std::strerror(error);
+  }
+}
+
+}  // namespace
+
+std::string ListenAddress::Text() const {
+  const bool v6 = absl::StrContains(ip, ':');
+  return absl::StrCat(v6 ? "[" : "", ip, v6 ? "]" : "", ":", port);
+}
+
+absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port) {
+  if (port < 0 || port > 65535) {
+    return CannotListen(absl::StrCat(host, ":", port), "a port is 0 to 65535");
+  }
+  BH_ASSIGN_OR_RETURN(const AddressList list, Resolve(host, port, 0));
+  const addrinfo* chosen = list.get();
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    if (a->ai_family == AF_INET) {
+      chosen = a;
+      break;
+    }
+  }
+  ListenAddress out;
+  char text[NI_MAXHOST];
+  const int error = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text, sizeof(text), nullptr, 0,
+                                NI_NUMERICHOST);
+  if (error != 0) return CannotListen(absl::StrCat(host, ":", port), gai_strerror(error));
+  out.ip = text;
+  out.port = port;
+  out.is_loopback = absl::StartsWith(out.ip, "127.") || out.ip == "::1";
+  return out;
+}
+
+absl::Status CheckCanBind(const ListenAddress& address) {
+  BH_ASSIGN_OR_RETURN(const AddressList list, Resolve(address.ip, address.port, AI_NUMERICHOST));
+  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return CannotListen(address.Text(), std::strerror(errno));
+  // As the server does it: connections that a former server left in TIME_WAIT do not matter, a
+  // socket that listens does.
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const int error = bind(fd, list->ai_addr, list->ai_addrlen) == 0 ? 0 : errno;
+  close(fd);
+  return error == 0 ? absl::OkStatus() : CannotListen(address.Text(), WhyNot(error));
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,77 @@
+#include "runtime/service/message_conversion.h"
+
+namespace bulkhead {
+namespace {
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEos:
+      return v1::FINISH_REASON_EOS;
+    case FinishReason::kStopToken:
+      return v1::FINISH_REASON_STOP_TOKEN;
+    case FinishReason::kStopString:
+      return v1::FINISH_REASON_STOP_STRING;
+    case FinishReason::kMaxTokens:
+      return v1::FINISH_REASON_MAX_TOKENS;
+    case FinishReason::kModelLength:
+      return v1::FINISH_REASON_MODEL_LENGTH;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+}  // namespace
+
+v1::Token ToProto(const GeneratedToken& token) {
+  v1::Token out;
+  out.set_id(static_cast<uint32_t>(token.id));
+  if (token.logprob.has_value()) out.set_logprob(*token.logprob);
+  for (const TokenLogprob& candidate : token.top) {
+    auto* top = out.add_top();
+    top->set_id(static_cast<uint32_t>(candidate.id));
+    top->set_logprob(candidate.logprob);
+  }
+  return out;
+}
+
+v1::Finished ToProto(const RequestEnd& end, int prompt_tokens) {
+  v1::Finished out;
+  out.set_reason(ToProto(end.reason));
+  if (end.stop_string.has_value()) out.set_stop_string(*end.stop_string);
+  if (end.stop_token_id.has_value()) {
+    out.set_stop_token_id(static_cast<uint32_t>(*end.stop_token_id));
+  }
+  out.mutable_usage()->set_prompt_tokens(prompt_tokens);
+  out.mutable_usage()->set_completion_tokens(end.completion_tokens);
+  out.mutable_timings()->set_queue_ns(end.timings.queue_ns);
+  out.mutable_timings()->set_first_token_ns(end.timings.first_token_ns);
+  out.mutable_timings()->set_total_ns(end.timings.total_ns);
+  out.mutable_timings()->set_preemptions(end.timings.preemptions);
+  return out;
+}
+
+v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
+  v1::LoadInfo out;
+  out.set_num_requests_running(load.num_requests_running);
+  out.set_num_requests_waiting(load.num_requests_waiting);
+  out.set_num_kv_blocks(load.num_kv_blocks);
+  out.set_num_kv_blocks_used(load.num_kv_blocks_used);
+  out.set_num_waiting_tokens(load.num_waiting_tokens);
+  out.set_prompt_tokens_total(load.prompt_tokens_total);
+  out.set_generation_tokens_total(load.generation_tokens_total);
+  out.set_num_preemptions_total(load.num_preemptions_total);
+  out.set_draining(draining);
+  out.set_device_allocations_after_ready(load.device_allocations_after_ready);
+  return out;
+}
+
+size_t MessageBytes(const OutputDelta& delta) {
+  constexpr size_t kTokenBytes = 12;    // tag, length, id, logprob
+  constexpr size_t kLogprobBytes = 12;  // the same for one of the best
+  size_t bytes = delta.text.size();
+  for (const GeneratedToken& token : delta.tokens) {
+    bytes += kTokenBytes + kLogprobBytes * token.top.size();
+  }
+  return bytes;
+}
+
+}  // namespace bulkhead

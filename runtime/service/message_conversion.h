@@ -1,0 +1,19 @@
+// Between the engine's types and the public messages.
+#pragma once
+
+#include <cstddef>
+
+#include "bulkhead/v1/generation.pb.h"
+#include "runtime/engine/request.h"
+#include "runtime/service/engine_control.h"
+
+namespace bulkhead {
+
+v1::Token ToProto(const GeneratedToken& token);
+v1::Finished ToProto(const RequestEnd& end, int prompt_tokens);
+v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining);
+
+// About what the delta takes as a message.
+size_t MessageBytes(const OutputDelta& delta);
+
+}  // namespace bulkhead

@@ -1,0 +1,50 @@
+// OpenCalls: the generations that have not gone out whole yet. It finds them by id for Abort, ends
+// them when the group is lost, and lets the process wait until their last bytes are out.
+// Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace bulkhead {
+
+class OpenCall {
+ public:
+  virtual ~OpenCall() = default;
+  // Ends the call with `why` unless it has an end already. The engine is not asked.
+  virtual void EndNow(absl::Status why) = 0;
+};
+
+class OpenCalls {
+ public:
+  // A call begins and, once its status has left this process, closes.
+  void Begin(OpenCall* call, std::weak_ptr<OpenCall> self);
+  void Close(OpenCall* call);
+
+  // False when a generation with this id is running. Released when the generation ends, before its
+  // client can hear of it.
+  bool Register(const std::string& request_id);
+  void Release(const std::string& request_id);
+  bool IsRunning(const std::string& request_id) const;
+  std::vector<std::string> RunningIds() const;
+
+  void EndAll(const absl::Status& why);
+  // False when calls are still open after `timeout`.
+  bool WaitUntilClosed(absl::Duration timeout);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable closed_;
+  std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_;
+  std::unordered_set<std::string> running_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,64 @@
+// Typed refusals: an absl::Status whose payloads are the google.rpc messages that a client gets in
+// the trailer grpc-status-details-bin. A payload's URL is the type URL of the message it holds, so
+// that any layer may attach one and the border copies them without knowing them. Knows nothing of
+// gRPC.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace bulkhead {
+
+// google.rpc.ErrorInfo.reason: what programs may branch on. Names are part of the public interface.
+namespace reason {
+inline constexpr char kStarting[] = "STARTING";
+inline constexpr char kDraining[] = "DRAINING";
+inline constexpr char kRankLost[] = "RANK_LOST";
+inline constexpr char kStopping[] = "STOPPING";
+inline constexpr char kQueueFull[] = "QUEUE_FULL";
+inline constexpr char kKvBudget[] = "KV_BUDGET";
+inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
+inline constexpr char kInvalidValue[] = "INVALID_VALUE";
+inline constexpr char kModelNotFound[] = "MODEL_NOT_FOUND";
+inline constexpr char kTextNotSupported[] = "TEXT_NOT_SUPPORTED";
+inline constexpr char kDuplicateRequestId[] = "DUPLICATE_REQUEST_ID";
+inline constexpr char kAborted[] = "ABORTED";
+inline constexpr char kCancelled[] = "CANCELLED";
+inline constexpr char kDeadline[] = "DEADLINE_EXCEEDED";
+inline constexpr char kSlowReader[] = "SLOW_READER";
+inline constexpr char kInternal[] = "INTERNAL";
+}  // namespace reason
+
+using Metadata = std::initializer_list<std::pair<std::string, std::string>>;
+
+// The same status with google.rpc.ErrorInfo{reason, domain "bulkhead", metadata}; an ok status, or
+// one that has an ErrorInfo, is returned as it is.
+absl::Status WithReason(absl::Status status, absl::string_view reason, Metadata metadata = {});
+
+// The same status with google.rpc.RetryInfo: worth another try after `delay`.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
+
+// INVALID_ARGUMENT "`field`: `description`" with google.rpc.BadRequest and ErrorInfo{reason}.
+absl::Status InvalidField(absl::string_view field, absl::string_view description,
+                          absl::string_view reason = reason::kInvalidValue, Metadata metadata = {});
+
+// ErrorInfo.reason, or empty.
+std::string ReasonOf(const absl::Status& status);
+// RetryInfo.retry_delay.
+std::optional<absl::Duration> RetryAfter(const absl::Status& status);
+
+// What goes over the wire: code, message and the payloads that are messages. Messages are cut at 1
+// KiB, since a client drops a trailer of more than 8 KiB.
+google::rpc::Status ToRpcStatus(const absl::Status& status);
+
+// Text from outside, fit to stand in a message: escaped, and cut at `limit` bytes.
+std::string Quoted(absl::string_view text, size_t limit = 64);
+
+}  // namespace bulkhead

@@ -1,0 +1,349 @@
+#include "runtime/service/request_builder.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "memory/status.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32U) | device();
+}
+
+// True for well-formed UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+bool IsUtf8(absl::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  size_t i = 0;
+  while (i < text.size()) {
+    const unsigned lead = byte(i);
+    const size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || i + length > text.size()) return false;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xC0U) != 0x80U) return false;
+    }
+    const unsigned next = length > 1 ? byte(i + 1) : 0;
+    if ((lead == 0xE0 && next < 0xA0) || (lead == 0xED && next > 0x9F) ||
+        (lead == 0xF0 && next < 0x90) || (lead == 0xF4 && next > 0x8F)) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+struct FloatRange {
+  float low;
+  float high;
+  bool low_allowed;
+  const char* text;
+};
+
+constexpr FloatRange kTemperatureRange = {0, kMaxTemperature, true, "[0, 100]; 0 is greedy"};
+constexpr FloatRange kTopPRange = {0, 1, false, "(0, 1]; 1 is off"};
+constexpr FloatRange kMinPRange = {0, 1, true, "[0, 1]; 0 is off"};
+
+// The request's value, else generation_config.json's, else `otherwise`. Comparisons are written so
+// that NaN fails them.
+absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
+                             std::optional<double> configured, float otherwise,
+                             const FloatRange& range) {
+  const float value =
+      asked.has_value() ? *asked : static_cast<float>(configured.value_or(otherwise));
+  const bool fits =
+      (value > range.low || (range.low_allowed && value == range.low)) && value <= range.high;
+  if (fits) return value + 0.0F;  // -0 becomes 0
+  return InvalidField(absl::StrCat("sampling.", name),
+                      absl::StrCat(value, asked.has_value() ? "" : " (from generation_config.json)",
+                                   " is outside ", range.text),
+                      reason::kInvalidValue,
+                      {{"value", absl::StrCat(value)}, {"limit", range.text}});
+}
+
+absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const RequestRules& rules) {
+  const GenerationDefaults& defaults = rules.defaults;
+  // A file that says not to sample means greedy, whatever temperature it also holds.
+  const std::optional<double> configured_temperature =
+      defaults.do_sample == std::optional<bool>(false) ? std::optional<double>(0.0)
+                                                       : defaults.temperature;
+  const auto given = [](bool has, float value) {
+    return has ? std::optional<float>(value) : std::nullopt;
+  };
+  SamplingParams out;
+  BH_ASSIGN_OR_RETURN(out.temperature,
+                      Choose("temperature", given(asked.has_temperature(), asked.temperature()),
+                             configured_temperature, 1.0F, kTemperatureRange));
+  BH_ASSIGN_OR_RETURN(out.top_p, Choose("top_p", given(asked.has_top_p(), asked.top_p()),
+                                        defaults.top_p, 1.0F, kTopPRange));
+  BH_ASSIGN_OR_RETURN(out.min_p, Choose("min_p", given(asked.has_min_p(), asked.min_p()),
+                                        defaults.min_p, 0.0F, kMinPRange));
+  // More than the vocabulary is the same as off; files write "off" as 0 or -1.
+  const int64_t top_k =
+      asked.has_top_k() ? int64_t{asked.top_k()} : int64_t{std::max(0, defaults.top_k.value_or(0))};
+  out.top_k = top_k >= rules.vocab_size ? 0 : static_cast<int>(top_k);
+  out.seed = asked.has_seed() ? asked.seed() : DrawSeed();
+  return out;
+}
+
+absl::Status CheckStopStrings(const v1::Stopping& asked) {
+  if (asked.stop_size() > kMaxStopStrings) {
+    return InvalidField(
+        "stopping.stop",
+        absl::StrCat(asked.stop_size(), " strings are more than the limit of ", kMaxStopStrings,
+                     "; send fewer"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(asked.stop_size())}, {"limit", absl::StrCat(kMaxStopStrings)}});
+  }
+  for (int i = 0; i < asked.stop_size(); ++i) {
+    const std::string& stop = asked.stop(i);
+    const std::string field = absl::StrCat("stopping.stop[", i, "]");
+    if (stop.empty()) return InvalidField(field, "is empty; leave it out");
+    if (stop.size() > kMaxStopStringBytes) {
+      return InvalidField(
+          field,
+          absl::StrCat(stop.size(), " bytes are more than the limit of ", kMaxStopStringBytes,
+                       "; shorten it"),
+          reason::kInvalidValue,
+          {{"value", absl::StrCat(stop.size())}, {"limit", absl::StrCat(kMaxStopStringBytes)}});
+    }
+    if (!IsUtf8(stop)) {
+      return InvalidField(field, absl::StrCat(Quoted(stop), " is not valid UTF-8"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `room`: the tokens that the prompt leaves of max_model_len, >= 1.
+absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const RequestRules& rules,
+                                             int room) {
+  StoppingParams out;
+  if (asked.has_max_tokens() && asked.max_tokens() < 1) {
+    return InvalidField("stopping.max_tokens",
+                        "0 is less than 1; ask for at least one token, or leave it out",
+                        reason::kInvalidValue, {{"value", "0"}, {"limit", "1"}});
+  }
+  // The engine ends a generation at max_model_len; a larger number only has to fit the type.
+  out.max_tokens =
+      asked.has_max_tokens()
+          ? static_cast<int>(std::min<uint32_t>(asked.max_tokens(), rules.max_model_len))
+          : std::min(room, rules.default_max_tokens);
+  const int64_t most = asked.has_max_tokens() ? int64_t{asked.max_tokens()} : out.max_tokens;
+  if (asked.min_tokens() > most) {
+    return InvalidField(
+        "stopping.min_tokens",
+        absl::StrCat(asked.min_tokens(), " is more than max_tokens ", most,
+                     asked.has_max_tokens() ? "" : " (the default)", "; raise max_tokens"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(asked.min_tokens())}, {"limit", absl::StrCat(most)}});
+  }
+  out.min_tokens = static_cast<int>(std::min<uint32_t>(asked.min_tokens(), rules.max_model_len));
+  BH_RETURN_IF_ERROR(CheckStopStrings(asked));
+  out.stop.assign(asked.stop().begin(), asked.stop().end());
+  if (!out.stop.empty() && rules.tokenizer == nullptr) {
+    return InvalidField("stopping.stop",
+                        "the model has no tokenizer.json, so there is no text to stop at; use "
+                        "stop_token_ids",
+                        reason::kTextNotSupported);
+  }
+  if (asked.stop_token_ids_size() > kMaxStopTokenIds) {
+    return InvalidField(
+        "stopping.stop_token_ids",
+        absl::StrCat(asked.stop_token_ids_size(), " ids are more than the limit of ",
+                     kMaxStopTokenIds, "; send fewer"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(asked.stop_token_ids_size())},
+         {"limit", absl::StrCat(kMaxStopTokenIds)}});
+  }
+  BH_ASSIGN_OR_RETURN(out.stop_token_ids, CheckedTokenIds(asked.stop_token_ids(), rules.vocab_size,
+                                                          "stopping.stop_token_ids"));
+  out.ignore_eos = asked.ignore_eos();
+  out.include_stop_in_output = asked.include_stop_in_output();
+  return out;
+}
+
+absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules) {
+  return InvalidField(
+      field,
+      absl::StrCat(tokens, " tokens are more than the ", rules.max_model_len - 1,
+                   " that max_model_len ", rules.max_model_len,
+                   " leaves for a prompt; shorten it, or start the server with a larger "
+                   "--max-model-len"),
+      reason::kPromptTooLong,
+      {{"prompt_tokens", absl::StrCat(tokens)},
+       {"max_model_len", absl::StrCat(rules.max_model_len)}});
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& request,
+                                                const RequestRules& rules) {
+  if (rules.tokenizer == nullptr) {
+    return InvalidField(
+        "prompt.text", "the model has no tokenizer.json, so text is not understood; send token_ids",
+        reason::kTextNotSupported);
+  }
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  absl::StatusOr<std::vector<TokenId>> ids = rules.tokenizer->Encode(request.text(), add_special);
+  if (ids.ok()) return ids;
+  // Trying the same text again would fail in the same way, so no code that invites a retry.
+  return InvalidField("prompt.text", ids.status().message());
+}
+
+absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
+                                                 const RequestRules& rules) {
+  std::vector<TokenId> prompt;
+  const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
+  if (request.has_text()) {
+    BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
+  } else if (request.has_token_ids()) {
+    // Length first: a list that cannot fit is refused before it is copied.
+    if (request.token_ids().ids_size() >= rules.max_model_len) {
+      return PromptTooLong(field, request.token_ids().ids_size(), rules);
+    }
+    BH_ASSIGN_OR_RETURN(prompt,
+                        CheckedTokenIds(request.token_ids().ids(), rules.vocab_size, field));
+    if (request.has_add_special_tokens() && request.add_special_tokens()) {
+      return InvalidField("add_special_tokens",
+                          "applies to text prompts alone; put the ids into token_ids");
+    }
+  } else {
+    return InvalidField("prompt", "is missing; send text or token_ids");
+  }
+  if (prompt.empty()) {
+    return InvalidField(field, "is empty: there is nothing to continue; send at least one token");
+  }
+  if (static_cast<int64_t>(prompt.size()) >= rules.max_model_len) {
+    return PromptTooLong(field, static_cast<int64_t>(prompt.size()), rules);
+  }
+  for (const TokenId id : prompt) {
+    if (id >= 0 && id < rules.vocab_size) continue;
+    return InvalidField(
+        field, absl::StrCat("the tokenizer gives id ", id, ", beyond the model's vocabulary of ",
+                            rules.vocab_size, "; tokenizer.json does not belong to the model"));
+  }
+  return prompt;
+}
+
+absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
+                       const RequestRules& rules, Request& request) {
+  BH_ASSIGN_OR_RETURN(request.emitted, CheckedTokenIds(resume.emitted_token_ids(), rules.vocab_size,
+                                                       "resume.emitted_token_ids"));
+  const auto emitted = static_cast<int64_t>(request.emitted.size());
+  const int most = EffectiveMaxTokens(request, rules.max_model_len);
+  if (emitted >= most) {
+    return InvalidField("resume.emitted_token_ids",
+                        absl::StrCat(emitted, " tokens leave nothing of the ", most,
+                                     " that the generation may have; it had ended"),
+                        reason::kInvalidValue,
+                        {{"value", absl::StrCat(emitted)}, {"limit", absl::StrCat(most)}});
+  }
+  if (emitted > 0 && request.sampling.temperature > 0 && !sampling.has_seed()) {
+    return InvalidField("sampling.seed",
+                        "is missing: a resumed generation needs the seed that its first Accepted "
+                        "event returned");
+  }
+  // Held-back text only makes what was sent shorter, and the prompt can only add: a loose bound
+  // that nobody honest meets.
+  uint64_t text_bytes = 0;
+  if (rules.tokenizer != nullptr && request.wants_text && emitted > 0) {
+    std::vector<TokenId> all = request.prompt;
+    all.insert(all.end(), request.emitted.begin(), request.emitted.end());
+    text_bytes = rules.tokenizer->Decode(all, request.skip_special_tokens).size();
+  }
+  if (resume.text_bytes_sent() > text_bytes) {
+    return InvalidField(
+        "resume.text_bytes_sent",
+        absl::StrCat(resume.text_bytes_sent(), " is more than the ", text_bytes,
+                     " bytes that the emitted tokens can have"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(resume.text_bytes_sent())}, {"limit", absl::StrCat(text_bytes)}});
+  }
+  request.text_bytes_sent = resume.text_bytes_sent();
+  return absl::OkStatus();
+}
+
+absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules) {
+  const std::string& id = request.request_id();
+  const bool printable =
+      std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  if (id.size() > kMaxRequestIdBytes || !printable) {
+    return InvalidField("request_id",
+                        absl::StrCat(Quoted(id), " is not at most ", kMaxRequestIdBytes,
+                                     " printable ASCII characters without spaces"));
+  }
+  const std::vector<std::string>& served = rules.served_model_names;
+  if (!request.model().empty() &&
+      std::find(served.begin(), served.end(), request.model()) == served.end()) {
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("model ", Quoted(request.model()), " is not served here; ",
+                                         absl::StrJoin(served, ", "), " is")),
+        reason::kModelNotFound,
+        {{"model", Quoted(request.model())}, {"served", absl::StrJoin(served, ",")}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
+    const google::protobuf::RepeatedField<uint32_t>& ids, int vocab_size, absl::string_view field) {
+  std::vector<TokenId> out;
+  out.reserve(ids.size());
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= static_cast<uint32_t>(vocab_size)) {
+      return InvalidField(
+          absl::StrCat(field, "[", i, "]"),
+          absl::StrCat(ids[i], " is not an id of the model, which has ", vocab_size, " (0 to ",
+                       vocab_size - 1, ")"),
+          reason::kInvalidValue,
+          {{"value", absl::StrCat(ids[i])}, {"limit", absl::StrCat(vocab_size - 1)}});
+    }
+    out.push_back(static_cast<TokenId>(ids[i]));
+  }
+  return out;
+}
+
+int EffectiveMaxTokens(const Request& request, int max_model_len) {
+  return std::min(request.stopping.max_tokens,
+                  max_model_len - static_cast<int>(request.prompt.size()));
+}
+
+absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
+                                     const RequestRules& rules) {
+  BH_RETURN_IF_ERROR(CheckNames(request, rules));
+  Request out;
+  out.request_id = request.request_id();
+  // The cheap checks come before the tokenizer's work.
+  BH_ASSIGN_OR_RETURN(out.sampling, BuildSampling(request.sampling(), rules));
+  const v1::Output& output = request.output();
+  if (output.has_logprobs()) {
+    if (output.logprobs() > static_cast<uint32_t>(rules.max_logprobs)) {
+      return InvalidField("output.logprobs",
+                          absl::StrCat(output.logprobs(), " is more than the limit of ",
+                                       rules.max_logprobs, "; ask for fewer"),
+                          reason::kInvalidValue,
+                          {{"value", absl::StrCat(output.logprobs())},
+                           {"limit", absl::StrCat(rules.max_logprobs)}});
+    }
+    out.num_logprobs = static_cast<int>(std::min<uint32_t>(output.logprobs(), rules.vocab_size));
+  }
+  BH_RETURN_IF_ERROR(BuildStopping(request.stopping(), rules, rules.max_model_len).status());
+  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules));
+  const int room = rules.max_model_len - static_cast<int>(out.prompt.size());
+  BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, room));
+  out.priority = request.priority();
+  out.wants_text = (!output.has_text() || output.text()) && rules.tokenizer != nullptr;
+  out.skip_special_tokens = !output.has_skip_special_tokens() || output.skip_special_tokens();
+  if (request.has_resume()) {
+    BH_RETURN_IF_ERROR(AddResume(request.resume(), request.sampling(), rules, out));
+  }
+  return out;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,160 @@
+#include "runtime/service/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+#include "runtime/service/control_service.h"
+#include "runtime/service/generation_service.h"
+#include "runtime/service/health_service.h"
+#include "runtime/service/listen_address.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMinRecvPingIntervalMs = 10'000;
+constexpr int kKeepaliveTimeMs = 30'000;
+constexpr int kKeepaliveTimeoutMs = 10'000;
+constexpr size_t kBufferQuotaBytes = size_t{256} << 20;
+constexpr int kMaxSyncThreads = 32;
+
+std::string NewEpoch() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
+
+// Process-wide switches of gRPC: our own health service, and reflection on every server.
+void PrepareLibrary() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(false);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
+  // gRPC shares ports by default: a second server would silently take half of the first one's
+  // clients.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(MaxMessageBytes(max_model_len));
+  // A generation is silent for as long as a step takes: clients may ping to see that we live.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinRecvPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // A client that vanished without a word is found, and its blocks are freed.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  grpc::ResourceQuota quota("bulkhead");
+  quota.Resize(kBufferQuotaBytes + 16 * static_cast<size_t>(MaxMessageBytes(max_model_len)));
+  quota.SetMaxThreads(kMaxSyncThreads);
+  builder.SetResourceQuota(quota);
+  // The callback services have threads of their own; these serve reflection alone.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+}
+
+}  // namespace
+
+int MaxMessageBytes(int max_model_len) {
+  constexpr int64_t kLeast = int64_t{4} << 20;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  constexpr int64_t kBytesPerToken = 16;  // of text, which is more than ids need
+  constexpr int64_t kBesides = int64_t{1} << 20;
+  const int64_t wanted = kBytesPerToken * max_model_len + kBesides;
+  return static_cast<int>(std::clamp(wanted, kLeast, kMost));
+}
+
+struct GrpcServer::Parts {
+  Parts() : core(NewEpoch()), generation(&core), control(&core) {
+    core.state.SetListener([this](bool serving) { health.SetServing(serving); });
+  }
+
+  ListenAddress address;
+  std::string target;
+  ServiceCore core;
+  HealthService health;
+  GenerationService generation;
+  ControlService control;
+  std::mutex shutdown_mutex;
+  std::unique_ptr<grpc::Server> server;  // null after Shutdown
+};
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& options) {
+  PrepareLibrary();
+  auto parts = std::make_unique<Parts>();
+  BH_ASSIGN_OR_RETURN(parts->address, ResolveListenAddress(options.host, options.port));
+  BH_RETURN_IF_ERROR(CheckCanBind(parts->address));
+  grpc::ServerBuilder builder;
+  SetLimits(builder, options.max_model_len);
+  int port = 0;
+  // TLS is not built yet; who may bind to other than loopback is decided by the command line.
+  builder.AddListeningPort(parts->address.Text(), grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&parts->health);
+  builder.RegisterService(&parts->generation);
+  builder.RegisterService(&parts->control);
+  parts->server = builder.BuildAndStart();
+  if (parts->server == nullptr || port <= 0) {
+    return WithExitCode(absl::UnavailableError(
+                            absl::StrCat("cannot listen on ", parts->address.Text(),
+                                         ": the port was taken meanwhile; choose another --port")),
+                        ExitCode::kCannotBind);
+  }
+  parts->address.port = port;
+  parts->target = parts->address.Text();
+  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(parts)));
+}
+
+GrpcServer::GrpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+GrpcServer::~GrpcServer() { Shutdown(absl::ZeroDuration()); }
+
+const std::string& GrpcServer::target() const { return parts_->target; }
+
+int GrpcServer::port() const { return parts_->address.port; }
+
+bool GrpcServer::is_loopback() const { return parts_->address.is_loopback; }
+
+const std::string& GrpcServer::epoch() const { return parts_->core.state.epoch(); }
+
+void GrpcServer::SetReady(ServingParts parts) { parts_->core.state.SetReady(std::move(parts)); }
+
+void GrpcServer::SetDraining() { parts_->core.state.SetDraining(); }
+
+void GrpcServer::SetLost(absl::Status why, LostRank lost) {
+  parts_->core.state.SetLost(why, std::move(lost));
+  // Explained by the state, which is lost now: the first cause, with its rank.
+  parts_->core.calls.EndAll(absl::UnavailableError(why.message()));
+}
+
+bool GrpcServer::FlushAndWait(absl::Duration timeout) {
+  return parts_->core.calls.WaitUntilClosed(timeout);
+}
+
+void GrpcServer::Shutdown(absl::Duration grace) {
+  const std::lock_guard<std::mutex> lock(parts_->shutdown_mutex);
+  if (parts_->server == nullptr) return;
+  parts_->core.state.SetDraining();
+  parts_->health.EndWatches();
+  parts_->core.calls.WaitUntilClosed(grace);
+  parts_->core.calls.EndAll(
+      WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
+  // What a client does not read is cut now: nothing may wait for it.
+  parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+  parts_->server->Wait();
+  parts_->server.reset();
+}
+
+}  // namespace bulkhead
