@@ -1,0 +1,106 @@
+#include "comm/launch_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "comm/topology.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+LaunchEnvironment Read(const std::map<std::string, std::string>& variables) {
+  return ReadLaunchEnvironment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LaunchEnvironment, NothingSetIsAGroupOfOne) { EXPECT_FALSE(Read({}).by_launcher()); }
+
+TEST(LaunchEnvironment, MpirunSaysHowManyRanksAndWhetherOnOneHost) {
+  const LaunchEnvironment launch = Read({{"OMPI_COMM_WORLD_SIZE", "4"},
+                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                         {"PMIX_NAMESPACE", "x"},
+                                         {"PMIX_RANK", "1"}});
+  EXPECT_EQ(launch.launcher, "mpirun");
+  EXPECT_EQ(launch.expected_size, 4);
+  EXPECT_TRUE(launch.one_host);
+  EXPECT_TRUE(CheckCanMeet(launch).ok());
+  EXPECT_TRUE(CheckSize(launch, 4).ok());
+  EXPECT_FALSE(Read({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}).one_host);
+}
+
+TEST(LaunchEnvironment, AShellInAnAllocationIsNoRank) {
+  // A batch script, then the interactive step of salloc, then a job step of one task.
+  EXPECT_FALSE(
+      Read({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).by_launcher());
+  EXPECT_FALSE(Read({{"SLURM_NTASKS", "8"},
+                     {"SLURM_PROCID", "0"},
+                     {"SLURM_STEP_ID", "4294967290"},
+                     {"SLURM_STEP_NUM_TASKS", "1"}})
+                   .by_launcher());
+}
+
+TEST(LaunchEnvironment, SrunWithoutPmixIsRefusedWithTheRightCommand) {
+  const LaunchEnvironment launch = Read({{"SLURM_NTASKS", "4"},
+                                         {"SLURM_PROCID", "2"},
+                                         {"SLURM_STEP_ID", "0"},
+                                         {"SLURM_STEP_NUM_TASKS", "4"}});
+  EXPECT_TRUE(launch.by_launcher());
+  const absl::Status refusal = CheckCanMeet(launch);
+  EXPECT_EQ(ExitCodeOf(refusal), ExitCode::kGroupNotUp);
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("mpirun -n 4, or srun --mpi=pmix -n 4"));
+}
+
+TEST(LaunchEnvironment, SrunWithPmixMayMeet) {
+  const LaunchEnvironment launch = Read({{"SLURM_PROCID", "2"},
+                                         {"SLURM_STEP_ID", "0"},
+                                         {"SLURM_STEP_NUM_TASKS", "4"},
+                                         {"SLURM_STEP_NUM_NODES", "1"},
+                                         {"PMIX_NAMESPACE", "x"},
+                                         {"PMIX_RANK", "2"}});
+  EXPECT_TRUE(CheckCanMeet(launch).ok());
+  EXPECT_TRUE(launch.one_host);
+  const absl::Status alone = CheckSize(launch, 1);
+  EXPECT_EQ(ExitCodeOf(alone), ExitCode::kGroupNotUp);
+  EXPECT_THAT(std::string(alone.message()), HasSubstr("srun started 4 ranks"));
+}
+
+TEST(LaunchEnvironment, OtherPmiLaunchersAreRefusedWhenTheyStartSeveral) {
+  EXPECT_FALSE(CheckCanMeet(Read({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}})).ok());
+  EXPECT_FALSE(Read({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}).by_launcher());
+}
+
+TEST(RankTopology, RanksShareAHostWhenNameAndBootAreEqual) {
+  const std::vector<std::string> identities = {"a boot1 0011", "b boot2 1", "a boot1 0110",
+                                               "a boot3 1", "a boot1 0011"};
+  const auto topology = TopologyFrom(2, identities);
+  ASSERT_TRUE(topology.ok());
+  EXPECT_EQ(topology->rank, 2);
+  EXPECT_EQ(topology->size, 5);
+  EXPECT_EQ(topology->local_rank, 1);
+  EXPECT_EQ(topology->local_size, 3);
+  EXPECT_EQ(topology->local_cores, 3);
+  EXPECT_FALSE(topology->one_host());
+  EXPECT_THAT(topology->hosts, testing::ElementsAre("a", "b", "a", "a", "a"));
+}
+
+TEST(RankTopology, AMalformedIdentityIsRefusedByRank) {
+  const auto topology = TopologyFrom(0, {"a boot 1", "gibberish"});
+  EXPECT_THAT(std::string(topology.status().message()), HasSubstr("rank 1"));
+}
+
+TEST(RankTopology, TheOwnIdentityIsWellFormed) {
+  const auto topology = TopologyFrom(0, {HostIdentity()});
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  EXPECT_TRUE(topology->one_host());
+  EXPECT_GE(topology->local_cores, 1);
+}
+
+}  // namespace
+}  // namespace bulkhead

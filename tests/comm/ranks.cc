@@ -1,0 +1,186 @@
+// A small program of ranks, for tests under a real launcher: ranks MODE. Every line it prints
+// begins with a word that the tests look for. Its exit code is the group's.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "comm/mpi_group.h"
+#include "comm/single_group.h"
+#include "comm/wait.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+#include "runtime/engine/watchdog.h"
+#include "tests/comm/terms.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+constexpr int kVictim = 1;
+
+// One line in one write, whole even when ranks print at once.
+void Say(const std::string& line) {
+  const std::string text = line + "\n";
+  BH_CHECK(write(STDOUT_FILENO, text.data(), text.size()) >= 0);
+}
+
+struct Rank {
+  Group& group;
+  Communicator& comm;
+};
+
+absl::Status Sums(Rank& rank) {
+  const int size = rank.comm.size();
+  const int64_t lengths[] = {1, 7, 1000, 16384, 16385, 262144};
+  std::string message;
+  for (int round = 0; round < 60; ++round) {
+    const int64_t elements = lengths[round % 6];
+    const std::vector<float> term = MakeTerm(round, rank.comm.rank(), elements);
+    std::copy(term.begin(), term.end(), rank.comm.Term(1, elements).F32());
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, rank.comm.AllReduceSum());
+    BH_CHECK(SameBits(sum.F32(), ExpectedSum(round, size, elements)));
+
+    const std::vector<int64_t> cols(size, 2);
+    const float own[2] = {static_cast<float>(rank.comm.rank()), static_cast<float>(round)};
+    std::vector<float> all(2 * size);
+    const bool first = rank.comm.rank() == 0;
+    BH_RETURN_IF_ERROR(rank.comm.GatherCols(
+        ConstMatrixView(reinterpret_cast<const std::byte*>(own), DType::kF32, 1, 2), cols,
+        first ? MatrixView(reinterpret_cast<std::byte*>(all.data()), DType::kF32, 1, 2 * size)
+              : MatrixView()));
+    for (int r = 0; first && r < size; ++r) BH_CHECK(all[2 * r] == r && all[2 * r + 1] == round);
+
+    const std::string plan(round * 1000, static_cast<char>('a' + round % 26));
+    if (first) {
+      BH_RETURN_IF_ERROR(rank.group.bus().Publish(plan));
+    } else {
+      BH_RETURN_IF_ERROR(rank.group.bus().Receive(&message));
+      BH_CHECK(message == plan);
+    }
+  }
+  Say(absl::StrCat("OK rank ", rank.comm.rank(), " of ", size));
+  return absl::OkStatus();
+}
+
+// Sums for ever; the victim gets `signal` in the middle.
+absl::Status Fault(Rank& rank, int signal) {
+  Say(absl::StrCat("PID ", getpid()));
+  for (int round = 0;; ++round) {
+    if (round == 500 && signal != 0 && rank.comm.rank() == kVictim) {
+      Say(absl::StrCat("FAULT ", MonotonicNanos()));
+      raise(signal);
+    }
+    std::fill_n(rank.comm.Term(1, 100).F32(), 100, 1.0F);
+    BH_RETURN_IF_ERROR(rank.comm.AllReduceSum().status());
+  }
+}
+
+double CpuSeconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Readers wait for a message that comes after two seconds.
+absl::Status Idle(Rank& rank) {
+  const double begin = CpuSeconds();
+  std::string message;
+  if (rank.comm.rank() == 0) {
+    sleep(2);
+    BH_RETURN_IF_ERROR(rank.group.bus().Publish("go on"));
+  } else {
+    BH_RETURN_IF_ERROR(rank.group.bus().Receive(&message));
+  }
+  Say(absl::StrCat("CPU ", CpuSeconds() - begin));
+  return absl::OkStatus();
+}
+
+absl::Status Refuse(Rank& rank) {
+  const absl::Status mine =
+      rank.comm.rank() == kVictim
+          ? WithExitCode(absl::DataLossError("the file is cut"), ExitCode::kModelRefused)
+          : absl::OkStatus();
+  return Agree(rank.group.exchange(), "load", mine, kTimeout);
+}
+
+absl::Status Missing(Rank& rank) {
+  if (rank.comm.rank() == kVictim) sleep(30);
+  return Agree(rank.group.exchange(), "load", absl::OkStatus(), absl::Milliseconds(300));
+}
+
+// The median time of a sum, by size.
+absl::Status Bench(Rank& rank) {
+  for (const int64_t bytes : {64, 4096, 16384, 65536, 262144, 1048576}) {
+    const int64_t elements = bytes / 4;
+    std::vector<int64_t> times;
+    for (int i = 0; i < (bytes > 65536 ? 1000 : 5000); ++i) {
+      std::fill_n(rank.comm.Term(1, elements).F32(), elements, 1.0F);
+      const int64_t begin = MonotonicNanos();
+      BH_RETURN_IF_ERROR(rank.comm.AllReduceSum().status());
+      times.push_back(MonotonicNanos() - begin);
+    }
+    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+    if (rank.comm.rank() == 0) {
+      Say(absl::StrCat("SUM ", bytes, " bytes: ", times[times.size() / 2], " ns"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunMode(const std::string& mode, Group& group) {
+  const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 64};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  MemoryLedger ledger(*device);
+  ledger.Claim(Term::kCommunication, group.CommunicationBytes(limits));
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm, group.Connect(limits, ledger));
+  ledger.Seal();
+  Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) {
+    Say(absl::StrCat("LOST ", MonotonicNanos(), " ", status.message()));
+    _exit(static_cast<int>(ExitCodeOf(status)));
+  });
+  Rank rank{group, *comm};
+  if (mode == "sums") return Sums(rank);
+  if (mode == "kill") return Fault(rank, SIGKILL);
+  if (mode == "stop") return Fault(rank, SIGSTOP);
+  if (mode == "run") return Fault(rank, 0);
+  if (mode == "idle") return Idle(rank);
+  if (mode == "refuse") return Refuse(rank);
+  if (mode == "missing") return Missing(rank);
+  if (mode == "bench") return Bench(rank);
+  return WithExitCode(absl::InvalidArgumentError("unknown mode"), ExitCode::kUsage);
+}
+
+absl::StatusOr<std::unique_ptr<Group>> Join() {
+  if (!LaunchedAsGroup()) return NewSingleGroup();
+  return NewMpiGroup(kTimeout);
+}
+
+int Main(const std::string& mode) {
+  signal(SIGPIPE, SIG_IGN);
+  const auto group = Join();
+  if (!group.ok()) {
+    Say(absl::StrCat("REFUSED ", group.status().message()));
+    return static_cast<int>(ExitCodeOf(group.status()));
+  }
+  const absl::Status status = RunMode(mode, **group);
+  if (!status.ok()) Say(absl::StrCat("ENDED ", status.message()));
+  // A lost rank is the watchdog's to tell; it ends this process.
+  if (ExitCodeOf(status) == ExitCode::kRankLost) pause();
+  (*group)->Leave(status);
+  return static_cast<int>(ExitCodeOf(status));
+}
+
+}  // namespace
+}  // namespace bulkhead
+
+int main(int argc, char** argv) { return bulkhead::Main(argc > 1 ? argv[1] : "sums"); }

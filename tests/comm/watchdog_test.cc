@@ -1,0 +1,169 @@
+#include "runtime/engine/watchdog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+
+#include "memory/exit_code.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+class FakeLiveness final : public GroupLiveness {
+ public:
+  void Beat() override { ++beats; }
+  absl::Status Check(absl::Duration) override { return check; }
+  void Rearm() override { ++rearms; }
+  std::string Laggards() override { return laggards; }
+  int fd() const override { return -1; }
+  void Abort(const absl::Status& why) override { aborted = why; }
+  void Ending() override {}
+
+  int beats = 0;
+  int rearms = 0;
+  absl::Status check;
+  absl::Status aborted;
+  std::string laggards;
+};
+
+class WatchdogRulesTest : public testing::Test {
+ protected:
+  absl::Status TickAfter(absl::Duration time) {
+    now_ns_ += absl::ToInt64Nanoseconds(time);
+    return rules_.Tick(now_ns_);
+  }
+  // Ticks in time until `time` has passed or one is not ok.
+  absl::Status TickFor(absl::Duration time) {
+    absl::Status status;
+    for (; status.ok() && time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
+      status = TickAfter(absl::Seconds(1));
+    }
+    return status;
+  }
+
+  FakeLiveness liveness_;
+  WatchdogRules rules_{liveness_, {.silence = absl::Seconds(3), .step = absl::Seconds(60)}};
+  int64_t now_ns_ = 1'000'000'000;
+};
+
+TEST_F(WatchdogRulesTest, BeatsAtEveryTick) {
+  EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
+  EXPECT_EQ(liveness_.beats, 5);
+}
+
+TEST_F(WatchdogRulesTest, AnIdleRankHasNoLimit) { EXPECT_TRUE(TickFor(absl::Hours(1)).ok()); }
+
+TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
+  liveness_.laggards = "rank 1 (host a, pid 5)";
+  rules_.StepBegins(42, now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
+  const absl::Status lost = TickAfter(absl::Seconds(1));
+  EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
+  EXPECT_EQ(lost.message(),
+            "step 42 did not end within 1m; the others wait for rank 1 (host a, pid 5)");
+}
+
+TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
+  for (uint64_t step = 0; step < 10; ++step) {
+    rules_.StepBegins(step, now_ns_);
+    EXPECT_TRUE(TickFor(absl::Seconds(50)).ok());
+    rules_.Ends();
+    EXPECT_TRUE(TickFor(absl::Seconds(100)).ok());
+  }
+}
+
+TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {
+  rules_.PhaseBegins("load weights", absl::Seconds(600), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(600)).ok());
+  const absl::Status late = TickAfter(absl::Seconds(1));
+  EXPECT_EQ(ExitCodeOf(late), ExitCode::kGroupNotUp);
+  EXPECT_EQ(late.message(), "start-up phase 'load weights' did not end within 10m");
+}
+
+TEST_F(WatchdogRulesTest, AStalledWatchdogRearmsOnceRatherThanFiring) {
+  EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
+  rules_.StepBegins(1, now_ns_);
+  EXPECT_TRUE(TickAfter(absl::Seconds(100)).ok());  // everyone was suspended, the step too
+  EXPECT_EQ(liveness_.rearms, 1);
+  EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());  // the step's own time goes on from there
+  EXPECT_FALSE(TickAfter(absl::Seconds(1)).ok());
+}
+
+TEST_F(WatchdogRulesTest, ASecondStallInARowIsJudged) {
+  EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
+  rules_.StepBegins(1, now_ns_);
+  EXPECT_TRUE(TickAfter(absl::Seconds(100)).ok());
+  EXPECT_FALSE(TickAfter(absl::Seconds(100)).ok());
+  EXPECT_EQ(liveness_.rearms, 1);
+}
+
+TEST_F(WatchdogRulesTest, AProcessThatEndedIsAFactEvenAfterAStall) {
+  EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
+  liveness_.check = absl::UnavailableError("rank 1 ended");
+  EXPECT_EQ(TickAfter(absl::Seconds(100)), liveness_.check);
+}
+
+TEST(Watchdog, TellsOnceAndAbortsTheGroupFirst) {
+  const absl::Status why =
+      WithExitCode(absl::UnavailableError("rank 2 ended"), ExitCode::kRankLost);
+  FakeLiveness liveness;
+  liveness.check = why;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int calls = 0;
+  {
+    Watchdog watchdog(liveness, {}, [&](const absl::Status& status) {
+      EXPECT_EQ(status, why);
+      EXPECT_EQ(liveness.aborted, why);
+      const std::lock_guard lock(mutex);
+      ++calls;
+      changed.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return calls > 0; });
+  }
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
+  std::atomic<int> told = 0;
+  RunRanks(3, [&](Group& group) {
+    const int rank = group.exchange().topology().rank;
+    const WatchdogLimits limits{.step = absl::Milliseconds(rank == 0 ? 1 : 3'600'000)};
+    // Outlives its thread's last look: every watchdog must have told before any is destroyed.
+    Watchdog watchdog(group.liveness(), limits, [&](const absl::Status& status) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("step 7 did not end within 1ms"));
+      ++told;
+    });
+    if (rank == 0) {
+      watchdog.StepBegins(7);
+      while (told < 3) std::this_thread::yield();
+      watchdog.StepEnds(7);
+      return;
+    }
+    std::string message;
+    const absl::Status status = group.bus().Receive(&message);
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kRankLost);
+    while (told < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(told, 3);
+}
+
+TEST(Watchdog, StopsWithoutAWordWhenAllIsWell) {
+  RunRanks(2, [&](Group& group) {
+    Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) { FAIL() << status; });
+    watchdog.PhaseBegins("load", absl::Hours(1));
+    watchdog.PhaseEnds();
+    ASSERT_TRUE(Agree(group.exchange(), "leave", absl::OkStatus(), absl::Minutes(1)).ok());
+    group.Leave(absl::OkStatus());
+  });
+}
+
+}  // namespace
+}  // namespace bulkhead
