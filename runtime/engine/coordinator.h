@@ -36,7 +36,7 @@ enum class GroupState { kStarting, kServing, kDraining, kLost };
 
 struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
-  SchedulerLoad scheduler;  // waiting ones include those in the inbox
+  SchedulerLoad scheduler;  // as of the last step; waiting ones include those in the inbox
   int64_t num_kv_blocks = 0;
 };
 
@@ -46,7 +46,7 @@ class Coordinator final : public RequestInbox {
     SchedulerLimits limits;  // validated
     std::vector<TokenId> eos_ids;
     const Tokenizer* tokenizer = nullptr;  // null: token ids alone; outlives the coordinator
-    std::function<uint64_t()> now_ns;      // monotonic; thread-safe
+    std::function<uint64_t()> now_ns;      // monotonic, thread-safe; null: the steady clock
     absl::Duration log_period = absl::Seconds(10);
   };
   explicit Coordinator(Options options);
@@ -58,54 +58,60 @@ class Coordinator final : public RequestInbox {
   void Cancel(absl::string_view request_id, absl::Status why) override;
 
   // Any thread.
-  int CancelAll(absl::Status why);  // how many were in flight
+  int CancelAll(const absl::Status& why);  // how many were in flight
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes those that were accepted, queued ones too; what is left after
-  // `timeout` ends UNAVAILABLE. Then NextStep says stop. A second call can only shorten the time.
+  // `timeout` ends UNAVAILABLE at the next step. Then NextStep says stop. A second call can only
+  // shorten the time.
   void BeginDrain(absl::Duration timeout);
-  // Ends every request with `why` and refuses new ones with it. The first call counts.
+  // Ends every request with `why` and refuses new ones. The first call counts.
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
   GroupState state() const;
 
-  // The rank loop's thread.
+  // The rank loop's thread; NextStep and Commit alternate.
   // Blocks while there is nothing to run. A step with plan.stop() ends the loop; after Fail() its
   // status.
   absl::StatusOr<Step> NextStep();
-  // The result of the oldest step that was not committed yet. Delivers deltas and ends.
+  // Delivers deltas and ends. Does nothing after Fail().
   void Commit(StepResult result);
 
  private:
-  struct Live;    // a request as the other threads see it: guarded by mutex_
-  struct Active;  // a request that the scheduler has: the rank loop's thread alone
+  struct Live;      // a request as the other threads see it
+  struct Active;    // a request that the scheduler has: the rank loop's thread alone
+  struct EndCause;  // why a request ends
   struct Delivery;
+  struct Arrivals;
 
-  absl::Status CheckOpen() const;  // mutex_ is held
+  // mutex_ is held.
+  absl::Status CheckOpen() const;
+  void Forget(const Live& live);
+
   // The rank loop's thread.
-  void TakeInbox();
-  void Start(std::shared_ptr<Live> live);
-  bool ReplayEmitted(Active& active, const Request& request, Delivery& delivery);
-  void ApplyCancels(const std::vector<std::shared_ptr<Live>>& cancels);
+  absl::StatusOr<Arrivals> TakeArrivals();
+  void StartArrivals(Arrivals arrivals);
+  std::optional<EndCause> Start(const std::shared_ptr<Live>& live, std::string& text);
+  std::optional<EndCause> Advance(Active& active, TokenId token, std::optional<TokenFinish> finish,
+                                  std::string& text);
+  Delivery DeliveryOf(Emission emission);
+  Delivery EndOf(const std::shared_ptr<Live>& live, absl::Status why);
+  void Deliver(std::vector<Delivery> deliveries);
   bool DrainIsOver();
   void EndAll(const absl::Status& why);
-  Delivery DeliveryOf(Emission emission);
-  void Deliver(std::vector<Delivery> deliveries);
-  void NoteAdmitted();
-  void PublishLoad();
-  // Removes `live` from the table. mutex_ is held.
-  void Forget(const Live& live);
+  void Publish();
 
   const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  GroupState state_ = GroupState::kStarting;                      // guarded by mutex_
-  absl::Status failure_;                                          // guarded by mutex_
-  std::optional<uint64_t> drain_deadline_ns_;                     // guarded by mutex_
-  absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_;  // guarded by mutex_
-  std::vector<std::shared_ptr<Live>> inbox_;                      // guarded by mutex_
-  std::vector<std::shared_ptr<Live>> cancels_;                    // guarded by mutex_
-  int64_t inbox_tokens_ = 0;                                      // guarded by mutex_
-  SchedulerLoad load_;                                            // guarded by mutex_
+  // Guarded by mutex_.
+  GroupState state_ = GroupState::kStarting;
+  absl::Status failure_;
+  std::optional<uint64_t> drain_deadline_ns_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_;  // everything that has not ended
+  std::vector<std::shared_ptr<Live>> inbox_;
+  std::vector<std::shared_ptr<Live>> cancels_;
+  int64_t inbox_tokens_ = 0;  // of the inbox, and of what was taken from it since the last Publish
+  SchedulerLoad load_;
 
   // The rank loop's thread.
   KvBlockPool pool_;

@@ -6,10 +6,16 @@
 // are being prefilled; then new admissions. Prompts longer than a quarter of a step
 // (LongPromptTokens) go in a long lane: short prompts take the step's prefill tokens first, except
 // for an eighth that a long prompt being prefilled always gets, and long ones take all that is
-// left. At admission the head of the long lane is served as if it had come kLongLaneAgeSteps later,
-// so each lane waits for the other a bounded time; a long head whose turn it is and that finds too
-// few blocks has free blocks put by for it, a few more with every step. With
-// SchedulingPolicy::kPriority all of this holds among requests of equal priority.
+// left, one after the other. At admission the head of the long lane is served as if it had come
+// kLongLaneAgeSteps later, so that each lane waits for the other a bounded time; a long head whose
+// turn it is and that finds too few blocks has free blocks put by for it, a few more with every
+// step. While short prompts come, long ones hold at most three quarters of the slots. With
+// SchedulingPolicy::kPriority all of this holds among requests of equal priority, and a higher
+// priority goes before a lower one.
+//
+// With depth 2 a step may be planned while another one is uncommitted. Then a row's input token can
+// be kLastSampled, a stop is seen one step late (the surplus token is dropped), and slots and
+// blocks come back only when no step in flight uses them.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +27,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "memory/kv_block_pool.h"
 #include "runtime/engine/request.h"
 #include "runtime/engine/scheduler_limits.h"
@@ -36,19 +43,23 @@ struct Emission {
   std::optional<GeneratedToken> token;
   std::optional<TokenFinish> finish;  // the sequence has ended
   absl::Status status;                // not ok: it has ended with this
+  int preemptions = 0;                // so far
 };
 
 struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
-  int64_t num_waiting_tokens = 0;  // that the waiting ones will compute before their next token
+  int64_t num_waiting_tokens = 0;  // that the waiting ones compute before their next token
   int64_t num_queued_tokens =
       0;  // the same, of those that never ran: max_num_queued_tokens bounds it
   int64_t num_blocks_used = 0;
-  uint64_t prompt_tokens_total = 0;      // computed, recomputation included
+  uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
   uint64_t generation_tokens_total = 0;  // emitted
   uint64_t preemptions_total = 0;
 };
+
+// A prompt with more tokens goes in the long lane.
+int LongPromptTokens(const SchedulerLimits& limits);
 
 class Scheduler {
  public:
@@ -60,9 +71,9 @@ class Scheduler {
 
   // Queues a request. INVALID_ARGUMENT, OUT_OF_RANGE (can never fit), RESOURCE_EXHAUSTED (queue
   // full); see scheduler_limits.h. Emitted tokens count as generated and are prefilled with the
-  // prompt; a resumed request that had ended already must not come here.
+  // prompt; a resumed request that had ended already is INVALID_ARGUMENT.
   absl::StatusOr<SequenceId> Submit(Request request);
-  // Ends the sequence without an emission (a cancel, a stop string). What it has comes back at
+  // Ends the sequence without an emission (a cancel, a stop string). What it holds comes back at
   // once, or when the last step in flight that uses it is committed. An id that has ended is no
   // error.
   void Finish(SequenceId id);
@@ -76,15 +87,13 @@ class Scheduler {
   std::vector<Emission> Commit(StepResult result);
 
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
-  bool idle() const { return sequences_.empty(); }  // nothing queued, running or in flight
-  bool has_run(SequenceId id) const;     // whether it was ever admitted; true for unknown ids
-  int preemptions(SequenceId id) const;  // 0 for unknown ids
-  SchedulerLoad load() const;
-  const SchedulerLimits& limits() const { return limits_; }
-  // Ids that were admitted for the first time by the last PlanStep.
+  bool idle() const { return sequences_.empty(); }  // nothing is queued, running or in flight
+  // Those that the last PlanStep admitted for the first time.
   absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
+  int preemptions(SequenceId id) const;  // so far; 0 for an id that has ended
+  SchedulerLoad load() const;
 
-  // Every invariant that the state must keep, checked with BH_CHECK. O(all blocks): for tests.
+  // Checks what must hold between calls with BH_CHECK. O(sequences + blocks): for tests.
   void CheckInvariants() const;
 
  private:
@@ -96,47 +105,57 @@ class Scheduler {
   };
   struct PrefillBudget;
 
-  // Planning (scheduler_plan.cc).
-  void PlanDecodes(int& budget, Step& step);
+  // Planning: scheduler_plan.cc.
+  int PlanDecodes(int budget, Step& step);
+  bool ReadyToDecode(const Sequence& sequence) const;
   void GrowDecodes();
   void MakeRoom(Sequence& sequence);
-  Sequence* WorstRunning() const;
-  void PlanPrefills(int budget, Step& step);
-  void AdmitSequences(PrefillBudget& budget);
-  bool TryAdmit(Sequence& sequence);
-  int64_t BlocksToAdmit(const Sequence& sequence) const;
+  void PlanPrefills(int tokens, Step& step);
+  void AdmitSequences(PrefillBudget& budget, Step& step);
+  bool LongMayStart(const PrefillBudget& budget) const;
+  bool TryAdmit(Sequence& sequence, int64_t blocks_kept);
+  void PutBlocksBy(const Sequence& sequence);
+  void ServeLongs(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
+  int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
+  void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
 
-  // Life of a sequence (scheduler.cc).
+  // The life of a sequence: scheduler.cc.
+  int64_t NumRequests() const;
+  int64_t BlocksFor(int64_t tokens) const;
+  int64_t BlocksToAdmit(const Sequence& sequence) const;
   void Enqueue(Sequence& sequence);
   void Preempt(Sequence& sequence);
+  void Leave(Sequence& sequence, SequenceState state);
   void ReleaseSlot(Sequence& sequence);
-  void Settle(Sequence& sequence);  // a step that used it was committed
-  void Erase(Sequence& sequence);
-  void CommitRow(const PlannedRow& row, absl::Status prompt_logits,
-                 std::optional<absl::StatusOr<GeneratedToken>> sample,
-                 std::vector<Emission>& emissions);
+  void Settle(Sequence& sequence);
+  std::optional<Emission> CommitRow(const PlannedRow& row, const absl::Status& prompt_logits,
+                                    absl::StatusOr<GeneratedToken>* sample);
 
   SchedulerLimits limits_;
   std::vector<TokenId> eos_ids_;
   KvBlockPool& pool_;
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   WaitingLanes waiting_;
-  std::vector<Sequence*> running_;  // in order of admission; also those that are leaving
+  std::vector<Sequence*> running_;  // everything with a slot, in order of admission
   std::vector<int> free_slots_;     // a stack
   std::deque<std::vector<PlannedRow>> in_flight_;
-  std::vector<std::vector<PlannedRow>> spare_rows_;
+  std::vector<PlannedRow> planned_rows_;  // of the step being planned
   std::vector<SequenceId> newly_admitted_;
 
   uint64_t plan_seq_ = 0;
   SequenceId last_id_ = 0;
-  size_t decode_cursor_ = 0;      // where a step that cannot hold every decode begins
-  int64_t long_credit_ = 0;       // eighths of tokens that the long lane is owed
-  int64_t blocks_put_by_ = 0;     // for the long head whose turn it is
-  uint64_t last_short_step_ = 0;  // when a short prompt was last queued
-  int64_t blocks_coming_ = 0;  // of preempted and ended sequences, once their steps are committed
-  bool preempted_this_step_ = false;
-  SchedulerLoad totals_;
+  size_t decode_cursor_ = 0;         // where a step that cannot hold every decode goes on
+  int64_t long_credit_eighths_ = 0;  // tokens that the long lane is owed, times 8
+  int num_long_running_ = 0;
+  SequenceId put_by_for_ = 0;  // the long head that blocks_put_by_ are for
+  int64_t blocks_put_by_ = 0;
+  int64_t blocks_coming_ = 0;  // held by sequences that leave, until their steps are committed
+  bool admits_ = true;         // false in a step that was short of blocks for decodes
+  std::optional<uint64_t> last_short_step_;  // when a short prompt was last queued
+  uint64_t prompt_tokens_total_ = 0;
+  uint64_t generation_tokens_total_ = 0;
+  uint64_t preemptions_total_ = 0;
 };
 
 }  // namespace bulkhead

@@ -1,0 +1,159 @@
+#include "runtime/engine/coordinator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "runtime/engine/coordinator_state.h"
+
+namespace bulkhead {
+namespace {
+
+uint64_t SteadyNowNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+Coordinator::Options WithClock(Coordinator::Options options) {
+  if (options.now_ns == nullptr) options.now_ns = SteadyNowNs;
+  return options;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Options options)
+    : options_(WithClock(std::move(options))),
+      pool_(options_.limits.num_kv_blocks),
+      scheduler_(options_.limits, options_.eos_ids, pool_),
+      meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
+             options_.limits.num_kv_blocks) {}
+
+Coordinator::~Coordinator() { EndAll(absl::UnavailableError("the server has stopped")); }
+
+absl::Status Coordinator::CheckOpen() const {
+  switch (state_) {
+    case GroupState::kServing:
+      return absl::OkStatus();
+    case GroupState::kStarting:
+      return WithRefusalReason(absl::UnavailableError("the server is starting; try again later"),
+                               "STARTING");
+    case GroupState::kDraining:
+      return WithRefusalReason(
+          absl::UnavailableError("the server is draining and takes no new requests"), "DRAINING");
+    case GroupState::kLost:
+      break;
+  }
+  return WithRefusalReason(absl::UnavailableError(failure_.message()), "GROUP_LOST");
+}
+
+absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
+  const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
+  const uint64_t now = options_.now_ns();
+  std::lock_guard<std::mutex> lock(mutex_);
+  BH_RETURN_IF_ERROR(CheckOpen());
+  if (live_.contains(request.request_id)) {
+    return WithRefusalReason(
+        absl::AlreadyExistsError(absl::StrCat("request_id '", request.request_id,
+                                              "' is in flight; choose another or leave it empty")),
+        "DUPLICATE_REQUEST_ID");
+  }
+  BH_RETURN_IF_ERROR(CheckRequestFits(options_.limits, static_cast<int64_t>(request.prompt.size()),
+                                      static_cast<int64_t>(request.emitted.size()),
+                                      request.stopping.max_tokens));
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(options_.limits, static_cast<int64_t>(live_.size()),
+                                       load_.num_queued_tokens + inbox_tokens_, tokens));
+  auto live = std::make_shared<Live>();
+  live->request = std::move(request);
+  live->request_id = live->request.request_id;
+  live->sink = std::move(sink);
+  live->submitted_ns = now;
+  live->completion_tokens = static_cast<int>(live->request.emitted.size());
+  inbox_.push_back(live);
+  inbox_tokens_ += tokens;
+  live_.emplace(live->request_id, std::move(live));
+  work_.notify_one();
+  return absl::OkStatus();
+}
+
+void Coordinator::Cancel(absl::string_view request_id, absl::Status why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = live_.find(request_id);
+  if (found == live_.end() || found->second->cancel.has_value()) return;
+  found->second->cancel = std::move(why);
+  cancels_.push_back(found->second);
+  work_.notify_one();
+}
+
+int Coordinator::CancelAll(const absl::Status& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [id, live] : live_) {
+    if (live->cancel.has_value()) continue;
+    live->cancel = why;
+    cancels_.push_back(live);
+  }
+  work_.notify_one();
+  return static_cast<int>(live_.size());
+}
+
+void Coordinator::SetServing() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == GroupState::kStarting) state_ = GroupState::kServing;
+}
+
+void Coordinator::BeginDrain(absl::Duration timeout) {
+  const uint64_t now = options_.now_ns();
+  const auto wait = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout)));
+  const uint64_t deadline = now + std::min(wait, std::numeric_limits<uint64_t>::max() - now);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == GroupState::kLost) return;
+  state_ = GroupState::kDraining;
+  drain_deadline_ns_ = std::min(deadline, drain_deadline_ns_.value_or(deadline));
+  work_.notify_one();
+}
+
+void Coordinator::Fail(const absl::Status& why) {
+  BH_CHECK(!why.ok());
+  const uint64_t now = options_.now_ns();
+  std::vector<std::pair<std::shared_ptr<Live>, RequestEnd>> ends;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == GroupState::kLost) return;
+    state_ = GroupState::kLost;
+    failure_ = why;
+    for (const auto& [id, live] : live_) {
+      if (live->busy) continue;  // the rank loop's thread sees failure_ when it has delivered
+      live->ended = true;
+      ends.emplace_back(live, live->MakeEnd(EndCause{why, {}, {}, {}}, now));
+    }
+    for (const auto& [live, end] : ends) Forget(*live);
+    work_.notify_one();
+  }
+  for (auto& [live, end] : ends) live->sink->OnEnd(std::move(end));
+}
+
+CoordinatorLoad Coordinator::Load() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  CoordinatorLoad load{state_, load_, options_.limits.num_kv_blocks};
+  load.scheduler.num_waiting += static_cast<int>(inbox_.size());
+  load.scheduler.num_waiting_tokens += inbox_tokens_;
+  load.scheduler.num_queued_tokens += inbox_tokens_;
+  return load;
+}
+
+GroupState Coordinator::state() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_;
+}
+
+void Coordinator::Forget(const Live& live) {
+  const auto found = live_.find(live.request_id);
+  if (found != live_.end() && found->second.get() == &live) live_.erase(found);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,95 @@
+// The coordinator's books about one request. Private to it.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/coordinator.h"
+#include "runtime/tokenizer/text_stream.h"
+
+namespace bulkhead {
+
+struct Coordinator::EndCause {
+  absl::Status status;  // ok: finished
+  FinishReason reason = FinishReason::kMaxTokens;
+  std::optional<std::string> stop_string;
+  std::optional<TokenId> stop_token_id;
+};
+
+struct Coordinator::Live {
+  std::string request_id;
+  std::shared_ptr<RequestSink> sink;
+  uint64_t submitted_ns = 0;
+  Request request;             // until the rank loop's thread starts it
+  SequenceId sequence_id = 0;  // the rank loop's thread; 0: not started
+
+  // Guarded by the coordinator's mutex.
+  std::optional<absl::Status> cancel;
+  bool busy = false;   // the rank loop's thread is calling the sink
+  bool ended = false;  // nobody may call the sink any more
+  int completion_tokens = 0;
+  RequestTimings timings;
+
+  // The coordinator's mutex is held.
+  RequestEnd MakeEnd(EndCause cause, uint64_t now_ns) {
+    timings.total_ns = now_ns - submitted_ns;
+    RequestEnd end;
+    end.status = std::move(cause.status);
+    end.reason = cause.reason;
+    end.stop_string = std::move(cause.stop_string);
+    end.stop_token_id = cause.stop_token_id;
+    end.completion_tokens = completion_tokens;
+    end.timings = timings;
+    return end;
+  }
+};
+
+struct Coordinator::Active {
+  // `tokenizer` may be null.
+  Active(std::shared_ptr<Live> request_live, const Tokenizer* tokenizer, const Request& request)
+      : live(std::move(request_live)),
+        stream(request.wants_text || !request.stopping.stop.empty() ? tokenizer : nullptr,
+               request.prompt,
+               {.skip_special_tokens = request.skip_special_tokens,
+                .include_stop_in_output = request.stopping.include_stop_in_output,
+                .stop = request.stopping.stop}),
+        wants_text(request.wants_text),
+        include_stop_in_output(request.stopping.include_stop_in_output),
+        min_tokens(request.stopping.min_tokens),
+        text_bytes_to_skip(request.text_bytes_sent) {}
+
+  // Leaves in `text` what the client does not have yet.
+  void DropSentText(std::string& text) {
+    const auto dropped = std::min<uint64_t>(text_bytes_to_skip, text.size());
+    text.erase(0, dropped);
+    text_bytes_to_skip -= dropped;
+    if (!wants_text) text.clear();
+  }
+
+  std::shared_ptr<Live> live;
+  TextStream stream;
+  const bool wants_text;
+  const bool include_stop_in_output;
+  const int min_tokens;
+  uint64_t text_bytes_to_skip;  // a resumed request's client has them
+  uint64_t num_generated = 0;   // a resumed request's emitted ones included
+  std::string text;             // found while resuming, to go out with the next token
+};
+
+struct Coordinator::Delivery {
+  std::shared_ptr<Live> live;
+  std::optional<OutputDelta> delta;
+  std::optional<EndCause> end;
+  int preemptions = 0;
+};
+
+struct Coordinator::Arrivals {
+  std::vector<std::shared_ptr<Live>> requests;
+  std::vector<std::shared_ptr<Live>> cancels;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,260 @@
+// The rank loop's side of the coordinator.
+#include <algorithm>
+#include <utility>
+
+#include "memory/check.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "runtime/engine/coordinator_state.h"
+
+namespace bulkhead {
+
+absl::StatusOr<Step> Coordinator::NextStep() {
+  BH_CHECK(scheduler_.num_in_flight() == 0);
+  while (true) {
+    BH_ASSIGN_OR_RETURN(Arrivals arrivals, TakeArrivals());
+    StartArrivals(std::move(arrivals));
+    if (DrainIsOver()) return scheduler_.PlanStop();
+    std::optional<Step> step = scheduler_.PlanStep();
+    Publish();
+    if (!step.has_value()) {
+      BH_CHECK(scheduler_.idle());  // with nothing in flight something must be able to run
+      continue;
+    }
+    meter_.Busy(options_.now_ns(), scheduler_.load());
+    return *std::move(step);
+  }
+}
+
+// Sleeps while there is nothing to do.
+absl::StatusOr<Coordinator::Arrivals> Coordinator::TakeArrivals() {
+  if (scheduler_.idle()) meter_.Idle();
+  std::unique_lock<std::mutex> lock(mutex_);
+  work_.wait(lock, [this] {
+    return !inbox_.empty() || !cancels_.empty() || !scheduler_.idle() ||
+           state_ == GroupState::kDraining || state_ == GroupState::kLost;
+  });
+  if (state_ == GroupState::kLost) return failure_;
+  return Arrivals{std::exchange(inbox_, {}), std::exchange(cancels_, {})};
+}
+
+void Coordinator::StartArrivals(Arrivals arrivals) {
+  std::vector<Delivery> deliveries;
+  for (const std::shared_ptr<Live>& live : arrivals.requests) {
+    Delivery delivery;
+    delivery.live = live;
+    const uint64_t num_emitted = live->request.emitted.size();
+    std::string text;
+    delivery.end = Start(live, text);
+    if (!text.empty()) {
+      delivery.delta.emplace();
+      delivery.delta->position = num_emitted;
+      delivery.delta->text = std::move(text);
+    }
+    if (delivery.end.has_value()) deliveries.push_back(std::move(delivery));
+  }
+  for (const std::shared_ptr<Live>& live : arrivals.cancels) {
+    if (!active_.contains(live->sequence_id)) continue;
+    absl::Status why;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      why = *live->cancel;
+    }
+    deliveries.push_back(EndOf(live, std::move(why)));
+  }
+  Deliver(std::move(deliveries));
+}
+
+// Hands the request to the scheduler. Why it ends at once, if it does; `text` is what to send
+// before that.
+std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Live>& live,
+                                                        std::string& text) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (live->cancel.has_value()) return EndCause{*live->cancel, {}, {}, {}};
+  }
+  Request& request = live->request;
+  auto active = std::make_unique<Active>(live, options_.tokenizer, request);
+  const StopRule rule(request.stopping, options_.eos_ids, options_.limits.max_model_len);
+  for (const TokenId token : request.emitted) {
+    const auto generated = static_cast<int64_t>(active->num_generated) + 1;
+    const auto total = static_cast<int64_t>(request.prompt.size()) + generated;
+    std::optional<EndCause> end =
+        Advance(*active, token, rule.Check(token, generated, total), active->text);
+    if (!end.has_value()) continue;
+    text = std::move(active->text);  // it had ended already
+    return end;
+  }
+  const absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
+  if (!id.ok()) return EndCause{id.status(), {}, {}, {}};
+  live->sequence_id = *id;
+  active_.emplace(*id, std::move(active));
+  return std::nullopt;
+}
+
+// Takes one more token into the request's text. Why the request ends with it, if it does.
+std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenId token,
+                                                          std::optional<TokenFinish> finish,
+                                                          std::string& text) {
+  ++active.num_generated;
+  const bool stops = finish.has_value() && finish->stop_token_id.has_value();
+  TextStream::Piece piece;
+  if (!stops || active.include_stop_in_output) {  // else the token that stops has no text
+    piece =
+        active.stream.Add(token, static_cast<int64_t>(active.num_generated) >= active.min_tokens);
+  }
+  std::optional<EndCause> end;
+  if (piece.stop_string.has_value()) {
+    end = EndCause{{}, FinishReason::kStopString, std::move(piece.stop_string), {}};
+  } else if (finish.has_value()) {
+    piece.text += active.stream.Flush();
+    end = EndCause{{}, finish->reason, {}, finish->stop_token_id};
+  }
+  active.DropSentText(piece.text);
+  text += piece.text;
+  return end;
+}
+
+void Coordinator::Commit(StepResult result) {
+  if (state() == GroupState::kLost) return;
+  std::vector<Emission> emissions = scheduler_.Commit(std::move(result));
+  std::vector<Delivery> deliveries;
+  deliveries.reserve(emissions.size());
+  for (Emission& emission : emissions) deliveries.push_back(DeliveryOf(std::move(emission)));
+  Deliver(std::move(deliveries));
+  Publish();
+  const std::optional<std::string> line = meter_.Line(options_.now_ns(), scheduler_.load());
+  if (line.has_value()) BH_LOG(kInfo) << *line;
+}
+
+Coordinator::Delivery Coordinator::DeliveryOf(Emission emission) {
+  Active& active = *active_.at(emission.id);
+  Delivery delivery;
+  delivery.live = active.live;
+  delivery.preemptions = emission.preemptions;
+  if (emission.token.has_value()) {
+    OutputDelta& delta = delivery.delta.emplace();
+    delta.position = active.num_generated;
+    delta.text = std::exchange(active.text, {});
+    delivery.end = Advance(active, emission.token->id, emission.finish, delta.text);
+    delta.tokens.push_back(*std::move(emission.token));
+  } else if (!emission.status.ok()) {
+    delivery.end = EndCause{std::move(emission.status), {}, {}, {}};
+  } else {
+    delivery.end = EndCause{{}, emission.finish->reason, {}, {}};
+  }
+  if (delivery.end.has_value()) {
+    scheduler_.Finish(emission.id);
+    active_.erase(emission.id);
+  }
+  return delivery;
+}
+
+// Takes an active request out of the scheduler.
+Coordinator::Delivery Coordinator::EndOf(const std::shared_ptr<Live>& live, absl::Status why) {
+  Delivery delivery;
+  delivery.live = live;
+  delivery.preemptions = scheduler_.preemptions(live->sequence_id);
+  delivery.end = EndCause{std::move(why), {}, {}, {}};
+  scheduler_.Finish(live->sequence_id);
+  active_.erase(live->sequence_id);
+  return delivery;
+}
+
+// Calls the sinks, without the lock; `busy` keeps Fail() away from them meanwhile.
+void Coordinator::Deliver(std::vector<Delivery> deliveries) {
+  if (deliveries.empty()) return;
+  const uint64_t now = options_.now_ns();
+  std::vector<std::optional<RequestEnd>> ends(deliveries.size());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < deliveries.size(); ++i) {
+      Live& live = *deliveries[i].live;
+      if (live.ended) {  // by Fail()
+        deliveries[i].delta.reset();
+        continue;
+      }
+      live.busy = true;
+      live.timings.preemptions = deliveries[i].preemptions;
+      if (deliveries[i].delta.has_value() && !deliveries[i].delta->tokens.empty()) {
+        if (live.timings.first_token_ns == 0) live.timings.first_token_ns = now - live.submitted_ns;
+        live.completion_tokens += static_cast<int>(deliveries[i].delta->tokens.size());
+      }
+      if (!deliveries[i].end.has_value()) continue;
+      ends[i] = live.MakeEnd(*std::move(deliveries[i].end), now);
+      Forget(live);  // its id may be used again as soon as the client hears of the end
+    }
+  }
+  for (size_t i = 0; i < deliveries.size(); ++i) {
+    if (deliveries[i].delta.has_value())
+      deliveries[i].live->sink->OnDelta(*std::move(deliveries[i].delta));
+    if (ends[i].has_value()) deliveries[i].live->sink->OnEnd(*std::move(ends[i]));
+  }
+  std::vector<std::pair<std::shared_ptr<Live>, RequestEnd>> failed;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < deliveries.size(); ++i) {
+      const std::shared_ptr<Live>& live = deliveries[i].live;
+      live->busy = false;
+      if (ends[i].has_value()) live->ended = true;
+      if (live->ended || state_ != GroupState::kLost) continue;
+      live->ended = true;
+      failed.emplace_back(live, live->MakeEnd(EndCause{failure_, {}, {}, {}}, now));
+      Forget(*live);
+    }
+  }
+  for (auto& [live, end] : failed) live->sink->OnEnd(std::move(end));
+}
+
+// Whether every accepted request has ended; ends those that are left when the time is over.
+bool Coordinator::DrainIsOver() {
+  const uint64_t now = options_.now_ns();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != GroupState::kDraining) return false;
+    if (live_.empty()) return true;
+    if (now < *drain_deadline_ns_) return false;
+  }
+  EndAll(WithRefusalReason(
+      absl::UnavailableError("the server has drained for as long as it was allowed to"),
+      "DRAINING"));
+  return true;
+}
+
+void Coordinator::EndAll(const absl::Status& why) {
+  std::vector<Delivery> deliveries;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, live] : live_) {
+      deliveries.emplace_back().live = live;
+      deliveries.back().end = EndCause{why, {}, {}, {}};
+    }
+    inbox_.clear();
+    cancels_.clear();
+  }
+  for (const Delivery& delivery : deliveries) {
+    scheduler_.Finish(delivery.live->sequence_id);
+    active_.erase(delivery.live->sequence_id);
+  }
+  Deliver(std::move(deliveries));
+}
+
+// What the other threads may know after a plan or a commit.
+void Coordinator::Publish() {
+  const uint64_t now = options_.now_ns();
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const SequenceId id : scheduler_.newly_admitted()) {
+    const auto found = active_.find(id);
+    if (found == active_.end()) continue;
+    Live& live = *found->second->live;
+    if (live.timings.queue_ns == 0) live.timings.queue_ns = now - live.submitted_ns;
+  }
+  load_ = scheduler_.load();
+  inbox_tokens_ = 0;
+  for (const auto& live : inbox_) {
+    inbox_tokens_ +=
+        static_cast<int64_t>(live->request.prompt.size() + live->request.emitted.size());
+  }
+}
+
+}  // namespace bulkhead

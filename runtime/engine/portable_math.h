@@ -1,0 +1,84 @@
+// exp, log and random numbers whose bits are the same on every x86-64: products and sums in double
+// as written (the build forbids fused and reordered ones), no call into a libm that chooses by CPU.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace bulkhead {
+
+// e^x for x <= 0, with a relative error of a few 1e-16; 0 below -708. Free of branches, so that
+// loops over it vectorise.
+inline double ExpOfNonPositive(double x) {
+  constexpr double kLog2E = 1.4426950408889634;
+  constexpr double kLn2High =
+      6.93147180369123816490e-01;  // its low 32 bits are 0: n * high is exact
+  constexpr double kLn2Low = 1.90821492927058770002e-10;
+  constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
+  const double clamped = x < -708.0 ? -708.0 : x;
+  const double shifted = clamped * kLog2E + kRounder;
+  const double n = shifted - kRounder;
+  const double r = (clamped - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600.0;
+  p = p * r + 1.0 / 39916800.0;
+  p = p * r + 1.0 / 3628800.0;
+  p = p * r + 1.0 / 362880.0;
+  p = p * r + 1.0 / 40320.0;
+  p = p * r + 1.0 / 5040.0;
+  p = p * r + 1.0 / 720.0;
+  p = p * r + 1.0 / 120.0;
+  p = p * r + 1.0 / 24.0;
+  p = p * r + 1.0 / 6.0;
+  p = p * r + 0.5;
+  p = p * r + 1.0;
+  p = p * r + 1.0;
+  // The low bits of `shifted` hold n in two's complement: moved into the exponent they multiply by
+  // 2^n.
+  const auto scale = std::bit_cast<uint64_t>(shifted) << 52;
+  const double scaled = std::bit_cast<double>(std::bit_cast<uint64_t>(p) + scale);
+  return x < -708.0 ? 0.0 : scaled;
+}
+
+// The natural logarithm of a finite x >= 1, with an error of a few 1e-16 of max(1, ln x).
+inline double LogOfAtLeastOne(double x) {
+  constexpr double kLn2 = 6.93147180559945286227e-01;
+  const auto bits = std::bit_cast<uint64_t>(x);
+  auto exponent = static_cast<int64_t>(bits >> 52) - 1023;
+  double m = std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFULL) | 0x3FF0000000000000ULL);
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    ++exponent;
+  }
+  const double s = (m - 1.0) / (m + 1.0);  // ln m = 2 atanh s, |s| < 0.1716
+  const double s2 = s * s;
+  double sum = 0;
+  for (int k = 23; k >= 1; k -= 2) sum = sum * s2 + 1.0 / k;
+  return static_cast<double>(exponent) * kLn2 + 2.0 * s * sum;
+}
+
+// Philox4x32-10 (Salmon et al., 2011): a counter and a key in, 128 random bits out.
+inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
+                                          std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// Uniform in [0, 1), 53 bits, of (seed, sample index, absolute position).
+inline double UniformOf(uint64_t seed, uint32_t sample_index, uint64_t position) {
+  const std::array<uint32_t, 4> bits = Philox4x32(
+      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index, 0},
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const uint64_t wide = (uint64_t{bits[0]} << 32) | bits[1];
+  return static_cast<double>(wide >> 11) * 0x1p-53;
+}
+
+}  // namespace bulkhead

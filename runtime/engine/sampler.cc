@@ -1,0 +1,273 @@
+#include "runtime/engine/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "runtime/engine/portable_math.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kChunkIds = 1024;
+// Weights fall into buckets by exponent and four bits of mantissa, largest first; the last takes
+// all below 2^-64.
+constexpr int kNumBuckets = 1026;
+constexpr int64_t kHeapMax =
+    2048;  // so many best ones are kept in a heap, more by partial selection
+
+int BucketOf(double weight) {
+  const auto top = static_cast<int64_t>(std::bit_cast<uint64_t>(weight) >> 48);
+  return static_cast<int>(std::min<int64_t>(0x3FF0 - top, kNumBuckets - 1));
+}
+
+// Likelier first, ties to the lower id.
+struct Better {
+  const float* logits;
+  bool operator()(TokenId a, TokenId b) const {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  }
+};
+
+// Calls visit(begin, end) for the runs of ids between the banned ones.
+template <typename Visit>
+void ForAllowedRuns(int64_t vocab_size, absl::Span<const TokenId> banned, Visit visit) {
+  int64_t begin = 0;
+  for (const TokenId id : banned) {
+    if (id < begin || id >= vocab_size) continue;
+    visit(begin, int64_t{id});
+    begin = int64_t{id} + 1;
+  }
+  visit(begin, vocab_size);
+}
+
+bool AllCanBeWeighed(absl::Span<const float> logits) {
+  bool ok = true;
+  for (const float logit : logits) ok &= logit <= std::numeric_limits<float>::max();
+  return ok;
+}
+
+// -1 when every id is banned or -inf.
+TokenId ArgMax(absl::Span<const float> logits, absl::Span<const TokenId> banned) {
+  TokenId argmax = -1;
+  float max = -std::numeric_limits<float>::infinity();
+  ForAllowedRuns(static_cast<int64_t>(logits.size()), banned, [&](int64_t begin, int64_t end) {
+    for (int64_t id = begin; id < end; ++id) {
+      if (logits[id] > max) {
+        max = logits[id];
+        argmax = static_cast<TokenId>(id);
+      }
+    }
+  });
+  return argmax;
+}
+
+}  // namespace
+
+int64_t Sampler::ScratchBytes(int64_t vocab_size) {
+  return vocab_size * static_cast<int64_t>(sizeof(double) + 2 * sizeof(TokenId)) +
+         kNumBuckets * static_cast<int64_t>(sizeof(double));
+}
+
+Sampler::Sampler(int64_t vocab_size, std::byte* scratch) : vocab_size_(vocab_size) {
+  BH_CHECK(vocab_size > 0 && vocab_size <= std::numeric_limits<TokenId>::max());
+  weights_ = reinterpret_cast<double*>(scratch);
+  bucket_sums_ = weights_ + vocab_size;
+  ids_ = reinterpret_cast<TokenId*>(bucket_sums_ + kNumBuckets);
+  best_ = ids_ + vocab_size;
+}
+
+absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
+                                               const SampleRow& row) {
+  BH_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
+  BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
+  if (!AllCanBeWeighed(logits)) {
+    return absl::InternalError(
+        absl::StrCat("the model's logits for position ", row.position, " are not finite numbers"));
+  }
+  GeneratedToken token;
+  token.id = ArgMax(logits, row.banned);
+  if (token.id < 0) {
+    return absl::InternalError(
+        absl::StrCat("no token can be drawn for position ", row.position, ": all are ruled out"));
+  }
+  const SamplingParams& sampling = row.sampling;
+  if (sampling.temperature > 0) {
+    const float max = logits[token.id];
+    if (sampling.top_k > 0 && sampling.top_k < vocab_size_) {
+      WeighBest(logits, row, max);
+    } else {
+      WeighAll(logits, row, max);
+    }
+    Compact(sampling.min_p);
+    if (sampling.top_p < 1) KeepTopP(logits, sampling.top_p);
+    token.id = Draw(UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position)));
+  }
+  if (row.num_logprobs.has_value()) AddLogprobs(logits, *row.num_logprobs, token);
+  return token;
+}
+
+void Sampler::WeighAll(absl::Span<const float> logits, const SampleRow& row, float max) {
+  const double temperature = row.sampling.temperature;
+  const double top = max;
+  for (int64_t id = 0; id < vocab_size_; ++id) {
+    weights_[id] = ExpOfNonPositive((static_cast<double>(logits[id]) - top) / temperature);
+    ids_[id] = static_cast<TokenId>(id);
+  }
+  for (const TokenId id : row.banned) {
+    if (id >= 0 && id < vocab_size_) weights_[id] = 0;
+  }
+  num_candidates_ = vocab_size_;
+}
+
+void Sampler::WeighBest(absl::Span<const float> logits, const SampleRow& row, float max) {
+  const double temperature = row.sampling.temperature;
+  num_candidates_ = SelectBest(logits, row.banned, row.sampling.top_k);
+  std::copy(best_, best_ + num_candidates_, ids_);
+  std::sort(ids_, ids_ + num_candidates_);
+  for (int64_t i = 0; i < num_candidates_; ++i) {
+    const double below = static_cast<double>(logits[ids_[i]]) - static_cast<double>(max);
+    weights_[i] = ExpOfNonPositive(below / temperature);
+  }
+}
+
+// Drops candidates with a weight below `least_weight` or of 0. The likeliest has weight 1 and
+// stays.
+void Sampler::Compact(double least_weight) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < num_candidates_; ++i) {
+    weights_[kept] = weights_[i];
+    ids_[kept] = ids_[i];
+    kept += static_cast<int64_t>(weights_[i] >= least_weight && weights_[i] > 0);
+  }
+  num_candidates_ = kept;
+}
+
+void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
+  const double target = top_p * SumOfWeights();
+  std::fill(bucket_sums_, bucket_sums_ + kNumBuckets, 0.0);
+  for (int64_t i = 0; i < num_candidates_; ++i) bucket_sums_[BucketOf(weights_[i])] += weights_[i];
+  double mass = 0;
+  int bucket = 0;
+  while (bucket < kNumBuckets && mass + bucket_sums_[bucket] < target)
+    mass += bucket_sums_[bucket++];
+  if (bucket == kNumBuckets) return;  // rounding: every candidate is needed
+  // The run ends inside this bucket: walk through it, likeliest first. best_ holds places, not ids,
+  // so that the weights are at hand; places ascend with ids.
+  int64_t members = 0;
+  for (int64_t i = 0; i < num_candidates_; ++i) {
+    if (BucketOf(weights_[i]) == bucket) best_[members++] = static_cast<TokenId>(i);
+  }
+  std::sort(best_, best_ + members,
+            [&](TokenId a, TokenId b) { return Better{logits.data()}(ids_[a], ids_[b]); });
+  int64_t needed = 0;
+  double in_bucket = 0;
+  while (needed < members && mass + in_bucket < target) in_bucket += weights_[best_[needed++]];
+  KeepFrom(logits, bucket, needed);
+}
+
+// Keeps the candidates of likelier buckets, and of this one the first `num_kept_of_bucket` of
+// best_.
+void Sampler::KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket) {
+  const Better better{logits.data()};
+  const TokenId last = num_kept_of_bucket > 0 ? ids_[best_[num_kept_of_bucket - 1]] : -1;
+  int64_t kept = 0;
+  for (int64_t i = 0; i < num_candidates_; ++i) {
+    const int own = BucketOf(weights_[i]);
+    const bool in_run = own < bucket || (own == bucket && last >= 0 && !better(last, ids_[i]));
+    weights_[kept] = weights_[i];
+    ids_[kept] = ids_[i];
+    kept += static_cast<int64_t>(in_run);
+  }
+  num_candidates_ = kept;
+}
+
+double Sampler::SumOfWeights() const {
+  double sum = 0;
+  double chunk_sum = 0;
+  int64_t chunk = 0;
+  for (int64_t i = 0; i < num_candidates_; ++i) {
+    if (ids_[i] / kChunkIds != chunk) {
+      sum += chunk_sum;
+      chunk_sum = 0;
+      chunk = ids_[i] / kChunkIds;
+    }
+    chunk_sum += weights_[i];
+  }
+  return sum + chunk_sum;
+}
+
+// The first candidate, in order of ids, at which the running sum of SumOfWeights exceeds its share.
+TokenId Sampler::Draw(double uniform) const {
+  const double target = uniform * SumOfWeights();
+  double sum = 0;
+  double chunk_sum = 0;
+  int64_t chunk = 0;
+  for (int64_t i = 0; i < num_candidates_; ++i) {
+    if (ids_[i] / kChunkIds != chunk) {
+      sum += chunk_sum;
+      chunk_sum = 0;
+      chunk = ids_[i] / kChunkIds;
+    }
+    chunk_sum += weights_[i];
+    if (sum + chunk_sum > target) return ids_[i];
+  }
+  return ids_[num_candidates_ - 1];  // the product was rounded up to the sum
+}
+
+void Sampler::AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token) {
+  const double max = logits[ArgMax(logits, {})];
+  double sum = 0;
+  for (int64_t begin = 0; begin < vocab_size_; begin += kChunkIds) {
+    const int64_t end = std::min(begin + kChunkIds, vocab_size_);
+    for (int64_t id = begin; id < end; ++id) {
+      weights_[id] = ExpOfNonPositive(static_cast<double>(logits[id]) - max);
+    }
+    double chunk_sum = 0;
+    for (int64_t id = begin; id < end; ++id) chunk_sum += weights_[id];
+    sum += chunk_sum;
+  }
+  const double log_sum = LogOfAtLeastOne(sum);
+  const auto logprob = [&](TokenId id) {
+    return static_cast<float>((static_cast<double>(logits[id]) - max) - log_sum);
+  };
+  token.logprob = logprob(token.id);
+  const int64_t count = SelectBest(logits, {}, num_best);
+  token.top.reserve(count);
+  for (int64_t i = 0; i < count; ++i) token.top.push_back({best_[i], logprob(best_[i])});
+}
+
+// The best `count` ids that are not banned into best_, likeliest first; returns how many there are.
+int64_t Sampler::SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned,
+                            int64_t count) {
+  const Better better{logits.data()};
+  if (count <= 0) return 0;
+  int64_t size = 0;
+  if (count > kHeapMax) {
+    ForAllowedRuns(vocab_size_, banned, [&](int64_t begin, int64_t end) {
+      for (int64_t id = begin; id < end; ++id) best_[size++] = static_cast<TokenId>(id);
+    });
+    count = std::min(count, size);
+    std::nth_element(best_, best_ + count - 1, best_ + size, better);
+    std::sort(best_, best_ + count, better);
+    return count;
+  }
+  // A heap with the worst of the best on top. Ids ascend, so a tie with it comes too late.
+  float worst = 0;
+  ForAllowedRuns(vocab_size_, banned, [&](int64_t begin, int64_t end) {
+    for (int64_t id = begin; id < end; ++id) {
+      if (size == count && !(logits[id] > worst)) continue;
+      if (size == count) std::pop_heap(best_, best_ + size--, better);
+      best_[size++] = static_cast<TokenId>(id);
+      std::push_heap(best_, best_ + size, better);
+      worst = logits[best_[0]];
+    }
+  });
+  std::sort_heap(best_, best_ + size, better);
+  return size;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,237 @@
+#include "runtime/engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+
+int LongPromptTokens(const SchedulerLimits& limits) {
+  return std::max(1, limits.max_num_batched_tokens / 4);
+}
+
+Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool)
+    : limits_(limits), eos_ids_(std::move(eos_ids)), pool_(pool) {
+  BH_CHECK(ValidateLimits(limits).ok() && pool.num_blocks() == limits.num_kv_blocks);
+  for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+Scheduler::~Scheduler() {
+  for (Sequence* sequence : running_) pool_.Return(sequence->blocks);
+}
+
+absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  const auto emitted_tokens = static_cast<int64_t>(request.emitted.size());
+  const int max_tokens = request.stopping.max_tokens;
+  BH_RETURN_IF_ERROR(CheckRequestFits(limits_, prompt_tokens, emitted_tokens, max_tokens));
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, NumRequests(), waiting_.tokens_never_ran(),
+                                       prompt_tokens + emitted_tokens));
+  if (emitted_tokens > 0 && emitted_tokens >= max_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("all ", max_tokens, " tokens (max_tokens) were emitted"));
+  }
+  auto owned = std::make_unique<Sequence>(
+      StopRule(std::move(request.stopping), eos_ids_, limits_.max_model_len), last_id_ + 1);
+  Sequence& sequence = *owned;
+  sequence.id = ++last_id_;
+  sequence.enqueue_step = plan_seq_;
+  sequence.priority = limits_.policy == SchedulingPolicy::kPriority ? request.priority : 0;
+  sequence.sampling = request.sampling;
+  sequence.num_logprobs = request.num_logprobs;
+  sequence.prompt_logits = request.prompt_logits;
+  sequence.prompt_tokens = prompt_tokens;
+  sequence.max_total_tokens = MaxTotalTokens(limits_, prompt_tokens, max_tokens);
+  sequence.tokens = std::move(request.prompt);
+  sequence.tokens.insert(sequence.tokens.end(), request.emitted.begin(), request.emitted.end());
+  sequences_.emplace(sequence.id, std::move(owned));
+  Enqueue(sequence);
+  if (!sequence.is_long) last_short_step_ = plan_seq_;
+  return sequence.id;
+}
+
+void Scheduler::Finish(SequenceId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second->state == SequenceState::kEnded) return;
+  Sequence& sequence = *found->second;
+  if (sequence.state == SequenceState::kWaiting) {
+    waiting_.Remove(sequence);
+    sequences_.erase(found);
+    return;
+  }
+  Leave(sequence, SequenceState::kEnded);
+}
+
+Step Scheduler::PlanStop() {
+  Step step;
+  step.plan.set_seq(++plan_seq_);
+  step.plan.set_stop(true);
+  return step;
+}
+
+std::vector<Emission> Scheduler::Commit(StepResult result) {
+  BH_CHECK(!in_flight_.empty());
+  const std::vector<PlannedRow> rows = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  std::vector<Emission> emissions;
+  emissions.reserve(rows.size());
+  size_t next_sample = 0;
+  size_t next_logits = 0;
+  for (const PlannedRow& row : rows) {
+    absl::Status logits;
+    if (row.has_prompt_logits) {
+      BH_CHECK(next_logits < result.prompt_logits.size());
+      logits = std::move(result.prompt_logits[next_logits++]);
+    }
+    BH_CHECK(!row.samples || next_sample < result.samples.size());
+    auto* sample = row.samples ? &result.samples[next_sample++] : nullptr;
+    std::optional<Emission> emission = CommitRow(row, logits, sample);
+    if (emission.has_value()) emissions.push_back(*std::move(emission));
+  }
+  BH_CHECK(next_sample == result.samples.size() && next_logits == result.prompt_logits.size());
+  return emissions;
+}
+
+std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
+                                             const absl::Status& prompt_logits,
+                                             absl::StatusOr<GeneratedToken>* sample) {
+  Sequence& sequence = *row.sequence;
+  if (row.samples) --sequence.pending_samples;
+  Emission emission;
+  emission.id = sequence.id;
+  emission.preemptions = sequence.preemptions;
+  const bool wanted = sequence.state != SequenceState::kEnded;  // else a surplus token is dropped
+  if (wanted && !prompt_logits.ok()) {
+    emission.status = prompt_logits;
+  } else if (wanted && sample != nullptr && !sample->ok()) {
+    emission.status = sample->status();
+  } else if (wanted && sample != nullptr) {
+    const TokenId token = (*sample)->id;
+    sequence.tokens.push_back(token);
+    ++generation_tokens_total_;
+    const auto total = static_cast<int64_t>(sequence.tokens.size());
+    emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);
+    emission.token = *std::move(*sample);
+  } else if (wanted && row.ends) {
+    emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
+  }
+  const bool ends = !emission.status.ok() || emission.finish.has_value();
+  if (ends) Leave(sequence, SequenceState::kEnded);
+  --sequence.in_flight;
+  Settle(sequence);
+  if (!ends && !emission.token.has_value()) return std::nullopt;
+  return emission;
+}
+
+// Those that have not ended.
+int64_t Scheduler::NumRequests() const {
+  return std::count_if(
+             running_.begin(), running_.end(),
+             [](const Sequence* sequence) { return sequence->state != SequenceState::kEnded; }) +
+         waiting_.size();
+}
+
+int64_t Scheduler::BlocksFor(int64_t tokens) const {
+  return (tokens + limits_.block_tokens - 1) / limits_.block_tokens;
+}
+
+int64_t Scheduler::BlocksToAdmit(const Sequence& sequence) const {
+  return BlocksFor(limits_.admission == Admission::kReserve ? sequence.max_total_tokens
+                                                            : sequence.known_tokens());
+}
+
+void Scheduler::Enqueue(Sequence& sequence) {
+  sequence.state = SequenceState::kWaiting;
+  sequence.planned_tokens = 0;
+  sequence.blocks_sent = 0;
+  sequence.is_long = sequence.tokens_to_plan() > LongPromptTokens(limits_);
+  waiting_.Add(sequence);
+}
+
+void Scheduler::Preempt(Sequence& sequence) {
+  ++sequence.preemptions;
+  ++preemptions_total_;
+  Leave(sequence, SequenceState::kPreempting);
+}
+
+// Takes a sequence out of planning; its slot and blocks follow when nothing in flight uses them.
+void Scheduler::Leave(Sequence& sequence, SequenceState state) {
+  if (sequence.state == SequenceState::kRunning) {
+    blocks_coming_ += static_cast<int64_t>(sequence.blocks.size());
+  }
+  sequence.state = state;
+  if (sequence.in_flight == 0) Settle(sequence);
+}
+
+// Lets a leaving sequence go once no step in flight uses it.
+void Scheduler::Settle(Sequence& sequence) {
+  if (sequence.in_flight > 0) return;
+  if (sequence.state == SequenceState::kPreempting) {
+    ReleaseSlot(sequence);
+    Enqueue(sequence);
+  } else if (sequence.state == SequenceState::kEnded) {
+    ReleaseSlot(sequence);
+    sequences_.erase(sequence.id);
+  }
+}
+
+void Scheduler::ReleaseSlot(Sequence& sequence) {
+  blocks_coming_ -= static_cast<int64_t>(sequence.blocks.size());
+  pool_.Return(sequence.blocks);
+  free_slots_.push_back(sequence.slot);
+  sequence.slot = -1;
+  if (sequence.is_long) --num_long_running_;
+  const auto at = std::find(running_.begin(), running_.end(), &sequence);
+  BH_CHECK(at != running_.end());
+  if (static_cast<size_t>(at - running_.begin()) < decode_cursor_) --decode_cursor_;
+  running_.erase(at);
+}
+
+int Scheduler::preemptions(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? 0 : found->second->preemptions;
+}
+
+SchedulerLoad Scheduler::load() const {
+  SchedulerLoad load;
+  load.num_running = static_cast<int>(running_.size());
+  load.num_waiting = waiting_.size();
+  load.num_waiting_tokens = waiting_.tokens();
+  load.num_queued_tokens = waiting_.tokens_never_ran();
+  load.num_blocks_used = pool_.num_blocks() - pool_.num_free();
+  load.prompt_tokens_total = prompt_tokens_total_;
+  load.generation_tokens_total = generation_tokens_total_;
+  load.preemptions_total = preemptions_total_;
+  return load;
+}
+
+void Scheduler::CheckInvariants() const {
+  std::vector<bool> slot_taken(limits_.max_num_seqs, false);
+  std::vector<bool> block_taken(pool_.num_blocks() + 1, false);
+  int64_t blocks = 0;
+  int64_t coming = 0;
+  for (const Sequence* sequence : running_) {
+    BH_CHECK(sequence->state != SequenceState::kWaiting && !slot_taken[sequence->slot]);
+    slot_taken[sequence->slot] = true;
+    for (const BlockId block : sequence->blocks) {
+      BH_CHECK(block > 0 && !block_taken[block]);
+      block_taken[block] = true;
+    }
+    blocks += static_cast<int64_t>(sequence->blocks.size());
+    const bool leaves = sequence->state != SequenceState::kRunning;
+    if (leaves) coming += static_cast<int64_t>(sequence->blocks.size());
+    BH_CHECK(!leaves || sequence->in_flight > 0);
+    BH_CHECK(sequence->known_tokens() <= limits_.max_model_len);
+    BH_CHECK(sequence->pending_samples <= sequence->in_flight);
+    BH_CHECK(sequence->planned_tokens <= sequence->known_tokens());
+  }
+  BH_CHECK(coming == blocks_coming_);
+  BH_CHECK(blocks == pool_.num_blocks() - pool_.num_free());
+  BH_CHECK(running_.size() + free_slots_.size() == static_cast<size_t>(limits_.max_num_seqs));
+  BH_CHECK(running_.size() + waiting_.size() == sequences_.size());
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,88 @@
+#include "runtime/engine/scheduler_limits.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "memory/bytes.h"
+#include "memory/status.h"
+#include "runtime/engine/request.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status AtLeast(const char* name, int64_t value, int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, "; it must be at least ", least));
+}
+
+}  // namespace
+
+absl::Status ValidateLimits(const SchedulerLimits& limits) {
+  BH_RETURN_IF_ERROR(AtLeast("max_num_seqs", limits.max_num_seqs, 1));
+  BH_RETURN_IF_ERROR(AtLeast("max_model_len", limits.max_model_len, 1));
+  BH_RETURN_IF_ERROR(AtLeast("max_num_batched_tokens", limits.max_num_batched_tokens, 1));
+  BH_RETURN_IF_ERROR(AtLeast("block_tokens", limits.block_tokens, 1));
+  BH_RETURN_IF_ERROR(AtLeast("num_kv_blocks", limits.num_kv_blocks, 1));
+  BH_RETURN_IF_ERROR(AtLeast("max_num_queued_reqs", limits.max_num_queued_reqs, 0));
+  BH_RETURN_IF_ERROR(AtLeast("max_num_queued_tokens", limits.max_num_queued_tokens, 0));
+  BH_RETURN_IF_ERROR(AtLeast("depth", limits.depth, 1));
+  return absl::OkStatus();
+}
+
+int64_t MaxTotalTokens(const SchedulerLimits& limits, int64_t prompt_tokens, int64_t max_tokens) {
+  return std::min<int64_t>(prompt_tokens + max_tokens, limits.max_model_len);
+}
+
+absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_tokens,
+                              int64_t emitted_tokens, int64_t max_tokens) {
+  if (prompt_tokens < 1) return absl::InvalidArgumentError("the prompt has no tokens");
+  if (max_tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens is ", max_tokens, "; it must not be negative"));
+  }
+  const int64_t given = prompt_tokens + emitted_tokens;
+  const int64_t room = max_tokens == 0 ? 0 : 1;
+  if (given + room > limits.max_model_len) {
+    return WithRefusalReason(
+        absl::InvalidArgumentError(absl::StrCat(
+            "the prompt has ", given,
+            " tokens, which leaves no room for output within max_model_len ", limits.max_model_len,
+            "; shorten it to at most ", limits.max_model_len - room)),
+        "PROMPT_TOO_LONG");
+  }
+  const int64_t total = MaxTotalTokens(limits, prompt_tokens, max_tokens);
+  const int64_t needed = (total + limits.block_tokens - 1) / limits.block_tokens;
+  if (needed <= limits.num_kv_blocks) return absl::OkStatus();
+  return WithRefusalReason(
+      absl::OutOfRangeError(
+          absl::StrCat("the request can come to ", FormatCount(total), " tokens (prompt ",
+                       FormatCount(prompt_tokens), ", max_tokens ", FormatCount(max_tokens),
+                       "), which is ", FormatCount(needed), " KV blocks of ", limits.block_tokens,
+                       " tokens; the cache has ", FormatCount(limits.num_kv_blocks), ", room for ",
+                       FormatCount(limits.num_kv_blocks * limits.block_tokens), " tokens")),
+      "KV_BUDGET");
+}
+
+absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, int64_t num_requests,
+                               int64_t queued_tokens, int64_t new_tokens) {
+  if (num_requests >= int64_t{limits.max_num_seqs} + limits.max_num_queued_reqs) {
+    return WithRefusalReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the queue is full: ", num_requests, " requests run or wait; the limits are ",
+            limits.max_num_seqs, " running (max_num_seqs) and ", limits.max_num_queued_reqs,
+            " waiting (max_num_queued_reqs); try again later")),
+        "QUEUE_FULL");
+  }
+  if (queued_tokens > 0 && queued_tokens + new_tokens > limits.max_num_queued_tokens) {
+    return WithRefusalReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the queue is full: ", FormatCount(queued_tokens), " prompt tokens wait and ",
+            FormatCount(new_tokens), " more would exceed the limit of ",
+            FormatCount(limits.max_num_queued_tokens), "; try again later")),
+        "QUEUE_FULL");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead

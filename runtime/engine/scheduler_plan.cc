@@ -1,0 +1,279 @@
+// How the scheduler fills a step.
+#include <algorithm>
+#include <utility>
+
+#include "memory/check.h"
+#include "runtime/engine/scheduler.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr uint64_t kShortsSeenSteps =
+    256;  // so long after the last one, short prompts are expected
+
+bool PrecedesPtr(const Sequence* a, const Sequence* b) { return Precedes(*a, *b); }
+
+}  // namespace
+
+// The prefill tokens of one step, while they are given out.
+struct Scheduler::PrefillBudget {
+  int total = 0;
+  int left = 0;
+  int kept_for_long = 0;  // of those left
+  int given_to_long = 0;
+  bool long_head_waits = false;  // it found too few blocks in this step
+  std::vector<Sequence*> longs;  // being prefilled and without a row in this step, by precedence
+
+  int ForShorts() const { return left - kept_for_long; }
+};
+
+std::optional<Step> Scheduler::PlanStep() {
+  newly_admitted_.clear();
+  if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
+  Step step;
+  planned_rows_.clear();
+  admits_ = true;
+  const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
+  if (left > 0) PlanPrefills(left, step);
+  if (planned_rows_.empty()) return std::nullopt;
+  step.plan.set_seq(++plan_seq_);
+  step.plan.set_padded_tokens(step.plan.token_ids_size());
+  in_flight_.push_back(std::move(planned_rows_));
+  planned_rows_ = {};
+  return step;
+}
+
+// Returns the tokens that are left.
+int Scheduler::PlanDecodes(int budget, Step& step) {
+  if (limits_.admission == Admission::kOptimistic) GrowDecodes();
+  const size_t count = running_.size();
+  planned_rows_.reserve(count + 8);
+  step.samples.reserve(count);
+  if (decode_cursor_ >= count) decode_cursor_ = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = (decode_cursor_ + i) % count;
+    if (!ReadyToDecode(*running_[index])) continue;
+    if (budget == 0) {  // the next step begins with the first one left out
+      decode_cursor_ = index;
+      return 0;
+    }
+    AddRow(*running_[index], 1, step);
+    --budget;
+  }
+  decode_cursor_ = 0;
+  return budget;
+}
+
+bool Scheduler::ReadyToDecode(const Sequence& sequence) const {
+  return sequence.state == SequenceState::kRunning && sequence.tokens_to_plan() == 1 &&
+         !sequence.exhausted() &&
+         BlocksFor(sequence.planned_tokens + 1) <= static_cast<int64_t>(sequence.blocks.size());
+}
+
+// Optimistic admission: every decode that enters a new block gets it, from a worse sequence if need
+// be.
+void Scheduler::GrowDecodes() {
+  std::vector<Sequence*> starved;
+  for (Sequence* sequence : running_) {
+    if (sequence->state != SequenceState::kRunning || sequence->tokens_to_plan() != 1 ||
+        sequence->exhausted() || ReadyToDecode(*sequence)) {
+      continue;
+    }
+    if (!pool_.Grow(sequence->blocks, 1)) starved.push_back(sequence);
+  }
+  if (starved.empty()) return;
+  admits_ = false;
+  std::sort(starved.begin(), starved.end(), PrecedesPtr);
+  for (Sequence* sequence : starved) {
+    if (sequence->state == SequenceState::kRunning) MakeRoom(*sequence);
+  }
+}
+
+void Scheduler::MakeRoom(Sequence& sequence) {
+  while (!pool_.Grow(sequence.blocks, 1)) {
+    if (blocks_coming_ > 0) return;  // it sits this step out: a commit brings blocks
+    Sequence* worst = nullptr;
+    for (Sequence* candidate : running_) {
+      if (candidate->state != SequenceState::kRunning) continue;
+      if (worst == nullptr || Precedes(*worst, *candidate)) worst = candidate;
+    }
+    BH_CHECK(worst != nullptr);  // `sequence` itself is one
+    Preempt(*worst);
+    if (worst == &sequence) return;
+  }
+}
+
+void Scheduler::PlanPrefills(int tokens, Step& step) {
+  PrefillBudget budget;
+  budget.total = tokens;
+  budget.left = tokens;
+  std::vector<Sequence*> shorts;
+  for (Sequence* sequence : running_) {
+    if (sequence->state != SequenceState::kRunning || !sequence->prefilling()) continue;
+    (sequence->is_long ? budget.longs : shorts).push_back(sequence);
+  }
+  std::sort(budget.longs.begin(), budget.longs.end(), PrecedesPtr);
+  std::sort(shorts.begin(), shorts.end(), PrecedesPtr);
+  if (budget.longs.empty()) {
+    long_credit_eighths_ = 0;
+  } else {
+    long_credit_eighths_ += tokens;
+    budget.kept_for_long = static_cast<int>(std::min<int64_t>(tokens, long_credit_eighths_ / 8));
+  }
+  for (Sequence* sequence : shorts) {
+    ServeLongs(budget, sequence->priority, step);
+    budget.left -= AddChunk(*sequence, budget.ForShorts(), step);
+  }
+  int served = 0;
+  do {
+    AdmitSequences(budget, step);
+    served = budget.given_to_long;
+    ServeLongs(budget, std::nullopt, step);
+  } while (budget.given_to_long > served && budget.left > 0);
+  long_credit_eighths_ =
+      std::max<int64_t>(0, long_credit_eighths_ - int64_t{8} * budget.given_to_long);
+}
+
+// Gives all that is left to long prompts being prefilled, or only to those above a priority.
+void Scheduler::ServeLongs(PrefillBudget& budget, std::optional<int> above_priority, Step& step) {
+  while (budget.left > 0 && !budget.longs.empty()) {
+    Sequence& first = *budget.longs.front();
+    if (above_priority.has_value() && first.priority <= *above_priority) return;
+    const int given = AddChunk(first, budget.left, step);
+    budget.left -= given;
+    budget.given_to_long += given;
+    budget.kept_for_long = std::max(0, budget.kept_for_long - given);
+    budget.longs.erase(budget.longs.begin());
+    if (budget.longs.empty()) budget.kept_for_long = 0;
+  }
+}
+
+void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
+  while (admits_ && budget.left > 0 && !free_slots_.empty()) {
+    Sequence* short_head = waiting_.ShortHead();
+    Sequence* long_head = waiting_.LongHead();
+    const bool long_turn =
+        long_head != nullptr && (short_head == nullptr || waiting_.LongGoesFirst());
+    if (long_turn && !budget.long_head_waits && LongMayStart(budget)) {
+      if (TryAdmit(*long_head, 0)) {
+        if (budget.longs.empty()) {
+          long_credit_eighths_ = std::max<int64_t>(long_credit_eighths_, budget.total);
+          budget.kept_for_long =
+              static_cast<int>(std::min<int64_t>(budget.left, long_credit_eighths_ / 8));
+        }
+        budget.longs.insert(budget.longs.begin(), long_head);
+      } else {
+        budget.long_head_waits = true;
+        PutBlocksBy(*long_head);
+      }
+      continue;
+    }
+    if (short_head == nullptr) return;
+    ServeLongs(budget, short_head->priority, step);
+    if (budget.ForShorts() <= 0) return;
+    const bool kept = long_turn && long_head->id == put_by_for_;
+    if (!TryAdmit(*short_head, kept ? blocks_put_by_ : 0)) return;
+    budget.left -= AddChunk(*short_head, budget.ForShorts(), step);
+  }
+}
+
+// One long prompt is prefilled at a time, unless a better one comes; and while short prompts come,
+// the last quarter of the slots is theirs.
+bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
+  if (!budget.longs.empty() && !Precedes(*waiting_.LongHead(), *budget.longs.front())) return false;
+  const bool shorts_come =
+      last_short_step_.has_value() && plan_seq_ - *last_short_step_ < kShortsSeenSteps;
+  return !shorts_come || num_long_running_ < limits_.max_num_seqs - limits_.max_num_seqs / 4;
+}
+
+// `blocks_kept`: free blocks that are not for this sequence.
+bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
+  const int64_t needed = BlocksToAdmit(sequence);
+  int64_t margin = blocks_kept;
+  if (limits_.admission == Admission::kOptimistic && !running_.empty()) {
+    margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // for those that run to grow into
+  }
+  if (needed + margin > pool_.num_free()) return false;
+  BH_CHECK(pool_.Grow(sequence.blocks, needed));
+  waiting_.Remove(sequence);
+  if (sequence.never_ran) newly_admitted_.push_back(sequence.id);
+  sequence.never_ran = false;
+  sequence.state = SequenceState::kRunning;
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  if (sequence.is_long) ++num_long_running_;
+  running_.push_back(&sequence);
+  return true;
+}
+
+void Scheduler::PutBlocksBy(const Sequence& sequence) {
+  if (put_by_for_ != sequence.id) {
+    put_by_for_ = sequence.id;
+    blocks_put_by_ = 0;
+  }
+  const int64_t needed = BlocksToAdmit(sequence);
+  blocks_put_by_ = std::min(needed, blocks_put_by_ + std::max<int64_t>(1, needed / 32));
+}
+
+// Adds the next chunk of a prompt; returns its tokens, 0 where there is room for none.
+int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
+  int64_t tokens = std::min<int64_t>(sequence.tokens_to_plan(), max_tokens);
+  if (sequence.prompt_logits != nullptr && sequence.planned_tokens < sequence.prompt_tokens) {
+    // The rows that want logits are whole chunks: none crosses the end of the prompt.
+    tokens = std::min(tokens, sequence.prompt_tokens - sequence.planned_tokens);
+  }
+  if (tokens <= 0) return 0;
+  AddRow(sequence, static_cast<int>(tokens), step);
+  return static_cast<int>(tokens);
+}
+
+void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
+  const int64_t begin = sequence.planned_tokens;
+  const int64_t end = begin + num_tokens;
+  PlannedRow row;
+  row.sequence = &sequence;
+  row.ends = end == sequence.known_tokens() && sequence.stop_rule.stopping().max_tokens == 0;
+  row.samples = end == sequence.known_tokens() && !row.ends;
+  row.has_prompt_logits = sequence.prompt_logits != nullptr && begin < sequence.prompt_tokens;
+
+  internal::StepPlan& plan = step.plan;
+  const int seq_index = plan.slot_size();
+  plan.add_slot(sequence.slot);
+  plan.add_num_tokens(num_tokens);
+  plan.add_start_position(static_cast<int32_t>(begin));
+  plan.add_num_logits(row.has_prompt_logits ? num_tokens : row.samples ? 1 : 0);
+  const auto committed = static_cast<int64_t>(sequence.tokens.size());
+  for (int64_t at = begin; at < end; ++at) {
+    plan.add_token_ids(at < committed ? sequence.tokens[at] : kLastSampled);
+  }
+  AddTableChanges(sequence, end, step);
+  if (row.has_prompt_logits) step.prompt_logits.push_back({seq_index, sequence.prompt_logits});
+  if (row.samples) {
+    SampleRow& sample = step.samples.emplace_back();
+    sample.seq_index = seq_index;
+    sample.sampling = sequence.sampling;
+    sample.position = end;
+    if (sequence.stop_rule.Bans(sequence.num_generated() + 1)) {
+      sample.banned = sequence.stop_rule.stop_ids();
+    }
+    sample.num_logprobs = sequence.num_logprobs;
+    ++sequence.pending_samples;
+  }
+  prompt_tokens_total_ += std::max<int64_t>(0, std::min(end, sequence.prompt_tokens) - begin);
+  sequence.planned_tokens = end;
+  ++sequence.in_flight;
+  planned_rows_.push_back(row);
+}
+
+// The ranks get a block's place in the table with the first step that writes to it.
+void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, Step& step) {
+  const int64_t needed = BlocksFor(end);
+  BH_CHECK(needed <= static_cast<int64_t>(sequence.blocks.size()));
+  for (; sequence.blocks_sent < needed; ++sequence.blocks_sent) {
+    step.plan.add_table_slot(sequence.slot);
+    step.plan.add_table_index(static_cast<int32_t>(sequence.blocks_sent));
+    step.plan.add_table_block(sequence.blocks[sequence.blocks_sent]);
+  }
+}
+
+}  // namespace bulkhead

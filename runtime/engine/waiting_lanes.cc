@@ -1,0 +1,31 @@
+#include "runtime/engine/waiting_lanes.h"
+
+#include "memory/check.h"
+
+namespace bulkhead {
+
+bool Precedes(const Sequence& a, const Sequence& b) {
+  if (a.priority != b.priority) return a.priority > b.priority;
+  return a.arrival < b.arrival;
+}
+
+void WaitingLanes::Add(Sequence& sequence) {
+  BH_CHECK((sequence.is_long ? long_ : short_).insert(&sequence).second);
+  tokens_ += static_cast<int64_t>(sequence.tokens.size());
+  if (sequence.never_ran) tokens_never_ran_ += static_cast<int64_t>(sequence.tokens.size());
+}
+
+void WaitingLanes::Remove(Sequence& sequence) {
+  BH_CHECK((sequence.is_long ? long_ : short_).erase(&sequence) == 1);
+  tokens_ -= static_cast<int64_t>(sequence.tokens.size());
+  if (sequence.never_ran) tokens_never_ran_ -= static_cast<int64_t>(sequence.tokens.size());
+}
+
+bool WaitingLanes::LongGoesFirst() const {
+  const Sequence& s = **short_.begin();
+  const Sequence& l = **long_.begin();
+  if (s.priority != l.priority) return l.priority > s.priority;
+  return l.enqueue_step + kLongLaneAgeSteps < s.enqueue_step;
+}
+
+}  // namespace bulkhead
