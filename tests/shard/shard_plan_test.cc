@@ -1,0 +1,237 @@
+#include "shard/shard_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+#include "tests/shard/checkpoint_files.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+bool IsSubtreeSize(int size) { return size == 1 || size == 2 || size == 4 || size == 8; }
+
+ShardPlan PlanOf(const ModelConfig& config, int size) {
+  auto plan = ShardPlan::Create(config, size);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+ModelConfig ConfigWithHeads(int heads, int kv_heads) {
+  ModelConfig config = SmallConfig();
+  config.num_attention_heads = heads;
+  config.num_key_value_heads = kv_heads;
+  return config;
+}
+
+std::vector<int64_t> HeadsPerLeaf(int heads, int kv_heads) {
+  const ModelConfig config = ConfigWithHeads(heads, kv_heads);
+  const std::vector<int64_t> borders = PlanOf(config, 1).rank(0).o_borders;
+  std::vector<int64_t> sizes;
+  for (size_t i = 1; i < borders.size(); ++i) {
+    sizes.push_back((borders[i] - borders[i - 1]) / config.head_dim);
+  }
+  return sizes;
+}
+
+std::vector<int64_t> HeadsPerRank(int heads, int kv_heads, int size) {
+  const ShardPlan plan = PlanOf(ConfigWithHeads(heads, kv_heads), size);
+  std::vector<int64_t> sizes;
+  for (int rank = 0; rank < size; ++rank) sizes.push_back(plan.rank(rank).heads.size());
+  return sizes;
+}
+
+std::vector<int64_t> SizesOf(const std::vector<Range>& ranges) {
+  std::vector<int64_t> sizes;
+  for (const Range& range : ranges) sizes.push_back(range.size());
+  return sizes;
+}
+
+// Fixtures, and random ones of any shape that a config may have.
+std::vector<ModelConfig> ManyConfigs() {
+  std::vector<ModelConfig> configs;
+  for (const std::string& dir : FixtureDirs()) configs.push_back(FixtureConfig(dir));
+  std::mt19937 random(20240607);
+  for (int i = 0; i < 200; ++i) {
+    const int kv_heads = 1 + static_cast<int>(random() % 12);
+    ModelConfig config = ConfigWithHeads(kv_heads * (1 + static_cast<int>(random() % 9)), kv_heads);
+    config.head_dim = 2 * (1 + static_cast<int>(random() % 40));
+    config.intermediate_size = 16 + static_cast<int>(random() % 3000);
+    config.vocab_size = 16 + static_cast<int>(random() % 3000);
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+void ExpectKvHeadsMatch(const ModelConfig& config, const RankShard& shard) {
+  const int64_t group = config.num_attention_heads / config.num_key_value_heads;
+  ASSERT_EQ(shard.head_to_kv.size(), static_cast<size_t>(shard.heads.size()));
+  std::vector<bool> is_read(shard.kv_heads.size(), false);
+  for (int64_t h = 0; h < shard.heads.size(); ++h) {
+    EXPECT_EQ(shard.kv_heads.begin + shard.head_to_kv[h], (shard.heads.begin + h) / group);
+    ASSERT_LT(shard.head_to_kv[h], shard.kv_heads.size());
+    is_read[shard.head_to_kv[h]] = true;
+  }
+  for (const bool read : is_read) EXPECT_TRUE(read) << "a KV head that no head reads";
+}
+
+void ExpectBorders(const std::vector<int64_t>& borders, int size, int64_t cols) {
+  ASSERT_EQ(borders.size(), IsSubtreeSize(size) ? 8U / size + 1 : 2U);
+  EXPECT_EQ(borders.front(), 0);
+  EXPECT_EQ(borders.back(), cols);
+  EXPECT_TRUE(std::is_sorted(borders.begin(), borders.end()));
+}
+
+TEST(ShardPlanTest, RangesCoverTheModelExactlyOnceInOrder) {
+  for (const ModelConfig& config : ManyConfigs()) {
+    for (int size = 1; size <= 16; ++size) {
+      SCOPED_TRACE(absl::StrCat(config.num_attention_heads, " heads, ", config.num_key_value_heads,
+                                " KV heads, size ", size));
+      const ShardPlan plan = PlanOf(config, size);
+      ASSERT_EQ(plan.size(), size);
+      int64_t heads = 0;
+      int64_t mlp = 0;
+      int64_t vocab = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const RankShard& shard = plan.rank(rank);
+        EXPECT_EQ(shard.heads.begin, heads);
+        EXPECT_EQ(shard.mlp.begin, mlp);
+        EXPECT_EQ(shard.vocab.begin, vocab);
+        EXPECT_GE(shard.heads.size(), 0);
+        EXPECT_GT(shard.mlp.size(), 0);
+        EXPECT_GT(shard.vocab.size(), 0);
+        ExpectKvHeadsMatch(config, shard);
+        ExpectBorders(shard.o_borders, size, shard.heads.size() * config.head_dim);
+        ExpectBorders(shard.down_borders, size, shard.mlp.size());
+        heads = shard.heads.end;
+        mlp = shard.mlp.end;
+        vocab = shard.vocab.end;
+      }
+      EXPECT_EQ(heads, config.num_attention_heads);
+      EXPECT_EQ(mlp, config.intermediate_size);
+      EXPECT_EQ(vocab, config.vocab_size);
+    }
+  }
+}
+
+// The borders of all ranks' leaves, in columns of the whole weight.
+std::vector<int64_t> AllLeaves(const ShardPlan& plan, bool of_attention) {
+  std::vector<int64_t> leaves = {0};
+  for (int rank = 0; rank < plan.size(); ++rank) {
+    const RankShard& shard = plan.rank(rank);
+    const auto& borders = of_attention ? shard.o_borders : shard.down_borders;
+    const int64_t begin =
+        of_attention ? shard.heads.begin * plan.config().head_dim : shard.mlp.begin;
+    for (size_t i = 1; i < borders.size(); ++i) leaves.push_back(begin + borders[i]);
+  }
+  return leaves;
+}
+
+TEST(ShardPlanTest, TwoFourAndEightRanksHaveTheLeavesOfOne) {
+  for (const ModelConfig& config : ManyConfigs()) {
+    const ShardPlan whole = PlanOf(config, 1);
+    for (const int size : {2, 4, 8}) {
+      const ShardPlan plan = PlanOf(config, size);
+      EXPECT_EQ(AllLeaves(plan, true), AllLeaves(whole, true));
+      EXPECT_EQ(AllLeaves(plan, false), AllLeaves(whole, false));
+    }
+  }
+}
+
+TEST(ShardPlanTest, AttentionIsCutAtGroupsFirstAndThenAtHeads) {
+  EXPECT_THAT(HeadsPerLeaf(8, 8), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(HeadsPerLeaf(32, 8), ElementsAre(4, 4, 4, 4, 4, 4, 4, 4));
+  EXPECT_THAT(HeadsPerLeaf(6, 3), ElementsAre(1, 1, 1, 1, 1, 0, 1, 0));
+  EXPECT_THAT(HeadsPerLeaf(14, 2), ElementsAre(2, 2, 2, 1, 2, 2, 2, 1));
+  EXPECT_THAT(HeadsPerLeaf(28, 4), ElementsAre(4, 3, 4, 3, 4, 3, 4, 3));
+  EXPECT_THAT(HeadsPerLeaf(24, 3), ElementsAre(4, 4, 4, 4, 2, 2, 2, 2));
+  EXPECT_THAT(HeadsPerLeaf(4, 1), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0));
+  EXPECT_THAT(HeadsPerLeaf(1, 1), ElementsAre(1, 0, 0, 0, 0, 0, 0, 0));
+}
+
+TEST(ShardPlanTest, OtherSizesShareInProportion) {
+  EXPECT_THAT(HeadsPerRank(6, 3, 3), ElementsAre(2, 2, 2));
+  EXPECT_THAT(HeadsPerRank(8, 4, 3), ElementsAre(4, 2, 2));
+  EXPECT_THAT(HeadsPerRank(6, 3, 5), ElementsAre(1, 1, 2, 1, 1));
+  EXPECT_THAT(HeadsPerRank(14, 2, 3), ElementsAre(4, 3, 7));
+  EXPECT_THAT(HeadsPerRank(8, 1, 3), ElementsAre(3, 2, 3));
+  EXPECT_THAT(HeadsPerRank(2, 1, 3), ElementsAre(1, 0, 1));
+  EXPECT_THAT(SizesOf(PartitionEvenly(231, 2)), ElementsAre(116, 115));
+  EXPECT_THAT(SizesOf(PartitionEvenly(10, 3)), ElementsAre(4, 3, 3));
+  EXPECT_THAT(SizesOf(PartitionEvenly(5, 8)), ElementsAre(1, 1, 1, 0, 1, 0, 1, 0));
+}
+
+TEST(ShardPlanTest, ARankWithoutHeadsIsLegal) {
+  const ShardPlan plan = PlanOf(ConfigWithHeads(4, 1), 8);
+  const RankShard& idle = plan.rank(1);
+  EXPECT_TRUE(idle.heads.empty());
+  EXPECT_TRUE(idle.kv_heads.empty());
+  EXPECT_THAT(idle.o_borders, ElementsAre(0, 0));
+  EXPECT_EQ(LinearShapeOf(LinearKind::kQkv, plan.config(), idle, DType::kBF16).rows, 0);
+  EXPECT_EQ(LinearShapeOf(LinearKind::kO, plan.config(), idle, DType::kBF16).cols, 0);
+  EXPECT_GT(idle.mlp.size(), 0);
+}
+
+TEST(ShardPlanTest, KvHeadsAreReplicatedWhereAGroupIsCut) {
+  EXPECT_FALSE(PlanOf(ConfigWithHeads(8, 4), 4).replicates_kv_heads());
+  EXPECT_TRUE(PlanOf(ConfigWithHeads(8, 4), 8).replicates_kv_heads());
+  EXPECT_TRUE(PlanOf(ConfigWithHeads(8, 1), 2).replicates_kv_heads());
+  EXPECT_FALSE(PlanOf(ConfigWithHeads(8, 1), 1).replicates_kv_heads());
+}
+
+TEST(ShardPlanTest, WhatCannotBeSplitIsRefusedByName) {
+  ModelConfig config = SmallConfig();
+  config.intermediate_size = 5;
+  EXPECT_TRUE(ShardPlan::Create(config, 5).ok());
+  const absl::Status narrow = ShardPlan::Create(config, 8).status();
+  EXPECT_EQ(narrow.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ExitCodeOf(narrow), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(narrow.message()), HasSubstr("intermediate_size is 5"));
+  EXPECT_THAT(std::string(narrow.message()), HasSubstr("the largest group that works has 5"));
+
+  config = SmallConfig();
+  config.vocab_size = 7;
+  EXPECT_THAT(std::string(ShardPlan::Create(config, 8).status().message()),
+              HasSubstr("vocab_size is 7"));
+  EXPECT_FALSE(ShardPlan::Create(config, 0).ok());
+  EXPECT_FALSE(ShardPlan::Create(config, -3).ok());
+}
+
+TEST(ShardPlanTest, FusedMatricesHaveTheRowsOfTheirParts) {
+  for (const ModelConfig& config : ManyConfigs()) {
+    for (const int size : {1, 2, 3, 8}) {
+      const ShardPlan plan = PlanOf(config, size);
+      for (int rank = 0; rank < size; ++rank) {
+        const RankShard& shard = plan.rank(rank);
+        const auto rows = [&](WeightKind kind) { return SliceOf(kind, config, shard).rows.size(); };
+        const auto shape = [&](LinearKind kind) {
+          return LinearShapeOf(kind, config, shard, DType::kBF16);
+        };
+        EXPECT_EQ(FusedRowOf(WeightKind::kQ, config, shard), 0);
+        EXPECT_EQ(FusedRowOf(WeightKind::kK, config, shard), rows(WeightKind::kQ));
+        EXPECT_EQ(FusedRowOf(WeightKind::kV, config, shard),
+                  rows(WeightKind::kQ) + rows(WeightKind::kK));
+        EXPECT_EQ(shape(LinearKind::kQkv).rows,
+                  FusedRowOf(WeightKind::kV, config, shard) + rows(WeightKind::kV));
+        EXPECT_EQ(FusedRowOf(WeightKind::kUp, config, shard), rows(WeightKind::kGate));
+        EXPECT_EQ(shape(LinearKind::kGateUp).rows, rows(WeightKind::kGate) + rows(WeightKind::kUp));
+        EXPECT_EQ(shape(LinearKind::kO).cols, SliceOf(WeightKind::kO, config, shard).cols.size());
+        EXPECT_EQ(shape(LinearKind::kO).k_borders, shard.o_borders);
+        EXPECT_EQ(shape(LinearKind::kDown).cols, shard.mlp.size());
+        EXPECT_EQ(shape(LinearKind::kDown).k_borders, shard.down_borders);
+        EXPECT_EQ(shape(LinearKind::kEmbedding).rows, plan.vocab_cols()[rank]);
+        EXPECT_EQ(shape(LinearKind::kLmHead).dtype, DType::kBF16);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,283 @@
+#include "shard/weight_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+#include "tests/shard/checkpoint_files.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+// Keeps the bytes of every row, and how often each row came.
+class RecordingSink : public WeightSink {
+ public:
+  RecordingSink(int64_t rows, int64_t cols) : cols_(cols), rows_(rows), times_(rows, 0) {}
+
+  void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    EXPECT_EQ(rows.cols(), cols_);
+    ASSERT_GE(row_begin, 0);
+    ASSERT_LE(row_begin + rows.rows(), static_cast<int64_t>(rows_.size()));
+    for (int64_t i = 0; i < rows.rows(); ++i) {
+      const char* bytes = reinterpret_cast<const char*>(rows.RowBytes(i));
+      rows_[row_begin + i].assign(bytes, cols_ * DTypeBytes(rows.dtype()));
+      ++times_[row_begin + i];
+    }
+  }
+  const std::string& row(int64_t index) const { return rows_[index]; }
+  void ExpectEachRowOnce() const {
+    for (const int times : times_) ASSERT_EQ(times, cols_ == 0 ? 0 : 1);
+  }
+
+ private:
+  int64_t cols_;
+  std::vector<std::string> rows_;
+  std::vector<int> times_;
+  std::mutex mutex_;
+};
+
+float Widened(const std::string& bytes, int64_t index, const std::string& format) {
+  if (format == "F32") {
+    float value;
+    std::memcpy(&value, bytes.data() + index * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, bytes.data() + index * 2, 2);
+  if (format == "F16") return static_cast<float>(std::bit_cast<_Float16>(bits));
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+// All weights of one rank, loaded into recording sinks with a few rows of room before and after.
+struct LoadedRank {
+  static constexpr int64_t kMargin = 3;
+  std::vector<WeightName> names;
+  std::vector<std::unique_ptr<RecordingSink>> sinks;  // null for vectors
+  std::vector<std::vector<float>> vectors;
+  std::vector<Checkpoint::Target> targets;
+
+  LoadedRank(const ModelConfig& config, const RankShard& shard) : names(RequiredWeights(config)) {
+    vectors.resize(names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      const WeightSlice slice = SliceOf(names[i].kind, config, shard);
+      sinks.push_back(nullptr);
+      if (IsVector(names[i].kind)) {
+        vectors[i].assign(slice.cols.size() + 1, -7.0F);  // the last one is nobody's
+        targets.push_back({.name = names[i], .vector = vectors[i].data()});
+      } else {
+        sinks[i] = std::make_unique<RecordingSink>(slice.rows.size() + kMargin, slice.cols.size());
+        targets.push_back({.name = names[i], .sink = sinks[i].get(), .sink_row = kMargin});
+      }
+    }
+  }
+
+  void ExpectMatrix(size_t i, const WeightSlice& slice, const RawTensor& whole,
+                    int64_t full_cols) const {
+    const int64_t width = whole.format == "F32" ? 4 : 2;
+    for (int64_t row = 0; row < slice.rows.size(); ++row) {
+      const int64_t at = ((slice.rows.begin + row) * full_cols + slice.cols.begin) * width;
+      ASSERT_EQ(sinks[i]->row(kMargin + row), whole.bytes.substr(at, slice.cols.size() * width))
+          << whole.name << " row " << row;
+    }
+    for (int64_t row = 0; row < kMargin; ++row) ASSERT_TRUE(sinks[i]->row(row).empty());
+  }
+  void ExpectVector(size_t i, const WeightSlice& slice, const RawTensor& whole) const {
+    for (int64_t col = 0; col < slice.cols.size(); ++col) {
+      const float want = Widened(whole.bytes, slice.cols.begin + col, whole.format);
+      if (std::isnan(want)) {
+        ASSERT_TRUE(std::isnan(vectors[i][col]));
+      } else {
+        ASSERT_EQ(std::bit_cast<uint32_t>(vectors[i][col]), std::bit_cast<uint32_t>(want))
+            << whole.name;
+      }
+    }
+    ASSERT_EQ(vectors[i].back(), -7.0F);
+  }
+  void ExpectSlicesOf(const std::map<std::string, RawTensor>& whole, const ModelConfig& config,
+                      const RankShard& shard) const {
+    for (size_t i = 0; i < names.size(); ++i) {
+      const RawTensor& tensor = whole.at(WeightNameOf(names[i].kind, names[i].layer));
+      const WeightSlice slice = SliceOf(names[i].kind, config, shard);
+      if (sinks[i] == nullptr) {
+        ExpectVector(i, slice, tensor);
+      } else {
+        ExpectMatrix(i, slice, tensor, FullShapeOf(names[i].kind, config).second);
+      }
+    }
+  }
+};
+
+// Loads the checkpoint on every rank of groups of these sizes, and compares with the whole tensors.
+void ExpectSlicesEqualTheWhole(const std::string& dir, const ModelConfig& config,
+                               const std::vector<int>& sizes, int num_threads) {
+  const auto checkpoint = Checkpoint::Open(dir);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const std::map<std::string, RawTensor> whole = ReadRawCheckpoint(dir);
+  for (const int size : sizes) {
+    const auto plan = ShardPlan::Create(config, size);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (int rank = 0; rank < size; ++rank) {
+      SCOPED_TRACE(absl::StrCat(dir, " rank ", rank, " of ", size));
+      const RankShard& shard = plan->rank(rank);
+      LoadedRank loaded(config, shard);
+      std::atomic<int64_t> bytes_done{0};
+      const absl::Status status =
+          (*checkpoint)->Load(loaded.targets, shard, num_threads, &bytes_done, {});
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(bytes_done.load(), (*checkpoint)->BytesToRead(loaded.targets, shard));
+      loaded.ExpectSlicesOf(whole, config, shard);
+    }
+  }
+}
+
+TEST(WeightLoaderTest, SlicesOfEveryFixtureEqualTheWhole) {
+  for (const std::string& dir : FixtureDirs()) {
+    ExpectSlicesEqualTheWhole(dir, FixtureConfig(dir), {1, 2, 3, 4, 8}, 2);
+  }
+}
+
+// A checkpoint whose down_proj needs several blocks, and segments alone at two ranks.
+ModelConfig WideConfig() {
+  ModelConfig config = SmallConfig();
+  config.num_hidden_layers = 1;
+  config.hidden_size = 64;
+  config.intermediate_size = 36000;
+  return config;
+}
+
+TEST(WeightLoaderTest, SlicesOfManyBlocksEqualTheWhole) {
+  const TemporaryFolder folder;
+  WriteFile(folder.File("model.safetensors"),
+            SafetensorsBytes(RandomTensors(WideConfig(), "F32", 11)));
+  ExpectSlicesEqualTheWhole(folder.path(), WideConfig(), {1, 2, 3}, 3);
+}
+
+TEST(WeightLoaderTest, OwnedBytesAloneAreReadWhereTheyAreWide) {
+  const TemporaryFolder folder;
+  const ModelConfig config = WideConfig();
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "F32", 12)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  ASSERT_TRUE(checkpoint.ok());
+  const auto bytes_of = [&](WeightKind kind, int layer, int size) {
+    const auto plan = ShardPlan::Create(config, size);
+    RecordingSink sink(1, 1);
+    const Checkpoint::Target target = {.name = {kind, layer}, .sink = &sink};
+    return (*checkpoint)->BytesToRead({&target, 1}, plan->rank(0));
+  };
+  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 2), int64_t{64} * 18000 * 4);
+  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 8),
+            int64_t{64} * 36000 * 4);  // 18,000 bytes a row: too narrow
+  EXPECT_EQ(bytes_of(WeightKind::kGate, 0, 8), int64_t{4500} * 64 * 4);
+  EXPECT_EQ(bytes_of(WeightKind::kEmbedding, -1, 2), int64_t{12} * 64 * 4);
+}
+
+TEST(WeightLoaderTest, EveryRowComesOnce) {
+  const TemporaryFolder folder;
+  const ModelConfig config = WideConfig();
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "BF16", 13)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  const auto plan = ShardPlan::Create(config, 2);
+  for (const int num_threads : {1, 4, 1000}) {
+    RecordingSink gate_up(36000, 64);  // fused, as the model holds them
+    const std::vector<Checkpoint::Target> targets = {
+        {.name = {WeightKind::kGate, 0}, .sink = &gate_up},
+        {.name = {WeightKind::kUp, 0},
+         .sink = &gate_up,
+         .sink_row = FusedRowOf(WeightKind::kUp, config, plan->rank(1))}};
+    ASSERT_TRUE((*checkpoint)->Load(targets, plan->rank(1), num_threads, nullptr, {}).ok());
+    gate_up.ExpectEachRowOnce();
+  }
+}
+
+TEST(WeightLoaderTest, EveryHalfIsWidenedExactly) {
+  ModelConfig config = SmallConfig();
+  config.hidden_size = 65536;
+  config.num_hidden_layers = 1;
+  std::vector<RawTensor> tensors = RandomTensors(config, "F16", 14);
+  for (RawTensor& tensor : tensors) {
+    if (tensor.name != "model.norm.weight") continue;
+    for (uint32_t bits = 0; bits < 65536; ++bits)
+      std::memcpy(tensor.bytes.data() + bits * 2, &bits, 2);
+  }
+  const TemporaryFolder folder;
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(tensors));
+  ExpectSlicesEqualTheWhole(folder.path(), config, {1}, 1);
+}
+
+TEST(WeightLoaderTest, ACancelledLoadEndsEarly) {
+  const TemporaryFolder folder;
+  const ModelConfig config = WideConfig();
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "F32", 15)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  const auto plan = ShardPlan::Create(config, 1);
+  LoadedRank loaded(config, plan->rank(0));
+  std::atomic<int64_t> bytes_done{0};
+  int polls = 0;
+  const absl::Status status =
+      (*checkpoint)->Load(loaded.targets, plan->rank(0), 1, &bytes_done, [&] {
+        return ++polls > 2;
+      });
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_GT(bytes_done.load(), 0);
+  EXPECT_LT(bytes_done.load(), (*checkpoint)->BytesToRead(loaded.targets, plan->rank(0)));
+}
+
+TEST(WeightLoaderTest, AFileThatShrinksAfterItWasOpenedIsDataLoss) {
+  const TemporaryFolder folder;
+  const ModelConfig config = SmallConfig();
+  const std::string path = folder.File("model.safetensors");
+  WriteFile(path, SafetensorsBytes(RandomTensors(config, "F32", 16)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  const auto plan = ShardPlan::Create(config, 1);
+  LoadedRank loaded(config, plan->rank(0));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  const absl::Status status = (*checkpoint)->Load(loaded.targets, plan->rank(0), 2, nullptr, {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+}
+
+// The shrinking is noticed inside the load: the last read meets the end of the file.
+TEST(WeightLoaderTest, AFileThatShrinksWhileItIsReadIsDataLossByTensor) {
+  const TemporaryFolder folder;
+  const ModelConfig config = WideConfig();
+  const std::string path = folder.File("model.safetensors");
+  WriteFile(path, SafetensorsBytes(RandomTensors(config, "F32", 17)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  const auto plan = ShardPlan::Create(config, 1);
+  LoadedRank loaded(config, plan->rank(0));
+  const absl::Status status = (*checkpoint)->Load(loaded.targets, plan->rank(0), 1, nullptr, [&] {
+    std::filesystem::resize_file(path, 100000);
+    return false;
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'model."));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+}
+
+TEST(WeightLoaderTest, AWeightThatDoesNotMatchTheModelIsRefusedBeforeAnyRow) {
+  const TemporaryFolder folder;
+  ModelConfig config = SmallConfig();
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "F32", 18)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  config.hidden_size = 16;
+  const auto plan = ShardPlan::Create(config, 1);
+  LoadedRank loaded(config, plan->rank(0));
+  const absl::Status status = (*checkpoint)->Load(loaded.targets, plan->rank(0), 1, nullptr, {});
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.embed_tokens.weight"));
+  EXPECT_EQ((*checkpoint)->BytesToRead(loaded.targets, plan->rank(0)), 0);
+}
+
+}  // namespace
+}  // namespace bulkhead
