@@ -62,14 +62,19 @@ void GenerateOutput::PrintWhatIsDue() {
     Answer& answer = answers_[turn_];
     if (answer.pending.empty() && !answer.ended) break;
     Begin(&answer);
+    const bool alone = answers_.size() == 1;
+    answer.printed_text = answer.printed_text || !answer.pending.empty();
     *out_ << std::exchange(answer.pending, std::string());
     if (!answer.ended) break;
-    if (format_ == Format::kText) {
-      *out_ << (answers_.size() > 1 ? "\n\n" : "\n");
-      if (!answer.failure.empty() && answers_.size() > 1) {
-        out_->flush();
-        *err_ << "prompt " << turn_ << ": " << answer.failure << "\n";
-      }
+    if (format_ == Format::kJson) continue;
+    if (!alone) {
+      *out_ << "\n\n";
+    } else if (answer.printed_text || answer.failure.empty()) {
+      *out_ << "\n";
+    }
+    if (!answer.failure.empty() && !alone) {
+      out_->flush();
+      *err_ << "prompt " << turn_ << ": " << answer.failure << "\n";
     }
   }
   out_->flush();

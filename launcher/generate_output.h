@@ -38,6 +38,7 @@ class GenerateOutput {
     std::string pending;  // text that waits for its turn, or the JSON line
     std::string failure;
     bool begun = false;
+    bool printed_text = false;
     bool ended = false;
   };
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that building, testing and running need; only those that are missing.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config                        # the build
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  libabsl-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libicu-dev
+  libopenmpi-dev openmpi-bin                                     # groups of ranks
+  libgtest-dev libgmock-dev                                      # tests
+  python3 python3-grpcio python3-protobuf procps
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $state == installed ]] || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 ]]; then
+  exit 0
+fi
+
+root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "these packages are missing, and installing them needs root: ${missing[*]}" >&2
+    exit 1
+  fi
+  root=(sudo)
+fi
+apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"; }
+
+echo "installing ${#missing[@]} packages: ${missing[*]}" >&2
+apt update
+# apt-get tells of every file it unpacks; that is only of interest when it fails.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! apt install --yes --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+  tail -n 30 "$log" >&2
+  exit 1
+fi

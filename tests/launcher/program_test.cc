@@ -1,0 +1,215 @@
+// The built program as a shell sees it: exit codes, standard output, the last line of standard
+// error.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "bulkhead/v1/generation.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
+
+struct Ended {
+  int exit_code = -1;  // as a shell counts: 128 + n for signal n
+  std::string out;
+  std::string err;
+};
+
+class ProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "programXXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = dir_ + "/" + name;
+    std::ofstream(path) << text;
+    return path;
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream file(dir_ + "/" + name);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  pid_t Start(const std::vector<std::string>& args, const std::string& input = "") {
+    const std::string in = Write("in", input);
+    std::vector<std::string> words = {BH_PROGRAM};
+    words.insert(words.end(), args.begin(), args.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const std::string out = dir_ + "/out";
+    const std::string err = dir_ + "/err";
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    dup2(open(in.c_str(), O_RDONLY), STDIN_FILENO);
+    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  Ended Wait(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return {code, Read("out"), Read("err")};
+  }
+  Ended Run(const std::vector<std::string>& args, const std::string& input = "") {
+    return Wait(Start(args, input));
+  }
+
+  std::string dir_;
+};
+
+// What went wrong is one line, the last, and nothing is on standard output.
+void ExpectFailure(const Ended& ended, int exit_code, const std::string& says) {
+  EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+  EXPECT_EQ(ended.out, "");
+  const std::string lines = ended.err.substr(0, ended.err.size() - 1);
+  EXPECT_THAT(lines.substr(lines.rfind('\n') + 1),
+              AllOf(StartsWith("bulkhead: "), HasSubstr(says)));
+}
+
+TEST_F(ProgramTest, BadFlagsEndWithTwo) {
+  ExpectFailure(Run({}), 2, "--help");
+  ExpectFailure(Run({"sevre"}), 2, "serve");
+  ExpectFailure(Run({"serve", "--model", dir_, "--max-num-seq", "4"}), 2, "--max-num-seqs");
+  ExpectFailure(Run({"serve", "--model", dir_, "--max-num-seqs", "-4"}), 2, "--max-num-seqs");
+  ExpectFailure(Run({"serve", "--model", dir_, "--host", "0.0.0.0"}), 2, "--insecure");
+  ExpectFailure(Run({"generate", "--prompts", dir_ + "/no-such-file"}), 2, "no-such-file");
+}
+
+TEST_F(ProgramTest, HelpAndVersionEndWithZero) {
+  const Ended version = Run({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, MatchesRegex("bulkhead [0-9.]+( \\([0-9a-f]+\\))?\n"));
+  const Ended help = Run({"serve", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--max-num-seqs"));
+  EXPECT_EQ(help.err, "");
+}
+
+TEST_F(ProgramTest, AModelThatIsNotThereEndsWithThree) {
+  const std::string missing = dir_ + "/nothing-here";
+  ExpectFailure(Run({"serve", "--model", missing, "--port", "0"}), 3, "nothing-here");
+  ExpectFailure(Run({"tokenize", "--model", missing}), 3, "nothing-here");
+  ExpectFailure(Run({"run", "--model", missing, "--prompts", Write("p", "{\"prompt\": \"x\"}\n")}),
+                3, "nothing-here");
+  ExpectFailure(Run({"serve", "--model", "no-org/no-name"}), 3,
+                "huggingface-cli download no-org/no-name");
+}
+
+TEST_F(ProgramTest, NobodyAtTheTargetEndsWithOne) {
+  ExpectFailure(Run({"generate", "--target", "127.0.0.1:1", "hello"}), 1, "127.0.0.1:1");
+  ExpectFailure(Run({"drain", "--target", "127.0.0.1:1"}), 1, "127.0.0.1:1");
+}
+
+TEST_F(ProgramTest, NoPromptsAreNoFailure) {
+  EXPECT_EQ(Run({"generate", "--prompts", "-"}, "\n\n").exit_code, 0);
+}
+
+TEST_F(ProgramTest, EveryPromptOfAFailedConnectionIsAnswered) {
+  const Ended ended = Run({"generate", "--target", "127.0.0.1:1", "--json", "--prompts", "-"},
+                          "{\"prompt\": \"a\"}\nnonsense\n");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.out, MatchesRegex("\\{\"index\":0,.*\"UNAVAILABLE\".*\n\\{\"index\":1,.*\n"));
+}
+
+// A server that answers with the prompt, or, for the prompt "hang", never.
+class EchoService : public v1::Generation::Service {
+ public:
+  absl::Notification hangs;
+  absl::Notification was_cancelled;
+
+  grpc::Status GenerateStream(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                              grpc::ServerWriter<v1::GenerateEvent>* writer) override {
+    v1::GenerateEvent event;
+    if (request->text() == "hang") {
+      hangs.Notify();
+      while (!context->IsCancelled()) std::this_thread::yield();
+      was_cancelled.Notify();
+      return grpc::Status::CANCELLED;
+    }
+    event.mutable_accepted()->set_seed(9);
+    writer->Write(event);
+    event.mutable_delta()->set_text(request->text());
+    event.mutable_delta()->add_tokens()->set_id(3);
+    writer->Write(event);
+    event.mutable_finished()->set_reason(v1::FINISH_REASON_EOS);
+    writer->Write(event);
+    return grpc::Status::OK;
+  }
+};
+
+class ServedProgramTest : public ProgramTest {
+ protected:
+  void SetUp() override {
+    ProgramTest::SetUp();
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    target_ = absl::StrCat("127.0.0.1:", port);
+  }
+
+  EchoService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string target_;
+};
+
+TEST_F(ServedProgramTest, APromptComesAsAnArgumentOrFromStandardInput) {
+  EXPECT_EQ(Run({"generate", "--target", target_, "hello there"}).out, "hello there\n");
+  EXPECT_EQ(Run({"generate", "--target", target_}, "from a pipe\n").out, "from a pipe\n");
+  EXPECT_EQ(Run({"generate", "--target", target_, "--json", "a"}).out,
+            "{\"index\":0,\"prompt_token_ids\":[],\"token_ids\":[3],\"text\":\"a\",\"finish_"
+            "reason\":\"stop\",\"seed\":9}\n");
+}
+
+TEST_F(ServedProgramTest, ABadLineFailsAloneAndEndsWithOne) {
+  const Ended ended =
+      Run({"generate", "--target", target_, "--json", "--prompts", "-", "--concurrency", "4"},
+          "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n{\"prompt\": \"c\"}\n");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("\"text\":\"a\""), HasSubstr("\"INVALID_ARGUMENT\""),
+                               HasSubstr("\"text\":\"c\"")));
+  EXPECT_THAT(ended.err, HasSubstr("1 of 3 prompts failed"));
+}
+
+TEST_F(ServedProgramTest, AnInterruptCancelsAtTheServer) {
+  const pid_t pid = Start({"generate", "--target", target_, "hang"});
+  service_.hangs.WaitForNotification();
+  ASSERT_EQ(kill(pid, SIGINT), 0);
+  service_.was_cancelled.WaitForNotification();
+  const Ended ended = Wait(pid);
+  EXPECT_EQ(ended.exit_code, 130);
+  EXPECT_THAT(ended.err, HasSubstr("CANCELLED"));
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+"""The house rules that a script can check, and a proof that it notices when they are broken.
+
+layering_test.py checks this project; LAYERING_ROOT names another tree."""
+import os
+import re
+import tempfile
+import unittest
+
+ROOT = os.environ.get("LAYERING_ROOT", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Who may include whom, the longest matching folder first. "proto" stands for generated messages.
+ALLOWED = {
+    "memory": {"memory"},
+    "kernels": {"kernels", "memory"},
+    "comm": {"comm", "memory"},
+    "shard": {"shard", "memory"},
+    "runtime/tokenizer": {"runtime/tokenizer", "memory"},
+    "runtime/engine": {"runtime/engine", "runtime/tokenizer", "comm", "memory", "proto"},
+    "runtime/model": {"runtime/model", "runtime/tokenizer", "kernels", "comm", "shard", "memory", "proto"},
+    "runtime/service": {"runtime/service", "runtime/engine", "runtime/tokenizer", "shard", "memory", "proto"},
+    "launcher": {"launcher", "runtime/tokenizer", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
+                 "shard", "memory", "proto"},
+}
+# The one seam between model and engine: what a model implements, and the sampler that it calls on rank 0.
+ALSO_ALLOWED = {
+    "runtime/model": {"runtime/engine/step_runner.h", "runtime/engine/request.h", "runtime/engine/sampler.h"},
+}
+
+# Headers that only some files may include: (what is included, where it may be, what it is).
+CONFINED = [
+    (re.compile(r"mpi\.h$"), re.compile(r"comm/"), "MPI"),
+    (re.compile(r"nccl\.h$"), re.compile(r"comm/"), "NCCL"),
+    (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
+     re.compile(r"runtime/service/|launcher/(client_channel|generation_client|generate|drain)\."), "gRPC"),
+    (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
+     re.compile(r"memory/cuda_device\.|comm/nccl_|kernels/cuda/"), "CUDA"),
+]
+# Concrete backends and groups are named by the composition root alone.
+CONCRETE = re.compile(r"(kernels/(cpu|cuda|reference)/|comm/[a-z]+_group\.h)")
+CONCRETE_USER = re.compile(r"launcher/wire\.cc$|kernels/|comm/")
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 70
+SOURCE = (".h", ".cc", ".cu", ".cuh")
+SIZED = SOURCE + (".py", ".sh", ".cmake", ".proto")
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
+CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b")
+NOT_A_FUNCTION = re.compile(r"(namespace|class|struct|enum|union|extern|template|#|//|/\*|\})")
+
+
+def folder_of(path):
+    """The rule's folder that a project path lies in, or None."""
+    for folder in sorted(ALLOWED, key=len, reverse=True):
+        if path.startswith(folder + "/"):
+            return folder
+    return None
+
+
+def target_of(include):
+    """The folder that an include names, "proto" for generated messages, None for what is not ours."""
+    if re.search(r"\.pb\.h$", include):
+        return "proto"
+    return folder_of(include)
+
+
+def project_files(root):
+    for base, dirs, names in os.walk(root):
+        relative = os.path.relpath(base, root)
+        dirs[:] = sorted(d for d in dirs if not d.startswith(".") and d not in ("build", "__pycache__", "data"))
+        for name in sorted(names):
+            path = os.path.normpath(os.path.join(relative, name))
+            if name.endswith(SIZED) or name == "CMakeLists.txt":
+                with open(os.path.join(root, path), encoding="utf-8", errors="replace") as f:
+                    yield path, f.read().splitlines()
+
+
+def include_violations(path, lines):
+    source = folder_of(path)
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        include, where = match.group(1), f"{path}:{number}"
+        target = target_of(include)
+        if source and target and target not in ALLOWED[source] and include not in ALSO_ALLOWED.get(source, ()):
+            yield f"{where}: {source} must not include {include}"
+        if source:
+            for header, allowed_in, what in CONFINED:
+                if header.match(include) and not allowed_in.match(path):
+                    yield f"{where}: {what} does not belong here ({include})"
+            if CONCRETE.match(include) and not CONCRETE_USER.match(path):
+                yield f"{where}: only launcher/wire.cc names concrete classes ({include})"
+
+
+def function_violations(path, lines):
+    """Functions at namespace scope, as clang-format lays them out: from column 0 to a brace in column 0."""
+    begin = None
+    for number, line in enumerate(lines, 1):
+        if line == "}":
+            if begin and number - begin + 1 > LONGEST_FUNCTION:
+                yield f"{path}:{begin}: a function of {number - begin + 1} lines (at most {LONGEST_FUNCTION})"
+            begin = None
+        elif line and not line[0].isspace():
+            if NOT_A_FUNCTION.match(line):
+                begin = None
+            elif begin is None or not lines[number - 2]:
+                begin = number
+
+
+def violations(root):
+    found = []
+    for path, lines in project_files(root):
+        if len(lines) > LONGEST_FILE:
+            found.append(f"{path}: {len(lines)} lines (at most {LONGEST_FILE})")
+        if not path.endswith(SOURCE):
+            continue
+        found.extend(include_violations(path, lines))
+        if path.endswith((".h", ".cc")):
+            found.extend(f"{path}:{n}: conditional compilation" for n, l in enumerate(lines, 1) if CONDITIONAL.match(l))
+            found.extend(function_violations(path, lines))
+        if path.endswith(".h"):
+            code = [l for l in lines if l.strip() and not l.startswith("//")]
+            if not code or code[0] != "#pragma once":
+                found.append(f"{path}: does not begin with #pragma once")
+    return found
+
+
+class ThisProject(unittest.TestCase):
+    def test_keeps_the_house_rules(self):
+        self.assertEqual([], violations(ROOT), "\n" + "\n".join(violations(ROOT)))
+
+    def test_has_every_folder_of_the_rules(self):
+        for folder in ALLOWED:
+            self.assertTrue(os.path.isdir(os.path.join(ROOT, folder)), folder)
+
+
+class PlantedViolation(unittest.TestCase):
+    def found(self, path, text):
+        with tempfile.TemporaryDirectory() as root:
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(text)
+            return violations(root)
+
+    def assert_found(self, path, text, word):
+        found = self.found(path, text)
+        self.assertEqual(1, len(found), found)
+        self.assertIn(word, found[0])
+        self.assertIn(path, found[0])
+
+    def test_an_include_against_the_direction(self):
+        for path, include in (
+                ("memory/a.cc", "kernels/backend.h"), ("memory/a.cc", "runtime/engine/request.h"),
+                ("kernels/cpu/a.cc", "comm/communicator.h"), ("kernels/a.cc", "shard/shard_plan.h"),
+                ("comm/a.cc", "shard/shard_plan.h"), ("comm/a.cc", "bulkhead/internal/step_plan.pb.h"),
+                ("shard/a.cc", "kernels/backend.h"), ("shard/a.cc", "launcher/options.h"),
+                ("runtime/tokenizer/a.cc", "runtime/engine/request.h"), ("runtime/engine/a.cc", "runtime/model/decoder.h"),
+                ("runtime/engine/a.cc", "runtime/service/server.h"), ("runtime/model/a.cc", "runtime/engine/coordinator.h"),
+                ("runtime/model/a.cc", "runtime/service/server.h"), ("runtime/service/a.cc", "comm/group.h"),
+                ("runtime/service/a.cc", "runtime/model/decoder.h"), ("runtime/engine/a.cc", "launcher/options.h")):
+            with self.subTest(path=path, include=include):
+                self.assert_found(path, f'#include "{include}"\n', "must not include")
+
+    def test_a_header_outside_its_room(self):
+        for path, include, what in (
+                ("runtime/engine/a.cc", "<mpi.h>", "MPI"), ("launcher/serve.cc", '"grpcpp/grpcpp.h"', "gRPC"),
+                ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
+                ("kernels/cpu/a.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
+                ("launcher/serve.cc", '"comm/mpi_group.h"', "wire.cc"),
+                ("launcher/startup.cc", '"kernels/cpu/cpu_backend.h"', "wire.cc")):
+            with self.subTest(path=path, include=include):
+                self.assert_found(path, f"#include {include}\n", what)
+
+    def test_conditional_compilation(self):
+        self.assert_found("memory/a.cc", "  # ifdef __linux__\n", "conditional")
+        self.assert_found("tests/memory/a_test.cc", "#if 0\n", "conditional")
+
+    def test_a_header_without_pragma_once(self):
+        self.assert_found("memory/a.h", "// What it is.\n#include <string>\n#pragma once\n", "#pragma once")
+
+    def test_a_file_that_is_too_long(self):
+        self.assert_found("memory/a.cc", "int a;\n" * (LONGEST_FILE + 1), "401 lines")
+        self.assert_found("scripts/a.sh", "true\n" * (LONGEST_FILE + 1), "401 lines")
+
+    def test_a_function_that_is_too_long(self):
+        body = "  f();\n" * (LONGEST_FUNCTION - 2)
+        self.assertEqual([], self.found("memory/a.cc", f"namespace a {{\n\nvoid G() {{\n{body}}}\n\n}}  // namespace a\n"))
+        self.assert_found("memory/a.cc", f"namespace a {{\n\nvoid G(int a,\n       int b) {{\n{body}}}\n\n}}  // namespace a\n",
+                          "71 lines")
+
+    def test_what_is_allowed_is_not_reported(self):
+        for path, include in (
+                ("runtime/model/model_runner.h", '"runtime/engine/step_runner.h"'), ("comm/mpi_group.cc", "<mpi.h>"),
+                ("launcher/wire.cc", '"comm/mpi_group.h"'), ("launcher/generate.cc", '"grpcpp/grpcpp.h"'),
+                ("runtime/service/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
+            with self.subTest(path=path, include=include):
+                self.assertEqual([], self.found(path, f"#include {include}\n" if path.endswith(".cc") else
+                                                f"#pragma once\n#include {include}\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
