@@ -48,8 +48,9 @@ void Rope(const float* rope, int head_dim, float* x) {
 }
 
 BH_INLINE F32x16 GatedUp(F32x16 gate, F32x16 up) {
-  const F32x16 e = Exp(Sub(Zero(), gate));
-  return Mul(Div(gate, Add(Set1(1.0f), e)), up);
+  const F32x16 e = Exp(Min(gate, Sub(Zero(), gate)));
+  const F32x16 numerator = Select(Less(gate, Zero()), Mul(gate, e), gate);
+  return Mul(Div(numerator, Add(Set1(1.0f), e)), up);
 }
 
 void SwiGlu(const float* gate, const float* up, int64_t size, float* out) {

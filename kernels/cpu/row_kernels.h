@@ -14,7 +14,7 @@ struct RowKernels {
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t size, float* out);
   // One head [d] in place; rope [d]: d/2 cosines, d/2 sines.
   void (*rope)(const float* rope, int head_dim, float* x);
-  // out_i = gate_i / (1 + exp(-gate_i)) * up_i
+  // out_i = gate_i / (1 + exp(-gate_i)) * up_i, for any gate
   void (*swiglu)(const float* gate, const float* up, int64_t size, float* out);
   // One token of one head: keys [d] go to every `key_stride`-th element, values [d] next to each
   // other.

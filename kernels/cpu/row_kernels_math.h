@@ -1,4 +1,5 @@
-// exp as the kernels of one instruction set compute it: kernels/reference/exp_constants.h says how.
+// exp of x <= 0 as the kernels of one instruction set compute it: kernels/reference/exp_constants.h
+// says how.
 #pragma once
 
 #include "kernels/reference/exp_constants.h"
@@ -8,7 +9,6 @@ namespace bulkhead::BH_ISA {
 
 BH_INLINE F32x16 Exp(F32x16 x) {
   const Mask16 is_zero = Less(x, Set1(kExpMin));
-  x = Min(Set1(kExpMax), x);  // in this order a NaN stays
   const F32x16 t = Fma(x, Set1(kExpLog2E), Set1(kExpRoundMagic));
   const F32x16 n = Sub(t, Set1(kExpRoundMagic));
   const F32x16 r = Fnma(n, Set1(kExpLn2Low), Fnma(n, Set1(kExpLn2High), x));

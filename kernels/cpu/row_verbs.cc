@@ -10,10 +10,6 @@
 namespace bulkhead {
 namespace {
 
-// Below this many elements, or products in attention, waking the other threads costs more than it
-// gains.
-constexpr int64_t kElementsWorthThreads = 8192;
-constexpr int64_t kProductsWorthThreads = 65536;
 constexpr int64_t kSwiGluColumns = 512;
 
 const RowKernels& KernelsFor(Isa isa) {
@@ -37,14 +33,6 @@ KvFormat FormatOf(DType dtype) {
 
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// body(begin, end) over parts of [0, count), on all threads where `elements` are worth it.
-template <typename Body>
-void For(ThreadPool& pool, int64_t count, int64_t elements, const Body& body) {
-  if (count <= 0) return;
-  if (elements < kElementsWorthThreads) return body(int64_t{0}, count);
-  pool.ParallelFor(count, [&](int, int64_t begin, int64_t end) { body(begin, end); });
-}
-
 void CheckHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
   BH_CHECK(qkv.rows() == index.num_tokens);
   BH_CHECK(qkv.cols() == int64_t{heads.num_heads + 2 * heads.num_kv_heads} * heads.head_dim);
@@ -60,11 +48,19 @@ AttentionUnit UnitOf(const AttentionUnit& tile, const HeadLayout& heads, int kv_
   return unit;
 }
 
+int64_t Products(absl::Span<const AttentionUnit> tiles, const HeadLayout& heads) {
+  int64_t rows = 0;
+  for (const AttentionUnit& tile : tiles) {
+    rows += int64_t{tile.num_tokens} * (tile.chunk_end - tile.chunk_begin);
+  }
+  return rows * kAttentionChunk * heads.num_heads * heads.head_dim;
+}
+
 // visit(thread, tile, kv head) for all of them, each thread taking the next when it is done with
 // one.
 template <typename Visit>
-void ForUnits(ThreadPool& pool, bool on_all_threads, absl::Span<const AttentionUnit> tiles,
-              const HeadLayout& heads, const Visit& visit) {
+void ForUnits(ThreadPool& pool, absl::Span<const AttentionUnit> tiles, const HeadLayout& heads,
+              const Visit& visit) {
   const int64_t count = static_cast<int64_t>(tiles.size()) * heads.num_kv_heads;
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
@@ -75,19 +71,8 @@ void ForUnits(ThreadPool& pool, bool on_all_threads, absl::Span<const AttentionU
       if (unit.num_heads > 0) visit(thread, unit);
     }
   };
-  if (on_all_threads) {
-    pool.Run(work);
-  } else {
-    work(0);
-  }
-}
-
-int64_t Products(absl::Span<const AttentionUnit> tiles, const HeadLayout& heads) {
-  int64_t rows = 0;
-  for (const AttentionUnit& tile : tiles) {
-    rows += int64_t{tile.num_tokens} * (tile.chunk_end - tile.chunk_begin);
-  }
-  return rows * kAttentionChunk * heads.num_heads * heads.head_dim;
+  pool.ParallelForWork(pool.num_threads(), Products(tiles, heads),
+                       [&](int thread, int64_t, int64_t) { work(thread); });
 }
 
 }  // namespace
@@ -110,7 +95,7 @@ void RowVerbs::SetWorkspace(std::byte* workspace, const StepLimits& limits,
 void RowVerbs::RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) {
   if (x.empty()) return;
   BH_CHECK(weight.cols() == x.cols() && out.cols() == x.cols() && out.rows() == x.rows());
-  For(pool_, x.rows(), x.rows() * x.cols(), [&](int64_t begin, int64_t end) {
+  pool_.ParallelForWork(x.rows(), x.rows() * x.cols(), [&](int, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       kernels_.rms_norm(x.F32(t), weight.F32(), epsilon, x.cols(), out.F32(t));
     }
@@ -124,7 +109,7 @@ void RowVerbs::NormRope(const StepIndex& index, const HeadLayout& heads, ConstMa
   const int d = heads.head_dim;
   const int64_t rotated = heads.num_heads + heads.num_kv_heads;  // heads per token
   const int64_t count = index.num_tokens * rotated;
-  For(pool_, count, count * d, [&](int64_t begin, int64_t end) {
+  pool_.ParallelForWork(count, count * d, [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t t = i / rotated;
       const int64_t head = i % rotated;
@@ -144,7 +129,7 @@ void RowVerbs::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMa
   BH_CHECK(g.kv_heads == heads.num_kv_heads && g.head_dim == heads.head_dim);
   const int d = heads.head_dim;
   const int64_t elements = int64_t{2} * index.num_tokens * heads.num_kv_heads * d;
-  For(pool_, heads.num_kv_heads, elements, [&](int64_t begin, int64_t end) {
+  pool_.ParallelForWork(heads.num_kv_heads, elements, [&](int, int64_t begin, int64_t end) {
     for (int64_t head = begin; head < end; ++head) {
       for (int t = 0; t < index.num_tokens; ++t) {
         const float* key = qkv.F32(t) + (heads.num_heads + head) * d;
@@ -194,13 +179,12 @@ void RowVerbs::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatr
   const int64_t num_tiles = PlanAttention(index, heads, window, pool_.num_threads(), sizes,
                                           absl::MakeSpan(tiles, sizes.max_tiles));
   const auto units = absl::MakeConstSpan(tiles, num_tiles);
-  const bool on_all_threads = Products(units, heads) >= kProductsWorthThreads;
-  ForUnits(pool_, on_all_threads, units, heads, [&](int thread, const AttentionUnit& unit) {
+  ForUnits(pool_, units, heads, [&](int thread, const AttentionUnit& unit) {
     kernels_.attend(call, unit, scratch + thread * sizes.scratch_floats);
   });
   const auto is_shared = [](const AttentionUnit& unit) { return unit.first_slot >= 0; };
   if (std::none_of(units.begin(), units.end(), is_shared)) return;
-  ForUnits(pool_, on_all_threads, units, heads, [&](int, const AttentionUnit& unit) {
+  ForUnits(pool_, units, heads, [&](int, const AttentionUnit& unit) {
     if (is_shared(unit) && unit.chunk_begin == unit.tile_chunk_begin) kernels_.merge(call, unit);
   });
 }
@@ -208,14 +192,15 @@ void RowVerbs::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatr
 void RowVerbs::SwiGlu(ConstMatrixView gate_up, MatrixView out) {
   BH_CHECK(gate_up.rows() == out.rows() && gate_up.cols() == 2 * out.cols());
   const int64_t parts = (out.cols() + kSwiGluColumns - 1) / kSwiGluColumns;  // of a row
-  For(pool_, out.rows() * parts, out.rows() * out.cols(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t column = i % parts * kSwiGluColumns;
-      const float* gate = gate_up.F32(i / parts) + column;
-      kernels_.swiglu(gate, gate + out.cols(), std::min(kSwiGluColumns, out.cols() - column),
-                      out.F32(i / parts) + column);
-    }
-  });
+  pool_.ParallelForWork(
+      out.rows() * parts, out.rows() * out.cols(), [&](int, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t column = i % parts * kSwiGluColumns;
+          const float* gate = gate_up.F32(i / parts) + column;
+          kernels_.swiglu(gate, gate + out.cols(), std::min(kSwiGluColumns, out.cols() - column),
+                          out.F32(i / parts) + column);
+        }
+      });
 }
 
 }  // namespace bulkhead

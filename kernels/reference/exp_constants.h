@@ -12,7 +12,6 @@
 
 namespace bulkhead {
 
-inline constexpr float kExpMax = 88.0f;
 inline constexpr float kExpMin = -87.0f;
 inline constexpr float kExpLog2E = 0x1.715476p+0f;
 inline constexpr float kExpRoundMagic = 0x1.8p+23f;

@@ -78,13 +78,14 @@ class OrderedBackend final : public PlainBackend {
     }
   }
 
-  // out_i = (gate_i / (1 + Exp(-gate_i))) * up_i
+  // e = Exp(-|gate_i|)   out_i = ((gate_i < 0 ? gate_i * e : gate_i) / (1 + e)) * up_i: no overflow
   void SwiGlu(ConstMatrixView gate_up, MatrixView out) override {
     for (int64_t t = 0; t < out.rows(); ++t) {
       const float* gate = gate_up.F32(t);
       const float* up = gate + out.cols();
       for (int64_t i = 0; i < out.cols(); ++i) {
-        out.F32(t)[i] = gate[i] / (1.0f + ordered::Exp(-gate[i])) * up[i];
+        const float e = ordered::Exp(-std::fabs(gate[i]));
+        out.F32(t)[i] = (gate[i] < 0.0f ? gate[i] * e : gate[i]) / (1.0f + e) * up[i];
       }
     }
   }

@@ -19,7 +19,6 @@ float FoldLanes(const float lanes[kLanes]) {
 
 float Exp(float x) {
   if (x < kExpMin) return 0.0f;
-  if (x > kExpMax) x = kExpMax;
   const float t = std::fma(x, kExpLog2E, kExpRoundMagic);
   const float n = t - kExpRoundMagic;
   const float r = std::fma(n, -kExpLn2Low, std::fma(n, -kExpLn2High, x));

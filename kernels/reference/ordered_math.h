@@ -10,7 +10,7 @@ namespace bulkhead::ordered {
 inline constexpr int kLanes = 16;
 float FoldLanes(const float lanes[kLanes]);
 
-// exp by kernels/reference/exp_constants.h.
+// exp of x <= 0, by kernels/reference/exp_constants.h.
 float Exp(float x);
 
 // 1 / sqrt(mean(x^2) + epsilon): squares by fma(x, x, lane), then sum / size, + epsilon, square

@@ -1,0 +1,185 @@
+// AppendKv and Attend of every variant: near the oracle in double, bit for bit the ordered
+// reference, and the same in any pieces, blocks and company. Unwritten and left-behind memory holds
+// NaN.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "tests/kernels/paged_step.h"
+#include "tests/kernels/tolerance.h"
+#include "tests/kernels/variants.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr uint32_t kSeed = 20;
+
+// Tokens of several sequences at once: one more token after contexts of many lengths, and pieces of
+// a prompt that cross the border of a chunk, start a sequence, or are empty.
+std::vector<Piece> MixedStep() {
+  return {{0, 0, 1},     {1, 14, 15},   {2, 15, 16},   {3, 16, 17}, {4, 254, 255}, {5, 255, 256},
+          {6, 256, 257}, {7, 699, 700}, {8, 240, 277}, {9, 0, 33},  {10, 5, 5},    {11, 500, 502}};
+}
+
+std::vector<float> RunMixedStep(Backend& backend, const AttentionCase& c) {
+  std::vector<int> lengths;
+  std::vector<Piece> before;
+  for (const Piece& piece : MixedStep()) {
+    lengths.push_back(std::max(piece.end, 1));
+    before.push_back({piece.seq, 0, piece.begin});
+  }
+  PagedSequences sequences(backend, c, lengths, kSeed);
+  for (const Piece& piece : before) sequences.Append({piece});
+  return sequences.AppendAndAttend(MixedStep());
+}
+
+std::vector<AttentionCase> MixedCases() {
+  const auto groups = AttentionCase::Groups;
+  std::vector<int32_t> crowd(70, 0);  // more heads for one KV head than a unit aims at
+  return {
+      {groups(4, 2), 4, 16, DType::kF32, 16, 0},   {groups(4, 2), 4, 64, DType::kBF16, 64, 0},
+      {groups(2, 7), 2, 32, DType::kF16, 32, 24},  {groups(1, 8), 1, 24, DType::kBF16, 16, 300},
+      {groups(3, 2), 3, 8, DType::kF32, 256, 1},   {groups(1, 1), 1, 64, DType::kF16, 128, 300},
+      {groups(2, 4), 2, 48, DType::kBF16, 16, 24}, {{0, 0, 1, 1, 1}, 2, 16, DType::kF32, 64, 24},
+      {{0, 2, 2}, 3, 10, DType::kBF16, 32, 0},     {crowd, 1, 16, DType::kBF16, 16, 0},
+      {groups(1, 9), 1, 80, DType::kF32, 32, 300}, {{}, 0, 16, DType::kF32, 16, 0},
+      {groups(2, 2), 2, 128, DType::kBF16, 64, 0},
+  };
+}
+
+using Script = std::vector<float> (*)(Backend&, int);
+
+// What a reference backend says is computed once for all variants.
+const std::vector<float>& Memo(Script run, int i, std::unique_ptr<Backend> (*make)(Device&)) {
+  using Key = std::tuple<Script, int, std::unique_ptr<Backend> (*)(Device&)>;
+  static auto& memo = *new std::map<Key, std::vector<float>>;
+  const auto [place, is_new] = memo.try_emplace(Key{run, i, make});
+  if (is_new) {
+    const std::unique_ptr<Device> device = NewHostDevice(0);
+    place->second = run(*make(*device), i);
+  }
+  return place->second;
+}
+
+class Attention : public testing::TestWithParam<Variant> {
+ protected:
+  Attention() : device_(NewHostDevice(0)), backend_(GetParam().Make(*device_)) {}
+
+  // The variant must be near the oracle and equal to ordered.
+  void Compare(Script run, int i) {
+    const std::vector<float>& ordered = Memo(run, i, NewOrderedBackend);
+    if (GetParam().isa.empty()) {
+      ExpectNear(ordered, Memo(run, i, NewReferenceBackend), kAttendTolerance);
+    } else {
+      ExpectSameBits(run(*backend_, i), ordered);
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Backend> backend_;
+};
+
+std::vector<float> RunMixedCase(Backend& backend, int i) {
+  return RunMixedStep(backend, MixedCases()[i]);
+}
+
+TEST_P(Attention, DecodesAndPrefillsLikeTheOracles) {
+  const int count = static_cast<int>(MixedCases().size());
+  for (int i = 0; i < count; ++i) {
+    SCOPED_TRACE(testing::Message() << MixedCases()[i]);
+    Compare(RunMixedCase, i);
+  }
+}
+
+constexpr int kPromptTokens = 300;
+
+std::vector<AttentionCase> PieceCases() {
+  std::vector<AttentionCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    cases.push_back({{0, 0, 1}, 2, 16, dtype, 16, 0});
+    cases.push_back({{0, 0, 0}, 1, 24, dtype, 16, 270});
+  }
+  return cases;
+}
+
+// One prompt of kPromptTokens, cut at multiples of `piece`.
+std::vector<float> RunInPieces(Backend& backend, const AttentionCase& c, int piece) {
+  PagedSequences sequences(backend, c, {kPromptTokens}, kSeed);
+  std::vector<float> out;
+  for (int begin = 0; begin < kPromptTokens; begin += piece) {
+    const std::vector<float> part =
+        sequences.AppendAndAttend({{0, begin, std::min(begin + piece, kPromptTokens)}});
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+std::vector<float> RunAtOnce(Backend& backend, int i) {
+  return RunInPieces(backend, PieceCases()[i], kPromptTokens);
+}
+
+TEST_P(Attention, APromptIsTheSameInAnyPiecesAndBlocks) {
+  const int count = static_cast<int>(PieceCases().size());
+  for (int i = 0; i < count; ++i) {
+    const std::vector<float>& expected = Memo(RunAtOnce, i, NewOrderedBackend);
+    for (const int block_tokens : {16, 64}) {
+      AttentionCase c = PieceCases()[i];
+      c.block_tokens = block_tokens;
+      for (const int piece : {1, 100, kPromptTokens}) {
+        SCOPED_TRACE(testing::Message() << c << ", pieces of " << piece);
+        ExpectSameBits(RunInPieces(*backend_, c, piece), expected);
+      }
+    }
+  }
+}
+
+// Few KV heads and a long context: several threads share it, and join their parts in order.
+std::vector<float> RunLongContext(Backend& backend, int num_kv_heads) {
+  const AttentionCase c{
+      AttentionCase::Groups(num_kv_heads, 2), num_kv_heads, 32, DType::kBF16, 32, 0};
+  PagedSequences sequences(backend, c, {2100, 1500}, kSeed);
+  sequences.Append({{0, 0, 2097}});
+  sequences.Append({{1, 0, 1499}});
+  std::vector<float> out = sequences.AppendAndAttend({{0, 2097, 2098}});
+  const std::vector<float> more = sequences.AppendAndAttend({{0, 2098, 2100}, {1, 1499, 1500}});
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+TEST_P(Attention, ALongContextMayBeSharedByThreads) {
+  for (const int num_kv_heads : {1, 3}) {
+    SCOPED_TRACE(testing::Message() << num_kv_heads << " KV heads");
+    Compare(RunLongContext, num_kv_heads);
+  }
+}
+
+TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, DType::kBF16, 32, 0};
+  const std::vector<int> lengths = {300, 40, 513};
+  const auto row_of = [&](const std::vector<Piece>& step, size_t token) {
+    PagedSequences sequences(*backend_, c, lengths, kSeed);
+    sequences.Append({{0, 0, 299}});
+    sequences.Append({{2, 0, 450}});
+    const std::vector<float> out = sequences.AppendAndAttend(step);
+    const int64_t width = int64_t{c.num_heads()} * c.head_dim;
+    return std::vector<float>(out.begin() + token * width, out.begin() + (token + 1) * width);
+  };
+  const std::vector<float> alone = row_of({{0, 299, 300}}, 0);
+  ExpectSameBits(row_of({{1, 0, 40}, {0, 299, 300}, {2, 450, 513}}, 40), alone);
+  ExpectSameBits(row_of({{2, 450, 451}, {0, 299, 300}}, 1), alone);
+}
+
+TEST_P(Attention, AStepWithoutTokensDoesNothing) {
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, DType::kF32, 16, 0};
+  PagedSequences sequences(*backend_, c, {20}, kSeed);
+  EXPECT_TRUE(sequences.AppendAndAttend({}).empty());
+  EXPECT_TRUE(sequences.AppendAndAttend({{0, 3, 3}}).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, Attention, testing::ValuesIn(AllVariants()),
+                         [](const auto& info) { return info.param.Name(); });
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,142 @@
+#include "tests/kernels/paged_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "tests/kernels/variants.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr std::byte kPoison{0xff};  // all bits set are a NaN in every format
+constexpr int kStridePadding = 5;   // rows of qkv lie further apart than they are wide
+
+}  // namespace
+
+std::vector<int32_t> AttentionCase::Groups(int num_kv_heads, int group) {
+  std::vector<int32_t> head_to_kv;
+  for (int i = 0; i < num_kv_heads * group; ++i) head_to_kv.push_back(i / group);
+  return head_to_kv;
+}
+
+std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+  return out << c.num_heads() << "/" << c.num_kv_heads << " heads, d " << c.head_dim << ", "
+             << DTypeName(c.dtype) << ", blocks of " << c.block_tokens << ", window " << c.window;
+}
+
+PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_case,
+                               std::vector<int> lengths, uint32_t seed)
+    : backend_(backend), case_(attention_case), lengths_(std::move(lengths)) {
+  const int bt = case_.block_tokens;
+  const int longest = *std::max_element(lengths_.begin(), lengths_.end());
+  table_stride_ = (longest + bt - 1) / bt;
+  const int num_blocks = table_stride_ * static_cast<int>(lengths_.size());
+  block_tables_.resize(num_blocks);
+  std::iota(block_tables_.begin(), block_tables_.end(), 1);
+  std::shuffle(block_tables_.begin(), block_tables_.end(), std::mt19937(seed));
+  for (size_t i = 0; i < lengths_.size(); ++i) {
+    qkv_.push_back(RandomFloats(lengths_[i] * QkvWidth(), seed + static_cast<uint32_t>(i)));
+  }
+  arena_.resize((num_blocks + 1) * Layer().geometry.LayerBlockBytes() + 1, kPoison);
+  const StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
+                          static_cast<int>(lengths_.size()), longest};
+  workspace_.resize(backend_.WorkspaceBytes(limits, Heads()) + 64, kPoison);
+  void* aligned = workspace_.data();
+  size_t space = workspace_.size();
+  std::align(64, space - 64, aligned, space);
+  backend_.SetWorkspace(static_cast<std::byte*>(aligned), limits, Heads());
+}
+
+int64_t PagedSequences::QkvWidth() const {
+  return int64_t{case_.num_heads() + 2 * case_.num_kv_heads} * case_.head_dim;
+}
+
+HeadLayout PagedSequences::Heads() const {
+  return HeadLayout{case_.num_heads(), case_.num_kv_heads, case_.head_dim, case_.head_to_kv.data()};
+}
+
+KvLayerView PagedSequences::Layer() {
+  const KvGeometry geometry{1, case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.dtype};
+  return KvLayerView{geometry, arena_.data()};
+}
+
+PagedSequences::Step PagedSequences::MakeStep(const std::vector<Piece>& pieces) const {
+  Step step;
+  const int64_t width = QkvWidth();
+  for (const Piece& piece : pieces) {
+    step.seq_begin.push_back(static_cast<int32_t>(step.position.size()));
+    step.seq_slot.push_back(piece.seq);
+    for (int p = piece.begin; p < piece.end; ++p) {
+      step.position.push_back(p);
+      step.token_seq.push_back(static_cast<int32_t>(step.seq_slot.size()) - 1);
+      const float* row = qkv_[piece.seq].data() + p * width;
+      step.qkv.insert(step.qkv.end(), row, row + width);
+      step.qkv.insert(step.qkv.end(), kStridePadding, std::nanf(""));
+    }
+  }
+  step.seq_begin.push_back(static_cast<int32_t>(step.position.size()));
+  step.index = StepIndex{static_cast<int>(pieces.size()),
+                         static_cast<int>(step.position.size()),
+                         step.seq_begin.data(),
+                         step.seq_slot.data(),
+                         step.position.data(),
+                         step.token_seq.data(),
+                         block_tables_.data(),
+                         table_stride_};
+  return step;
+}
+
+ConstMatrixView PagedSequences::Qkv(const Step& step) const {
+  return ConstMatrixView(reinterpret_cast<const std::byte*>(step.qkv.data()), DType::kF32,
+                         step.index.num_tokens, QkvWidth(), QkvWidth() + kStridePadding);
+}
+
+// Every position of the sequence before `position` becomes NaN.
+void PagedSequences::PoisonBefore(int seq, int position) {
+  const int bt = case_.block_tokens;
+  const int64_t element = DTypeBytes(case_.dtype);
+  const KvLayerView layer = Layer();
+  for (int s = 0; s < position; ++s) {
+    const int64_t block = block_tables_[seq * table_stride_ + s / bt];
+    for (int head = 0; head < case_.num_kv_heads; ++head) {
+      for (int i = 0; i < case_.head_dim; ++i) {
+        std::fill_n(layer.Keys(block, head) + (i * bt + s % bt) * element, element, kPoison);
+      }
+      std::fill_n(layer.Values(block, head) + s % bt * case_.head_dim * element,
+                  case_.head_dim * element, kPoison);
+    }
+  }
+}
+
+void PagedSequences::Append(const std::vector<Piece>& pieces) {
+  const Step step = MakeStep(pieces);
+  backend_.AppendKv(step.index, Heads(), Qkv(step), Layer());
+}
+
+std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pieces) {
+  const Step step = MakeStep(pieces);
+  backend_.AppendKv(step.index, Heads(), Qkv(step), Layer());
+  for (const Piece& piece : pieces) {
+    if (case_.window > 0) PoisonBefore(piece.seq, piece.begin - case_.window + 1);
+  }
+  const int64_t width = int64_t{case_.num_heads()} * case_.head_dim;
+  const int64_t stride = width + 3;
+  std::vector<float> padded(step.index.num_tokens * stride, 7.0f);
+  const float scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
+  backend_.Attend(step.index, Heads(), Qkv(step), Layer(), scale, case_.window,
+                  MatrixView(reinterpret_cast<std::byte*>(padded.data()), DType::kF32,
+                             step.index.num_tokens, width, stride));
+  BH_CHECK(backend_.device().Synchronize().ok());
+  std::vector<float> out;
+  for (int t = 0; t < step.index.num_tokens; ++t) {
+    const float* row = padded.data() + t * stride;
+    out.insert(out.end(), row, row + width);
+    // Nothing is written beside the output.
+    BH_CHECK(std::all_of(row + width, row + stride, [](float x) { return x == 7.0f; }));
+  }
+  return out;
+}
+
+}  // namespace bulkhead

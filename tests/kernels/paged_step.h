@@ -1,0 +1,70 @@
+// Sequences in a paged cache, run through AppendKv and Attend in any pieces. What no sequence has
+// written holds NaN, and so does every position that a window has left behind.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace bulkhead {
+
+struct AttentionCase {
+  std::vector<int32_t> head_to_kv;
+  int num_kv_heads = 1;
+  int head_dim = 16;
+  DType dtype = DType::kF32;
+  int block_tokens = 16;
+  int window = 0;
+
+  int num_heads() const { return static_cast<int>(head_to_kv.size()); }
+  // `group` query heads for each KV head.
+  static std::vector<int32_t> Groups(int num_kv_heads, int group);
+};
+
+std::ostream& operator<<(std::ostream& out, const AttentionCase& attention_case);
+
+// Tokens [begin, end) of one sequence.
+struct Piece {
+  int seq = 0;
+  int begin = 0;
+  int end = 0;
+};
+
+class PagedSequences {
+ public:
+  // Sequence i will have lengths[i] tokens; queries, keys and values come from the seed.
+  PagedSequences(Backend& backend, const AttentionCase& attention_case, std::vector<int> lengths,
+                 uint32_t seed);
+
+  // Appends the pieces' keys and values in one step.
+  void Append(const std::vector<Piece>& pieces);
+  // Appends, attends, and returns [tokens, h d], the pieces' tokens in order.
+  std::vector<float> AppendAndAttend(const std::vector<Piece>& pieces);
+
+ private:
+  struct Step {
+    StepIndex index;
+    std::vector<int32_t> seq_begin, seq_slot, position, token_seq;
+    std::vector<float> qkv;
+  };
+
+  Step MakeStep(const std::vector<Piece>& pieces) const;
+  ConstMatrixView Qkv(const Step& step) const;
+  HeadLayout Heads() const;
+  KvLayerView Layer();
+  void PoisonBefore(int seq, int position);
+  int64_t QkvWidth() const;
+
+  Backend& backend_;
+  AttentionCase case_;
+  std::vector<int> lengths_;
+  std::vector<std::vector<float>> qkv_;  // per sequence [length, (h + 2k) d]
+  int table_stride_ = 0;
+  std::vector<int32_t> block_tables_;
+  std::vector<std::byte> arena_;
+  std::vector<std::byte> workspace_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,11 @@
+// How far an f32 result may be from the oracle in double: |a - b| <= tolerance * (1 + |b|).
+#pragma once
+
+namespace bulkhead {
+
+inline constexpr double kNormTolerance = 2e-6;
+inline constexpr double kRopeTolerance = 2e-6;
+inline constexpr double kSwiGluTolerance = 1e-6;
+inline constexpr double kAttendTolerance = 1e-5;
+
+}  // namespace bulkhead
