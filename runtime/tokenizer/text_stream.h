@@ -1,6 +1,6 @@
-// TextStream: turns tokens into text as they come. What it gives out, joined, equals decoding the whole;
-// it never gives out half a character, and holds back what could be the beginning of a stop string.
-// One per request; used by one thread.
+// TextStream: turns tokens into text as they come. What it gives out, joined, equals decoding the
+// whole; it never gives out half a character, and holds back what could be the beginning of a stop
+// string. One per request; used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class TextStream {
     bool include_stop_in_output = false;
     std::vector<std::string> stop;
   };
-  // `prompt` is what the generated tokens follow: only as much of it as decoding needs is looked at.
-  // `tokenizer` may be null: then text stays empty.
+  // `prompt` is what the generated tokens follow: only as much of it as decoding needs is looked
+  // at. `tokenizer` may be null: then text stays empty.
   TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> prompt, Options options);
   ~TextStream();
 

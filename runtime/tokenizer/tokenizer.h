@@ -1,5 +1,7 @@
-// Tokenizer: a Hugging Face tokenizer.json, interpreted: normalizers, pre-tokenizers, BPE, added tokens,
-// post-processor, decoders. Immutable after loading; every method is thread-safe.
+// Tokenizer: a Hugging Face tokenizer.json, interpreted: normalizers, pre-tokenizers, BPE, added
+// tokens, post-processor, decoders. What it gives equals what the reference library (PyPI's
+// `tokenizers`) gives. "truncation" and "padding" are ignored: they are the caller's to decide.
+// Immutable after loading; every method is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +16,35 @@
 
 namespace bulkhead {
 
+// Decodes tokens as they come. What it gives out, joined, is what decoding all of them at once
+// gives; no character comes in halves, and nothing comes before it is certain. Used by one thread.
+class TextDecoder {
+ public:
+  virtual ~TextDecoder() = default;
+  // Adds a token; returns the text that no later token can change any more.
+  virtual std::string Add(int32_t id) = 0;
+  // The rest, when no token follows.
+  virtual std::string Finish() = 0;
+};
+
 class Tokenizer {
  public:
-  // Reads DIR/tokenizer.json. NOT_FOUND when there is none; INVALID_ARGUMENT for a file that is not one;
-  // UNIMPLEMENTED naming the part that is not supported. Failures carry exit code 3.
+  // Reads DIR/tokenizer.json. NOT_FOUND when there is none; INVALID_ARGUMENT for a file that is not
+  // one; UNIMPLEMENTED naming the part that is not supported. Failures carry exit code 3.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json);
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json_text);
   virtual ~Tokenizer() = default;
 
-  // INVALID_ARGUMENT for text that is not UTF-8, RESOURCE_EXHAUSTED when a regex of the file runs into its
-  // match limit. Added tokens inside the text are matched. O(n log n).
+  // INVALID_ARGUMENT for text that is not UTF-8, RESOURCE_EXHAUSTED when a regex of the file runs
+  // into its match limit. Added tokens inside the text are matched. O(n log n).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                                       bool add_special_tokens) const = 0;
   // Ids that the vocabulary does not have decode to nothing. Bytes that are no UTF-8 become U+FFFD.
   virtual std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const = 0;
+
+  // A decoder for one sequence; the tokenizer must outlive it. The one given here decodes each
+  // token alone.
+  virtual std::unique_ptr<TextDecoder> NewTextDecoder(bool skip_special_tokens) const;
 
   virtual int vocab_size() const = 0;  // largest id + 1, added tokens included
   virtual std::optional<int32_t> TokenToId(absl::string_view token) const = 0;

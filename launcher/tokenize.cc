@@ -1,0 +1,82 @@
+#include "launcher/tokenize.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+#include "nlohmann/json.hpp"
+#include "runtime/tokenizer/tokenizer.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+
+absl::StatusOr<bool> Flag(const json& line, const char* name) {
+  const auto flag = line.find(name);
+  if (flag == line.end() || flag->is_null()) return true;
+  if (!flag->is_boolean()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is neither true nor false"));
+  }
+  return flag->get<bool>();
+}
+
+absl::StatusOr<json> Answer(const Tokenizer& tokenizer, const std::string& text) {
+  const json line = json::parse(text, nullptr, false);
+  if (!line.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
+  const auto prompt = line.find("text"), ids = line.find("ids");
+  if ((prompt == line.end()) == (ids == line.end())) {
+    return absl::InvalidArgumentError("the line has not one of \"text\" and \"ids\"");
+  }
+  if (prompt != line.end()) {
+    if (!prompt->is_string()) return absl::InvalidArgumentError("\"text\" is not a string");
+    BH_ASSIGN_OR_RETURN(const bool special, Flag(line, "add_special_tokens"));
+    BH_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
+                        tokenizer.Encode(prompt->get_ref<const std::string&>(), special));
+    return json{{"ids", encoded}};
+  }
+  if (!ids->is_array()) return absl::InvalidArgumentError("\"ids\" is not an array");
+  std::vector<int32_t> tokens;
+  tokens.reserve(ids->size());
+  for (const json& id : *ids) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
+      return absl::InvalidArgumentError(absl::StrCat("\"ids\" has no token id in ", id.dump()));
+    }
+    tokens.push_back(id.get<int32_t>());
+  }
+  BH_ASSIGN_OR_RETURN(const bool skip, Flag(line, "skip_special_tokens"));
+  return json{{"text", tokenizer.Decode(tokens, skip)}};
+}
+
+}  // namespace
+
+absl::Status RunTokenize(const std::string& model_dir, std::istream& in, std::ostream& out) {
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(model_dir));
+  int64_t num_lines = 0, num_failed = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    ++num_lines;
+    absl::StatusOr<json> answer = Answer(*tokenizer, line);
+    if (!answer.ok()) {
+      ++num_failed;
+      answer = json{{"error",
+                     {{"code", absl::StatusCodeToString(answer.status().code())},
+                      {"message", std::string(answer.status().message())}}}};
+    }
+    // Whatever a message quotes, the line is JSON.
+    out << answer->dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+  }
+  out.flush();
+  if (!out) return WithExitCode(absl::DataLossError("cannot write"), ExitCode::kClientError);
+  if (num_failed == 0) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat(num_failed, " of ", num_lines,
+                                                              " lines could not be answered")),
+                      ExitCode::kClientError);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,54 @@
+// AhoCorasick: finds any of a set of strings in one pass, byte by byte. Immutable once built;
+// thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+class AhoCorasick {
+ public:
+  using State = uint32_t;
+  static constexpr State kStart = 0;
+  static constexpr int32_t kNone = -1;
+
+  // Empty patterns are ignored; of equal ones the last counts.
+  explicit AhoCorasick(const std::vector<std::string>& patterns);
+
+  bool empty() const { return nodes_.size() == 1; }
+  State Next(State state, uint8_t byte) const;
+  // Bytes at the end of what was read that are the beginning of a pattern, as long as can be.
+  size_t Depth(State state) const { return nodes_[state].depth; }
+  // The longest pattern that ends here, or kNone.
+  int32_t Match(State state) const { return nodes_[state].match; }
+  size_t PatternSize(int32_t pattern) const { return sizes_[pattern]; }
+
+  struct Found {
+    size_t begin, end;
+    int32_t pattern;
+  };
+  // The leftmost match, the longest of those, that begins at `from` or later; false when there is
+  // none.
+  bool FindLeftmostLongest(absl::string_view text, size_t from, Found* found) const;
+
+ private:
+  struct Node {
+    uint32_t depth = 0;
+    State failure = kStart;
+    int32_t match = kNone;
+  };
+  State Child(State state, uint8_t byte) const;  // kStart: none
+
+  std::vector<Node> nodes_;
+  std::vector<size_t> sizes_;
+  std::array<State, 256> first_{};  // children of the start
+  absl::flat_hash_map<uint64_t, State> children_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,55 @@
+#include "runtime/tokenizer/byte_level.h"
+
+#include <array>
+
+#include "runtime/tokenizer/unicode.h"
+
+namespace bulkhead {
+namespace {
+
+// Printable bytes of Latin-1 stand for themselves, the others for U+0100 and up, in order.
+constexpr bool StandsForItself(int byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+constexpr int kAlphabetEnd = 0x144;
+
+struct Alphabet {
+  Alphabet() {
+    bytes.fill(-1);
+    int next = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const int c = StandsForItself(byte) ? byte : next++;
+      chars[byte] = static_cast<char32_t>(c);
+      bytes[c] = static_cast<int16_t>(byte);
+      AppendUtf8(chars[byte], &utf8[byte]);
+    }
+  }
+  std::array<char32_t, 256> chars;
+  std::array<std::string, 256> utf8;
+  std::array<int16_t, kAlphabetEnd> bytes;  // -1: none
+};
+
+const Alphabet& TheAlphabet() {
+  static const Alphabet* const alphabet = new Alphabet();
+  return *alphabet;
+}
+
+}  // namespace
+
+void AppendByteLevel(absl::string_view bytes, std::string* out) {
+  const Alphabet& alphabet = TheAlphabet();
+  for (const char byte : bytes) out->append(alphabet.utf8[static_cast<uint8_t>(byte)]);
+}
+
+bool ByteLevelToBytes(absl::string_view text, std::string* bytes) {
+  const Alphabet& alphabet = TheAlphabet();
+  bytes->clear();
+  for (size_t position = 0; position < text.size();) {
+    const char32_t c = NextChar(text, &position);
+    if (c >= kAlphabetEnd || alphabet.bytes[c] < 0) return false;
+    bytes->push_back(static_cast<char>(alphabet.bytes[c]));
+  }
+  return true;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,16 @@
+// The alphabet of byte-level tokenizers: each byte has a printable character of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+// Appends a character for each byte.
+void AppendByteLevel(absl::string_view bytes, std::string* out);
+// The bytes that `text`'s characters stand for; false when one stands for none.
+bool ByteLevelToBytes(absl::string_view text, std::string* bytes);
+
+}  // namespace bulkhead

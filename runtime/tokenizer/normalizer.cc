@@ -1,0 +1,214 @@
+#include "runtime/tokenizer/normalizer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "memory/status.h"
+#include "runtime/tokenizer/byte_level.h"
+#include "runtime/tokenizer/pattern.h"
+#include "runtime/tokenizer/unicode.h"
+
+namespace bulkhead {
+namespace {
+
+// Rewrites character by character: `append(c, &out)` appends what becomes of `c`.
+template <typename AppendChar>
+void RewriteChars(AlignedText* text, AppendChar append) {
+  std::string out;
+  out.reserve(text->text.size());
+  size_t first_bytes = 0;
+  for (size_t position = 0; position < text->text.size();) {
+    const bool first = position < text->origin.first_bytes;
+    append(NextChar(text->text, &position), &out);
+    if (first) first_bytes = out.size();
+  }
+  text->text = std::move(out);
+  text->origin.first_bytes = first_bytes;
+}
+
+class UnicodeForm : public NormalizerStep {
+ public:
+  explicit UnicodeForm(NormalForm form) : form_(form) {}
+  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+    std::string out, first;
+    BH_RETURN_IF_ERROR(NormalizeUnicode(form_, text->text, &out));
+    const size_t first_bytes = text->origin.first_bytes;
+    if (first_bytes > 0 && !out.empty()) {
+      BH_RETURN_IF_ERROR(
+          NormalizeUnicode(form_, absl::string_view(text->text).substr(0, first_bytes), &first));
+      size_t size = std::min(std::max(first.size(), CharBytes(out[0])), out.size());
+      while (!IsCharBoundary(out, size)) ++size;
+      text->origin.first_bytes = size;
+    }
+    text->text = std::move(out);
+    return absl::OkStatus();
+  }
+
+ private:
+  const NormalForm form_;
+};
+
+class Lowercase : public NormalizerStep {
+ public:
+  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+    RewriteChars(text, [](char32_t c, std::string* out) { AppendLowercase(c, out); });
+    return absl::OkStatus();
+  }
+};
+
+class StripAccents : public NormalizerStep {
+ public:
+  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+    RewriteChars(text, [](char32_t c, std::string* out) {
+      if (!IsCombiningMark(c)) AppendUtf8(c, out);
+    });
+    return absl::OkStatus();
+  }
+};
+
+class ByteLevelCharacters : public NormalizerStep {
+ public:
+  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+    RewriteChars(text, [](char32_t c, std::string* out) {
+      std::string bytes;
+      AppendUtf8(c, &bytes);
+      AppendByteLevel(bytes, out);
+    });
+    return absl::OkStatus();
+  }
+};
+
+class Strip : public NormalizerStep {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+    const absl::string_view view = text->text;
+    size_t begin = 0, end = view.size();
+    for (size_t position = 0; left_ && position < end; begin = position) {
+      if (!IsWhitespace(NextChar(view, &position))) break;
+    }
+    while (right_ && end > begin) {
+      size_t last;
+      if (!IsWhitespace(PreviousChar(view, end, &last))) break;
+      end = last;
+    }
+    text->origin.first_bytes = std::min(end, std::max(begin, text->origin.first_bytes)) - begin;
+    text->text = text->text.substr(begin, end - begin);
+    return absl::OkStatus();
+  }
+
+ private:
+  const bool left_, right_;
+};
+
+class Prepend : public NormalizerStep {
+ public:
+  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+    if (text->text.empty()) return absl::OkStatus();
+    text->text.insert(0, prefix_);
+    if (text->origin.first_bytes > 0) text->origin.first_bytes += prefix_.size();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string prefix_;
+};
+
+class Replace : public NormalizerStep {
+ public:
+  Replace(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  absl::Status Apply(RegexBudget& budget, AlignedText* text) const override {
+    if (text->text.empty()) return absl::OkStatus();
+    std::vector<Span> spans;
+    BH_RETURN_IF_ERROR(pattern_.FindAll(text->text, budget, &spans));
+    std::string out;
+    out.reserve(text->text.size());
+    const size_t old_first = text->origin.first_bytes;
+    size_t first_bytes = 0;
+    for (const Span& span : spans) {
+      if (span.is_match) {
+        out += content_;
+        // What replaces a match stems from the match's last character, or from nothing, at the
+        // front.
+        if (span.end == 0 || span.end <= old_first) first_bytes = out.size();
+      } else {
+        if (span.begin < old_first) {
+          first_bytes = out.size() + std::min(span.end, old_first) - span.begin;
+        }
+        out.append(text->text, span.begin, span.end - span.begin);
+      }
+      BH_RETURN_IF_ERROR(CheckTextSize(out.size()));
+    }
+    text->text = std::move(out);
+    text->origin.first_bytes = first_bytes;
+    return absl::OkStatus();
+  }
+
+ private:
+  const Pattern pattern_;
+  const std::string content_;
+};
+
+using Steps = std::vector<std::unique_ptr<NormalizerStep>>;
+
+absl::Status ReadStep(const JsonPart& part, int depth, Steps* steps) {
+  if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
+  BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
+  if (type == "Sequence") {
+    BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("normalizers"));
+    BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());
+    for (const JsonPart& element : elements) {
+      BH_RETURN_IF_ERROR(ReadStep(element, depth + 1, steps));
+    }
+  } else if (type == "NFC") {
+    steps->push_back(std::make_unique<UnicodeForm>(NormalForm::kNfc));
+  } else if (type == "NFD") {
+    steps->push_back(std::make_unique<UnicodeForm>(NormalForm::kNfd));
+  } else if (type == "NFKC") {
+    steps->push_back(std::make_unique<UnicodeForm>(NormalForm::kNfkc));
+  } else if (type == "NFKD") {
+    steps->push_back(std::make_unique<UnicodeForm>(NormalForm::kNfkd));
+  } else if (type == "Lowercase") {
+    steps->push_back(std::make_unique<Lowercase>());
+  } else if (type == "StripAccents") {
+    steps->push_back(std::make_unique<StripAccents>());
+  } else if (type == "ByteLevel") {
+    steps->push_back(std::make_unique<ByteLevelCharacters>());
+  } else if (type == "Strip") {
+    BH_ASSIGN_OR_RETURN(const bool left, part.GetBool("strip_left"));
+    BH_ASSIGN_OR_RETURN(const bool right, part.GetBool("strip_right"));
+    steps->push_back(std::make_unique<Strip>(left, right));
+  } else if (type == "Prepend") {
+    BH_ASSIGN_OR_RETURN(std::string prefix, part.GetString("prepend"));
+    steps->push_back(std::make_unique<Prepend>(std::move(prefix)));
+  } else if (type == "Replace") {
+    BH_ASSIGN_OR_RETURN(const JsonPart field, part.Get("pattern"));
+    BH_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Read(field));
+    BH_ASSIGN_OR_RETURN(std::string content, part.GetString("content"));
+    steps->push_back(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+  } else {
+    return part.Unsupported(type);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Normalizer> Normalizer::Read(const JsonPart& part) {
+  Normalizer normalizer;
+  if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, 0, &normalizer.steps_));
+  return normalizer;
+}
+
+absl::Status Normalizer::Normalize(RegexBudget& budget, AlignedText* text) const {
+  for (const std::unique_ptr<NormalizerStep>& step : steps_) {
+    BH_RETURN_IF_ERROR(step->Apply(budget, text));
+    BH_RETURN_IF_ERROR(CheckTextSize(text->text.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead

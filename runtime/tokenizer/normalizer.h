@@ -1,0 +1,32 @@
+// Normalizer: the "normalizer" of a tokenizer.json, a chain of steps. Immutable; thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/tokenizer/json_part.h"
+#include "runtime/tokenizer/text_pieces.h"
+
+namespace bulkhead {
+
+class NormalizerStep {
+ public:
+  virtual ~NormalizerStep() = default;
+  virtual absl::Status Apply(RegexBudget& budget, AlignedText* text) const = 0;
+};
+
+class Normalizer {
+ public:
+  // `part` may be null: then nothing is changed. UNIMPLEMENTED names a step that is not supported.
+  static absl::StatusOr<Normalizer> Read(const JsonPart& part);
+
+  bool empty() const { return steps_.empty(); }
+  // RESOURCE_EXHAUSTED when the text grows too long or a regular expression gives up.
+  absl::Status Normalize(RegexBudget& budget, AlignedText* text) const;
+
+ private:
+  std::vector<std::unique_ptr<NormalizerStep>> steps_;
+};
+
+}  // namespace bulkhead

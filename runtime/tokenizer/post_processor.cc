@@ -1,0 +1,95 @@
+#include "runtime/tokenizer/post_processor.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+
+absl::Status PostProcessor::ReadTemplate(const JsonPart& part, int32_t end_id) {
+  is_template_ = true;
+  BH_ASSIGN_OR_RETURN(const JsonPart single, part.Get("single"));
+  BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, single.Elements());
+  for (const JsonPart& element : elements) {
+    Piece piece;
+    if (const std::optional<JsonPart> sequence = element.Find("Sequence"); sequence.has_value()) {
+      BH_ASSIGN_OR_RETURN(const std::string id, sequence->GetString("id"));
+      if (id != "A") return sequence->Unsupported(absl::StrCat("sequence \"", id, "\""));
+      piece.is_text = true;
+    } else {
+      BH_ASSIGN_OR_RETURN(const JsonPart special, element.Get("SpecialToken"));
+      BH_ASSIGN_OR_RETURN(const std::string id, special.GetString("id"));
+      BH_ASSIGN_OR_RETURN(const JsonPart tokens, part.Get("special_tokens"));
+      BH_ASSIGN_OR_RETURN(const JsonPart token, tokens.Get(id));
+      BH_ASSIGN_OR_RETURN(const JsonPart list, token.Get("ids"));
+      BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> ids, list.Elements());
+      for (const JsonPart& one : ids) {
+        BH_ASSIGN_OR_RETURN(const int64_t value, one.AsCount(end_id - 1));
+        piece.ids.push_back(static_cast<int32_t>(value));
+      }
+    }
+    pieces_.push_back(std::move(piece));
+  }
+  if (pieces_.empty()) return single.Unsupported("an empty template");
+  return absl::OkStatus();
+}
+
+// BertProcessing and RobertaProcessing: cls, the text, sep; each is ["token", id].
+absl::Status PostProcessor::ReadFrame(const JsonPart& part, int32_t end_id) {
+  int32_t ids[2];
+  for (int i = 0; i < 2; ++i) {
+    BH_ASSIGN_OR_RETURN(const JsonPart field, part.Get(i == 0 ? "cls" : "sep"));
+    BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> pair, field.Elements());
+    if (pair.size() != 2) return field.Invalid("is not a token and its id");
+    BH_ASSIGN_OR_RETURN(const int64_t id, pair[1].AsCount(end_id - 1));
+    ids[i] = static_cast<int32_t>(id);
+  }
+  pieces_ = {{false, {ids[0]}}, {true, {}}, {false, {ids[1]}}};
+  return absl::OkStatus();
+}
+
+absl::Status PostProcessor::ReadStep(const JsonPart& part, int depth, int32_t end_id) {
+  if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
+  BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
+  if (type == "ByteLevel") return absl::OkStatus();  // it trims offsets, which nobody asks for here
+  if (type == "Sequence") {
+    BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("processors"));
+    BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());
+    for (const JsonPart& element : elements) {
+      BH_RETURN_IF_ERROR(ReadStep(element, depth + 1, end_id));
+    }
+    return absl::OkStatus();
+  }
+  const bool is_template = type == "TemplateProcessing";
+  if (!is_template && type != "BertProcessing" && type != "RobertaProcessing") {
+    return part.Unsupported(type);
+  }
+  if (!pieces_.empty()) return part.Unsupported(absl::StrCat(type, " after another processor"));
+  return is_template ? ReadTemplate(part, end_id) : ReadFrame(part, end_id);
+}
+
+absl::StatusOr<PostProcessor> PostProcessor::Read(const JsonPart& part, int32_t end_id) {
+  PostProcessor processor;
+  if (!part.is_null()) BH_RETURN_IF_ERROR(processor.ReadStep(part, 0, end_id));
+  return processor;
+}
+
+std::vector<int32_t> PostProcessor::Process(std::vector<int32_t> ids,
+                                            bool add_special_tokens) const {
+  if (pieces_.empty() || (!add_special_tokens && !is_template_)) return ids;
+  std::vector<int32_t> all;
+  all.reserve(ids.size() + 8);
+  for (const Piece& piece : pieces_) {
+    if (piece.is_text) {
+      all.insert(all.end(), ids.begin(), ids.end());
+    } else if (add_special_tokens) {
+      all.insert(all.end(), piece.ids.begin(), piece.ids.end());
+    }
+  }
+  return all;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,38 @@
+// PreTokenizer: the "pre_tokenizer" of a tokenizer.json: cuts a text into words. Immutable;
+// thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/tokenizer/json_part.h"
+#include "runtime/tokenizer/text_pieces.h"
+
+namespace bulkhead {
+
+class PreTokenizerStep {
+ public:
+  virtual ~PreTokenizerStep() = default;
+  virtual absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const = 0;
+};
+
+class PreTokenizer {
+ public:
+  // `part` may be null: then the text is one word. UNIMPLEMENTED names a step that is not
+  // supported.
+  static absl::StatusOr<PreTokenizer> Read(const JsonPart& part);
+
+  // RESOURCE_EXHAUSTED when the text grows too long or a regular expression gives up.
+  absl::Status PreTokenize(RegexBudget& budget, TextPieces* pieces) const;
+
+ private:
+  std::vector<std::unique_ptr<PreTokenizerStep>> steps_;
+};
+
+// How Metaspace, as pre-tokenizer and as decoder, treats the beginning of a text.
+enum class PrependScheme { kAlways, kFirst, kNever };
+// From "prepend_scheme" and the older "add_prefix_space".
+absl::StatusOr<PrependScheme> ReadPrependScheme(const JsonPart& part);
+
+}  // namespace bulkhead

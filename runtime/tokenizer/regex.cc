@@ -1,0 +1,145 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "runtime/tokenizer/regex.h"
+
+#include <pcre2.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/status.h"
+#include "runtime/tokenizer/oniguruma.h"
+#include "runtime/tokenizer/unicode.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr uint32_t kMatchLimit = 100'000'000;
+constexpr uint32_t kHeapLimitKib = 64 * 1024;
+constexpr size_t kJitStackBytes = size_t{64} << 20;  // grows to this, page by page
+// Where a search may begin, in bytes, before the budget is asked again: a pattern that reads the
+// rest of a long text at every position is then stopped within a fraction of a second.
+constexpr size_t kSearchWindow = 256;
+
+// What PCRE2 writes on while it matches.
+struct MatchSpace {
+  MatchSpace()
+      : data(pcre2_match_data_create(1, nullptr)),
+        context(pcre2_match_context_create(nullptr)),
+        stack(pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr)) {
+    if (context == nullptr) return;
+    pcre2_set_match_limit(context, kMatchLimit);
+    pcre2_set_heap_limit(context, kHeapLimitKib);
+    if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
+  }
+  ~MatchSpace() {
+    pcre2_jit_stack_free(stack);
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(data);
+  }
+  MatchSpace(const MatchSpace&) = delete;
+  MatchSpace& operator=(const MatchSpace&) = delete;
+
+  pcre2_match_data* data;
+  pcre2_match_context* context;
+  pcre2_jit_stack* stack;
+};
+
+std::string ErrorText(int error) {
+  PCRE2_UCHAR buffer[256];
+  pcre2_get_error_message(error, buffer, sizeof(buffer));
+  return reinterpret_cast<const char*>(buffer);
+}
+
+}  // namespace
+
+bool RegexBudget::Spend() {
+  if (++calls_ % 64 == 0) spent_ = spent_ || std::chrono::steady_clock::now() >= deadline_;
+  return !spent_;
+}
+
+struct Regex::Code {
+  ~Code() { pcre2_code_free(code); }
+  // The first match that begins at or after `start`: 1 and its span, 0 for none, or PCRE2's error.
+  int FindFrom(absl::string_view text, size_t start, RegexBudget& budget, Span* match) const;
+
+  pcre2_code* code = nullptr;
+};
+
+int Regex::Code::FindFrom(absl::string_view text, size_t start, RegexBudget& budget,
+                          Span* match) const {
+  thread_local MatchSpace space;
+  if (space.data == nullptr || space.context == nullptr) return PCRE2_ERROR_NOMEMORY;
+  while (true) {
+    if (!budget.Spend()) return PCRE2_ERROR_MATCHLIMIT;
+    pcre2_set_offset_limit(space.context, start + kSearchWindow - 1);
+    const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
+                               PCRE2_NO_UTF_CHECK, space.data, space.context);
+    if (rc >= 0) {
+      const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(space.data);
+      // \K inside a lookaround could end a match before it begins.
+      if (ends[0] < start || ends[1] < ends[0]) return PCRE2_ERROR_BADOFFSET;
+      *match = {ends[0], ends[1], true};
+      return 1;
+    }
+    if (rc != PCRE2_ERROR_NOMATCH) return rc;
+    start += kSearchWindow;
+    while (start < text.size() && !IsCharBoundary(text, start)) ++start;
+    if (start > text.size()) return 0;
+  }
+}
+
+Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
+Regex::~Regex() = default;
+
+absl::StatusOr<std::unique_ptr<Regex>> Regex::Compile(absl::string_view oniguruma_pattern) {
+  BH_ASSIGN_OR_RETURN(const std::string pattern, TranslateOniguruma(oniguruma_pattern));
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (context == nullptr) return absl::ResourceExhaustedError("no memory to compile a pattern");
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE position = 0;
+  auto code = std::make_unique<Code>();
+  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE |
+                                 PCRE2_USE_OFFSET_LIMIT | PCRE2_NEVER_BACKSLASH_C,
+                             &error, &position, context.get());
+  if (code->code == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("regular expression \"", oniguruma_pattern,
+                                                   "\" does not compile: ", ErrorText(error)));
+  }
+  // Without the just-in-time compiler patterns are interpreted, slower and with the same result.
+  pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);
+  return std::unique_ptr<Regex>(new Regex(std::move(code)));
+}
+
+absl::Status Regex::FindAll(absl::string_view text, RegexBudget& budget,
+                            std::vector<Span>* spans) const {
+  size_t covered = 0;      // spans reach to here
+  size_t search_from = 0;  // the next match begins here or later
+  bool any = false;
+  while (search_from <= text.size()) {
+    Span match;
+    const int rc = code_->FindFrom(text, search_from, budget, &match);
+    if (rc < 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a regular expression of the tokenizer gave up on a text of ", text.size(),
+                       " bytes: ", ErrorText(rc), "; send a shorter text"));
+    }
+    if (rc == 0) break;
+    if (any && match.begin == match.end && match.end == covered) {
+      // An empty match right after a match does not count; the reference steps over one character.
+      search_from += search_from < text.size() ? CharBytes(text[search_from]) : 1;
+      continue;
+    }
+    if (match.begin > covered) spans->push_back({covered, match.begin, false});
+    spans->push_back(match);
+    covered = search_from = match.end;
+    any = true;
+  }
+  if (covered < text.size()) spans->push_back({covered, text.size(), false});
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead

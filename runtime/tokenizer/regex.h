@@ -1,0 +1,53 @@
+// Regex: a pattern of a tokenizer.json, written for Oniguruma, run by PCRE2. Immutable; thread-safe
+// (what a match needs to write on is per thread).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+// A part of a text, and whether a pattern matched it. Spans that are given out together cover the
+// text, in order; a match may be empty.
+struct Span {
+  size_t begin = 0, end = 0;
+  bool is_match = false;
+};
+
+// The time that one request may spend in regular expressions. One per request; used by one thread.
+class RegexBudget {
+ public:
+  static constexpr std::chrono::milliseconds kDefaultTime{10'000};
+  explicit RegexBudget(std::chrono::milliseconds time = kDefaultTime)
+      : deadline_(std::chrono::steady_clock::now() + time) {}
+  // Counts one call of the engine. False when the time is over (the clock is read now and then).
+  bool Spend();
+
+ private:
+  std::chrono::steady_clock::time_point deadline_;
+  int calls_ = 0;
+  bool spent_ = false;
+};
+
+class Regex {
+ public:
+  // UNIMPLEMENTED or INVALID_ARGUMENT for a pattern that cannot be run as Oniguruma would.
+  static absl::StatusOr<std::unique_ptr<Regex>> Compile(absl::string_view oniguruma_pattern);
+  ~Regex();
+
+  // Appends spans that cover `text` (valid UTF-8). RESOURCE_EXHAUSTED at a limit of matching.
+  absl::Status FindAll(absl::string_view text, RegexBudget& budget, std::vector<Span>* spans) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::unique_ptr<Code> code);
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace bulkhead

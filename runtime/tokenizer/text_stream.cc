@@ -1,0 +1,85 @@
+#include "runtime/tokenizer/text_stream.h"
+
+#include <utility>
+
+#include "memory/check.h"
+#include "runtime/tokenizer/stop_matcher.h"
+#include "runtime/tokenizer/unicode.h"
+
+namespace bulkhead {
+
+struct TextStream::State {
+  explicit State(Options given) : options(std::move(given)), stops(options.stop) {}
+
+  // What of `text`, decoded after the prompt, is not the prompt's own.
+  std::string WithoutPrompt(std::string text);
+
+  const Options options;
+  std::unique_ptr<TextDecoder> decoder;  // null: no tokenizer
+  // The end of the prompt's text that its decoder had not given out yet when the prompt ended: it
+  // comes out again, as it was or otherwise, in front of the generated text.
+  std::string prompt_end;
+  StopMatcher stops;
+  bool may_stop = true;  // of the last token
+  bool stopped = false;
+};
+
+std::string TextStream::State::WithoutPrompt(std::string text) {
+  if (prompt_end.empty()) return text;
+  size_t same = 0;
+  while (same < text.size() && same < prompt_end.size()) {
+    const size_t size = CharBytes(prompt_end[same]);
+    if (text.compare(same, size, prompt_end, same, size) != 0) break;
+    same += size;
+  }
+  if (same < text.size()) {
+    prompt_end.clear();
+  } else {
+    prompt_end.erase(0, same);
+  }
+  return text.substr(same);
+}
+
+TextStream::TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> prompt,
+                       Options options)
+    : state_(std::make_unique<State>(std::move(options))) {
+  if (tokenizer == nullptr) return;
+  state_->decoder = tokenizer->NewTextDecoder(state_->options.skip_special_tokens);
+  const std::unique_ptr<TextDecoder> alone =
+      tokenizer->NewTextDecoder(state_->options.skip_special_tokens);
+  for (const int32_t token : prompt) {
+    state_->decoder->Add(token);
+    alone->Add(token);
+  }
+  state_->prompt_end = alone->Finish();
+}
+
+TextStream::~TextStream() = default;
+
+TextStream::Piece TextStream::Add(int32_t token, bool may_stop) {
+  BH_CHECK(!state_->stopped);
+  Piece piece;
+  if (state_->decoder == nullptr) return piece;
+  state_->may_stop = may_stop;
+  const std::string text = state_->WithoutPrompt(state_->decoder->Add(token));
+  const std::string* const stop =
+      state_->stops.Feed(text, {may_stop, state_->options.include_stop_in_output}, &piece.text);
+  if (stop != nullptr) {
+    state_->stopped = true;
+    piece.stop_string = *stop;
+  }
+  return piece;
+}
+
+std::string TextStream::Flush() {
+  if (state_->decoder == nullptr || state_->stopped) return {};
+  std::string out;
+  const std::string rest = state_->WithoutPrompt(state_->decoder->Finish());
+  const std::string* const stop =
+      state_->stops.Feed(rest, {state_->may_stop, state_->options.include_stop_in_output}, &out);
+  state_->stopped = true;
+  if (stop == nullptr) out += state_->stops.TakeHeld();
+  return out;
+}
+
+}  // namespace bulkhead
