@@ -78,7 +78,8 @@ double ReadBandwidth(ThreadPool& pool, const Buffer& buffer, int round) {
 constexpr int64_t kFmaLoops = 2000000;
 
 [[gnu::target("avx512f")]] void FmaAvx512() {
-  __m512 sums[12] = {};
+  __m512 sums[12];  // apart, or the compiler would keep one for all
+  for (int s = 0; s < 12; ++s) sums[s] = _mm512_set1_ps(static_cast<float>(s));
   const __m512 x = _mm512_set1_ps(0.5f);
   for (int64_t i = 0; i < kFmaLoops; ++i) {
 #pragma GCC unroll 12
@@ -88,7 +89,8 @@ constexpr int64_t kFmaLoops = 2000000;
 }
 
 [[gnu::target("avx2,fma")]] void FmaAvx2() {
-  __m256 sums[12] = {};
+  __m256 sums[12];
+  for (int s = 0; s < 12; ++s) sums[s] = _mm256_set1_ps(static_cast<float>(s));
   const __m256 x = _mm256_set1_ps(0.5f);
   for (int64_t i = 0; i < kFmaLoops; ++i) {
 #pragma GCC unroll 12
