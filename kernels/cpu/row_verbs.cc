@@ -33,9 +33,19 @@ KvFormat FormatOf(DType dtype) {
 
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-void CheckHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
+// Whether there is anything to do: a rank may own no head at all.
+bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
+  if (index.num_tokens == 0 || heads.num_heads + heads.num_kv_heads == 0) return false;
   BH_CHECK(qkv.rows() == index.num_tokens);
   BH_CHECK(qkv.cols() == int64_t{heads.num_heads + 2 * heads.num_kv_heads} * heads.head_dim);
+  return true;
+}
+
+void CheckCache(const KvGeometry& geometry, const HeadLayout& heads) {
+  BH_CHECK(geometry.kv_heads == heads.num_kv_heads && geometry.head_dim == heads.head_dim);
+  // Whole vectors of tokens, and whole blocks in a chunk.
+  BH_CHECK(geometry.block_tokens % kAttentionLanes == 0 &&
+           kAttentionChunk % geometry.block_tokens == 0);
 }
 
 // One tile for one KV head.
@@ -105,7 +115,7 @@ void RowVerbs::RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon,
 void RowVerbs::NormRope(const StepIndex& index, const HeadLayout& heads, ConstMatrixView q_norm,
                         ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
                         MatrixView qkv) {
-  CheckHeads(index, heads, qkv);
+  if (!HasHeads(index, heads, qkv)) return;
   const int d = heads.head_dim;
   const int64_t rotated = heads.num_heads + heads.num_kv_heads;  // heads per token
   const int64_t count = index.num_tokens * rotated;
@@ -124,9 +134,9 @@ void RowVerbs::NormRope(const StepIndex& index, const HeadLayout& heads, ConstMa
 // Threads split the KV heads, so that rows of padding, which share a place in block 0, never race.
 void RowVerbs::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                         const KvLayerView& kv) {
-  CheckHeads(index, heads, qkv);
+  if (!HasHeads(index, heads, qkv)) return;
   const KvGeometry& g = kv.geometry;
-  BH_CHECK(g.kv_heads == heads.num_kv_heads && g.head_dim == heads.head_dim);
+  CheckCache(g, heads);
   const int d = heads.head_dim;
   const int64_t elements = int64_t{2} * index.num_tokens * heads.num_kv_heads * d;
   pool_.ParallelForWork(heads.num_kv_heads, elements, [&](int, int64_t begin, int64_t end) {
@@ -148,8 +158,8 @@ void RowVerbs::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMa
 
 void RowVerbs::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                       const KvLayerView& kv, float scale, int window, MatrixView out) {
-  CheckHeads(index, heads, qkv);
-  if (index.num_tokens == 0 || heads.num_heads == 0) return;
+  if (!HasHeads(index, heads, qkv) || heads.num_heads == 0) return;
+  CheckCache(kv.geometry, heads);
   BH_CHECK(out.rows() == qkv.rows() && out.cols() == int64_t{heads.num_heads} * heads.head_dim);
   BH_CHECK(index.num_tokens <= limits_.max_num_batched_tokens &&
            index.num_seqs <= limits_.max_num_seqs && heads.num_heads == heads_.num_heads &&
