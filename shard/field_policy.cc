@@ -12,12 +12,12 @@ constexpr const char* kHarmless[] = {
     "_name_or_path", "attention_dropout", "attn_implementation", "begin_suppress_tokens",
     "bos_token_id", "chunk_size_feed_forward", "decoder_start_token_id", "finetuning_task",
     "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "hidden_dropout",
-    "id2label", "initializer_range", "is_decoder", "label2id", "max_sequence_length",
-    "output_attentions", "output_hidden_states", "output_scores", "pad_token_id", "prefix",
-    "problem_type", "return_dict", "return_dict_in_generate", "sep_token_id", "suppress_tokens",
-    "task_specific_params", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class",
-    "torchscript", "transformers_version", "unsloth_fixed", "unsloth_version", "use_bfloat16",
-    "use_cache",
+    "id2label", "initializer_range", "is_decoder", "is_llama_config", "label2id",
+    "max_sequence_length", "output_attentions", "output_hidden_states", "output_scores",
+    "pad_token_id", "prefix", "problem_type", "return_dict", "return_dict_in_generate",
+    "sep_token_id", "suppress_tokens", "task_specific_params", "tf_legacy_loss",
+    "tie_encoder_decoder", "tokenizer_class", "torchscript", "transformers_version",
+    "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache",
     // Splits products into parts that are added again: the same product.
     "pretraining_tp",
     // Defaults for sampling that old configs carry; generation_config.json is where they count.

@@ -28,6 +28,9 @@ struct RopeConfig {
 // Greatest context that a config may state (and greatest sliding window).
 inline constexpr int kMaxPositionEmbeddings = 1 << 24;
 
+// Read with these limits, so that no product of two sizes overflows: hidden_size to 2^17,
+// intermediate_size to 2^20, layers, heads and head_dim to 1024, vocabulary to 2^22, context to
+// 2^24; num_attention_heads is a multiple of num_key_value_heads, head_dim even.
 struct ModelConfig {
   std::string architecture;     // "LlamaForCausalLM"
   std::string model_type;       // "llama"

@@ -25,7 +25,9 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() { std::filesystem::remove_all(path_); }
 
 void WriteFile(const std::string& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  std::filesystem::remove(
+      path);  // some file systems flush a file that is truncated and written anew
+  std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   BH_CHECK(file.good());
