@@ -10,9 +10,9 @@
 namespace bulkhead {
 
 absl::StatusOr<Step> Coordinator::NextStep() {
-  BH_CHECK(scheduler_.num_in_flight() == 0);
   while (true) {
     BH_ASSIGN_OR_RETURN(Arrivals arrivals, TakeArrivals());
+    BH_CHECK(scheduler_.num_in_flight() == 0);
     StartArrivals(std::move(arrivals));
     if (DrainIsOver()) return scheduler_.PlanStop();
     std::optional<Step> step = scheduler_.PlanStep();

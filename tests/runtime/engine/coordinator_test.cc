@@ -1,0 +1,416 @@
+#include "runtime/engine/coordinator.h"
+
+#include <atomic>
+#include <latch>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runtime/engine/rank_loop.h"
+#include "tests/runtime/engine/recording_sink.h"
+#include "tests/runtime/engine/toy_model.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Runs the toy model; a step can be held until it is let go.
+class HeldRunner final : public StepRunner {
+ public:
+  explicit HeldRunner(const SchedulerLimits& limits) : toy_(limits) {}
+
+  absl::StatusOr<StepResult> Run(const Step& step) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++begun_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return allowed_ >= begun_; });
+    if (!answer_.ok()) return answer_;
+    return toy_.Run(step);
+  }
+  // The steps up to number `count` may run.
+  void Allow(int64_t count) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    allowed_ = count;
+    changed_.notify_all();
+  }
+  void WaitUntilBegun(int64_t step) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return begun_ >= step; });
+  }
+  void FailWith(absl::Status answer) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    answer_ = std::move(answer);
+  }
+
+ private:
+  ToyRunner toy_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t begun_ = 0;
+  int64_t allowed_ = 0;
+  absl::Status answer_;
+};
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  static constexpr int64_t kAll = int64_t{1} << 60;
+
+  void Begin(SchedulerLimits limits = ToyLimits()) {
+    limits_ = limits;
+    runner_ = std::make_unique<HeldRunner>(limits);
+    Coordinator::Options options;
+    options.limits = limits;
+    options.eos_ids = {kToyEos};
+    options.tokenizer = &tokenizer_;
+    options.now_ns = [this] { return now_ns_.load(); };
+    coordinator_ = std::make_unique<Coordinator>(std::move(options));
+    loop_ =
+        std::thread([this] { status_ = RunRank(*runner_, nullptr, coordinator_.get(), nullptr); });
+  }
+  void TearDown() override {
+    if (!loop_.joinable()) return;
+    runner_->Allow(kAll);
+    coordinator_->BeginDrain(absl::ZeroDuration());
+    loop_.join();
+  }
+  std::shared_ptr<RecordingSink> Submit(const Request& request) {
+    auto sink = std::make_shared<RecordingSink>();
+    EXPECT_TRUE(coordinator_->Submit(request, sink).ok());
+    return sink;
+  }
+  ToyResult Want(const Request& request) {
+    return ToyGenerate(request, {kToyEos}, limits_.max_model_len);
+  }
+
+  SchedulerLimits limits_;
+  LetterTokenizer tokenizer_;
+  std::atomic<uint64_t> now_ns_{1000};
+  std::unique_ptr<HeldRunner> runner_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::thread loop_;
+  absl::Status status_;
+};
+
+TEST_F(CoordinatorTest, RefusesUntilItServes) {
+  Begin();
+  const absl::Status refused =
+      coordinator_->Submit(ToyRequest(3, 3), std::make_shared<RecordingSink>());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RefusalReason(refused), "STARTING");
+  EXPECT_EQ(coordinator_->state(), GroupState::kStarting);
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  const auto sink = Submit(ToyRequest(3, 3));
+  EXPECT_TRUE(sink->WaitForEnd().status.ok());
+}
+
+TEST_F(CoordinatorTest, StreamsTokensAndTextAndSaysWhyItEnded) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  const Request request = ToyRequest(5, 9);
+  const auto sink = Submit(request);
+  const RequestEnd end = sink->WaitForEnd();
+  EXPECT_TRUE(end.status.ok());
+  EXPECT_EQ(end.reason, FinishReason::kMaxTokens);
+  EXPECT_EQ(end.completion_tokens, 9);
+  EXPECT_EQ(sink->tokens(), Want(request).tokens);
+  EXPECT_EQ(sink->text(), LetterTokenizer::Text(sink->tokens()));
+}
+
+TEST_F(CoordinatorTest, StopStringAcrossTokensCutsTheTextAndEndsTheRequest) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  Request request = ToyRequest(5, 20);
+  const std::vector<TokenId> tokens = Want(request).tokens;
+  const std::string text = LetterTokenizer::Text(tokens);
+  request.stopping.stop = {text.substr(6, 3)};
+  const size_t at = text.find(request.stopping.stop[0]);
+  auto sink = Submit(request);
+  RequestEnd end = sink->WaitForEnd();
+  EXPECT_EQ(end.reason, FinishReason::kStopString);
+  EXPECT_EQ(end.stop_string, request.stopping.stop[0]);
+  EXPECT_EQ(sink->text(), text.substr(0, at));
+  EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin(), tokens.begin() + at + 3));
+  // The same without text: the stop works, nothing is sent.
+  request.wants_text = false;
+  sink = Submit(request);
+  EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopString);
+  EXPECT_EQ(sink->text(), "");
+  // Before min_tokens it is not looked for.
+  request.stopping.min_tokens = 20;
+  sink = Submit(request);
+  EXPECT_EQ(sink->WaitForEnd().completion_tokens, 20);
+}
+
+TEST_F(CoordinatorTest, StopStringOnTheLastTokenIsTheReason) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  Request request = ToyRequest(5, 8, 3);
+  const std::string text = LetterTokenizer::Text(Want(request).tokens);
+  request.stopping.stop = {text.substr(5)};
+  ASSERT_EQ(text.find(request.stopping.stop[0]), 5);
+  EXPECT_EQ(Submit(request)->WaitForEnd().reason, FinishReason::kStopString);
+}
+
+TEST_F(CoordinatorTest, TokenThatStopsHasNoTextUnlessAskedFor) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  Request request = ToyRequest(5, 20);
+  const std::vector<TokenId> tokens = Want(request).tokens;
+  request.stopping.stop_token_ids = {tokens[4]};
+  const ToyResult want = Want(request);
+  auto sink = Submit(request);
+  EXPECT_EQ(sink->WaitForEnd().stop_token_id, tokens[4]);
+  EXPECT_EQ(sink->tokens(), want.tokens);
+  const std::string text = LetterTokenizer::Text(want.tokens);
+  EXPECT_EQ(sink->text(), text.substr(0, text.size() - 1));
+  request.stopping.include_stop_in_output = true;
+  sink = Submit(request);
+  sink->WaitForEnd();
+  EXPECT_EQ(sink->text(), text);
+}
+
+TEST_F(CoordinatorTest, CancelMidStreamEndsWithItsReasonAndFreesBlocksWithinAStep) {
+  Begin();
+  coordinator_->SetServing();
+  const auto sink = Submit(ToyRequest(4, 50));
+  runner_->Allow(3);
+  runner_->WaitUntilBegun(4);
+  coordinator_->Cancel("r0", absl::DeadlineExceededError("too slow"));
+  coordinator_->Cancel("r0", absl::CancelledError("later"));
+  coordinator_->Cancel("nobody", absl::CancelledError(""));
+  runner_->Allow(kAll);
+  const RequestEnd end = sink->WaitForEnd();
+  EXPECT_EQ(end.status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sink->tokens().size(), 4);
+  const auto next = Submit(ToyRequest(4, 2));  // its id is free again
+  next->WaitForEnd();
+  coordinator_->BeginDrain(absl::InfiniteDuration());
+  loop_.join();
+  EXPECT_EQ(coordinator_->Load().scheduler.num_blocks_used, 0);
+}
+
+TEST_F(CoordinatorTest, CancelInTheQueueEndsBeforeAnythingRuns) {
+  Begin();
+  coordinator_->SetServing();
+  const auto first = Submit(ToyRequest(4, 3, 1));
+  runner_->WaitUntilBegun(1);
+  const auto second = Submit(ToyRequest(4, 3, 2));
+  EXPECT_EQ(coordinator_->Load().scheduler.num_waiting, 1);
+  EXPECT_EQ(coordinator_->CancelAll(absl::CancelledError("all")), 2);
+  runner_->Allow(kAll);
+  EXPECT_EQ(first->WaitForEnd().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(second->WaitForEnd().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(second->tokens().empty());
+}
+
+TEST_F(CoordinatorTest, SameIdInFlightIsRefused) {
+  Begin();
+  coordinator_->SetServing();
+  const auto sink = Submit(ToyRequest(4, 3));
+  const absl::Status refused =
+      coordinator_->Submit(ToyRequest(2, 2), std::make_shared<RecordingSink>());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  runner_->Allow(kAll);
+  sink->WaitForEnd();
+  EXPECT_TRUE(Submit(ToyRequest(4, 3))->WaitForEnd().status.ok());
+}
+
+TEST_F(CoordinatorTest, FullQueueAndRequestThatNeverFitsAreRefusedAtOnce) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  limits.max_num_queued_reqs = 1;
+  limits.num_kv_blocks = 8;
+  Begin(limits);
+  coordinator_->SetServing();
+  const auto sink = std::make_shared<RecordingSink>();
+  EXPECT_EQ(coordinator_->Submit(ToyRequest(20, 30, 9), sink).code(),
+            absl::StatusCode::kOutOfRange);
+  const auto first = Submit(ToyRequest(4, 3, 1));
+  const auto second = Submit(ToyRequest(4, 3, 2));
+  EXPECT_EQ(coordinator_->Submit(ToyRequest(4, 3, 3), sink).code(),
+            absl::StatusCode::kResourceExhausted);
+  runner_->Allow(kAll);
+  first->WaitForEnd();
+  second->WaitForEnd();
+  EXPECT_FALSE(sink->ended());
+}
+
+TEST_F(CoordinatorTest, DrainFinishesWhatWasAcceptedAndThenStops) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  Begin(limits);
+  coordinator_->SetServing();
+  const auto running = Submit(ToyRequest(4, 6, 1));
+  const auto queued = Submit(ToyRequest(4, 6, 2));
+  runner_->WaitUntilBegun(1);
+  coordinator_->BeginDrain(absl::Seconds(100));
+  const absl::Status refused =
+      coordinator_->Submit(ToyRequest(4, 6, 3), std::make_shared<RecordingSink>());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RefusalReason(refused), "DRAINING");
+  runner_->Allow(kAll);
+  loop_.join();
+  EXPECT_TRUE(status_.ok());
+  EXPECT_EQ(running->tokens().size(), 6);
+  EXPECT_EQ(queued->tokens().size(), 6);
+  EXPECT_TRUE(queued->WaitForEnd().status.ok());
+}
+
+TEST_F(CoordinatorTest, DrainEndsTheRestWhenItsTimeIsOver) {
+  Begin();
+  coordinator_->SetServing();
+  const auto sink = Submit(ToyRequest(4, 50));
+  runner_->Allow(2);
+  runner_->WaitUntilBegun(3);
+  coordinator_->BeginDrain(absl::Seconds(100));
+  coordinator_->BeginDrain(absl::Seconds(5));
+  coordinator_->BeginDrain(absl::Seconds(100));
+  now_ns_ += 6'000'000'000;
+  runner_->Allow(kAll);
+  loop_.join();
+  EXPECT_TRUE(status_.ok());
+  EXPECT_EQ(sink->WaitForEnd().status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(sink->tokens().size(), 3);
+}
+
+TEST_F(CoordinatorTest, IdleDrainStopsAtOnce) {
+  Begin();
+  coordinator_->SetServing();
+  coordinator_->BeginDrain(absl::InfiniteDuration());
+  loop_.join();
+  EXPECT_TRUE(status_.ok());
+}
+
+TEST_F(CoordinatorTest, FailEndsEverythingWhileTheStepHangs) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  Begin(limits);
+  coordinator_->SetServing();
+  const auto running = Submit(ToyRequest(4, 50, 1));
+  runner_->Allow(2);
+  runner_->WaitUntilBegun(3);
+  const auto queued = Submit(ToyRequest(4, 50, 2));
+  coordinator_->Fail(absl::UnavailableError("rank 1 on host b ended"));
+  coordinator_->Fail(absl::InternalError("later"));
+  EXPECT_THAT(std::string(running->WaitForEnd().status.message()), HasSubstr("rank 1 on host b"));
+  EXPECT_EQ(queued->WaitForEnd().status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(running->tokens().size(), 2);
+  const absl::Status refused =
+      coordinator_->Submit(ToyRequest(4, 5, 3), std::make_shared<RecordingSink>());
+  EXPECT_EQ(RefusalReason(refused), "GROUP_LOST");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("rank 1"));
+  EXPECT_EQ(coordinator_->state(), GroupState::kLost);
+  runner_->Allow(kAll);  // the step comes back after all: its tokens go nowhere
+  loop_.join();
+  EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(running->tokens().size(), 2);
+}
+
+TEST_F(CoordinatorTest, FailWhileItDeliversGivesEveryRequestOneEnd) {
+  for (int round = 0; round < 50; ++round) {
+    Begin();
+    coordinator_->SetServing();
+    runner_->Allow(kAll);
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (int i = 0; i < 6; ++i) sinks.push_back(Submit(ToyRequest(4, 50, i)));
+    sinks[round % 6]->WaitForTokens(1 + round % 7);
+    coordinator_->Fail(absl::UnavailableError("lost"));
+    loop_.join();
+    for (const auto& sink : sinks) sink->WaitForEnd();
+    coordinator_.reset();
+  }
+}
+
+TEST_F(CoordinatorTest, StepThatFailsEndsEveryRequestWithItsStatus) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->FailWith(absl::InternalError("the plan oversteps an arena"));
+  runner_->Allow(kAll);
+  const auto sink = Submit(ToyRequest(4, 5));
+  EXPECT_EQ(sink->WaitForEnd().status.code(), absl::StatusCode::kInternal);
+  loop_.join();
+  EXPECT_EQ(status_.code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(CoordinatorTest, ResumedRequestGoesOnWhereItsClientStopped) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  const Request whole = ToyRequest(5, 9);
+  const std::vector<TokenId> tokens = Want(whole).tokens;
+  Request resumed = whole;
+  resumed.emitted.assign(tokens.begin(), tokens.begin() + 4);
+  resumed.text_bytes_sent = 3;
+  const auto sink = Submit(resumed);
+  const RequestEnd end = sink->WaitForEnd();
+  EXPECT_EQ(end.completion_tokens, 9);
+  EXPECT_EQ(sink->first_position(), 4);
+  EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin() + 4, tokens.end()));
+  EXPECT_EQ(sink->text(), LetterTokenizer::Text(tokens).substr(3));
+}
+
+TEST_F(CoordinatorTest, ResumedRequestThatHadEndedEndsAgainTheSameWay) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  Request resumed = ToyRequest(5, 4);
+  resumed.emitted = Want(resumed).tokens;
+  resumed.text_bytes_sent = 2;
+  auto sink = Submit(resumed);
+  EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kMaxTokens);
+  EXPECT_EQ(sink->text(), LetterTokenizer::Text(resumed.emitted).substr(2));
+  EXPECT_TRUE(sink->tokens().empty());
+  resumed.stopping.max_tokens = 40;
+  resumed.stopping.stop_token_ids = {resumed.emitted[3]};
+  sink = Submit(resumed);
+  EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopToken);
+}
+
+TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
+  Begin();
+  coordinator_->SetServing();
+  const auto sink = Submit(ToyRequest(4, 3));
+  runner_->WaitUntilBegun(1);
+  now_ns_ += 500;
+  runner_->Allow(1);
+  runner_->WaitUntilBegun(2);
+  now_ns_ += 200;
+  runner_->Allow(kAll);
+  const RequestEnd end = sink->WaitForEnd();
+  EXPECT_EQ(end.timings.queue_ns, 0);
+  EXPECT_EQ(end.timings.first_token_ns, 500);
+  EXPECT_EQ(end.timings.total_ns, 700);
+}
+
+TEST_F(CoordinatorTest, ManyThreadsSubmitAndCancel) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      for (int i = 0; i < 40; ++i) {
+        Request request = ToyRequest(1 + i % 20, 1 + i % 11, 100 * t + i);
+        const auto sink = Submit(request);
+        if (i % 4 == 3) coordinator_->Cancel(request.request_id, absl::CancelledError("enough"));
+        const RequestEnd end = sink->WaitForEnd();
+        if (end.status.ok()) {
+          EXPECT_EQ(sink->tokens(), Want(request).tokens);
+        }
+        EXPECT_TRUE(end.status.ok() || absl::IsCancelled(end.status));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace bulkhead

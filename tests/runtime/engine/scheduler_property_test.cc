@@ -1,0 +1,162 @@
+// Random requests, cancels, stops and priorities against every rule the scheduler must keep.
+// BH_PROPERTY_STEPS raises the number of steps per configuration.
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "gtest/gtest.h"
+#include "tests/runtime/engine/toy_model.h"
+
+namespace bulkhead {
+namespace {
+
+int64_t StepsPerConfiguration() {
+  int64_t steps = 20000;
+  const char* text = std::getenv("BH_PROPERTY_STEPS");
+  if (text != nullptr && !absl::SimpleAtoi(text, &steps))
+    ADD_FAILURE() << "BH_PROPERTY_STEPS=" << text;
+  return steps;
+}
+
+// What must come of a request, token by token.
+struct Expected {
+  uint64_t history = 0;
+  int64_t generated = 0;
+  int64_t total = 0;
+  StopRule rule;
+};
+
+using Configuration = std::tuple<Admission, int, SchedulingPolicy, int>;
+
+class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
+ protected:
+  SchedulerPropertyTest() : limits_(Limits()), loop_(limits_), random_(Seed()) {}
+
+  static uint32_t Seed() { return 20260101; }
+
+  static SchedulerLimits Limits() {
+    const auto [admission, depth, policy, blocks] = GetParam();
+    SchedulerLimits limits = ToyLimits();
+    limits.max_num_seqs = 7;
+    limits.max_num_batched_tokens = blocks % 2 == 0 ? 5 : 24;
+    limits.num_kv_blocks = blocks;
+    limits.max_num_queued_reqs = 12;
+    limits.max_num_queued_tokens = 300;
+    limits.admission = admission;
+    limits.depth = depth;
+    limits.policy = policy;
+    return limits;
+  }
+
+  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
+
+  void SubmitOne() {
+    const bool is_long = Below(4) == 0;
+    Request request = ToyRequest(1 + static_cast<int>(Below(is_long ? 63 : 6)),
+                                 1 + static_cast<int>(Below(Below(3) == 0 ? 80 : 12)),
+                                 static_cast<int>(Below(1000)));
+    request.priority = static_cast<int>(Below(3));
+    request.stopping.ignore_eos = Below(2) == 0;
+    request.stopping.min_tokens = static_cast<int>(Below(4));
+    if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};
+    if (Below(8) == 0) {
+      request.emitted.assign(Below(static_cast<uint32_t>(request.stopping.max_tokens)), 21);
+    }
+    Expected expected{0, static_cast<int64_t>(request.emitted.size()), 0,
+                      StopRule(request.stopping, {kToyEos}, limits_.max_model_len)};
+    for (const TokenId token : request.prompt) expected.history = ToyHash(expected.history, token);
+    for (const TokenId token : request.emitted) expected.history = ToyHash(expected.history, token);
+    expected.total = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
+    const absl::StatusOr<SequenceId> id = loop_.scheduler().Submit(std::move(request));
+    if (!id.ok()) {
+      ++refused_[id.status().code()];
+      return;
+    }
+    live_.emplace(*id, std::move(expected));
+  }
+
+  void EndOneEarly() {
+    auto at = live_.begin();
+    std::advance(at, Below(static_cast<uint32_t>(live_.size())));
+    loop_.scheduler().Finish(at->first);
+    live_.erase(at);
+    ++ended_early_;
+  }
+
+  void Check(const std::vector<Emission>& emissions) {
+    for (const Emission& emission : emissions) {
+      const auto at = live_.find(emission.id);
+      ASSERT_NE(at, live_.end()) << "an emission for a request that has ended";
+      ASSERT_TRUE(emission.token.has_value() && emission.status.ok());
+      Expected& expected = at->second;
+      const bool bans = expected.rule.Bans(++expected.generated);
+      const TokenId want =
+          ToyDraw(expected.history, bans ? expected.rule.stop_ids() : std::vector<TokenId>{});
+      ASSERT_EQ(emission.token->id, want);
+      expected.history = ToyHash(expected.history, want);
+      ASSERT_LE(++expected.total, limits_.max_model_len);
+      const std::optional<TokenFinish> finish =
+          expected.rule.Check(want, expected.generated, expected.total);
+      ASSERT_EQ(emission.finish.has_value(), finish.has_value());
+      if (!finish.has_value()) continue;
+      ASSERT_EQ(emission.finish->reason, finish->reason);
+      live_.erase(at);
+      ++finished_;
+    }
+  }
+
+  void Round() {
+    const std::vector<Emission> emissions = loop_.Step();
+    Check(emissions);
+    loop_.scheduler().CheckInvariants();
+    ASSERT_LE(loop_.scheduler().load().num_running, limits_.max_num_seqs);
+  }
+
+  SchedulerLimits limits_;
+  ToyLoop loop_;
+  std::mt19937 random_;
+  std::map<SequenceId, Expected> live_;
+  std::map<absl::StatusCode, int64_t> refused_;
+  int64_t finished_ = 0;
+  int64_t ended_early_ = 0;
+};
+
+TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
+  const int64_t steps = StepsPerConfiguration();
+  SCOPED_TRACE(testing::Message() << "seed " << Seed());
+  for (int64_t step = 0; step < steps && !HasFailure(); ++step) {
+    // Calm and storm, so that the queue runs empty and over.
+    const uint32_t arrivals = step / 500 % 2 == 0 ? 3 : 12;
+    while (Below(16) < arrivals) SubmitOne();
+    if (Below(12) == 0 && !live_.empty()) EndOneEarly();
+    Round();
+  }
+  for (int64_t step = 0; !loop_.scheduler().idle() && !HasFailure(); ++step) {
+    ASSERT_LT(step, 100000) << live_.size() << " requests never end";
+    Round();
+  }
+  EXPECT_TRUE(live_.empty()) << live_.size() << " requests were forgotten";
+  EXPECT_EQ(loop_.pool().num_free(), limits_.num_kv_blocks);
+  EXPECT_GT(finished_, steps / 50);
+  EXPECT_GT(ended_early_, steps / 50);
+  EXPECT_GT(refused_[absl::StatusCode::kResourceExhausted], 0);
+  EXPECT_GT(refused_[absl::StatusCode::kInvalidArgument], 0);
+  const uint64_t preemptions = loop_.scheduler().load().preemptions_total;
+  if (limits_.admission == Admission::kReserve) {
+    EXPECT_EQ(preemptions, 0);
+  }
+  if (limits_.admission == Admission::kOptimistic) {
+    EXPECT_GT(preemptions, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SchedulerPropertyTest,
+    testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
+                     testing::Values(1, 2),
+                     testing::Values(SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority),
+                     testing::Values(12, 16, 25)));
+
+}  // namespace
+}  // namespace bulkhead

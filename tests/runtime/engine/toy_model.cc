@@ -1,0 +1,206 @@
+#include "tests/runtime/engine/toy_model.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+
+namespace bulkhead {
+
+uint64_t ToyHash(uint64_t before, TokenId token) {
+  uint64_t x = before * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(token) + 1;
+  x ^= x >> 29;
+  x *= 0xBF58476D1CE4E5B9ULL;
+  return x ^ (x >> 32);
+}
+
+TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned) {
+  auto token = static_cast<TokenId>(history % kToyVocab);
+  while (std::find(banned.begin(), banned.end(), token) != banned.end()) {
+    token = (token + 1) % kToyVocab;
+  }
+  return token;
+}
+
+ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_ids,
+                      int max_model_len) {
+  ToyResult result;
+  uint64_t history = 0;
+  for (const TokenId token : request.prompt) history = ToyHash(history, token);
+  for (const TokenId token : request.emitted) history = ToyHash(history, token);
+  std::vector<TokenId> eos = request.stopping.ignore_eos ? std::vector<TokenId>{} : eos_ids;
+  std::vector<TokenId> stops = eos;
+  stops.insert(stops.end(), request.stopping.stop_token_ids.begin(),
+               request.stopping.stop_token_ids.end());
+  const auto has = [](const std::vector<TokenId>& ids, TokenId token) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  auto generated = static_cast<int64_t>(request.emitted.size());
+  while (generated < request.stopping.max_tokens) {
+    const bool bans = generated < request.stopping.min_tokens;
+    const TokenId token = ToyDraw(history, bans ? stops : std::vector<TokenId>{});
+    history = ToyHash(history, token);
+    result.tokens.push_back(token);
+    ++generated;
+    if (!bans && has(stops, token)) {
+      result.reason = has(eos, token) ? FinishReason::kEos : FinishReason::kStopToken;
+      return result;
+    }
+    if (generated == request.stopping.max_tokens) break;
+    if (static_cast<int64_t>(request.prompt.size()) + generated == max_model_len) {
+      result.reason = FinishReason::kModelLength;
+      return result;
+    }
+  }
+  return result;
+}
+
+ToyRunner::ToyRunner(const SchedulerLimits& limits)
+    : limits_(limits),
+      tables_(limits.max_num_seqs,
+              std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0)),
+      blocks_(limits.num_kv_blocks + 1, std::vector<uint64_t>(limits.block_tokens, 0)),
+      last_sampled_(limits.max_num_seqs, -1) {}
+
+uint64_t& ToyRunner::Cell(int slot, int64_t position) {
+  const BlockId block = tables_[slot][position / limits_.block_tokens];
+  EXPECT_GT(block, 0);
+  return blocks_[block][position % limits_.block_tokens];
+}
+
+void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
+  EXPECT_EQ(plan.seq(), static_cast<uint64_t>(++steps_));
+  EXPECT_LE(plan.slot_size(), limits_.max_num_seqs);
+  EXPECT_LE(plan.token_ids_size(), limits_.max_num_batched_tokens);
+  EXPECT_GE(plan.padded_tokens(), plan.token_ids_size());
+  int tokens = 0;
+  std::vector<bool> slots(limits_.max_num_seqs, false);
+  std::vector<bool> blocks(limits_.num_kv_blocks + 1, false);
+  for (int i = 0; i < plan.slot_size(); ++i) {
+    EXPECT_FALSE(slots[plan.slot(i)]);
+    slots[plan.slot(i)] = true;
+    EXPECT_GE(plan.num_tokens(i), 1);
+    EXPECT_LE(plan.num_logits(i), plan.num_tokens(i));
+    tokens += plan.num_tokens(i);
+    const int64_t end = int64_t{plan.start_position(i)} + plan.num_tokens(i);
+    EXPECT_LE(end, limits_.max_model_len);
+    for (int64_t at = 0; at < end; at += limits_.block_tokens) {
+      const BlockId block = tables_[plan.slot(i)][at / limits_.block_tokens];
+      EXPECT_FALSE(blocks[block]) << "block " << block << " is in two tables";
+      blocks[block] = true;
+    }
+  }
+  EXPECT_EQ(tokens, plan.token_ids_size());
+}
+
+uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, int first_token) {
+  const int slot = plan.slot(seq_index);
+  const int64_t begin = plan.start_position(seq_index);
+  uint64_t hash = begin == 0 ? 0 : Cell(slot, begin - 1);
+  for (int i = 0; i < plan.num_tokens(seq_index); ++i) {
+    const TokenId id = plan.token_ids(first_token + i);
+    hash = ToyHash(hash, id == kLastSampled ? last_sampled_[slot] : id);
+    Cell(slot, begin + i) = hash;
+  }
+  return hash;
+}
+
+absl::StatusOr<StepResult> ToyRunner::Run(const Step& step) {
+  const internal::StepPlan& plan = step.plan;
+  for (int i = 0; i < plan.table_slot_size(); ++i) {
+    tables_[plan.table_slot(i)][plan.table_index(i)] = plan.table_block(i);
+  }
+  CheckPlan(plan);
+  StepResult result;
+  size_t sample = 0;
+  size_t logits = 0;
+  int first_token = 0;
+  for (int i = 0; i < plan.slot_size(); ++i) {
+    const uint64_t hash = RunSequence(plan, i, first_token);
+    if (logits < step.prompt_logits.size() && step.prompt_logits[logits].seq_index == i) {
+      EXPECT_EQ(plan.num_logits(i), plan.num_tokens(i));
+      std::vector<float> rows(plan.num_tokens(i) * 2);
+      for (int row = 0; row < plan.num_tokens(i); ++row) {
+        rows[2 * row] = static_cast<float>(plan.start_position(i) + row);
+        rows[2 * row + 1] = static_cast<float>(plan.token_ids(first_token + row));
+      }
+      result.prompt_logits.push_back(step.prompt_logits[logits++].sink->OnRows(
+          plan.start_position(i), plan.num_tokens(i), 2, rows.data()));
+    }
+    if (sample < step.samples.size() && step.samples[sample].seq_index == i) {
+      const SampleRow& row = step.samples[sample++];
+      EXPECT_GE(plan.num_logits(i), 1);
+      EXPECT_EQ(row.position, plan.start_position(i) + plan.num_tokens(i));
+      GeneratedToken token;
+      token.id = ToyDraw(hash, row.banned);
+      last_sampled_[plan.slot(i)] = token.id;
+      result.samples.emplace_back(std::move(token));
+    }
+    first_token += plan.num_tokens(i);
+  }
+  EXPECT_EQ(sample, step.samples.size());
+  EXPECT_EQ(logits, step.prompt_logits.size());
+  return result;
+}
+
+ToyLoop::ToyLoop(const SchedulerLimits& limits)
+    : limits_(limits),
+      pool_(limits.num_kv_blocks),
+      scheduler_(limits, {kToyEos}, pool_),
+      runner_(limits) {}
+
+std::vector<Emission> ToyLoop::Step() {
+  while (static_cast<int>(results_.size()) < limits_.depth) {
+    const std::optional<bulkhead::Step> step = scheduler_.PlanStep();
+    if (!step.has_value()) break;
+    plan_ = step->plan;
+    results_.push_back(*runner_.Run(*step));
+  }
+  EXPECT_TRUE(!results_.empty() || scheduler_.idle()) << "requests wait and nothing can run";
+  if (results_.empty()) return {};
+  std::vector<Emission> emissions = scheduler_.Commit(std::move(results_.front()));
+  results_.pop_front();
+  for (const Emission& emission : emissions) {
+    if (emission.token.has_value()) tokens_[emission.id].push_back(emission.token->id);
+    if (!emission.finish.has_value() && emission.status.ok()) continue;
+    EXPECT_TRUE(ends_.emplace(emission.id, emission).second) << "ended twice";
+  }
+  return emissions;
+}
+
+void ToyLoop::RunToEnd() {
+  for (int64_t round = 0; !scheduler_.idle(); ++round) {
+    ASSERT_LT(round, 1000000) << "no end in sight";
+    Step();
+    scheduler_.CheckInvariants();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+const Emission* ToyLoop::EndOf(SequenceId id) const {
+  const auto found = ends_.find(id);
+  return found == ends_.end() ? nullptr : &found->second;
+}
+
+SchedulerLimits ToyLimits() {
+  SchedulerLimits limits;
+  limits.max_num_seqs = 4;
+  limits.max_model_len = 64;
+  limits.max_num_batched_tokens = 16;
+  limits.block_tokens = 4;
+  limits.num_kv_blocks = 64;
+  limits.max_num_queued_reqs = 1000;
+  limits.max_num_queued_tokens = 1000000;
+  return limits;
+}
+
+Request ToyRequest(int prompt_tokens, int max_tokens, int salt) {
+  Request request;
+  request.request_id = "r" + std::to_string(salt);
+  for (int i = 0; i < prompt_tokens; ++i)
+    request.prompt.push_back((i * 7 + salt * 13 + 1) % kToyVocab);
+  request.stopping.max_tokens = max_tokens;
+  request.stopping.ignore_eos = true;
+  return request;
+}
+
+}  // namespace bulkhead
