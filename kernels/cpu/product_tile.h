@@ -106,6 +106,18 @@ BH_INLINE void StoreSums(const Tile& tile, const Sums<kRows, kVectors>& sums) {
   }
 }
 
+// Few rows read on at once, into the first cache; many come to the next panel much later.
+template <int64_t kBytes, bool kIsForLater>
+BH_INLINE void PrefetchStep(const char* p) {
+  for (int64_t at = 0; at < kBytes; at += 64) {
+    if constexpr (kIsForLater) {
+      PrefetchLater(p + at);
+    } else {
+      Prefetch(p + at);
+    }
+  }
+}
+
 // Vectors [kFirst, kFirst + kVectors) of the panel.
 template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
 void RunTile(const Tile& tile) {
@@ -116,7 +128,7 @@ void RunTile(const Tile& tile) {
   const char* prefetch = tile.prefetch;
   const int64_t x_stride = tile.x_stride;
   const int64_t prefetch_step = tile.prefetch_step;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int64_t k = 0; k < tile.count; ++k) {
     F32x16 column[2];
     column[0] = Panel::template Column<kFirst>(w);
@@ -127,8 +139,7 @@ void RunTile(const Tile& tile) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
     }
-    Prefetch(prefetch);
-    if constexpr (Panel::kStepBytes == 128) Prefetch(prefetch + 64);
+    PrefetchStep<Panel::kStepBytes, kPackedX>(prefetch);
     x += kPackedX ? kRows : 1;
     w += Panel::kStepBytes;
     prefetch += prefetch_step;

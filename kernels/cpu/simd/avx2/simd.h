@@ -204,6 +204,7 @@ BH_INLINE float MaxLanes(F32x16 a) {
 }
 
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // ---- products: 12 of the 16 registers are sums
 inline constexpr int kTileRows = 6;

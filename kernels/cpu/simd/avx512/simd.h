@@ -142,7 +142,9 @@ BH_INLINE float MaxLanes(F32x16 a) {
   return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
 }
 
+// Into the first cache, and into the second.
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // ---- products: how many rows and vectors of 16 columns fit the 32 registers
 inline constexpr int kTileRows = 12;
