@@ -193,7 +193,8 @@ absl::Status RunOnCoordinator(const RunOptions& options, RankLife& life, RankEng
   life.RunSteps(*engine.runner, &coordinator);
   feeder.join();
   life.SetEnding(nullptr);
-  return job.Outcome();
+  // The other ranks end well: whatever became of single prompts, the group leaves in good order.
+  return MarkAgreed(job.Outcome());
 }
 
 absl::Status RunOnGroup(const RunOptions& options, RankLife& life) {
