@@ -9,7 +9,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kPairs = kPanelColumns / 2;  // words of a bf16 panel per k
+constexpr int64_t kPairs = kPanelColumns / 2;  // of columns per k
 // Inputs of a panel that are written together: the block stays in the L1 cache while rows pass.
 constexpr int64_t kBlock = 256;
 
@@ -64,48 +64,47 @@ class PanelSink final : public WeightSink {
  private:
   // Rows that are columns [column, column + rows.rows()) of one panel; inputs [k, k + count).
   void PutBlock(int64_t panel, int64_t column, ConstMatrixView rows, int64_t k, int64_t count) {
-    const ConvertFunction convert = ConversionOf(rows.dtype(), linear_.shape.dtype, convert_);
     std::byte* block = linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns *
                                             DTypeBytes(linear_.shape.dtype);
     if (linear_.shape.dtype == DType::kF32) {
-      PutColumns(column, rows, convert, k, count, reinterpret_cast<uint32_t*>(block));
+      PutPairs<uint32_t, uint64_t>(column, rows, k, count, {2, 1}, block);
     } else if (linear_.shape.dtype == DType::kF16) {
-      PutColumns(column, rows, convert, k, count, reinterpret_cast<uint16_t*>(block));
+      PutPairs<uint16_t, uint32_t>(column, rows, k, count, {2, 1}, block);
     } else {
-      PutPairs(column, rows, convert, k, count, reinterpret_cast<uint32_t*>(block));
+      PutPairs<uint16_t, uint32_t>(column, rows, k, count, {1, kPairs}, block);
     }
   }
 
-  template <typename Word>
-  static void PutColumns(int64_t column, ConstMatrixView rows, ConvertFunction convert, int64_t k,
-                         int64_t count, Word* block) {
-    RowReader<Word> reader(rows, convert);
-    for (int64_t row = 0; row < rows.rows(); ++row) {
-      const Word* from = reader.Read(row, k, count);
-      for (int64_t i = 0; i < count; ++i) block[i * kPanelColumns + column + row] = from[i];
-    }
-  }
+  // Word i of a k holds the columns i * step and i * step + apart.
+  struct Pairing {
+    int64_t step;
+    int64_t apart;
+  };
 
-  // Words where both halves are ours; a half alone is written alone, for the other may be another
-  // thread's.
-  static void PutPairs(int64_t column, ConstMatrixView rows, ConvertFunction convert, int64_t k,
-                       int64_t count, uint32_t* block) {
-    RowReader<uint16_t> low_reader(rows, convert);
-    RowReader<uint16_t> high_reader(rows, convert);
-    const int64_t end = column + rows.rows();
+  // Words are written where both columns are ours; a half alone is written alone, for the other may
+  // be another thread's.
+  template <typename Half, typename Word>
+  void PutPairs(int64_t column, ConstMatrixView rows, int64_t k, int64_t count, Pairing pairing,
+                std::byte* block) {
+    const ConvertFunction convert = ConversionOf(rows.dtype(), linear_.shape.dtype, convert_);
+    RowReader<Half> low_reader(rows, convert);
+    RowReader<Half> high_reader(rows, convert);
     for (int64_t pair = 0; pair < kPairs; ++pair) {
-      const bool has_low = pair >= column && pair < end;
-      const bool has_high = pair + kPairs >= column && pair + kPairs < end;
-      const uint16_t* low = has_low ? low_reader.Read(pair - column, k, count) : nullptr;
-      const uint16_t* high =
-          has_high ? high_reader.Read(pair + kPairs - column, k, count) : nullptr;
-      uint32_t* words = block + pair;
+      const int64_t low_row = pair * pairing.step - column;
+      const int64_t high_row = low_row + pairing.apart;
+      const bool has_low = low_row >= 0 && low_row < rows.rows();
+      const bool has_high = high_row >= 0 && high_row < rows.rows();
+      const Half* low = has_low ? low_reader.Read(low_row, k, count) : nullptr;
+      const Half* high = has_high ? high_reader.Read(high_row, k, count) : nullptr;
       if (has_low && has_high) {
-        for (int64_t i = 0; i < count; ++i) words[i * kPairs] = low[i] | uint32_t{high[i]} << 16;
+        Word* to = reinterpret_cast<Word*>(block) + pair;
+        for (int64_t i = 0; i < count; ++i) {
+          to[i * kPairs] = low[i] | Word{high[i]} << (8 * sizeof(Half));
+        }
       } else if (has_low || has_high) {
-        const uint16_t* from = has_low ? low : high;
-        uint16_t* halves = reinterpret_cast<uint16_t*>(words) + (has_high ? 1 : 0);
-        for (int64_t i = 0; i < count; ++i) halves[i * kPanelColumns] = from[i];
+        const Half* from = has_low ? low : high;
+        Half* to = reinterpret_cast<Half*>(block) + 2 * pair + (has_high ? 1 : 0);
+        for (int64_t i = 0; i < count; ++i) to[i * kPanelColumns] = from[i];
       }
     }
   }
