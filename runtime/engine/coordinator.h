@@ -98,6 +98,7 @@ class Coordinator final : public RequestInbox {
   void Deliver(std::vector<Delivery> deliveries);
   bool DrainIsOver();
   void EndAll(const absl::Status& why);
+  void NoteAdmitted();
   void Publish();
 
   const Options options_;

@@ -16,6 +16,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     StartArrivals(std::move(arrivals));
     if (DrainIsOver()) return scheduler_.PlanStop();
     std::optional<Step> step = scheduler_.PlanStep();
+    NoteAdmitted();
     Publish();
     if (!step.has_value()) {
       BH_CHECK(scheduler_.idle());  // with nothing in flight something must be able to run
@@ -239,16 +240,18 @@ void Coordinator::EndAll(const absl::Status& why) {
   Deliver(std::move(deliveries));
 }
 
-// What the other threads may know after a plan or a commit.
-void Coordinator::Publish() {
+void Coordinator::NoteAdmitted() {
   const uint64_t now = options_.now_ns();
   std::lock_guard<std::mutex> lock(mutex_);
   for (const SequenceId id : scheduler_.newly_admitted()) {
-    const auto found = active_.find(id);
-    if (found == active_.end()) continue;
-    Live& live = *found->second->live;
-    if (live.timings.queue_ns == 0) live.timings.queue_ns = now - live.submitted_ns;
+    Live& live = *active_.at(id)->live;
+    live.timings.queue_ns = now - live.submitted_ns;
   }
+}
+
+// What the other threads may know after a plan or a commit.
+void Coordinator::Publish() {
+  std::lock_guard<std::mutex> lock(mutex_);
   load_ = scheduler_.load();
   inbox_tokens_ = 0;
   for (const auto& live : inbox_) {
