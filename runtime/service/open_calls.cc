@@ -48,8 +48,12 @@ void OpenCalls::EndAll(const absl::Status& why) {
 
 bool OpenCalls::WaitUntilClosed(absl::Duration timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return closed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
-                          [this] { return calls_.empty(); });
+  const auto closed = [this] { return calls_.empty(); };
+  if (timeout == absl::InfiniteDuration()) {
+    closed_.wait(lock, closed);
+    return true;
+  }
+  return closed_.wait_for(lock, absl::ToChronoNanoseconds(timeout), closed);
 }
 
 }  // namespace bulkhead

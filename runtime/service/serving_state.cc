@@ -71,9 +71,10 @@ void ServingState::SetLost(absl::Status why, LostRank lost) {
   why.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
     status.SetPayload(url, payload);
   });
-  status = WithReason(std::move(status), reason::kRankLost,
-                      {{"rank", lost.rank.has_value() ? absl::StrCat(*lost.rank) : "unknown"},
-                       {"host", lost.host}});
+  status = lost.rank.has_value()
+               ? WithReason(std::move(status), reason::kRankLost,
+                            {{"rank", absl::StrCat(*lost.rank)}, {"host", lost.host}})
+               : WithReason(std::move(status), reason::kRankLost);
   status = WithRetryAfter(std::move(status), kRestartRetry);
   {
     const std::lock_guard<std::mutex> lock(mutex_);

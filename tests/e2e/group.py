@@ -1,0 +1,182 @@
+"""A served group and a client of it. The environment says which program, model and number of ranks
+(see CMakeLists.txt); stubs come from our own .proto files."""
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+
+STUBS = os.environ["BULKHEAD_STUBS"]
+sys.path.append(STUBS)
+grpc.__path__.append(os.path.join(STUBS, "grpc"))  # where the standard health messages lie
+
+from bulkhead.v1 import generation_pb2 as pb  # noqa: E402
+from bulkhead.v1 import generation_pb2_grpc as rpc  # noqa: E402
+from google.rpc import error_details_pb2 as details_pb  # noqa: E402
+from grpc.health.v1 import health_pb2 as health_pb  # noqa: E402
+from grpc.health.v1 import health_pb2_grpc as health_rpc  # noqa: E402
+
+BINARY = os.environ["BULKHEAD"]
+SOURCE = os.environ["BULKHEAD_SOURCE"]
+RANKS = int(os.environ["BULKHEAD_RANKS"])
+MODEL = os.path.join(SOURCE, "examples", "models", "sample")
+LIMIT_S = 120  # for anything that should take a second or two; a loaded machine may need more
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                   OMPI_MCA_rmaps_base_oversubscribe="1")
+
+
+def golden():
+    """Greedy continuations of the sample model: a list of {"prompt", "prompt_ids", "ids", "text"}."""
+    with open(os.path.join(SOURCE, "tests", "data", "sample", "golden.json"), encoding="utf-8") as f:
+        return json.load(f)["greedy"]
+
+
+def serve_command(*flags):
+    front = [] if RANKS == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(RANKS)]
+    return front + [BINARY, "serve", "--model", MODEL, *map(str, flags)]
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Group:
+    """Starts a group and waits until it serves; use as a context."""
+
+    def __init__(self, *flags):
+        self.lines = []
+        self._ready = queue.Queue()
+        self.process = subprocess.Popen(
+            serve_command("--port", 0, "--kv-cache-dtype", "f32", "--max-num-seqs", 8,
+                          "--max-model-len", 2048, *flags),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=ENVIRONMENT,
+            start_new_session=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.target = self._ready.get(timeout=LIMIT_S)
+        if self.target is None:
+            raise AssertionError("the group did not become ready:\n" + "\n".join(self.lines[-20:]))
+        self.channel = grpc.insecure_channel(self.target)
+        self.generation = rpc.GenerationStub(self.channel)
+        self.control = rpc.ControlStub(self.channel)
+        self.health = health_rpc.HealthStub(self.channel)
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            if line.startswith("READY "):
+                self._ready.put(next(w[5:] for w in line.split() if w.startswith("grpc=")))
+        self._ready.put(None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if hasattr(self, "channel"):
+            self.channel.close()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)  # whatever is left of it
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+
+    def exit_code(self):
+        """Waits for the end, and for the last line."""
+        code = self.process.wait(LIMIT_S)
+        self._reader.join(LIMIT_S)
+        return code
+
+    def rank_pids(self):
+        """rank -> process id."""
+        if RANKS == 1:
+            return {0: self.process.pid}
+        ranks = {}
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as f:
+            for pid in map(int, f.read().split()):
+                with open(f"/proc/{pid}/environ", "rb") as e:
+                    for entry in e.read().split(b"\0"):
+                        if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                            ranks[int(entry.split(b"=")[1])] = pid
+        return ranks
+
+    def load(self):
+        return self.control.GetLoad(pb.GetLoadRequest(), timeout=LIMIT_S)
+
+    def wait_until_idle(self):
+        """Until no request is left and every block has returned."""
+        limit = time.monotonic() + LIMIT_S
+        while time.monotonic() < limit:
+            load = self.load()
+            if load.num_requests_running == load.num_requests_waiting == load.num_kv_blocks_used == 0:
+                return
+        raise AssertionError(f"the group did not become idle: {load}")
+
+
+def greedy(prompt, max_tokens, **more):
+    return pb.GenerateRequest(text=prompt, sampling=pb.Sampling(temperature=0),
+                              stopping=pb.Stopping(max_tokens=max_tokens), **more)
+
+
+def long_request(request_id=""):
+    """Runs until it is stopped, for as long as a test needs."""
+    return pb.GenerateRequest(request_id=request_id, text="Once upon a time",
+                              sampling=pb.Sampling(temperature=0),
+                              stopping=pb.Stopping(max_tokens=2000, ignore_eos=True))
+
+
+class Streamed:
+    """A stream read to its end: positions are contiguous, Accepted is first, Finished last."""
+
+    def __init__(self, call):
+        self.ids, self.text, self.accepted, self.finished, self.code = [], "", None, None, None
+        self.deltas, self.epochs = 0, set()
+        try:
+            for event in call:
+                self._take(event)
+            self.code, self.error = grpc.StatusCode.OK, None
+        except grpc.RpcError as error:
+            self.code, self.error = error.code(), error
+
+    def _take(self, event):
+        assert self.finished is None, "an event after Finished"
+        self.epochs.add(event.epoch)
+        kind = event.WhichOneof("event")
+        if kind == "accepted":
+            assert self.accepted is None and not self.ids
+            self.accepted = event.accepted
+        elif kind == "delta":
+            assert self.accepted is not None
+            assert event.delta.position == len(self.ids), (event.delta.position, len(self.ids))
+            self.ids += [t.id for t in event.delta.tokens]
+            self.text += event.delta.text
+            self.deltas += 1
+        else:
+            self.finished = event.finished
+
+
+def detail(error, kind):
+    """The typed detail of a failed call, or None."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            status = details_pb.Status.FromString(value)
+            for packed in status.details:
+                message = kind()
+                if packed.Unpack(message):
+                    return message
+    return None
+
+
+def reason(error):
+    found = detail(error, details_pb.ErrorInfo)
+    return found.reason if found is not None else ""

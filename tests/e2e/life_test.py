@@ -1,0 +1,79 @@
+"""The ends of a group that nothing went wrong in: drained by call, drained by signal; and one that cannot
+begin because its port is taken."""
+import os
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import group  # noqa: E402
+from group import Streamed, grpc, health_pb, long_request, pb  # noqa: E402
+
+
+class LifeTest(unittest.TestCase):
+    def drain(self, g, begin_drain):
+        """A stream that is open when the drain begins ends whole; the process ends with 0."""
+        watch = g.health.Watch(health_pb.HealthCheckRequest())
+        self.assertEqual(next(watch).status, health_pb.HealthCheckResponse.SERVING)
+        begun, results = threading.Event(), []
+
+        def events():
+            for event in g.generation.GenerateStream(long_request("open")):
+                begun.set()
+                yield event
+
+        reader = threading.Thread(target=lambda: results.append(Streamed(events())))
+        reader.start()
+        self.assertTrue(begun.wait(group.LIMIT_S))
+        begin_drain()
+        self.assertEqual(next(watch).status, health_pb.HealthCheckResponse.NOT_SERVING)
+        with self.assertRaises(grpc.RpcError) as caught:
+            g.generation.Generate(long_request("late"), timeout=group.LIMIT_S)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        reader.join(group.LIMIT_S)
+        self.assertEqual(results[0].code, grpc.StatusCode.OK)
+        self.assertEqual(len(results[0].ids), 2000)
+        pids = g.rank_pids().values() if g.process.poll() is None else []
+        self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
+        self.assertEqual([p for p in pids if group.is_alive(p)], [])
+
+    def test_drain_by_call(self):
+        with group.Group() as g:
+            def call():
+                answer = g.control.Drain(pb.DrainRequest(), timeout=group.LIMIT_S)
+                self.assertEqual(answer.num_requests_running, 1)
+            self.drain(g, call)
+
+    def test_drain_by_signal(self):
+        with group.Group() as g:
+            self.drain(g, lambda: g.process.send_signal(
+                signal.SIGTERM if group.RANKS == 1 else signal.SIGUSR1))
+
+    def test_a_drain_that_takes_too_long_ends_truthfully(self):
+        with group.Group() as g:
+            call = g.generation.GenerateStream(long_request())
+            next(iter(call))
+            g.control.Drain(pb.DrainRequest(timeout_s=0), timeout=group.LIMIT_S)
+            got = []
+            with self.assertRaises(grpc.RpcError) as caught:
+                got.extend(call)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertEqual(group.reason(caught.exception), "DRAINING")
+            self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
+
+    def test_a_port_in_use_is_refused(self):
+        with group.Group() as g:
+            port = g.target.rsplit(":", 1)[1]
+            second = subprocess.run(group.serve_command("--port", port), capture_output=True,
+                                    encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT,
+                                    check=False)
+            self.assertEqual(second.returncode, 7, second.stderr[-500:])
+            self.assertIn(port, second.stderr)
+            self.assertEqual(g.generation.Generate(group.greedy("a", 1), timeout=group.LIMIT_S)
+                             .finished.usage.completion_tokens, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,158 @@
+#include <gmock/gmock.h>
+
+#include "tests/runtime/service/service_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+class ControlServiceTest : public ServiceFixture {
+ protected:
+  v1::AbortResponse Abort(const v1::AbortRequest& request) {
+    grpc::ClientContext context;
+    v1::AbortResponse response;
+    EXPECT_TRUE(control_->Abort(&context, request, &response).ok());
+    return response;
+  }
+};
+
+TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
+  MakeReady();
+  LoadSnapshot load;
+  load.num_requests_running = 1;
+  load.num_requests_waiting = 2;
+  load.num_kv_blocks = 3;
+  load.num_kv_blocks_used = 4;
+  load.num_waiting_tokens = 5;
+  load.prompt_tokens_total = 6;
+  load.generation_tokens_total = 7;
+  load.num_preemptions_total = 8;
+  load.device_allocations_after_ready = 9;
+  engine_.SetLoad(load);
+  {
+    grpc::ClientContext context;
+    v1::ServerInfo response;
+    ASSERT_TRUE(control_->GetServerInfo(&context, {}, &response).ok());
+    EXPECT_EQ(response.epoch(), server_->epoch());
+    EXPECT_EQ(response.num_kv_blocks(), 3U);
+  }
+  {
+    grpc::ClientContext context;
+    v1::ModelInfo response;
+    ASSERT_TRUE(control_->GetModelInfo(&context, {}, &response).ok());
+    EXPECT_EQ(response.served_model_name(), "letters");
+  }
+  grpc::ClientContext context;
+  v1::LoadInfo response;
+  ASSERT_TRUE(control_->GetLoad(&context, {}, &response).ok());
+  EXPECT_EQ(response.num_requests_running(), 1U);
+  EXPECT_EQ(response.num_requests_waiting(), 2U);
+  EXPECT_EQ(response.num_kv_blocks(), 3U);
+  EXPECT_EQ(response.num_kv_blocks_used(), 4U);
+  EXPECT_EQ(response.num_waiting_tokens(), 5U);
+  EXPECT_EQ(response.prompt_tokens_total(), 6U);
+  EXPECT_EQ(response.generation_tokens_total(), 7U);
+  EXPECT_EQ(response.num_preemptions_total(), 8U);
+  EXPECT_EQ(response.device_allocations_after_ready(), 9U);
+  EXPECT_FALSE(response.draining());
+}
+
+TEST_F(ControlServiceTest, QuestionsBeforeReadyAreUnavailable) {
+  grpc::ClientContext context;
+  v1::LoadInfo response;
+  const grpc::Status status = control_->GetLoad(&context, {}, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(status), "STARTING");
+}
+
+TEST_F(ControlServiceTest, AbortEndsTheNamedRequestsAndCountsThem) {
+  MakeReady();
+  grpc::ClientContext a_context;
+  grpc::ClientContext b_context;
+  auto a = generation_->GenerateStream(&a_context, TextRequestOf("a"));
+  auto b = generation_->GenerateStream(&b_context, TextRequestOf("b"));
+  engine_.Next();
+  engine_.Next();
+  v1::AbortRequest request;
+  request.add_request_ids("a");
+  request.add_request_ids("a");
+  request.add_request_ids("nobody");
+  EXPECT_EQ(Abort(request).aborted(), 1U);
+  v1::GenerateEvent event;
+  while (a->Read(&event)) {
+  }
+  const grpc::Status status = a->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(ReasonOf(status), "ABORTED");
+  request.Clear();
+  request.set_all(true);
+  EXPECT_EQ(Abort(request).aborted(), 1U);
+  while (b->Read(&event)) {
+  }
+  EXPECT_EQ(ReasonOf(b->Finish()), "ABORTED");
+  EXPECT_EQ(Abort(request).aborted(), 0U);
+}
+
+TEST_F(ControlServiceTest, DrainRefusesTheNewAndFinishesTheOld) {
+  MakeReady();
+  grpc::ClientContext old_context;
+  auto old = generation_->GenerateStream(&old_context, TextRequestOf("old"));
+  const Submitted submitted = engine_.Next();
+  LoadSnapshot load;
+  load.num_requests_running = 1;
+  engine_.SetLoad(load);
+  v1::DrainRequest request;
+  request.set_timeout_s(9);
+  {
+    grpc::ClientContext context;
+    v1::DrainResponse response;
+    ASSERT_TRUE(control_->Drain(&context, request, &response).ok());
+    EXPECT_EQ(response.num_requests_running(), 1U);
+  }
+  EXPECT_EQ(engine_.WaitForDrain(), absl::Seconds(9));
+  {
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    const grpc::Status status = generation_->Generate(&context, TextRequestOf("new"), &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(ReasonOf(status), "DRAINING");
+    EXPECT_TRUE(DetailOf<google::rpc::RetryInfo>(status).has_value());
+  }
+  {
+    grpc::ClientContext context;
+    v1::LoadInfo response;
+    ASSERT_TRUE(control_->GetLoad(&context, {}, &response).ok());
+    EXPECT_TRUE(response.draining());
+  }
+  submitted.Send(0, {1}, "x");
+  submitted.Finish(FinishReason::kEos, 1);
+  v1::GenerateEvent event;
+  int events = 0;
+  while (old->Read(&event)) ++events;
+  EXPECT_TRUE(old->Finish().ok());
+  EXPECT_EQ(events, 3);
+}
+
+TEST_F(ControlServiceTest, ADrainWithoutATimeUsesTheServersOwn) {
+  MakeReady();
+  grpc::ClientContext context;
+  v1::DrainResponse response;
+  ASSERT_TRUE(control_->Drain(&context, v1::DrainRequest(), &response).ok());
+  EXPECT_EQ(engine_.WaitForDrain(), std::nullopt);
+}
+
+TEST_F(ControlServiceTest, AnAbsurdDrainTimeIsRefusedAndChangesNothing) {
+  MakeReady();
+  grpc::ClientContext context;
+  v1::DrainRequest request;
+  request.set_timeout_s(0xFFFFFFFF);
+  v1::DrainResponse response;
+  EXPECT_EQ(control_->Drain(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  engine_.AnswerWith([](const Submitted& s) { s.Finish(FinishReason::kEos, 0); });
+  grpc::ClientContext next;
+  v1::GenerateResponse generated;
+  EXPECT_TRUE(generation_->Generate(&next, TextRequestOf("r"), &generated).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead

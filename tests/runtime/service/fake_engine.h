@@ -1,0 +1,62 @@
+// An engine under the test's control: requests arrive, the test decides what becomes of them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "runtime/engine/request.h"
+#include "runtime/service/engine_control.h"
+
+namespace bulkhead {
+
+struct Submitted {
+  Request request;
+  std::shared_ptr<RequestSink> sink;
+
+  // One delta per token id, from `position` on.
+  void Send(uint64_t position, const std::vector<TokenId>& ids, const std::string& text) const;
+  void Finish(FinishReason reason, int completion_tokens) const;
+  void Fail(absl::Status status) const;
+};
+
+class FakeEngine final : public RequestInbox, public EngineControl {
+ public:
+  absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
+  // Records it and ends the request with `why`, as a real engine does at its next step.
+  void Cancel(absl::string_view request_id, absl::Status why) override;
+  LoadSnapshot Load() override;
+  void BeginDrain(std::optional<absl::Duration> timeout) override;
+
+  // The next Submit answers with this instead.
+  void RefuseWith(absl::Status status);
+  // What Submit does right away, on the caller's thread, instead of queueing for Next().
+  void AnswerWith(std::function<void(const Submitted&)> answer);
+  void SetLoad(const LoadSnapshot& load);
+
+  Submitted Next();                                           // waits for a request
+  absl::Status WaitForCancel(const std::string& request_id);  // waits; why
+  bool WasCancelled(const std::string& request_id);
+  std::optional<absl::Duration> WaitForDrain();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status refusal_;
+  std::function<void(const Submitted&)> answer_;
+  LoadSnapshot load_;
+  std::deque<Submitted> arrived_;
+  std::map<std::string, std::shared_ptr<RequestSink>> running_;
+  std::map<std::string, absl::Status> cancelled_;
+  bool draining_ = false;
+  std::optional<absl::Duration> drain_timeout_;
+};
+
+}  // namespace bulkhead
