@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "runtime/tokenizer/oniguruma_properties.h"
 #include "runtime/tokenizer/oniguruma_translator.h"
 #include "runtime/tokenizer/unicode.h"
@@ -139,7 +140,13 @@ absl::Status OnigurumaTranslator::Group() {
         opened = true;
       }
     }
-    if (!opened && Ahead("?<")) return Unsupported("a named group");
+    if (!opened && Take("?<")) {  // named; what could refer to the name is refused
+      const size_t close = in_.find('>', at_);
+      if (close == absl::string_view::npos) return Invalid("(?< without >");
+      at_ = close + 1;
+      out_ += "(?:";
+      opened = true;
+    }
     if (!opened) return Options();
   }
   BH_RETURN_IF_ERROR(Alternatives());
@@ -151,11 +158,17 @@ absl::Status OnigurumaTranslator::Group() {
 // (?im-im:...) and (?im-im), which reaches to the end of the group around it, bars included.
 absl::Status OnigurumaTranslator::Options() {
   const size_t begin = at_;
+  const bool ignored_case = ignores_case_;
+  bool off = false;
   at_ += 1;
   out_ += "(?";
   while (!AtEnd() && !Ahead(":") && !Ahead(")")) {
     const char option = in_[at_++];
-    if (option == 'i' || option == '-') {
+    if (option == 'i') {
+      ignores_case_ = !off;
+      out_ += option;
+    } else if (option == '-') {
+      off = true;
       out_ += option;
     } else if (option == 'm') {
       out_ += 's';
@@ -170,12 +183,13 @@ absl::Status OnigurumaTranslator::Options() {
   BH_RETURN_IF_ERROR(Alternatives());
   if (!isolated && !Take(")")) return Invalid("unmatched (");
   out_ += ')';
+  ignores_case_ = ignored_case;
   return absl::OkStatus();
 }
 
 absl::Status OnigurumaTranslator::Escape() {
   if (at_ + 1 >= in_.size()) return Invalid("a \\ at the end");
-  constexpr absl::string_view kWord = kOnigurumaWord;
+  constexpr absl::string_view kWord = kOnigurumaWordAlone;
   switch (in_[at_ + 1]) {
     case 'b':
       absl::StrAppend(&out_, "(?:(?<=[", kWord, "])(?![", kWord, "])|(?<![", kWord, "])(?=[", kWord,
@@ -198,21 +212,6 @@ absl::Status OnigurumaTranslator::Escape() {
     case 'O':
       out_ += "(?s:.)";
       break;
-    case 'Q': {
-      const size_t close = in_.find("\\E", at_ + 2);
-      const size_t end = close == absl::string_view::npos ? in_.size() : close;
-      at_ += 2;
-      while (at_ < end) {
-        const size_t begin = out_.size();
-        AppendRegexLiteral(NextChar(in_, &at_), &out_);
-        if (at_ == end && close != absl::string_view::npos) {
-          at_ = end + 2;
-          return Quantifiers(begin);
-        }
-      }
-      at_ = std::min(in_.size(), end + 2);
-      return absl::OkStatus();
-    }
     case '1':
     case '2':
     case '3':
@@ -233,7 +232,7 @@ absl::Status OnigurumaTranslator::Escape() {
         AppendRegexLiteral(*c, &out_);
       } else {
         BH_ASSIGN_OR_RETURN(const CharacterSet set, EscapedSet());
-        out_ += set.pattern;
+        out_ += absl::StrReplaceAll(set.pattern, {{kOnigurumaWord, kOnigurumaWordAlone}});
       }
       return absl::OkStatus();
     }

@@ -205,7 +205,14 @@ absl::Status OnigurumaTranslator::BracketItem(std::string* inside,
   };
   BH_ASSIGN_OR_RETURN(const std::optional<char32_t> low, one_char());
   if (!low.has_value()) {
+    const size_t begin = at_;
     BH_ASSIGN_OR_RETURN(const CharacterSet set, EscapedSet());
+    // Inside brackets Oniguruma folds the case of these too.
+    for (const char* cased : {"{lu}", "{ll}", "{lt}", "{uppercase}", "{lowercase}"}) {
+      if (ignores_case_ && absl::StrContains(absl::AsciiStrToLower(set.pattern), cased)) {
+        return Unsupported(absl::StrCat("[", in_.substr(begin, at_ - begin), "] under (?i)"));
+      }
+    }
     add(set);
     return absl::OkStatus();
   }

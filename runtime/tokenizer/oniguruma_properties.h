@@ -9,8 +9,9 @@
 
 namespace bulkhead {
 
-// \w. Oniguruma counts six digits and fractions of Latin-1 as letters.
-inline constexpr char kOnigurumaWord[] =
+// \w inside brackets, and outside, where Oniguruma counts six digits and fractions of Latin-1 too.
+inline constexpr char kOnigurumaWord[] = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+inline constexpr char kOnigurumaWordAlone[] =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 // Nothing when the property is unknown or, for `negated`, is no single property of PCRE2.

@@ -62,6 +62,7 @@ class OnigurumaTranslator {
   std::string out_;
   static constexpr int kMaxDepth = 64;
   int depth_ = 0;
+  bool ignores_case_ = false;
 };
 
 }  // namespace bulkhead

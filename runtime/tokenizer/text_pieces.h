@@ -16,7 +16,7 @@
 namespace bulkhead {
 
 // No text may grow beyond this while it is normalised.
-constexpr size_t kMaxTextBytes = size_t{1} << 28;
+constexpr size_t kMaxTextBytes = size_t{1} << 25;
 absl::Status CheckTextSize(size_t bytes);
 
 // Where a piece came from. Bytes that stem from the first character of the original text come first

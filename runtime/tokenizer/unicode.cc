@@ -62,12 +62,12 @@ bool AgeAtMost(char32_t c, int major) {
   return age[0] != 0 && age[0] <= major;
 }
 
-// The reference's normalisation tables are of Unicode 12.0: what came later is left as it is.
+// The reference's normalisation tables are of Unicode 11: what came later is left as it is.
 const icu::Normalizer2* FormOf(NormalForm form) {
   struct Forms {
     Forms() {
       UErrorCode error = U_ZERO_ERROR;
-      const icu::UnicodeSet set(icu::UnicodeString("[:age=12.0:]"), error);
+      const icu::UnicodeSet set(icu::UnicodeString("[:age=11.0:]"), error);
       if (U_FAILURE(error)) return;
       known = std::make_unique<icu::UnicodeSet>(set);
       known->freeze();
@@ -198,7 +198,10 @@ bool IsNumeric(char32_t c) {
 }
 
 bool IsPunctuation(char32_t c) {
-  if (c < 0x80) return u_ispunct(static_cast<UChar32>(c)) || std::strchr("$+<=>^`|~", c) != nullptr;
+  if (c < 0x80) {
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+           (c >= '{' && c <= '~');
+  }
   // The reference's table is of Unicode 8; two characters left the category since.
   if (c == 0x166D || c == 0x111C9) return true;
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 && AgeAtMost(c, 8);
@@ -215,9 +218,9 @@ bool IsWordChar(char32_t c) {
 }
 
 bool IsCombiningMark(char32_t c) {
-  if (c < 0x300) return false;
+  if (c < 0x300 || c == 0x111C9) return false;  // the latter became one with Unicode 11
   if (c == 0x1CF2 || c == 0x1CF3) return true;  // marks until Unicode 12
-  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 && AgeAtMost(c, 11);
+  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 && AgeAtMost(c, 9);
 }
 
 void AppendLowercase(char32_t c, std::string* out) {

@@ -1,0 +1,191 @@
+// A tokenizer.json that lies, breaks or asks for what is not there is refused with its part's name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "memory/exit_code.h"
+#include "tests/runtime/tokenizer/tokenizer_files.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+void ExpectRefused(const std::string& text, absl::StatusCode code, const std::string& names) {
+  const auto tokenizer = Tokenizer::Parse(text);
+  ASSERT_FALSE(tokenizer.ok()) << text.substr(0, 200);
+  EXPECT_EQ(tokenizer.status().code(), code) << tokenizer.status();
+  EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(names));
+  EXPECT_EQ(ExitCodeOf(tokenizer.status()), ExitCode::kModelRefused);
+}
+
+void ExpectInvalid(const json& changes, const std::string& names) {
+  ExpectRefused(SmallTokenizerFile(changes).dump(), absl::StatusCode::kInvalidArgument, names);
+}
+
+void ExpectUnsupported(const json& changes, const std::string& names) {
+  ExpectRefused(SmallTokenizerFile(changes).dump(), absl::StatusCode::kUnimplemented, names);
+}
+
+TEST(RefusedFiles, AMissingFileIsNotFound) {
+  const auto tokenizer = Tokenizer::Load(TokenizerDir("made"));
+  EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("tokenizer.json"));
+}
+
+TEST(RefusedFiles, WhatIsNotATokenizerIsRefused) {
+  for (const char* text : {"", "{", "[]", "null", "\"a\"", "{\"model\": \"\xFF\"}"}) {
+    EXPECT_FALSE(Tokenizer::Parse(text).ok()) << text;
+  }
+  ExpectRefused("{}", absl::StatusCode::kInvalidArgument, "model");
+  ExpectRefused(std::string(200'000, '['), absl::StatusCode::kInvalidArgument, "JSON");
+}
+
+TEST(RefusedFiles, PartsThatAreNotThereAreNamed) {
+  ExpectUnsupported({{"model", {{"type", "WordPiece"}}}}, "WordPiece");
+  ExpectUnsupported({{"model", {{"type", "Unigram"}}}}, "Unigram");
+  ExpectUnsupported({{"model", {{"type", "WordLevel"}}}}, "WordLevel");
+  ExpectUnsupported({{"model", {{"dropout", 0.5}}}}, "dropout");
+  ExpectUnsupported({{"version", "2.0"}}, "2.0");
+  for (const char* type : {"BertNormalizer", "Precompiled", "Nmt", "Sequences"}) {
+    ExpectUnsupported({{"normalizer", {{"type", type}}}}, type);
+  }
+  for (const char* type : {"UnicodeScripts", "CharDelimiterSplit", "FixedLength"}) {
+    ExpectUnsupported({{"pre_tokenizer", {{"type", type}}}}, type);
+  }
+  for (const char* type : {"WordPiece", "CTC"}) {
+    ExpectUnsupported({{"decoder", {{"type", type}}}}, type);
+  }
+  ExpectUnsupported({{"post_processor", {{"type", "Unknown"}}}}, "Unknown");
+  ExpectUnsupported({{"pre_tokenizer",
+                      {{"type", "Sequence"},
+                       {"pretokenizers",
+                        {{{"type", "Split"},
+                          {"pattern", {{"Regex", "\\X"}}},
+                          {"behavior", "Isolated"},
+                          {"invert", false}}}}}}},
+                    "pre_tokenizer.pretokenizers[0].pattern.Regex");
+}
+
+TEST(RefusedFiles, VocabulariesThatLieAreRefused) {
+  ExpectInvalid({{"model", {{"vocab", {{"z", -1}}}}}}, "\"z\"");
+  ExpectInvalid({{"model", {{"vocab", {{"z", 4'000'000'000}}}}}}, "\"z\"");
+  ExpectInvalid({{"model", {{"vocab", {{"z", 1e300}}}}}}, "\"z\"");
+  ExpectInvalid({{"model", {{"vocab", {{"z", "1"}}}}}}, "\"z\"");
+  ExpectInvalid({{"model", {{"vocab", {{"z", 1}}}}}}, "same id 1");
+  ExpectUnsupported({{"model", {{"vocab", json::array()}}}}, "model.vocab");
+  json file = SmallTokenizerFile();
+  file["model"].erase("merges");
+  ExpectRefused(file.dump(), absl::StatusCode::kInvalidArgument, "merges");
+}
+
+TEST(RefusedFiles, MergesThatLieAreRefused) {
+  for (const json& merges :
+       {json{"a z"}, json{"z a"}, json{"b a"}, json{"ab"}, json{"a b c"}, json{""}, json{1},
+        json{json{"a"}}, json{json{"a", "b", "c"}}, json{json{"a", 1}}, json{json{"a", "b"}, "a b"},
+        json{{"a", "b"}}, json{nullptr}}) {
+    ExpectInvalid({{"model", {{"merges", merges}}}}, "model.merges");
+  }
+  ExpectInvalid({{"model", {{"merges", "a b"}}}}, "model.merges");
+  ExpectInvalid({{"model", {{"continuing_subword_prefix", "####"}}}}, "model.merges");
+}
+
+TEST(RefusedFiles, AddedTokensThatLieAreRefused) {
+  for (const char* field :
+       {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}) {
+    json token = AddedTokenJson("<x>", true);
+    token[field] = 7;
+    ExpectInvalid({{"added_tokens", {token}}}, field);
+    token.erase(field);
+    ExpectInvalid({{"added_tokens", {token}}}, field);
+  }
+  for (const json& id : {json(-1), json(1LL << 40), json("0"), json(0.5)}) {
+    json token = AddedTokenJson("<x>", true);
+    token["id"] = id;
+    ExpectInvalid({{"added_tokens", {token}}}, "added_tokens[0].id");
+  }
+  ExpectInvalid({{"added_tokens", 3}}, "added_tokens");
+}
+
+TEST(RefusedFiles, TemplatesThatLieAreRefused) {
+  const auto with = [](const json& ids) -> json {
+    return {{"post_processor",
+             {{"type", "TemplateProcessing"},
+              {"single", {{{"SpecialToken", {{"id", "s"}, {"type_id", 0}}}}}},
+              {"special_tokens", {{"s", {{"id", "s"}, {"ids", ids}}}}}}}};
+  };
+  EXPECT_NE(SmallTokenizer(with({0})), nullptr);
+  ExpectInvalid(with({6}), "special_tokens.s.ids[0]");
+  ExpectInvalid(with({-1}), "special_tokens.s.ids[0]");
+  ExpectInvalid(with("a"), "special_tokens.s.ids");
+  ExpectInvalid({{"post_processor", {{"type", "BertProcessing"}, {"cls", {"a", 0}}}}}, "sep");
+}
+
+TEST(RefusedFiles, DeepNestingIsRefused) {
+  const std::pair<const char*, const char*> lists[] = {{"normalizer", "normalizers"},
+                                                       {"pre_tokenizer", "pretokenizers"},
+                                                       {"decoder", "decoders"},
+                                                       {"post_processor", "processors"}};
+  for (const auto& [part, list] : lists) {
+    json nested = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+    for (int i = 0; i < 100; ++i) nested = {{"type", "Sequence"}, {list, json::array({nested})}};
+    ExpectInvalid({{part, nested}}, "too deep");
+  }
+}
+
+TEST(RefusedFiles, ContradictionsAreRefused) {
+  const json metaspace = {{"type", "Metaspace"},
+                          {"replacement", "_"},
+                          {"prepend_scheme", "always"},
+                          {"add_prefix_space", false}};
+  ExpectInvalid({{"pre_tokenizer", metaspace}}, "add_prefix_space");
+  json two = metaspace;
+  two["replacement"] = "__";
+  ExpectInvalid({{"decoder", two}}, "replacement");
+  ExpectInvalid({{"decoder", {{"type", "Strip"}, {"content", "a"}, {"start", -1}, {"stop", 0}}}},
+                "start");
+}
+
+// Whatever is done to a file, it loads or is refused; a loaded one works or says why not.
+TEST(RefusedFiles, DamagedFilesDoNoHarm) {
+  constexpr uint32_t kSeed = 20240607;
+  std::printf("seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  const std::string whole = SmallTokenizerFile({{"added_tokens", {AddedTokenJson("<x>", true)}},
+                                                {"normalizer", {{"type", "NFC"}}},
+                                                {"pre_tokenizer",
+                                                 {{"type", "Split"},
+                                                  {"pattern", {{"Regex", "a+|[^\\sb]"}}},
+                                                  {"behavior", "Isolated"},
+                                                  {"invert", false}}}})
+                                .dump();
+  int loaded = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string text = whole;
+    for (int edits = 1 + random() % 3; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = static_cast<char>(random() % 128);
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 4);
+          break;
+        default:
+          text.insert(at, 1, "0-9\"{}[],:ae+"[random() % 13]);
+          break;
+      }
+    }
+    const auto tokenizer = Tokenizer::Parse(text);
+    if (!tokenizer.ok()) continue;
+    ++loaded;
+    const auto ids = (*tokenizer)->Encode("abc <x> aab\xC3\xA9", true);
+    if (ids.ok()) (*tokenizer)->Decode(*ids, false);
+  }
+  EXPECT_GT(loaded, 100);
+}
+
+}  // namespace
+}  // namespace bulkhead

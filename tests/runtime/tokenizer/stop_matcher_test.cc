@@ -1,0 +1,103 @@
+#include "runtime/tokenizer/stop_matcher.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <random>
+
+namespace bulkhead {
+namespace {
+
+struct Result {
+  std::string text;
+  std::optional<std::string> stop;
+  bool operator==(const Result&) const = default;
+};
+
+Result Feed(const std::vector<std::string>& stop, const std::vector<std::string>& parts,
+            bool include = false) {
+  StopMatcher matcher(stop);
+  Result result;
+  for (const std::string& part : parts) {
+    if (const std::string* found = matcher.Feed(part, {true, include}, &result.text)) {
+      result.stop = *found;
+      return result;
+    }
+  }
+  result.text += matcher.TakeHeld();
+  return result;
+}
+
+TEST(StopMatcher, TheStopStringThatEndsFirstWins) {
+  EXPECT_EQ(Feed({"abcd", "bc"}, {"xabcd"}), (Result{"xa", "bc"}));
+  EXPECT_EQ(Feed({"bc", "abc"}, {"xabcd"}), (Result{"x", "abc"}));
+  EXPECT_EQ(Feed({"d", "x"}, {"abc"}), (Result{"abc", std::nullopt}));
+}
+
+TEST(StopMatcher, AStopStringCanBeKept) {
+  EXPECT_EQ(Feed({"\n\n"}, {"a\n", "\nb"}, true), (Result{"a\n\n", "\n\n"}));
+}
+
+TEST(StopMatcher, WhatMayBecomeAStopStringIsHeldBackAndNothingElse) {
+  StopMatcher matcher({"</s>", "END"});
+  std::string out;
+  EXPECT_EQ(matcher.Feed("ab</", {}, &out), nullptr);
+  EXPECT_EQ(out, "ab");
+  EXPECT_EQ(matcher.Feed("E", {}, &out), nullptr);
+  EXPECT_EQ(out, "ab</");
+  EXPECT_EQ(matcher.Feed("x", {}, &out), nullptr);
+  EXPECT_EQ(out, "ab</Ex");
+  EXPECT_EQ(matcher.TakeHeld(), "");
+}
+
+TEST(StopMatcher, AStopStringOfTheTimeBeforeItMayStopIsText) {
+  StopMatcher matcher({"ab"});
+  std::string out;
+  EXPECT_EQ(matcher.Feed("ab", {false, false}, &out), nullptr);
+  EXPECT_EQ(matcher.Feed("a", {false, false}, &out), nullptr);
+  EXPECT_NE(matcher.Feed("b!", {true, false}, &out), nullptr);
+  EXPECT_EQ(out, "ab");
+}
+
+TEST(StopMatcher, EmptyStopStringsAreIgnored) {
+  EXPECT_EQ(Feed({""}, {"abc"}), (Result{"abc", std::nullopt}));
+  EXPECT_EQ(Feed({"", "c"}, {"abc"}), (Result{"ab", "c"}));
+}
+
+TEST(StopMatcher, HowTheTextIsCutMakesNoDifference) {
+  constexpr uint32_t kSeed = 11;
+  std::printf("seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  const auto letters = [&](int most) {
+    std::string text;
+    for (int n = 1 + random() % most; n > 0; --n) text += "ab\n"[random() % 3];
+    return text;
+  };
+  int stopped = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const std::vector<std::string> stop = {letters(5), letters(4), letters(6)};
+    const std::string text = letters(40);
+    std::vector<std::string> parts;
+    for (size_t at = 0; at < text.size(); at += parts.back().size()) {
+      parts.push_back(text.substr(at, 1 + random() % 5));
+    }
+    const Result whole = Feed(stop, {text});
+    ASSERT_EQ(Feed(stop, parts), whole);
+    // The plain way: the first end of any stop string, the longest of those.
+    Result expected{text, std::nullopt};
+    for (size_t end = 1; end <= text.size() && !expected.stop; ++end) {
+      for (const std::string& one : stop) {
+        if (end < one.size() || text.compare(end - one.size(), one.size(), one) != 0) continue;
+        if (!expected.stop || one.size() > expected.stop->size()) {
+          expected = {text.substr(0, end - one.size()), one};
+        }
+      }
+    }
+    ASSERT_EQ(whole, expected);
+    stopped += whole.stop.has_value();
+  }
+  EXPECT_GT(stopped, 1000);
+}
+
+}  // namespace
+}  // namespace bulkhead

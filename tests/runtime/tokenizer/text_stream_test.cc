@@ -1,0 +1,221 @@
+#include "runtime/tokenizer/text_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+
+#include "runtime/tokenizer/unicode.h"
+#include "tests/runtime/tokenizer/tokenizer_files.h"
+
+namespace bulkhead {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+Ids Encoded(const Tokenizer& tokenizer, const std::string& text) {
+  const auto ids = tokenizer.Encode(text, false);
+  EXPECT_TRUE(ids.ok()) << ids.status();
+  return ids.ok() ? *ids : Ids{};
+}
+
+struct Streamed {
+  std::string text;
+  std::optional<std::string> stop;
+  int num_tokens = 0;
+};
+
+Streamed Stream(const Tokenizer* tokenizer, const Ids& prompt, const Ids& generated,
+                const TextStream::Options& options) {
+  TextStream stream(tokenizer, prompt, options);
+  Streamed result;
+  for (const int32_t token : generated) {
+    const TextStream::Piece piece = stream.Add(token, true);
+    EXPECT_TRUE(IsValidUtf8(piece.text));
+    result.text += piece.text;
+    ++result.num_tokens;
+    if (piece.stop_string.has_value()) {
+      result.stop = piece.stop_string;
+      return result;
+    }
+  }
+  result.text += stream.Flush();
+  return result;
+}
+
+// What decoding prompt and generated tokens together has beyond its common beginning, in
+// characters, with the decoded prompt.
+std::string Continuation(const Tokenizer& tokenizer, const Ids& prompt, const Ids& generated) {
+  Ids all = prompt;
+  all.insert(all.end(), generated.begin(), generated.end());
+  const std::string before = tokenizer.Decode(prompt, true), whole = tokenizer.Decode(all, true);
+  size_t same = 0;
+  while (same < before.size() && same < whole.size() && before[same] == whole[same]) ++same;
+  while (same > 0 && !(IsCharBoundary(before, same) && IsCharBoundary(whole, same))) --same;
+  return whole.substr(same);
+}
+
+TEST(TextStream, EqualsDecodingTheWholeHoweverTheTextIsCut) {
+  constexpr uint32_t kSeed = 5;
+  std::printf("seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  for (const std::string& name : TrainedTokenizers()) {
+    SCOPED_TRACE(name);
+    const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(name);
+    ASSERT_NE(tokenizer, nullptr);
+    int whole_texts = 0;
+    for (const nlohmann::json& line : ReadJsonLines(TokenizerDir(name) + "/cases.jsonl")) {
+      const Ids ids = line["ids"];
+      // Cut anywhere: inside characters too.
+      const size_t cut = random() % (ids.size() + 1);
+      const Ids prompt(ids.begin(), ids.begin() + cut), generated(ids.begin() + cut, ids.end());
+      const Streamed streamed = Stream(tokenizer.get(), prompt, generated, {});
+      ASSERT_EQ(streamed.text, Continuation(*tokenizer, prompt, generated)) << line["text"];
+      const std::string alone = Stream(tokenizer.get(), {}, ids, {}).text;
+      ASSERT_EQ(alone, tokenizer->Decode(ids, true)) << line["text"];
+      whole_texts += tokenizer->Decode(prompt, true) + streamed.text == alone;
+    }
+    EXPECT_GT(whole_texts, 150);
+  }
+}
+
+TEST(TextStream, EqualsDecodingTheWholeForRandomTokens) {
+  constexpr uint32_t kSeed = 6;
+  std::printf("seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  for (const std::string& name : TrainedTokenizers()) {
+    SCOPED_TRACE(name);
+    const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(name);
+    ASSERT_NE(tokenizer, nullptr);
+    for (int round = 0; round < 200; ++round) {
+      Ids ids(random() % 40);
+      // The lowest ids are special tokens and bytes: they are what breaks characters.
+      for (int32_t& id : ids) {
+        id = static_cast<int32_t>(random() % (random() % 2 == 0 ? 260 : tokenizer->vocab_size()));
+      }
+      const size_t cut = random() % (ids.size() + 1);
+      const Ids prompt(ids.begin(), ids.begin() + cut), generated(ids.begin() + cut, ids.end());
+      ASSERT_EQ(Stream(tokenizer.get(), prompt, generated, {}).text,
+                Continuation(*tokenizer, prompt, generated));
+      TextStream::Options options;
+      options.skip_special_tokens = false;
+      ASSERT_EQ(Stream(tokenizer.get(), {}, ids, options).text, tokenizer->Decode(ids, false));
+    }
+  }
+}
+
+TEST(TextStream, NeverGivesOutHalfACharacter) {
+  const std::string family =
+      "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7 \xE4\xBD\xA0\xE5\xA5\xBD";
+  for (const std::string& name : TrainedTokenizers()) {
+    const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(name);
+    ASSERT_NE(tokenizer, nullptr);
+    const Ids ids = Encoded(*tokenizer, family);
+    EXPECT_EQ(Stream(tokenizer.get(), {}, ids, {}).text, family) << name;
+    const Ids half(ids.begin(), ids.begin() + 2);
+    const std::string text = Stream(tokenizer.get(), {}, half, {}).text;
+    EXPECT_TRUE(IsValidUtf8(text));
+    EXPECT_EQ(text, tokenizer->Decode(half, true)) << name;
+  }
+}
+
+TEST(TextStream, APromptThatEndsInsideACharacterIsNotRepeated) {
+  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("gpt2");
+  ASSERT_NE(tokenizer, nullptr);
+  const Ids ids = Encoded(*tokenizer, "say \xF0\x9F\xA6\x84!");
+  for (size_t cut = 1; cut < ids.size(); ++cut) {
+    const Ids prompt(ids.begin(), ids.begin() + cut), generated(ids.begin() + cut, ids.end());
+    const std::string text = Stream(tokenizer.get(), prompt, generated, {}).text;
+    EXPECT_EQ(text.find("say"), cut < 3 ? text.find("say") : std::string::npos);
+    EXPECT_EQ(text.substr(text.size() - 1), "!");
+    EXPECT_EQ(text, Continuation(*tokenizer, prompt, generated));
+  }
+}
+
+TEST(TextStream, AStopStringIsFoundAcrossTokensAndCutOff) {
+  for (const std::string& name : TrainedTokenizers()) {
+    SCOPED_TRACE(name);
+    const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(name);
+    ASSERT_NE(tokenizer, nullptr);
+    const Ids prompt = Encoded(*tokenizer, "Question one:");
+    const Ids generated = Encoded(*tokenizer, "first answer\n\nUser: more and more");
+    TextStream::Options options;
+    options.stop = {"User:", "\n\nUs"};
+    const Streamed streamed = Stream(tokenizer.get(), prompt, generated, options);
+    ASSERT_TRUE(streamed.stop.has_value());
+    EXPECT_EQ(*streamed.stop, "\n\nUs");
+    EXPECT_EQ(streamed.text.substr(streamed.text.size() - 12), "first answer");
+    EXPECT_LT(streamed.num_tokens, static_cast<int>(generated.size()));
+    options.include_stop_in_output = true;
+    const std::string kept = Stream(tokenizer.get(), prompt, generated, options).text;
+    EXPECT_EQ(kept, streamed.text + "\n\nUs");
+  }
+}
+
+TEST(TextStream, TokensThatMayNotStopDoNot) {
+  const auto tokenizer = SmallTokenizer();
+  ASSERT_NE(tokenizer, nullptr);
+  TextStream::Options options;
+  options.stop = {"b"};
+  TextStream stream(tokenizer.get(), {}, options);
+  std::string text = stream.Add(0, false).text;
+  text += stream.Add(1, false).text;
+  text += stream.Add(0, true).text;
+  EXPECT_EQ(text, "aba");
+  const TextStream::Piece piece = stream.Add(3, true);
+  EXPECT_EQ(piece.text, "a");
+  EXPECT_EQ(piece.stop_string, "b");
+  EXPECT_EQ(stream.Flush(), "");
+}
+
+TEST(TextStream, HeldBackTextComesWithTheFlush) {
+  const auto tokenizer = SmallTokenizer();
+  ASSERT_NE(tokenizer, nullptr);
+  TextStream::Options options;
+  options.stop = {"abcabc"};
+  TextStream stream(tokenizer.get(), {}, options);
+  EXPECT_EQ(stream.Add(4, true).text, "");
+  EXPECT_EQ(stream.Add(0, true).text, "");
+  EXPECT_EQ(stream.Flush(), "abca");
+}
+
+// A stream that was cut off is built anew from its tokens, and goes on as if nothing had happened.
+TEST(TextStream, AddingTheSameTokensAgainGivesTheSameText) {
+  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("metaspace");
+  ASSERT_NE(tokenizer, nullptr);
+  const Ids ids = Encoded(*tokenizer, "one two \xE4\xBD\xA0 three four");
+  TextStream first(tokenizer.get(), {}, {}), second(tokenizer.get(), {}, {});
+  std::string a, b;
+  for (const int32_t id : ids) a += first.Add(id, true).text;
+  for (const int32_t id : ids) b += second.Add(id, true).text;
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a + first.Flush(), tokenizer->Decode(ids, true));
+}
+
+TEST(TextStream, WithoutATokenizerTheTextIsEmpty) {
+  TextStream::Options options;
+  options.stop = {"a"};
+  const Streamed streamed = Stream(nullptr, {1, 2}, {3, 4}, options);
+  EXPECT_EQ(streamed.text, "");
+  EXPECT_EQ(streamed.num_tokens, 2);
+}
+
+TEST(TextStream, LongStreamsTakeTheTimeOfTheirLength) {
+  for (const std::string& name : TrainedTokenizers()) {
+    const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(name);
+    ASSERT_NE(tokenizer, nullptr);
+    Ids ids(100'000);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int32_t>(i * 7 % tokenizer->vocab_size());
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    TextStream::Options options;
+    options.stop = {"no such text is ever written here"};
+    EXPECT_EQ(Stream(tokenizer.get(), ids, ids, options).text, Continuation(*tokenizer, ids, ids));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    std::printf("%s: 100,000 tokens streamed in %.2f s\n", name.c_str(), took.count());
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
