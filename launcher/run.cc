@@ -36,6 +36,8 @@ class ResultWriter {
   void Set(size_t i, GenerationResult result) {
     const std::lock_guard<std::mutex> lock(mutex_);
     failed_ += result.status.ok() ? 0 : 1;
+    prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
+    generated_tokens_ += static_cast<int64_t>(result.tokens.size());
     results_[i] = std::move(result);
     while (next_ < results_.size() && results_[next_].has_value()) {
       out_ << ResultLine(*results_[next_]) << "\n";
@@ -48,7 +50,10 @@ class ResultWriter {
     std::unique_lock<std::mutex> lock(mutex_);
     done_.wait(lock, [this] { return next_ == results_.size(); });
   }
+  // After WaitForAll.
   int failed() const { return failed_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int64_t generated_tokens() const { return generated_tokens_; }
 
  private:
   std::ostream& out_;
@@ -57,6 +62,8 @@ class ResultWriter {
   std::vector<std::optional<GenerationResult>> results_;
   size_t next_ = 0;
   int failed_ = 0;
+  int64_t prompt_tokens_ = 0;
+  int64_t generated_tokens_ = 0;
 };
 
 // Collects what one prompt generates.
@@ -142,15 +149,11 @@ class Job {
     }
     writer.WaitForAll();
     failed_ = writer.failed();
-    const CoordinatorLoad load = coordinator.Load();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    BH_LOG(kInfo) << requests_.size() << " prompts in " << absl::StrFormat("%.2f", seconds)
-                  << " s: " << FormatCount(static_cast<int64_t>(load.scheduler.prompt_tokens_total))
-                  << " prompt and "
-                  << FormatCount(static_cast<int64_t>(load.scheduler.generation_tokens_total))
-                  << " generated tokens, "
-                  << absl::StrFormat("%.1f", load.scheduler.generation_tokens_total / seconds)
-                  << " generated tokens/s";
+    BH_LOG(kInfo) << absl::StrFormat(
+        "%d prompts in %.2f s: %s prompt and %s generated tokens, %.1f generated tokens/s",
+        requests_.size(), seconds, FormatCount(writer.prompt_tokens()),
+        FormatCount(writer.generated_tokens()), writer.generated_tokens() / seconds);
     coordinator.BeginDrain(absl::InfiniteDuration());
   }
 
