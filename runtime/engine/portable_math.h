@@ -2,6 +2,7 @@
 // as written (the build forbids fused and reordered ones), no call into a libm that chooses by CPU.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -16,7 +17,7 @@ inline double ExpOfNonPositive(double x) {
       6.93147180369123816490e-01;  // its low 32 bits are 0: n * high is exact
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  const double clamped = x < -708.0 ? -708.0 : x;
+  const double clamped = x > -708.0 ? x : -708.0;
   const double shifted = clamped * kLog2E + kRounder;
   const double n = shifted - kRounder;
   const double r = (clamped - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
@@ -37,8 +38,7 @@ inline double ExpOfNonPositive(double x) {
   // The low bits of `shifted` hold n in two's complement: moved into the exponent they multiply by
   // 2^n.
   const auto scale = std::bit_cast<uint64_t>(shifted) << 52;
-  const double scaled = std::bit_cast<double>(std::bit_cast<uint64_t>(p) + scale);
-  return x < -708.0 ? 0.0 : scaled;
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(p) + scale);
 }
 
 // The natural logarithm of a finite x >= 1, with an error of a few 1e-16 of max(1, ln x).
