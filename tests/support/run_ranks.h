@@ -1,6 +1,8 @@
-// RunRanks: a rank is a thread. Runs body(group) for every rank of a local group at once and waits
-// for all of them.
+// RunRanks: a rank is a thread. Runs body(group) for every rank of a local group at once and waits for
+// all of them. A rank whose test failed ends the waits of the others, which might wait for it for ever.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <thread>
@@ -14,7 +16,12 @@ template <typename Body>
 void RunRanks(int size, const Body& body) {
   const std::vector<std::unique_ptr<Group>> groups = NewLocalGroups(size);
   std::vector<std::thread> threads;
-  for (const auto& group : groups) threads.emplace_back([&body, &group] { body(*group); });
+  for (const auto& group : groups) {
+    threads.emplace_back([&body, &group] {
+      body(*group);
+      if (testing::Test::HasFailure()) group->liveness().Abort(absl::AbortedError("a test failed"));
+    });
+  }
   for (std::thread& thread : threads) thread.join();
 }
 
