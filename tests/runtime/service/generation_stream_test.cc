@@ -282,7 +282,8 @@ TEST_F(GenerationStreamTest, CancellingWhileTokensFlowEndsEveryStreamOnce) {
       EXPECT_EQ(engine_.WaitForCancel(id).code(), absl::StatusCode::kCancelled);
     });
     v1::GenerateEvent event;
-    for (int n = 0; n < round % 5; ++n) reader->Read(&event);
+    // At least Accepted and one delta, however many were joined.
+    for (int n = 0; n < round % 3; ++n) EXPECT_TRUE(reader->Read(&event));
     context.TryCancel();
     engine.join();
     while (reader->Read(&event)) {
