@@ -32,7 +32,7 @@ absl::StatusOr<int64_t> BlocksOf(const RankBudget& budget, const PoolRequest& re
                                    " before the KV cache; use more ranks, a smaller model or "
                                    "smaller --max-num-batched-tokens"));
   }
-  if (budget.kv_block_bytes == 0) return wanted;
+  if (budget.kv_block_bytes == 0) return std::numeric_limits<int64_t>::max();  // no heads, no limit
   const int64_t fitting = left / budget.kv_block_bytes;
   int64_t blocks = std::min(wanted, std::max(fitting / 2, std::min(fitting, blocks_per_seq)));
   if (request.kv_cache_bytes.has_value()) {

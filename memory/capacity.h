@@ -29,7 +29,7 @@ struct PoolRequest {
   int max_num_seqs = 0;
   int max_model_len = 0;
   int block_tokens = 0;
-  std::optional<int64_t> kv_cache_bytes;  // per rank, as asked for
+  std::optional<int64_t> kv_cache_bytes = std::nullopt;  // per rank, as asked for
 };
 
 struct PoolSize {

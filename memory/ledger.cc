@@ -39,6 +39,7 @@ absl::StatusOr<Buffer> MemoryLedger::Take(Term term, int64_t bytes) {
   BH_RETURN_IF_ERROR(CountTaken(term, bytes));
   absl::StatusOr<Buffer> buffer = device_.Allocate(bytes);
   if (buffer.ok()) return buffer;
+  taken_[static_cast<int>(term)] -= bytes;
   return absl::Status(buffer.status().code(),
                       absl::StrCat(TermName(term), ": ", buffer.status().message()));
 }
@@ -49,6 +50,8 @@ absl::StatusOr<Buffer> MemoryLedger::TakeTogether(Term first, int64_t first_byte
   BH_RETURN_IF_ERROR(CountTaken(second, second_bytes));
   absl::StatusOr<Buffer> buffer = device_.Allocate(first_bytes + second_bytes);
   if (buffer.ok()) return buffer;
+  taken_[static_cast<int>(first)] -= first_bytes;
+  taken_[static_cast<int>(second)] -= second_bytes;
   return absl::Status(buffer.status().code(),
                       absl::StrCat(TermName(second), ": ", buffer.status().message()));
 }
@@ -60,6 +63,7 @@ absl::Status MemoryLedger::TakeMapped(Term term, int64_t bytes) {
     mapped_bytes_ += bytes;
     return charged;
   }
+  taken_[static_cast<int>(term)] -= bytes;
   return absl::Status(charged.code(), absl::StrCat(TermName(term), ": ", charged.message()));
 }
 
