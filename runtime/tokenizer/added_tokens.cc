@@ -107,8 +107,11 @@ std::vector<AddedTokens::Segment> AddedTokens::Cut(Stage stage, absl::string_vie
       const AddedToken& token = tokens_[matcher.tokens[found.pattern]];
       size_t begin = found.begin, end = found.end;
       if (token.single_word && !IsWholeWord(text, begin, end)) continue;
-      if (token.lstrip) begin = SpacesBefore(text, begin, std::min(begin, covered));
+      if (token.lstrip) {
+        begin = std::max(covered, SpacesBefore(text, begin, std::min(begin, covered)));
+      }
       if (token.rstrip) end = SpacesAfter(text, end);
+      if (begin >= end) continue;  // the token before took its spaces, and it was nothing else
       if (covered < begin) segments.push_back({covered, begin, nullptr});
       segments.push_back({begin, end, &token});
       covered = end;

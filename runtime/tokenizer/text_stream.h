@@ -1,6 +1,10 @@
-// TextStream: turns tokens into text as they come. What it gives out, joined, equals decoding the
-// whole; it never gives out half a character, and holds back what could be the beginning of a stop
-// string. One per request; used by one thread.
+// TextStream: turns tokens into text as they come. What it gives out, joined, is what decoding
+// prompt and generated tokens together has beyond its common beginning (in characters) with the
+// decoded prompt: a character that the prompt began comes whole, nothing of the prompt comes twice,
+// and after an empty prompt it is decoding the whole. It never gives out half a character, nor text
+// that a later token could change (a run of byte tokens waits for its end), and holds back what
+// could be the beginning of a stop string. Adding the same tokens again gives the same text. One
+// per request; used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +25,8 @@ class TextStream {
     bool include_stop_in_output = false;
     std::vector<std::string> stop;
   };
-  // `prompt` is what the generated tokens follow: only as much of it as decoding needs is looked
-  // at. `tokenizer` may be null: then text stays empty.
+  // `prompt` is what the generated tokens follow; it is decoded here, a few microseconds a token at
+  // most. `tokenizer` may be null: then text stays empty; else it must outlive the stream.
   TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> prompt, Options options);
   ~TextStream();
 
@@ -31,9 +35,11 @@ class TextStream {
     std::optional<std::string> stop_string;  // the one that ended the text, which ends here
   };
   // Adds one generated token. `may_stop` false: stop strings are not looked for yet (min_tokens).
-  // Must not be called after a stop string was found.
+  // The stop string that ends first ends the text; of those that end together, the longest. Must
+  // not be called after a stop string was found.
   Piece Add(int32_t token, bool may_stop);
-  // The rest, at the end of the generation: held-back text, U+FFFD for an unfinished character.
+  // The rest, at the end of the generation: held-back text, U+FFFD for an unfinished character, up
+  // to a stop string that only shows now. Empty after a stop string was found.
   std::string Flush();
 
  private:
