@@ -128,11 +128,11 @@ def greedy(prompt, max_tokens, **more):
                               stopping=pb.Stopping(max_tokens=max_tokens), **more)
 
 
-def long_request(request_id=""):
+def long_request(request_id="", max_tokens=2000):
     """Runs until it is stopped, for as long as a test needs."""
     return pb.GenerateRequest(request_id=request_id, text="Once upon a time",
                               sampling=pb.Sampling(temperature=0),
-                              stopping=pb.Stopping(max_tokens=2000, ignore_eos=True))
+                              stopping=pb.Stopping(max_tokens=max_tokens, ignore_eos=True))
 
 
 class Streamed:

@@ -11,6 +11,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 from group import Streamed, grpc, health_pb, long_request, pb  # noqa: E402
 
+OPEN_TOKENS = 500  # long enough for a drain to begin meanwhile, even on a fast machine
+DRAIN_FLAGS = ("--drain-timeout", 2 * group.LIMIT_S)
+
 
 class LifeTest(unittest.TestCase):
     def drain(self, g, begin_drain):
@@ -20,7 +23,7 @@ class LifeTest(unittest.TestCase):
         begun, results = threading.Event(), []
 
         def events():
-            for event in g.generation.GenerateStream(long_request("open")):
+            for event in g.generation.GenerateStream(long_request("open", OPEN_TOKENS)):
                 begun.set()
                 yield event
 
@@ -34,20 +37,20 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
         reader.join(group.LIMIT_S)
         self.assertEqual(results[0].code, grpc.StatusCode.OK)
-        self.assertEqual(len(results[0].ids), 2000)
+        self.assertEqual(len(results[0].ids), OPEN_TOKENS)
         pids = g.rank_pids().values() if g.process.poll() is None else []
         self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
         self.assertEqual([p for p in pids if group.is_alive(p)], [])
 
     def test_drain_by_call(self):
-        with group.Group() as g:
+        with group.Group(*DRAIN_FLAGS) as g:
             def call():
                 answer = g.control.Drain(pb.DrainRequest(), timeout=group.LIMIT_S)
                 self.assertEqual(answer.num_requests_running, 1)
             self.drain(g, call)
 
     def test_drain_by_signal(self):
-        with group.Group() as g:
+        with group.Group(*DRAIN_FLAGS) as g:
             self.drain(g, lambda: g.process.send_signal(
                 signal.SIGTERM if group.RANKS == 1 else signal.SIGUSR1))
 

@@ -193,7 +193,7 @@ class ServingTest(unittest.TestCase):
         server = self.group.control.GetServerInfo(pb.GetServerInfoRequest(), timeout=group.LIMIT_S)
         self.assertEqual(server.tensor_parallel_size, group.RANKS)
         self.assertEqual((server.max_num_seqs, server.max_model_len), (8, 2048))
-        self.assertEqual(server.kv_cache_dtype, "f32")
+        self.assertEqual(server.kv_cache_dtype, "float32")
         self.assertGreater(server.num_kv_blocks, 0)
         model = self.group.control.GetModelInfo(pb.GetModelInfoRequest(), timeout=group.LIMIT_S)
         self.assertTrue(model.supports_text)
