@@ -31,7 +31,7 @@ struct EngineOptions {
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
   int max_num_seqs = 64;
   std::optional<int> max_model_len;       // more than the model's is exit code 3
-  int max_num_batched_tokens = 512;       // never less than max_num_seqs
+  int max_num_batched_tokens = 512;       // of one step; may be below max_num_seqs
   int block_size = 16;                    // tokens; a power of two in [16, 256]
   std::optional<int64_t> kv_cache_bytes;  // per rank
   bool strict_config = false;

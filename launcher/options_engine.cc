@@ -156,12 +156,6 @@ absl::StatusOr<EngineOptions> Complete(const EngineDraft& draft, const char* com
   }
   options.max_num_batched_tokens = draft.max_num_batched_tokens.value_or(
       std::max(options.max_num_batched_tokens, options.max_num_seqs));
-  if (options.max_num_batched_tokens < options.max_num_seqs) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--max-num-batched-tokens: ", options.max_num_batched_tokens,
-        " is less than --max-num-seqs ", options.max_num_seqs,
-        ", and every running sequence takes a token of a step; raise it or lower --max-num-seqs"));
-  }
   return options;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests that sanitizers can run, under AddressSanitizer with UBSan and under ThreadSanitizer.
+# The tests that sanitizers can run (no MPI under them), under AddressSanitizer with UBSan and under ThreadSanitizer.
 # sanitizers.sh [asan|tsan] [ctest arguments]; both without an argument.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
