@@ -1,5 +1,6 @@
 #include "runtime/model/weights.h"
 
+#include <initializer_list>
 #include <memory>
 
 namespace bulkhead {
@@ -51,52 +52,47 @@ class Layout {
 class Targets {
  public:
   Targets(const ModelConfig& config, const RankShard& shard, Backend& backend)
-      : d_(config.head_dim), h_(shard.heads.size()), k_(shard.kv_heads.size()), backend_(backend) {}
+      : config_(config), shard_(shard), backend_(backend) {}
 
-  void Matrix(WeightKind kind, int layer, WeightSink* sink, int64_t row) {
-    list_.push_back({.name = {kind, layer}, .sink = sink, .sink_row = row, .vector = nullptr});
-  }
-  void Vector(WeightKind kind, int layer, ConstMatrixView view, int64_t at = 0) {
-    if (view.empty()) return;
-    // The arena is ours and not const; weights hand out const views to everyone else.
-    float* vector = const_cast<float*>(view.F32()) + at;
-    list_.push_back({.name = {kind, layer}, .sink = nullptr, .sink_row = 0, .vector = vector});
-  }
-  WeightSink* Sink(const Linear& linear) {
+  // The weights of `kinds` lie one after the other in `linear`.
+  void Matrices(const Linear& linear, int layer, std::initializer_list<WeightKind> kinds) {
     sinks_.push_back(backend_.Pack(linear));
-    return sinks_.back().get();
+    for (const WeightKind kind : kinds) {
+      list_.push_back({.name = {kind, layer},
+                       .sink = sinks_.back().get(),
+                       .sink_row = FusedRowOf(kind, config_, shard_),
+                       .vector = nullptr});
+    }
+  }
+  void Vectors(ConstMatrixView view, int layer, std::initializer_list<WeightKind> kinds) {
+    if (view.empty()) return;
+    for (const WeightKind kind : kinds) {
+      // The arena is ours and not const; weights hand out const views to everyone else.
+      float* vector = const_cast<float*>(view.F32()) + FusedRowOf(kind, config_, shard_);
+      list_.push_back({.name = {kind, layer}, .sink = nullptr, .sink_row = 0, .vector = vector});
+    }
   }
 
   void Layer(int i, const LayerWeights& w) {
-    WeightSink* qkv = Sink(w.qkv);
-    Matrix(WeightKind::kQ, i, qkv, 0);
-    Matrix(WeightKind::kK, i, qkv, h_ * d_);
-    Matrix(WeightKind::kV, i, qkv, (h_ + k_) * d_);
-    Vector(WeightKind::kQBias, i, w.qkv_bias, 0);
-    Vector(WeightKind::kKBias, i, w.qkv_bias, h_ * d_);
-    Vector(WeightKind::kVBias, i, w.qkv_bias, (h_ + k_) * d_);
-    Matrix(WeightKind::kO, i, Sink(w.o), 0);
-    Vector(WeightKind::kOBias, i, w.o_bias);
-    WeightSink* gate_up = Sink(w.gate_up);
-    const int64_t f = w.gate_up.shape.rows / 2;
-    Matrix(WeightKind::kGate, i, gate_up, 0);
-    Matrix(WeightKind::kUp, i, gate_up, f);
-    Vector(WeightKind::kGateBias, i, w.gate_up_bias, 0);
-    Vector(WeightKind::kUpBias, i, w.gate_up_bias, f);
-    Matrix(WeightKind::kDown, i, Sink(w.down), 0);
-    Vector(WeightKind::kDownBias, i, w.down_bias);
-    Vector(WeightKind::kInputNorm, i, w.input_norm);
-    Vector(WeightKind::kPostAttentionNorm, i, w.mlp_norm);
-    Vector(WeightKind::kQNorm, i, w.q_norm);
-    Vector(WeightKind::kKNorm, i, w.k_norm);
+    Matrices(w.qkv, i, {WeightKind::kQ, WeightKind::kK, WeightKind::kV});
+    Vectors(w.qkv_bias, i, {WeightKind::kQBias, WeightKind::kKBias, WeightKind::kVBias});
+    Matrices(w.o, i, {WeightKind::kO});
+    Vectors(w.o_bias, i, {WeightKind::kOBias});
+    Matrices(w.gate_up, i, {WeightKind::kGate, WeightKind::kUp});
+    Vectors(w.gate_up_bias, i, {WeightKind::kGateBias, WeightKind::kUpBias});
+    Matrices(w.down, i, {WeightKind::kDown});
+    Vectors(w.down_bias, i, {WeightKind::kDownBias});
+    Vectors(w.input_norm, i, {WeightKind::kInputNorm});
+    Vectors(w.mlp_norm, i, {WeightKind::kPostAttentionNorm});
+    Vectors(w.q_norm, i, {WeightKind::kQNorm});
+    Vectors(w.k_norm, i, {WeightKind::kKNorm});
   }
 
   const std::vector<Checkpoint::Target>& list() const { return list_; }
 
  private:
-  int64_t d_;
-  int64_t h_;
-  int64_t k_;
+  const ModelConfig& config_;
+  const RankShard& shard_;
   Backend& backend_;
   std::vector<std::unique_ptr<WeightSink>> sinks_;
   std::vector<Checkpoint::Target> list_;
@@ -121,11 +117,9 @@ absl::Status LoadWeights(const Checkpoint& checkpoint, const ModelConfig& config
                          int num_threads, LoadProgress* progress,
                          const std::function<bool()>& cancelled) {
   Targets targets(config, shard, backend);
-  targets.Matrix(WeightKind::kEmbedding, -1, targets.Sink(weights.embedding), 0);
-  if (!config.tie_word_embeddings) {
-    targets.Matrix(WeightKind::kLmHead, -1, targets.Sink(weights.lm_head), 0);
-  }
-  targets.Vector(WeightKind::kFinalNorm, -1, weights.final_norm);
+  targets.Matrices(weights.embedding, -1, {WeightKind::kEmbedding});
+  if (!config.tie_word_embeddings) targets.Matrices(weights.lm_head, -1, {WeightKind::kLmHead});
+  targets.Vectors(weights.final_norm, -1, {WeightKind::kFinalNorm});
   for (int i = 0; i < config.num_hidden_layers; ++i) targets.Layer(i, weights.layers[i]);
   progress->total_bytes = checkpoint.BytesToRead(targets.list(), shard);
   return checkpoint.Load(targets.list(), shard, num_threads, &progress->done_bytes, cancelled);
