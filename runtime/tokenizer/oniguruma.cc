@@ -189,14 +189,14 @@ absl::Status OnigurumaTranslator::Options() {
 
 absl::Status OnigurumaTranslator::Escape() {
   if (at_ + 1 >= in_.size()) return Invalid("a \\ at the end");
-  constexpr absl::string_view kWord = kOnigurumaWordAlone;
+  const absl::string_view word = kOnigurumaWordAlone;
   switch (in_[at_ + 1]) {
     case 'b':
-      absl::StrAppend(&out_, "(?:(?<=[", kWord, "])(?![", kWord, "])|(?<![", kWord, "])(?=[", kWord,
+      absl::StrAppend(&out_, "(?:(?<=[", word, "])(?![", word, "])|(?<![", word, "])(?=[", word,
                       "]))");
       break;
     case 'B':
-      absl::StrAppend(&out_, "(?:(?<=[", kWord, "])(?=[", kWord, "])|(?<![", kWord, "])(?![", kWord,
+      absl::StrAppend(&out_, "(?:(?<=[", word, "])(?=[", word, "])|(?<![", word, "])(?![", word,
                       "]))");
       break;
     case 'A':
