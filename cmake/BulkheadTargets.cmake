@@ -13,7 +13,9 @@ target_compile_options(bulkhead_flags INTERFACE -Wall -Wextra -Werror -ffp-contr
 target_compile_definitions(bulkhead_flags INTERFACE BH_DEBUG_BUILD=$<CONFIG:Debug>)
 target_include_directories(bulkhead_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 if(BH_SANITIZE)
-  target_compile_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE} -fno-omit-frame-pointer)
+  # g++ takes its own instrumentation for uses of uninitialised memory.
+  target_compile_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE} -fno-omit-frame-pointer
+                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE})
 endif()
 
