@@ -1,6 +1,5 @@
 #include "launcher/exit_status.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -8,9 +7,14 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "memory/exit_code.h"
+#include "memory/log.h"
 
 namespace bulkhead {
 namespace {
+
+constexpr int kPatienceMs = 100;
+
+}  // namespace
 
 bool IsFirstRank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -20,13 +24,10 @@ bool IsFirstRank() {
   return true;
 }
 
-}  // namespace
-
 int ExitWith(const absl::Status& status) {
-  std::fflush(stdout);
   if (!status.ok()) {
     const std::string cause = absl::StrReplaceAll(status.message(), {{"\r", " "}, {"\n", " "}});
-    std::fputs(absl::StrCat("bulkhead: ", cause, "\n").c_str(), stderr);
+    WriteLine(absl::StrCat("bulkhead: ", cause, "\n"), kPatienceMs);
   }
   return static_cast<int>(ExitCodeOf(status));
 }

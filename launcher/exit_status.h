@@ -12,4 +12,7 @@ int ExitWith(const absl::Status& status);
 // numbered it.
 int ExitRankWith(const absl::Status& status);
 
+// Whether the launcher numbered this process 0, or there is none.
+bool IsFirstRank();
+
 }  // namespace bulkhead

@@ -1,5 +1,9 @@
 // One file per command; this one only chooses among them.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <variant>
@@ -31,11 +35,25 @@ struct RunCommand {
   }
 };
 
+// A closed standard stream's number would go to the next file or socket that is opened, and our
+// words into it.
+void OpenStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) std::abort();
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
 
 int main(int argc, char** argv) {
+  bulkhead::OpenStandardStreams();
   const auto command = bulkhead::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
-  if (!command.ok()) return bulkhead::ExitRankWith(command.status());
+  if (!command.ok()) {
+    const bool in_group =
+        argc > 1 && (std::string(argv[1]) == "serve" || std::string(argv[1]) == "run");
+    return in_group ? bulkhead::ExitRankWith(command.status())
+                    : bulkhead::ExitWith(command.status());
+  }
   return std::visit(bulkhead::RunCommand(), *command);
 }

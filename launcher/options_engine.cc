@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
 #include "launcher/command_flags.h"
 #include "launcher/flag_values.h"
 #include "launcher/request_flags.h"
@@ -18,7 +19,6 @@ constexpr int kMaxSeqs = 65536;
 constexpr int kMaxBatchedTokens = 1 << 20;
 constexpr int kMaxQueuedReqs = 1 << 20;
 constexpr int kMaxRanks = 1024;
-constexpr int kMaxThreads = 1024;
 
 // What the parse leaves to be completed once all flags are known.
 struct EngineDraft {

@@ -1,9 +1,9 @@
 #include "launcher/rank_life.h"
 
 #include <unistd.h>
+#include <xmmintrin.h>
 #include <csignal>
 
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -31,57 +31,59 @@ absl::Status WithGroupCode(absl::Status status) {
 
 RankLife::RankLife(const EngineOptions& options)
     : options_(options),
-      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1}, [this](int signal) { OnSignal(signal); }) {}
+      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1}, [this](int signal) { OnSignal(signal); }) {
+  // Whoever reads our log may go away: that ends a write, not the rank.
+  std::signal(SIGPIPE, SIG_IGN);
+}
 
 absl::Status RankLife::Join() {
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<Group> group, JoinGroup(options_));
-  const RankTopology& topology = group->exchange().topology();
+  BH_ASSIGN_OR_RETURN(group_, JoinGroup(options_));
+  const RankTopology& topology = group_->exchange().topology();
   SetLogRank(topology.rank, topology.size);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    group_ = std::move(group);
-  }
+  joined_.store(group_.get());
   watchdog_ = std::make_unique<Watchdog>(
       group_->liveness(), WatchdogLimits{.silence = kSilence, .step = options_.step_timeout},
       [this](const absl::Status& why) { End(WithGroupCode(why)); });
   watchdog_->PhaseBegins("start-up", options_.startup_timeout);
-  return MarkAgreed(CheckGroupSize(options_, topology));  // every rank sees the same size
+  return Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
+               options_.startup_timeout);
 }
 
-void RankLife::SetEnding(std::function<void(const absl::Status&)> ending) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void RankLife::SetEnding(StreamsEnd ending) {
+  const std::lock_guard<std::mutex> lock(ending_mutex_);
   ending_ = std::move(ending);
 }
 
 void RankLife::SetDrain(std::function<void()> drain) {
-  bool asked = false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    drain_ = drain;
-    asked = drain_asked_;
-  }
-  if (asked && drain != nullptr) drain();
+  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  drain_ = std::move(drain);
+  if (drain_asked_ && drain_ != nullptr) drain_();
+}
+
+bool RankLife::Drain() {
+  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  const bool first = !std::exchange(drain_asked_, true);
+  if (first && drain_ != nullptr) drain_();
+  return first && drain_ != nullptr;
 }
 
 void RankLife::OnSignal(int signal) {
-  std::function<void()> drain;
-  bool asked = false;
-  bool is_alone = true;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_alone = alone();
-    asked = std::exchange(drain_asked_, true);
-    drain = drain_;
-  }
   if (signal == SIGUSR1) {
-    if (drain != nullptr && !asked) drain();
+    Drain();
     return;
   }
-  if (is_alone && drain != nullptr && !asked) {
-    BH_LOG(kInfo) << "draining; a second signal ends at once";
-    return drain();
+  Group* const group = joined_.load();
+  const bool alone = group == nullptr || group->exchange().topology().size == 1;
+  if (alone && Drain()) {
+    BH_LOG(kInfo) << "a second signal ends at once";
+    return;
   }
-  if (!is_alone) group_->liveness().Ending();
+  if (!alone) {
+    // A launcher also sends SIGTERM to the survivors of a lost rank: then that is the cause.
+    const absl::Status lost = group->liveness().Check(absl::InfiniteDuration());
+    if (!lost.ok()) End(WithGroupCode(lost));
+    group->liveness().Ending();
+  }
   End(WithExitCode(absl::UnavailableError(
                        absl::StrCat("stopped by signal ", signal, " (", sigabbrev_np(signal), ")")),
                    static_cast<ExitCode>(128 + signal)));
@@ -89,18 +91,17 @@ void RankLife::OnSignal(int signal) {
 
 void RankLife::RunSteps(StepRunner& runner, Coordinator* coordinator) {
   watchdog_->PhaseEnds();
-  ControlBus* bus = group().exchange().topology().size > 1 ? &group().bus() : nullptr;
+  _mm_setcsr(
+      0x1F80);  // the sums and the sampler round as the kernels do, whatever a library has set
+  ControlBus* bus = group_->exchange().topology().size > 1 ? &group_->bus() : nullptr;
   const absl::Status status = RunRank(runner, bus, coordinator, watchdog_.get());
   if (!status.ok()) End(WithGroupCode(status));
 }
 
-bool RankLife::alone() const {
-  return group_ == nullptr || group_->exchange().topology().size == 1;
-}
-
 bool RankLife::SpeaksForGroup(const absl::Status& why) const {
-  if (alone()) return true;
-  const int rank = group_->exchange().topology().rank;
+  Group* const group = joined_.load();
+  if (group == nullptr) return IsFirstRank();
+  const int rank = group->exchange().topology().rank;
   // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's.
   return rank == 0 || (rank == 1 && absl::StartsWith(why.message(), "rank 0 "));
 }
@@ -115,15 +116,17 @@ absl::Status RankLife::Finish(const absl::Status& status) {
 
 void RankLife::End(const absl::Status& why) {
   std::call_once(end_once_, [&] {
-    if (group_ != nullptr) group_->liveness().Abort(why);
-    std::function<void(const absl::Status&)> ending;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      ending = ending_;
+    absl::Status cause = why;
+    if (Group* const group = joined_.load(); group != nullptr) {
+      group->liveness().Abort(why);
+      // Another rank may have been first to say why: then that is the group's cause and code.
+      const absl::Status said = group->liveness().Check(absl::InfiniteDuration());
+      if (!said.ok()) cause = WithGroupCode(said);
     }
-    if (ending != nullptr) ending(why);
-    const int code = SpeaksForGroup(why) ? ExitWith(why) : static_cast<int>(ExitCodeOf(why));
-    std::fflush(nullptr);
+    const std::lock_guard<std::mutex> lock(ending_mutex_);
+    if (ending_.fail != nullptr) ending_.fail(cause);
+    const int code = SpeaksForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
+    if (ending_.flush != nullptr) ending_.flush();
     _exit(code);
   });
   while (true) pause();

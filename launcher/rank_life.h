@@ -6,6 +6,7 @@
 // launcher leaves a group a second or two, or none.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,12 @@
 
 namespace bulkhead {
 
+// How a rank that serves ends its streams out of turn. Called once, from any thread.
+struct StreamsEnd {
+  std::function<void(const absl::Status& why)> fail;  // at once
+  std::function<void()> flush;  // waits, a bounded time, until the clients have been told
+};
+
 class RankLife {
  public:
   explicit RankLife(const EngineOptions& options);
@@ -30,11 +37,11 @@ class RankLife {
   absl::Status Join();
   Group& group() { return *group_; }
 
-  // Told why, once and from any thread, before the process ends out of turn: it ends the streams.
-  // Null when there are none left.
-  void SetEnding(std::function<void(const absl::Status& why)> ending);
-  // Called when a drain is asked for, from a thread of its own; at once if it was asked for
-  // already.
+  // What is done before the process ends out of turn; none when there are no streams (any more).
+  // Waits for a call in progress, so that what the functions use may die afterwards.
+  void SetEnding(StreamsEnd ending);
+  // Called when a drain is asked for, on a thread of its own; at once if it was asked for already.
+  // Waits likewise.
   void SetDrain(std::function<void()> drain);
 
   // The rank loop until its clean stop. On a failure it does not return: the process ends.
@@ -48,15 +55,17 @@ class RankLife {
 
  private:
   void OnSignal(int signal);
-  bool alone() const;
+  bool Drain();  // whether there was something to drain
   bool SpeaksForGroup(const absl::Status& why) const;
 
   const EngineOptions& options_;
   std::unique_ptr<Group> group_;
-  std::mutex mutex_;
-  std::function<void(const absl::Status&)> ending_;  // guarded by mutex_
-  std::function<void()> drain_;                      // guarded by mutex_
-  bool drain_asked_ = false;                         // guarded by mutex_
+  std::atomic<Group*> joined_{nullptr};  // group_, for the other threads
+  std::mutex ending_mutex_;
+  StreamsEnd ending_;  // guarded by ending_mutex_, held while it is called
+  std::mutex drain_mutex_;
+  std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
+  bool drain_asked_ = false;     // guarded by drain_mutex_
   std::once_flag end_once_;
   SignalThread signals_;
   std::unique_ptr<Watchdog> watchdog_;

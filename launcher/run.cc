@@ -191,11 +191,12 @@ absl::Status RunOnCoordinator(const RunOptions& options, RankLife& life, RankEng
   limits.max_num_queued_tokens = std::numeric_limits<int64_t>::max() / 2;
   Coordinator coordinator(CoordinatorOptions(engine, limits));
   coordinator.SetServing();
-  life.SetEnding([&](const absl::Status& why) { coordinator.Fail(why); });
+  life.SetEnding(
+      {.fail = [&](const absl::Status& why) { coordinator.Fail(why); }, .flush = nullptr});
   std::thread feeder([&] { job.Feed(coordinator); });
   life.RunSteps(*engine.runner, &coordinator);
   feeder.join();
-  life.SetEnding(nullptr);
+  life.SetEnding({});
   // The other ranks end well: whatever became of single prompts, the group leaves in good order.
   return MarkAgreed(job.Outcome());
 }

@@ -18,6 +18,8 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
+// Returns as soon as every client has been told: so long only for those that do not read.
+constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
 
 // What the service may ask of the engine.
 class Control final : public EngineControl {
@@ -99,11 +101,12 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, options.max_num_queued_reqs)));
   Control control(coordinator, server, *engine.ledger, options.drain_timeout);
-  life.SetEnding([&](const absl::Status& why) {
-    server.SetLost(why);
-    coordinator.Fail(why);
-    server.FlushAndWait(kFlush);
-  });
+  life.SetEnding({.fail =
+                      [&](const absl::Status& why) {
+                        server.SetLost(why);
+                        coordinator.Fail(why);
+                      },
+                  .flush = [&] { server.FlushAndWait(kLastWords); }});
   coordinator.SetServing();
   server.SetReady(PartsOf(options, engine, coordinator, control));
   LogReport(engine);
@@ -116,7 +119,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   life.RunSteps(*engine.runner, &coordinator);
   life.SetDrain(nullptr);
   server.Shutdown(kFlush);
-  life.SetEnding(nullptr);
+  life.SetEnding({});
 }
 
 absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {

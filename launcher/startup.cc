@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "launcher/model_path.h"
@@ -40,15 +41,6 @@ class LoadReporter {
     }
     wake_.notify_all();
     thread_.join();
-    Report("weights loaded");
-  }
-
- private:
-  void Loop() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::seconds(2), [this] { return done_; })) {
-      Report("loading weights");
-    }
   }
   void Report(const char* what) const {
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
@@ -60,6 +52,13 @@ class LoadReporter {
                                      FormatBytes(total), FormatBytes(static_cast<int64_t>(rate)));
   }
 
+ private:
+  void Loop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::seconds(2), [this] { return done_; })) {
+      Report("loading weights");
+    }
+  }
   const LoadProgress& progress_;
   absl::Time begin_;
   std::mutex mutex_;
@@ -89,9 +88,24 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   return engine.checkpoint->CheckAgainst(engine.config.model);
 }
 
+// What the checkpoint's shapes do not tell.
+std::string ConfigDigest(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  std::string digest =
+      absl::StrCat(config.architecture, " eps ", config.rms_norm_eps, " rope ", rope.theta, " ",
+                   static_cast<int>(rope.scaling), " ", rope.factor, " ", rope.low_freq_factor, " ",
+                   rope.high_freq_factor, " ", rope.original_max_position_embeddings, " window ",
+                   config.sliding_window, " tied ", config.tie_word_embeddings, " heads ",
+                   config.num_attention_heads, " ", config.num_key_value_heads, " eos ",
+                   absl::StrJoin(config.eos_token_ids, ","), " windows ");
+  for (int i = 0; i < config.num_hidden_layers; ++i) digest += config.UsesWindow(i) ? '1' : '0';
+  return digest;
+}
+
 // What must be equal on all ranks, as "key=value" lines.
 std::string Digest(const EngineOptions& options, const RankEngine& engine) {
   return absl::StrCat("build=", Version(), "\nmodel=", engine.checkpoint->Fingerprint(),
+                      "\nconfig=", ConfigDigest(engine.config.model),
                       "\ndtype=", DTypeName(engine.limits.weight_dtype),
                       "\nkv-cache-dtype=", DTypeName(engine.limits.kv_dtype),
                       "\nmax-num-seqs=", engine.limits.max_num_seqs,
@@ -199,9 +213,12 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
     const auto group_is_lost = [&] {
       return !group.liveness().Check(absl::InfiniteDuration()).ok();
     };
-    return LoadWeights(*engine.checkpoint, engine.config.model,
-                       engine.plan->rank(engine.topology.rank), engine.runner->weights(),
-                       *engine.backend, engine.threads.num_threads, &progress, group_is_lost);
+    BH_RETURN_IF_ERROR(LoadWeights(*engine.checkpoint, engine.config.model,
+                                   engine.plan->rank(engine.topology.rank),
+                                   engine.runner->weights(), *engine.backend,
+                                   engine.threads.num_threads, &progress, group_is_lost));
+    reporter.Report("weights loaded");
+    return absl::OkStatus();
   });
 }
 

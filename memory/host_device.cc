@@ -1,5 +1,6 @@
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,22 @@ class HostDevice final : public Device {
     }
     if (bytes >= kHugePageBytes) madvise(data, MappedBytes(bytes), MADV_HUGEPAGE);
     return Buffer(this, static_cast<std::byte*>(data), bytes);
+  }
+
+  absl::Status Commit(const Buffer& buffer) override {
+    const size_t bytes = MappedBytes(buffer.bytes());
+    if (bytes == 0 || madvise(buffer.data(), bytes, MADV_POPULATE_WRITE) == 0)
+      return absl::OkStatus();
+    if (errno != EINVAL) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the system could not back ", FormatBytes(buffer.bytes()), " with memory"));
+    }
+    // A kernel before 5.14: touch every page.
+    for (size_t at = 0; at < bytes; at += 4096) {
+      volatile std::byte* const page = buffer.data() + at;
+      *page = std::byte{0};
+    }
+    return absl::OkStatus();
   }
 
   void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override {

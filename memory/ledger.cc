@@ -35,25 +35,25 @@ absl::Status MemoryLedger::CountTaken(Term term, int64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Buffer> MemoryLedger::Allocate(Term term, int64_t bytes) {
+  absl::StatusOr<Buffer> buffer = device_.Allocate(bytes);
+  absl::Status status = buffer.status();
+  // Weights become real as their readers write them, each page where its reader runs.
+  if (buffer.ok() && term != Term::kWeights) status = device_.Commit(*buffer);
+  if (status.ok()) return buffer;
+  return absl::Status(status.code(), absl::StrCat(TermName(term), ": ", status.message()));
+}
+
 absl::StatusOr<Buffer> MemoryLedger::Take(Term term, int64_t bytes) {
   BH_RETURN_IF_ERROR(CountTaken(term, bytes));
-  absl::StatusOr<Buffer> buffer = device_.Allocate(bytes);
-  if (buffer.ok()) return buffer;
-  taken_[static_cast<int>(term)] -= bytes;
-  return absl::Status(buffer.status().code(),
-                      absl::StrCat(TermName(term), ": ", buffer.status().message()));
+  return Allocate(term, bytes);
 }
 
 absl::StatusOr<Buffer> MemoryLedger::TakeTogether(Term first, int64_t first_bytes, Term second,
                                                   int64_t second_bytes) {
   BH_RETURN_IF_ERROR(CountTaken(first, first_bytes));
   BH_RETURN_IF_ERROR(CountTaken(second, second_bytes));
-  absl::StatusOr<Buffer> buffer = device_.Allocate(first_bytes + second_bytes);
-  if (buffer.ok()) return buffer;
-  taken_[static_cast<int>(first)] -= first_bytes;
-  taken_[static_cast<int>(second)] -= second_bytes;
-  return absl::Status(buffer.status().code(),
-                      absl::StrCat(TermName(second), ": ", buffer.status().message()));
+  return Allocate(second, first_bytes + second_bytes);
 }
 
 absl::Status MemoryLedger::TakeMapped(Term term, int64_t bytes) {

@@ -60,6 +60,7 @@ class MemoryLedger {
   std::string Report() const;
 
  private:
+  absl::StatusOr<Buffer> Allocate(Term term, int64_t bytes);
   absl::Status CountTaken(Term term, int64_t bytes);
 
   Device& device_;

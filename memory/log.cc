@@ -1,6 +1,8 @@
 #include "memory/log.h"
 
+#include <poll.h>
 #include <unistd.h>
+
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -12,6 +14,14 @@ int g_rank = 0;
 int g_size = 1;
 
 }  // namespace
+
+void WriteLine(const std::string& line, int patience_ms) {
+  pollfd out = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&out, 1, patience_ms) != 1 || (out.revents & POLLOUT) == 0) return;
+  // One write per line, so that the lines of several ranks never mix.
+  const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  (void)written;
+}
 
 void SetLogRank(int rank, int size) {
   g_rank = rank;
@@ -32,9 +42,7 @@ LogLine::~LogLine() {
   if (level_ == LogLevel::kWarning) line += "warning: ";
   if (level_ == LogLevel::kError) line += "error: ";
   line += text_.str() + "\n";
-  // One write per line, so that the lines of several ranks never mix.
-  const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-  (void)written;  // a closed or full standard error must not stop a server
+  WriteLine(line, /*patience_ms=*/0);
 }
 
 }  // namespace bulkhead

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <sstream>
+#include <string>
 
 namespace bulkhead {
 
@@ -12,6 +13,10 @@ enum class LogLevel { kInfo, kWarning, kError };
 // This process's rank, printed before every line when the group has more than one. Set once, before
 // threads start.
 void SetLogRank(int rank, int size);
+
+// One line to standard error, newline included, or nothing when it cannot take it within
+// `patience_ms`: a log that nobody reads must not stop a server.
+void WriteLine(const std::string& line, int patience_ms);
 
 class LogLine {
  public:

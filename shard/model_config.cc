@@ -251,10 +251,11 @@ absl::Status ParseGeneration(const nlohmann::json& object, absl::string_view sou
   ConfigFields fields(object, std::string(source));
   GenerationDefaults& generation = parsed.generation;
   generation.do_sample = fields.Bool("do_sample");
-  generation.temperature = fields.Number("temperature", 0, 1000);
+  generation.temperature = fields.Number("temperature", 0, kMaxTemperature);
   generation.top_p = fields.Number("top_p", 1e-9, 1);
   generation.min_p = fields.Number("min_p", 0, 1);
-  generation.top_k = fields.Int("top_k", 0, kMaxVocabSize);
+  generation.top_k = fields.Int("top_k", -1, kMaxVocabSize);
+  if (generation.top_k == -1) generation.top_k = 0;  // some files write "off" so
   AddEosTokenIds(fields, parsed.model);
   std::vector<std::string> warnings = ApplyGenerationFieldPolicy(fields);
   BH_RETURN_IF_ERROR(fields.status());

@@ -57,6 +57,9 @@ struct ModelConfig {
   bool UsesWindow(int layer) const { return sliding_window > 0 && layer_uses_window[layer]; }
 };
 
+// The largest temperature that a request or a checkpoint may ask for.
+inline constexpr double kMaxTemperature = 100.0;
+
 // Sampling defaults of generation_config.json; unset where it says nothing.
 struct GenerationDefaults {
   std::optional<bool> do_sample;

@@ -92,6 +92,9 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   if (tokens > limits_.max_num_batched_tokens) {
     return overstep("tokens", tokens, limits_.max_num_batched_tokens);
   }
+  if (plan.padded_tokens() < tokens || plan.padded_tokens() > limits_.max_num_batched_tokens) {
+    return overstep("padded tokens", plan.padded_tokens(), limits_.max_num_batched_tokens);
+  }
   if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
       plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
       plan.table_block_size() != plan.table_slot_size()) {

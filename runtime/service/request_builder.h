@@ -15,7 +15,6 @@
 
 namespace bulkhead {
 
-inline constexpr float kMaxTemperature = 100.0F;
 inline constexpr int kMaxStopStrings = 16;
 inline constexpr int kMaxStopStringBytes = 256;
 inline constexpr int kMaxStopTokenIds = 256;

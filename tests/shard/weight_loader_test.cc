@@ -175,8 +175,9 @@ TEST(WeightLoaderTest, OwnedBytesAloneAreReadWhereTheyAreWide) {
     return (*checkpoint)->BytesToRead({&target, 1}, plan->rank(0));
   };
   EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 2), int64_t{64} * 18000 * 4);
-  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 8),
-            int64_t{64} * 36000 * 4);  // 18,000 bytes a row: too narrow
+  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 8), int64_t{64} * 4500 * 4);
+  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 20),
+            int64_t{64} * 36000 * 4);  // 7,200 bytes a row: too narrow
   EXPECT_EQ(bytes_of(WeightKind::kGate, 0, 8), int64_t{4500} * 64 * 4);
   EXPECT_EQ(bytes_of(WeightKind::kEmbedding, -1, 2), int64_t{12} * 64 * 4);
 }

@@ -94,6 +94,7 @@ class Script {
       step.plan.set_stop(true);
       return std::nullopt;
     }
+    step.plan.set_padded_tokens(step.plan.token_ids_size());
     return step;
   }
 

@@ -63,6 +63,7 @@ class RunnerTest : public testing::Test {
   static Step ValidStep() {
     Step step;
     step.plan.set_seq(1);
+    step.plan.set_padded_tokens(2);
     step.plan.add_slot(0);
     step.plan.add_num_tokens(2);
     step.plan.add_start_position(0);
@@ -95,7 +96,7 @@ TEST_F(RunnerTest, WhatWasPlannedIsTakenToTheByte) {
 
 TEST_F(RunnerTest, PlansThatOverstepTheSealedArenasAreABugWithTheRanksName) {
   ASSERT_TRUE(runner_->Run(ValidStep()).ok());
-  std::vector<Step> bad(9, ValidStep());
+  std::vector<Step> bad(11, ValidStep());
   bad[0].plan.set_slot(0, limits_.max_num_seqs);
   bad[1].plan.set_start_position(0, limits_.max_model_len - 1);
   bad[2].plan.set_token_ids(1, 101);
@@ -105,6 +106,8 @@ TEST_F(RunnerTest, PlansThatOverstepTheSealedArenasAreABugWithTheRanksName) {
   bad[6].plan.set_num_logits(0, 3);
   bad[7].plan.add_token_ids(1);
   bad[8].plan.add_slot(1);
+  bad[9].plan.set_padded_tokens(1);
+  bad[10].plan.set_padded_tokens(limits_.max_num_batched_tokens + 1);
   for (size_t i = 0; i < bad.size(); ++i) {
     const absl::Status status = runner_->Run(bad[i]).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << i;
