@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/rank_loop.h"
+#include "tests/runtime/engine/held_runner.h"
 #include "tests/runtime/engine/recording_sink.h"
 #include "tests/runtime/engine/toy_model.h"
 
@@ -16,43 +17,6 @@ namespace bulkhead {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Runs the toy model; a step can be held until it is let go.
-class HeldRunner final : public StepRunner {
- public:
-  explicit HeldRunner(const SchedulerLimits& limits) : toy_(limits) {}
-
-  absl::StatusOr<StepResult> Run(const Step& step) override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++begun_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return allowed_ >= begun_; });
-    if (!answer_.ok()) return answer_;
-    return toy_.Run(step);
-  }
-  // The steps up to number `count` may run.
-  void Allow(int64_t count) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    allowed_ = count;
-    changed_.notify_all();
-  }
-  void WaitUntilBegun(int64_t step) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return begun_ >= step; });
-  }
-  void FailWith(absl::Status answer) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    answer_ = std::move(answer);
-  }
-
- private:
-  ToyRunner toy_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t begun_ = 0;
-  int64_t allowed_ = 0;
-  absl::Status answer_;
-};
 
 class CoordinatorTest : public testing::Test {
  protected:
