@@ -1,6 +1,8 @@
 #include "launcher/exit_status.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,13 @@ bool IsFirstRank() {
     if (rank != nullptr) return absl::string_view(rank) == "0";
   }
   return true;
+}
+
+absl::Status FlushStandardOutput() {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0) return absl::OkStatus();
+  return WithExitCode(absl::DataLossError("cannot write standard output; results are lost"),
+                      ExitCode::kClientError);
 }
 
 int ExitWith(const absl::Status& status) {

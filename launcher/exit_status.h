@@ -12,6 +12,10 @@ int ExitWith(const absl::Status& status);
 // numbered it.
 int ExitRankWith(const absl::Status& status);
 
+// Whether everything that was printed to standard output got there; DATA_LOSS with exit code 1
+// otherwise.
+absl::Status FlushStandardOutput();
+
 // Whether the launcher numbered this process 0, or there is none.
 bool IsFirstRank();
 

@@ -1,4 +1,5 @@
 #include "launcher/generate.h"
+#include "launcher/exit_status.h"
 
 #include <unistd.h>
 #include <atomic>
@@ -133,6 +134,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   if (channel.ok() && (options.stats || isatty(STDERR_FILENO) != 0)) {
     std::cerr << output.Summary(absl::Now() - begin) << std::endl;
   }
+  BH_RETURN_IF_ERROR(FlushStandardOutput());
   const absl::Status outcome = output.Outcome();
   // What was cancelled in time to be answered in full is no failure.
   return ended_by == 0 ? outcome : WithExitCode(outcome, static_cast<ExitCode>(128 + ended_by));

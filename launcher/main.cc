@@ -1,5 +1,6 @@
 // One file per command; this one only chooses among them.
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,11 +37,19 @@ struct RunCommand {
 };
 
 // A closed standard stream's number would go to the next file or socket that is opened, and our
-// words into it.
+// words into it. Writing to what is put there instead fails, and so is noticed.
 void OpenStandardStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) std::abort();
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) std::abort();
   }
+}
+
+// A drain that is asked for before the rank can hear it waits, and does not kill.
+void HoldDrainSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
 }  // namespace
@@ -48,12 +57,13 @@ void OpenStandardStreams() {
 
 int main(int argc, char** argv) {
   bulkhead::OpenStandardStreams();
+  const std::string name = argc > 1 ? argv[1] : "";
+  const bool is_rank = name == "serve" || name == "run";
+  if (is_rank) bulkhead::HoldDrainSignal();
   const auto command = bulkhead::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!command.ok()) {
-    const bool in_group =
-        argc > 1 && (std::string(argv[1]) == "serve" || std::string(argv[1]) == "run");
-    return in_group ? bulkhead::ExitRankWith(command.status())
-                    : bulkhead::ExitWith(command.status());
+    return is_rank ? bulkhead::ExitRankWith(command.status())
+                   : bulkhead::ExitWith(command.status());
   }
   return std::visit(bulkhead::RunCommand(), *command);
 }

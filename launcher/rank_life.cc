@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "launcher/exit_status.h"
 #include "memory/exit_code.h"
 #include "memory/log.h"
@@ -17,6 +18,7 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kSilence = absl::Seconds(3);
+constexpr absl::Duration kSameWish = absl::Milliseconds(500);
 
 // The code of a failure that carries none: the group is lost, or did not come up.
 absl::Status WithGroupCode(absl::Status status) {
@@ -76,8 +78,11 @@ void RankLife::OnSignal(int signal) {
   const bool alone = group == nullptr || group->exchange().topology().size == 1;
   if (alone && Drain()) {
     BH_LOG(kInfo) << "a second signal ends at once";
+    first_signal_ = absl::Now();
     return;
   }
+  // Some senders signal a process and then its group: the same wish, said twice.
+  if (alone && absl::Now() - first_signal_ < kSameWish) return;
   if (!alone) {
     // A launcher also sends SIGTERM to the survivors of a lost rank: then that is the cause.
     const absl::Status lost = group->liveness().Check(absl::InfiniteDuration());

@@ -66,6 +66,7 @@ class RankLife {
   std::mutex drain_mutex_;
   std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
   bool drain_asked_ = false;     // guarded by drain_mutex_
+  absl::Time first_signal_ = absl::InfiniteFuture();  // the signal thread's alone
   std::once_flag end_once_;
   SignalThread signals_;
   std::unique_ptr<Watchdog> watchdog_;

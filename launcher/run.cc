@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "launcher/exit_status.h"
 #include "launcher/logits_file.h"
 #include "launcher/prompts.h"
 #include "launcher/rank_life.h"
@@ -96,6 +97,11 @@ class Job {
   // Before anything slow: can the results be written?
   absl::Status OpenOut() {
     if (options_.out == "-") return absl::OkStatus();
+    if (options_.out == options_.logits) {
+      return WithExitCode(
+          absl::InvalidArgumentError(absl::StrCat("--out and --logits are both ", options_.out)),
+          ExitCode::kUsage);
+    }
     file_.open(options_.out, std::ios::trunc);
     if (file_.is_open()) return absl::OkStatus();
     return WithExitCode(
@@ -158,6 +164,7 @@ class Job {
   }
 
   absl::Status Outcome() {
+    if (options_.out == "-") BH_RETURN_IF_ERROR(FlushStandardOutput());
     file_.close();
     if (options_.out != "-" && file_.fail()) {
       return WithExitCode(

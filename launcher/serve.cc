@@ -1,10 +1,14 @@
 #include "launcher/serve.h"
 
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "launcher/rank_life.h"
 #include "launcher/startup.h"
@@ -20,6 +24,20 @@ namespace {
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
 // Returns as soon as every client has been told: so long only for those that do not read.
 constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
+
+// The rank that a loss names first thing: "rank 2 (host a, pid 4711) ended".
+LostRank LostRankOf(const absl::Status& why) {
+  absl::string_view text = why.message();
+  LostRank lost;
+  int rank = 0;
+  if (!absl::ConsumePrefix(&text, "rank ")) return lost;
+  const size_t end = text.find(" (host ");
+  if (end == absl::string_view::npos || !absl::SimpleAtoi(text.substr(0, end), &rank)) return lost;
+  text.remove_prefix(end + 7);
+  lost.rank = rank;
+  lost.host = std::string(text.substr(0, text.find_first_of(",)")));
+  return lost;
+}
 
 // What the service may ask of the engine.
 class Control final : public EngineControl {
@@ -103,7 +121,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   Control control(coordinator, server, *engine.ledger, options.drain_timeout);
   life.SetEnding({.fail =
                       [&](const absl::Status& why) {
-                        server.SetLost(why);
+                        server.SetLost(why, LostRankOf(why));
                         coordinator.Fail(why);
                       },
                   .flush = [&] { server.FlushAndWait(kLastWords); }});
@@ -120,6 +138,21 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   life.SetDrain(nullptr);
   server.Shutdown(kFlush);
   life.SetEnding({});
+}
+
+// Every client is a file descriptor: takes what the system allows. gRPC does not survive having too
+// few.
+absl::Status RaiseFileLimit() {
+  constexpr rlim_t kLeast = 64;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max >= kLeast) return absl::OkStatus();
+  return WithExitCode(absl::ResourceExhaustedError(
+                          absl::StrCat("the limit of open files is ", limit.rlim_max,
+                                       ", and a server needs ", kLeast, "; raise ulimit -n")),
+                      ExitCode::kCannotBind);
 }
 
 absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
@@ -148,6 +181,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
 }  // namespace
 
 absl::Status RunServe(const ServeOptions& options) {
+  BH_RETURN_IF_ERROR(RaiseFileLimit());
   return LiveAsRank(options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); });
 }
 

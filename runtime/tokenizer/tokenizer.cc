@@ -215,7 +215,7 @@ class SingleTokenDecoder : public TextDecoder {
 };
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hang it
   if (fd < 0) {
     const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
     return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(why)
