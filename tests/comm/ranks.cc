@@ -137,18 +137,7 @@ absl::Status Bench(Rank& rank) {
   return absl::OkStatus();
 }
 
-absl::Status RunMode(const std::string& mode, Group& group) {
-  const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 64};
-  const std::unique_ptr<Device> device = NewHostDevice(0);
-  MemoryLedger ledger(*device);
-  ledger.Claim(Term::kCommunication, group.CommunicationBytes(limits));
-  BH_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm, group.Connect(limits, ledger));
-  ledger.Seal();
-  Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) {
-    Say(absl::StrCat("LOST ", MonotonicNanos(), " ", status.message()));
-    _exit(static_cast<int>(ExitCodeOf(status)));
-  });
-  Rank rank{group, *comm};
+absl::Status Run(const std::string& mode, Rank& rank) {
   if (mode == "sums") return Sums(rank);
   if (mode == "kill") return Fault(rank, SIGKILL);
   if (mode == "stop") return Fault(rank, SIGSTOP);
@@ -158,6 +147,27 @@ absl::Status RunMode(const std::string& mode, Group& group) {
   if (mode == "missing") return Missing(rank);
   if (mode == "bench") return Bench(rank);
   return WithExitCode(absl::InvalidArgumentError("unknown mode"), ExitCode::kUsage);
+}
+
+absl::Status RunMode(const std::string& mode, Group& group) {
+  const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 64};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  MemoryLedger ledger(*device);
+  ledger.Claim(Term::kCommunication, group.CommunicationBytes(limits));
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm, group.Connect(limits, ledger));
+  ledger.Seal();
+  Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) {
+    Say(absl::StrCat("LOST ", MonotonicNanos(), " ", status.message()));
+    // The launcher's code is that of the first end it sees, and that should be the lost rank's.
+    usleep(200'000);
+    _exit(static_cast<int>(ExitCodeOf(status)));
+  });
+  Rank rank{group, *comm};
+  const absl::Status status = Run(mode, rank);
+  if (!status.ok()) Say(absl::StrCat("ENDED ", status.message()));
+  // The watchdog tells of a lost rank, and ends this process.
+  while (ExitCodeOf(status) == ExitCode::kRankLost) pause();
+  return status;
 }
 
 absl::StatusOr<std::unique_ptr<Group>> Join() {
@@ -173,9 +183,6 @@ int Main(const std::string& mode) {
     return static_cast<int>(ExitCodeOf(group.status()));
   }
   const absl::Status status = RunMode(mode, **group);
-  if (!status.ok()) Say(absl::StrCat("ENDED ", status.message()));
-  // A lost rank is the watchdog's to tell; it ends this process.
-  if (ExitCodeOf(status) == ExitCode::kRankLost) pause();
   (*group)->Leave(status);
   return static_cast<int>(ExitCodeOf(status));
 }
