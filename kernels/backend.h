@@ -1,11 +1,12 @@
-// Backend: the few verbs a decoder is made of. Verbs only enqueue work on the backend's device; faults
-// surface at Device::Synchronize. Activations are f32. Letters as in memory/matrix.h; lower-case h, k,
-// f, v are this rank's share. A verb on no rows, or on a share of no columns, does nothing.
+// Backend: the few verbs a decoder is made of. Verbs only enqueue work on the backend's device;
+// faults surface at Device::Synchronize. Activations are f32. Letters as in memory/matrix.h;
+// lower-case h, k, f, v are this rank's share. A verb on no rows, or on a share of no columns, does
+// nothing.
 //
 // The bits (docs/architecture.md, Determinism): every output of a product is one chain of fused
-// multiply-adds over ascending k per slice, slices joined as a binary tree (memory/linear.h); norms sum
-// in 16 fixed virtual lanes; attention is cut at absolute multiples of 256 tokens. No verb's result for
-// one row depends on the other rows, on the number of threads or on the instruction set.
+// multiply-adds over ascending k per slice, slices joined as a binary tree (memory/linear.h); norms
+// sum in 16 fixed virtual lanes; attention is cut at absolute multiples of 256 tokens. No verb's
+// result for one row depends on the other rows, on the number of threads or on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,16 @@
 
 namespace bulkhead {
 
-// Where the tokens of a step belong: S sequences, T tokens, a sequence's tokens next to each other in
-// ascending position. All arrays in device memory.
+// Where the tokens of a step belong: S sequences, T tokens, a sequence's tokens next to each other
+// in ascending position. All arrays in device memory.
 struct StepIndex {
-  int num_seqs = 0;                        // S
-  int num_tokens = 0;                      // T
-  const int32_t* seq_begin = nullptr;      // [S + 1] first token of each sequence, then T
-  const int32_t* seq_slot = nullptr;       // [S] row of block_tables
-  const int32_t* position = nullptr;       // [T] absolute position
-  const int32_t* token_seq = nullptr;      // [T] which sequence
-  const int32_t* block_tables = nullptr;   // [slots, block_table_stride] block ids
+  int num_seqs = 0;                       // S
+  int num_tokens = 0;                     // T
+  const int32_t* seq_begin = nullptr;     // [S + 1] first token of each sequence, then T
+  const int32_t* seq_slot = nullptr;      // [S] row of block_tables
+  const int32_t* position = nullptr;      // [T] absolute position
+  const int32_t* token_seq = nullptr;     // [T] which sequence
+  const int32_t* block_tables = nullptr;  // [slots, block_table_stride] block ids
   int block_table_stride = 0;
 };
 
@@ -42,9 +43,9 @@ struct StepLimits {
 
 // The heads of one rank. Query head i reads KV head head_to_kv[i], an index on this rank.
 struct HeadLayout {
-  int num_heads = 0;     // h
-  int num_kv_heads = 0;  // k
-  int head_dim = 0;      // d
+  int num_heads = 0;                    // h
+  int num_kv_heads = 0;                 // k
+  int head_dim = 0;                     // d
   const int32_t* head_to_kv = nullptr;  // [h], ascending; host memory, outlives the backend's use
 };
 
@@ -56,20 +57,25 @@ class Backend {
   // ---- weights
   // Bytes that a weight takes when packed; the same on every machine.
   virtual int64_t PackedBytes(const LinearShape& shape) const = 0;
-  // A sink that fills `linear.packed` (PackedBytes of it, 64-byte aligned, zeroed, owned by the caller).
+  // A sink that fills `linear.packed` (PackedBytes of it, 64-byte aligned, zeroed, owned by the
+  // caller).
   virtual std::unique_ptr<WeightSink> Pack(const Linear& linear) = 0;
 
   // ---- workspace, taken once before the first verb; the same bytes on every machine
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
-  virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits, const HeadLayout& heads) = 0;
+  virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                            const HeadLayout& heads) = 0;
 
   // ---- verbs
   // out[t, :] = row (tokens[t] - first_row) of the table + 0.0, or zeros for a token outside
   // [first_row, first_row + table rows).                     tokens [T] device memory, out [T, D]
-  virtual void Embed(const int32_t* tokens, const Linear& table, int64_t first_row, MatrixView out) = 0;
+  virtual void Embed(const int32_t* tokens, const Linear& table, int64_t first_row,
+                     MatrixView out) = 0;
 
-  // out[t, :] = x[t, :] * (1 / sqrt(mean(x[t, :]^2) + epsilon)) * weight   weight [1, D] f32; out may be x
-  virtual void RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) = 0;
+  // out[t, :] = x[t, :] * (1 / sqrt(mean(x[t, :]^2) + epsilon)) * weight   weight [1, D] f32; out
+  // may be x
+  virtual void RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon,
+                       MatrixView out) = 0;
 
   // out = x * weight^T, by the chains of memory/linear.h      x [T, K], out [T, N]; x and out apart
   virtual void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) = 0;
@@ -77,9 +83,9 @@ class Backend {
   // x[t, :] += bias                                           bias [1, N] f32
   virtual void AddBias(ConstMatrixView bias, MatrixView x) = 0;
 
-  // The q and k parts of qkv [T, (h + 2k) d], in place, per head: RmsNorm with q_norm or k_norm [1, d]
-  // (empty: none), then the rotary embedding of halves: with (c, s) = rope[position],
-  // (x1, x2) -> (x1 c - x2 s, x2 c + x1 s).     rope [max_model_len, d] f32: d/2 cosines, d/2 sines
+  // The q and k parts of qkv [T, (h + 2k) d], in place, per head: RmsNorm with q_norm or k_norm [1,
+  // d] (empty: none), then the rotary embedding of halves: with (c, s) = rope[position], (x1, x2)
+  // -> (x1 c - x2 s, x2 c + x1 s).     rope [max_model_len, d] f32: d/2 cosines, d/2 sines
   virtual void NormRope(const StepIndex& index, const HeadLayout& heads, ConstMatrixView q_norm,
                         ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
                         MatrixView qkv) = 0;
@@ -88,13 +94,15 @@ class Backend {
   virtual void AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                         const KvLayerView& kv) = 0;
 
-  // Causal attention of each token over its sequence's cache, positions (p - window, p] (window 0: all):
-  // out[t, :] = sum over s of softmax(q . k_s * scale)_s v_s      q: the first h d columns of qkv;
+  // Causal attention of each token over its sequence's cache, positions (p - window, p] (window 0:
+  // all): out[t, :] = sum over s of softmax(q . k_s * scale)_s v_s      q: the first h d columns of
+  // qkv;
   //                                                               out [T, h d]
   virtual void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                       const KvLayerView& kv, float scale, int window, MatrixView out) = 0;
 
-  // out = silu(gate) * up                                      gate_up [T, 2f]: gate, then up; out [T, f]
+  // out = silu(gate) * up                                      gate_up [T, 2f]: gate, then up; out
+  // [T, f]
   virtual void SwiGlu(ConstMatrixView gate_up, MatrixView out) = 0;
 
   // hidden += (sum + bias), bias empty for none                sum, hidden [T, D]; bias [1, D] f32
@@ -110,7 +118,8 @@ class Backend {
 // Plain loops with double sums: the oracle of the tests. Not bit-equal to the others.
 std::unique_ptr<Backend> NewReferenceBackend(Device& device);
 
-// Plain loops with std::fma in the order that the promise of equal bits fixes: the oracle of the bits.
+// Plain loops with std::fma in the order that the promise of equal bits fixes: the oracle of the
+// bits.
 std::unique_ptr<Backend> NewOrderedBackend(Device& device);
 
 // SIMD. `isa`: "auto" (the best that this CPU has), "avx512", "avx2" or "plain". `num_threads` in
@@ -121,6 +130,7 @@ struct CpuBackendOptions {
   bool may_spin = true;  // false where ranks x threads exceed the cores: waits yield, then sleep
 };
 inline constexpr int kMaxThreads = 64;
-absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(Device& device, const CpuBackendOptions& options);
+absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(Device& device,
+                                                       const CpuBackendOptions& options);
 
 }  // namespace bulkhead

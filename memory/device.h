@@ -44,8 +44,8 @@ class Device {
   virtual const char* name() const = 0;
   // RESOURCE_EXHAUSTED when the capacity or the machine has no more.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
-  // Makes the pages of a buffer real now, so that nobody else can have them later. RESOURCE_EXHAUSTED when
-  // the machine has no more.
+  // Makes the pages of a buffer real now, so that nobody else can have them later.
+  // RESOURCE_EXHAUSTED when the machine has no more.
   virtual absl::Status Commit(const Buffer& buffer) = 0;
   virtual void CopyFromHost(const void* host, std::byte* device, int64_t bytes) = 0;  // enqueued
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued

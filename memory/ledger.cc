@@ -58,7 +58,7 @@ absl::StatusOr<Buffer> MemoryLedger::TakeTogether(Term first, int64_t first_byte
 
 absl::Status MemoryLedger::TakeMapped(Term term, int64_t bytes) {
   BH_RETURN_IF_ERROR(CountTaken(term, bytes));
-  const absl::Status charged = device_.Charge(bytes);
+  absl::Status charged = device_.Charge(bytes);
   if (charged.ok()) {
     mapped_bytes_ += bytes;
     return charged;

@@ -20,8 +20,8 @@
 namespace bulkhead {
 namespace {
 
-// From here on a row's owned columns are read alone; below it, a read of its own costs more than the
-// bytes around them.
+// From here on a row's owned columns are read alone; below it, a read of its own costs more than
+// the bytes around them.
 constexpr int64_t kMinSegmentBytes = int64_t{8} << 10;
 
 // What one target needs of its tensor.
