@@ -57,7 +57,6 @@ BH_INLINE F32x16 Mul(F32x16 a, F32x16 b) {
 BH_INLINE F32x16 Div(F32x16 a, F32x16 b) {
   return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
-BH_INLINE F32x16 Sqrt(F32x16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 BH_INLINE F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
@@ -70,20 +69,10 @@ BH_INLINE F32x16 Max(F32x16 a, F32x16 b) {
 BH_INLINE F32x16 Min(F32x16 a, F32x16 b) {
   return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
 }
-BH_INLINE F32x16 Round(F32x16 a) {
-  return {_mm256_round_ps(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
-          _mm256_round_ps(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
 
 // ---- comparisons
 BH_INLINE Mask16 Less(F32x16 a, F32x16 b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
-}
-BH_INLINE Mask16 LessEqual(F32x16 a, F32x16 b) {
-  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
-}
-BH_INLINE Mask16 Equal(F32x16 a, F32x16 b) {
-  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
 }
 BH_INLINE Mask16 And(Mask16 a, Mask16 b) {
   return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)};
@@ -108,12 +97,6 @@ template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
 }
-template <int kBits>
-BH_INLINE I32x16 ShiftRight(I32x16 a) {
-  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
-}
-BH_INLINE I32x16 ToInt(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
-BH_INLINE F32x16 ToFloat(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) {
   return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};

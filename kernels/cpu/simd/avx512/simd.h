@@ -38,24 +38,15 @@ BH_INLINE F32x16 Add(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 BH_INLINE F32x16 Sub(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 BH_INLINE F32x16 Mul(F32x16 a, F32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
 BH_INLINE F32x16 Div(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
-BH_INLINE F32x16 Sqrt(F32x16 a) { return {_mm512_sqrt_ps(a.v)}; }
 // a * b + c, and c - a * b, rounded once.
 BH_INLINE F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 BH_INLINE F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
 // a > b ? a : b, and a < b ? a : b: b where either is NaN, and of two zeros.
 BH_INLINE F32x16 Max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
 BH_INLINE F32x16 Min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
-// To the nearest integer, halves to even.
-BH_INLINE F32x16 Round(F32x16 a) {
-  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
 
 // ---- comparisons: false where either is NaN
 BH_INLINE Mask16 Less(F32x16 a, F32x16 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
-BH_INLINE Mask16 LessEqual(F32x16 a, F32x16 b) {
-  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)};
-}
-BH_INLINE Mask16 Equal(F32x16 a, F32x16 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
 BH_INLINE Mask16 And(Mask16 a, Mask16 b) { return {static_cast<__mmask16>(a.m & b.m)}; }
 BH_INLINE F32x16 Select(Mask16 m, F32x16 if_true, F32x16 if_false) {
   return {_mm512_mask_blend_ps(m.m, if_false.v, if_true.v)};
@@ -70,13 +61,6 @@ template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
-template <int kBits>  // sign bits enter from the left
-BH_INLINE I32x16 ShiftRight(I32x16 a) {
-  return {_mm512_srai_epi32(a.v, kBits)};
-}
-// To the nearest, halves to even; NaN and what int32 cannot hold become INT32_MIN.
-BH_INLINE I32x16 ToInt(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }
-BH_INLINE F32x16 ToFloat(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
 

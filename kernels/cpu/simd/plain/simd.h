@@ -64,9 +64,6 @@ BH_INLINE F32x16 Mul(F32x16 a, F32x16 b) {
 BH_INLINE F32x16 Div(F32x16 a, F32x16 b) {
   return ForLanes<F32x16>([&](int i) { return a.v[i] / b.v[i]; });
 }
-BH_INLINE F32x16 Sqrt(F32x16 a) {
-  return ForLanes<F32x16>([&](int i) { return __builtin_sqrtf(a.v[i]); });
-}
 BH_INLINE F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) {
   return ForLanes<F32x16>([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
 }
@@ -79,19 +76,10 @@ BH_INLINE F32x16 Max(F32x16 a, F32x16 b) {
 BH_INLINE F32x16 Min(F32x16 a, F32x16 b) {
   return ForLanes<F32x16>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
 }
-BH_INLINE F32x16 Round(F32x16 a) {
-  return ForLanes<F32x16>([&](int i) { return __builtin_rintf(a.v[i]); });
-}
 
 // ---- comparisons
 BH_INLINE Mask16 Less(F32x16 a, F32x16 b) {
   return ForLanes<Mask16>([&](int i) { return a.v[i] < b.v[i]; });
-}
-BH_INLINE Mask16 LessEqual(F32x16 a, F32x16 b) {
-  return ForLanes<Mask16>([&](int i) { return a.v[i] <= b.v[i]; });
-}
-BH_INLINE Mask16 Equal(F32x16 a, F32x16 b) {
-  return ForLanes<Mask16>([&](int i) { return a.v[i] == b.v[i]; });
 }
 BH_INLINE Mask16 And(Mask16 a, Mask16 b) {
   return ForLanes<Mask16>([&](int i) { return a.v[i] && b.v[i]; });
@@ -118,16 +106,6 @@ BH_INLINE I32x16 And(I32x16 a, I32x16 b) {
 template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) << kBits); });
-}
-template <int kBits>
-BH_INLINE I32x16 ShiftRight(I32x16 a) {
-  return ForLanes<I32x16>([&](int i) { return a.v[i] >> kBits; });
-}
-BH_INLINE I32x16 ToInt(F32x16 a) {
-  return ForLanes<I32x16>([&](int i) { return _mm_cvtss_si32(_mm_set_ss(a.v[i])); });
-}
-BH_INLINE F32x16 ToFloat(I32x16 a) {
-  return ForLanes<F32x16>([&](int i) { return static_cast<float>(a.v[i]); });
 }
 BH_INLINE I32x16 BitsOf(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(BitsOfF32(a.v[i])); });
