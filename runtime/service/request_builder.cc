@@ -236,10 +236,11 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
                                                        "resume.emitted_token_ids"));
   const auto emitted = static_cast<int64_t>(request.emitted.size());
   const int most = EffectiveMaxTokens(request, rules.max_model_len);
-  if (emitted >= most) {
+  // All of them is legal: the client has every token, and wants to hear how it ended.
+  if (emitted > most) {
     return InvalidField("resume.emitted_token_ids",
-                        absl::StrCat(emitted, " tokens leave nothing of the ", most,
-                                     " that the generation may have; it had ended"),
+                        absl::StrCat(emitted, " tokens are more than the ", most,
+                                     " that the generation may have; send those that it emitted"),
                         reason::kInvalidValue,
                         {{"value", absl::StrCat(emitted)}, {"limit", absl::StrCat(most)}});
   }

@@ -33,6 +33,31 @@ absl::Status QueueFull(absl::Status status, const ServingParts& parts) {
       kQueueRetry);
 }
 
+// The engine's own word for it, else what the code means.
+std::string ReasonFor(const absl::Status& status, ServingPhase phase) {
+  const std::string given = RefusalReason(status);
+  if (given == "GROUP_LOST") return reason::kRankLost;
+  if (!given.empty()) return given;
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return reason::kQueueFull;
+    case absl::StatusCode::kOutOfRange:
+      return reason::kKvBudget;
+    case absl::StatusCode::kAlreadyExists:
+      return reason::kDuplicateRequestId;
+    case absl::StatusCode::kUnavailable:
+      return phase == ServingPhase::kDraining ? reason::kDraining : reason::kRankLost;
+    case absl::StatusCode::kCancelled:
+      return reason::kCancelled;
+    case absl::StatusCode::kDeadlineExceeded:
+      return reason::kDeadline;
+    case absl::StatusCode::kInvalidArgument:
+      return reason::kInvalidValue;
+    default:
+      return reason::kInternal;
+  }
+}
+
 }  // namespace
 
 ServingState::ServingState(std::string epoch) : epoch_(std::move(epoch)) {}
@@ -113,43 +138,32 @@ absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForControl() c
 
 absl::Status ServingState::Explain(absl::Status status, absl::string_view request_id) const {
   if (status.ok() || !ReasonOf(status).empty()) return status;
-  const std::string id(request_id);
   std::shared_ptr<const ServingParts> parts;
   ServingPhase phase;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    parts = parts_;
-    phase = phase_;
-    if (status.code() == absl::StatusCode::kUnavailable && phase == ServingPhase::kLost) {
+    if (status.code() == absl::StatusCode::kUnavailable && phase_ == ServingPhase::kLost) {
       return lost_;
     }
+    parts = parts_;
+    phase = phase_;
   }
-  switch (status.code()) {
-    case absl::StatusCode::kResourceExhausted:
-      return parts == nullptr ? status : QueueFull(std::move(status), *parts);
-    case absl::StatusCode::kOutOfRange:
-      return WithReason(
-          std::move(status), reason::kKvBudget,
-          {{"num_kv_blocks",
-            absl::StrCat(parts == nullptr ? 0 : parts->server_info.num_kv_blocks())},
-           {"block_size", absl::StrCat(parts == nullptr ? 0 : parts->server_info.block_size())}});
-    case absl::StatusCode::kAlreadyExists:
-      return WithReason(std::move(status), reason::kDuplicateRequestId, {{"request_id", id}});
-    case absl::StatusCode::kUnavailable:
-      return WithRetryAfter(
-          WithReason(std::move(status),
-                     phase == ServingPhase::kDraining ? reason::kDraining : reason::kRankLost),
-          kRestartRetry);
-    case absl::StatusCode::kCancelled:
-      return WithReason(std::move(status), reason::kCancelled, {{"request_id", id}});
-    case absl::StatusCode::kDeadlineExceeded:
-      return WithReason(std::move(status), reason::kDeadline, {{"request_id", id}});
-    case absl::StatusCode::kInvalidArgument:
-      return WithReason(std::move(status), reason::kInvalidValue);
-    default:
-      return WithReason(absl::InternalError(absl::StrCat("request ", id, ": ", status.message())),
-                        reason::kInternal, {{"request_id", id}});
+  const std::string id(request_id);
+  const std::string word = ReasonFor(status, phase);
+  if (word == reason::kInternal) {
+    status = absl::InternalError(absl::StrCat("request ", id, ": ", status.message()));
   }
+  if (word == reason::kQueueFull && parts != nullptr) {
+    return QueueFull(std::move(status), *parts);
+  }
+  if (word == reason::kKvBudget && parts != nullptr) {
+    return WithReason(std::move(status), word,
+                      {{"num_kv_blocks", absl::StrCat(parts->server_info.num_kv_blocks())},
+                       {"block_size", absl::StrCat(parts->server_info.block_size())}});
+  }
+  const bool comes_back = status.code() == absl::StatusCode::kUnavailable;
+  status = WithReason(std::move(status), word, {{"request_id", id}});
+  return comes_back ? WithRetryAfter(std::move(status), kRestartRetry) : status;
 }
 
 }  // namespace bulkhead

@@ -81,6 +81,13 @@ class ServingTest(unittest.TestCase):
         rest = self.group.generation.Generate(request, timeout=group.LIMIT_S)
         self.assertEqual([t.id for t in rest.tokens], ids[10:])
         self.assertEqual(sent + rest.text, whole.text)
+        # With everything that there is, only the end is missing.
+        del request.resume.emitted_token_ids[:]
+        request.resume.emitted_token_ids.extend(ids)
+        request.resume.text_bytes_sent = len(whole.text.encode())
+        rest = self.group.generation.Generate(request, timeout=group.LIMIT_S)
+        self.assertEqual((list(rest.tokens), rest.text), ([], ""))
+        self.assertEqual(rest.finished.reason, pb.FINISH_REASON_MAX_TOKENS)
 
     def test_stops_are_obeyed(self):
         g = self.golden[0]

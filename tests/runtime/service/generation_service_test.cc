@@ -146,6 +146,8 @@ TEST_F(GenerationServiceTest, EveryRefusalOfTheEngineHasItsReason) {
       {absl::AlreadyExistsError("again"), "DUPLICATE_REQUEST_ID"},
       {absl::UnavailableError("rank 1 was lost"), "RANK_LOST"},
       {absl::InternalError("broken"), "INTERNAL"},
+      {WithRefusalReason(absl::UnavailableError("gone"), "GROUP_LOST"), "RANK_LOST"},
+      {WithRefusalReason(absl::UnavailableError("soon over"), "DRAINING"), "DRAINING"},
   };
   for (const auto& [refusal, reason] : rows) {
     engine_.RefuseWith(refusal);

@@ -346,7 +346,9 @@ TEST(RequestBuilderTest, AResumeIsChecked) {
   ExpectRefused(message, "resume.text_bytes_sent", {"100"});
   resume->set_text_bytes_sent(3);
   message.mutable_stopping()->set_max_tokens(3);
-  ExpectRefused(message, "resume.emitted_token_ids", {"3"});
+  Built(message);
+  message.mutable_stopping()->set_max_tokens(2);
+  ExpectRefused(message, "resume.emitted_token_ids", {"3", "2"});
   message.mutable_stopping()->set_max_tokens(4);
   message.mutable_sampling()->clear_seed();
   ExpectRefused(message, "sampling.seed", {"resumed"});
