@@ -26,6 +26,7 @@ inline constexpr char kQueueFull[] = "QUEUE_FULL";
 inline constexpr char kKvBudget[] = "KV_BUDGET";
 inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
 inline constexpr char kInvalidValue[] = "INVALID_VALUE";
+inline constexpr char kUnsupportedParameter[] = "UNSUPPORTED_PARAMETER";
 inline constexpr char kModelNotFound[] = "MODEL_NOT_FOUND";
 inline constexpr char kTextNotSupported[] = "TEXT_NOT_SUPPORTED";
 inline constexpr char kDuplicateRequestId[] = "DUPLICATE_REQUEST_ID";

@@ -290,6 +290,29 @@ absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& 
   return absl::OkStatus();
 }
 
+// A field that this version does not know would be dropped without a word: a newer client's
+// parameter. `path` names the message that holds it, with a dot behind it unless it is the request
+// itself.
+absl::Status RefuseUnknownFields(const google::protobuf::Message& message,
+                                 const std::string& path) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
+  if (!unknown.empty()) {
+    const std::string field = absl::StrCat(path, "field ", unknown.field(0).number());
+    return InvalidField(field, "this server does not know it; leave it out or use a newer server",
+                        reason::kUnsupportedParameter);
+  }
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    const bool is_message = field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE;
+    if (!is_message || field->is_repeated()) continue;  // a request repeats no messages
+    BH_RETURN_IF_ERROR(RefuseUnknownFields(reflection.GetMessage(message, field),
+                                           absl::StrCat(path, field->name(), ".")));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
@@ -317,6 +340,7 @@ int EffectiveMaxTokens(const Request& request, int max_model_len) {
 
 absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
                                      const RequestRules& rules) {
+  BH_RETURN_IF_ERROR(RefuseUnknownFields(request, ""));
   BH_RETURN_IF_ERROR(CheckNames(request, rules));
   Request out;
   out.request_id = request.request_id();

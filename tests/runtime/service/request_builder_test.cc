@@ -63,6 +63,17 @@ void ExpectRefused(const v1::GenerateRequest& message, const std::string& field,
   EXPECT_EQ(bad.field_violations(0).field(), field);
 }
 
+TEST(RequestBuilderTest, FieldsOfANewerClientAreRefusedByNumber) {
+  v1::GenerateRequest request = Text("ab");
+  request.GetReflection()->MutableUnknownFields(&request)->AddVarint(30, 1);
+  ExpectRefused(request, "field 30", {"newer server"});
+  request = Text("ab");
+  v1::Sampling* sampling = request.mutable_sampling();
+  sampling->GetReflection()->MutableUnknownFields(sampling)->AddFixed32(9, 1);
+  ExpectRefused(request, "sampling.field 9", {});
+  EXPECT_EQ(ReasonOf(BuildRequest(request, Rules()).status()), reason::kUnsupportedParameter);
+}
+
 TEST(RequestBuilderTest, DefaultsAreFilledIn) {
   const Request request = Built(Text("ab"));
   EXPECT_THAT(request.prompt, ElementsAre(256, 'a', 'b'));
