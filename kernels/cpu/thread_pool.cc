@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned kDefaultMxcsr =
     0x1F80;                   // all exceptions masked, round to nearest even, no flushing
-constexpr int kSpins = 4000;  // some tens of microseconds
+constexpr int kSpins = 1500;  // some tens of microseconds
 constexpr int kYields = 50;
 
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected) {
@@ -105,7 +105,9 @@ void ThreadPool::WaitWhileEqual(std::atomic<uint32_t>& word, std::atomic<uint32_
     if (word.load(std::memory_order_acquire) != old) return;
     _mm_pause();
   }
-  for (int i = 0; i < kYields; ++i) {
+  // Only among our own: where somebody else wants the core, each yield costs one of his time
+  // slices, and asleep we leave him a core and let the late thread move to ours.
+  for (int i = 0; !may_spin_ && i < kYields; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;
     sched_yield();
   }
