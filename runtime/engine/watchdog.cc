@@ -91,6 +91,8 @@ Watchdog::Watchdog(GroupLiveness& liveness, const WatchdogLimits& limits, OnLost
       on_lost_(std::move(on_lost)),
       stop_fd_(eventfd(0, EFD_CLOEXEC)) {
   BH_CHECK(stop_fd_ >= 0);
+  // Here rather than on the new thread: a rank that never beat is never silent to the others.
+  liveness_.Beat();
   thread_ = std::thread([this] { Run(); });
 }
 

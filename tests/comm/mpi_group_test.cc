@@ -24,6 +24,8 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
+constexpr int kQuietMillis = 60'000;  // longer than any of these programs is silent
+
 // A command with its output, both streams in one.
 class Process {
  public:
@@ -68,6 +70,12 @@ class Process {
       }
       char buffer[4096];
       if (found.size() >= count) return found;
+      pollfd readable = {output_fd_, POLLIN, 0};
+      if (poll(&readable, 1, kQuietMillis) != 1) {
+        ADD_FAILURE() << "nothing was printed for " << kQuietMillis << " ms after:\n" << output_;
+        kill(pid_, SIGKILL);
+        return found;
+      }
       const ssize_t n = read(output_fd_, buffer, sizeof(buffer));
       if (n <= 0) return found;
       output_.append(buffer, n);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <thread>
 
 #include "memory/exit_code.h"
 #include "tests/support/run_ranks.h"
@@ -16,7 +17,9 @@ using testing::HasSubstr;
 
 class FakeLiveness final : public GroupLiveness {
  public:
-  void Beat() override { ++beats; }
+  void Beat() override {
+    if (beats++ == 0) first_beat_thread = std::this_thread::get_id();
+  }
   absl::Status Check(absl::Duration) override { return check; }
   void Rearm() override { ++rearms; }
   std::string Laggards() override { return laggards; }
@@ -25,6 +28,7 @@ class FakeLiveness final : public GroupLiveness {
   void Ending() override {}
 
   int beats = 0;
+  std::thread::id first_beat_thread;
   int rearms = 0;
   absl::Status check;
   absl::Status aborted;
@@ -153,6 +157,12 @@ TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
     while (told < 3) std::this_thread::yield();
   });
   EXPECT_EQ(told, 3);
+}
+
+TEST(Watchdog, HasBeatenBeforeTheMainThreadGoesOn) {
+  FakeLiveness liveness;
+  { const Watchdog watchdog(liveness, {}, [](const absl::Status&) {}); }
+  EXPECT_EQ(liveness.first_beat_thread, std::this_thread::get_id());
 }
 
 TEST(Watchdog, StopsWithoutAWordWhenAllIsWell) {
