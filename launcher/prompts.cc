@@ -12,6 +12,7 @@
 #include "memory/exit_code.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
+#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
@@ -229,7 +230,11 @@ absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
   return request;
 }
 
-v1::GenerateRequest TextRequest(const std::string& text, const v1::GenerateRequest& defaults) {
+absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
+                                                const v1::GenerateRequest& defaults) {
+  if (!IsValidUtf8(text)) {
+    return absl::InvalidArgumentError("the prompt is not valid UTF-8; convert it, as iconv does");
+  }
   v1::GenerateRequest request = defaults;
   request.set_text(text);
   return request;

@@ -29,8 +29,9 @@ v1::GenerateRequest RequestOf(const RequestOptions& options);
 absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
                                                     const v1::GenerateRequest& defaults);
 
-// A request for one text prompt.
-v1::GenerateRequest TextRequest(const std::string& text, const v1::GenerateRequest& defaults);
+// A request for one text prompt; INVALID_ARGUMENT when it is not UTF-8.
+absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
+                                                const v1::GenerateRequest& defaults);
 
 // Every line in order, blank ones left out; a bad line is an error in its own place. `path` "-" is
 // standard input. NOT_FOUND with exit code 2 when the file cannot be read.

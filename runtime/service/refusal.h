@@ -25,6 +25,7 @@ inline constexpr char kStopping[] = "STOPPING";
 inline constexpr char kQueueFull[] = "QUEUE_FULL";
 inline constexpr char kKvBudget[] = "KV_BUDGET";
 inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
+inline constexpr char kMalformedRequest[] = "MALFORMED_REQUEST";
 inline constexpr char kInvalidValue[] = "INVALID_VALUE";
 inline constexpr char kUnsupportedParameter[] = "UNSUPPORTED_PARAMETER";
 inline constexpr char kModelNotFound[] = "MODEL_NOT_FOUND";

@@ -1,5 +1,7 @@
 #include "runtime/service/server.h"
 
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -19,6 +21,7 @@
 #include "runtime/service/generation_service.h"
 #include "runtime/service/health_service.h"
 #include "runtime/service/listen_address.h"
+#include "runtime/service/malformed_request.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -35,12 +38,15 @@ std::string NewEpoch() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// Process-wide switches of gRPC: our own health service, and reflection on every server.
+// Process-wide switches: our own health service, reflection on every server, and no lines of
+// protobuf's on standard error, which any client could fill with requests that are not UTF-8.
 void PrepareLibrary() {
   static std::once_flag once;
   std::call_once(once, [] {
+    grpc_init();  // for good: the library's last shutdown may wait 10 s for a thread that polls
     grpc::EnableDefaultHealthCheckService(false);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    google::protobuf::SetLogHandler(nullptr);
   });
 }
 
@@ -105,6 +111,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   builder.RegisterService(&parts->health);
   builder.RegisterService(&parts->generation);
   builder.RegisterService(&parts->control);
+  builder.experimental().SetInterceptorCreators(ExplainMalformedRequests());
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr || port <= 0) {
     return WithExitCode(absl::UnavailableError(
@@ -124,8 +131,6 @@ GrpcServer::~GrpcServer() { Shutdown(absl::ZeroDuration()); }
 const std::string& GrpcServer::target() const { return parts_->target; }
 
 int GrpcServer::port() const { return parts_->address.port; }
-
-bool GrpcServer::is_loopback() const { return parts_->address.is_loopback; }
 
 const std::string& GrpcServer::epoch() const { return parts_->core.state.epoch(); }
 

@@ -28,7 +28,6 @@ class GrpcServer {
   // "HOST:PORT" to connect to, with the port that was bound.
   const std::string& target() const;
   int port() const;
-  bool is_loopback() const;
   // Names this life of the group; stands in every event.
   const std::string& epoch() const;
 

@@ -145,6 +145,13 @@ TEST(PromptsTest, ABadLineLeavesTheOthersAlone) {
   EXPECT_EQ(prompts[2]->text(), "c");
 }
 
+TEST(PromptsTest, APromptThatIsNotUtf8IsRefusedHere) {
+  EXPECT_TRUE(TextRequest("gr\xc3\xbc\xc3\x9f", {}).ok());
+  const auto refused = TextRequest("gr\xfc\xdf", {});  // Latin-1
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("not valid UTF-8"));
+}
+
 TEST(PromptsTest, AFileThatCannotBeReadIsNamed) {
   for (const std::string& path : {::testing::TempDir() + "no-such-file", ::testing::TempDir()}) {
     const absl::StatusOr<PromptLines> prompts = ReadPrompts(path, v1::GenerateRequest());

@@ -1,0 +1,50 @@
+#include "runtime/service/malformed_request.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "runtime/service/grpc_status.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+
+class Explainer final : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+          status.error_message().empty()) {
+        methods->ModifySendStatus(ToGrpcStatus(WithReason(
+            absl::InvalidArgumentError(
+                "the request does not parse: a string in it is not valid UTF-8, or the message is "
+                "cut or of another type; send text as UTF-8, and anything else as token ids"),
+            reason::kMalformedRequest)));
+      }
+    }
+    methods->Proceed();
+  }
+};
+
+class ExplainerFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    // A method that does not exist is rightly unimplemented. gRPC's stand-in for it streams both
+    // ways, as none of our methods does.
+    const bool exists = info->type() != grpc::experimental::ServerRpcInfo::Type::BIDI_STREAMING;
+    return exists ? new Explainer : nullptr;  // gRPC owns it
+  }
+};
+
+}  // namespace
+
+InterceptorFactories ExplainMalformedRequests() {
+  InterceptorFactories factories;
+  factories.push_back(std::make_unique<ExplainerFactory>());
+  return factories;
+}
+
+}  // namespace bulkhead
