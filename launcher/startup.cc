@@ -132,6 +132,18 @@ absl::Status CompareDigests(const std::vector<std::string>& digests) {
   return absl::OkStatus();
 }
 
+// What "auto" means: as config.json says, and where it is silent as the tensors are stored.
+DType AutomaticDType(const EngineOptions& options, const RankEngine& engine) {
+  const DType stored = engine.checkpoint->MainDType();
+  const DType stated = engine.config.model.dtype.value_or(stored);
+  if (stated != stored && !options.dtype.has_value() && engine.topology.coordinator()) {
+    BH_LOG(kWarning) << "config.json says " << DTypeName(stated) << " but most tensors are "
+                     << DTypeName(stored) << ": weights are held as " << DTypeName(stated)
+                     << "; --dtype chooses";
+  }
+  return stated;
+}
+
 absl::Status ResolveLimits(const EngineOptions& options, RankEngine& engine) {
   const ModelConfig& model = engine.config.model;
   ModelLimits& limits = engine.limits;
@@ -139,8 +151,9 @@ absl::Status ResolveLimits(const EngineOptions& options, RankEngine& engine) {
   limits.max_model_len = options.max_model_len.value_or(model.max_position_embeddings);
   limits.max_num_batched_tokens = options.max_num_batched_tokens;
   limits.block_tokens = options.block_size;
-  limits.weight_dtype = options.dtype.value_or(model.dtype);
-  limits.kv_dtype = options.kv_cache_dtype.value_or(model.dtype);
+  const DType automatic = AutomaticDType(options, engine);
+  limits.weight_dtype = options.dtype.value_or(automatic);
+  limits.kv_dtype = options.kv_cache_dtype.value_or(automatic);
   if (limits.max_model_len > model.max_position_embeddings) {
     return Refuse(
         absl::StatusCode::kInvalidArgument,

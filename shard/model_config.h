@@ -51,7 +51,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;            // RmsNorm on the heads of q and k (Qwen3)
-  DType dtype = DType::kF32;       // of the checkpoint; f32 where the config does not say
+  std::optional<DType> dtype;      // of the checkpoint, where the config says
   std::vector<int> eos_token_ids;  // of config.json and generation_config.json together, ascending
 
   bool UsesWindow(int layer) const { return sliding_window > 0 && layer_uses_window[layer]; }

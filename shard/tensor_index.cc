@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -167,6 +168,16 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
         " of ", config.num_hidden_layers, " layers as config.json describes it"));
   }
   return absl::OkStatus();
+}
+
+DType TensorIndex::MainDType() const {
+  std::map<DType, int64_t> bytes;
+  for (const auto& [name, located] : tensors_) {
+    if (located.entry->dtype.has_value()) bytes[*located.entry->dtype] += located.entry->bytes;
+  }
+  const auto by_bytes = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto main = std::max_element(bytes.begin(), bytes.end(), by_bytes);
+  return main == bytes.end() ? DType::kF32 : main->first;
 }
 
 uint64_t TensorIndex::Fingerprint() const {

@@ -30,6 +30,7 @@ class TensorIndex {
   absl::StatusOr<LocatedTensor> Find(WeightName name, const ModelConfig& config) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
   uint64_t Fingerprint() const;
+  DType MainDType() const;
 
  private:
   absl::Status Add(std::unique_ptr<SafetensorsFile> file);

@@ -205,6 +205,7 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
 
   uint64_t Fingerprint() const override { return index_.Fingerprint(); }
+  DType MainDType() const override { return index_.MainDType(); }
 
  private:
   absl::StatusOr<std::vector<Part>> PartsOf(absl::Span<const Target> targets,

@@ -36,6 +36,9 @@ class Checkpoint {
   // format) with exit code 3, naming file and tensor.
   virtual absl::Status CheckAgainst(const ModelConfig& config) const = 0;
 
+  // The number format that most bytes of the weights have.
+  virtual DType MainDType() const = 0;
+
   // Where this rank's part of a weight goes.
   struct Target {
     WeightName name;

@@ -208,6 +208,21 @@ TEST(TensorIndexTest, KnownSurplusIsPassedOver) {
   EXPECT_TRUE(Check(tensors, config).ok()) << "lm_head is there, and tied";
 }
 
+TEST(TensorIndexTest, TheMainFormatIsThatOfMostBytes) {
+  const auto main_dtype = [](const std::vector<RawTensor>& tensors) {
+    const TemporaryFolder folder;
+    WriteFile(folder.File("model.safetensors"), SafetensorsBytes(tensors));
+    const auto checkpoint = Checkpoint::Open(folder.path());
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return (*checkpoint)->MainDType();
+  };
+  const RawTensor small = {"a", "F32", {1}, "wxyz"};
+  const RawTensor large = {"b", "BF16", {2, 3}, std::string(12, 'x')};
+  const RawTensor no_weight = {"c", "I64", {4}, std::string(32, 'x')};
+  EXPECT_EQ(main_dtype({small, large, no_weight}), DType::kBF16);
+  EXPECT_EQ(main_dtype({small, no_weight}), DType::kF32);
+}
+
 TEST(TensorIndexTest, TheFingerprintSeesNamesShapesFormatsAndOffsets) {
   const auto fingerprint = [](const std::vector<RawTensor>& tensors) {
     const TemporaryFolder folder;
