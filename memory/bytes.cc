@@ -37,16 +37,14 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
       "'", text, "' is not a number; write 4096, 32k (10^3), 32K (2^10), 4GB or 4GiB"));
   const double factor = UnitFactor(unit);
   int64_t whole = 0;
-  if (factor == 1) return absl::SimpleAtoi(number, &whole) ? absl::StatusOr<int64_t>(whole) : bad;
+  if (factor == 1 && absl::SimpleAtoi(number, &whole)) return whole;
   double value = 0;
   if (factor == 0 || !absl::SimpleAtod(number, &value)) return bad;
   const double scaled = std::round(value * factor);
   if (!(scaled < 9.2e18))
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is too large"));
-  return static_cast<int64_t>(scaled);
+  return factor == 1 ? bad : absl::StatusOr<int64_t>(static_cast<int64_t>(scaled));
 }
-
-absl::StatusOr<int64_t> ParseBytes(absl::string_view text) { return ParseCount(text); }
 
 std::string FormatBytes(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -1,4 +1,4 @@
-// Byte counts as people write and read them.
+// Byte counts, and other counts, as people write and read them.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,10 @@
 
 namespace bulkhead {
 
-// "4GiB" -> 4294967296. A plain number is bytes; k, M, G, T and kB, MB, GB, TB are powers of 10^3;
+// "4GiB" -> 4294967296. A plain number is itself; k, M, G, T and kB, MB, GB, TB are powers of 10^3;
 // K and Ki, Mi, Gi, Ti, KiB, MiB, GiB, TiB are powers of 2^10. A fraction is allowed before a unit
 // ("1.5GiB"). INVALID_ARGUMENT on anything else, a negative number or an overflow of int64.
-absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
-
-// The same grammar for counts of things: "32k" -> 32000, "32K" -> 32768.
+// Bytes and counts of other things alike.
 absl::StatusOr<int64_t> ParseCount(absl::string_view text);
 
 // "17.3 GiB"; exact bytes below 1 KiB.

@@ -90,17 +90,6 @@ void Coordinator::Cancel(absl::string_view request_id, absl::Status why) {
   work_.notify_one();
 }
 
-int Coordinator::CancelAll(const absl::Status& why) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [id, live] : live_) {
-    if (live->cancel.has_value()) continue;
-    live->cancel = why;
-    cancels_.push_back(live);
-  }
-  work_.notify_one();
-  return static_cast<int>(live_.size());
-}
-
 void Coordinator::SetServing() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == GroupState::kStarting) state_ = GroupState::kServing;

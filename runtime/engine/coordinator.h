@@ -58,7 +58,6 @@ class Coordinator final : public RequestInbox {
   void Cancel(absl::string_view request_id, absl::Status why) override;
 
   // Any thread.
-  int CancelAll(const absl::Status& why);  // how many were in flight
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes those that were accepted, queued ones too; what is left after
   // `timeout` ends UNAVAILABLE at the next step. Then NextStep says stop. A second call can only

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,9 +81,6 @@ struct OutputDelta {
 
 enum class FinishReason { kEos, kStopToken, kStopString, kMaxTokens, kModelLength };
 
-// "stop" for the first three, "length" for the others: what clients of other servers expect.
-absl::string_view FinishReasonName(FinishReason reason);
-
 struct RequestTimings {
   uint64_t queue_ns = 0;
   uint64_t first_token_ns = 0;
@@ -124,7 +122,11 @@ class RequestInbox {
 // KV_BUDGET, PROMPT_TOO_LONG, DUPLICATE_REQUEST_ID, STARTING, DRAINING, GROUP_LOST; empty when the
 // status carries none.
 std::string RefusalReason(const absl::Status& status);
-// The same status, carrying `reason`.
-absl::Status WithRefusalReason(absl::Status status, absl::string_view reason);
+// Numbers that go with it, by name: KV_BUDGET has needed_blocks and rank_min_blocks.
+using RefusalNumbers = std::map<std::string, int64_t>;
+RefusalNumbers RefusalNumbersOf(const absl::Status& status);
+// The same status, carrying `reason` and `numbers`.
+absl::Status WithRefusalReason(absl::Status status, absl::string_view reason,
+                               const RefusalNumbers& numbers = {});
 
 }  // namespace bulkhead

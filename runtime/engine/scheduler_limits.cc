@@ -61,7 +61,7 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
                        "), which is ", FormatCount(needed), " KV blocks of ", limits.block_tokens,
                        " tokens; the cache has ", FormatCount(limits.num_kv_blocks), ", room for ",
                        FormatCount(limits.num_kv_blocks * limits.block_tokens), " tokens")),
-      "KV_BUDGET");
+      "KV_BUDGET", {{"needed_blocks", needed}, {"rank_min_blocks", limits.num_kv_blocks}});
 }
 
 absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, int64_t num_requests,

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "memory/status.h"
 #include "runtime/service/refusal.h"
+#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
@@ -17,27 +19,6 @@ namespace {
 uint64_t DrawSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32U) | device();
-}
-
-// True for well-formed UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
-bool IsUtf8(absl::string_view text) {
-  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  size_t i = 0;
-  while (i < text.size()) {
-    const unsigned lead = byte(i);
-    const size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || i + length > text.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0U) != 0x80U) return false;
-    }
-    const unsigned next = length > 1 ? byte(i + 1) : 0;
-    if ((lead == 0xE0 && next < 0xA0) || (lead == 0xED && next > 0x9F) ||
-        (lead == 0xF0 && next < 0x90) || (lead == 0xF4 && next > 0x8F)) {
-      return false;
-    }
-    i += length;
-  }
-  return true;
 }
 
 struct FloatRange {
@@ -60,12 +41,12 @@ absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
       asked.has_value() ? *asked : static_cast<float>(configured.value_or(otherwise));
   const bool fits =
       (value > range.low || (range.low_allowed && value == range.low)) && value <= range.high;
-  if (fits) return value + 0.0F;  // -0 becomes 0
+  if (fits) return value + 0.0F;                            // -0 becomes 0
+  const std::string text = absl::StrFormat("%.9g", value);  // as many digits as tell floats apart
   return InvalidField(absl::StrCat("sampling.", name),
-                      absl::StrCat(value, asked.has_value() ? "" : " (from generation_config.json)",
+                      absl::StrCat(text, asked.has_value() ? "" : " (from generation_config.json)",
                                    " is outside ", range.text),
-                      reason::kInvalidValue,
-                      {{"value", absl::StrCat(value)}, {"limit", range.text}});
+                      reason::kInvalidValue, {{"value", text}, {"limit", range.text}});
 }
 
 absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const RequestRules& rules) {
@@ -114,7 +95,7 @@ absl::Status CheckStopStrings(const v1::Stopping& asked) {
           reason::kInvalidValue,
           {{"value", absl::StrCat(stop.size())}, {"limit", absl::StrCat(kMaxStopStringBytes)}});
     }
-    if (!IsUtf8(stop)) {
+    if (!IsValidUtf8(stop)) {
       return InvalidField(field, absl::StrCat(Quoted(stop), " is not valid UTF-8"));
     }
   }

@@ -157,8 +157,10 @@ absl::Status ServingState::Explain(absl::Status status, absl::string_view reques
     return QueueFull(std::move(status), *parts);
   }
   if (word == reason::kKvBudget && parts != nullptr) {
+    RefusalNumbers numbers = RefusalNumbersOf(status);
     return WithReason(std::move(status), word,
-                      {{"num_kv_blocks", absl::StrCat(parts->server_info.num_kv_blocks())},
+                      {{"needed_blocks", absl::StrCat(numbers["needed_blocks"])},
+                       {"rank_min_blocks", absl::StrCat(numbers["rank_min_blocks"])},
                        {"block_size", absl::StrCat(parts->server_info.block_size())}});
   }
   const bool comes_back = status.code() == absl::StatusCode::kUnavailable;

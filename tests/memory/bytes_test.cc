@@ -21,7 +21,7 @@ TEST(BytesTest, SpellingsOfPeopleAreRead) {
       {"9223372036854775807", INT64_MAX},
   };
   for (const auto& [text, bytes] : cases) {
-    const auto parsed = ParseBytes(text);
+    const auto parsed = ParseCount(text);
     ASSERT_TRUE(parsed.ok()) << text;
     EXPECT_EQ(*parsed, bytes) << text;
   }
@@ -30,7 +30,7 @@ TEST(BytesTest, SpellingsOfPeopleAreRead) {
 TEST(BytesTest, AnythingElseIsRefusedAndQuoted) {
   for (const char* text : {"", "-1", "many", "4 potatoes", "1e3", "0x10", "nan", "inf", "4GiBB",
                            "1.5", "9223372036854775808", "99999999999TiB", ".", "1..5GiB", "GiB"}) {
-    const auto parsed = ParseBytes(text);
+    const auto parsed = ParseCount(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(parsed.status().message().find(text), std::string::npos) << parsed.status();

@@ -168,7 +168,7 @@ TEST_F(CoordinatorTest, CancelInTheQueueEndsBeforeAnythingRuns) {
   runner_->WaitUntilBegun(1);
   const auto second = Submit(ToyRequest(4, 3, 2));
   EXPECT_EQ(coordinator_->Load().scheduler.num_waiting, 1);
-  EXPECT_EQ(coordinator_->CancelAll(absl::CancelledError("all")), 2);
+  for (const char* id : {"r1", "r2"}) coordinator_->Cancel(id, absl::CancelledError("all"));
   runner_->Allow(kAll);
   EXPECT_EQ(first->WaitForEnd().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(second->WaitForEnd().status.code(), absl::StatusCode::kCancelled);

@@ -78,6 +78,8 @@ TEST(SchedulerTest, RequestThatCanNeverFitIsRefusedWithNumbers) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("10 KV blocks"));
   EXPECT_EQ(RefusalReason(refused), "KV_BUDGET");
+  EXPECT_GT(RefusalNumbersOf(refused)["needed_blocks"],
+            RefusalNumbersOf(refused)["rank_min_blocks"]);
   EXPECT_TRUE(loop.scheduler().Submit(ToyRequest(10, 6)).ok());
   loop.RunToEnd();
 }

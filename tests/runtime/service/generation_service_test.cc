@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
 
 #include <thread>
 #include <vector>
@@ -105,6 +106,32 @@ TEST_F(GenerationServiceTest, ABadRequestNamesItsField) {
   EXPECT_EQ(bad->field_violations(0).field(), "sampling.temperature");
 }
 
+TEST_F(GenerationServiceTest, ARequestThatDoesNotParseSaysSo) {
+  v1::GenerateRequest request = TextRequestOf("r");
+  request.set_text("\xff");  // a client in C++ may send it, the server's parser takes none
+  const grpc::Status unary = Refused(request);
+  EXPECT_EQ(unary.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ReasonOf(unary), "MALFORMED_REQUEST");
+  EXPECT_THAT(unary.error_message(), HasSubstr("not valid UTF-8"));
+
+  grpc::ClientContext context;
+  const auto stream = generation_->GenerateStream(&context, request);
+  v1::GenerateEvent event;
+  EXPECT_FALSE(stream->Read(&event));
+  EXPECT_EQ(ReasonOf(stream->Finish()), "MALFORMED_REQUEST");
+}
+
+TEST_F(GenerationServiceTest, AMethodThatDoesNotExistStaysUnimplemented) {
+  grpc::internal::RpcMethod method("/bulkhead.v1.Generation/Guess",
+                                   grpc::internal::RpcMethod::NORMAL_RPC, channel_);
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  v1::TokenizeResponse response;
+  const grpc::Status status =
+      grpc::internal::BlockingUnaryCall(channel_.get(), method, &context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
 TEST_F(GenerationServiceTest, APromptThatIsTooLongSaysTheNumbers) {
   v1::GenerateRequest request = TextRequestOf("r");
   request.set_text(std::string(kTestModelLen, 'a'));
@@ -155,6 +182,15 @@ TEST_F(GenerationServiceTest, EveryRefusalOfTheEngineHasItsReason) {
     EXPECT_EQ(status.error_code(), static_cast<grpc::StatusCode>(refusal.code()));
     EXPECT_EQ(ReasonOf(status), reason);
   }
+}
+
+TEST_F(GenerationServiceTest, ARequestThatNeverFitsSaysHowManyBlocksItNeeds) {
+  engine_.RefuseWith(WithRefusalReason(absl::OutOfRangeError("never fits"), "KV_BUDGET",
+                                       {{"needed_blocks", 12}, {"rank_min_blocks", 8}}));
+  const auto error_info = DetailOf<google::rpc::ErrorInfo>(Refused(TextRequestOf("r")));
+  ASSERT_TRUE(error_info.has_value());
+  EXPECT_EQ(error_info->metadata().at("needed_blocks"), "12");
+  EXPECT_EQ(error_info->metadata().at("rank_min_blocks"), "8");
 }
 
 TEST_F(GenerationServiceTest, ABugOfOursNamesTheRequestAndNoMoreThanTheCode) {
