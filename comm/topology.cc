@@ -1,6 +1,5 @@
 #include "comm/topology.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,11 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "memory/host_cores.h"
 
 namespace bulkhead {
 namespace {
-
-constexpr int kMaxCores = 8192;
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -34,14 +32,9 @@ std::string BootId() {
 
 // One letter per core, '1' where this process may run.
 std::string AffinityMask() {
-  unsigned char mask[kMaxCores / 8] = {};
-  if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask)) != 0) return "1";
-  std::string text;
-  for (int core = 0; core < kMaxCores; ++core) {
-    if ((mask[core / 8] >> (core % 8) & 1) == 0) continue;
-    text.resize(core, '0');
-    text.push_back('1');
-  }
+  const std::vector<int> cores = AllowedCores();
+  std::string text(cores.back() + 1, '0');
+  for (const int core : cores) text[core] = '1';
   return text;
 }
 

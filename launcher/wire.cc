@@ -1,7 +1,5 @@
 #include "launcher/wire.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,48 +12,38 @@
 #include "comm/mpi_group.h"
 #include "comm/single_group.h"
 #include "memory/exit_code.h"
+#include "memory/host_cores.h"
 #include "memory/log.h"
 #include "memory/status.h"
 
 namespace bulkhead {
 namespace {
 
-// The cores that this process may run on.
-std::vector<int> AllowedCores() {
-  std::vector<int> cores;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) cores.push_back(core);
-    }
-  }
-  if (cores.empty()) cores.push_back(0);
-  return cores;
-}
-
-// What one rank tells the others: its host, its cores, the threads it was told to use (0: its
-// share).
+// What one rank tells the others: its host, its cores, how many of them its cgroups grant, the
+// threads it was told to use (0: its share).
 struct CoreClaim {
   std::string host;
   int num_threads = 0;
+  double quota = 0;
   std::vector<int> cores;
 
   std::string Serialize() const {
-    return absl::StrCat(num_threads, " ", absl::StrJoin(cores, ","), " ", host);
+    return absl::StrCat(num_threads, " ", quota, " ", absl::StrJoin(cores, ","), " ", host);
   }
   static absl::StatusOr<CoreClaim> Parse(absl::string_view text) {
-    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 2));
+    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 3));
     CoreClaim claim;
-    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &claim.num_threads)) {
+    if (parts.size() != 4 || !absl::SimpleAtoi(parts[0], &claim.num_threads) ||
+        !absl::SimpleAtod(parts[1], &claim.quota) || !(claim.quota > 0)) {
       return absl::InternalError(absl::StrCat("not a rank's cores: '", text, "'"));
     }
-    for (const absl::string_view core : absl::StrSplit(parts[1], ',')) {
+    for (const absl::string_view core : absl::StrSplit(parts[2], ',')) {
       if (!absl::SimpleAtoi(core, &claim.cores.emplace_back()) || claim.cores.back() < 0 ||
-          claim.cores.back() >= CPU_SETSIZE) {
+          claim.cores.back() >= kMaxCores) {
         return absl::InternalError(absl::StrCat("not a core: '", core, "'"));
       }
     }
-    claim.host = parts[2];
+    claim.host = parts[3];
     return claim;
   }
 };
@@ -80,10 +68,11 @@ absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& to
 absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
-  CoreClaim mine{topology.hosts[topology.rank], threads.value_or(0), AllowedCores()};
+  CoreClaim mine{topology.hosts[topology.rank], threads.value_or(0),
+                 CoreQuota().value_or(kMaxCores), AllowedCores()};
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                       exchange.AllGather(mine.Serialize(), timeout));
-  std::vector<int> sharers(CPU_SETSIZE, 0);  // ranks of this host that may use each core
+  std::vector<int> sharers(kMaxCores, 0);  // ranks of this host that may use each core
   std::vector<CoreClaim> neighbours;
   for (const std::string& text : texts) {
     BH_ASSIGN_OR_RETURN(CoreClaim claim, CoreClaim::Parse(text));
@@ -91,10 +80,12 @@ absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExch
     for (const int core : claim.cores) ++sharers[core];
     neighbours.push_back(std::move(claim));
   }
+  // The ranks of a host are taken to share one quota, as they do in a container.
   const auto threads_of = [&](const CoreClaim& claim) {
     if (claim.num_threads > 0) return claim.num_threads;
     double share = 0;
     for (const int core : claim.cores) share += 1.0 / sharers[core];
+    share = std::min(share, claim.quota / static_cast<double>(neighbours.size()));
     return std::clamp(static_cast<int>(share + 1e-6), 1, kMaxThreads);
   };
   int all_threads = 0;
@@ -103,7 +94,8 @@ absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExch
   ThreadChoice choice;
   choice.num_threads = threads_of(mine);
   choice.cores_allowed = static_cast<int>(mine.cores.size());
-  choice.may_spin = all_threads <= used && choice.num_threads <= choice.cores_allowed;
+  choice.may_spin = all_threads <= std::min<double>(static_cast<double>(used), mine.quota) &&
+                    choice.num_threads <= choice.cores_allowed;
   if (choice.num_threads > choice.cores_allowed) {
     BH_LOG(kWarning) << choice.num_threads << " threads may run on " << choice.cores_allowed
                      << " cores only; start with mpirun --bind-to none, or lower --threads";

@@ -1,32 +1,17 @@
 #include "memory/host_memory.h"
 
-#include <filesystem>
-#include <fstream>
-#include <string>
-
-#include "gtest/gtest.h"
+#include "tests/memory/host_tree.h"
 
 namespace bulkhead {
 namespace {
 
-// A made-up /proc and /sys.
-class HostMemoryTest : public testing::Test {
+class HostMemoryTest : public HostTree {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/host_memory_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
+    HostTree::SetUp();
     Write("/proc/meminfo", "MemTotal: 2000000 kB\nMemAvailable:    1000000 kB\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
   int64_t Available() { return AvailableHostBytes(root_).value(); }
-
-  std::string root_;
 };
 
 TEST_F(HostMemoryTest, WithoutCgroupsItIsMemAvailable) { EXPECT_EQ(Available(), 1024000000); }

@@ -1,0 +1,21 @@
+// The processor cores that this process may use.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace bulkhead {
+
+// More cores than any host has: a bound on what others tell.
+inline constexpr int kMaxCores = 8192;
+
+// The cores of this process's affinity mask, ascending; {0} when it cannot be read.
+std::vector<int> AllowedCores();
+
+// How many cores' worth of time the cgroups grant, where they limit it: the least quota over period
+// of every ancestor (v1 and v2), more than 0. A container with 2 of 64 cores has 64 allowed cores
+// and a quota of 2. `root` as in cgroup.h.
+std::optional<double> CoreQuota(const std::string& root = "");
+
+}  // namespace bulkhead
