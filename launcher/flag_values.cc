@@ -2,9 +2,11 @@
 
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "memory/bytes.h"
 #include "memory/status.h"
 
@@ -44,7 +46,8 @@ absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64
   return value;
 }
 
-Flags::Apply RealValue(std::optional<float>* out, double min, double max, Border at_min) {
+template <typename Real>
+Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min) {
   return [=](const std::string& text) -> absl::Status {
     double value = 0;
     if (!absl::SimpleAtod(text, &value)) {
@@ -56,10 +59,12 @@ Flags::Apply RealValue(std::optional<float>* out, double min, double max, Border
           text, " is out of range: ", at_min == Border::kIncluded ? "at least " : "more than ", min,
           ", at most ", max));
     }
-    *out = static_cast<float>(value);
+    *out = static_cast<Real>(value);
     return absl::OkStatus();
   };
 }
+template Flags::Apply RealValue(std::optional<float>*, double, double, Border);
+template Flags::Apply RealValue(std::optional<double>*, double, double, Border);
 
 Flags::Apply SeedValue(std::optional<uint64_t>* out) {
   return [=](const std::string& text) -> absl::Status {
@@ -97,6 +102,56 @@ Flags::Apply DTypeValue(std::optional<DType>* out) {
     if (!value.ok())
       return NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"});
     *out = *value;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
+  return [=](const std::string& text) -> absl::Status {
+    constexpr int64_t kMost = int64_t{1} << 60;
+    if (text == "auto") {
+      out->reset();
+      return absl::OkStatus();
+    }
+    RankSizes sizes;
+    if (!absl::StrContains(text, '=')) {
+      BH_ASSIGN_OR_RETURN(sizes.of_all, ParseInteger(text, min, kMost));
+      *out = sizes;
+      return absl::OkStatus();
+    }
+    for (const absl::string_view entry : absl::StrSplit(text, ',')) {
+      const std::vector<std::string> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
+      int rank = 0;
+      if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &rank) || rank < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", entry, "' is not RANK=SIZE; write one size, or 0=4GiB,1=2GiB"));
+      }
+      BH_ASSIGN_OR_RETURN(const int64_t bytes, ParseInteger(parts[1], min, kMost));
+      if (!sizes.of_rank.emplace(rank, bytes).second) {
+        return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is named twice"));
+      }
+    }
+    *out = sizes;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (!absl::StrContains(text, '.')) {
+      BH_ASSIGN_OR_RETURN(const int64_t blocks,
+                          ParseInteger(text, 1, std::numeric_limits<int32_t>::max() - 1));
+      *out = KvRule{.kind = KvRule::Kind::kBlocks, .count = blocks};
+      return absl::OkStatus();
+    }
+    double share = 0;
+    if (!absl::SimpleAtod(text, &share) || !(share > 0) || !(share <= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(text,
+                       " is out of range: a share is more than 0.0 and at most 1.0; without a "
+                       "point it is a number of blocks"));
+    }
+    *out = KvRule{.kind = KvRule::Kind::kShareOfFree, .fraction = share};
     return absl::OkStatus();
   };
 }

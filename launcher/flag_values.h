@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "launcher/flags.h"
+#include "launcher/options.h"
 #include "memory/matrix.h"
 
 namespace bulkhead {
@@ -48,7 +49,8 @@ Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
 enum class Border { kIncluded, kExcluded };
 
 // A finite number in [min, max], or (min, max].
-Flags::Apply RealValue(std::optional<float>* out, double min, double max, Border at_min);
+template <typename Real>
+Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min);
 // All 64 bits, in decimal.
 Flags::Apply SeedValue(std::optional<uint64_t>* out);
 // Seconds, or a duration with units ("90s", "2m"); more than zero, at most a week.
@@ -56,6 +58,10 @@ Flags::Apply DurationValue(absl::Duration* out);
 Flags::Apply DurationValue(std::optional<absl::Duration>* out);
 // "auto" or a number format.
 Flags::Apply DTypeValue(std::optional<DType>* out);
+// A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" is the same as not given.
+Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
+// "0.8": a share of what is free after the weights; "100", without a point: blocks.
+Flags::Apply EntryCountValue(std::optional<KvRule>* out);
 // Any text but the empty one.
 Flags::Apply TextValue(std::string* out);
 Flags::Apply TextValue(std::optional<std::string>* out);

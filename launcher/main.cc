@@ -15,6 +15,7 @@
 #include "launcher/generate.h"
 #include "launcher/model_path.h"
 #include "launcher/options.h"
+#include "launcher/plan.h"
 #include "launcher/run.h"
 #include "launcher/serve.h"
 #include "launcher/tokenize.h"
@@ -25,6 +26,7 @@ namespace {
 struct RunCommand {
   int operator()(const ServeOptions& options) const { return ExitRankWith(RunServe(options)); }
   int operator()(const RunOptions& options) const { return ExitRankWith(RunRun(options)); }
+  int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }
   int operator()(const TokenizeOptions& options) const {
     const absl::StatusOr<std::string> dir = ResolveModelPath(options.model);

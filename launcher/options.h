@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "memory/capacity.h"
 #include "memory/matrix.h"
 #include "runtime/engine/scheduler_limits.h"
 
@@ -20,7 +22,15 @@ namespace bulkhead {
 enum class DeviceChoice { kAuto, kCpu };
 enum class CpuIsa { kAuto, kAvx512, kAvx2, kPlain };
 
-// What every command that loads a model takes: `serve` and `run`.
+// One size for every rank, or one for each of them.
+struct RankSizes {
+  std::optional<int64_t> of_all;
+  std::map<int, int64_t> of_rank;  // empty, or every rank of the group (else exit code 2)
+
+  bool operator==(const RankSizes&) const = default;
+};
+
+// What every command that loads or plans a model takes.
 struct EngineOptions {
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceChoice device = DeviceChoice::kAuto;
@@ -29,16 +39,19 @@ struct EngineOptions {
   std::optional<DType> kv_cache_dtype;      // absent: the checkpoint's
   std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
-  int max_num_seqs = 64;
-  std::optional<int> max_model_len;       // more than the model's is exit code 3
-  int max_num_batched_tokens = 512;       // of one step; may be below max_num_seqs
-  int block_size = 16;                    // tokens; a power of two in [16, 256]
-  std::optional<int64_t> kv_cache_bytes;  // per rank
+  // Absent: fitted to the memory (memory/capacity.h).
+  std::optional<int> max_num_seqs;
+  std::optional<int> max_model_len;           // more than the model's is exit code 3
+  std::optional<int> max_num_batched_tokens;  // of one step; may be below max_num_seqs
+  int block_size = 16;                        // tokens; a power of two in [16, 256]
+  std::optional<RankSizes> device_memory;     // absent: what is measured
+  std::optional<RankSizes> reserve;           // absent: 10 % of free where measured, else nothing
+  KvRule kv_rule;
   bool strict_config = false;
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   int default_max_tokens = 512;
-  absl::Duration step_timeout = absl::Seconds(60);
+  std::optional<absl::Duration> step_timeout;  // absent: 60 s, or ten rehearsed steps
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 
@@ -50,6 +63,13 @@ struct ServeOptions {
   std::optional<std::string> served_model_name;  // absent: the value of --model
   int max_num_queued_reqs = 1024;
   absl::Duration drain_timeout = absl::Seconds(120);
+  std::optional<std::string> report;  // JSON: what fits, rank by rank
+};
+
+// What `serve` would do with the same flags; tensor_parallel_size is the group's size.
+struct PlanOptions {
+  ServeOptions serve;
+  bool json = false;
 };
 
 // What a request may say of itself; absent: the line of a prompts file, else
@@ -98,8 +118,8 @@ struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<ServeOptions, RunOptions, GenerateOptions, TokenizeOptions,
-                             DrainOptions, PrintText>;
+using Command = std::variant<ServeOptions, RunOptions, PlanOptions, GenerateOptions,
+                             TokenizeOptions, DrainOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -23,7 +23,10 @@ constexpr int kMaxRanks = 1024;
 // What the parse leaves to be completed once all flags are known.
 struct EngineDraft {
   EngineOptions options;
-  std::optional<int> max_num_batched_tokens;
+  // At most one of them.
+  std::optional<double> gpu_memory_utilization;
+  std::optional<KvRule> cache_max_entry_count;
+  std::optional<int64_t> kv_cache_bytes;
 };
 
 Flags::Apply ModelValue(std::string* model) {
@@ -79,26 +82,43 @@ void AddDeviceFlags(EngineDraft* draft, Flags* flags) {
 void AddLimitFlags(EngineDraft* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Limits (32k is 32000, 32K is 32768)");
-  flags->Add("--max-num-seqs,--max-batch-size", "N", "sequences that run at once (default 64)",
+  flags->Add("--max-num-seqs,--max-batch-size", "N",
+             "sequences that run at once (default auto: 64, or what fits)",
              IntegerValue(&options.max_num_seqs, 1, kMaxSeqs));
   flags->Add("--max-model-len,--session-len", "N",
-             "tokens of a sequence, prompt and answer together (default: the model's)",
+             "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
+             "fits)",
              IntegerValue(&options.max_model_len, 1, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
-             "tokens of one step; longer prompts are taken in pieces (default 512, or "
-             "--max-num-seqs if that "
-             "is more)",
-             IntegerValue(&draft->max_num_batched_tokens, 1, kMaxBatchedTokens));
+             "tokens of one step; longer prompts are taken in pieces (default auto: 2048, or what "
+             "fits)",
+             IntegerValue(&options.max_num_batched_tokens, 1, kMaxBatchedTokens));
   flags->Add("--default-max-tokens", "N",
              "tokens to generate for a request that does not say (default 512, or what is left)",
              IntegerValue(&options.default_max_tokens, 1, kMaxInt));
 
-  flags->Group("KV cache");
+  flags->Group("Memory of each rank; at most one of the rules that size the KV cache");
+  flags->Add("--device-memory", "SIZE",
+             "plan with so much, whatever the machine has: 80GiB, or 0=4GiB,1=2GiB rank by rank "
+             "(default auto: what is measured)",
+             RankSizesValue(&options.device_memory, 1));
+  flags->Add("--reserve", "SIZE",
+             "leave so much alone, 0=1GiB,1=0 rank by rank (default auto: 10 % of what is free, "
+             "nothing under --device-memory)",
+             RankSizesValue(&options.reserve, 0));
+  flags->Add("--gpu-memory-utilization", "U",
+             "KV rule: all of ours together take up to this share of the device, in (0, 1]",
+             RealValue(&draft->gpu_memory_utilization, 0, 1, Border::kExcluded));
+  flags->Add("--cache-max-entry-count", "X",
+             "KV rule: with a point, the share of what is free after the weights; without, a "
+             "number of blocks",
+             EntryCountValue(&draft->cache_max_entry_count));
   flags->Add("--kv-cache-bytes,--kv-cache-memory-bytes", "BYTES",
-             "of each rank, such as 4GiB (default: enough for --max-num-seqs sequences, up to half "
-             "of what is "
-             "free)",
-             IntegerValue(&options.kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
+             "KV rule: so many, such as 4GiB (no rule: enough for --max-num-seqs sequences; where "
+             "memory is measured, up to half of what is left)",
+             IntegerValue(&draft->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
+
+  flags->Group("KV cache");
   flags->Add("--kv-cache-dtype", "TYPE",
              "auto, float32, bfloat16, float16 (default auto: the checkpoint's)",
              DTypeValue(&options.kv_cache_dtype));
@@ -130,9 +150,11 @@ void AddTimeFlags(EngineDraft* draft, Flags* flags) {
   flags->Group("Time (seconds, or 90s, 2m)");
   flags->Add("--startup-timeout", "TIME", "until READY, then exit code 5 (default 600)",
              DurationValue(&options.startup_timeout));
-  flags->Add("--step-timeout", "TIME",
-             "of one step, then the group ends with exit code 6 (default 60)",
-             DurationValue(&options.step_timeout));
+  flags->Add(
+      "--step-timeout", "TIME",
+      "of one step, then the group ends with exit code 6 (default: 60, or ten times what the "
+      "rehearsed step took)",
+      DurationValue(&options.step_timeout));
 }
 
 void AddEngineFlags(EngineDraft* draft, Flags* flags) {
@@ -154,8 +176,25 @@ absl::StatusOr<EngineOptions> Complete(const EngineDraft& draft, const char* com
     return absl::InvalidArgumentError(
         absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));
   }
-  options.max_num_batched_tokens = draft.max_num_batched_tokens.value_or(
-      std::max(options.max_num_batched_tokens, options.max_num_seqs));
+  int rules = 0;
+  if (draft.gpu_memory_utilization.has_value()) {
+    ++rules;
+    options.kv_rule = {.kind = KvRule::Kind::kUtilization,
+                       .fraction = *draft.gpu_memory_utilization};
+  }
+  if (draft.cache_max_entry_count.has_value()) {
+    ++rules;
+    options.kv_rule = *draft.cache_max_entry_count;
+  }
+  if (draft.kv_cache_bytes.has_value()) {
+    ++rules;
+    options.kv_rule = {.kind = KvRule::Kind::kBytes, .count = *draft.kv_cache_bytes};
+  }
+  if (rules > 1) {
+    return absl::InvalidArgumentError(
+        "--gpu-memory-utilization, --cache-max-entry-count and --kv-cache-bytes are rules for the "
+        "same memory; give one of them");
+  }
   return options;
 }
 
@@ -164,6 +203,34 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host == "[::1]" ||
          (absl::StartsWith(host, "127.") &&
           host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
+  AddModelFlags(draft, flags);
+  flags->Add("--served-model-name", "NAME",
+             "the name that requests may give (default: what --model says)",
+             TextValue(&options->served_model_name));
+  flags->Group("Network");
+  flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options->host));
+  flags->Add("--port", "PORT", "0 takes any that is free (default 50051)",
+             IntegerValue(&options->port, 0, 65535));
+  flags->AddSwitch("--insecure",
+                   "allow a host that is not loopback: there is no TLS and no password",
+                   [options](bool on) { options->insecure = on; });
+  AddDeviceFlags(draft, flags);
+  AddLimitFlags(draft, flags);
+  AddSchedulingFlags(draft, flags);
+  flags->Add("--max-num-queued-reqs", "N",
+             "requests that may wait, and N x max-model-len tokens of theirs; more are refused "
+             "with a hint when to retry (default 1024)",
+             IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
+  AddTimeFlags(draft, flags);
+  flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
+             DurationValue(&options->drain_timeout));
+  flags->Group("Report");
+  flags->Add("--report", "FILE",
+             "write what fits as JSON, rank by rank: once READY, when refused, and at the end",
+             TextValue(&options->report));
 }
 
 }  // namespace
@@ -177,29 +244,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
       "32K");
   ServeOptions options;
   EngineDraft draft;
-  AddModelFlags(&draft, &flags);
-  flags.Add("--served-model-name", "NAME",
-            "the name that requests may give (default: what --model says)",
-            TextValue(&options.served_model_name));
-  flags.Group("Network");
-  flags.Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options.host));
-  flags.Add("--port", "PORT", "0 takes any that is free (default 50051)",
-            IntegerValue(&options.port, 0, 65535));
-  flags.AddSwitch("--insecure",
-                  "allow a host that is not loopback: there is no TLS and no password",
-                  [&options](bool on) { options.insecure = on; });
-  AddDeviceFlags(&draft, &flags);
-  AddLimitFlags(&draft, &flags);
-  AddSchedulingFlags(&draft, &flags);
-  flags.Add("--max-num-queued-reqs", "N",
-            "requests that may wait, and N x max-model-len tokens of theirs; more are refused with "
-            "a hint when "
-            "to retry (default 1024)",
-            IntegerValue(&options.max_num_queued_reqs, 1, kMaxQueuedReqs));
-  AddTimeFlags(&draft, &flags);
-  flags.Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
-            DurationValue(&options.drain_timeout));
-
+  AddServeFlags(&draft, &options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.engine, Complete(draft, "serve"));
@@ -209,6 +254,23 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
                      " is not loopback, and traffic is neither encrypted nor "
                      "authenticated; add --insecure if its network is trusted"));
   }
+  return options;
+}
+
+absl::StatusOr<Command> ParsePlan(CommandArgs args) {
+  Flags flags("plan", "[--model] DIR [FLAGS]",
+              "Says whether `serve` with the same flags would fit, rank by rank to the byte. Needs "
+              "the model's config.json alone, no weights and no device.",
+              "bulkhead plan --model ~/models/Llama-3.1-8B --tensor-parallel-size 8 "
+              "--device-memory 24GiB\n"
+              "bulkhead plan --model DIR --device-memory 0=4GiB,1=2GiB --tp 2 --json");
+  PlanOptions options;
+  EngineDraft draft;
+  AddServeFlags(&draft, &options.serve, &flags);
+  flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.serve.engine, Complete(draft, "plan"));
   return options;
 }
 

@@ -43,9 +43,9 @@ absl::Status RankLife::Join() {
   const RankTopology& topology = group_->exchange().topology();
   SetLogRank(topology.rank, topology.size);
   joined_.store(group_.get());
-  watchdog_ = std::make_unique<Watchdog>(
-      group_->liveness(), WatchdogLimits{.silence = kSilence, .step = options_.step_timeout},
-      [this](const absl::Status& why) { End(WithGroupCode(why)); });
+  watchdog_ =
+      std::make_unique<Watchdog>(group_->liveness(), WatchdogLimits{.silence = kSilence},
+                                 [this](const absl::Status& why) { End(WithGroupCode(why)); });
   watchdog_->PhaseBegins("start-up", options_.startup_timeout);
   return Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
                options_.startup_timeout);

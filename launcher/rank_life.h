@@ -44,6 +44,8 @@ class RankLife {
   // Waits likewise.
   void SetDrain(std::function<void()> drain);
 
+  // What a step may take before the group is taken for lost.
+  void SetStepLimit(absl::Duration limit) { watchdog_->SetStepLimit(limit); }
   // The rank loop until its clean stop. On a failure it does not return: the process ends.
   void RunSteps(StepRunner& runner, Coordinator* coordinator);
 

@@ -112,10 +112,10 @@ class Job {
   absl::Status Prepare(const RankEngine& engine) {
     rules_.tokenizer = engine.tokenizer.get();
     rules_.served_model_names = {options_.engine.model};
-    rules_.vocab_size = engine.config.model.vocab_size;
+    rules_.vocab_size = engine.source.config.model.vocab_size;
     rules_.max_model_len = engine.limits.max_model_len;
     rules_.default_max_tokens = options_.engine.default_max_tokens;
-    rules_.defaults = engine.config.generation;
+    rules_.defaults = engine.source.config.generation;
     std::vector<LogitsFile::Tensor> tensors;
     for (size_t i = 0; i < lines_.size(); ++i) {
       requests_.push_back(lines_[i].ok() ? BuildRequest(*lines_[i], rules_)
@@ -127,8 +127,8 @@ class Job {
           {static_cast<int64_t>(i), static_cast<int64_t>(requests_[i]->prompt.size())});
     }
     if (!options_.logits.has_value()) return absl::OkStatus();
-    BH_ASSIGN_OR_RETURN(
-        logits_, LogitsFile::Create(*options_.logits, tensors, engine.config.model.vocab_size));
+    BH_ASSIGN_OR_RETURN(logits_, LogitsFile::Create(*options_.logits, tensors,
+                                                    engine.source.config.model.vocab_size));
     for (size_t t = 0; t < tensors.size(); ++t) {
       requests_[tensors[t].index]->prompt_logits = logits_->sink(t);
     }
@@ -220,7 +220,8 @@ absl::Status RunOnGroup(const RunOptions& options, RankLife& life) {
     return job->OpenOut();
   }));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options.engine, life.group(), nullptr));
+                      StartEngine(options.engine, life.group(), std::nullopt, nullptr));
+  life.SetStepLimit(engine->step_timeout);
   if (job != nullptr) {
     LogReport(*engine);
     return RunOnCoordinator(options, life, *engine, *job);

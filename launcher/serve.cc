@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -76,7 +77,7 @@ class Control final : public EngineControl {
 
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      Coordinator& coordinator, EngineControl& control) {
-  const ModelConfig& model = engine.config.model;
+  const ModelConfig& model = engine.source.config.model;
   const ModelLimits& limits = engine.limits;
   const std::string name = options.served_model_name.value_or(options.engine.model);
   ServingParts parts;
@@ -88,7 +89,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                  .max_model_len = limits.max_model_len,
                  .default_max_tokens = options.engine.default_max_tokens,
                  .max_logprobs = 20,
-                 .defaults = engine.config.generation};
+                 .defaults = engine.source.config.generation};
   v1::ServerInfo& server = parts.server_info;
   server.set_version(std::string(Version()));
   server.set_tensor_parallel_size(engine.topology.size);
@@ -113,6 +114,20 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   return parts;
 }
 
+absl::Status CheckCanWrite(const std::string& report) {
+  if (std::ofstream(report, std::ios::app)) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --report ", report)),
+                      ExitCode::kUsage);
+}
+
+// A report that can no longer be written is no reason to stop serving.
+void KeepReport(const ServeOptions& options, const RankEngine& engine) {
+  if (!options.report.has_value()) return;
+  const absl::Status status =
+      WriteReport(*options.report, CapacityJson(engine.capacity, {}, engine.facts()));
+  if (!status.ok()) BH_LOG(kWarning) << status.message();
+}
+
 // Rank 0's part, from READY to the last stream.
 void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engine,
                    GrpcServer& server, absl::Time begin) {
@@ -130,6 +145,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   LogReport(engine);
   BH_LOG(kInfo) << "ready in "
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
+  KeepReport(options, engine);
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d\n", server.target().c_str(),
               engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
   std::fflush(stdout);
@@ -138,6 +154,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   life.SetDrain(nullptr);
   server.Shutdown(kFlush);
   life.SetEnding({});
+  KeepReport(options, engine);
 }
 
 // Every client is a file descriptor: takes what the system allows. gRPC does not survive having too
@@ -161,6 +178,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
   std::unique_ptr<GrpcServer> server;
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
+    if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite(*options.report));
     BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
                                                    .port = options.port,
                                                    .max_model_len = engine.limits.max_model_len}));
@@ -169,7 +187,8 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options.engine, life.group(), bind));
+                      StartEngine(options.engine, life.group(), options.report, bind));
+  life.SetStepLimit(engine->step_timeout);
   if (coordinator) {
     ServeRequests(options, life, *engine, *server, begin);
   } else {

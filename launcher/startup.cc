@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <ctime>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -12,16 +13,22 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "launcher/model_path.h"
+#include "launcher/capacity_report.h"
+#include "launcher/device_budget.h"
 #include "launcher/version.h"
 #include "memory/bytes.h"
+#include "memory/check.h"
 #include "memory/exit_code.h"
-#include "memory/host_memory.h"
 #include "memory/log.h"
 #include "memory/status.h"
+#include "runtime/engine/rehearsal.h"
 
 namespace bulkhead {
 namespace {
+
+constexpr absl::Duration kLeastStepTimeout = absl::Seconds(60);
+// A full chunk that takes longer is reckoned, not run.
+constexpr absl::Duration kRehearsalPatience = absl::Seconds(10);
 
 absl::Status Refuse(absl::StatusCode code, absl::string_view message, ExitCode exit_code) {
   return WithExitCode(absl::Status(code, message), exit_code);
@@ -67,25 +74,25 @@ class LoadReporter {
   std::thread thread_;
 };
 
-absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
-  BH_ASSIGN_OR_RETURN(engine.model_dir, ResolveModelPath(options.model));
-  const UnknownFields unknown =
-      options.strict_config ? UnknownFields::kRefuse : UnknownFields::kWarn;
-  BH_ASSIGN_OR_RETURN(engine.config, ReadModelConfig(engine.model_dir, unknown));
-  if (engine.topology.coordinator()) {
-    for (const std::string& warning : engine.config.warnings) BH_LOG(kWarning) << warning;
-    absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(engine.model_dir);
-    if (tokenizer.ok()) {
-      engine.tokenizer = *std::move(tokenizer);
-    } else if (absl::IsNotFound(tokenizer.status())) {
-      BH_LOG(kWarning) << "no tokenizer.json in " << engine.model_dir
-                       << ": token ids alone are served";
-    } else {
-      return tokenizer.status();
-    }
+void LogLines(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    BH_LOG(kInfo) << line;
   }
-  BH_ASSIGN_OR_RETURN(engine.checkpoint, Checkpoint::Open(engine.model_dir));
-  return engine.checkpoint->CheckAgainst(engine.config.model);
+}
+
+absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
+  BH_ASSIGN_OR_RETURN(engine.source, ReadModelSource(options, Weights::kRequired));
+  if (!engine.topology.coordinator()) return absl::OkStatus();
+  for (const std::string& warning : engine.source.config.warnings) BH_LOG(kWarning) << warning;
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(engine.source.dir);
+  if (tokenizer.ok()) {
+    engine.tokenizer = *std::move(tokenizer);
+    return absl::OkStatus();
+  }
+  if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
+  BH_LOG(kWarning) << "no tokenizer.json in " << engine.source.dir
+                   << ": token ids alone are served";
+  return absl::OkStatus();
 }
 
 // What the checkpoint's shapes do not tell.
@@ -102,17 +109,22 @@ std::string ConfigDigest(const ModelConfig& config) {
   return digest;
 }
 
+std::string LimitText(const std::optional<int>& limit) {
+  return limit.has_value() ? absl::StrCat(*limit) : "auto";
+}
+
 // What must be equal on all ranks, as "key=value" lines.
 std::string Digest(const EngineOptions& options, const RankEngine& engine) {
-  return absl::StrCat("build=", Version(), "\nmodel=", engine.checkpoint->Fingerprint(),
-                      "\nconfig=", ConfigDigest(engine.config.model),
-                      "\ndtype=", DTypeName(engine.limits.weight_dtype),
-                      "\nkv-cache-dtype=", DTypeName(engine.limits.kv_dtype),
-                      "\nmax-num-seqs=", engine.limits.max_num_seqs,
-                      "\nmax-model-len=", engine.limits.max_model_len,
-                      "\nmax-num-batched-tokens=", engine.limits.max_num_batched_tokens,
-                      "\nblock-size=", engine.limits.block_tokens,
-                      "\nkv-cache-bytes=", options.kv_cache_bytes.value_or(-1));
+  const ModelLimits& formats = engine.source.formats;
+  const KvRule& rule = options.kv_rule;
+  return absl::StrCat(
+      "build=", Version(), "\nmodel=", engine.source.checkpoint->Fingerprint(),
+      "\nconfig=", ConfigDigest(engine.source.config.model),
+      "\ndtype=", DTypeName(formats.weight_dtype), "\nkv-cache-dtype=", DTypeName(formats.kv_dtype),
+      "\nblock-size=", formats.block_tokens, "\nmax-num-seqs=", LimitText(options.max_num_seqs),
+      "\nmax-model-len=", LimitText(options.max_model_len),
+      "\nmax-num-batched-tokens=", LimitText(options.max_num_batched_tokens),
+      "\nkv-rule=", static_cast<int>(rule.kind), " ", rule.fraction, " ", rule.count);
 }
 
 // INVALID_ARGUMENT (exit code 5) naming the first rank and key that differ from rank 0.
@@ -132,90 +144,92 @@ absl::Status CompareDigests(const std::vector<std::string>& digests) {
   return absl::OkStatus();
 }
 
-// What "auto" means: as config.json says, and where it is silent as the tensors are stored.
-DType AutomaticDType(const EngineOptions& options, const RankEngine& engine) {
-  const DType stored = engine.checkpoint->MainDType();
-  const DType stated = engine.config.model.dtype.value_or(stored);
-  if (stated != stored && !options.dtype.has_value() && engine.topology.coordinator()) {
-    BH_LOG(kWarning) << "config.json says " << DTypeName(stated) << " but most tensors are "
-                     << DTypeName(stored) << ": weights are held as " << DTypeName(stated)
-                     << "; --dtype chooses";
-  }
-  return stated;
-}
-
-absl::Status ResolveLimits(const EngineOptions& options, RankEngine& engine) {
-  const ModelConfig& model = engine.config.model;
-  ModelLimits& limits = engine.limits;
-  limits.max_num_seqs = options.max_num_seqs;
-  limits.max_model_len = options.max_model_len.value_or(model.max_position_embeddings);
-  limits.max_num_batched_tokens = options.max_num_batched_tokens;
-  limits.block_tokens = options.block_size;
-  const DType automatic = AutomaticDType(options, engine);
-  limits.weight_dtype = options.dtype.value_or(automatic);
-  limits.kv_dtype = options.kv_cache_dtype.value_or(automatic);
-  if (limits.max_model_len > model.max_position_embeddings) {
-    return Refuse(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat("--max-model-len ", limits.max_model_len, " is more than the model's ",
-                     model.max_position_embeddings, " (max_position_embeddings)"),
-        ExitCode::kModelRefused);
-  }
-  if (limits.max_model_len < 2) {
-    return Refuse(absl::StatusCode::kInvalidArgument,
-                  "--max-model-len must be at least 2: one token of prompt and one generated",
-                  ExitCode::kUsage);
-  }
-  BH_ASSIGN_OR_RETURN(ShardPlan plan, ShardPlan::Create(model, engine.topology.size));
-  engine.plan = std::make_unique<ShardPlan>(std::move(plan));
-  return absl::OkStatus();
-}
-
-// The group's pool: every rank exchanges its budget and computes the same size.
-absl::Status SizePool(const EngineOptions& options, Group& group, const Footprint& footprint,
-                      int64_t comm_bytes, RankEngine& engine) {
+// Every rank's budget, so that every rank can plan for all.
+absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(const EngineOptions& options, Group& group,
+                                                        RankEngine& engine) {
   const RankTopology& topology = engine.topology;
-  RankBudget mine{.rank = topology.rank, .host = topology.hosts[topology.rank]};
-  absl::StatusOr<int64_t> available = AvailableHostBytes();
+  DeviceBudget mine;
   BH_RETURN_IF_ERROR(
-      Agree(group.exchange(), "memory probe", available.status(), options.startup_timeout));
-  mine.available_bytes = *available / topology.local_size;
-  mine.arenas_bytes = footprint.weights_bytes + comm_bytes + footprint.activations_bytes +
-                      footprint.block_tables_bytes + footprint.logits_bytes +
-                      footprint.workspace_bytes;
-  mine.kv_block_bytes = footprint.kv_block_bytes;
+      RunPhase(group.exchange(), "memory probe", options.startup_timeout, [&]() -> absl::Status {
+        BH_ASSIGN_OR_RETURN(mine, BudgetOf(options, topology.rank, topology.size,
+                                           topology.local_size, engine.threads.num_threads));
+        mine.host = topology.hosts[topology.rank];
+        return absl::OkStatus();
+      }));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                       group.exchange().AllGather(mine.Serialize(), options.startup_timeout));
-  std::vector<RankBudget> budgets;
+  std::vector<DeviceBudget> budgets;
   for (const std::string& text : texts) {
-    BH_ASSIGN_OR_RETURN(budgets.emplace_back(), RankBudget::Parse(text));
+    BH_ASSIGN_OR_RETURN(budgets.emplace_back(), DeviceBudget::Parse(text));
   }
-  const PoolRequest request{.max_num_seqs = engine.limits.max_num_seqs,
-                            .max_model_len = engine.limits.max_model_len,
-                            .block_tokens = engine.limits.block_tokens,
-                            .kv_cache_bytes = options.kv_cache_bytes};
-  absl::StatusOr<PoolSize> pool = SizeKvPool(budgets, request);
-  if (!pool.ok()) return MarkAgreed(pool.status());  // equal inputs: the same on every rank
-  engine.pool = *pool;
-  engine.limits.num_kv_blocks = engine.pool.num_blocks;
+  return budgets;
+}
+
+// Rank 0 tells why, with what would fit; every rank comes to the same refusal.
+absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
+                            const std::optional<std::string>& report) {
+  const Capacity& capacity = engine.capacity;
+  if (engine.topology.coordinator()) {
+    const Remedies remedies = model.FindRemedies(capacity);
+    LogLines(CapacityTable(capacity));
+    LogLines(RemediesText(remedies));
+    if (report.has_value()) {
+      BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
+    }
+  }
+  return MarkAgreed(
+      WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit));
+}
+
+// The group's limits and pool: every rank computes the same from the same budgets, before any
+// weight is read.
+absl::Status PlanMemory(const EngineOptions& options, Group& group,
+                        const std::optional<std::string>& report, RankEngine& engine) {
+  BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
+                      GatherBudgets(options, group, engine));
+  engine.device = MakeDevice(budgets[engine.topology.rank]);
+  engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(options, engine.threads, *engine.device);
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "backend", backend.status(), options.startup_timeout));
+  engine.backend = *std::move(backend);
+  const ModelConfig& config = engine.source.config.model;
+  const ModelCapacity model(config, engine.source.formats, options, *engine.backend);
+  absl::StatusOr<Capacity> capacity = model.Plan(budgets);
+  if (!capacity.ok()) return MarkAgreed(capacity.status());  // equal inputs: the same on every rank
+  engine.capacity = *std::move(capacity);
+  if (!engine.capacity.fits) return RefuseCapacity(model, engine, report);
+  BH_ASSIGN_OR_RETURN(ShardPlan plan, ShardPlan::Create(config, engine.topology.size));
+  engine.plan = std::make_unique<ShardPlan>(std::move(plan));
+  engine.limits = engine.source.formats;
+  engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;
+  engine.limits.max_model_len = engine.capacity.limits.max_model_len;
+  engine.limits.max_num_batched_tokens = engine.capacity.limits.max_num_batched_tokens;
+  engine.limits.num_kv_blocks = engine.capacity.num_kv_blocks;
   return absl::OkStatus();
 }
 
-absl::Status TakeEverything(Group& group, const Footprint& footprint, const CommLimits& comm_limits,
-                            int64_t comm_bytes, absl::Duration timeout, RankEngine& engine) {
+absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& engine) {
   MemoryLedger& ledger = *engine.ledger;
-  ledger.Claim(Term::kCommunication, comm_bytes);
-  ClaimArenas(footprint, engine.limits.num_kv_blocks, ledger);
+  const RankNeeds needs =
+      FootprintOf(*engine.plan, engine.topology.rank, engine.limits, *engine.backend);
+  ClaimArenas(needs, engine.limits.num_kv_blocks, ledger);
   std::optional<ModelArenas> arenas;
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&]() -> absl::Status {
-    absl::StatusOr<ModelArenas> taken = TakeArenas(footprint, engine.limits.num_kv_blocks, ledger);
+    absl::StatusOr<ModelArenas> taken = TakeArenas(needs, engine.limits.num_kv_blocks, ledger);
     if (!taken.ok()) return WithExitCode(taken.status(), ExitCode::kDoesNotFit);
     arenas = *std::move(taken);
     return absl::OkStatus();
   }));
-  BH_ASSIGN_OR_RETURN(engine.comm, group.Connect(comm_limits, ledger));
+  BH_ASSIGN_OR_RETURN(engine.comm,
+                      group.Connect(CommLimitsOf(*engine.plan, engine.limits), ledger));
   engine.runner = std::make_unique<ModelRunner>(*engine.plan, engine.topology.rank, engine.limits,
                                                 *std::move(arenas), *engine.backend, *engine.comm);
+  // The plan is the run.
+  const RankCapacity& planned = engine.capacity.ranks[engine.topology.rank];
+  for (int i = 0; i < kNumTerms; ++i) {
+    BH_CHECK(ledger.claimed(static_cast<Term>(i)) == planned.arena_bytes[i]);
+  }
   return absl::OkStatus();
 }
 
@@ -226,13 +240,29 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
     const auto group_is_lost = [&] {
       return !group.liveness().Check(absl::InfiniteDuration()).ok();
     };
-    BH_RETURN_IF_ERROR(LoadWeights(*engine.checkpoint, engine.config.model,
+    BH_RETURN_IF_ERROR(LoadWeights(*engine.source.checkpoint, engine.source.config.model,
                                    engine.plan->rank(engine.topology.rank),
                                    engine.runner->weights(), *engine.backend,
                                    engine.threads.num_threads, &progress, group_is_lost));
     reporter.Report("weights loaded");
     return absl::OkStatus();
   });
+}
+
+absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
+  const absl::Duration timeout = options.startup_timeout;
+  absl::StatusOr<absl::Duration> step =
+      Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
+               group.exchange(), timeout);
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", step.status(), timeout));
+  engine.step_timeout = options.step_timeout.value_or(std::max(kLeastStepTimeout, 10 * *step));
+  if (engine.topology.coordinator()) {
+    BH_LOG(kInfo) << "rehearsed: a step of " << engine.limits.max_num_batched_tokens
+                  << " tokens takes "
+                  << absl::FormatDuration(absl::Trunc(*step, absl::Milliseconds(1)))
+                  << "; step timeout " << absl::FormatDuration(engine.step_timeout);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -243,7 +273,7 @@ absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Dur
 }
 
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& options, Group& group,
+    const EngineOptions& options, Group& group, const std::optional<std::string>& report,
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
   auto engine = std::make_unique<RankEngine>();
   const absl::Duration timeout = options.startup_timeout;
@@ -251,28 +281,19 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   engine->topology = exchange.topology();
   BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
   group.AllowSpinning(engine->threads.may_spin);
-  engine->device = MakeDevice(options);
-  engine->ledger = std::make_unique<MemoryLedger>(*engine->device);
-  BH_RETURN_IF_ERROR(RunPhase(exchange, "model", timeout, [&]() -> absl::Status {
-    BH_RETURN_IF_ERROR(ReadModel(options, *engine));
-    BH_RETURN_IF_ERROR(ResolveLimits(options, *engine));
-    BH_ASSIGN_OR_RETURN(engine->backend, MakeBackend(options, engine->threads, *engine->device));
-    return absl::OkStatus();
-  }));
+  BH_RETURN_IF_ERROR(
+      RunPhase(exchange, "model", timeout, [&] { return ReadModel(options, *engine); }));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests,
                       exchange.AllGather(Digest(options, *engine), timeout));
   BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(digests)));
+  BH_RETURN_IF_ERROR(PlanMemory(options, group, report, *engine));
   if (before_memory != nullptr) {
     BH_RETURN_IF_ERROR(
         RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
   }
-  const Footprint footprint =
-      FootprintOf(*engine->plan, engine->topology.rank, engine->limits, *engine->backend);
-  const CommLimits comm_limits = CommLimitsOf(*engine->plan, engine->limits);
-  const int64_t comm_bytes = group.CommunicationBytes(comm_limits);
-  BH_RETURN_IF_ERROR(SizePool(options, group, footprint, comm_bytes, *engine));
-  BH_RETURN_IF_ERROR(TakeEverything(group, footprint, comm_limits, comm_bytes, timeout, *engine));
+  BH_RETURN_IF_ERROR(TakeEverything(group, timeout, *engine));
   BH_RETURN_IF_ERROR(LoadAll(group, timeout, *engine));
+  BH_RETURN_IF_ERROR(RehearseSteps(options, group, *engine));
   engine->ledger->Seal();
   return engine;
 }
@@ -295,38 +316,42 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
 void LogReport(const RankEngine& engine) {
   const ModelLimits& limits = engine.limits;
   const RankTopology& topology = engine.topology;
-  BH_LOG(kInfo) << "bulkhead " << Version() << " | " << engine.config.model.architecture << " "
-                << DTypeName(limits.weight_dtype) << " | " << topology.size << " rank"
+  BH_LOG(kInfo) << "bulkhead " << Version() << " | " << engine.source.config.model.architecture
+                << " " << DTypeName(limits.weight_dtype) << " | " << topology.size << " rank"
                 << (topology.size > 1 ? "s" : "") << " x " << engine.threads.num_threads
                 << " threads | " << engine.device->name();
-  for (const absl::string_view line :
-       absl::StrSplit(engine.ledger->Report(), '\n', absl::SkipEmpty())) {
-    BH_LOG(kInfo) << line;
-  }
-  const int64_t tokens = limits.num_kv_blocks * limits.block_tokens;
-  BH_LOG(kInfo) << "KV cache: " << FormatCount(tokens) << " tokens in "
-                << DTypeName(limits.kv_dtype) << " (" << FormatCount(limits.num_kv_blocks)
-                << " blocks of " << limits.block_tokens << ", limited by rank "
-                << engine.pool.binding_rank << "), " << engine.pool.full_sequences
-                << " sequences of max_model_len " << FormatCount(limits.max_model_len)
-                << "; max_num_seqs " << limits.max_num_seqs;
-  if (engine.pool.full_sequences < limits.max_num_seqs) {
-    BH_LOG(kWarning) << "the KV cache holds " << engine.pool.full_sequences
+  LogLines(CapacityTable(engine.capacity));
+  if (engine.capacity.full_sequences < limits.max_num_seqs) {
+    BH_LOG(kWarning) << "the KV cache holds " << engine.capacity.full_sequences
                      << " sequences of max_model_len " << limits.max_model_len
                      << ", fewer than max_num_seqs " << limits.max_num_seqs << ": the rest wait";
   }
   if (engine.plan->replicates_kv_heads()) {
     BH_LOG(kInfo) << "KV heads are replicated: " << topology.size << " ranks share "
-                  << engine.config.model.num_key_value_heads
+                  << engine.source.config.model.num_key_value_heads
                   << "; more ranks no longer shrink the KV cache of a rank";
   }
+}
+
+ReportFacts RankEngine::facts() const {
+  return {.kv_cache_dtype = std::string(DTypeName(source.formats.kv_dtype)),
+          .device_allocations_after_ready =
+              ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal())};
+}
+
+absl::Status WriteReport(const std::string& path, const std::string& json) {
+  std::ofstream file(path, std::ios::trunc);
+  file << json << std::flush;
+  if (file.good()) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --report ", path)),
+                      ExitCode::kUsage);
 }
 
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits) {
   Coordinator::Options options;
   options.limits = limits;
-  options.eos_ids.assign(engine.config.model.eos_token_ids.begin(),
-                         engine.config.model.eos_token_ids.end());
+  options.eos_ids.assign(engine.source.config.model.eos_token_ids.begin(),
+                         engine.source.config.model.eos_token_ids.end());
   options.tokenizer = engine.tokenizer.get();
   options.now_ns = [] {
     timespec now;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "absl/status/statusor.h"
 #include "comm/group.h"
 #include "kernels/backend.h"
+#include "launcher/capacity_report.h"
+#include "launcher/model_capacity.h"
+#include "launcher/model_source.h"
 #include "launcher/options.h"
 #include "launcher/wire.h"
 #include "memory/capacity.h"
@@ -27,19 +31,20 @@ namespace bulkhead {
 // gave.
 struct RankEngine {
   RankTopology topology;
-  std::string model_dir;
   ThreadChoice threads;
-  ParsedConfig config;
+  ModelSource source;
   std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null when the checkpoint has none
-  std::unique_ptr<Checkpoint> checkpoint;
+  Capacity capacity;
   std::unique_ptr<ShardPlan> plan;
   ModelLimits limits;
-  PoolSize pool;
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryLedger> ledger;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Communicator> comm;
   std::unique_ptr<ModelRunner> runner;
+  absl::Duration step_timeout;  // as given, or what the rehearsal suggests
+
+  ReportFacts facts() const;
 };
 
 // Runs one phase of the start: `work` on this rank, then the group's agreement.
@@ -47,11 +52,11 @@ using Phase = std::function<absl::Status()>;
 absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
                       const Phase& work);
 
-// Collective. Returns with the ledger sealed. `before_memory` (may be null) runs as a phase of its
-// own once config and headers are known and before anything is taken or loaded: the place to bind a
-// listener.
+// Collective. Returns with the ledger sealed. A refusal for lack of memory is written to `report`,
+// too. `before_memory` (may be null) runs as a phase of its own once the limits are known and
+// before anything is taken or loaded: the place to bind a listener.
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& options, Group& group,
+    const EngineOptions& options, Group& group, const std::optional<std::string>& report,
     const std::function<absl::Status(const RankEngine&)>& before_memory);
 
 // The scheduler's limits for this engine; `max_num_queued_reqs` as asked for.
@@ -62,5 +67,8 @@ Coordinator::Options CoordinatorOptions(const RankEngine& engine, const Schedule
 
 // The start-up report of rank 0: one line per fact.
 void LogReport(const RankEngine& engine);
+
+// INVALID_ARGUMENT with exit code 2 when the file cannot be written.
+absl::Status WriteReport(const std::string& path, const std::string& json);
 
 }  // namespace bulkhead

@@ -103,7 +103,9 @@ absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExch
   return choice;
 }
 
-std::unique_ptr<Device> MakeDevice(const EngineOptions& /*options*/) { return NewHostDevice(0); }
+std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget) {
+  return NewHostDevice(budget.probed ? 0 : budget.total_bytes);
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
                                                      const ThreadChoice& threads, Device& device) {

@@ -28,7 +28,8 @@ struct ThreadChoice {
 absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout);
 
-std::unique_ptr<Device> MakeDevice(const EngineOptions& options);
+// With the budget's cap, where one was given.
+std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
                                                      const ThreadChoice& threads, Device& device);
 

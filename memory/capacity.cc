@@ -1,98 +1,285 @@
 #include "memory/capacity.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
 
-absl::Status DoesNotFit(const RankBudget& budget, absl::string_view what) {
-  return WithExitCode(absl::ResourceExhaustedError(absl::StrCat("does not fit: rank ", budget.rank,
-                                                                " on ", budget.host, " ", what)),
-                      ExitCode::kDoesNotFit);
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+// A block id is an int32, and block 0 is not counted.
+constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max() - 1;
+constexpr int64_t kMostTotal = int64_t{1} << 60;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Never overflows: what is larger than any memory is the largest number.
+int64_t Product(int64_t count, int64_t bytes) {
+  return bytes > 0 && count > kNoLimit / bytes ? kNoLimit : count * bytes;
 }
 
-// Blocks that one rank can hold; checked to hold one full sequence.
-absl::StatusOr<int64_t> BlocksOf(const RankBudget& budget, const PoolRequest& request) {
-  const int64_t blocks_per_seq =
-      (int64_t{request.max_model_len} + request.block_tokens - 1) / request.block_tokens;
-  const int64_t wanted = blocks_per_seq * request.max_num_seqs;
-  const int64_t left = budget.available_bytes - budget.arenas_bytes;
-  if (left < 0) {
-    return DoesNotFit(budget,
-                      absl::StrCat("has ", FormatBytes(budget.available_bytes), " free and needs ",
-                                   FormatBytes(budget.arenas_bytes),
-                                   " before the KV cache; use more ranks, a smaller model or "
-                                   "smaller --max-num-batched-tokens"));
+int64_t Share(double fraction, int64_t bytes) {
+  return bytes <= 0 ? 0 : static_cast<int64_t>(std::floor(fraction * static_cast<double>(bytes)));
+}
+
+// What one rank comes to under some limits.
+struct RankFit {
+  std::optional<Shortage> shortage;
+  int64_t own_blocks = 0;
+  std::string rule_text;
+};
+
+class RankFitter {
+ public:
+  RankFitter(const CapacityRequest& request, const GroupLimits& limits, const RankNeeds& needs)
+      : rule_(request.rule),
+        needs_(needs),
+        blocks_per_seq_(CeilDiv(limits.max_model_len, request.block_tokens)),
+        wanted_blocks_(std::min(kMostBlocks, blocks_per_seq_ * limits.max_num_seqs)) {}
+
+  RankFit Fit(const DeviceBudget& budget) const {
+    RankFit fit;
+    int64_t left = budget.free_bytes() - budget.reserve_bytes;
+    if (rule_.kind == KvRule::Kind::kUtilization) {
+      left = std::min(left, Share(rule_.fraction, budget.total_bytes));
+    }
+    for (int i = 0; i < kNumTerms; ++i) {
+      const int64_t bytes = needs_.term_bytes[i];
+      if (bytes > left) {
+        fit.shortage = Shortage{budget.rank, static_cast<Term>(i), bytes - left, bytes, left};
+        return fit;
+      }
+      left -= bytes;
+    }
+    FitKv(budget, left, fit);
+    return fit;
   }
-  if (budget.kv_block_bytes == 0) return std::numeric_limits<int64_t>::max();  // no heads, no limit
-  const int64_t fitting = left / budget.kv_block_bytes;
-  int64_t blocks = std::min(wanted, std::max(fitting / 2, std::min(fitting, blocks_per_seq)));
-  if (request.kv_cache_bytes.has_value()) {
-    blocks = *request.kv_cache_bytes / budget.kv_block_bytes;
-    if (blocks > fitting) {
-      return DoesNotFit(
-          budget, absl::StrCat("cannot give the KV cache ", FormatBytes(*request.kv_cache_bytes),
-                               ": ", FormatBytes(left),
-                               " are left beside the other arenas; lower "
-                               "--kv-cache-bytes"));
+
+  // The least total under which Fit finds no shortage: it is monotone in the total.
+  int64_t RequiredBytes(DeviceBudget budget) const {
+    int64_t low = 0;
+    int64_t high = kMostTotal;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      budget.total_bytes = middle;
+      if (Fit(budget).shortage.has_value()) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+ private:
+  // The bytes that the rule gives KV, of `left`.
+  int64_t RuleBytes(const DeviceBudget& budget, int64_t left, RankFit& fit) const {
+    const int64_t block = needs_.kv_block_bytes;
+    switch (rule_.kind) {
+      case KvRule::Kind::kNone: {
+        const int64_t one_sequence = Product(blocks_per_seq_, block);
+        const int64_t most =
+            budget.probed ? std::max(left / 2, std::min(left, one_sequence)) : left;
+        fit.rule_text =
+            absl::StrCat(budget.probed ? "half of " : "", FormatBytes(left),
+                         " left after all other arenas, up to ", FormatCount(wanted_blocks_),
+                         " blocks for max_num_seqs full sequences");
+        return std::min(most, Product(wanted_blocks_, block));
+      }
+      case KvRule::Kind::kUtilization:
+        fit.rule_text = absl::StrFormat(
+            "%g x %s total = %s for all arenas%s", rule_.fraction, FormatBytes(budget.total_bytes),
+            FormatBytes(Share(rule_.fraction, budget.total_bytes)),
+            budget.free_bytes() - budget.reserve_bytes < Share(rule_.fraction, budget.total_bytes)
+                ? absl::StrCat(", but others and the reserve leave ",
+                               FormatBytes(budget.free_bytes() - budget.reserve_bytes))
+                : "");
+        return left;
+      case KvRule::Kind::kShareOfFree: {
+        const int64_t free =
+            budget.free_bytes() - needs_.term_bytes[static_cast<int>(Term::kWeights)];
+        const int64_t share = Share(rule_.fraction, free);
+        fit.rule_text = absl::StrFormat("%g x %s free after weights = %s", rule_.fraction,
+                                        FormatBytes(free), FormatBytes(share));
+        return share;
+      }
+      case KvRule::Kind::kBlocks:
+        fit.rule_text = absl::StrCat(FormatCount(rule_.count), " blocks of ", FormatBytes(block),
+                                     " = ", FormatBytes(Product(rule_.count, block)));
+        return Product(rule_.count, block);
+      case KvRule::Kind::kBytes:
+        fit.rule_text = absl::StrCat(FormatBytes(rule_.count), " as asked for");
+        return rule_.count;
+    }
+    return 0;
+  }
+
+  void FitKv(const DeviceBudget& budget, int64_t left, RankFit& fit) const {
+    const int64_t block = needs_.kv_block_bytes;
+    if (block == 0) {
+      fit.own_blocks = kNoLimit;  // no heads, no limit
+      fit.rule_text = "no head is on this rank";
+      return;
+    }
+    const int64_t given = RuleBytes(budget, left, fit);
+    const auto short_of = [&](int64_t needed, int64_t have) {
+      fit.shortage = Shortage{budget.rank, Term::kKv, needed - have, needed, have};
+    };
+    fit.own_blocks = std::min(kMostBlocks, given / block);
+    const int64_t taken = Product(fit.own_blocks, block);
+    if (taken > left) {
+      short_of(taken, left);
+    } else if (fit.own_blocks < blocks_per_seq_) {
+      short_of(Product(blocks_per_seq_, block), given);
     }
   }
-  if (blocks < blocks_per_seq) {
-    return DoesNotFit(
-        budget, absl::StrCat("can give the KV cache ", FormatBytes(blocks * budget.kv_block_bytes),
-                             ", and one sequence of ", FormatCount(request.max_model_len),
-                             " tokens needs ", FormatBytes(blocks_per_seq * budget.kv_block_bytes),
-                             blocks > 0 ? absl::StrCat("; --max-model-len ",
-                                                       blocks * request.block_tokens, " fits")
-                                        : "; not even one block fits"));
+
+  const KvRule& rule_;
+  const RankNeeds& needs_;
+  const int64_t blocks_per_seq_;
+  const int64_t wanted_blocks_;
+};
+
+class Planner {
+ public:
+  Planner(absl::Span<const DeviceBudget> budgets, const CapacityRequest& request,
+          const NeedsOf& needs_of)
+      : budgets_(budgets), request_(request), needs_of_(needs_of) {}
+
+  // Lets give way what may, in turn, until everything fits.
+  GroupLimits FitLimits() const {
+    const GroupLimits& start = request_.start;
+    GroupLimits limits = {request_.max_num_seqs.value_or(start.max_num_seqs),
+                          request_.max_model_len.value_or(start.max_model_len),
+                          request_.max_num_batched_tokens.value_or(start.max_num_batched_tokens)};
+    struct Give {
+      int GroupLimits::*what;
+      bool given;
+      int floor;
+    };
+    const bool len = request_.max_model_len.has_value();
+    const bool chunk = request_.max_num_batched_tokens.has_value();
+    const bool seqs = request_.max_num_seqs.has_value();
+    const Give gives[] = {
+        {&GroupLimits::max_model_len, len, 4096},
+        {&GroupLimits::max_num_batched_tokens, chunk, 512},
+        {&GroupLimits::max_num_seqs, seqs, 16},
+        {&GroupLimits::max_model_len, len, 4 * request_.block_tokens},
+        {&GroupLimits::max_num_batched_tokens, chunk, 64},
+        {&GroupLimits::max_num_seqs, seqs, 1},
+    };
+    for (const Give& give : gives) {
+      int& limit = limits.*give.what;
+      while (!give.given && limit > give.floor && !Fits(limits)) {
+        limit = std::max(limit / 2, give.floor);
+      }
+    }
+    return limits;
   }
-  return blocks;
-}
+
+  Capacity Plan(const GroupLimits& limits) const {
+    Capacity plan;
+    plan.limits = limits;
+    plan.block_tokens = request_.block_tokens;
+    plan.num_kv_blocks = kMostBlocks;
+    for (const DeviceBudget& budget : budgets_) {
+      const RankNeeds needs = needs_of_(budget.rank, limits);
+      const RankFitter fitter(request_, limits, needs);
+      const RankFit fit = fitter.Fit(budget);
+      RankCapacity rank{.budget = budget,
+                        .arena_bytes = needs.term_bytes,
+                        .kv_block_bytes = needs.kv_block_bytes,
+                        .own_blocks = fit.own_blocks,
+                        .required_bytes = fitter.RequiredBytes(budget),
+                        .rule_text = fit.rule_text};
+      plan.ranks.push_back(std::move(rank));
+      const auto& shortage = fit.shortage;
+      if (shortage && (!plan.shortage || shortage->bytes > plan.shortage->bytes)) {
+        plan.shortage = shortage;
+      }
+      plan.num_kv_blocks = std::min(plan.num_kv_blocks, fit.own_blocks);
+    }
+    plan.fits = !plan.shortage.has_value();
+    Complete(plan);
+    return plan;
+  }
+
+ private:
+  bool Fits(const GroupLimits& limits) const {
+    for (const DeviceBudget& budget : budgets_) {
+      const RankNeeds needs = needs_of_(budget.rank, limits);
+      if (RankFitter(request_, limits, needs).Fit(budget).shortage.has_value()) return false;
+    }
+    return true;
+  }
+
+  // What follows from the group's number of blocks.
+  void Complete(Capacity& plan) const {
+    if (!plan.fits) plan.num_kv_blocks = 0;
+    plan.full_sequences =
+        plan.num_kv_blocks / CeilDiv(plan.limits.max_model_len, request_.block_tokens);
+    const RankCapacity* binding = nullptr;
+    for (RankCapacity& rank : plan.ranks) {
+      const int64_t block = rank.kv_block_bytes;
+      rank.arena_bytes[static_cast<int>(Term::kKv)] = plan.num_kv_blocks * block;
+      rank.free_bytes = rank.budget.free_bytes() - rank.budget.reserve_bytes;
+      for (const int64_t bytes : rank.arena_bytes) rank.free_bytes -= bytes;
+      if (plan.fits && block > 0) {
+        rank.stranded_bytes = (rank.own_blocks - plan.num_kv_blocks) * block;
+      }
+      // Where several hold no more than the pool, the one with the least left.
+      if (rank.own_blocks == plan.num_kv_blocks &&
+          (binding == nullptr || rank.free_bytes < binding->free_bytes)) {
+        binding = &rank;
+      }
+    }
+    if (plan.shortage.has_value()) {
+      plan.binding_rank = plan.shortage->rank;
+      plan.binding_term = plan.shortage->term;
+    } else if (binding != nullptr) {
+      plan.binding_rank = binding->budget.rank;
+    }
+  }
+
+  absl::Span<const DeviceBudget> budgets_;
+  const CapacityRequest& request_;
+  const NeedsOf& needs_of_;
+};
 
 }  // namespace
 
-std::string RankBudget::Serialize() const {
-  return absl::StrCat(rank, " ", available_bytes, " ", arenas_bytes, " ", kv_block_bytes, " ",
-                      host);
+std::string DeviceBudget::Serialize() const {
+  return absl::StrCat(rank, " ", total_bytes, " ", others_bytes, " ", reserve_bytes, " ",
+                      transient_bytes, " ", probed ? 1 : 0, " ", device, " ", host);
 }
 
-absl::StatusOr<RankBudget> RankBudget::Parse(absl::string_view text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 4));
-  RankBudget budget;
-  if (parts.size() != 5 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
-      !absl::SimpleAtoi(parts[1], &budget.available_bytes) ||
-      !absl::SimpleAtoi(parts[2], &budget.arenas_bytes) ||
-      !absl::SimpleAtoi(parts[3], &budget.kv_block_bytes)) {
+absl::StatusOr<DeviceBudget> DeviceBudget::Parse(absl::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 7));
+  DeviceBudget budget;
+  if (parts.size() != 8 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
+      !absl::SimpleAtoi(parts[1], &budget.total_bytes) ||
+      !absl::SimpleAtoi(parts[2], &budget.others_bytes) ||
+      !absl::SimpleAtoi(parts[3], &budget.reserve_bytes) ||
+      !absl::SimpleAtoi(parts[4], &budget.transient_bytes)) {
     return absl::InternalError(absl::StrCat("not a rank's budget: '", text, "'"));
   }
-  budget.host = parts[4];
+  budget.probed = parts[5] == "1";
+  budget.device = parts[6];
+  budget.host = parts[7];
   return budget;
 }
 
-absl::StatusOr<PoolSize> SizeKvPool(absl::Span<const RankBudget> budgets,
-                                    const PoolRequest& request) {
-  PoolSize pool;
-  pool.num_blocks = std::numeric_limits<int64_t>::max();
-  for (const RankBudget& budget : budgets) {
-    BH_ASSIGN_OR_RETURN(const int64_t blocks, BlocksOf(budget, request));
-    if (blocks >= pool.num_blocks) continue;
-    pool.num_blocks = blocks;
-    pool.binding_rank = budget.rank;
-  }
-  // A block id is an int32, and block 0 is not counted.
-  pool.num_blocks = std::min<int64_t>(pool.num_blocks, std::numeric_limits<int32_t>::max() - 1);
-  const int64_t blocks_per_seq =
-      (int64_t{request.max_model_len} + request.block_tokens - 1) / request.block_tokens;
-  pool.full_sequences = pool.num_blocks / blocks_per_seq;
-  return pool;
+Capacity PlanCapacity(absl::Span<const DeviceBudget> budgets, const CapacityRequest& request,
+                      const NeedsOf& needs_of) {
+  const Planner planner(budgets, request, needs_of);
+  return planner.Plan(planner.FitLimits());
 }
 
 }  // namespace bulkhead

@@ -46,6 +46,11 @@ void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, i
   limit_ = limit;
 }
 
+void WatchdogRules::SetStepLimit(absl::Duration limit) {
+  const std::lock_guard lock(mutex_);
+  limits_.step = limit;
+}
+
 void WatchdogRules::Ends() {
   const std::lock_guard lock(mutex_);
   limited_ = false;

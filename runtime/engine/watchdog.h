@@ -32,7 +32,8 @@ class WatchdogRules {
       : liveness_(liveness), limits_(limits) {}
   void StepBegins(uint64_t seq, int64_t now_ns);
   void PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns);
-  void Ends();  // the phase or step
+  void Ends();                              // the phase or step
+  void SetStepLimit(absl::Duration limit);  // of steps that begin from now on
   // At least every second. Ok, or why the group is lost: what GroupLiveness::Check found, or
   // DEADLINE_EXCEEDED with ExitCode::kGroupNotUp (a phase) or UNAVAILABLE with kRankLost (a step)
   // and the ranks that lag behind.
@@ -43,7 +44,7 @@ class WatchdogRules {
   absl::Status CheckLimit(int64_t now_ns);
 
   GroupLiveness& liveness_;
-  const WatchdogLimits limits_;
+  WatchdogLimits limits_;  // `step` guarded by mutex_
   bool was_stalled_ = false;
   int64_t last_tick_ns_ = 0;
   std::mutex mutex_;  // guards what follows
@@ -71,6 +72,7 @@ class Watchdog final : public StepWatch {
   void StepEnds(uint64_t seq) override;
   void PhaseBegins(const std::string& name, absl::Duration limit);
   void PhaseEnds();
+  void SetStepLimit(absl::Duration limit) { rules_.SetStepLimit(limit); }
 
  private:
   void Run();

@@ -103,26 +103,30 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   return comm;
 }
 
-Footprint FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const Backend& backend) {
-  Footprint footprint;
+  RankNeeds needs;
+  const auto set = [&needs](Term term, int64_t bytes) {
+    needs.term_bytes[static_cast<int>(term)] = bytes;
+  };
   Carver weights;
   LayOutWeights(plan.config(), plan.rank(rank), limits.weight_dtype, backend, weights);
-  footprint.weights_bytes = weights.used_bytes();
+  set(Term::kWeights, weights.used_bytes());
+  set(Term::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
   Carver activations;
   LayOutActivations(plan, rank, limits, activations);
-  footprint.activations_bytes = activations.used_bytes();
+  set(Term::kActivations, activations.used_bytes());
   Carver arrays;
   LayOutStepArrays(limits, arrays);
-  footprint.block_tables_bytes = arrays.used_bytes();
+  set(Term::kBlockTables, arrays.used_bytes());
   Carver logits;
   LayOutLogits(plan, rank, limits, logits);
-  footprint.logits_bytes = logits.used_bytes();
-  footprint.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
+  set(Term::kLogits, logits.used_bytes());
+  needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   Carver workspace;
   LayOutWorkspace(plan, rank, limits, backend, workspace);
-  footprint.workspace_bytes = workspace.used_bytes() + footprint.kv_block_bytes;
-  return footprint;
+  set(Term::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
+  return needs;
 }
 
 }  // namespace bulkhead

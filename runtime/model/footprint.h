@@ -6,6 +6,7 @@
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "memory/capacity.h"
 #include "memory/kv_cache.h"
 #include "memory/ledger.h"
 #include "runtime/model/weights.h"
@@ -76,17 +77,8 @@ KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limi
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
 
-// Bytes per term; communication is the group's to say (Group::CommunicationBytes). KV counts the
-// usable blocks; block 0 is workspace.
-struct Footprint {
-  int64_t weights_bytes = 0;
-  int64_t activations_bytes = 0;
-  int64_t block_tables_bytes = 0;
-  int64_t logits_bytes = 0;
-  int64_t workspace_bytes = 0;
-  int64_t kv_block_bytes = 0;
-};
-Footprint FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+// Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.
+RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const Backend& backend);
 
 }  // namespace bulkhead

@@ -22,30 +22,25 @@ ModelWeights LayOutOver(const ShardPlan& plan, int rank, DType held_as, const Ba
 
 }  // namespace
 
-void ClaimArenas(const Footprint& footprint, int64_t num_kv_blocks, MemoryLedger& ledger) {
-  ledger.Claim(Term::kWeights, footprint.weights_bytes);
-  ledger.Claim(Term::kActivations, footprint.activations_bytes);
-  ledger.Claim(Term::kBlockTables, footprint.block_tables_bytes);
-  ledger.Claim(Term::kLogits, footprint.logits_bytes);
-  ledger.Claim(Term::kWorkspace, footprint.workspace_bytes);
-  ledger.Claim(Term::kKv, num_kv_blocks * footprint.kv_block_bytes);
+void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger) {
+  for (int i = 0; i < kNumTerms; ++i) ledger.Claim(static_cast<Term>(i), needs.term_bytes[i]);
+  ledger.Claim(Term::kKv, num_kv_blocks * needs.kv_block_bytes);
 }
 
-absl::StatusOr<ModelArenas> TakeArenas(const Footprint& footprint, int64_t num_kv_blocks,
+absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
                                        MemoryLedger& ledger) {
+  const auto take = [&](Term term, int64_t less) {
+    return ledger.Take(term, needs.term_bytes[static_cast<int>(term)] - less);
+  };
   ModelArenas arenas;
-  BH_ASSIGN_OR_RETURN(arenas.weights, ledger.Take(Term::kWeights, footprint.weights_bytes));
-  BH_ASSIGN_OR_RETURN(arenas.activations,
-                      ledger.Take(Term::kActivations, footprint.activations_bytes));
-  BH_ASSIGN_OR_RETURN(arenas.block_tables,
-                      ledger.Take(Term::kBlockTables, footprint.block_tables_bytes));
-  BH_ASSIGN_OR_RETURN(arenas.logits, ledger.Take(Term::kLogits, footprint.logits_bytes));
-  BH_ASSIGN_OR_RETURN(
-      arenas.workspace,
-      ledger.Take(Term::kWorkspace, footprint.workspace_bytes - footprint.kv_block_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.weights, take(Term::kWeights, 0));
+  BH_ASSIGN_OR_RETURN(arenas.activations, take(Term::kActivations, 0));
+  BH_ASSIGN_OR_RETURN(arenas.block_tables, take(Term::kBlockTables, 0));
+  BH_ASSIGN_OR_RETURN(arenas.logits, take(Term::kLogits, 0));
+  BH_ASSIGN_OR_RETURN(arenas.workspace, take(Term::kWorkspace, needs.kv_block_bytes));
   BH_ASSIGN_OR_RETURN(arenas.kv,
-                      ledger.TakeTogether(Term::kWorkspace, footprint.kv_block_bytes, Term::kKv,
-                                          num_kv_blocks * footprint.kv_block_bytes));
+                      ledger.TakeTogether(Term::kWorkspace, needs.kv_block_bytes, Term::kKv,
+                                          num_kv_blocks * needs.kv_block_bytes));
   return arenas;
 }
 

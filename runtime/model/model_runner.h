@@ -26,10 +26,11 @@ struct ModelArenas {
   Buffer kv;         // block 0 and the usable blocks
 };
 
-// Claims every arena of this rank but communication (which the group claims).
-void ClaimArenas(const Footprint& footprint, int64_t num_kv_blocks, MemoryLedger& ledger);
-// Takes what ClaimArenas claimed. RESOURCE_EXHAUSTED names the term.
-absl::StatusOr<ModelArenas> TakeArenas(const Footprint& footprint, int64_t num_kv_blocks,
+// Claims every arena of this rank.
+void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger);
+// Takes what ClaimArenas claimed but for communication, which the group takes. RESOURCE_EXHAUSTED
+// names the term.
+absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
                                        MemoryLedger& ledger);
 
 class ModelRunner final : public StepRunner {

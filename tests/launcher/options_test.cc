@@ -49,7 +49,10 @@ TEST(OptionsTest, ServeHasTheDocumentedDefaults) {
   EXPECT_FALSE(options.insecure);
   EXPECT_EQ(options.max_num_queued_reqs, 1024);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(120));
-  EXPECT_EQ(options.engine.step_timeout, absl::Seconds(60));
+  EXPECT_EQ(options.engine.step_timeout, std::nullopt);
+  EXPECT_EQ(options.engine.max_num_seqs, std::nullopt);
+  EXPECT_EQ(options.engine.max_num_batched_tokens, std::nullopt);
+  EXPECT_EQ(options.engine.kv_rule.kind, KvRule::Kind::kNone);
   EXPECT_EQ(options.engine.default_max_tokens, 512);
   EXPECT_EQ(options.engine.block_size, 16);
   EXPECT_EQ(options.engine.dtype, std::nullopt);
@@ -117,7 +120,8 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   EXPECT_EQ(engine.max_model_len, 32768);
   EXPECT_EQ(engine.max_num_batched_tokens, 1000);
   EXPECT_EQ(engine.block_size, 64);
-  EXPECT_EQ(engine.kv_cache_bytes, int64_t{3} << 29);
+  EXPECT_EQ(engine.kv_rule.kind, KvRule::Kind::kBytes);
+  EXPECT_EQ(engine.kv_rule.count, int64_t{3} << 29);
   EXPECT_EQ(engine.tensor_parallel_size, 2);
   EXPECT_TRUE(engine.strict_config);
   EXPECT_EQ(engine.admission, Admission::kOptimistic);
@@ -160,12 +164,40 @@ TEST(OptionsTest, AutoMeansNotGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--threads", "0"})).engine.threads, std::nullopt);
 }
 
-TEST(OptionsTest, AStepHoldsATokenOfEverySequenceUnlessToldOtherwise) {
-  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--max-num-seqs", "2000"})).engine.max_num_batched_tokens,
-            2000);
-  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--max-num-seqs", "20", "--max-num-batched-tokens", "19"}))
-                .engine.max_num_batched_tokens,
-            19);
+TEST(OptionsTest, ARuleSizesTheKvCache) {
+  const auto rule = [](const Args& args) {
+    return Parsed<ServeOptions>(Serve(args)).engine.kv_rule;
+  };
+  const KvRule share = rule({"--cache-max-entry-count", "0.8"});
+  EXPECT_EQ(share.kind, KvRule::Kind::kShareOfFree);
+  EXPECT_EQ(share.fraction, 0.8);
+  EXPECT_EQ(rule({"--cache-max-entry-count", "1.0"}).kind, KvRule::Kind::kShareOfFree);
+  const KvRule blocks = rule({"--cache-max-entry-count", "1"});
+  EXPECT_EQ(blocks.kind, KvRule::Kind::kBlocks);
+  EXPECT_EQ(blocks.count, 1);
+  const KvRule utilization = rule({"--gpu-memory-utilization", "0.9"});
+  EXPECT_EQ(utilization.kind, KvRule::Kind::kUtilization);
+  EXPECT_EQ(utilization.fraction, 0.9);
+}
+
+TEST(OptionsTest, MemoryIsGivenForAllRanksOrRankByRank) {
+  const auto one = Parsed<ServeOptions>(Serve({"--device-memory", "4GiB"})).engine;
+  EXPECT_EQ(one.device_memory->of_all, int64_t{4} << 30);
+  const auto each =
+      Parsed<ServeOptions>(Serve({"--device-memory", "0=4GiB,1=2GiB", "--reserve", "1=0,0=1k"}))
+          .engine;
+  EXPECT_EQ(each.device_memory->of_rank,
+            (std::map<int, int64_t>{{0, int64_t{4} << 30}, {1, int64_t{2} << 30}}));
+  EXPECT_EQ(each.reserve->of_rank, (std::map<int, int64_t>{{0, 1000}, {1, 0}}));
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--reserve", "auto"})).engine.reserve, std::nullopt);
+}
+
+TEST(OptionsTest, PlanTakesTheFlagsOfServe) {
+  const auto plan = Parsed<PlanOptions>({"plan", "m", "--tp", "8", "--device-memory", "80GiB",
+                                         "--max-num-queued-reqs", "5", "--json"});
+  EXPECT_TRUE(plan.json);
+  EXPECT_EQ(plan.serve.engine.tensor_parallel_size, 8);
+  EXPECT_EQ(plan.serve.max_num_queued_reqs, 5);
 }
 
 struct BadValue {
@@ -190,6 +222,16 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--block-size", "8"}, {"--block-size", "8", "at least 16"}},
       {{"--block-size", "512"}, {"--block-size", "512", "at most 256"}},
       {{"--kv-cache-bytes", "4PiB"}, {"--kv-cache-bytes", "4PiB"}},
+      {{"--device-memory", "0"}, {"--device-memory", "at least 1"}},
+      {{"--device-memory", "0=4GiB,0=2GiB"}, {"--device-memory", "rank 0", "twice"}},
+      {{"--device-memory", "a=4GiB"}, {"--device-memory", "'a=4GiB'", "RANK=SIZE"}},
+      {{"--device-memory", "0=4GiB,"}, {"--device-memory", "RANK=SIZE"}},
+      {{"--gpu-memory-utilization", "1.01"}, {"--gpu-memory-utilization", "1.01", "at most 1"}},
+      {{"--gpu-memory-utilization", "0"}, {"--gpu-memory-utilization", "more than 0"}},
+      {{"--gpu-memory-utilization", "nan"}, {"--gpu-memory-utilization", "nan"}},
+      {{"--cache-max-entry-count", "1.5"}, {"--cache-max-entry-count", "1.5", "number of blocks"}},
+      {{"--cache-max-entry-count", "0"}, {"--cache-max-entry-count", "at least 1"}},
+      {{"--kv-cache-bytes", "1", "--gpu-memory-utilization", "0.5"}, {"give one of them"}},
       {{"--dtype", "int3"}, {"--dtype", "'int3'", "bfloat16"}},
       {{"--device", "gpu"}, {"--device", "'gpu'", "cpu"}},
       {{"--admission", ""}, {"--admission", "reserve, optimistic"}},

@@ -11,10 +11,14 @@ class HostMemoryTest : public HostTree {
     HostTree::SetUp();
     Write("/proc/meminfo", "MemTotal: 2000000 kB\nMemAvailable:    1000000 kB\n");
   }
-  int64_t Available() { return AvailableHostBytes(root_).value(); }
+  int64_t Available() { return ProbeHostMemory(root_).value().available_bytes; }
+  int64_t Total() { return ProbeHostMemory(root_).value().total_bytes; }
 };
 
-TEST_F(HostMemoryTest, WithoutCgroupsItIsMemAvailable) { EXPECT_EQ(Available(), 1024000000); }
+TEST_F(HostMemoryTest, WithoutCgroupsItIsMemAvailable) {
+  EXPECT_EQ(Available(), 1024000000);
+  EXPECT_EQ(Total(), 2048000000);
+}
 
 TEST_F(HostMemoryTest, TheTightestAncestorOfACgroupV2Counts) {
   Write("/proc/self/cgroup", "0::/a/b\n");
@@ -24,6 +28,7 @@ TEST_F(HostMemoryTest, TheTightestAncestorOfACgroupV2Counts) {
   Write("/sys/fs/cgroup/a/memory.current", "300000\n");
   Write("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000\n");
   EXPECT_EQ(Available(), 300000);  // dropped page cache counts as free
+  EXPECT_EQ(Total(), 500000);
 }
 
 TEST_F(HostMemoryTest, TheMemoryControllerOfACgroupV1Counts) {
@@ -48,14 +53,32 @@ TEST_F(HostMemoryTest, HostileTextIsIgnored) {
   EXPECT_EQ(Available(), 1024000000);
 }
 
+TEST_F(HostMemoryTest, OnlyTheNumaNodesThatWeMayUseCount) {
+  Write("/sys/devices/system/node/has_memory", "0-1\n");
+  Write("/sys/devices/system/node/node0/meminfo",
+        "Node 0 MemTotal: 1200000 kB\nNode 0 MemFree: 100000 kB\n"
+        "Node 0 Inactive(file): 50000 kB\n");
+  Write("/sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 800000 kB\n");
+  Write("/proc/self/status", "Name: x\nMems_allowed_list:\t0\n");
+  EXPECT_EQ(Available(), 150000 * 1024);
+  EXPECT_EQ(Total(), 1200000 * 1024);
+  Write("/proc/self/status", "Mems_allowed_list:\t0-1\n");  // not bound
+  EXPECT_EQ(Available(), 1024000000);
+  for (const char* text : {"", "x", "1-0", "0-99999999999", "-1", "0,,1"}) {
+    Write("/sys/devices/system/node/has_memory", text);
+    EXPECT_EQ(Available(), 1024000000) << text;
+  }
+}
+
 TEST(HostMemory, OfThisMachineIsKnown) {
-  const auto available = AvailableHostBytes();
-  ASSERT_TRUE(available.ok()) << available.status();
-  EXPECT_GT(*available, 0);
+  const auto memory = ProbeHostMemory();
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_GT(memory->available_bytes, 0);
+  EXPECT_LE(memory->available_bytes, memory->total_bytes);
 }
 
 TEST(HostMemory, AbsentMeminfoIsAnError) {
-  EXPECT_EQ(AvailableHostBytes("/nonexistent").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ProbeHostMemory("/nonexistent").status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

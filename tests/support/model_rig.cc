@@ -165,12 +165,11 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   std::unique_ptr<Device> device = NewHostDevice(0);
   MemoryLedger ledger(*device);
   std::unique_ptr<Backend> backend = MakeBackend(*device, options);
-  const Footprint footprint = FootprintOf(plan, rank, limits, *backend);
+  const RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
   const CommLimits comm_limits = CommLimitsOf(plan, limits);
-  ledger.Claim(Term::kCommunication, group.CommunicationBytes(comm_limits));
-  ClaimArenas(footprint, limits.num_kv_blocks, ledger);
+  ClaimArenas(needs, limits.num_kv_blocks, ledger);
   const std::unique_ptr<Communicator> comm = OrDie(group.Connect(comm_limits, ledger));
-  ModelRunner runner(plan, rank, limits, OrDie(TakeArenas(footprint, limits.num_kv_blocks, ledger)),
+  ModelRunner runner(plan, rank, limits, OrDie(TakeArenas(needs, limits.num_kv_blocks, ledger)),
                      *backend, *comm);
   ledger.Seal();
   const auto checkpoint = OrDie(Checkpoint::Open(dir));

@@ -46,14 +46,13 @@ class RunnerTest : public testing::Test {
     ASSERT_TRUE(plan.ok()) << plan.status();
     plan_ = std::make_unique<ShardPlan>(*std::move(plan));
     groups_ = NewLocalGroups(1);
-    const Footprint footprint = FootprintOf(*plan_, 0, limits_, *backend_);
+    const RankNeeds needs = FootprintOf(*plan_, 0, limits_, *backend_);
     const CommLimits comm_limits = CommLimitsOf(*plan_, limits_);
-    ledger_.Claim(Term::kCommunication, groups_[0]->CommunicationBytes(comm_limits));
-    ClaimArenas(footprint, limits_.num_kv_blocks, ledger_);
+    ClaimArenas(needs, limits_.num_kv_blocks, ledger_);
     auto comm = groups_[0]->Connect(comm_limits, ledger_);
     ASSERT_TRUE(comm.ok()) << comm.status();
     comm_ = *std::move(comm);
-    auto arenas = TakeArenas(footprint, limits_.num_kv_blocks, ledger_);
+    auto arenas = TakeArenas(needs, limits_.num_kv_blocks, ledger_);
     ASSERT_TRUE(arenas.ok()) << arenas.status();
     runner_ =
         std::make_unique<ModelRunner>(*plan_, 0, limits_, *std::move(arenas), *backend_, *comm_);
@@ -119,15 +118,18 @@ TEST_F(RunnerTest, PlansThatOverstepTheSealedArenasAreABugWithTheRanksName) {
 TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
   const std::unique_ptr<Device> device = NewHostDevice(0);
   const std::unique_ptr<Backend> backend = NewOrderedBackend(*device);
-  Footprint before;
+  RankNeeds before;
   for (const int size : {1, 2, 4}) {
     const auto plan = ShardPlan::Create(Config(), size);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const Footprint now = FootprintOf(*plan, size - 1, Limits(), *backend);
+    const RankNeeds now = FootprintOf(*plan, size - 1, Limits(), *backend);
+    const auto of = [](const RankNeeds& needs, Term term) {
+      return needs.term_bytes[static_cast<int>(term)];
+    };
     if (size > 1) {
-      EXPECT_LT(now.weights_bytes, before.weights_bytes) << size;
-      EXPECT_LE(now.activations_bytes, before.activations_bytes) << size;
-      EXPECT_EQ(now.block_tables_bytes, before.block_tables_bytes) << size;
+      EXPECT_LT(of(now, Term::kWeights), of(before, Term::kWeights)) << size;
+      EXPECT_LE(of(now, Term::kActivations), of(before, Term::kActivations)) << size;
+      EXPECT_EQ(of(now, Term::kBlockTables), of(before, Term::kBlockTables)) << size;
       EXPECT_LE(now.kv_block_bytes, before.kv_block_bytes) << size;
     }
     before = now;

@@ -1,0 +1,59 @@
+// ModelCapacity: how much memory a model needs on how many ranks, what fits, and what would. `plan`
+// and `serve` ask the same object, so the plan is the run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "launcher/options.h"
+#include "memory/capacity.h"
+#include "runtime/model/footprint.h"
+#include "shard/model_config.h"
+
+namespace bulkhead {
+
+// One change of the command line that makes it fit.
+struct Remedy {
+  std::vector<std::string> flags;  // name, value, name, value ...
+  std::string text;
+};
+
+struct Remedies {
+  std::vector<Remedy> list;  // in the order in which an operator would try them
+  std::string none_because;  // when the list is empty
+};
+
+class ModelCapacity {
+ public:
+  // `config` and `backend` outlive this. `formats`: weight_dtype, kv_dtype and block_tokens count.
+  ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
+                const Backend& backend);
+
+  // For a group of budgets.size() ranks. INVALID_ARGUMENT when the model cannot be split so.
+  absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
+
+  // What would make a plan fit that does not. Every remedy was planned, and fits.
+  Remedies FindRemedies(const Capacity& refused) const;
+
+ private:
+  struct Change;
+  absl::StatusOr<Capacity> PlanWith(absl::Span<const DeviceBudget> budgets,
+                                    const Change& change) const;
+  bool Fits(const std::vector<DeviceBudget>& budgets, const Change& change) const;
+  void TryLimits(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
+  void TryKvRules(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
+                  Remedies& remedies) const;
+  void TryKvFormats(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
+  void TryMoreRanks(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
+                    Remedies& remedies) const;
+
+  const ModelConfig& config_;
+  const ModelLimits formats_;
+  const EngineOptions& options_;
+  const Backend& backend_;
+};
+
+}  // namespace bulkhead
