@@ -25,6 +25,7 @@ ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
           {"required_bytes", rank.required_bytes},
           {"free_bytes", rank.free_bytes},
           {"stranded_bytes", rank.stranded_bytes},
+          {"stored_weight_bytes", rank.stored_weight_bytes},
           {"kv_block_bytes", rank.kv_block_bytes},
           {"kv_bytes_per_token", rank.kv_block_bytes / block_tokens},
           {"kv_rule", rank.rule_text},

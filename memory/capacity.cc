@@ -196,6 +196,7 @@ class Planner {
       RankCapacity rank{.budget = budget,
                         .arena_bytes = needs.term_bytes,
                         .kv_block_bytes = needs.kv_block_bytes,
+                        .stored_weight_bytes = needs.stored_weight_bytes,
                         .own_blocks = fit.own_blocks,
                         .required_bytes = fitter.RequiredBytes(budget),
                         .rule_text = fit.rule_text};

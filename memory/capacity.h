@@ -50,6 +50,7 @@ struct GroupLimits {
 struct RankNeeds {
   std::array<int64_t, kNumTerms> term_bytes{};  // kv: 0
   int64_t kv_block_bytes = 0;                   // 0 on a rank without heads: it sets no limit
+  int64_t stored_weight_bytes = 0;  // of the weights term: the tensors alone, without rounding
 };
 using NeedsOf = std::function<RankNeeds(int rank, const GroupLimits& limits)>;
 
@@ -89,7 +90,8 @@ struct RankCapacity {
   DeviceBudget budget;
   std::array<int64_t, kNumTerms> arena_bytes{};  // with KV as it is taken; 0 where nothing fits
   int64_t kv_block_bytes = 0;
-  int64_t own_blocks = 0;      // that this rank alone could hold under the rule
+  int64_t stored_weight_bytes = 0;  // as in RankNeeds
+  int64_t own_blocks = 0;           // that this rank alone could hold under the rule
   int64_t required_bytes = 0;  // the least total that starts with these limits, others and reserve
   int64_t free_bytes = 0;      // after arenas, others and reserve
   int64_t stranded_bytes = 0;  // KV that it could hold, were it not for the binding rank

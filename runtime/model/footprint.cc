@@ -103,6 +103,15 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   return comm;
 }
 
+int64_t StoredWeightBytes(const ShardPlan& plan, int rank, DType held_as) {
+  int64_t elements = 0;
+  for (const WeightName& name : RequiredWeights(plan.config())) {
+    const WeightSlice slice = SliceOf(name.kind, plan.config(), plan.rank(rank));
+    elements += slice.rows.size() * slice.cols.size();
+  }
+  return elements * DTypeBytes(held_as);
+}
+
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const Backend& backend) {
   RankNeeds needs;
@@ -122,6 +131,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   Carver logits;
   LayOutLogits(plan, rank, limits, logits);
   set(Term::kLogits, logits.used_bytes());
+  needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weight_dtype);
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   Carver workspace;
   LayOutWorkspace(plan, rank, limits, backend, workspace);

@@ -77,6 +77,9 @@ KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limi
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
 
+// The sum of this rank's slices of all weights as tensors of `held_as`, with no rounding to panels.
+int64_t StoredWeightBytes(const ShardPlan& plan, int rank, DType held_as);
+
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const Backend& backend);

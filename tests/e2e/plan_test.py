@@ -1,0 +1,103 @@
+"""The plan is the run: `plan` says yes exactly when `serve` starts, both report the same bytes, and a remedy,
+applied, starts. Random caps and flags from a fixed seed."""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import group  # noqa: E402
+
+MIB = 1 << 20
+COUNT = int(os.environ.get("BULKHEAD_PLANS", "6"))
+KV_RULES = ("--gpu-memory-utilization", "--cache-max-entry-count", "--kv-cache-bytes")
+SAME_OF_GROUP = ("fits", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype", "block_size",
+                 "num_kv_blocks", "kv_tokens", "binding")
+SAME_OF_RANK = ("rank", "total_bytes", "reserve_bytes", "required_bytes", "free_bytes", "stranded_bytes",
+                "kv_bytes_per_token", "arenas")
+
+
+def words(flags):
+    return [str(word) for pair in flags.items() for word in pair]
+
+
+def plan(flags, ranks):
+    done = subprocess.run(
+        [group.BINARY, "plan", "--model", group.MODEL, "--tensor-parallel-size", str(ranks), "--json", *words(flags)],
+        capture_output=True, text=True, timeout=group.LIMIT_S)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+class PlanTest(unittest.TestCase):
+    def draw(self, rng):
+        low, high = 24 * MIB, 110 * MIB
+        caps = [int(low * (high / low) ** rng.random()) for _ in range(group.RANKS)]
+        flags = {"--device-memory": ",".join(f"{rank}={cap}" for rank, cap in enumerate(caps))}
+        for flag, values in (("--max-model-len", [64, 512, 2048]), ("--max-num-seqs", [1, 16, 64]),
+                             ("--max-num-batched-tokens", [64, 2048]), ("--kv-cache-dtype", ["f32", "bf16"]),
+                             ("--cache-max-entry-count", [0.3, 0.8, 30])):
+            if rng.random() < 0.5:
+                flags[flag] = rng.choice(values)
+        return flags
+
+    def serve(self, flags, report):
+        """Starts a group and drains it when it serves; its exit code and its report."""
+        with subprocess.Popen(group.serve_command("--port", 0, "--report", report, *words(flags)),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+                              env=group.ENVIRONMENT) as process:
+            for line in process.stdout:
+                if line.startswith("READY "):
+                    process.send_signal(signal.SIGTERM if group.RANKS == 1 else signal.SIGUSR1)
+            code = process.wait(group.LIMIT_S)
+        with open(report, encoding="utf-8") as file:
+            return code, json.load(file)
+
+    def test_serve_starts_exactly_when_the_plan_says_so_and_both_agree_to_the_byte(self):
+        rng = random.Random(11 + group.RANKS)
+        codes = set()
+        with tempfile.TemporaryDirectory() as folder:
+            for i in range(COUNT):
+                flags = self.draw(rng)
+                code, planned, errors = plan(flags, group.RANKS)
+                self.assertIn(code, (0, 4), errors)
+                served_code, served = self.serve(flags, os.path.join(folder, f"{i}.json"))
+                self.assertEqual(served_code, code, flags)
+                codes.add(code)
+                for key in SAME_OF_GROUP:
+                    self.assertEqual(served[key], planned[key], (key, flags))
+                for ours, theirs in zip(planned["ranks"], served["ranks"]):
+                    for key in SAME_OF_RANK:
+                        self.assertEqual(theirs[key], ours[key], (key, flags))
+                self.assertEqual(served["device_allocations_after_ready"], 0)
+        self.assertEqual(codes, {0, 4}, "the draws met one answer only")
+
+    def test_every_remedy_makes_it_fit(self):
+        flags = {"--device-memory": "26MiB", "--max-model-len": 2048, "--max-num-seqs": 64,
+                 "--max-num-batched-tokens": 2048, "--kv-cache-dtype": "f32", "--kv-cache-bytes": "40MiB"}
+        code, refused, errors = plan(flags, group.RANKS)
+        self.assertEqual(code, 4, errors)
+        self.assertTrue(refused["remedies"] or refused["no_remedy"])
+        self.assertIn(f"rank {refused['short']['rank']}", errors)
+        for remedy in refused["remedies"]:
+            changed, ranks = dict(flags), group.RANKS
+            for flag, value in zip(remedy["flags"][::2], remedy["flags"][1::2]):
+                if flag in KV_RULES:
+                    changed = {k: v for k, v in changed.items() if k not in KV_RULES}
+                if flag == "--tensor-parallel-size":
+                    ranks = int(value)
+                else:
+                    changed[flag] = value
+            self.assertEqual(plan(changed, ranks)[0], 0, remedy)
+
+    def test_a_list_that_leaves_out_a_rank_is_refused(self):
+        code, _, errors = plan({"--device-memory": "1=4GiB"}, group.RANKS)
+        self.assertEqual(code, 2)
+        self.assertIn("--device-memory", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
