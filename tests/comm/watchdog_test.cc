@@ -161,7 +161,9 @@ TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
 
 TEST(Watchdog, HasBeatenBeforeTheMainThreadGoesOn) {
   FakeLiveness liveness;
-  { const Watchdog watchdog(liveness, {}, [](const absl::Status&) {}); }
+  {
+    const Watchdog watchdog(liveness, {}, [](const absl::Status&) {});
+  }
   EXPECT_EQ(liveness.first_beat_thread, std::this_thread::get_id());
 }
 
