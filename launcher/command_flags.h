@@ -13,6 +13,7 @@ using CommandArgs = absl::Span<const std::string>;  // what stands behind the co
 
 absl::StatusOr<Command> ParseServe(CommandArgs args);
 absl::StatusOr<Command> ParseRun(CommandArgs args);
+absl::StatusOr<Command> ParseScore(CommandArgs args);
 absl::StatusOr<Command> ParsePlan(CommandArgs args);
 absl::StatusOr<Command> ParseGenerate(CommandArgs args);
 absl::StatusOr<Command> ParseTokenize(CommandArgs args);

@@ -17,6 +17,7 @@
 #include "launcher/options.h"
 #include "launcher/plan.h"
 #include "launcher/run.h"
+#include "launcher/score.h"
 #include "launcher/serve.h"
 #include "launcher/tokenize.h"
 
@@ -26,6 +27,7 @@ namespace {
 struct RunCommand {
   int operator()(const ServeOptions& options) const { return ExitRankWith(RunServe(options)); }
   int operator()(const RunOptions& options) const { return ExitRankWith(RunRun(options)); }
+  int operator()(const ScoreOptions& options) const { return ExitRankWith(RunScore(options)); }
   int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }
   int operator()(const TokenizeOptions& options) const {
@@ -60,7 +62,7 @@ void HoldDrainSignal() {
 int main(int argc, char** argv) {
   bulkhead::OpenStandardStreams();
   const std::string name = argc > 1 ? argv[1] : "";
-  const bool is_rank = name == "serve" || name == "run";
+  const bool is_rank = name == "serve" || name == "run" || name == "score";
   if (is_rank) bulkhead::HoldDrainSignal();
   const auto command = bulkhead::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!command.ok()) {

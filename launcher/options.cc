@@ -23,6 +23,7 @@ constexpr CommandEntry kCommands[] = {
      ParseServe},
     {"generate", "send prompts to a server and print what it writes", ParseGenerate},
     {"run", "run a file of prompts through a model, without a server", ParseRun},
+    {"score", "tell how probable a model finds given texts", ParseScore},
     {"plan", "say what fits, rank by rank, without loading anything", ParsePlan},
     {"tokenize", "turn text into token ids and back", ParseTokenize},
     {"drain", "let a server finish what runs, then end it", ParseDrain},

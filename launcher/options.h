@@ -92,6 +92,12 @@ struct RunOptions {
   RequestOptions request;
 };
 
+struct ScoreOptions {
+  EngineOptions engine;
+  std::string texts;      // JSON lines; "-": standard input
+  std::string out = "-";  // JSON lines; "-": standard output
+};
+
 struct GenerateOptions {
   std::string target = "127.0.0.1:50051";
   std::vector<std::string> prompts;
@@ -118,7 +124,7 @@ struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<ServeOptions, RunOptions, PlanOptions, GenerateOptions,
+using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
                              TokenizeOptions, DrainOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value

@@ -308,4 +308,32 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
   return options;
 }
 
+absl::StatusOr<Command> ParseScore(CommandArgs args) {
+  Flags flags(
+      "score", "[--model] DIR --texts FILE [FLAGS]",
+      "Tells how probable a model finds given texts: the sum of -ln p over their tokens. No "
+      "server; also under mpirun.",
+      "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
+      "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
+  ScoreOptions options;
+  EngineDraft draft;
+  flags.Group("Files");
+  flags.Add(
+      "--texts", "FILE",
+      "JSON lines: {\"text\": \"...\"} or {\"prompt_token_ids\": [1, 2]}; - is standard input",
+      TextValue(&options.texts));
+  flags.Add("--out", "FILE",
+            "JSON lines in the order of the texts: index, tokens, nll (default -, standard output)",
+            TextValue(&options.out));
+  AddEngineFlags(&draft, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.engine, Complete(draft, "score"));
+  if (options.texts.empty()) {
+    return absl::InvalidArgumentError(
+        "--texts is missing; give a file of JSON lines, or - for standard input");
+  }
+  return options;
+}
+
 }  // namespace bulkhead

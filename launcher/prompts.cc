@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -240,26 +241,63 @@ absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
   return request;
 }
 
-PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults) {
+namespace {
+
+using ParseLine = absl::FunctionRef<absl::StatusOr<v1::GenerateRequest>(absl::string_view)>;
+
+PromptLines ReadLines(std::istream& in, ParseLine parse) {
   PromptLines prompts;
   for (std::string line; std::getline(in, line);) {
-    if (!absl::StripAsciiWhitespace(line).empty())
-      prompts.push_back(ParsePromptLine(line, defaults));
+    if (!absl::StripAsciiWhitespace(line).empty()) prompts.push_back(parse(line));
   }
   return prompts;
 }
 
-absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
-                                        const v1::GenerateRequest& defaults) {
-  if (path == "-") return ReadPromptLines(std::cin, defaults);
+absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& path,
+                                     ParseLine parse) {
+  if (path == "-") return ReadLines(std::cin, parse);
   std::ifstream file(path);
   // A folder opens, and fails at the first read.
   if (!file || (file.peek(), file.bad())) {
-    return WithExitCode(absl::NotFoundError(absl::StrCat("--prompts: cannot read ", path)),
+    return WithExitCode(absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path)),
                         ExitCode::kUsage);
   }
   file.clear();
-  return ReadPromptLines(file, defaults);
+  return ReadLines(file, parse);
+}
+
+absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
+  json parsed = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
+  if (IsGiven(parsed, "text") == IsGiven(parsed, "prompt_token_ids")) {
+    return absl::InvalidArgumentError("give one of text and prompt_token_ids");
+  }
+  v1::GenerateRequest request;
+  for (const auto& [key, value] : parsed.items()) {
+    if (key != "text" && key != "prompt_token_ids" && key != "add_special_tokens") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
+    }
+    if (value.is_null()) continue;
+    BH_RETURN_IF_ERROR(SetKey(key == "text" ? "prompt" : key, value, &request));
+  }
+  return request;
+}
+
+}  // namespace
+
+PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults) {
+  return ReadLines(in, [&](absl::string_view line) { return ParsePromptLine(line, defaults); });
+}
+
+absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
+                                        const v1::GenerateRequest& defaults) {
+  return ReadFile("--prompts", path,
+                  [&](absl::string_view line) { return ParsePromptLine(line, defaults); });
+}
+
+absl::StatusOr<PromptLines> ReadTexts(const std::string& path) {
+  return ReadFile("--texts", path, ParseTextLine);
 }
 
 absl::string_view FinishReasonText(v1::FinishReason reason) {

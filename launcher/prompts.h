@@ -40,6 +40,10 @@ absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults);
 PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
 
+// Likewise the lines of `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, and
+// add_special_tokens.
+absl::StatusOr<PromptLines> ReadTexts(const std::string& path);
+
 // What became of one prompt.
 struct GenerationResult {
   int64_t index = 0;
