@@ -93,6 +93,39 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
   return report.dump(2) + "\n";
 }
 
+v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
+  v1::RankTable table;
+  table.set_max_num_seqs(capacity.limits.max_num_seqs);
+  table.set_max_model_len(capacity.limits.max_model_len);
+  table.set_max_num_batched_tokens(capacity.limits.max_num_batched_tokens);
+  table.set_block_size(capacity.block_tokens);
+  table.set_num_kv_blocks(capacity.num_kv_blocks);
+  table.set_kv_cache_dtype(facts.kv_cache_dtype);
+  table.set_binding_rank(capacity.binding_rank);
+  table.set_binding_term(TermName(capacity.binding_term));
+  table.set_device_allocations_after_ready(facts.device_allocations_after_ready);
+  for (const RankCapacity& rank : capacity.ranks) {
+    v1::RankRow& row = *table.add_ranks();
+    row.set_rank(rank.budget.rank);
+    row.set_host(rank.budget.host);
+    row.set_device(rank.budget.device);
+    row.set_total_bytes(rank.budget.total_bytes);
+    row.set_others_bytes(rank.budget.others_bytes);
+    row.set_reserve_bytes(rank.budget.reserve_bytes);
+    for (int i = 0; i < kNumTerms; ++i) {
+      v1::Arena& arena = *row.add_arenas();
+      arena.set_term(TermName(static_cast<Term>(i)));
+      arena.set_bytes(rank.arena_bytes[i]);
+    }
+    row.set_free_bytes(rank.free_bytes);
+    row.set_stranded_bytes(rank.stranded_bytes);
+    row.set_required_bytes(rank.required_bytes);
+    row.set_kv_bytes_per_token(rank.kv_block_bytes / capacity.block_tokens);
+    row.set_kv_rule(rank.rule_text);
+  }
+  return table;
+}
+
 std::string CapacityTable(const Capacity& capacity) {
   std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve", "weights", "comm",
                             "activations", "tables", "logits", "workspace", "kv", "free",

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "bulkhead/v1/generation.pb.h"
 #include "launcher/model_capacity.h"
 #include "memory/capacity.h"
 
@@ -19,6 +20,9 @@ struct ReportFacts {
 // fit.
 std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
                          const ReportFacts& facts);
+
+// What Control.GetRankTable answers.
+v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts);
 
 // One row per rank; the binding rank is marked, and what it means stands below.
 std::string CapacityTable(const Capacity& capacity);

@@ -63,8 +63,8 @@ class EventReader {
 
 }  // namespace
 
-GenerationClient::GenerationClient(std::shared_ptr<grpc::Channel> channel, CallsInFlight* calls,
-                                   std::optional<absl::Duration> timeout)
+GenerationClient::GenerationClient(const std::shared_ptr<grpc::Channel>& channel,
+                                   CallsInFlight* calls, std::optional<absl::Duration> timeout)
     : stub_(v1::Generation::NewStub(channel)), calls_(calls), timeout_(timeout) {}
 
 grpc::Status GenerationClient::Stream(

@@ -22,7 +22,7 @@ struct ClientTimes {
 class GenerationClient {
  public:
   // Both outlive the client. `timeout` bounds each request, waiting for a full queue included.
-  GenerationClient(std::shared_ptr<grpc::Channel> channel, CallsInFlight* calls,
+  GenerationClient(const std::shared_ptr<grpc::Channel>& channel, CallsInFlight* calls,
                    std::optional<absl::Duration> timeout);
 
   // Calls `on_text` with each piece as it arrives. A refusal with a hint when to retry (a full

@@ -111,6 +111,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   info.set_dtype(std::string(DTypeName(limits.weight_dtype)));
   info.set_supports_text(engine.tokenizer != nullptr);
   for (const int id : model.eos_token_ids) info.add_eos_token_ids(id);
+  parts.rank_table = RankTableOf(engine.capacity, engine.facts());
   return parts;
 }
 

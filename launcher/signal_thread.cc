@@ -12,7 +12,7 @@
 
 namespace bulkhead {
 
-SignalThread::SignalThread(std::vector<int> signals, std::function<void(int)> on_signal)
+SignalThread::SignalThread(const std::vector<int>& signals, std::function<void(int)> on_signal)
     : on_signal_(std::move(on_signal)) {
   sigset_t set;
   sigemptyset(&set);

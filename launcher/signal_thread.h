@@ -12,7 +12,7 @@ class SignalThread {
  public:
   // Blocks `signals` in this thread and those it starts from now on, and calls `on_signal` for each
   // that comes.
-  SignalThread(std::vector<int> signals, std::function<void(int signal)> on_signal);
+  SignalThread(const std::vector<int>& signals, std::function<void(int signal)> on_signal);
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;
   ~SignalThread();

@@ -87,10 +87,10 @@ class RankFitter {
         const int64_t one_sequence = Product(blocks_per_seq_, block);
         const int64_t most =
             budget.probed ? std::max(left / 2, std::min(left, one_sequence)) : left;
-        fit.rule_text =
-            absl::StrCat(budget.probed ? "half of " : "", FormatBytes(left),
-                         " left after all other arenas, up to ", FormatCount(wanted_blocks_),
-                         " blocks for max_num_seqs full sequences");
+        fit.rule_text = absl::StrFormat(
+            "the least of %s left after all other arenas%s and %s for max_num_seqs full sequences",
+            FormatBytes(left), budget.probed ? " / 2, one sequence," : "",
+            FormatBytes(Product(wanted_blocks_, block)));
         return std::min(most, Product(wanted_blocks_, block));
       }
       case KvRule::Kind::kUtilization:

@@ -8,7 +8,7 @@
 namespace bulkhead {
 
 Decoder::Decoder(DecoderParts parts, Backend& backend, Communicator& comm)
-    : parts_(std::move(parts)),
+    : parts_(parts),
       config_(parts_.plan.config()),
       heads_(HeadLayoutOf(parts_.plan, parts_.rank)),
       scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))),

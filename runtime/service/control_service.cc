@@ -38,6 +38,18 @@ grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* c
   return Answer(*context, parts.status());
 }
 
+grpc::ServerUnaryReactor* ControlService::GetRankTable(grpc::CallbackServerContext* context,
+                                                       const v1::GetRankTableRequest* /*request*/,
+                                                       v1::RankTable* response) {
+  const auto parts = core_->state.ForControl();
+  if (parts.ok()) {
+    *response = (*parts)->rank_table;
+    response->set_device_allocations_after_ready(
+        (*parts)->control->Load().device_allocations_after_ready);
+  }
+  return Answer(*context, parts.status());
+}
+
 grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* context,
                                                 const v1::AbortRequest* request,
                                                 v1::AbortResponse* response) {

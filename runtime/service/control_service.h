@@ -23,6 +23,9 @@ class ControlService final : public v1::Control::CallbackService {
   grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
                                     const v1::GetLoadRequest* request,
                                     v1::LoadInfo* response) override;
+  grpc::ServerUnaryReactor* GetRankTable(grpc::CallbackServerContext* context,
+                                         const v1::GetRankTableRequest* request,
+                                         v1::RankTable* response) override;
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
                                   const v1::AbortRequest* request,
                                   v1::AbortResponse* response) override;

@@ -138,7 +138,7 @@ void GrpcServer::SetReady(ServingParts parts) { parts_->core.state.SetReady(std:
 
 void GrpcServer::SetDraining() { parts_->core.state.SetDraining(); }
 
-void GrpcServer::SetLost(absl::Status why, LostRank lost) {
+void GrpcServer::SetLost(const absl::Status& why, LostRank lost) {
   parts_->core.state.SetLost(why, std::move(lost));
   // Explained by the state, which is lost now: the first cause, with its rank.
   parts_->core.calls.EndAll(absl::UnavailableError(why.message()));

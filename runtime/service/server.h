@@ -37,7 +37,7 @@ class GrpcServer {
   void SetDraining();
   // Health NOT_SERVING; every open generation ends with UNAVAILABLE (RANK_LOST) and `why`'s
   // message, here and now. What the engine still reports about them is ignored.
-  void SetLost(absl::Status why, LostRank lost = {});
+  void SetLost(const absl::Status& why, LostRank lost = {});
 
   // Waits until the ends of all generations have been written to their sockets; false when
   // `timeout` was not enough (a client that does not read).

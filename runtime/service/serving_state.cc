@@ -90,7 +90,7 @@ void ServingState::SetDraining() {
   Announce(false);
 }
 
-void ServingState::SetLost(absl::Status why, LostRank lost) {
+void ServingState::SetLost(const absl::Status& why, LostRank lost) {
   // Whatever broke the group, to a client it is a server that is gone.
   absl::Status status(absl::StatusCode::kUnavailable, why.message());
   why.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {

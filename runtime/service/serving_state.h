@@ -30,6 +30,7 @@ struct ServingParts {
   RequestRules rules;
   v1::ServerInfo server_info;  // `epoch` is filled in by the server
   v1::ModelInfo model_info;
+  v1::RankTable rank_table;
 };
 
 // Which rank was lost, where that is known.
@@ -49,7 +50,7 @@ class ServingState {
   // Ignored unless starting: a drain or a loss during start-up stands.
   void SetReady(ServingParts parts);
   void SetDraining();
-  void SetLost(absl::Status why, LostRank lost);
+  void SetLost(const absl::Status& why, LostRank lost);
 
   const std::string& epoch() const { return epoch_; }
   ServingPhase phase() const;

@@ -197,6 +197,14 @@ class ServingTest(unittest.TestCase):
         self.assertEqual(text.text, g["prompt"])
 
     def test_the_server_tells_of_itself(self):
+        table = self.group.control.GetRankTable(pb.GetRankTableRequest(), timeout=group.LIMIT_S)
+        self.assertEqual([row.rank for row in table.ranks], list(range(group.RANKS)))
+        self.assertEqual(table.device_allocations_after_ready, 0)
+        for row in table.ranks:
+            arenas = {arena.term: arena.bytes for arena in row.arenas}
+            self.assertEqual(arenas["kv"], table.num_kv_blocks * table.block_size * row.kv_bytes_per_token)
+            self.assertEqual(sum(arenas.values()) + row.others_bytes + row.reserve_bytes + row.free_bytes,
+                             row.total_bytes)
         server = self.group.control.GetServerInfo(pb.GetServerInfoRequest(), timeout=group.LIMIT_S)
         self.assertEqual(server.tensor_parallel_size, group.RANKS)
         self.assertEqual((server.max_num_seqs, server.max_model_len), (8, 2048))

@@ -61,6 +61,21 @@ TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {
   EXPECT_FALSE(report.contains("short"));
 }
 
+TEST(CapacityReportTest, TheRankTableSaysTheSame) {
+  const v1::RankTable table = RankTableOf(
+      Planned(40 * kMiB), {.kv_cache_dtype = "bfloat16", .device_allocations_after_ready = 0});
+  EXPECT_EQ(table.binding_rank(), 1U);
+  EXPECT_EQ(table.binding_term(), "kv");
+  EXPECT_EQ(table.num_kv_blocks(), 30U);
+  ASSERT_EQ(table.ranks_size(), 2);
+  const v1::RankRow& row = table.ranks(1);
+  EXPECT_EQ(row.host(), "host1");
+  EXPECT_EQ(row.arenas_size(), 7);
+  EXPECT_EQ(row.arenas(6).term(), "kv");
+  EXPECT_EQ(row.arenas(6).bytes(), 30U * kMiB);
+  EXPECT_EQ(row.required_bytes(), 26U * kMiB);
+}
+
 TEST(CapacityReportTest, ARefusalSaysRankTermBytesAndWhatHelps) {
   const Capacity refused = Planned(20 * kMiB);
   const Remedies remedies{{{{"--max-model-len", "160"}, "--max-model-len 160"}}, ""};
