@@ -56,7 +56,9 @@ std::optional<int32_t> BpeModel::CharacterId(absl::string_view character, bool f
   return found->second;
 }
 
-absl::Status BpeModel::WriteSymbols(absl::string_view word, Scratch& scratch) const {
+// `before`: ids of earlier words.
+absl::Status BpeModel::WriteSymbols(absl::string_view word, const Allowance& allowance,
+                                    size_t before, Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   symbols.clear();
   const auto add = [&](int32_t id) {
@@ -78,6 +80,8 @@ absl::Status BpeModel::WriteSymbols(absl::string_view word, Scratch& scratch) co
     if (byte_fallback_ && std::all_of(scratch.text.begin(), scratch.text.end(), [&](char byte) {
           return byte_ids_[static_cast<uint8_t>(byte)] >= 0;
         })) {
+      // With a prefix or a suffix these are many for one character.
+      BH_RETURN_IF_ERROR(allowance.Check(before + symbols.size() + scratch.text.size()));
       // As in the reference, an unknown before these bytes comes after them.
       for (const char byte : scratch.text) add(byte_ids_[static_cast<uint8_t>(byte)]);
       continue;
@@ -134,8 +138,8 @@ void BpeModel::MergeSymbols(Scratch& scratch) const {
   }
 }
 
-absl::Status BpeModel::Tokenize(absl::string_view word, Scratch& scratch,
-                                std::vector<int32_t>* ids) const {
+absl::Status BpeModel::Tokenize(absl::string_view word, const Allowance& allowance,
+                                Scratch& scratch, std::vector<int32_t>* ids) const {
   if (word.empty()) return absl::OkStatus();
   if (ignore_merges_) {
     if (const std::optional<int32_t> id = Id(word); id.has_value()) {
@@ -143,7 +147,7 @@ absl::Status BpeModel::Tokenize(absl::string_view word, Scratch& scratch,
       return absl::OkStatus();
     }
   }
-  BH_RETURN_IF_ERROR(WriteSymbols(word, scratch));
+  BH_RETURN_IF_ERROR(WriteSymbols(word, allowance, ids->size(), scratch));
   MergeSymbols(scratch);
   for (const Scratch::Symbol& symbol : scratch.symbols) {
     if (!symbol.removed) ids->push_back(symbol.id);

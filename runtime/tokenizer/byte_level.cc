@@ -36,10 +36,7 @@ const Alphabet& TheAlphabet() {
 
 }  // namespace
 
-void AppendByteLevel(absl::string_view bytes, std::string* out) {
-  const Alphabet& alphabet = TheAlphabet();
-  for (const char byte : bytes) out->append(alphabet.utf8[static_cast<uint8_t>(byte)]);
-}
+absl::string_view ByteLevelChar(uint8_t byte) { return TheAlphabet().utf8[byte]; }
 
 bool ByteLevelToBytes(absl::string_view text, std::string* bytes) {
   const Alphabet& alphabet = TheAlphabet();

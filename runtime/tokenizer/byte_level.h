@@ -8,8 +8,8 @@
 
 namespace bulkhead {
 
-// Appends a character for each byte.
-void AppendByteLevel(absl::string_view bytes, std::string* out);
+// The character that stands for `byte`.
+absl::string_view ByteLevelChar(uint8_t byte);
 // The bytes that `text`'s characters stand for; false when one stands for none.
 bool ByteLevelToBytes(absl::string_view text, std::string* bytes);
 

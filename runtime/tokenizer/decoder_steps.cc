@@ -1,8 +1,6 @@
 // The steps of decoders. Each says how little it holds back.
-#include <charconv>
-#include <optional>
+#include <algorithm>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,125 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "memory/status.h"
-#include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/decoder.h"
+#include "runtime/tokenizer/decoder_step_of.h"
 #include "runtime/tokenizer/pattern.h"
 #include "runtime/tokenizer/pre_tokenizer.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
-
-// Makes a DecoderStep of a sink class whose constructor takes `next` and then `settings`.
-template <typename Sink, typename... Settings>
-class StepOf : public DecoderStep {
- public:
-  explicit StepOf(Settings... settings) : settings_(std::move(settings)...) {}
-  std::unique_ptr<TokenSink> NewSink(TokenSink* next) const override {
-    return std::apply(
-        [next](const Settings&... settings) { return std::make_unique<Sink>(next, settings...); },
-        settings_);
-  }
-
- private:
-  const std::tuple<Settings...> settings_;
-};
-
-template <typename Sink, typename... Settings>
-std::unique_ptr<DecoderStep> MakeStep(Settings... settings) {
-  return std::make_unique<StepOf<Sink, Settings...>>(std::move(settings)...);
-}
-
-// Characters of the byte-level alphabet to bytes, bytes to text: one token. A token with any other
-// character is taken as it is. Holds back an unfinished character.
-class ByteLevelSink : public TokenSink {
- public:
-  explicit ByteLevelSink(TokenSink* next) : next_(next) {}
-  void Append(absl::string_view fragment) override { absl::StrAppend(&token_, fragment); }
-  void EndToken() override {
-    text_.clear();
-    repair_.Append(ByteLevelToBytes(token_, &bytes_) ? bytes_ : token_, &text_);
-    next_->Append(text_);
-    token_.clear();
-  }
-  void EndText() override {
-    text_.clear();
-    repair_.Flush(&text_);
-    next_->Token(text_);
-    next_->EndText();
-  }
-
- private:
-  TokenSink* const next_;
-  std::string token_, bytes_, text_;
-  Utf8Repair repair_;
-};
-
-// Tokens like <0xE4> to bytes. A run of them is one token of text, or, when it is not UTF-8 as a
-// whole, a token U+FFFD for each: only the run's end tells, so the run is held back.
-class ByteFallbackSink : public TokenSink {
- public:
-  explicit ByteFallbackSink(TokenSink* next) : next_(next) {}
-  void Append(absl::string_view fragment) override {
-    if (!passing_) {
-      absl::StrAppend(&token_, fragment);
-      if (token_.size() <= kByteTokenBytes) return;
-      EndRun();
-      passing_ = true;
-      next_->Append(token_);
-      token_.clear();
-    } else {
-      next_->Append(fragment);
-    }
-  }
-  void EndToken() override {
-    if (!std::exchange(passing_, false)) {
-      if (const std::optional<uint8_t> byte = ByteOf(token_); byte.has_value()) {
-        run_.push_back(static_cast<char>(*byte));
-        token_.clear();
-        return;
-      }
-      EndRun();
-      next_->Append(token_);
-      token_.clear();
-    }
-    next_->EndToken();
-  }
-  void EndText() override {
-    EndRun();
-    next_->EndText();
-  }
-
- private:
-  static constexpr size_t kByteTokenBytes = 6;
-
-  static std::optional<uint8_t> ByteOf(absl::string_view token) {
-    if (token.size() != kByteTokenBytes || !absl::StartsWith(token, "<0x") || token[5] != '>') {
-      return std::nullopt;
-    }
-    absl::string_view digits = token.substr(3, 2);
-    if (digits[0] == '+') digits.remove_prefix(1);  // the reference's parser takes a sign
-    uint8_t byte = 0;
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-    if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-    return byte;
-  }
-
-  void EndRun() {
-    if (run_.empty()) return;
-    if (IsValidUtf8(run_)) {
-      next_->Token(run_);
-    } else {
-      for (size_t i = 0; i < run_.size(); ++i) next_->Token(kReplacementChar);
-    }
-    run_.clear();
-  }
-
-  TokenSink* const next_;
-  std::string token_, run_;
-  bool passing_ = false;  // this token is too long to stand for a byte
-};
 
 // All tokens as one.
 class FuseSink : public TokenSink {
@@ -140,6 +27,7 @@ class FuseSink : public TokenSink {
     next_->EndToken();
     next_->EndText();
   }
+  void JoinAt(Place) override { next_->JoinAt(Place::kInsideToken); }
 
  private:
   TokenSink* const next_;
@@ -156,6 +44,7 @@ class StripSink : public TokenSink {
     while (!fragment.empty()) {
       const absl::string_view c = fragment.substr(0, CharBytes(fragment[0]));
       fragment.remove_prefix(c.size());
+      if (joining_ && !Join(c)) continue;
       if (c == content_) {
         if (at_front_ && dropped_ < start_) {
           ++dropped_;
@@ -175,17 +64,35 @@ class StripSink : public TokenSink {
     next_->Append(out);
   }
   void EndToken() override {
+    if (std::exchange(joining_, false)) next_->JoinAt(Place::kInsideToken);
     held_ = dropped_ = 0;
     at_front_ = true;
     next_->EndToken();
   }
   void EndText() override { next_->EndText(); }
+  void JoinAt(Place place) override {
+    joining_ = place == Place::kInsideToken;
+    if (!joining_) next_->JoinAt(place);
+  }
 
  private:
+  // Whether from `c` on all is certain: it is another character, or enough of the same have come
+  // that the front is over and as many are held as can be.
+  bool Join(absl::string_view c) {
+    if (c == content_ && held_ < start_ + stop_ + 1) {
+      ++held_;
+      return false;
+    }
+    joining_ = at_front_ = false;
+    held_ = c == content_ ? stop_ : 0;
+    next_->JoinAt(Place::kInsideToken);
+    return true;
+  }
+
   TokenSink* const next_;
   const std::string content_;
   const int64_t start_, stop_;
-  bool at_front_ = true;
+  bool at_front_ = true, joining_ = false;
   int64_t dropped_ = 0, held_ = 0;
 };
 
@@ -201,6 +108,7 @@ class ReplaceStringSink : public TokenSink {
     }
   }
   void Append(absl::string_view fragment) override {
+    if (joining_) fragment = Join(fragment);
     std::string out;
     for (const char byte : fragment) {
       while (matched_ > 0 && from_[matched_] != byte) {
@@ -214,20 +122,41 @@ class ReplaceStringSink : public TokenSink {
         matched_ = 0;
       }
     }
-    next_->Append(out);
+    if (!joining_) next_->Append(out);
   }
   void EndToken() override {
+    if (std::exchange(joining_, false)) next_->JoinAt(Place::kInsideToken);
     next_->Append(absl::string_view(from_).substr(0, matched_));
     matched_ = 0;
     next_->EndToken();
   }
   void EndText() override { next_->EndText(); }
+  void JoinAt(Place place) override {
+    // Fragments are whole characters: nothing can have matched a part of a single one.
+    joining_ = place == Place::kInsideToken && CharBytes(from_[0]) < from_.size();
+    if (!joining_) next_->JoinAt(place);
+  }
 
  private:
+  // What of `fragment` is certain: from a character on that stands nowhere in `from`.
+  absl::string_view Join(absl::string_view fragment) {
+    while (!fragment.empty()) {
+      const size_t size = CharBytes(fragment[0]);
+      if (!absl::StrContains(from_, fragment.substr(0, size))) {
+        joining_ = false;
+        next_->JoinAt(Place::kInsideToken);
+        break;
+      }
+      fragment.remove_prefix(size);
+    }
+    return fragment;
+  }
+
   TokenSink* const next_;
   const std::string from_, to_;
   std::vector<size_t> border_;  // by length of a prefix: its longest proper border
   size_t matched_ = 0;
+  bool joining_ = false;
 };
 
 // Replaces what a regular expression matches. Holds back the whole token (after Fuse: the whole
@@ -238,6 +167,12 @@ class ReplaceRegexSink : public TokenSink {
       : next_(next), pattern_(std::move(pattern)), to_(std::move(to)) {}
   void Append(absl::string_view fragment) override { absl::StrAppend(&token_, fragment); }
   void EndToken() override {
+    if (std::exchange(joining_, false)) {
+      token_.clear();
+      next_->JoinAt(Place::kInsideToken);
+      next_->EndToken();
+      return;
+    }
     RegexBudget budget;
     std::vector<Span> spans;
     if (pattern_.FindAll(token_, budget, &spans).ok()) {
@@ -253,12 +188,17 @@ class ReplaceRegexSink : public TokenSink {
     next_->EndToken();
   }
   void EndText() override { next_->EndText(); }
+  void JoinAt(Place place) override {
+    joining_ = place == Place::kInsideToken;
+    if (!joining_) next_->JoinAt(place);
+  }
 
  private:
   TokenSink* const next_;
   const Pattern pattern_;
   const std::string to_;
   std::string token_;
+  bool joining_ = false;
 };
 
 // The replacement character to a space, or to nothing in the first token when one was put before
@@ -268,18 +208,25 @@ class MetaspaceSink : public TokenSink {
   MetaspaceSink(TokenSink* next, std::string replacement, bool prepended)
       : next_(next), replacement_(std::move(replacement)), drops_(prepended) {}
   void Append(absl::string_view fragment) override {
+    if (joining_) return;
     next_->Append(absl::StrReplaceAll(fragment, {{replacement_, drops_ ? "" : " "}}));
   }
   void EndToken() override {
+    if (std::exchange(joining_, false)) next_->JoinAt(Place::kInsideToken);
     drops_ = false;
     next_->EndToken();
   }
   void EndText() override { next_->EndText(); }
+  void JoinAt(Place place) override {
+    joining_ = drops_;  // the first token may have ended or not
+    if (!joining_) next_->JoinAt(place);
+  }
 
  private:
   TokenSink* const next_;
   const std::string replacement_;
   bool drops_;
+  bool joining_ = false;
 };
 
 // The end-of-word suffix to a space, in the last token to nothing. Holds back a token.
@@ -288,13 +235,21 @@ class BpeSuffixSink : public TokenSink {
   BpeSuffixSink(TokenSink* next, std::string suffix) : next_(next), suffix_(std::move(suffix)) {}
   void Append(absl::string_view fragment) override { absl::StrAppend(&token_, fragment); }
   void EndToken() override {
+    if (joining_ && !std::exchange(inside_, false)) {
+      joining_ = false;
+      next_->JoinAt(Place::kBetweenTokens);
+    }
     Release(" ");
     held_ = std::exchange(token_, std::string());
-    holds_ = true;
+    holds_ = !joining_;
   }
   void EndText() override {
     Release("");
     next_->EndText();
+  }
+  void JoinAt(Place place) override {
+    joining_ = true;
+    inside_ = place == Place::kInsideToken;
   }
 
  private:
@@ -306,22 +261,27 @@ class BpeSuffixSink : public TokenSink {
   TokenSink* const next_;
   const std::string suffix_;
   std::string token_, held_;
-  bool holds_ = false;
+  bool holds_ = false, joining_ = false, inside_ = false;
 };
 
 class JoinWithSpacesSink : public TokenSink {
  public:
   explicit JoinWithSpacesSink(TokenSink* next) : next_(next) {}
   void Append(absl::string_view fragment) override {
+    if (joining_) return;
     if (std::exchange(between_, false)) next_->Append(" ");
     next_->Append(fragment);
   }
-  void EndToken() override { between_ = true; }
+  void EndToken() override {
+    if (std::exchange(joining_, false)) next_->JoinAt(Place::kInsideToken);
+    between_ = true;
+  }
   void EndText() override { next_->EndText(); }
+  void JoinAt(Place) override { joining_ = true; }
 
  private:
   TokenSink* const next_;
-  bool between_ = false;
+  bool between_ = false, joining_ = false;
 };
 
 }  // namespace
@@ -329,7 +289,7 @@ class JoinWithSpacesSink : public TokenSink {
 std::unique_ptr<DecoderStep> NewJoinWithSpaces() { return MakeStep<JoinWithSpacesSink>(); }
 
 absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
-                              std::vector<std::unique_ptr<DecoderStep>>* steps) {
+                              std::vector<std::unique_ptr<DecoderStep>>* steps, double* growth) {
   constexpr int64_t kMaxStrip = int64_t{1} << 31;
   if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
   BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
@@ -337,12 +297,12 @@ absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
     BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("decoders"));
     BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());
     for (const JsonPart& element : elements) {
-      BH_RETURN_IF_ERROR(ReadDecoderSteps(element, depth + 1, steps));
+      BH_RETURN_IF_ERROR(ReadDecoderSteps(element, depth + 1, steps, growth));
     }
   } else if (type == "ByteLevel") {
-    steps->push_back(MakeStep<ByteLevelSink>());
+    steps->push_back(NewByteLevelDecoder());
   } else if (type == "ByteFallback") {
-    steps->push_back(MakeStep<ByteFallbackSink>());
+    steps->push_back(NewByteFallbackDecoder());
   } else if (type == "Fuse") {
     steps->push_back(MakeStep<FuseSink>());
   } else if (type == "Strip") {
@@ -354,6 +314,11 @@ absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
     BH_ASSIGN_OR_RETURN(const JsonPart field, part.Get("pattern"));
     BH_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Read(field));
     BH_ASSIGN_OR_RETURN(std::string content, part.GetString("content"));
+    const double size = static_cast<double>(content.size());
+    // A regular expression may match between any two bytes.
+    *growth *= pattern.literal().empty()
+                   ? 1 + size
+                   : std::max(1.0, size / static_cast<double>(pattern.literal().size()));
     if (pattern.literal().empty()) {
       steps->push_back(MakeStep<ReplaceRegexSink>(std::move(pattern), std::move(content)));
     } else {

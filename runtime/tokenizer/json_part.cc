@@ -8,6 +8,40 @@
 
 namespace bulkhead {
 
+absl::Status CheckJsonBounds(absl::string_view text) {
+  constexpr int kMaxDepth = 128;              // as in the reference
+  constexpr int64_t kMaxValues = 20'000'000;  // ten times what the largest vocabularies have
+  int depth = 0;
+  int64_t num_values = 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    switch (text[i]) {
+      case '"':
+        for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+        continue;
+      case '[':
+      case '{':
+        if (++depth > kMaxDepth) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("is nested too deep: more than ", kMaxDepth, " levels (byte ", i, ")"));
+        }
+        break;
+      case ']':
+      case '}':
+        --depth;
+        continue;
+      case ',':
+        break;
+      default:
+        continue;
+    }
+    if (++num_values > kMaxValues) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("holds more than ", kMaxValues, " values (byte ", i, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::optional<JsonPart> JsonPart::Find(absl::string_view key) const {
   if (!json_->is_object()) return std::nullopt;
   const auto field = json_->find(std::string(key));
@@ -77,18 +111,16 @@ absl::StatusOr<std::string> JsonPart::GetChar(absl::string_view key) const {
 }
 
 absl::Status JsonPart::Invalid(absl::string_view why) const {
-  return absl::InvalidArgumentError(absl::StrCat("tokenizer.json: ", path_, " ", why));
+  return absl::InvalidArgumentError(absl::StrCat(path_, " ", why));
 }
 
 absl::Status JsonPart::Unsupported(absl::string_view what) const {
-  return absl::UnimplementedError(
-      absl::StrCat("tokenizer.json: ", path_, ": ", what, " is not supported"));
+  return absl::UnimplementedError(absl::StrCat(path_, ": ", what, " is not supported"));
 }
 
 absl::Status JsonPart::Wrap(const absl::Status& status) const {
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("tokenizer.json: ", path_, ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(path_, ": ", status.message()));
 }
 
 }  // namespace bulkhead

@@ -1,5 +1,6 @@
 // JsonPart: a node of tokenizer.json that knows where it stands, so that whatever is wrong with it
-// is refused with its name. Every accessor checks the type; nothing throws.
+// is refused with its name (the file's own is the reader's to add). Every accessor checks the type;
+// nothing throws.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,10 @@ namespace bulkhead {
 
 // Ids and sizes of a vocabulary stay below this.
 constexpr int32_t kMaxTokenId = 1 << 22;
+
+// Whether JSON text may be read into a tree: refused when it is nested too deep (a tree is gone
+// through by recursion) or holds too many values for memory. What is not JSON may pass.
+absl::Status CheckJsonBounds(absl::string_view text);
 
 class JsonPart {
  public:

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "memory/status.h"
 #include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/pattern.h"
@@ -12,31 +13,36 @@
 namespace bulkhead {
 namespace {
 
-// Rewrites character by character: `append(c, &out)` appends what becomes of `c`.
+// Rewrites character by character: `append(c, &out)` appends what becomes of `c`, some bytes.
 template <typename AppendChar>
-void RewriteChars(AlignedText* text, AppendChar append) {
-  std::string out;
-  out.reserve(text->text.size());
+absl::Status RewriteChars(const Allowance& allowance, AlignedText* text, AppendChar append) {
+  BoundedText out(allowance);
+  out.Reserve(text->text.size());
   size_t first_bytes = 0;
+  std::string rewritten;
   for (size_t position = 0; position < text->text.size();) {
     const bool first = position < text->origin.first_bytes;
-    append(NextChar(text->text, &position), &out);
+    rewritten.clear();
+    append(NextChar(text->text, &position), &rewritten);
+    out.Append(rewritten);
     if (first) first_bytes = out.size();
   }
-  text->text = std::move(out);
+  BH_RETURN_IF_ERROR(out.status());
+  text->text = out.Take();
   text->origin.first_bytes = first_bytes;
+  return absl::OkStatus();
 }
 
 class UnicodeForm : public NormalizerStep {
  public:
   explicit UnicodeForm(NormalForm form) : form_(form) {}
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    std::string out, first;
-    BH_RETURN_IF_ERROR(NormalizeUnicode(form_, text->text, &out));
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    BH_ASSIGN_OR_RETURN(std::string out, FormOf(budget.normalized, text->text));
     const size_t first_bytes = text->origin.first_bytes;
     if (first_bytes > 0 && !out.empty()) {
-      BH_RETURN_IF_ERROR(
-          NormalizeUnicode(form_, absl::string_view(text->text).substr(0, first_bytes), &first));
+      BH_ASSIGN_OR_RETURN(
+          const std::string first,
+          FormOf(budget.normalized, absl::string_view(text->text).substr(0, first_bytes)));
       size_t size = std::min(std::max(first.size(), CharBytes(out[0])), out.size());
       while (!IsCharBoundary(out, size)) ++size;
       text->origin.first_bytes = size;
@@ -46,43 +52,49 @@ class UnicodeForm : public NormalizerStep {
   }
 
  private:
+  absl::StatusOr<std::string> FormOf(const Allowance& allowance, absl::string_view text) const {
+    BoundedText out(allowance);
+    BH_RETURN_IF_ERROR(
+        NormalizeUnicode(form_, text, [&out](absl::string_view part) { out.Append(part); }));
+    BH_RETURN_IF_ERROR(out.status());
+    return out.Take();
+  }
+
   const NormalForm form_;
 };
 
 class Lowercase : public NormalizerStep {
  public:
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    RewriteChars(text, [](char32_t c, std::string* out) { AppendLowercase(c, out); });
-    return absl::OkStatus();
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    return RewriteChars(budget.normalized, text,
+                        [](char32_t c, std::string* out) { AppendLowercase(c, out); });
   }
 };
 
 class StripAccents : public NormalizerStep {
  public:
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    RewriteChars(text, [](char32_t c, std::string* out) {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    return RewriteChars(budget.normalized, text, [](char32_t c, std::string* out) {
       if (!IsCombiningMark(c)) AppendUtf8(c, out);
     });
-    return absl::OkStatus();
   }
 };
 
 class ByteLevelCharacters : public NormalizerStep {
  public:
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    RewriteChars(text, [](char32_t c, std::string* out) {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    return RewriteChars(budget.normalized, text, [](char32_t c, std::string* out) {
       std::string bytes;
       AppendUtf8(c, &bytes);
-      AppendByteLevel(bytes, out);
+      for (const char byte : bytes) absl::StrAppend(out, ByteLevelChar(static_cast<uint8_t>(byte)));
     });
-    return absl::OkStatus();
   }
 };
 
 class Strip : public NormalizerStep {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+  absl::Status Apply(EncodeBudget&, AlignedText* text) const override {
     const absl::string_view view = text->text;
     size_t begin = 0, end = view.size();
     for (size_t position = 0; left_ && position < end; begin = position) {
@@ -105,8 +117,9 @@ class Strip : public NormalizerStep {
 class Prepend : public NormalizerStep {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
     if (text->text.empty()) return absl::OkStatus();
+    BH_RETURN_IF_ERROR(budget.normalized.Check(prefix_.size() + text->text.size()));
     text->text.insert(0, prefix_);
     if (text->origin.first_bytes > 0) text->origin.first_bytes += prefix_.size();
     return absl::OkStatus();
@@ -120,17 +133,17 @@ class Replace : public NormalizerStep {
  public:
   Replace(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  absl::Status Apply(RegexBudget& budget, AlignedText* text) const override {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
     if (text->text.empty()) return absl::OkStatus();
     std::vector<Span> spans;
-    BH_RETURN_IF_ERROR(pattern_.FindAll(text->text, budget, &spans));
-    std::string out;
-    out.reserve(text->text.size());
+    BH_RETURN_IF_ERROR(pattern_.FindAll(text->text, budget.regex, &spans));
+    BoundedText out(budget.normalized);
+    out.Reserve(text->text.size());
     const size_t old_first = text->origin.first_bytes;
     size_t first_bytes = 0;
     for (const Span& span : spans) {
       if (span.is_match) {
-        out += content_;
+        out.Append(content_);
         // What replaces a match stems from the match's last character, or from nothing, at the
         // front.
         if (span.end == 0 || span.end <= old_first) first_bytes = out.size();
@@ -138,11 +151,11 @@ class Replace : public NormalizerStep {
         if (span.begin < old_first) {
           first_bytes = out.size() + std::min(span.end, old_first) - span.begin;
         }
-        out.append(text->text, span.begin, span.end - span.begin);
+        out.Append(absl::string_view(text->text).substr(span.begin, span.end - span.begin));
       }
-      BH_RETURN_IF_ERROR(CheckTextSize(out.size()));
     }
-    text->text = std::move(out);
+    BH_RETURN_IF_ERROR(out.status());
+    text->text = out.Take();
     text->origin.first_bytes = first_bytes;
     return absl::OkStatus();
   }
@@ -203,11 +216,14 @@ absl::StatusOr<Normalizer> Normalizer::Read(const JsonPart& part) {
   return normalizer;
 }
 
-absl::Status Normalizer::Normalize(RegexBudget& budget, AlignedText* text) const {
+absl::Status Normalizer::Normalize(EncodeBudget& budget, AlignedText* text) const {
+  size_t longest = text->text.size();
+  BH_RETURN_IF_ERROR(budget.normalized.Check(longest));
   for (const std::unique_ptr<NormalizerStep>& step : steps_) {
     BH_RETURN_IF_ERROR(step->Apply(budget, text));
-    BH_RETURN_IF_ERROR(CheckTextSize(text->text.size()));
+    longest = std::max(longest, text->text.size());
   }
+  budget.normalized.Use(longest);
   return absl::OkStatus();
 }
 

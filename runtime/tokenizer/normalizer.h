@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 #include "runtime/tokenizer/text_pieces.h"
 
@@ -13,7 +14,7 @@ namespace bulkhead {
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
-  virtual absl::Status Apply(RegexBudget& budget, AlignedText* text) const = 0;
+  virtual absl::Status Apply(EncodeBudget& budget, AlignedText* text) const = 0;
 };
 
 class Normalizer {
@@ -22,8 +23,9 @@ class Normalizer {
   static absl::StatusOr<Normalizer> Read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
-  // RESOURCE_EXHAUSTED when the text grows too long or a regular expression gives up.
-  absl::Status Normalize(RegexBudget& budget, AlignedText* text) const;
+  // Normalises one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or
+  // a regular expression gives up.
+  absl::Status Normalize(EncodeBudget& budget, AlignedText* text) const;
 
  private:
   std::vector<std::unique_ptr<NormalizerStep>> steps_;

@@ -10,6 +10,8 @@
 namespace bulkhead {
 
 absl::Status PostProcessor::ReadTemplate(const JsonPart& part, int32_t end_id) {
+  constexpr size_t kMaxTokens = 4096;
+  size_t num_tokens = 0;
   is_template_ = true;
   BH_ASSIGN_OR_RETURN(const JsonPart single, part.Get("single"));
   BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, single.Elements());
@@ -26,6 +28,10 @@ absl::Status PostProcessor::ReadTemplate(const JsonPart& part, int32_t end_id) {
       BH_ASSIGN_OR_RETURN(const JsonPart token, tokens.Get(id));
       BH_ASSIGN_OR_RETURN(const JsonPart list, token.Get("ids"));
       BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> ids, list.Elements());
+      num_tokens += ids.size();
+      if (num_tokens > kMaxTokens) {
+        return single.Invalid(absl::StrCat("has more than ", kMaxTokens, " special tokens"));
+      }
       for (const JsonPart& one : ids) {
         BH_ASSIGN_OR_RETURN(const int64_t value, one.AsCount(end_id - 1));
         piece.ids.push_back(static_cast<int32_t>(value));
@@ -77,11 +83,21 @@ absl::StatusOr<PostProcessor> PostProcessor::Read(const JsonPart& part, int32_t 
   return processor;
 }
 
-std::vector<int32_t> PostProcessor::Process(std::vector<int32_t> ids,
-                                            bool add_special_tokens) const {
+absl::StatusOr<std::vector<int32_t>> PostProcessor::Process(std::vector<int32_t> ids,
+                                                            bool add_special_tokens,
+                                                            const Allowance& allowance) const {
   if (pieces_.empty() || (!add_special_tokens && !is_template_)) return ids;
+  size_t size = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.is_text) {
+      size += ids.size();
+    } else if (add_special_tokens) {
+      size += piece.ids.size();
+    }
+  }
+  BH_RETURN_IF_ERROR(allowance.Check(size));
   std::vector<int32_t> all;
-  all.reserve(ids.size() + 8);
+  all.reserve(size);
   for (const Piece& piece : pieces_) {
     if (piece.is_text) {
       all.insert(all.end(), ids.begin(), ids.end());

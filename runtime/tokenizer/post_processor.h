@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 
 namespace bulkhead {
@@ -16,7 +17,9 @@ class PostProcessor {
   // `part` may be null: then tokens stay as they are. Every id must be below `end_id`.
   static absl::StatusOr<PostProcessor> Read(const JsonPart& part, int32_t end_id);
 
-  std::vector<int32_t> Process(std::vector<int32_t> ids, bool add_special_tokens) const;
+  // RESOURCE_EXHAUSTED for more ids than `allowance` has: a template may repeat the text.
+  absl::StatusOr<std::vector<int32_t>> Process(std::vector<int32_t> ids, bool add_special_tokens,
+                                               const Allowance& allowance) const;
 
  private:
   struct Piece {

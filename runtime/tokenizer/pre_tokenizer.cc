@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,8 +20,9 @@ constexpr absl::string_view kByteLevelRegex =
 
 // Puts `prefix` in front of a piece; it counts as stemming from the piece's first character.
 Origin WithPrefix(absl::string_view view, Origin origin, absl::string_view prefix,
-                  std::string* out) {
-  absl::StrAppend(out, prefix, view);
+                  BoundedText* out) {
+  out->Append(prefix);
+  out->Append(view);
   if (origin.first_bytes > 0) origin.first_bytes += prefix.size();
   return origin;
 }
@@ -29,27 +31,30 @@ class ByteLevel : public PreTokenizerStep {
  public:
   ByteLevel(bool add_prefix_space, std::unique_ptr<const Regex> regex)
       : add_prefix_space_(add_prefix_space), regex_(std::move(regex)) {}
-  absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const override {
     if (add_prefix_space_) {
-      BH_RETURN_IF_ERROR(
-          pieces->Transform([](absl::string_view view, const Origin& origin, std::string* out) {
+      BH_RETURN_IF_ERROR(pieces->Transform(
+          budget.pre_tokenized, [](absl::string_view view, const Origin& origin, BoundedText* out) {
             return WithPrefix(view, origin, absl::StartsWith(view, " ") ? "" : " ", out);
           }));
     }
     if (regex_ != nullptr) {
       BH_RETURN_IF_ERROR(pieces->Split(SplitBehavior::kIsolated,
                                        [&](absl::string_view view, std::vector<Span>* spans) {
-                                         return regex_->FindAll(view, budget, spans);
+                                         return regex_->FindAll(view, budget.regex, spans);
                                        }));
     }
-    return pieces->Transform([](absl::string_view view, Origin origin, std::string* out) {
-      const size_t begin = out->size();
-      AppendByteLevel(view.substr(0, origin.first_bytes), out);
-      const size_t first_bytes = out->size() - begin;
-      AppendByteLevel(view.substr(origin.first_bytes), out);
-      origin.first_bytes = first_bytes;
-      return origin;
-    });
+    return pieces->Transform(budget.pre_tokenized,
+                             [](absl::string_view view, Origin origin, BoundedText* out) {
+                               const size_t begin = out->size();
+                               size_t first_bytes = 0;
+                               for (size_t i = 0; i < view.size(); ++i) {
+                                 out->Append(ByteLevelChar(static_cast<uint8_t>(view[i])));
+                                 if (i < origin.first_bytes) first_bytes = out->size() - begin;
+                               }
+                               origin.first_bytes = first_bytes;
+                               return origin;
+                             });
   }
 
  private:
@@ -61,9 +66,9 @@ class Split : public PreTokenizerStep {
  public:
   Split(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const override {
     return pieces->Split(behavior_, [&](absl::string_view view, std::vector<Span>* spans) {
-      BH_RETURN_IF_ERROR(pattern_.FindAll(view, budget, spans));
+      BH_RETURN_IF_ERROR(pattern_.FindAll(view, budget.regex, spans));
       if (invert_) {
         for (Span& span : *spans) span.is_match = !span.is_match;
       }
@@ -82,7 +87,7 @@ class SplitChars : public PreTokenizerStep {
  public:
   SplitChars(bool (*is_match)(char32_t), SplitBehavior behavior)
       : is_match_(is_match), behavior_(behavior) {}
-  absl::Status Apply(RegexBudget&, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget&, TextPieces* pieces) const override {
     return pieces->Split(behavior_, [&](absl::string_view view, std::vector<Span>* spans) {
       FindChars(view, is_match_, spans);
       return absl::OkStatus();
@@ -97,7 +102,7 @@ class SplitChars : public PreTokenizerStep {
 // Runs of word characters, and runs of what is neither that nor white space.
 class Whitespace : public PreTokenizerStep {
  public:
-  absl::Status Apply(RegexBudget&, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget&, TextPieces* pieces) const override {
     enum Kind { kWord, kSpace, kOther };
     const auto kind_of = [](char32_t c) {
       return IsWordChar(c) ? kWord : IsWhitespace(c) ? kSpace : kOther;
@@ -122,34 +127,29 @@ class Metaspace : public PreTokenizerStep {
  public:
   Metaspace(std::string replacement, PrependScheme scheme, bool split)
       : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
-  absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const override {
-    BH_RETURN_IF_ERROR(
-        pieces->Transform([this](absl::string_view view, const Origin& origin, std::string* out) {
-          return Rewrite(view, origin, out);
-        }));
+  absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const override {
+    BH_RETURN_IF_ERROR(pieces->Transform(
+        budget.pre_tokenized, [this](absl::string_view view, const Origin& origin,
+                                     BoundedText* out) { return Rewrite(view, origin, out); }));
     if (!split_) return absl::OkStatus();
     const Pattern pattern = Pattern::Literal(replacement_);
     return pieces->Split(SplitBehavior::kMergedWithNext,
                          [&](absl::string_view view, std::vector<Span>* spans) {
-                           return pattern.FindAll(view, budget, spans);
+                           return pattern.FindAll(view, budget.regex, spans);
                          });
   }
 
  private:
-  Origin Rewrite(absl::string_view view, const Origin& origin, std::string* out) const {
+  Origin Rewrite(absl::string_view view, const Origin& origin, BoundedText* out) const {
     const size_t begin = out->size();
     const bool marked = absl::StartsWith(view, " ") || absl::StartsWith(view, replacement_);
     const bool prepends = !marked && (scheme_ == PrependScheme::kAlways ||
                                       (scheme_ == PrependScheme::kFirst && origin.at_start));
-    if (prepends) out->append(replacement_);
+    if (prepends) out->Append(replacement_);
     Origin result = origin;
     for (size_t i = 0; i < view.size(); ++i) {
       if (i == origin.first_bytes) result.first_bytes = i == 0 ? 0 : out->size() - begin;
-      if (view[i] == ' ') {
-        out->append(replacement_);
-      } else {
-        out->push_back(view[i]);
-      }
+      out->Append(view[i] == ' ' ? absl::string_view(replacement_) : view.substr(i, 1));
     }
     if (origin.first_bytes >= view.size()) result.first_bytes = out->size() - begin;
     return result;
@@ -258,10 +258,14 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Read(const JsonPart& part) {
   return pre_tokenizer;
 }
 
-absl::Status PreTokenizer::PreTokenize(RegexBudget& budget, TextPieces* pieces) const {
+absl::Status PreTokenizer::PreTokenize(EncodeBudget& budget, TextPieces* pieces) const {
+  size_t longest = pieces->text().size();
+  BH_RETURN_IF_ERROR(budget.pre_tokenized.Check(longest));
   for (const std::unique_ptr<PreTokenizerStep>& step : steps_) {
     BH_RETURN_IF_ERROR(step->Apply(budget, pieces));
+    longest = std::max(longest, pieces->text().size());
   }
+  budget.pre_tokenized.Use(longest);
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 #include "runtime/tokenizer/text_pieces.h"
 
@@ -14,7 +15,7 @@ namespace bulkhead {
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
-  virtual absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const = 0;
+  virtual absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const = 0;
 };
 
 class PreTokenizer {
@@ -23,8 +24,9 @@ class PreTokenizer {
   // supported.
   static absl::StatusOr<PreTokenizer> Read(const JsonPart& part);
 
-  // RESOURCE_EXHAUSTED when the text grows too long or a regular expression gives up.
-  absl::Status PreTokenize(RegexBudget& budget, TextPieces* pieces) const;
+  // Cuts one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or a
+  // regular expression gives up.
+  absl::Status PreTokenize(EncodeBudget& budget, TextPieces* pieces) const;
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;

@@ -10,14 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
-
-// No text may grow beyond this while it is normalised.
-constexpr size_t kMaxTextBytes = size_t{1} << 25;
-absl::Status CheckTextSize(size_t bytes);
 
 // Where a piece came from. Bytes that stem from the first character of the original text come first
 // in a piece; cutting a piece anew asks whether it begins with one of them.
@@ -72,17 +69,17 @@ class TextPieces {
   // Rewrites each piece: `rewrite(view, origin, &out)` appends its new text to `out` and returns
   // the origin of it. RESOURCE_EXHAUSTED when the text grows too long.
   template <typename Rewrite>
-  absl::Status Transform(Rewrite rewrite) {
-    std::string out;
-    out.reserve(text_.size() + text_.size() / 4);
+  absl::Status Transform(const Allowance& allowance, Rewrite rewrite) {
+    BoundedText out(allowance);
+    out.Reserve(text_.size() + text_.size() / 4);
     for (Piece& piece : pieces_) {
       const size_t begin = out.size();
       piece.origin = rewrite(View(piece), piece.origin, &out);
       piece.begin = begin;
       piece.end = out.size();
-      if (out.size() > kMaxTextBytes) return CheckTextSize(out.size());
     }
-    text_ = std::move(out);
+    if (absl::Status status = out.status(); !status.ok()) return status;
+    text_ = out.Take();
     return absl::OkStatus();
   }
 

@@ -44,14 +44,9 @@ TextStream::TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> pro
                        Options options)
     : state_(std::make_unique<State>(std::move(options))) {
   if (tokenizer == nullptr) return;
-  state_->decoder = tokenizer->NewTextDecoder(state_->options.skip_special_tokens);
-  const std::unique_ptr<TextDecoder> alone =
-      tokenizer->NewTextDecoder(state_->options.skip_special_tokens);
-  for (const int32_t token : prompt) {
-    state_->decoder->Add(token);
-    alone->Add(token);
-  }
-  state_->prompt_end = alone->Finish();
+  const bool skip = state_->options.skip_special_tokens;
+  state_->decoder = tokenizer->NewTextDecoder(prompt, skip);
+  state_->prompt_end = tokenizer->NewTextDecoder(prompt, skip)->Finish();
 }
 
 TextStream::~TextStream() = default;

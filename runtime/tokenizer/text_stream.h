@@ -25,8 +25,9 @@ class TextStream {
     bool include_stop_in_output = false;
     std::vector<std::string> stop;
   };
-  // `prompt` is what the generated tokens follow; it is decoded here, a few microseconds a token at
-  // most. `tokenizer` may be null: then text stays empty; else it must outlive the stream.
+  // `prompt` is what the generated tokens follow; its end is decoded here
+  // (Tokenizer::NewTextDecoder says how much). `tokenizer` may be null: then text stays empty; else
+  // it must outlive the stream.
   TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> prompt, Options options);
   ~TextStream();
 

@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "memory/exit_code.h"
@@ -16,6 +16,7 @@
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
 #include "runtime/tokenizer/decoder.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 #include "runtime/tokenizer/normalizer.h"
 #include "runtime/tokenizer/post_processor.h"
@@ -35,23 +36,13 @@ class InterpretedTokenizer : public Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               bool add_special_tokens) const override;
   std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const override;
-  std::unique_ptr<TextDecoder> NewTextDecoder(bool skip_special_tokens) const override;
+  std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t> prompt,
+                                              bool skip_special_tokens) const override;
 
   int vocab_size() const override { return static_cast<int>(entries_.size()); }
-  std::optional<int32_t> TokenToId(absl::string_view token) const override {
-    const auto added = added_ids_.find(token);
-    return added != added_ids_.end() ? added->second : model_->Id(token);
-  }
-  bool IsSpecial(int32_t id) const override {
-    return id >= 0 && id < vocab_size() && entries_[id].is_special;
-  }
 
-  // What the decoder gets for `id`; null for nothing.
-  const std::string* DecodedToken(int32_t id, bool skip_special_tokens) const {
-    if (id < 0 || id >= vocab_size()) return nullptr;
-    const Entry& entry = entries_[id];
-    return skip_special_tokens && entry.is_special ? nullptr : entry.decoded;
-  }
+  // Gives `chain` the token, if it is one.
+  void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
 
  private:
   struct Entry {
@@ -60,7 +51,8 @@ class InterpretedTokenizer : public Tokenizer {
   };
 
   void IndexEntries();
-  absl::Status EncodeText(AlignedText text, RegexBudget& budget, BpeModel::Scratch& scratch,
+  absl::Status CheckTokenTexts(const JsonPart& decoder) const;
+  absl::Status EncodeText(AlignedText text, EncodeBudget& budget, BpeModel::Scratch& scratch,
                           std::vector<int32_t>* ids) const;
 
   Normalizer normalizer_;
@@ -69,8 +61,7 @@ class InterpretedTokenizer : public Tokenizer {
   AddedTokens added_;
   PostProcessor post_processor_;
   Decoder decoder_;
-  absl::flat_hash_map<absl::string_view, int32_t> added_ids_;  // views of added_
-  std::vector<Entry> entries_;                                 // by id
+  std::vector<Entry> entries_;  // by id
 };
 
 JsonPart FieldOrNull(const JsonPart& file, absl::string_view name) {
@@ -100,7 +91,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   BH_ASSIGN_OR_RETURN(
       tokenizer->post_processor_,
       PostProcessor::Read(FieldOrNull(file, "post_processor"), tokenizer->vocab_size()));
-  BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(FieldOrNull(file, "decoder")));
+  const JsonPart decoder = FieldOrNull(file, "decoder");
+  BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(decoder));
+  BH_RETURN_IF_ERROR(tokenizer->CheckTokenTexts(decoder));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
@@ -114,7 +107,6 @@ void InterpretedTokenizer::IndexEntries() {
   absl::flat_hash_set<absl::string_view> special;
   for (const AddedToken& token : added_.tokens()) {
     entries_[token.id].decoded = &token.matched;
-    added_ids_[token.content] = token.id;
     if (token.special) special.insert(token.content);
   }
   for (Entry& entry : entries_) {
@@ -122,7 +114,19 @@ void InterpretedTokenizer::IndexEntries() {
   }
 }
 
-absl::Status InterpretedTokenizer::EncodeText(AlignedText text, RegexBudget& budget,
+// Decoding has no way to fail, so that no token may stand for too much is seen to here.
+absl::Status InterpretedTokenizer::CheckTokenTexts(const JsonPart& decoder) const {
+  constexpr double kMaxTextOfToken = 1 << 20;
+  size_t longest = 0;
+  for (const Entry& entry : entries_) {
+    if (entry.decoded != nullptr) longest = std::max(longest, entry.decoded->size());
+  }
+  if (static_cast<double>(longest) * decoder_.growth() <= kMaxTextOfToken) return absl::OkStatus();
+  return decoder.Unsupported(absl::StrCat("making as much as ", decoder_.growth(),
+                                          " bytes of each byte of a token of ", longest, " bytes"));
+}
+
+absl::Status InterpretedTokenizer::EncodeText(AlignedText text, EncodeBudget& budget,
                                               BpeModel::Scratch& scratch,
                                               std::vector<int32_t>* ids) const {
   BH_RETURN_IF_ERROR(normalizer_.Normalize(budget, &text));
@@ -137,7 +141,7 @@ absl::Status InterpretedTokenizer::EncodeText(AlignedText text, RegexBudget& bud
     TextPieces pieces(std::move(part));
     BH_RETURN_IF_ERROR(pre_tokenizer_.PreTokenize(budget, &pieces));
     for (const TextPieces::Piece& piece : pieces.pieces()) {
-      BH_RETURN_IF_ERROR(model_->Tokenize(pieces.View(piece), scratch, ids));
+      BH_RETURN_IF_ERROR(model_->Tokenize(pieces.View(piece), budget.tokens, scratch, ids));
     }
   }
   return absl::OkStatus();
@@ -145,10 +149,13 @@ absl::Status InterpretedTokenizer::EncodeText(AlignedText text, RegexBudget& bud
 
 absl::StatusOr<std::vector<int32_t>> InterpretedTokenizer::Encode(absl::string_view text,
                                                                   bool add_special_tokens) const {
-  BH_RETURN_IF_ERROR(CheckTextSize(text.size()));
+  if (text.size() > kMaxTextBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("text of ", text.size(), " bytes, more than the tokenizer's ", kMaxTextBytes));
+  }
   if (!IsValidUtf8(text)) return absl::InvalidArgumentError("the text is not valid UTF-8");
   std::vector<int32_t> ids;
-  RegexBudget budget;
+  EncodeBudget budget(text.size());
   BpeModel::Scratch scratch;
   const Origin whole{true, text.empty() ? 0 : CharBytes(text[0])};
   for (const AddedTokens::Segment& segment : added_.Cut(AddedTokens::Stage::kRaw, text)) {
@@ -160,7 +167,7 @@ absl::StatusOr<std::vector<int32_t>> InterpretedTokenizer::Encode(absl::string_v
                      CutOrigin(whole, segment.begin, segment.end)};
     BH_RETURN_IF_ERROR(EncodeText(std::move(part), budget, scratch, &ids));
   }
-  return post_processor_.Process(std::move(ids), add_special_tokens);
+  return post_processor_.Process(std::move(ids), add_special_tokens, budget.tokens);
 }
 
 class ChainDecoder : public TextDecoder {
@@ -171,8 +178,7 @@ class ChainDecoder : public TextDecoder {
         chain_(std::move(chain)),
         skip_special_tokens_(skip_special_tokens) {}
   std::string Add(int32_t id) override {
-    const std::string* const token = tokenizer_->DecodedToken(id, skip_special_tokens_);
-    if (token != nullptr) chain_->front().Token(*token);
+    tokenizer_->Feed(id, skip_special_tokens_, *chain_);
     return chain_->TakeText();
   }
   std::string Finish() override {
@@ -186,17 +192,38 @@ class ChainDecoder : public TextDecoder {
   const bool skip_special_tokens_;
 };
 
-std::unique_ptr<TextDecoder> InterpretedTokenizer::NewTextDecoder(bool skip_special_tokens) const {
-  return std::make_unique<ChainDecoder>(this, decoder_.NewChain(), skip_special_tokens);
+void InterpretedTokenizer::Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const {
+  if (id < 0 || id >= vocab_size()) return;
+  const Entry& entry = entries_[id];
+  if (entry.decoded == nullptr || (skip_special_tokens && entry.is_special)) return;
+  chain.front().Token(*entry.decoded);
+}
+
+std::unique_ptr<TextDecoder> InterpretedTokenizer::NewTextDecoder(absl::Span<const int32_t> prompt,
+                                                                  bool skip_special_tokens) const {
+  // As a rule a token or two tell. All of a run of bytes has to be gone over, and the few tries
+  // before cost little of that.
+  constexpr size_t kShortestTail = 16, kTimesLonger = 32;
+  std::unique_ptr<Decoder::Chain> chain;
+  size_t tail = kShortestTail;
+  do {
+    const bool is_whole = tail >= prompt.size();
+    chain = decoder_.NewChain();
+    if (!is_whole) chain->Join();
+    for (const int32_t id : is_whole ? prompt : prompt.last(tail)) {
+      Feed(id, skip_special_tokens, *chain);
+      chain->TakeText();
+    }
+    if (is_whole) break;
+    tail *= kTimesLonger;
+  } while (!chain->joined());
+  return std::make_unique<ChainDecoder>(this, std::move(chain), skip_special_tokens);
 }
 
 std::string InterpretedTokenizer::Decode(absl::Span<const int32_t> ids,
                                          bool skip_special_tokens) const {
   const std::unique_ptr<Decoder::Chain> chain = decoder_.NewChain();
-  for (const int32_t id : ids) {
-    const std::string* const token = DecodedToken(id, skip_special_tokens);
-    if (token != nullptr) chain->front().Token(*token);
-  }
+  for (const int32_t id : ids) Feed(id, skip_special_tokens, *chain);
   chain->front().EndText();
   return chain->TakeText();
 }
@@ -245,29 +272,34 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return bytes;
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFile(absl::string_view text) {
+  BH_RETURN_IF_ERROR(CheckJsonBounds(text));
+  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (json.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
+  return InterpretedTokenizer::Read(JsonPart(json, "file"));
+}
+
 }  // namespace
 
-std::unique_ptr<TextDecoder> Tokenizer::NewTextDecoder(bool skip_special_tokens) const {
+std::unique_ptr<TextDecoder> Tokenizer::NewTextDecoder(absl::Span<const int32_t> /*prompt*/,
+                                                       bool skip_special_tokens) const {
   return std::make_unique<SingleTokenDecoder>(this, skip_special_tokens);
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view json_text) {
-  const nlohmann::json json =
-      nlohmann::json::parse(json_text.begin(), json_text.end(), nullptr, false);
-  if (json.is_discarded()) {
-    return WithExitCode(absl::InvalidArgumentError("tokenizer.json: not valid JSON"),
-                        ExitCode::kModelRefused);
-  }
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      InterpretedTokenizer::Read(JsonPart(json, "file"));
-  if (!tokenizer.ok()) return WithExitCode(tokenizer.status(), ExitCode::kModelRefused);
-  return tokenizer;
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view json_text,
+                                                            absl::string_view source) {
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ParseFile(json_text);
+  if (tokenizer.ok()) return tokenizer;
+  const absl::Status& why = tokenizer.status();
+  return WithExitCode(absl::Status(why.code(), absl::StrCat(source, ": ", why.message())),
+                      ExitCode::kModelRefused);
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& dir) {
-  const absl::StatusOr<std::string> text = ReadFile(absl::StrCat(dir, "/tokenizer.json"));
+  const std::string path = absl::StrCat(dir, "/tokenizer.json");
+  const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return WithExitCode(text.status(), ExitCode::kModelRefused);
-  return Parse(*text);
+  return Parse(*text, path);
 }
 
 }  // namespace bulkhead

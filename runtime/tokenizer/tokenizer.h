@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,25 +29,29 @@ class TextDecoder {
 class Tokenizer {
  public:
   // Reads DIR/tokenizer.json. NOT_FOUND when there is none; INVALID_ARGUMENT for a file that is not
-  // one; UNIMPLEMENTED naming the part that is not supported. Failures carry exit code 3.
+  // one; UNIMPLEMENTED naming the part that is not supported. Failures name the file's path and
+  // carry exit code 3.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json_text);
+  // The same from the file's text; `source` is what messages call it.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(
+      absl::string_view json_text, absl::string_view source = "tokenizer.json");
   virtual ~Tokenizer() = default;
 
   // INVALID_ARGUMENT for text that is not UTF-8, RESOURCE_EXHAUSTED when a regex of the file runs
-  // into its match limit. Added tokens inside the text are matched. O(n log n).
+  // into its match limit or the file makes too much of the text. Added tokens inside the text are
+  // matched. O(n log n).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                                       bool add_special_tokens) const = 0;
   // Ids that the vocabulary does not have decode to nothing. Bytes that are no UTF-8 become U+FFFD.
   virtual std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
-  // A decoder for one sequence; the tokenizer must outlive it. The one given here decodes each
-  // token alone.
-  virtual std::unique_ptr<TextDecoder> NewTextDecoder(bool skip_special_tokens) const;
+  // A decoder for one sequence that has read `prompt` and given out what it could: of a long prompt
+  // only as much of the end as makes a difference is gone through. The tokenizer must outlive it.
+  // The one given here decodes each token alone.
+  virtual std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t> prompt,
+                                                      bool skip_special_tokens) const;
 
   virtual int vocab_size() const = 0;  // largest id + 1, added tokens included
-  virtual std::optional<int32_t> TokenToId(absl::string_view token) const = 0;
-  virtual bool IsSpecial(int32_t id) const = 0;
 };
 
 }  // namespace bulkhead

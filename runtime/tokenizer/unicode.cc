@@ -137,6 +137,17 @@ void SortLongMarkRuns(absl::string_view text, std::string* out) {
   if (!run.empty()) end_run(text.size());
 }
 
+class FunctionSink : public icu::ByteSink {
+ public:
+  explicit FunctionSink(const std::function<void(absl::string_view)>& append) : append_(append) {}
+  void Append(const char* bytes, int32_t size) override {
+    append_(absl::string_view(bytes, static_cast<size_t>(size)));
+  }
+
+ private:
+  const std::function<void(absl::string_view)>& append_;
+};
+
 }  // namespace
 
 bool IsValidUtf8(absl::string_view bytes) {
@@ -231,10 +242,10 @@ void AppendLowercase(char32_t c, std::string* out) {
   }
 }
 
-absl::Status NormalizeUnicode(NormalForm form, absl::string_view text, std::string* out) {
-  out->clear();
+absl::Status NormalizeUnicode(NormalForm form, absl::string_view text,
+                              const std::function<void(absl::string_view)>& append) {
   if (AsciiPrefix(text) == text.size()) {
-    *out = std::string(text);
+    append(text);
     return absl::OkStatus();
   }
   const icu::Normalizer2* const normalizer = FormOf(form);
@@ -249,7 +260,7 @@ absl::Status NormalizeUnicode(NormalForm form, absl::string_view text, std::stri
     return absl::ResourceExhaustedError(
         absl::StrCat("a text of ", text.size(), " bytes is too long to be normalised"));
   }
-  icu::StringByteSink<std::string> sink(out);
+  FunctionSink sink(append);
   UErrorCode error = U_ZERO_ERROR;
   normalizer->normalizeUTF8(0, icu::StringPiece(sorted.data(), static_cast<int32_t>(sorted.size())),
                             sink, nullptr, error);

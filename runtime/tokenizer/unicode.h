@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,8 +33,10 @@ bool IsCombiningMark(char32_t c);  // M*
 void AppendLowercase(char32_t c, std::string* out);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Linear in the text, also for long runs of combining marks in the wrong order.
-absl::Status NormalizeUnicode(NormalForm form, absl::string_view text, std::string* out);
+// Gives `append` the text's form part by part. Linear in the text, also for long runs of combining
+// marks in the wrong order.
+absl::Status NormalizeUnicode(NormalForm form, absl::string_view text,
+                              const std::function<void(absl::string_view)>& append);
 
 // Any bytes to UTF-8, as they come: what can be no character becomes U+FFFD, one for each longest
 // beginning of a character. What may still become a character is held back.

@@ -91,8 +91,6 @@ class LetterTokenizer final : public Tokenizer {
     return Text({ids.begin(), ids.end()});
   }
   int vocab_size() const override { return 52; }
-  std::optional<int32_t> TokenToId(absl::string_view /*token*/) const override { return {}; }
-  bool IsSpecial(int32_t /*id*/) const override { return false; }
 };
 
 }  // namespace bulkhead

@@ -31,8 +31,6 @@ class LetterTokenizer final : public Tokenizer {
     return text;
   }
   int vocab_size() const override { return kVocabSize; }
-  std::optional<int32_t> TokenToId(absl::string_view /*token*/) const override { return {}; }
-  bool IsSpecial(int32_t id) const override { return id == kBegin; }
 };
 
 }  // namespace bulkhead

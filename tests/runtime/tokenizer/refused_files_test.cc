@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "memory/exit_code.h"
@@ -12,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 void ExpectRefused(const std::string& text, absl::StatusCode code, const std::string& names) {
   const auto tokenizer = Tokenizer::Parse(text);
@@ -35,12 +38,62 @@ TEST(RefusedFiles, AMissingFileIsNotFound) {
   EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("tokenizer.json"));
 }
 
+TEST(RefusedFiles, WhateverIsWrongIsSaidWithTheFilesPath) {
+  const std::string dir = testing::TempDir() + "/a_tokenizers_folder";
+  std::filesystem::create_directories(dir);
+  const std::string path = dir + "/tokenizer.json";
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string(10'000'000, '['),
+        SmallTokenizerFile({{"model", {{"type", "Unigram"}}}}).dump(),
+        SmallTokenizerFile({{"decoder", {{"type", "Strip"}, {"content", "ab"}}}}).dump()}) {
+    std::ofstream(path, std::ios::binary) << text;
+    const auto tokenizer = Tokenizer::Load(dir);
+    ASSERT_FALSE(tokenizer.ok());
+    EXPECT_THAT(std::string(tokenizer.status().message()), StartsWith(path + ": "));
+    EXPECT_EQ(ExitCodeOf(tokenizer.status()), ExitCode::kModelRefused);
+  }
+  std::filesystem::remove_all(dir);
+}
+
+// Going through such a tree would overflow the stack.
+TEST(RefusedFiles, JsonThatIsNestedTooDeepIsRefused) {
+  const std::string deep(10'000'000, '['), closed = deep + std::string(deep.size(), ']');
+  ExpectRefused(deep, absl::StatusCode::kInvalidArgument, "more than 128 levels (byte 128)");
+  json file = SmallTokenizerFile();
+  file["model"]["merges"] = json::array({"HERE"});
+  std::string text = file.dump();
+  text.replace(text.find("\"HERE\""), 6, closed);
+  ExpectRefused(text, absl::StatusCode::kInvalidArgument, "more than 128 levels");
+  ExpectRefused(closed, absl::StatusCode::kInvalidArgument, "tokenizer.json");
+}
+
+TEST(RefusedFiles, BracketsInStringsAreNoNesting) {
+  const std::string brackets = std::string(200, '[') + "\\\"" + std::string(200, '{');
+  EXPECT_NE(SmallTokenizer({{"model", {{"vocab", {{brackets, 6}}}}}}), nullptr);
+}
+
+TEST(RefusedFiles, JsonOfTooManyValuesIsRefused) {
+  std::string text = "{\"model\": [0";
+  for (int i = 0; i < 20'000'000; ++i) text += ",0";
+  ExpectRefused(text + "]}", absl::StatusCode::kInvalidArgument, "more than 20000000 values");
+}
+
+TEST(RefusedFiles, MessagesStayShort) {
+  const json long_list(100'000, 1);
+  for (const json& changes : {json{{"model", {{"merges", {long_list}}}}},
+                              json{{"model", {{"vocab", {{"z", long_list}}}}}}}) {
+    const auto tokenizer = Tokenizer::Parse(SmallTokenizerFile(changes).dump());
+    ASSERT_FALSE(tokenizer.ok());
+    EXPECT_LT(tokenizer.status().message().size(), 300u);
+  }
+}
+
 TEST(RefusedFiles, WhatIsNotATokenizerIsRefused) {
   for (const char* text : {"", "{", "[]", "null", "\"a\"", "{\"model\": \"\xFF\"}"}) {
     EXPECT_FALSE(Tokenizer::Parse(text).ok()) << text;
   }
   ExpectRefused("{}", absl::StatusCode::kInvalidArgument, "model");
-  ExpectRefused(std::string(200'000, '['), absl::StatusCode::kInvalidArgument, "JSON");
+  ExpectRefused("{\"model\": [}", absl::StatusCode::kInvalidArgument, "JSON");
 }
 
 TEST(RefusedFiles, PartsThatAreNotThereAreNamed) {
@@ -79,6 +132,24 @@ TEST(RefusedFiles, VocabulariesThatLieAreRefused) {
   json file = SmallTokenizerFile();
   file["model"].erase("merges");
   ExpectRefused(file.dump(), absl::StatusCode::kInvalidArgument, "merges");
+}
+
+TEST(RefusedFiles, PartsThatWouldMakeMuchOfLittleAreRefused) {
+  ExpectInvalid({{"model", {{"end_of_word_suffix", std::string(257, 'w')}}}}, "end_of_word_suffix");
+  const json special = {{"SpecialToken", {{"id", "s"}, {"type_id", 0}}}};
+  ExpectInvalid(
+      {{"post_processor",
+        {{"type", "TemplateProcessing"},
+         {"single", std::vector<json>(5, special)},
+         {"special_tokens", {{"s", {{"id", "s"}, {"ids", std::vector<int>(1000, 1)}}}}}}}},
+      "special tokens");
+  for (const char* kind : {"String", "Regex"}) {
+    const json thousand = {
+        {"type", "Replace"}, {"pattern", {{kind, "a"}}}, {"content", std::string(1000, 'a')}};
+    const json twice = {{"type", "Sequence"}, {"decoders", {thousand, thousand}}};
+    ExpectUnsupported({{"decoder", twice}}, "file.decoder");
+    EXPECT_NE(SmallTokenizer({{"decoder", thousand}}), nullptr);
+  }
 }
 
 TEST(RefusedFiles, MergesThatLieAreRefused) {
@@ -130,7 +201,7 @@ TEST(RefusedFiles, DeepNestingIsRefused) {
                                                        {"post_processor", "processors"}};
   for (const auto& [part, list] : lists) {
     json nested = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-    for (int i = 0; i < 100; ++i) nested = {{"type", "Sequence"}, {list, json::array({nested})}};
+    for (int i = 0; i < 30; ++i) nested = {{"type", "Sequence"}, {list, json::array({nested})}};
     ExpectInvalid({{part, nested}}, "too deep");
   }
 }

@@ -6,53 +6,16 @@
 #include <random>
 
 #include "runtime/tokenizer/unicode.h"
+#include "tests/runtime/tokenizer/streaming.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 
 namespace bulkhead {
 namespace {
 
-using Ids = std::vector<int32_t>;
-
 Ids Encoded(const Tokenizer& tokenizer, const std::string& text) {
   const auto ids = tokenizer.Encode(text, false);
   EXPECT_TRUE(ids.ok()) << ids.status();
   return ids.ok() ? *ids : Ids{};
-}
-
-struct Streamed {
-  std::string text;
-  std::optional<std::string> stop;
-  int num_tokens = 0;
-};
-
-Streamed Stream(const Tokenizer* tokenizer, const Ids& prompt, const Ids& generated,
-                const TextStream::Options& options) {
-  TextStream stream(tokenizer, prompt, options);
-  Streamed result;
-  for (const int32_t token : generated) {
-    const TextStream::Piece piece = stream.Add(token, true);
-    EXPECT_TRUE(IsValidUtf8(piece.text));
-    result.text += piece.text;
-    ++result.num_tokens;
-    if (piece.stop_string.has_value()) {
-      result.stop = piece.stop_string;
-      return result;
-    }
-  }
-  result.text += stream.Flush();
-  return result;
-}
-
-// What decoding prompt and generated tokens together has beyond its common beginning, in
-// characters, with the decoded prompt.
-std::string Continuation(const Tokenizer& tokenizer, const Ids& prompt, const Ids& generated) {
-  Ids all = prompt;
-  all.insert(all.end(), generated.begin(), generated.end());
-  const std::string before = tokenizer.Decode(prompt, true), whole = tokenizer.Decode(all, true);
-  size_t same = 0;
-  while (same < before.size() && same < whole.size() && before[same] == whole[same]) ++same;
-  while (same > 0 && !(IsCharBoundary(before, same) && IsCharBoundary(whole, same))) --same;
-  return whole.substr(same);
 }
 
 TEST(TextStream, EqualsDecodingTheWholeHoweverTheTextIsCut) {

@@ -32,6 +32,21 @@ std::vector<json> ReadJsonLines(const std::string& path) {
   return lines;
 }
 
+std::vector<MadeTokenizer> MadeTokenizers() {
+  const json models = ReadJsonLines(TokenizerDir("made") + "/models.json").at(0);
+  std::vector<MadeTokenizer> all;
+  for (json& line : ReadJsonLines(TokenizerDir("made") + "/cases.jsonl")) {
+    json file = line["file"];
+    file["model"] = models[file["model"].get<std::string>()];
+    absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Parse(file.dump());
+    EXPECT_TRUE(tokenizer.ok()) << line["name"] << ": " << tokenizer.status();
+    all.push_back(
+        {line["name"], tokenizer.ok() ? *std::move(tokenizer) : nullptr, std::move(line["cases"])});
+  }
+  EXPECT_GT(all.size(), 80u);
+  return all;
+}
+
 json SmallTokenizerFile(const json& changes) {
   json file = json::parse(R"({
     "version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null,

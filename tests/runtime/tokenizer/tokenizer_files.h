@@ -21,6 +21,14 @@ std::string TokenizerDir(const std::string& name);
 std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& name);
 std::vector<nlohmann::json> ReadJsonLines(const std::string& path);
 
+// Those of made/, with their cases.
+struct MadeTokenizer {
+  std::string name;
+  std::unique_ptr<Tokenizer> tokenizer;  // null: it did not load, and the test has failed
+  nlohmann::json cases;
+};
+std::vector<MadeTokenizer> MadeTokenizers();
+
 // A tokenizer.json over the letters a, b, c with the merges ab and abc; `changes` replace its
 // fields.
 nlohmann::json SmallTokenizerFile(const nlohmann::json& changes = nlohmann::json::object());
