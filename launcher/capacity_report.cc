@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "launcher/text_table.h"
 #include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 
@@ -41,23 +42,6 @@ ordered_json ShortJson(const Shortage& shortage) {
 }
 
 using Row = std::vector<std::string>;
-
-// Columns as wide as their widest cell, the first one to the left, the others to the right.
-std::string Align(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - row[i].size(), ' ');
-      absl::StrAppend(&text, i == 0 ? row[i] : space, i == 0 ? space : row[i],
-                      i + 1 < row.size() ? "  " : "\n");
-    }
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -145,7 +129,7 @@ std::string CapacityTable(const Capacity& capacity) {
     row.push_back(FormatBytes(rank.required_bytes));
     rows.push_back(std::move(row));
   }
-  std::string text = Align(rows);
+  std::string text = TextTable(rows);
   const GroupLimits& limits = capacity.limits;
   absl::StrAppend(&text, "limits: max_num_seqs ", FormatCount(limits.max_num_seqs),
                   ", max_model_len ", FormatCount(limits.max_model_len),

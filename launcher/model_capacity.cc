@@ -15,8 +15,11 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMostRanks = 64;  // that a remedy looks at
-constexpr int kAutoMaxNumSeqs = 64;
-constexpr int kAutoMaxNumBatchedTokens = 2048;
+// Where limits that are not given start.
+constexpr int kCpuMaxNumSeqs = 64;
+constexpr int kCpuMaxNumBatchedTokens = 2048;
+constexpr int kGpuMaxNumSeqs = 256;
+constexpr int kGpuMaxNumBatchedTokens = 8192;
 
 // The largest value in [1, below) that fits, where less needs less; 0: none does.
 int LargestThatFits(int below, const std::function<bool(int)>& fits) {
@@ -43,11 +46,23 @@ struct ModelCapacity::Change {
 };
 
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,
-                             const EngineOptions& options, const Backend& backend)
-    : config_(config), formats_(formats), options_(options), backend_(backend) {}
+                             const EngineOptions& options, const Backend& backend, DeviceKind kind)
+    : config_(config), formats_(formats), options_(options), backend_(backend), kind_(kind) {}
 
 absl::StatusOr<Capacity> ModelCapacity::Plan(absl::Span<const DeviceBudget> budgets) const {
   return PlanWith(budgets, {});
+}
+
+absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> budgets,
+                                               int max_num_seqs, int max_model_len) const {
+  Change change;
+  change.max_num_seqs = max_num_seqs;
+  change.max_model_len = max_model_len;
+  return PlanWith(budgets, change);
+}
+
+int ModelCapacity::KvHeadCopies(int size) const {
+  return std::max(1, size / config_.num_key_value_heads);
 }
 
 absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> budgets,
@@ -62,7 +77,10 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
   request.max_model_len = either(change.max_model_len, options_.max_model_len);
   request.max_num_batched_tokens =
       either(change.max_num_batched_tokens, options_.max_num_batched_tokens);
-  request.start = {kAutoMaxNumSeqs, config_.max_position_embeddings, kAutoMaxNumBatchedTokens};
+  const bool gpu = kind_ == DeviceKind::kGpu;
+  request.start = {gpu ? kGpuMaxNumSeqs : kCpuMaxNumSeqs, config_.max_position_embeddings,
+                   gpu ? kGpuMaxNumBatchedTokens : kCpuMaxNumBatchedTokens};
+  request.cap_at_max_num_seqs = !gpu;
   request.block_tokens = formats_.block_tokens;
   request.rule = change.rule.value_or(options_.kv_rule);
   ModelLimits limits = formats_;
@@ -71,7 +89,9 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
     limits.max_num_seqs = fitted.max_num_seqs;
     limits.max_model_len = fitted.max_model_len;
     limits.max_num_batched_tokens = fitted.max_num_batched_tokens;
-    return FootprintOf(plan, rank, limits, backend_);
+    RankNeeds needs = FootprintOf(plan, rank, limits, backend_);
+    if (gpu) needs.term_bytes[static_cast<int>(Term::kWeights)] = needs.stored_weight_bytes;
+    return needs;
   });
 }
 

@@ -26,14 +26,24 @@ struct Remedies {
   std::string none_because;  // when the list is empty
 };
 
+// What the ranks compute on. For GPUs, which this build cannot run on yet, weights and KV are exact
+// and the other arenas are the CPU's, as an estimate.
+enum class DeviceKind { kCpu, kGpu };
+
 class ModelCapacity {
  public:
   // `config` and `backend` outlive this. `formats`: weight_dtype, kv_dtype and block_tokens count.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
-                const Backend& backend);
+                const Backend& backend, DeviceKind kind = DeviceKind::kCpu);
 
   // For a group of budgets.size() ranks. INVALID_ARGUMENT when the model cannot be split so.
   absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
+  // The same with these limits in place of the given ones.
+  absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets, int max_num_seqs,
+                                  int max_model_len) const;
+  // On how many ranks of a group of `size` a KV head is held.
+  int KvHeadCopies(int size) const;
+  int longest() const { return config_.max_position_embeddings; }
 
   // What would make a plan fit that does not. Every remedy was planned, and fits.
   Remedies FindRemedies(const Capacity& refused) const;
@@ -54,6 +64,7 @@ class ModelCapacity {
   const ModelLimits formats_;
   const EngineOptions& options_;
   const Backend& backend_;
+  const DeviceKind kind_;
 };
 
 }  // namespace bulkhead

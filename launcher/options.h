@@ -70,6 +70,11 @@ struct ServeOptions {
 struct PlanOptions {
   ServeOptions serve;
   bool json = false;
+  int nodes = 1;
+  std::optional<std::string> gpu;      // one of GpuNames
+  std::optional<std::string> svg;      // where the curve is drawn
+  std::vector<EngineOptions> compare;  // with the flags of each --compare laid over
+  std::vector<std::string> compare_flags;
 };
 
 // What a request may say of itself; absent: the line of a prompts file, else

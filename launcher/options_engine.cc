@@ -5,9 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "kernels/backend.h"
 #include "launcher/command_flags.h"
 #include "launcher/flag_values.h"
+#include "launcher/gpu_models.h"
 #include "launcher/request_flags.h"
 #include "memory/status.h"
 
@@ -233,6 +236,42 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
              TextValue(&options->report));
 }
 
+// `args` without its own comparisons, and with `more` behind it: the last of a flag wins, and a KV
+// rule takes the place of the other rules.
+absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more) {
+  constexpr absl::string_view kRules[] = {"--gpu-memory-utilization", "--cache-max-entry-count",
+                                          "--kv-cache-bytes"};
+  const std::vector<std::string> added =
+      absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  const auto is_one_of = [](const std::string& arg, absl::Span<const absl::string_view> names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](absl::string_view name) { return absl::StartsWith(arg, name); });
+  };
+  const bool new_rule = std::any_of(added.begin(), added.end(),
+                                    [&](const std::string& arg) { return is_one_of(arg, kRules); });
+  std::vector<std::string> all;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool dropped =
+        is_one_of(args[i], {"--compare"}) || (new_rule && is_one_of(args[i], kRules));
+    if (!dropped) {
+      all.push_back(args[i]);
+    } else if (!absl::StrContains(args[i], '=')) {
+      ++i;  // its value
+    }
+  }
+  all.insert(all.end(), added.begin(), added.end());
+  const absl::StatusOr<Command> parsed = ParsePlan(all);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compare \"", more, "\": ", parsed.status().message()));
+  }
+  const auto* plan = std::get_if<PlanOptions>(&*parsed);
+  if (plan == nullptr || !plan->compare.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--compare \"", more, "\": no flags of a plan"));
+  }
+  return plan->serve.engine;
+}
+
 }  // namespace
 
 absl::StatusOr<Command> ParseServe(CommandArgs args) {
@@ -261,16 +300,36 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   Flags flags("plan", "[--model] DIR [FLAGS]",
               "Says whether `serve` with the same flags would fit, rank by rank to the byte. Needs "
               "the model's config.json alone, no weights and no device.",
-              "bulkhead plan --model ~/models/Llama-3.1-8B --tensor-parallel-size 8 "
-              "--device-memory 24GiB\n"
-              "bulkhead plan --model DIR --device-memory 0=4GiB,1=2GiB --tp 2 --json");
+              "bulkhead plan --model ~/models/Llama-3.1-8B --tp 8 --gpu h200\n"
+              "bulkhead plan --model DIR --tp 2 --device-memory 0=24GiB,1=16GiB --json\n"
+              "bulkhead plan --model DIR --gpu h200 --compare=\"--tp 2\" --compare=\"--tp 4\"");
   PlanOptions options;
   EngineDraft draft;
-  AddServeFlags(&draft, &options.serve, &flags);
+  flags.Group("Plan");
+  flags.Add("--gpu", "NAME",
+            absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
+                         "; weights and KV are exact, the other arenas estimates"),
+            [&options](const std::string& text) -> absl::Status {
+              if (!FindGpu(text).has_value()) return NotOneOf(text, GpuNames());
+              options.gpu = text;
+              return absl::OkStatus();
+            });
+  flags.Add("--nodes", "N", "hosts that the ranks are spread over (default 1)",
+            IntegerValue(&options.nodes, 1, kMaxRanks));
+  flags.Add(
+      "--compare", "FLAGS",
+      "set this plan beside one with FLAGS laid over it, --compare=\"--tp 4\"; given twice or "
+      "more, those beside each other",
+      TextListValue(&options.compare_flags));
+  flags.Add("--svg", "FILE", "draw the curve of length against sequences", TextValue(&options.svg));
   flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
+  AddServeFlags(&draft, &options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.serve.engine, Complete(draft, "plan"));
+  for (const std::string& more : options.compare_flags) {
+    BH_ASSIGN_OR_RETURN(options.compare.emplace_back(), LaidOver(args, more));
+  }
   return options;
 }
 

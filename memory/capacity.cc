@@ -42,7 +42,9 @@ class RankFitter {
       : rule_(request.rule),
         needs_(needs),
         blocks_per_seq_(CeilDiv(limits.max_model_len, request.block_tokens)),
-        wanted_blocks_(std::min(kMostBlocks, blocks_per_seq_ * limits.max_num_seqs)) {}
+        wanted_blocks_(request.cap_at_max_num_seqs
+                           ? std::min(kMostBlocks, blocks_per_seq_ * limits.max_num_seqs)
+                           : kMostBlocks) {}
 
   RankFit Fit(const DeviceBudget& budget) const {
     RankFit fit;
@@ -87,10 +89,13 @@ class RankFitter {
         const int64_t one_sequence = Product(blocks_per_seq_, block);
         const int64_t most =
             budget.probed ? std::max(left / 2, std::min(left, one_sequence)) : left;
-        fit.rule_text = absl::StrFormat(
-            "the least of %s left after all other arenas%s and %s for max_num_seqs full sequences",
-            FormatBytes(left), budget.probed ? " / 2, one sequence," : "",
-            FormatBytes(Product(wanted_blocks_, block)));
+        const std::string room = absl::StrCat(FormatBytes(left), " left after all other arenas",
+                                              budget.probed ? " / 2, one sequence," : "");
+        fit.rule_text = wanted_blocks_ == kMostBlocks
+                            ? room
+                            : absl::StrCat("the least of ", room, " and ",
+                                           FormatBytes(Product(wanted_blocks_, block)),
+                                           " for max_num_seqs full sequences");
         return std::min(most, Product(wanted_blocks_, block));
       }
       case KvRule::Kind::kUtilization:

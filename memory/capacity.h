@@ -57,8 +57,8 @@ using NeedsOf = std::function<RankNeeds(int rank, const GroupLimits& limits)>;
 // How the size of the KV pool is chosen on each rank; the group's pool is the least of all.
 struct KvRule {
   enum class Kind {
-    kNone,         // all that is left, up to max_num_seqs full sequences; on a probed device also
-                   // at most half of what is left, but never less than one full sequence
+    kNone,         // all that is left, up to max_num_seqs full sequences where so asked for; on a
+                   // probed device at most half of it, but never less than one full sequence
     kUtilization,  // own bytes, KV and all other arenas, up to `fraction` of total
     kShareOfFree,  // `fraction` of what is free after the weights
     kBlocks,       // `count` blocks
@@ -76,6 +76,7 @@ struct CapacityRequest {
   GroupLimits start;
   int block_tokens = 0;
   KvRule rule;
+  bool cap_at_max_num_seqs = true;  // KvRule::kNone takes no more than they can use
 };
 
 struct Shortage {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.dom.minidom
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
@@ -92,6 +93,32 @@ class PlanTest(unittest.TestCase):
                 else:
                     changed[flag] = value
             self.assertEqual(plan(changed, ranks)[0], 0, remedy)
+
+    def table(self, *flags):
+        done = subprocess.run([group.BINARY, "plan", "--model", group.MODEL, *map(str, flags)],
+                              capture_output=True, text=True, timeout=group.LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_people_get_tables_and_a_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = os.path.join(folder, "curve.svg")
+            text = self.table("--device-memory", "1GiB", "--tp", 2, "--svg", svg)
+            self.assertEqual(xml.dom.minidom.parse(svg).documentElement.tagName, "svg")
+        self.assertIn("least to start", text)
+        self.assertRegex(text, r"(?m)^8 +yes ")  # the scaling table
+        self.assertRegex(text, r"(?m)^128 +2,048 +#")  # the curve
+
+    def test_two_configurations_stand_side_by_side(self):
+        text = self.table("--device-memory", "1GiB", "--compare=--kv-cache-dtype f32", "--compare=--tp 4")
+        self.assertRegex(text, r"(?m)^ranks +1 +4$")
+        self.assertRegex(text, r"(?m)^KV bytes/token/rank +12,288 +1,536$")
+
+    def test_a_gpu_is_known_by_its_name(self):
+        text = self.table("--gpu", "v100-16")
+        self.assertIn("15.8 GiB", text)
+        self.assertIn("planned, not runnable", text)
+        self.assertNotIn("not runnable", self.table("--gpu", "h200"))
 
     def test_a_list_that_leaves_out_a_rank_is_refused(self):
         code, _, errors = plan({"--device-memory": "1=4GiB"}, group.RANKS)
