@@ -1,5 +1,6 @@
 #include "launcher/client_channel.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 
 #include <cstdlib>
@@ -14,6 +15,7 @@ namespace bulkhead {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // our own last line names the cause
+  google::protobuf::SetLogHandler(nullptr);
   grpc_init();  // for good: gRPC's last shutdown may wait 10 s for a thread that polls
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -60,6 +60,8 @@ Flags::Apply DurationValue(std::optional<absl::Duration>* out);
 Flags::Apply DTypeValue(std::optional<DType>* out);
 // A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" is the same as not given.
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
+// "2,1,1", or "auto".
+Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
 // "0.8": a share of what is free after the weights; "100", without a point: blocks.
 Flags::Apply EntryCountValue(std::optional<KvRule>* out);
 // Any text but the empty one.

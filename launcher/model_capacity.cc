@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "memory/bytes.h"
+#include "memory/exit_code.h"
 #include "memory/status.h"
 #include "shard/shard_plan.h"
 
@@ -61,14 +62,29 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
   return PlanWith(budgets, change);
 }
 
+absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> budgets) const {
+  const int size = static_cast<int>(budgets.size());
+  std::vector<int64_t> shares = options_.tp_shares;
+  if (options_.tp_shares_auto) {
+    for (const DeviceBudget& budget : budgets) {
+      shares.push_back(std::max<int64_t>(1, budget.free_bytes() - budget.reserve_bytes));
+    }
+  }
+  if (shares.empty()) return ShardPlan::Create(config_, size);
+  if (static_cast<int>(shares.size()) == size) return ShardPlan::CreateWithShares(config_, shares);
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat("--tp-shares: the list has ", shares.size(),
+                                              " shares and the group ", size, " ranks")),
+      ExitCode::kUsage);
+}
+
 int ModelCapacity::KvHeadCopies(int size) const {
   return std::max(1, size / config_.num_key_value_heads);
 }
 
 absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> budgets,
                                                  const Change& change) const {
-  BH_ASSIGN_OR_RETURN(const ShardPlan plan,
-                      ShardPlan::Create(config_, static_cast<int>(budgets.size())));
+  BH_ASSIGN_OR_RETURN(const ShardPlan plan, Split(budgets));
   const auto either = [](const auto& changed, const auto& given) {
     return changed.has_value() ? changed : given;
   };
@@ -190,6 +206,11 @@ void ModelCapacity::TryMoreRanks(const Capacity& refused, const std::vector<Devi
     remedies.none_because =
         "the ranks of this host share its memory, so that more of them do not help; use a host "
         "with more memory, or a smaller model";
+    return;
+  }
+  if (!options_.tp_shares.empty()) {
+    remedies.none_because =
+        "--tp-shares names the parts of this many ranks; leave it out to plan more";
     return;
   }
   const bool by_rank =

@@ -12,6 +12,7 @@
 #include "memory/capacity.h"
 #include "runtime/model/footprint.h"
 #include "shard/model_config.h"
+#include "shard/shard_plan.h"
 
 namespace bulkhead {
 
@@ -41,6 +42,9 @@ class ModelCapacity {
   // The same with these limits in place of the given ones.
   absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets, int max_num_seqs,
                                   int max_model_len) const;
+  // The split over these ranks: equal, or by --tp-shares. INVALID_ARGUMENT with exit code 2 or 3
+  // when it is not possible.
+  absl::StatusOr<ShardPlan> Split(absl::Span<const DeviceBudget> budgets) const;
   // On how many ranks of a group of `size` a KV head is held.
   int KvHeadCopies(int size) const;
   int longest() const { return config_.max_position_embeddings; }

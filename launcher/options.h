@@ -43,6 +43,8 @@ struct EngineOptions {
   std::optional<int> max_num_seqs;
   std::optional<int> max_model_len;           // more than the model's is exit code 3
   std::optional<int> max_num_batched_tokens;  // of one step; may be below max_num_seqs
+  bool tp_shares_auto = false;                // in proportion to what the ranks' devices have
+  std::vector<int64_t> tp_shares;             // one per rank (else exit code 2); empty: equal
   int block_size = 16;                        // tokens; a power of two in [16, 256]
   std::optional<RankSizes> device_memory;     // absent: what is measured
   std::optional<RankSizes> reserve;           // absent: 10 % of free where measured, else nothing

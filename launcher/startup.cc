@@ -121,7 +121,9 @@ std::string Digest(const EngineOptions& options, const RankEngine& engine) {
       "build=", Version(), "\nmodel=", engine.source.checkpoint->Fingerprint(),
       "\nconfig=", ConfigDigest(engine.source.config.model),
       "\ndtype=", DTypeName(formats.weight_dtype), "\nkv-cache-dtype=", DTypeName(formats.kv_dtype),
-      "\nblock-size=", formats.block_tokens, "\nmax-num-seqs=", LimitText(options.max_num_seqs),
+      "\nblock-size=", formats.block_tokens,
+      "\ntp-shares=", options.tp_shares_auto ? "auto" : absl::StrJoin(options.tp_shares, ","),
+      "\nmax-num-seqs=", LimitText(options.max_num_seqs),
       "\nmax-model-len=", LimitText(options.max_model_len),
       "\nmax-num-batched-tokens=", LimitText(options.max_num_batched_tokens),
       "\nkv-rule=", static_cast<int>(rule.kind), " ", rule.fraction, " ", rule.count);
@@ -199,7 +201,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group,
   if (!capacity.ok()) return MarkAgreed(capacity.status());  // equal inputs: the same on every rank
   engine.capacity = *std::move(capacity);
   if (!engine.capacity.fits) return RefuseCapacity(model, engine, report);
-  BH_ASSIGN_OR_RETURN(ShardPlan plan, ShardPlan::Create(config, engine.topology.size));
+  BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(budgets));
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));
   engine.limits = engine.source.formats;
   engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;

@@ -1,6 +1,7 @@
 #include "shard/shard_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -88,17 +89,68 @@ std::vector<Range> PartitionEvenly(int64_t total, int parts) {
   return ranges;
 }
 
+std::vector<Range> PartitionByShares(int64_t total, absl::Span<const int64_t> shares) {
+  const auto parts = static_cast<int64_t>(shares.size());
+  BH_CHECK(parts >= 1 && total >= parts);
+  double sum = 0;
+  for (const int64_t share : shares) sum += static_cast<double>(share);
+  std::vector<Range> ranges;
+  double before = 0;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < parts; ++i) {
+    before += static_cast<double>(shares[i]);
+    // Leaves one at least for this part and for each that follows.
+    const int64_t end =
+        i + 1 == parts
+            ? total
+            : std::clamp(
+                  static_cast<int64_t>(std::floor(static_cast<double>(total) * before / sum + 0.5)),
+                  begin + 1, total - (parts - 1 - i));
+    ranges.push_back({begin, end});
+    begin = end;
+  }
+  return ranges;
+}
+
 absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size) {
   if (const absl::Status status = CheckSplittable(config, size); !status.ok()) {
     return WithExitCode(status, ExitCode::kModelRefused);
   }
   // The same leaves at 1, 2, 4 and 8 ranks; otherwise a rank is its own only leaf.
   const int num_leaves = IsSubtreeSize(size) ? kLeaves : size;
-  const int leaves_per_rank = num_leaves / size;
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   std::vector<Range> head_leaves;
   PartitionHeads({0, config.num_attention_heads}, group, num_leaves, head_leaves);
-  const std::vector<Range> mlp_leaves = PartitionEvenly(config.intermediate_size, num_leaves);
+  return FromLeaves(config, size, head_leaves,
+                    PartitionEvenly(config.intermediate_size, num_leaves));
+}
+
+absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
+                                                      absl::Span<const int64_t> shares) {
+  const int size = static_cast<int>(shares.size());
+  absl::Status status = CheckSplittable(config, size);
+  if (status.ok() && config.num_key_value_heads < size) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("unequal shares need a KV head for every rank; num_key_value_heads is ",
+                     config.num_key_value_heads, " and the group has ", size, " ranks"));
+  }
+  for (const int64_t share : shares) {
+    if (status.ok() && share < 1) {
+      status = absl::InvalidArgumentError(absl::StrCat("a share of ", share, " is less than 1"));
+    }
+  }
+  if (!status.ok()) return WithExitCode(status, ExitCode::kModelRefused);
+  const int64_t group = config.num_attention_heads / config.num_key_value_heads;
+  std::vector<Range> heads = PartitionByShares(config.num_key_value_heads, shares);
+  for (Range& range : heads) range = {range.begin * group, range.end * group};
+  return FromLeaves(config, size, heads, PartitionByShares(config.intermediate_size, shares));
+}
+
+ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
+                                const std::vector<Range>& head_leaves,
+                                const std::vector<Range>& mlp_leaves) {
+  const int leaves_per_rank = static_cast<int>(head_leaves.size()) / size;
+  const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   const std::vector<Range> vocab = PartitionEvenly(config.vocab_size, size);
 
   ShardPlan plan;

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "memory/linear.h"
 #include "shard/model_config.h"
 
@@ -33,6 +34,8 @@ struct Range {
 // [0, total) over `parts` parts: ceil(parts/2) and the rest share it in proportion, halves rounded
 // up, all the way down. For a power of two: halving, larger half first.
 std::vector<Range> PartitionEvenly(int64_t total, int parts);
+// [0, total) in proportion to `shares`, each part at least 1; total >= shares.size().
+std::vector<Range> PartitionByShares(int64_t total, absl::Span<const int64_t> shares);
 
 // One rank's part of the model. ShardPlan::Create makes it.
 struct RankShard {
@@ -54,6 +57,11 @@ class ShardPlan {
   // INVALID_ARGUMENT (exit code 3) names the config field that is too small, its value and the
   // largest size that works.
   static absl::StatusOr<ShardPlan> Create(const ModelConfig& config, int size);
+  // Unequal parts, for unequal devices: KV groups and MLP columns in proportion to `shares` (one
+  // per rank, each more than 0), rounded at the borders, at least one of each; the vocabulary stays
+  // even. Needs as many KV heads as ranks. Equal tokens, not equal bits, to other plans.
+  static absl::StatusOr<ShardPlan> CreateWithShares(const ModelConfig& config,
+                                                    absl::Span<const int64_t> shares);
 
   const ModelConfig& config() const { return *ranks_.front().model; }
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -65,6 +73,9 @@ class ShardPlan {
 
  private:
   ShardPlan() = default;
+  static ShardPlan FromLeaves(const ModelConfig& config, int size,
+                              const std::vector<Range>& head_leaves,
+                              const std::vector<Range>& mlp_leaves);
 
   std::vector<RankShard> ranks_;  // never empty
 };

@@ -36,9 +36,12 @@ def golden():
         return json.load(f)["greedy"]
 
 
+def front():
+    return [] if RANKS == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(RANKS)]
+
+
 def serve_command(*flags):
-    front = [] if RANKS == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(RANKS)]
-    return front + [BINARY, "serve", "--model", MODEL, *map(str, flags)]
+    return front() + [BINARY, "serve", "--model", MODEL, *map(str, flags)]
 
 
 def is_alive(pid):

@@ -43,6 +43,8 @@ class PlanTest(unittest.TestCase):
                              ("--cache-max-entry-count", [0.3, 0.8, 30])):
             if rng.random() < 0.5:
                 flags[flag] = rng.choice(values)
+        if group.RANKS == 2 and rng.random() < 0.5:
+            flags["--tp-shares"] = rng.choice(["auto", "2,1"])
         return flags
 
     def serve(self, flags, report):
@@ -93,6 +95,20 @@ class PlanTest(unittest.TestCase):
                 else:
                     changed[flag] = value
             self.assertEqual(plan(changed, ranks)[0], 0, remedy)
+
+    def test_unequal_shares_give_the_same_tokens(self):
+        if group.RANKS != 2:
+            self.skipTest("shares are for two ranks here")
+        golden = group.golden()[0]
+        with tempfile.TemporaryDirectory() as folder:
+            prompts, out = os.path.join(folder, "prompts.jsonl"), os.path.join(folder, "out.jsonl")
+            with open(prompts, "w", encoding="utf-8") as file:
+                file.write(json.dumps({"prompt": golden["prompt"], "max_tokens": 96, "temperature": 0}))
+            subprocess.run([*group.front(), group.BINARY, "run", "--model", group.MODEL, "--prompts", prompts, "--out", out,
+                            "--kv-cache-dtype", "f32", "--tp-shares", "3,1"],
+                           check=True, capture_output=True, env=group.ENVIRONMENT, timeout=group.LIMIT_S)
+            with open(out, encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["token_ids"], golden["ids"])
 
     def table(self, *flags):
         done = subprocess.run([group.BINARY, "plan", "--model", group.MODEL, *map(str, flags)],

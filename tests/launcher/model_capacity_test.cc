@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "memory/device.h"
+#include "memory/exit_code.h"
 #include "shard/shard_plan.h"
 
 namespace bulkhead {
@@ -248,6 +249,34 @@ TEST_F(ModelCapacityTest, EveryRemedyFitsWhenItIsApplied) {
     options_ = before;
     formats_ = formats;
   }
+}
+
+TEST_F(ModelCapacityTest, SharesKeepMoreOfThePoolOnUnequalDevices) {
+  // KV dominates: 8 KV heads over 2 ranks.
+  config_ = ConfigOf({8, 256, 256, 8, 8, 64, 1000});
+  options_.max_model_len = 4096;
+  options_.max_num_seqs = 10000;
+  options_.max_num_batched_tokens = 64;
+  const auto tokens = [&](int64_t second_bytes) {
+    std::vector<DeviceBudget> budgets(2);
+    budgets[0].total_bytes = 6 * kGiB;
+    budgets[1].rank = 1;
+    budgets[1].total_bytes = second_bytes;
+    const auto plan = Model().Plan(budgets);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return static_cast<double>(plan->num_kv_blocks);
+  };
+  const double equal_ranks = tokens(6 * kGiB);
+  EXPECT_NEAR(tokens(4 * kGiB) / equal_ranks, 0.67, 0.02);
+  options_.tp_shares_auto = true;
+  EXPECT_NEAR(tokens(4 * kGiB) / equal_ranks, 0.80, 0.02);
+  EXPECT_NEAR(tokens(6 * kGiB) / equal_ranks, 1, 0.01);
+  options_.tp_shares_auto = false;
+  options_.tp_shares = {5, 3};
+  EXPECT_NEAR(tokens(4 * kGiB) / equal_ranks, 0.80, 0.02);
+  options_.tp_shares = {5, 3, 1};
+  std::vector<DeviceBudget> budgets(2);
+  EXPECT_EQ(ExitCodeOf(Model().Plan(budgets).status()), ExitCode::kUsage);
 }
 
 TEST_F(ModelCapacityTest, ALargerGroupOfUnequalCapsListsThemAll) {

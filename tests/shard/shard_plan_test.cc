@@ -168,6 +168,36 @@ TEST(ShardPlanTest, OtherSizesShareInProportion) {
   EXPECT_THAT(SizesOf(PartitionEvenly(5, 8)), ElementsAre(1, 1, 1, 0, 1, 0, 1, 0));
 }
 
+TEST(ShardPlanTest, SharesCutAtGroupsInProportion) {
+  const auto kv_heads = [](const std::vector<int64_t>& shares) {
+    const auto plan = ShardPlan::CreateWithShares(ConfigWithHeads(16, 8), shares);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    std::vector<int64_t> counts;
+    int64_t next_head = 0;
+    int64_t next_column = 0;
+    for (int rank = 0; rank < plan->size(); ++rank) {
+      const RankShard& shard = plan->rank(rank);
+      EXPECT_EQ(shard.heads.begin, next_head);
+      EXPECT_EQ(shard.mlp.begin, next_column);
+      EXPECT_FALSE(shard.vocab.empty());
+      EXPECT_EQ(shard.heads.size(), 2 * shard.kv_heads.size());
+      next_head = shard.heads.end;
+      next_column = shard.mlp.end;
+      counts.push_back(shard.kv_heads.size());
+    }
+    EXPECT_EQ(next_head, 16);
+    EXPECT_EQ(next_column, SmallConfig().intermediate_size);
+    return counts;
+  };
+  EXPECT_THAT(kv_heads({3, 2}), ElementsAre(5, 3));
+  EXPECT_THAT(kv_heads({2, 1, 1}), ElementsAre(4, 2, 2));
+  EXPECT_THAT(kv_heads({1, 1000000}), ElementsAre(1, 7));
+  EXPECT_THAT(kv_heads({1000000, 1, 1}), ElementsAre(6, 1, 1));
+  const auto refused = ShardPlan::CreateWithShares(ConfigWithHeads(16, 2), {2, 1, 1});
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("num_key_value_heads is 2"));
+}
+
 TEST(ShardPlanTest, ARankWithoutHeadsIsLegal) {
   const ShardPlan plan = PlanOf(ConfigWithHeads(4, 1), 8);
   const RankShard& idle = plan.rank(1);
