@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMostRanks = 64;
 constexpr int kMostSeqs = 1024;
+constexpr int kShortest = 128;
 constexpr int kBarWidth = 40;
 
 int64_t ArenaBytes(const RankCapacity& rank, Term term) {
@@ -85,7 +86,7 @@ std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
 std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
                                        const std::vector<DeviceBudget>& budgets) {
   std::vector<CurvePoint> curve;
-  for (int len = std::min(1024, model.longest());; len = std::min(2 * len, model.longest())) {
+  for (int len = std::min(kShortest, model.longest());; len = std::min(2 * len, model.longest())) {
     const int seqs =
         Largest(65536, [&](int candidate) { return HoldsAll(model, budgets, candidate, len); });
     if (seqs == 0) break;

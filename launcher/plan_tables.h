@@ -25,7 +25,7 @@ struct CurvePoint {
 // For 1, 2, 4 ... sequences; equal lengths (the model's own) are left out but for the last.
 std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
                                     const std::vector<DeviceBudget>& budgets);
-// The other way round: the most sequences of 1024, 2048 ... tokens, up to the model's length.
+// The other way round: the most sequences of 128, 256 ... tokens, up to the model's length.
 std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
                                        const std::vector<DeviceBudget>& budgets);
 std::string CurveText(const std::vector<CurvePoint>& lengths,

@@ -1,0 +1,36 @@
+"""The commands of docs/out-of-memory.md do what the page says."""
+import os
+import re
+import shlex
+import subprocess
+import unittest
+
+SOURCE = os.environ["BULKHEAD_SOURCE"]
+PAGE = os.path.join(SOURCE, "docs", "out-of-memory.md")
+
+# In the order of the page: the exit code, and a pattern of what is printed.
+EXPECTED = [
+    (4, r"lacks .* for workspace"),
+    (0, r"holds [1-9]\d* sequences"),
+    (4, r"lacks .* for kv"),
+    (4, r"lacks .* for kv"),
+    (0, r"(?m)^ranks +1 +2$"),
+]
+
+
+class OutOfMemoryPageTest(unittest.TestCase):
+    def test_every_command_does_what_the_page_says(self):
+        with open(PAGE, encoding="utf-8") as file:
+            commands = re.findall(r"(?m)^bulkhead plan .*$", file.read())
+        self.assertEqual(len(commands), len(EXPECTED))
+        for command, (code, pattern) in zip(commands, EXPECTED):
+            done = subprocess.run([os.environ["BULKHEAD"], *shlex.split(command)[1:]], capture_output=True,
+                                  text=True, cwd=SOURCE, timeout=120)
+            self.assertEqual(done.returncode, code, command)
+            self.assertRegex(done.stdout + done.stderr, pattern, command)
+            if "for kv" in pattern:
+                self.assertNotIn("a group of", done.stdout, command)
+
+
+if __name__ == "__main__":
+    unittest.main()
