@@ -52,12 +52,10 @@ class Group {
   // Whether waits may spin before they yield and sleep. At first, whether the ranks of this host
   // have a core each; say local ranks x threads <= topology.local_cores once the threads are known.
   virtual void AllowSpinning(bool allowed) = 0;
-  // Bytes that Connect will take for these limits (CommunicationBytes of communicator.h).
-  virtual int64_t CommunicationBytes(const CommLimits& limits) const = 0;
   // Collective: every rank calls it with equal limits; once per group, ends in agreement. Takes
-  // exactly CommunicationBytes from the ledger's communication term (what several ranks map is
-  // accounted with TakeMapped by its owner). RESOURCE_EXHAUSTED when a rank lacks the memory;
-  // DEADLINE_EXCEEDED when one does not come within a minute.
+  // exactly CommunicationBytes (communicator.h) from the ledger's communication term (what several
+  // ranks map is accounted with TakeMapped by its owner). RESOURCE_EXHAUSTED when a rank lacks the
+  // memory; DEADLINE_EXCEEDED when one does not come within a minute.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                                 MemoryLedger& ledger) = 0;
   // The last call. With a status that all ranks agree on (ok, or IsAgreed) all ranks leave

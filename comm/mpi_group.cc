@@ -25,9 +25,6 @@ class MpiGroup final : public Group {
   ControlBus& bus() override { return node_->bus(); }
   GroupLiveness& liveness() override { return node_->liveness(); }
   void AllowSpinning(bool allowed) override { node_->AllowSpinning(allowed); }
-  int64_t CommunicationBytes(const CommLimits& limits) const override {
-    return node_->CommunicationBytes(limits);
-  }
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                         MemoryLedger& ledger) override {
     return node_->Connect(limits, ledger);

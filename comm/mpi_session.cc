@@ -135,7 +135,8 @@ absl::StatusOr<std::vector<std::string>> MpiSession::AllGather(absl::string_view
   const int64_t deadline_ns = MonotonicNanos() + absl::ToInt64Nanoseconds(timeout);
   const absl::Status status = Gather(*pending_, mine, deadline_ns);
   if (absl::IsDeadlineExceeded(status)) {
-    static_cast<void>(pending_.release());  // MPI still knows the buffers; the process is about to end
+    static_cast<void>(
+        pending_.release());  // MPI still knows the buffers; the process is about to end
     return NotUp(absl::DeadlineExceededError(
         absl::StrCat("a rank did not come within ", absl::FormatDuration(timeout),
                      " (this is rank ", topology_.rank, " of ", topology_.size, ")")));

@@ -23,10 +23,6 @@ ShmGroup::ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology,
   region_->set_may_spin(topology.local_size <= topology.local_cores);
 }
 
-int64_t ShmGroup::CommunicationBytes(const CommLimits& limits) const {
-  return bulkhead::CommunicationBytes(limits, region_->size());
-}
-
 absl::StatusOr<std::unique_ptr<Communicator>> ShmGroup::Connect(const CommLimits& limits,
                                                                 MemoryLedger& ledger) {
   const CommunicationLayout layout(limits, region_->size());

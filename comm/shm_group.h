@@ -19,7 +19,6 @@ class ShmGroup final : public Group {
   ControlBus& bus() override { return bus_; }
   ShmLiveness& liveness() override { return liveness_; }
   void AllowSpinning(bool allowed) override { region_->set_may_spin(allowed); }
-  int64_t CommunicationBytes(const CommLimits& limits) const override;
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                         MemoryLedger& ledger) override;
   void Leave(const absl::Status& status) override;

@@ -82,12 +82,9 @@ class SingleGroup final : public Group {
   ControlBus& bus() override { return bus_; }
   GroupLiveness& liveness() override { return liveness_; }
   void AllowSpinning(bool) override {}
-  int64_t CommunicationBytes(const CommLimits& limits) const override {
-    return bulkhead::CommunicationBytes(limits, 1);
-  }
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                         MemoryLedger& ledger) override {
-    absl::StatusOr<Buffer> term = ledger.Take(Term::kCommunication, CommunicationBytes(limits));
+    absl::StatusOr<Buffer> term = ledger.Take(Term::kCommunication, CommunicationBytes(limits, 1));
     if (!term.ok()) return MarkAgreed(WithExitCode(term.status(), ExitCode::kDoesNotFit));
     return std::make_unique<SingleCommunicator>(limits, *std::move(term));
   }

@@ -89,13 +89,14 @@ class RankFitter {
         const int64_t one_sequence = Product(blocks_per_seq_, block);
         const int64_t most =
             budget.probed ? std::max(left / 2, std::min(left, one_sequence)) : left;
-        const std::string room = absl::StrCat(FormatBytes(left), " left after all other arenas",
-                                              budget.probed ? " / 2, one sequence," : "");
-        fit.rule_text = wanted_blocks_ == kMostBlocks
-                            ? room
-                            : absl::StrCat("the least of ", room, " and ",
-                                           FormatBytes(Product(wanted_blocks_, block)),
-                                           " for max_num_seqs full sequences");
+        const std::string room = absl::StrCat(
+            budget.probed ? "half of " : "", FormatBytes(left), " left after all other arenas",
+            budget.probed ? " (but no less than one sequence)" : "");
+        fit.rule_text =
+            wanted_blocks_ == kMostBlocks
+                ? room
+                : absl::StrCat(room, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
+                               " for max_num_seqs full sequences");
         return std::min(most, Product(wanted_blocks_, block));
       }
       case KvRule::Kind::kUtilization:

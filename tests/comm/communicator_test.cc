@@ -18,7 +18,8 @@ namespace {
 class ConnectedRank {
  public:
   ConnectedRank(Group& group, const CommLimits& limits) : ledger_(*device_) {
-    ledger_.Claim(Term::kCommunication, group.CommunicationBytes(limits));
+    ledger_.Claim(Term::kCommunication,
+                  CommunicationBytes(limits, group.exchange().topology().size));
     auto comm = group.Connect(limits, ledger_);
     EXPECT_TRUE(comm.ok()) << comm.status();
     if (comm.ok()) comm_ = *std::move(comm);
@@ -173,7 +174,8 @@ TEST(Communicator, ARankWithoutTheMemoryFailsAllRanksByItsName) {
     const int rank = group.exchange().topology().rank;
     const std::unique_ptr<Device> device = NewHostDevice(rank == 1 ? 500'000 : 0);
     MemoryLedger ledger(*device);
-    ledger.Claim(Term::kCommunication, group.CommunicationBytes(limits));
+    ledger.Claim(Term::kCommunication,
+                 CommunicationBytes(limits, group.exchange().topology().size));
     const auto comm = group.Connect(limits, ledger);
     EXPECT_EQ(comm.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(ExitCodeOf(comm.status()), ExitCode::kDoesNotFit);

@@ -153,7 +153,7 @@ absl::Status RunMode(const std::string& mode, Group& group) {
   const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 64};
   const std::unique_ptr<Device> device = NewHostDevice(0);
   MemoryLedger ledger(*device);
-  ledger.Claim(Term::kCommunication, group.CommunicationBytes(limits));
+  ledger.Claim(Term::kCommunication, CommunicationBytes(limits, group.exchange().topology().size));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm, group.Connect(limits, ledger));
   ledger.Seal();
   Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) {
