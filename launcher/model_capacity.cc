@@ -15,17 +15,20 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostRanks = 64;  // that a remedy looks at
+constexpr int kMostRanks = 64;       // that a remedy looks at
+constexpr int kLeastAutoBlocks = 4;  // of a length that is not given
+constexpr int64_t kMostBlocks = int64_t{1} << 30;
 // Where limits that are not given start.
 constexpr int kCpuMaxNumSeqs = 64;
 constexpr int kCpuMaxNumBatchedTokens = 2048;
 constexpr int kGpuMaxNumSeqs = 256;
 constexpr int kGpuMaxNumBatchedTokens = 8192;
 
-// The largest value in [1, below) that fits, where less needs less; 0: none does.
-int LargestThatFits(int below, const std::function<bool(int)>& fits) {
-  int low = 0;
+// The largest value in [least, below) that fits, where less needs less; 0: none does.
+int LargestThatFits(int least, int below, const std::function<bool(int)>& fits) {
+  int low = least;
   int high = below - 1;
+  if (low > high || !fits(low)) return 0;
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
     if (fits(middle)) {
@@ -34,7 +37,7 @@ int LargestThatFits(int below, const std::function<bool(int)>& fits) {
       high = middle - 1;
     }
   }
-  return low > 0 && fits(low) ? low : 0;
+  return low;
 }
 
 }  // namespace
@@ -130,7 +133,7 @@ void ModelCapacity::TryLimits(const std::vector<DeviceBudget>& budgets, Remedies
   };
   for (const Limit& limit : limits) {
     if (!limit.given.has_value()) continue;  // it has given way already
-    const int fitting = LargestThatFits(*limit.given, [&](int value) {
+    const int fitting = LargestThatFits(1, *limit.given, [&](int value) {
       Change change;
       change.*limit.changed = value;
       return Fits(budgets, change);
@@ -172,18 +175,33 @@ void ModelCapacity::TryKvRules(const Capacity& refused, const std::vector<Device
       return;
     }
   }
-  // One full sequence, in bytes.
   int64_t most_block_bytes = 0;
   for (const RankCapacity& rank : refused.ranks) {
     most_block_bytes = std::max(most_block_bytes, rank.kv_block_bytes);
   }
-  const int64_t blocks =
-      (int64_t{refused.limits.max_model_len} + refused.block_tokens - 1) / refused.block_tokens;
-  const int64_t bytes = blocks * most_block_bytes;
-  if (bytes == 0 || !fits({.kind = KvRule::Kind::kBytes, .count = bytes})) return;
-  remedies.list.push_back({{"--kv-cache-bytes", absl::StrCat(bytes)},
-                           absl::StrCat("--kv-cache-bytes ", bytes, " (", FormatBytes(bytes),
-                                        "), one sequence of max_model_len")});
+  if (most_block_bytes == 0) return;
+  // The largest number of blocks that fits, as many as were asked for at most.
+  const int64_t asked = kind == KvRule::Kind::kBlocks  ? options_.kv_rule.count
+                        : kind == KvRule::Kind::kBytes ? options_.kv_rule.count / most_block_bytes
+                                                       : 0;
+  const int least =
+      options_.max_model_len.has_value()
+          ? (*options_.max_model_len + refused.block_tokens - 1) / refused.block_tokens
+          : kLeastAutoBlocks;
+  const int blocks = LargestThatFits(
+      least, static_cast<int>(std::min(asked, kMostBlocks)),
+      [&](int count) { return fits({.kind = KvRule::Kind::kBlocks, .count = count}); });
+  const std::string bytes = absl::StrCat(blocks * most_block_bytes);
+  if (blocks > 0 && kind == KvRule::Kind::kBlocks) {
+    remedies.list.push_back(
+        {{"--cache-max-entry-count", absl::StrCat(blocks)},
+         absl::StrCat("--cache-max-entry-count ", blocks, ", the most that fit")});
+  } else if (blocks > 0) {
+    remedies.list.push_back(
+        {{"--kv-cache-bytes", bytes},
+         absl::StrCat("--kv-cache-bytes ", bytes, " (", FormatBytes(blocks * most_block_bytes),
+                      "), the most that fit")});
+  }
 }
 
 void ModelCapacity::TryKvFormats(const std::vector<DeviceBudget>& budgets,
