@@ -113,7 +113,7 @@ void AddLimitFlags(EngineDraft* draft, Flags* flags) {
   flags->Group("KV cache");
   flags->Add("--kv-cache-dtype", "TYPE",
              "auto, float32, bfloat16, float16 (default auto: the checkpoint's)",
-             DTypeValue(&options.kv_cache_dtype));
+             KvFormatValue(&options.kv_cache_dtype));
   flags->Add("--block-size,--cache-block-seq-len", "N",
              "tokens of a block: a power of two from 16 to 256 (default 16)",
              IntegerValue(&options.block_size, 16, 256));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "memory/bytes.h"
+#include "memory/kv_format_name.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -165,6 +166,20 @@ Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
                        "point it is a number of blocks"));
     }
     *out = KvRule{.kind = KvRule::Kind::kShareOfFree, .fraction = share};
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text == "auto") {
+      out->reset();
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<KvFormat> value = ParseKvFormat(text);
+    if (!value.ok())
+      return NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"});
+    *out = *value;
     return absl::OkStatus();
   };
 }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "launcher/flags.h"
 #include "launcher/options.h"
+#include "memory/kv_format.h"
 #include "memory/matrix.h"
 
 namespace bulkhead {
@@ -58,6 +59,8 @@ Flags::Apply DurationValue(absl::Duration* out);
 Flags::Apply DurationValue(std::optional<absl::Duration>* out);
 // "auto" or a number format.
 Flags::Apply DTypeValue(std::optional<DType>* out);
+// "auto" or a format of the KV cache.
+Flags::Apply KvFormatValue(std::optional<KvFormat>* out);
 // A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" is the same as not given.
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
 // "2,1,1", or "auto".

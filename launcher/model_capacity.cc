@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "memory/bytes.h"
 #include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
 #include "memory/status.h"
 #include "shard/shard_plan.h"
 
@@ -46,7 +47,7 @@ int LargestThatFits(int least, int below, const std::function<bool(int)>& fits) 
 struct ModelCapacity::Change {
   std::optional<int> max_num_seqs, max_model_len, max_num_batched_tokens;
   std::optional<KvRule> rule;
-  std::optional<DType> kv_dtype;
+  std::optional<KvFormat> kv_format;
 };
 
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,
@@ -103,7 +104,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
   request.block_tokens = formats_.block_tokens;
   request.rule = change.rule.value_or(options_.kv_rule);
   ModelLimits limits = formats_;
-  limits.kv_dtype = change.kv_dtype.value_or(formats_.kv_dtype);
+  limits.kv_format = change.kv_format.value_or(formats_.kv_format);
   return PlanCapacity(budgets, request, [&](int rank, const GroupLimits& fitted) {
     limits.max_num_seqs = fitted.max_num_seqs;
     limits.max_model_len = fitted.max_model_len;
@@ -206,12 +207,12 @@ void ModelCapacity::TryKvRules(const Capacity& refused, const std::vector<Device
 
 void ModelCapacity::TryKvFormats(const std::vector<DeviceBudget>& budgets,
                                  Remedies& remedies) const {
-  for (const DType smaller : {DType::kBF16}) {
-    if (DTypeBytes(smaller) >= DTypeBytes(formats_.kv_dtype)) continue;
+  for (const KvFormat smaller : {KvFormat::kBF16}) {
+    if (KvElementBits(smaller) >= KvElementBits(formats_.kv_format)) continue;
     Change change;
-    change.kv_dtype = smaller;
+    change.kv_format = smaller;
     if (!Fits(budgets, change)) continue;
-    const std::string name(DTypeName(smaller));
+    const std::string name(KvFormatName(smaller));
     remedies.list.push_back({{"--kv-cache-dtype", name}, absl::StrCat("--kv-cache-dtype ", name)});
     return;
   }

@@ -33,7 +33,7 @@ enum class DeviceKind { kCpu, kGpu };
 
 class ModelCapacity {
  public:
-  // `config` and `backend` outlive this. `formats`: weight_dtype, kv_dtype and block_tokens count.
+  // `config` and `backend` outlive this. `formats`: weight_dtype, kv_format and block_tokens count.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
                 const Backend& backend, DeviceKind kind = DeviceKind::kCpu);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/model_path.h"
 #include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -38,7 +39,7 @@ void ChooseFormats(const EngineOptions& options, ModelSource& source) {
     }
   }
   source.formats.weight_dtype = options.dtype.value_or(stated);
-  source.formats.kv_dtype = options.kv_cache_dtype.value_or(stated);
+  source.formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
   source.formats.block_tokens = options.block_size;
 }
 

@@ -17,7 +17,7 @@ struct ModelSource {
   std::string dir;
   ParsedConfig config;                     // its warnings and ours
   std::unique_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
-  ModelLimits formats;                     // weight_dtype, kv_dtype, block_tokens
+  ModelLimits formats;                     // weight_dtype, kv_format, block_tokens
 };
 
 enum class Weights { kRequired, kOptional };

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "memory/capacity.h"
+#include "memory/kv_format.h"
 #include "memory/matrix.h"
 #include "runtime/engine/scheduler_limits.h"
 
@@ -36,7 +37,7 @@ struct EngineOptions {
   DeviceChoice device = DeviceChoice::kAuto;
   CpuIsa cpu_isa = CpuIsa::kAuto;
   std::optional<DType> dtype;               // how weights are held; absent: the checkpoint's
-  std::optional<DType> kv_cache_dtype;      // absent: the checkpoint's
+  std::optional<KvFormat> kv_cache_dtype;   // absent: the checkpoint's
   std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
   // Absent: fitted to the memory (memory/capacity.h).

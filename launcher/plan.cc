@@ -17,6 +17,7 @@
 #include "launcher/wire.h"
 #include "memory/exit_code.h"
 #include "memory/host_cores.h"
+#include "memory/kv_format_name.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -140,7 +141,7 @@ absl::Status DrawCurve(const Planned& plan, const std::string& path) {
   std::ofstream file(path, std::ios::trunc);
   file << CurveSvg(LengthCurve(*plan.model, plan.budgets),
                    absl::StrCat(plan.source.config.model.architecture, ", ", plan.budgets.size(),
-                                " ranks, KV in ", DTypeName(plan.source.formats.kv_dtype)))
+                                " ranks, KV in ", KvFormatName(plan.source.formats.kv_format)))
        << std::flush;
   if (file.good()) return absl::OkStatus();
   return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --svg ", path)),
@@ -158,7 +159,7 @@ absl::Status RunPlan(const PlanOptions& options) {
   if (options.json) {
     std::cout << CapacityJson(
         capacity, capacity.fits ? Remedies() : plan.model->FindRemedies(capacity),
-        {.kv_cache_dtype = std::string(DTypeName(plan.source.formats.kv_dtype))});
+        {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format))});
   } else {
     PrintTables(plan, options);
   }

@@ -15,6 +15,7 @@
 #include "launcher/startup.h"
 #include "launcher/version.h"
 #include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
 #include "runtime/service/server.h"
@@ -101,7 +102,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                                    limits.max_model_len);
   server.set_block_size(limits.block_tokens);
   server.set_num_kv_blocks(limits.num_kv_blocks);
-  server.set_kv_cache_dtype(std::string(DTypeName(limits.kv_dtype)));
+  server.set_kv_cache_dtype(std::string(KvFormatName(limits.kv_format)));
   server.set_device(engine.device->name());
   v1::ModelInfo& info = parts.model_info;
   info.set_served_model_name(name);

@@ -19,6 +19,7 @@
 #include "memory/bytes.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
 #include "runtime/engine/rehearsal.h"
@@ -120,8 +121,8 @@ std::string Digest(const EngineOptions& options, const RankEngine& engine) {
   return absl::StrCat(
       "build=", Version(), "\nmodel=", engine.source.checkpoint->Fingerprint(),
       "\nconfig=", ConfigDigest(engine.source.config.model),
-      "\ndtype=", DTypeName(formats.weight_dtype), "\nkv-cache-dtype=", DTypeName(formats.kv_dtype),
-      "\nblock-size=", formats.block_tokens,
+      "\ndtype=", DTypeName(formats.weight_dtype),
+      "\nkv-cache-dtype=", KvFormatName(formats.kv_format), "\nblock-size=", formats.block_tokens,
       "\ntp-shares=", options.tp_shares_auto ? "auto" : absl::StrJoin(options.tp_shares, ","),
       "\nmax-num-seqs=", LimitText(options.max_num_seqs),
       "\nmax-model-len=", LimitText(options.max_model_len),
@@ -336,7 +337,7 @@ void LogReport(const RankEngine& engine) {
 }
 
 ReportFacts RankEngine::facts() const {
-  return {.kv_cache_dtype = std::string(DTypeName(source.formats.kv_dtype)),
+  return {.kv_cache_dtype = std::string(KvFormatName(source.formats.kv_format)),
           .device_allocations_after_ready =
               ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal())};
 }

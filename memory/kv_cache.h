@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/matrix.h"
+#include "memory/kv_format.h"
 
 namespace bulkhead {
 
@@ -17,10 +17,10 @@ struct KvGeometry {
   int kv_heads = 0;      // k: on this rank; 0 is legal
   int head_dim = 0;      // d
   int block_tokens = 0;  // a power of two in [16, 256], so that it divides an attention chunk
-  DType dtype = DType::kF32;
+  KvFormat format = KvFormat::kF32;
 
   int64_t HeadBytes() const {  // keys and values of one head, one block, one layer
-    return int64_t{2} * head_dim * block_tokens * DTypeBytes(dtype);
+    return int64_t{2} * head_dim * block_tokens * KvElementBits(format) / 8;
   }
   int64_t LayerBlockBytes() const { return kv_heads * HeadBytes(); }
   int64_t BlockBytes() const { return num_layers * LayerBlockBytes(); }

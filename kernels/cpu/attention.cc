@@ -13,7 +13,7 @@ void AttendUnit(const AttentionCall& call, const AttentionUnit& unit, float* scr
   switch (call.format) {
     case KvFormat::kF32:
       return UnitRun<F32Cache>(call, unit, scratch).Run();
-    case KvFormat::kBf16:
+    case KvFormat::kBF16:
       return UnitRun<Bf16Cache>(call, unit, scratch).Run();
     case KvFormat::kF16:
       return UnitRun<F16Cache>(call, unit, scratch).Run();

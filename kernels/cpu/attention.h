@@ -9,9 +9,9 @@
 
 #include <stdint.h>
 
-namespace bulkhead {
+#include "memory/kv_format.h"
 
-enum class KvFormat : uint8_t { kF32, kBf16, kF16 };
+namespace bulkhead {
 
 struct AttentionCall {
   const float* q = nullptr;  // [T, q_stride]

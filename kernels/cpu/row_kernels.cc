@@ -97,7 +97,7 @@ void Append(const float* key, const float* value, int head_dim, KvFormat format,
   switch (format) {
     case KvFormat::kF32:
       return AppendAs<F32Format>(key, value, head_dim, keys, key_stride, values);
-    case KvFormat::kBf16:
+    case KvFormat::kBF16:
       return AppendAs<Bf16Format>(key, value, head_dim, keys, key_stride, values);
     case KvFormat::kF16:
       return AppendAs<F16Format>(key, value, head_dim, keys, key_stride, values);

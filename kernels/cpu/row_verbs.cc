@@ -24,13 +24,6 @@ const RowKernels& KernelsFor(Isa isa) {
   return plain::kRowKernels;
 }
 
-KvFormat FormatOf(DType dtype) {
-  BH_CHECK(dtype != DType::kI32);
-  return dtype == DType::kF32    ? KvFormat::kF32
-         : dtype == DType::kBF16 ? KvFormat::kBf16
-                                 : KvFormat::kF16;
-}
-
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Whether there is anything to do: a rank may own no head at all.
@@ -148,9 +141,9 @@ void RowVerbs::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMa
         const int32_t* blocks = index.block_tables + row * index.block_table_stride;
         const int64_t block = blocks[index.position[t] / g.block_tokens];
         const int64_t offset = index.position[t] % g.block_tokens;
-        kernels_.append(key, value, d, FormatOf(g.dtype),
-                        kv.Keys(block, head) + offset * DTypeBytes(g.dtype), g.block_tokens,
-                        kv.Values(block, head) + offset * d * DTypeBytes(g.dtype));
+        kernels_.append(key, value, d, g.format,
+                        kv.Keys(block, head) + offset * KvElementBits(g.format) / 8, g.block_tokens,
+                        kv.Values(block, head) + offset * d * KvElementBits(g.format) / 8);
       }
     }
   });
@@ -179,7 +172,7 @@ void RowVerbs::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatr
   call.block_bytes = kv.geometry.LayerBlockBytes();
   call.head_bytes = kv.geometry.HeadBytes();
   call.block_tokens = kv.geometry.block_tokens;
-  call.format = FormatOf(kv.geometry.dtype);
+  call.format = kv.geometry.format;
   call.num_heads = heads.num_heads;
   call.head_dim = heads.head_dim;
   call.scale = scale;

@@ -15,20 +15,23 @@ class SequenceCache {
         blocks_(index.block_tables + int64_t{index.seq_slot[seq]} * index.block_table_stride) {}
 
   float Key(int head, int position, int i) const {
-    const KvGeometry& g = kv_.geometry;
-    return LoadNumber(kv_.Keys(Block(position), head), g.dtype, KeyIndex(position, i));
+    return LoadNumber(kv_.Keys(Block(position), head), Type(), KeyIndex(position, i));
   }
   float Value(int head, int position, int i) const {
-    const KvGeometry& g = kv_.geometry;
-    return LoadNumber(kv_.Values(Block(position), head), g.dtype, ValueIndex(position, i));
+    return LoadNumber(kv_.Values(Block(position), head), Type(), ValueIndex(position, i));
   }
   void Put(int head, int position, int i, float key, float value) const {
-    const KvGeometry& g = kv_.geometry;
-    StoreNumber(key, kv_.Keys(Block(position), head), g.dtype, KeyIndex(position, i));
-    StoreNumber(value, kv_.Values(Block(position), head), g.dtype, ValueIndex(position, i));
+    StoreNumber(key, kv_.Keys(Block(position), head), Type(), KeyIndex(position, i));
+    StoreNumber(value, kv_.Values(Block(position), head), Type(), ValueIndex(position, i));
   }
 
  private:
+  DType Type() const {
+    const KvFormat format = kv_.geometry.format;
+    return format == KvFormat::kF32    ? DType::kF32
+           : format == KvFormat::kBF16 ? DType::kBF16
+                                       : DType::kF16;
+  }
   int64_t Block(int position) const { return blocks_[position / kv_.geometry.block_tokens]; }
   int64_t KeyIndex(int position, int i) const {
     return int64_t{i} * kv_.geometry.block_tokens + position % kv_.geometry.block_tokens;

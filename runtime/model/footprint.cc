@@ -84,7 +84,7 @@ KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limi
                     .kv_heads = static_cast<int>(plan.rank(rank).kv_heads.size()),
                     .head_dim = plan.config().head_dim,
                     .block_tokens = limits.block_tokens,
-                    .dtype = limits.kv_dtype};
+                    .format = limits.kv_format};
 }
 
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank) {

@@ -22,7 +22,7 @@ struct ModelLimits {
   int block_tokens = 0;
   int64_t num_kv_blocks = 0;
   DType weight_dtype = DType::kF32;
-  DType kv_dtype = DType::kF32;
+  KvFormat kv_format = KvFormat::kF32;
 
   StepLimits step() const { return {max_num_batched_tokens, max_num_seqs, max_model_len}; }
   int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }

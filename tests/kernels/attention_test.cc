@@ -39,13 +39,19 @@ std::vector<AttentionCase> MixedCases() {
   const auto groups = AttentionCase::Groups;
   std::vector<int32_t> crowd(70, 0);  // more heads for one KV head than a unit aims at
   return {
-      {groups(4, 2), 4, 16, DType::kF32, 16, 0},   {groups(4, 2), 4, 64, DType::kBF16, 64, 0},
-      {groups(2, 7), 2, 32, DType::kF16, 32, 24},  {groups(1, 8), 1, 24, DType::kBF16, 16, 300},
-      {groups(3, 2), 3, 8, DType::kF32, 256, 1},   {groups(1, 1), 1, 64, DType::kF16, 128, 300},
-      {groups(2, 4), 2, 48, DType::kBF16, 16, 24}, {{0, 0, 1, 1, 1}, 2, 16, DType::kF32, 64, 24},
-      {{0, 2, 2}, 3, 10, DType::kBF16, 32, 0},     {crowd, 1, 16, DType::kBF16, 16, 0},
-      {groups(1, 9), 1, 80, DType::kF32, 32, 300}, {{}, 0, 16, DType::kF32, 16, 0},
-      {groups(2, 2), 2, 128, DType::kBF16, 64, 0},
+      {groups(4, 2), 4, 16, KvFormat::kF32, 16, 0},
+      {groups(4, 2), 4, 64, KvFormat::kBF16, 64, 0},
+      {groups(2, 7), 2, 32, KvFormat::kF16, 32, 24},
+      {groups(1, 8), 1, 24, KvFormat::kBF16, 16, 300},
+      {groups(3, 2), 3, 8, KvFormat::kF32, 256, 1},
+      {groups(1, 1), 1, 64, KvFormat::kF16, 128, 300},
+      {groups(2, 4), 2, 48, KvFormat::kBF16, 16, 24},
+      {{0, 0, 1, 1, 1}, 2, 16, KvFormat::kF32, 64, 24},
+      {{0, 2, 2}, 3, 10, KvFormat::kBF16, 32, 0},
+      {crowd, 1, 16, KvFormat::kBF16, 16, 0},
+      {groups(1, 9), 1, 80, KvFormat::kF32, 32, 300},
+      {{}, 0, 16, KvFormat::kF32, 16, 0},
+      {groups(2, 2), 2, 128, KvFormat::kBF16, 64, 0},
   };
 }
 
@@ -97,9 +103,9 @@ constexpr int kPromptTokens = 300;
 
 std::vector<AttentionCase> PieceCases() {
   std::vector<AttentionCase> cases;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    cases.push_back({{0, 0, 1}, 2, 16, dtype, 16, 0});
-    cases.push_back({{0, 0, 0}, 1, 24, dtype, 16, 270});
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16}) {
+    cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0});
+    cases.push_back({{0, 0, 0}, 1, 24, format, 16, 270});
   }
   return cases;
 }
@@ -138,7 +144,7 @@ TEST_P(Attention, APromptIsTheSameInAnyPiecesAndBlocks) {
 // Few KV heads and a long context: several threads share it, and join their parts in order.
 std::vector<float> RunLongContext(Backend& backend, int num_kv_heads) {
   const AttentionCase c{
-      AttentionCase::Groups(num_kv_heads, 2), num_kv_heads, 32, DType::kBF16, 32, 0};
+      AttentionCase::Groups(num_kv_heads, 2), num_kv_heads, 32, KvFormat::kBF16, 32, 0};
   PagedSequences sequences(backend, c, {2100, 1500}, kSeed);
   sequences.Append({{0, 0, 2097}});
   sequences.Append({{1, 0, 1499}});
@@ -156,7 +162,7 @@ TEST_P(Attention, ALongContextMayBeSharedByThreads) {
 }
 
 TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
-  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, DType::kBF16, 32, 0};
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
   const std::vector<int> lengths = {300, 40, 513};
   const auto row_of = [&](const std::vector<Piece>& step, size_t token) {
     PagedSequences sequences(*backend_, c, lengths, kSeed);
@@ -172,7 +178,7 @@ TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
 }
 
 TEST_P(Attention, AStepWithoutTokensDoesNothing) {
-  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, DType::kF32, 16, 0};
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kF32, 16, 0};
   PagedSequences sequences(*backend_, c, {20}, kSeed);
   EXPECT_TRUE(sequences.AppendAndAttend({}).empty());
   EXPECT_TRUE(sequences.AppendAndAttend({{0, 3, 3}}).empty());

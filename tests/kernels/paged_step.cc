@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "memory/kv_format_name.h"
 #include "tests/kernels/variants.h"
 
 namespace bulkhead {
@@ -23,7 +24,8 @@ std::vector<int32_t> AttentionCase::Groups(int num_kv_heads, int group) {
 
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << c.num_heads() << "/" << c.num_kv_heads << " heads, d " << c.head_dim << ", "
-             << DTypeName(c.dtype) << ", blocks of " << c.block_tokens << ", window " << c.window;
+             << KvFormatName(c.format) << ", blocks of " << c.block_tokens << ", window "
+             << c.window;
 }
 
 PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_case,
@@ -58,7 +60,8 @@ HeadLayout PagedSequences::Heads() const {
 }
 
 KvLayerView PagedSequences::Layer() {
-  const KvGeometry geometry{1, case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.dtype};
+  const KvGeometry geometry{1, case_.num_kv_heads, case_.head_dim, case_.block_tokens,
+                            case_.format};
   return KvLayerView{geometry, arena_.data()};
 }
 
@@ -96,7 +99,7 @@ ConstMatrixView PagedSequences::Qkv(const Step& step) const {
 // Every position of the sequence before `position` becomes NaN.
 void PagedSequences::PoisonBefore(int seq, int position) {
   const int bt = case_.block_tokens;
-  const int64_t element = DTypeBytes(case_.dtype);
+  const int64_t element = KvElementBits(case_.format) / 8;
   const KvLayerView layer = Layer();
   for (int s = 0; s < position; ++s) {
     const int64_t block = block_tables_[seq * table_stride_ + s / bt];

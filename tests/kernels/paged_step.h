@@ -14,7 +14,7 @@ struct AttentionCase {
   std::vector<int32_t> head_to_kv;
   int num_kv_heads = 1;
   int head_dim = 16;
-  DType dtype = DType::kF32;
+  KvFormat format = KvFormat::kF32;
   int block_tokens = 16;
   int window = 0;
 

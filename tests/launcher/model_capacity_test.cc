@@ -9,6 +9,7 @@
 
 #include "memory/device.h"
 #include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
 #include "shard/shard_plan.h"
 
 namespace bulkhead {
@@ -67,7 +68,7 @@ class ModelCapacityTest : public testing::Test {
   ModelConfig config_;
   EngineOptions options_;
   ModelLimits formats_ = {
-      .block_tokens = 16, .weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16};
+      .block_tokens = 16, .weight_dtype = DType::kBF16, .kv_format = KvFormat::kBF16};
   std::unique_ptr<Device> device_ = NewHostDevice(0);
   std::unique_ptr<Backend> backend_ = NewCpuBackend(*device_, {}).value();
 };
@@ -117,7 +118,7 @@ TEST_F(ModelCapacityTest, KvPerTokenStopsShrinkingAtTheKvHeads) {
 }
 
 TEST_F(ModelCapacityTest, BlocksAreThoseOfThePublishedCases) {
-  formats_ = {.block_tokens = 64, .weight_dtype = DType::kF16, .kv_dtype = DType::kF16};
+  formats_ = {.block_tokens = 64, .weight_dtype = DType::kF16, .kv_format = KvFormat::kF16};
   const RankCapacity alone = Plan(kLlama2_7B, 1, 1000 * kGiB).ranks[0];
   EXPECT_EQ(alone.kv_block_bytes, 33'554'432);
   EXPECT_EQ(Plan(kLlama2_7B, 2, 1000 * kGiB).ranks[1].kv_block_bytes, 33'554'432 / 2);
@@ -227,7 +228,7 @@ TEST_F(ModelCapacityTest, EveryRemedyFitsWhenItIsApplied) {
   options_.max_num_seqs = 64;
   options_.max_model_len = 65536;
   options_.max_num_batched_tokens = 8192;
-  formats_.kv_dtype = DType::kF32;
+  formats_.kv_format = KvFormat::kF32;
   const Shape shape = {8, 512, 2048, 8, 8, 64, 32000};
   const Capacity refused = Plan(shape, 1, 2 * kGiB);
   ASSERT_FALSE(refused.fits);
@@ -244,7 +245,7 @@ TEST_F(ModelCapacityTest, EveryRemedyFitsWhenItIsApplied) {
       options_.max_num_batched_tokens = std::stoi(remedy.flags[1]);
     }
     if (flag == "--tensor-parallel-size") size = std::stoi(remedy.flags[1]);
-    if (flag == "--kv-cache-dtype") formats_.kv_dtype = DType::kBF16;
+    if (flag == "--kv-cache-dtype") formats_.kv_format = *ParseKvFormat(remedy.flags[1]);
     EXPECT_TRUE(Plan(shape, size, 2 * kGiB).fits) << remedy.text;
     options_ = before;
     formats_ = formats;

@@ -114,7 +114,7 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const EngineOptions& engine = options.engine;
   EXPECT_EQ(engine.device, DeviceChoice::kCpu);
   EXPECT_EQ(engine.dtype, DType::kBF16);
-  EXPECT_EQ(engine.kv_cache_dtype, DType::kF16);
+  EXPECT_EQ(engine.kv_cache_dtype, KvFormat::kF16);
   EXPECT_EQ(engine.threads, 3);
   EXPECT_EQ(engine.max_num_seqs, 7);
   EXPECT_EQ(engine.max_model_len, 32768);
@@ -289,7 +289,7 @@ TEST(OptionsTest, RunTakesEngineAndRequestFlags) {
   EXPECT_EQ(options.prompts, "p");
   EXPECT_EQ(options.out, "o");
   EXPECT_EQ(options.logits, "l");
-  EXPECT_EQ(options.engine.kv_cache_dtype, DType::kF32);
+  EXPECT_EQ(options.engine.kv_cache_dtype, KvFormat::kF32);
   EXPECT_EQ(options.request.max_tokens, 32U);
   EXPECT_EQ(options.request.temperature, 0.0F);
   EXPECT_EQ(options.request.ignore_eos, true);

@@ -65,8 +65,11 @@ TEST(KvBlockPoolDeathTest, ALeakAndADoubleReturnAreBugs) {
 
 TEST(KvGeometryTest, BytesAreThoseOfThePublishedCase) {
   // Llama-2-7B in f16: a block of 64 tokens takes 33,554,432 bytes on one rank, half of it on two.
-  KvGeometry geometry{
-      .num_layers = 32, .kv_heads = 32, .head_dim = 128, .block_tokens = 64, .dtype = DType::kF16};
+  KvGeometry geometry{.num_layers = 32,
+                      .kv_heads = 32,
+                      .head_dim = 128,
+                      .block_tokens = 64,
+                      .format = KvFormat::kF16};
   EXPECT_EQ(geometry.BlockBytes(), 33554432);
   geometry.kv_heads = 16;
   EXPECT_EQ(geometry.BlockBytes(), 16777216);

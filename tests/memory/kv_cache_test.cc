@@ -14,7 +14,7 @@ KvGeometry Geometry() {
   geometry.kv_heads = 2;
   geometry.head_dim = 64;
   geometry.block_tokens = 16;
-  geometry.dtype = DType::kBF16;
+  geometry.format = KvFormat::kBF16;
   return geometry;
 }
 

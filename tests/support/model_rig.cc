@@ -208,7 +208,7 @@ RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int
                      .block_tokens = options.block_tokens,
                      .num_kv_blocks = 0,
                      .weight_dtype = config.model.dtype.value(),
-                     .kv_dtype = options.kv_dtype};
+                     .kv_format = options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   Script script(prompts, options, limits.num_kv_blocks);
   RunRanks(options.size, [&](Group& group) {

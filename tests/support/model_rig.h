@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/matrix.h"
+#include "memory/kv_format.h"
 
 namespace bulkhead {
 
@@ -18,7 +18,7 @@ struct RigOptions {
   int chunk_tokens = 512;  // of one sequence in one step
   int block_tokens = 16;
   bool together = true;  // all prompts in one batch; else one after the other
-  DType kv_dtype = DType::kF32;
+  KvFormat kv_format = KvFormat::kF32;
   int decode_tokens = 0;  // greedy tokens after each prompt
 };
 

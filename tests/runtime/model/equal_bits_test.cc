@@ -98,7 +98,7 @@ TEST_P(EqualBits, InAnyBatchChunkingBlockSizeThreadsAndInstructionSet) {
 
 TEST_P(EqualBits, WithTheCacheInBfloat16Too) {
   RigOptions options = base_;
-  options.kv_dtype = DType::kBF16;
+  options.kv_format = KvFormat::kBF16;
   const RigResult want = Run(options);
   EXPECT_LT(RelativeError(want.logits.back(), golden_.logits.back()), 0.05);
   for (const int size : {2, 8}) {

@@ -35,7 +35,7 @@ ModelLimits Limits() {
           .block_tokens = 16,
           .num_kv_blocks = 10,
           .weight_dtype = DType::kBF16,
-          .kv_dtype = DType::kBF16};
+          .kv_format = KvFormat::kBF16};
 }
 
 // One rank with zero weights, alone in its group.

@@ -1,0 +1,20 @@
+// KV cache formats as people write them.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "memory/kv_format.h"
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+// "float32", "bfloat16", "float16".
+absl::string_view KvFormatName(KvFormat format);
+
+// Every spelling of ParseDType. INVALID_ARGUMENT otherwise.
+absl::StatusOr<KvFormat> ParseKvFormat(absl::string_view name);
+
+// The format that keeps numbers as `dtype` does; f32, bf16 or f16.
+KvFormat KvFormatOf(DType dtype);
+
+}  // namespace bulkhead
