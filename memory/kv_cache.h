@@ -1,13 +1,31 @@
 // The KV cache of one rank: its geometry (pure arithmetic), and the arena that holds the blocks.
 //
-// One block holds `block_tokens` tokens of every layer. Within a layer, a block and a KV head the
-// keys lie as [d][token] and then the values as [token][d]. Block 0 is never handed out: padding
-// writes there. The arena is [layer][block][kv head][keys | values].
+// Layout. One block holds `block_tokens` tokens of every layer; the arena is [layer][block][kv
+// head]. Block 0 is never handed out: padding writes there. Of each KV head lie one after the other
+//   keys      [d][token]: one element of neighbouring tokens is one vector of scores
+//   values    [token][d]
+//   scaling   int8 and int4 alone, f16: key scales [token], key zeros, value scales, value zeros
+// Elements are f32, bf16, f16, or codes of one byte. int4 has two codes in a byte, the first one in
+// the low half, so that a mask and a shift make two whole vectors of it:
+//   keys      [d/2][token]: elements 2i and 2i + 1
+//   values    [token][d/2]: groups of w = 32 columns, the last one of what is left; byte j of a
+//             group holds its columns j and j + w/2
+//
+// Numbers. f32, bf16 and f16: rounded to nearest even. int8 and int4: each key and each value of a
+// head, d numbers x, by itself, with levels = 255 or 15; every operation in f32 and rounded once:
+//   min, max   of the d numbers, limited to +-65504, where f16 ends; never -0
+//   scale      (max - min) / levels, rounded to f16               zero   min, rounded to f16
+//   code       (x - zero) * (1 / scale), limited to [0, levels], then rounded to a whole number;
+//              0 where scale is 0 (all x alike, or nearer to each other than f16 can say)
+//   read back  fma(code, scale, zero)
+// All roundings are to nearest even. A NaN or an infinity among the d makes scale and zero NaN
+// (0x7e00) and the codes 0: the whole token reads as NaN, and a fault upstream stays visible.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/check.h"
 #include "memory/kv_format.h"
 
 namespace bulkhead {
@@ -15,12 +33,19 @@ namespace bulkhead {
 struct KvGeometry {
   int num_layers = 0;
   int kv_heads = 0;      // k: on this rank; 0 is legal
-  int head_dim = 0;      // d
+  int head_dim = 0;      // d; even with int4
   int block_tokens = 0;  // a power of two in [16, 256], so that it divides an attention chunk
   KvFormat format = KvFormat::kF32;
 
+  // The elements of a key, or of a value.
+  int64_t TokenBytes() const {
+    const int64_t bits = int64_t{head_dim} * KvElementBits(format);
+    BH_CHECK(bits % 8 == 0);
+    return bits / 8;
+  }
+  int64_t KeysBytes() const { return block_tokens * TokenBytes(); }  // and as many of values
   int64_t HeadBytes() const {  // keys and values of one head, one block, one layer
-    return int64_t{2} * head_dim * block_tokens * KvElementBits(format) / 8;
+    return 2 * block_tokens * (TokenBytes() + KvScalingBytes(format));
   }
   int64_t LayerBlockBytes() const { return kv_heads * HeadBytes(); }
   int64_t BlockBytes() const { return num_layers * LayerBlockBytes(); }
@@ -31,11 +56,14 @@ struct KvLayerView {
   KvGeometry geometry;
   std::byte* base = nullptr;
 
-  std::byte* Keys(int64_t block, int64_t head) const {  // [d][block_tokens]
+  std::byte* Keys(int64_t block, int64_t head) const {
     return base + block * geometry.LayerBlockBytes() + head * geometry.HeadBytes();
   }
-  std::byte* Values(int64_t block, int64_t head) const {  // [block_tokens][d]
-    return Keys(block, head) + geometry.HeadBytes() / 2;
+  std::byte* Values(int64_t block, int64_t head) const {
+    return Keys(block, head) + geometry.KeysBytes();
+  }
+  uint16_t* Scaling(int64_t block, int64_t head) const {  // [4][block_tokens]; int8 and int4 alone
+    return reinterpret_cast<uint16_t*>(Keys(block, head) + 2 * geometry.KeysBytes());
   }
 };
 

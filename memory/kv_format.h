@@ -6,8 +6,29 @@
 
 namespace bulkhead {
 
-enum class KvFormat : uint8_t { kF32, kBF16, kF16 };
+enum class KvFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4 };
 
-static constexpr int KvElementBits(KvFormat format) { return format == KvFormat::kF32 ? 32 : 16; }
+static constexpr int KvElementBits(KvFormat format) {
+  switch (format) {
+    case KvFormat::kF32:
+      return 32;
+    case KvFormat::kBF16:
+    case KvFormat::kF16:
+      return 16;
+    case KvFormat::kInt8:
+      return 8;
+    case KvFormat::kInt4:
+      return 4;
+  }
+  return 0;
+}
+
+// Codes, with a scale and a zero for each token and head.
+static constexpr bool IsQuantized(KvFormat format) {
+  return format == KvFormat::kInt8 || format == KvFormat::kInt4;
+}
+
+// A key or a value of one head beside its elements: scale and zero, f16 each.
+static constexpr int KvScalingBytes(KvFormat format) { return IsQuantized(format) ? 4 : 0; }
 
 }  // namespace bulkhead

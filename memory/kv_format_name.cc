@@ -1,5 +1,7 @@
 #include "memory/kv_format_name.h"
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "memory/check.h"
 
 namespace bulkhead {
@@ -12,14 +14,24 @@ absl::string_view KvFormatName(KvFormat format) {
       return DTypeName(DType::kBF16);
     case KvFormat::kF16:
       return DTypeName(DType::kF16);
+    case KvFormat::kInt8:
+      return "int8";
+    case KvFormat::kInt4:
+      return "int4";
   }
   return "?";
 }
 
 absl::StatusOr<KvFormat> ParseKvFormat(absl::string_view name) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  if (lower == "int8") return KvFormat::kInt8;
+  if (lower == "int4") return KvFormat::kInt4;
   const absl::StatusOr<DType> dtype = ParseDType(name);
-  if (!dtype.ok()) return dtype.status();
-  return KvFormatOf(*dtype);
+  if (dtype.ok()) return KvFormatOf(*dtype);
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name,
+                   "' is not a format of the KV cache; known are float32, bfloat16, float16, int8 "
+                   "and int4"));
 }
 
 KvFormat KvFormatOf(DType dtype) {

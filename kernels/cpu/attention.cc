@@ -17,6 +17,10 @@ void AttendUnit(const AttentionCall& call, const AttentionUnit& unit, float* scr
       return UnitRun<Bf16Cache>(call, unit, scratch).Run();
     case KvFormat::kF16:
       return UnitRun<F16Cache>(call, unit, scratch).Run();
+    case KvFormat::kInt8:
+      return UnitRun<Int8Cache>(call, unit, scratch).Run();
+    case KvFormat::kInt4:
+      return UnitRun<Int4Cache>(call, unit, scratch).Run();
   }
 }
 

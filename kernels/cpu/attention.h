@@ -19,9 +19,11 @@ struct AttentionCall {
   float* out = nullptr;  // [T, out_stride]
   int64_t out_stride = 0;
   const int32_t* position = nullptr;  // [T]
-  const char* kv = nullptr;           // [block][kv head][keys [d][token] | values [token][d]]
+  const char* kv = nullptr;           // [block][kv head], as memory/kv_cache.h has it
   int64_t block_bytes = 0;
   int64_t head_bytes = 0;
+  int64_t values_offset = 0;   // within a head
+  int64_t scaling_offset = 0;  // int8 and int4
   int block_tokens = 0;
   KvFormat format = KvFormat::kF32;
   int num_heads = 0;

@@ -5,25 +5,10 @@
 #pragma once
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_caches.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
-
-struct F32Cache {
-  using Element = float;
-  BH_INLINE static F32x16 LoadVector(const float* p) { return Load(p); }
-  BH_INLINE static F32x16 LoadFirst(const float* p, int n) { return LoadN(p, n); }
-};
-struct Bf16Cache {
-  using Element = uint16_t;
-  BH_INLINE static F32x16 LoadVector(const uint16_t* p) { return LoadBf16(p); }
-  BH_INLINE static F32x16 LoadFirst(const uint16_t* p, int n) { return LoadBf16N(p, n); }
-};
-struct F16Cache {
-  using Element = uint16_t;
-  BH_INLINE static F32x16 LoadVector(const uint16_t* p) { return LoadF16(p); }
-  BH_INLINE static F32x16 LoadFirst(const uint16_t* p, int n) { return LoadF16N(p, n); }
-};
 
 // Vectors of 16 beside each other in a tile of `rows` rows: what the registers for sums allow.
 constexpr int TileVectors(int rows) {
@@ -31,13 +16,14 @@ constexpr int TileVectors(int rows) {
   return rows * 4 <= kSums ? 4 : rows * 2 <= kSums ? 2 : 1;
 }
 
-// A tile's scores: row r, vector v, lane: weights[r][16 v + lane] =
-//   scale * sum over i of q[i][r] * keys[v][i * stride + lane]
+// A tile's scores: row r, vector v, lane, counted from the chunk's begin: weights[r][16 v + lane] =
+//   scale * sum over i of q[i][r] * key(16 v + lane)[i]
 template <typename Cache>
 struct ScoreJob {
   const typename Cache::Element* const* keys;  // one for each 16 tokens
   int64_t stride;                              // between the elements of a key
-  const float* q;                              // [head_dim][rows]
+  TokenScalings scalings;
+  const float* q;  // [head_dim][rows]
   int head_dim;
   float scale;
   float* weights;  // rows kAttentionWeightStride apart
@@ -49,6 +35,7 @@ template <typename Cache>
 struct ValueJob {
   const typename Cache::Element* const* values;  // one for each 16 tokens of the chunk
   int64_t stride;                                // between tokens
+  TokenScalings scalings;
   int begin;
   int end;
   const float* weights;  // rows kAttentionWeightStride apart, from the chunk's begin
@@ -58,10 +45,15 @@ struct ValueJob {
 
 template <typename Cache, int kRows, int kVectors>
 BH_INLINE void ScoreTile(const ScoreJob<Cache>& job, int first_vector) {
+  constexpr int kNumbers = Cache::kNumbers;
   const typename Cache::Element* key[kVectors];
+  Scaling scaling[kVectors];
   F32x16 sum[kRows][kVectors];
 #pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) key[v] = job.keys[first_vector + v];
+  for (int v = 0; v < kVectors; ++v) {
+    key[v] = job.keys[first_vector + v];
+    scaling[v] = ScalingOfTokens<Cache>(job.scalings, (first_vector + v) * kLanes);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
@@ -69,18 +61,21 @@ BH_INLINE void ScoreTile(const ScoreJob<Cache>& job, int first_vector) {
   }
   const float* q = job.q;
   const int64_t stride = job.stride;
-  for (int i = job.head_dim; i > 0; --i, q += kRows) {
-    F32x16 k[kVectors];
+  for (int i = job.head_dim; i > 0; i -= kNumbers, q += kNumbers * kRows) {
+    F32x16 k[kVectors][kNumbers];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      k[v] = Cache::LoadVector(key[v]);
+      Cache::LoadKeys(key[v], scaling[v], k[v]);
       key[v] += stride;
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 x = Set1(q[r]);
+    for (int j = 0; j < kNumbers; ++j) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = Fma(x, k[v], sum[r][v]);
+      for (int r = 0; r < kRows; ++r) {
+        const F32x16 x = Set1(q[j * kRows + r]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = Fma(x, k[v][j], sum[r][v]);
+      }
     }
   }
   float* weights = job.weights + first_vector * kLanes;
@@ -107,13 +102,13 @@ BH_INLINE void ValueTile(const ValueJob<Cache>& job, int column) {
   const float* weights = job.weights;
   const int64_t stride = job.stride;
   for (int s = job.begin; s < job.end;) {
-    const typename Cache::Element* value = job.values[s / kLanes] + s % kLanes * stride + column;
+    const typename Cache::Element* value = job.values[s / kLanes] + s % kLanes * stride;
     const int next = (s / kLanes + 1) * kLanes;
     const int stop = next < job.end ? next : job.end;
     for (; s < stop; ++s, value += stride) {
       F32x16 x[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) x[v] = Cache::LoadVector(value + v * kLanes);
+      const Scaling scaling = ScalingOfToken<Cache>(job.scalings, s);
+      Cache::template LoadColumns<kVectors>(value, column, scaling, x);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const F32x16 weight = Set1(weights[r * kAttentionWeightStride + s]);
@@ -130,11 +125,11 @@ BH_INLINE void ValueTile(const ValueJob<Cache>& job, int column) {
 }
 
 template <typename Cache, int kRows>
-void ScoreRows(const ScoreJob<Cache>& job, int vectors) {
+void ScoreRows(const ScoreJob<Cache>& job, int first_vector, int end_vector) {
   constexpr int kWide = TileVectors(kRows);
-  int v = 0;
-  for (; v + kWide <= vectors; v += kWide) ScoreTile<Cache, kRows, kWide>(job, v);
-  for (; v < vectors; ++v) ScoreTile<Cache, kRows, 1>(job, v);
+  int v = first_vector;
+  for (; v + kWide <= end_vector; v += kWide) ScoreTile<Cache, kRows, kWide>(job, v);
+  for (; v < end_vector; ++v) ScoreTile<Cache, kRows, 1>(job, v);
 }
 
 template <typename Cache, int kRows>
@@ -149,11 +144,12 @@ void ValueRows(const ValueJob<Cache>& job) {
 
 // The same for a number of rows known at run time, in [1, kRows].
 template <typename Cache, int kRows>
-BH_INLINE void ScoreAnyRows(const ScoreJob<Cache>& job, int rows, int vectors) {
+BH_INLINE void ScoreAnyRows(const ScoreJob<Cache>& job, int rows, int first_vector,
+                            int end_vector) {
   if (rows == kRows) {
-    ScoreRows<Cache, kRows>(job, vectors);
+    ScoreRows<Cache, kRows>(job, first_vector, end_vector);
   } else if constexpr (kRows > 1) {
-    ScoreAnyRows<Cache, kRows - 1>(job, rows, vectors);
+    ScoreAnyRows<Cache, kRows - 1>(job, rows, first_vector, end_vector);
   }
 }
 

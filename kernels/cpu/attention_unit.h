@@ -54,7 +54,8 @@ class UnitRun {
         unit_(unit),
         rows_(unit.num_tokens * unit.num_heads),
         width_(PaddedHeadDim(call.head_dim)),
-        direct_(call.head_dim == width_ && (rows_ <= kDirectRows || call.format == KvFormat::kF32)),
+        direct_(call.head_dim % Cache::kColumns == 0 &&
+                (rows_ <= kDirectRows || call.format == KvFormat::kF32)),
         q_(scratch),
         weights_(q_ + int64_t{rows_} * width_),
         chunk_o_(weights_ + int64_t{rows_} * kAttentionWeightStride),
@@ -109,6 +110,10 @@ class UnitRun {
   float* RowOut(int row) const {
     return call_.out + TokenOf(row) * call_.out_stride + HeadOffset(row);
   }
+  // Between the values of neighbouring tokens, in elements.
+  int64_t ValueStride() const { return call_.head_dim / Cache::kNumbers; }
+  TokenScalings KeyScalings() const { return {scaling_[0], scaling_[1]}; }
+  TokenScalings ValueScalings() const { return {scaling_[2], scaling_[3]}; }
   int TileRowsFrom(int row) const { return Least(tile_rows_, rows_ - row); }
 
   // Vectors of 16 tokens, counted from the chunk's begin.
@@ -147,18 +152,30 @@ class UnitRun {
       const char* head = call_.kv + block * call_.block_bytes + unit_.kv_head * call_.head_bytes;
       keys_[v] = reinterpret_cast<const Element*>(head) + offset;
       values_[v] =
-          reinterpret_cast<const Element*>(head + call_.head_bytes / 2) + offset * call_.head_dim;
+          reinterpret_cast<const Element*>(head + call_.values_offset) + offset * ValueStride();
+      if constexpr (Cache::kQuantized) WidenScaling(head + call_.scaling_offset, offset, v);
+    }
+  }
+
+  void WidenScaling(const char* scaling, int64_t offset, int v) {
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(scaling) + offset;
+    for (int i = 0; i < 4; ++i, p += call_.block_tokens) {
+      Store(scaling_[i] + v * kLanes, LoadF16(p));
     }
   }
 
   void Score(Range span) {
     if (direct_) return ScoreSpan<Cache>(keys_, call_.block_tokens, span);
+    constexpr int kNumbers = Cache::kNumbers;
     const float* wide[kChunkVectors];
     for (int v = span.begin; v < span.end; ++v) {
       float* out = span_ + v * kLanes % kAttentionSpan;
       const Element* key = keys_[v];
-      for (int i = 0; i < call_.head_dim; ++i) {
-        Store(out + i * kAttentionSpan, Cache::LoadVector(key + int64_t{i} * call_.block_tokens));
+      const Scaling scaling = ScalingOfTokens<Cache>(KeyScalings(), v * kLanes);
+      for (int i = 0; i < call_.head_dim; i += kNumbers, key += call_.block_tokens) {
+        F32x16 k[kNumbers];
+        Cache::LoadKeys(key, scaling, k);
+        for (int j = 0; j < kNumbers; ++j) Store(out + (i + j) * kAttentionSpan, k[j]);
       }
       wide[v] = out;
     }
@@ -177,11 +194,14 @@ class UnitRun {
       if (seen.empty()) continue;
       const Range vectors = Common(VectorsOf(seen), span);
       if (vectors.empty()) continue;
-      float* weights = weights_ + row * kAttentionWeightStride + vectors.begin * kLanes;
-      const ScoreJob<Read> job{
-          keys + vectors.begin, stride,      q_ + int64_t{row} * call_.head_dim,
-          call_.head_dim,       call_.scale, weights};
-      ScoreAnyRows<Read, kMaxTileRows<Read>>(job, rows, vectors.end - vectors.begin);
+      const ScoreJob<Read> job{keys,
+                               stride,
+                               KeyScalings(),
+                               q_ + int64_t{row} * call_.head_dim,
+                               call_.head_dim,
+                               call_.scale,
+                               weights_ + row * kAttentionWeightStride};
+      ScoreAnyRows<Read, kMaxTileRows<Read>>(job, rows, vectors.begin, vectors.end);
     }
   }
 
@@ -214,18 +234,15 @@ class UnitRun {
   }
 
   void Sum(Range span) {
-    if (direct_) return SumSpan<Cache>(values_, call_.head_dim, span);
+    if (direct_) return SumSpan<Cache>(values_, ValueStride(), span);
     const float* wide[kChunkVectors];
     for (int v = span.begin; v < span.end; ++v) {
       float* out = span_ + v * kLanes % kAttentionSpan * width_;
       wide[v] = out;
       const Element* value = values_[v];
-      for (int s = 0; s < kLanes; ++s, value += call_.head_dim, out += width_) {
-        for (int c = 0; c < width_; c += kLanes) {
-          const int n = call_.head_dim - c;
-          Store(out + c,
-                n >= kLanes ? Cache::LoadVector(value + c) : Cache::LoadFirst(value + c, n));
-        }
+      for (int s = 0; s < kLanes; ++s, value += ValueStride(), out += width_) {
+        const Scaling scaling = ScalingOfToken<Cache>(ValueScalings(), v * kLanes + s);
+        Cache::WidenValue(value, call_.head_dim, width_, scaling, out);
       }
     }
     SumSpan<F32Cache>(wide, width_, span);
@@ -259,6 +276,7 @@ class UnitRun {
     if (positions.empty()) return;
     const ValueJob<Read> job{values,
                              stride,
+                             ValueScalings(),
                              positions.begin - chunk_.begin,
                              positions.end - chunk_.begin,
                              weights_ + row * kAttentionWeightStride,
@@ -313,6 +331,8 @@ class UnitRun {
   Range chunk_{};  // the chunk at hand
   const Element* keys_[kChunkVectors];
   const Element* values_[kChunkVectors];
+  // Key scales, key zeros, value scales and value zeros of the chunk's tokens.
+  float scaling_[4][Cache::kQuantized ? kAttentionChunk : 1];
 };
 
 }  // namespace bulkhead::BH_ISA

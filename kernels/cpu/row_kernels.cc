@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/append_kv.h"
 #include "kernels/cpu/attention_isa.h"
 #include "kernels/cpu/row_kernels_math.h"
 #include "simd.h"
@@ -64,49 +65,9 @@ void SwiGlu(const float* gate, const float* up, int64_t size, float* out) {
   }
 }
 
-struct F32Format {
-  using Element = float;
-  BH_INLINE static void Store(float* p, F32x16 v, int n) { StoreN(p, v, n); }
-};
-struct Bf16Format {
-  using Element = uint16_t;
-  BH_INLINE static void Store(uint16_t* p, F32x16 v, int n) { StoreBf16N(p, v, n); }
-};
-struct F16Format {
-  using Element = uint16_t;
-  BH_INLINE static void Store(uint16_t* p, F32x16 v, int n) { StoreF16N(p, v, n); }
-};
-
-template <typename Format>
-void AppendAs(const float* key, const float* value, int head_dim, void* keys, int64_t key_stride,
-              void* values) {
-  using Element = typename Format::Element;
-  Element* key_out = static_cast<Element*>(keys);
-  Element* value_out = static_cast<Element*>(values);
-  for (int i = 0; i < head_dim; i += kLanes) {
-    const int n = head_dim - i < kLanes ? head_dim - i : kLanes;
-    Format::Store(value_out + i, LoadN(value + i, n), n);
-    Element rounded[kLanes];
-    Format::Store(rounded, LoadN(key + i, n), n);
-    for (int lane = 0; lane < n; ++lane) key_out[(i + lane) * key_stride] = rounded[lane];
-  }
-}
-
-void Append(const float* key, const float* value, int head_dim, KvFormat format, void* keys,
-            int64_t key_stride, void* values) {
-  switch (format) {
-    case KvFormat::kF32:
-      return AppendAs<F32Format>(key, value, head_dim, keys, key_stride, values);
-    case KvFormat::kBF16:
-      return AppendAs<Bf16Format>(key, value, head_dim, keys, key_stride, values);
-    case KvFormat::kF16:
-      return AppendAs<F16Format>(key, value, head_dim, keys, key_stride, values);
-  }
-}
-
 }  // namespace
 
 extern const RowKernels kRowKernels;
-const RowKernels kRowKernels = {RmsNorm, Rope, SwiGlu, Append, AttendUnit, MergeUnit};
+const RowKernels kRowKernels = {RmsNorm, Rope, SwiGlu, AppendToken, AttendUnit, MergeUnit};
 
 }  // namespace bulkhead::BH_ISA

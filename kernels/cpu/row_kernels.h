@@ -9,6 +9,15 @@
 
 namespace bulkhead {
 
+// Token `offset` of a block of one head; memory/kv_cache.h has the layout.
+struct KvPlace {
+  void* keys = nullptr;
+  void* values = nullptr;
+  uint16_t* scaling = nullptr;  // int8 and int4
+  int64_t block_tokens = 0;
+  int64_t offset = 0;
+};
+
 struct RowKernels {
   // out_i = (x_i * scale) * weight_i, scale = 1 / sqrt(mean(x^2) + epsilon); out may be x.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t size, float* out);
@@ -16,10 +25,9 @@ struct RowKernels {
   void (*rope)(const float* rope, int head_dim, float* x);
   // out_i = gate_i / (1 + exp(-gate_i)) * up_i, for any gate
   void (*swiglu)(const float* gate, const float* up, int64_t size, float* out);
-  // One token of one head: keys [d] go to every `key_stride`-th element, values [d] next to each
-  // other.
-  void (*append)(const float* key, const float* value, int head_dim, KvFormat format, void* keys,
-                 int64_t key_stride, void* values);
+  // One token of one head: key [d] and value [d].
+  void (*append)(const float* key, const float* value, int head_dim, KvFormat format,
+                 const KvPlace& place);
   // See attention.h.
   void (*attend)(const AttentionCall& call, const AttentionUnit& unit, float* scratch);
   void (*merge)(const AttentionCall& call, const AttentionUnit& unit);

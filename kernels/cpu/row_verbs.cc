@@ -142,8 +142,8 @@ void RowVerbs::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMa
         const int64_t block = blocks[index.position[t] / g.block_tokens];
         const int64_t offset = index.position[t] % g.block_tokens;
         kernels_.append(key, value, d, g.format,
-                        kv.Keys(block, head) + offset * KvElementBits(g.format) / 8, g.block_tokens,
-                        kv.Values(block, head) + offset * d * KvElementBits(g.format) / 8);
+                        {kv.Keys(block, head), kv.Values(block, head), kv.Scaling(block, head),
+                         g.block_tokens, offset});
       }
     }
   });
@@ -171,6 +171,8 @@ void RowVerbs::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatr
   call.kv = reinterpret_cast<const char*>(kv.base);
   call.block_bytes = kv.geometry.LayerBlockBytes();
   call.head_bytes = kv.geometry.HeadBytes();
+  call.values_offset = kv.geometry.KeysBytes();
+  call.scaling_offset = 2 * kv.geometry.KeysBytes();
   call.block_tokens = kv.geometry.block_tokens;
   call.format = kv.geometry.format;
   call.num_heads = heads.num_heads;

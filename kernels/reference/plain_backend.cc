@@ -76,7 +76,7 @@ void PlainBackend::AppendKv(const StepIndex& index, const HeadLayout& heads, Con
     for (int head = 0; head < heads.num_kv_heads; ++head) {
       const float* key = qkv.F32(t) + int64_t{heads.num_heads + head} * d;
       const float* value = key + int64_t{heads.num_kv_heads} * d;
-      for (int i = 0; i < d; ++i) cache.Put(head, index.position[t], i, key[i], value[i]);
+      cache.Put(head, index.position[t], key, value);
     }
   }
 }

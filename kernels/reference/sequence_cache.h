@@ -1,10 +1,9 @@
-// One sequence's keys and values of one layer, element by element, through its block table.
+// One sequence's keys and values of one layer, number by number, through its block table.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/reference/number_format.h"
 
 namespace bulkhead {
 
@@ -14,31 +13,23 @@ class SequenceCache {
       : kv_(kv),
         blocks_(index.block_tables + int64_t{index.seq_slot[seq]} * index.block_table_stride) {}
 
-  float Key(int head, int position, int i) const {
-    return LoadNumber(kv_.Keys(Block(position), head), Type(), KeyIndex(position, i));
-  }
-  float Value(int head, int position, int i) const {
-    return LoadNumber(kv_.Values(Block(position), head), Type(), ValueIndex(position, i));
-  }
-  void Put(int head, int position, int i, float key, float value) const {
-    StoreNumber(key, kv_.Keys(Block(position), head), Type(), KeyIndex(position, i));
-    StoreNumber(value, kv_.Values(Block(position), head), Type(), ValueIndex(position, i));
-  }
+  float Key(int head, int position, int i) const;
+  float Value(int head, int position, int i) const;
+  void Put(int head, int position, const float* key, const float* value) const;  // [d] each
 
  private:
-  DType Type() const {
-    const KvFormat format = kv_.geometry.format;
-    return format == KvFormat::kF32    ? DType::kF32
-           : format == KvFormat::kBF16 ? DType::kBF16
-                                       : DType::kF16;
-  }
-  int64_t Block(int position) const { return blocks_[position / kv_.geometry.block_tokens]; }
-  int64_t KeyIndex(int position, int i) const {
-    return int64_t{i} * kv_.geometry.block_tokens + position % kv_.geometry.block_tokens;
-  }
-  int64_t ValueIndex(int position, int i) const {
-    return int64_t{position % kv_.geometry.block_tokens} * kv_.geometry.head_dim + i;
-  }
+  enum class Part { kKey, kValue };
+  // Where a number lies in the keys or values of its head; int4: which half of which byte.
+  struct Place {
+    int64_t element = 0;
+    int shift = 0;
+  };
+
+  float Get(Part part, int head, int position, int i) const;
+  void Put(Part part, int head, int position, const float* numbers) const;
+  std::byte* Elements(Part part, int head, int position) const;
+  uint16_t* Scaling(Part part, int head, int position) const;  // the zero: block_tokens behind it
+  Place PlaceOf(Part part, int position, int i) const;
 
   const KvLayerView& kv_;
   const int32_t* blocks_;

@@ -35,7 +35,7 @@ std::vector<float> RunMixedStep(Backend& backend, const AttentionCase& c) {
   return sequences.AppendAndAttend(MixedStep());
 }
 
-std::vector<AttentionCase> MixedCases() {
+std::vector<AttentionCase> FloatCases() {
   const auto groups = AttentionCase::Groups;
   std::vector<int32_t> crowd(70, 0);  // more heads for one KV head than a unit aims at
   return {
@@ -53,6 +53,28 @@ std::vector<AttentionCase> MixedCases() {
       {{}, 0, 16, KvFormat::kF32, 16, 0},
       {groups(2, 2), 2, 128, KvFormat::kBF16, 64, 0},
   };
+}
+
+// Few and many query heads for a KV head; heads of whole groups of 32 columns, of one and a half,
+// and of less.
+std::vector<AttentionCase> QuantizedCases(KvFormat format) {
+  const auto groups = AttentionCase::Groups;
+  return {
+      {groups(2, 2), 2, 64, format, 64, 0},   {groups(1, 1), 1, 128, format, 16, 300},
+      {groups(1, 3), 1, 96, format, 32, 24},  {groups(1, 8), 1, 32, format, 128, 0},
+      {groups(2, 4), 2, 48, format, 16, 24},  {{0, 2, 2}, 3, 10, format, 32, 0},
+      {groups(1, 5), 1, 24, format, 256, 0},  {groups(1, 9), 1, 80, format, 16, 300},
+      {groups(1, 7), 1, 64, format, 16, 1},   {groups(1, 12), 1, 64, format, 32, 0},
+      {groups(1, 6), 1, 160, format, 16, 24},
+  };
+}
+
+std::vector<AttentionCase> MixedCases() {
+  std::vector<AttentionCase> cases = FloatCases();
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4}) {
+    for (const AttentionCase& c : QuantizedCases(format)) cases.push_back(c);
+  }
+  return cases;
 }
 
 using Script = std::vector<float> (*)(Backend&, int);
@@ -103,7 +125,8 @@ constexpr int kPromptTokens = 300;
 
 std::vector<AttentionCase> PieceCases() {
   std::vector<AttentionCase> cases;
-  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16}) {
+  for (const KvFormat format :
+       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0});
     cases.push_back({{0, 0, 0}, 1, 24, format, 16, 270});
   }
@@ -142,9 +165,16 @@ TEST_P(Attention, APromptIsTheSameInAnyPiecesAndBlocks) {
 }
 
 // Few KV heads and a long context: several threads share it, and join their parts in order.
-std::vector<float> RunLongContext(Backend& backend, int num_kv_heads) {
-  const AttentionCase c{
-      AttentionCase::Groups(num_kv_heads, 2), num_kv_heads, 32, KvFormat::kBF16, 32, 0};
+std::vector<AttentionCase> LongCases() {
+  const auto groups = AttentionCase::Groups;
+  return {{groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0},
+          {groups(3, 2), 3, 32, KvFormat::kBF16, 32, 0},
+          {groups(1, 2), 1, 32, KvFormat::kInt8, 32, 0},
+          {groups(1, 2), 1, 32, KvFormat::kInt4, 32, 0}};
+}
+
+std::vector<float> RunLongContext(Backend& backend, int i) {
+  const AttentionCase c = LongCases()[i];
   PagedSequences sequences(backend, c, {2100, 1500}, kSeed);
   sequences.Append({{0, 0, 2097}});
   sequences.Append({{1, 0, 1499}});
@@ -155,9 +185,10 @@ std::vector<float> RunLongContext(Backend& backend, int num_kv_heads) {
 }
 
 TEST_P(Attention, ALongContextMayBeSharedByThreads) {
-  for (const int num_kv_heads : {1, 3}) {
-    SCOPED_TRACE(testing::Message() << num_kv_heads << " KV heads");
-    Compare(RunLongContext, num_kv_heads);
+  const int count = static_cast<int>(LongCases().size());
+  for (int i = 0; i < count; ++i) {
+    SCOPED_TRACE(testing::Message() << LongCases()[i]);
+    Compare(RunLongContext, i);
   }
 }
 

@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr std::byte kPoison{0xff};  // all bits set are a NaN in every format
+constexpr std::byte kPoison{0xff};  // all bits set are a NaN in every format, or scale and zero are
 constexpr int kStridePadding = 5;   // rows of qkv lie further apart than they are wide
 
 }  // namespace
@@ -99,16 +99,19 @@ ConstMatrixView PagedSequences::Qkv(const Step& step) const {
 // Every position of the sequence before `position` becomes NaN.
 void PagedSequences::PoisonBefore(int seq, int position) {
   const int bt = case_.block_tokens;
-  const int64_t element = KvElementBits(case_.format) / 8;
+  const int64_t element = std::max(1, KvElementBits(case_.format) / 8);
   const KvLayerView layer = Layer();
+  const int64_t token_bytes = layer.geometry.TokenBytes();
   for (int s = 0; s < position; ++s) {
     const int64_t block = block_tables_[seq * table_stride_ + s / bt];
     for (int head = 0; head < case_.num_kv_heads; ++head) {
-      for (int i = 0; i < case_.head_dim; ++i) {
+      for (int64_t i = 0; i < token_bytes / element; ++i) {
         std::fill_n(layer.Keys(block, head) + (i * bt + s % bt) * element, element, kPoison);
       }
-      std::fill_n(layer.Values(block, head) + s % bt * case_.head_dim * element,
-                  case_.head_dim * element, kPoison);
+      std::fill_n(layer.Values(block, head) + s % bt * token_bytes, token_bytes, kPoison);
+      for (int i = 0; i < (IsQuantized(case_.format) ? 4 : 0); ++i) {
+        layer.Scaling(block, head)[i * bt + s % bt] = 0xffff;
+      }
     }
   }
 }

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "gtest/gtest.h"
-#include "memory/kv_cache.h"
 
 namespace bulkhead {
 namespace {
@@ -61,18 +60,6 @@ TEST(KvBlockPoolDeathTest, ALeakAndADoubleReturnAreBugs) {
         pool.Return(blocks);
       },
       testing::ExitedWithCode(70), "check failed");
-}
-
-TEST(KvGeometryTest, BytesAreThoseOfThePublishedCase) {
-  // Llama-2-7B in f16: a block of 64 tokens takes 33,554,432 bytes on one rank, half of it on two.
-  KvGeometry geometry{.num_layers = 32,
-                      .kv_heads = 32,
-                      .head_dim = 128,
-                      .block_tokens = 64,
-                      .format = KvFormat::kF16};
-  EXPECT_EQ(geometry.BlockBytes(), 33554432);
-  geometry.kv_heads = 16;
-  EXPECT_EQ(geometry.BlockBytes(), 16777216);
 }
 
 }  // namespace

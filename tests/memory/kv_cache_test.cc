@@ -27,22 +27,76 @@ TEST(KvCacheTest, BytesFollowTheGeometry) {
   EXPECT_EQ(none.BlockBytes(), 0);
 }
 
-TEST(KvCacheTest, EveryHeadHasItsOwnPlace) {
-  const KvGeometry geometry = Geometry();
-  constexpr int64_t kBlocks = 4;
-  std::vector<std::byte> memory((kBlocks + 1) * geometry.BlockBytes());
-  const KvArena arena{geometry, kBlocks, memory.data()};
-  std::byte* next = memory.data();
-  for (int layer = 0; layer < 3; ++layer) {
-    for (int64_t block = 0; block <= kBlocks; ++block) {
-      for (int64_t head = 0; head < 2; ++head) {
-        EXPECT_EQ(arena.Layer(layer).Keys(block, head), next);
-        EXPECT_EQ(arena.Layer(layer).Values(block, head), next + geometry.HeadBytes() / 2);
-        next += geometry.HeadBytes();
+TEST(KvCacheTest, BytesAreThoseOfThePublishedCase) {
+  // Llama-2-7B in f16: a block of 64 tokens takes 33,554,432 bytes on one rank, half of it on two.
+  KvGeometry geometry{.num_layers = 32,
+                      .kv_heads = 32,
+                      .head_dim = 128,
+                      .block_tokens = 64,
+                      .format = KvFormat::kF16};
+  EXPECT_EQ(geometry.BlockBytes(), 33554432);
+  geometry.kv_heads = 16;
+  EXPECT_EQ(geometry.BlockBytes(), 16777216);
+}
+
+struct Model {
+  const char* name;
+  int layers, kv_heads, head_dim;
+  int64_t int8_bytes, int4_bytes;  // of one token, all ranks
+};
+
+TEST(KvCacheTest, AQuantizedTokenTakesItsCodesAndFourBytesForEachKeyAndValue) {
+  // L * 2 * k * (d q / 8 + 4)
+  for (const Model& model :
+       {Model{"Llama-2-7B", 32, 32, 128, 270336, 139264},
+        Model{"Llama-3-8B", 32, 8, 128, 67584, 34816},
+        Model{"Llama-3-70B", 80, 8, 128, 168960, 87040}, Model{"Qwen2-0.5B", 24, 2, 64, 6528, 3456},
+        Model{"phi-2", 32, 32, 80, 172032, 90112}}) {
+    for (const int ranks : {1, 2}) {
+      for (const int block_tokens : {16, 64, 256}) {
+        SCOPED_TRACE(model.name);
+        KvGeometry geometry{.num_layers = model.layers,
+                            .kv_heads = model.kv_heads / ranks,
+                            .head_dim = model.head_dim,
+                            .block_tokens = block_tokens,
+                            .format = KvFormat::kInt8};
+        EXPECT_EQ(geometry.BlockBytes() * ranks, block_tokens * model.int8_bytes);
+        geometry.format = KvFormat::kInt4;
+        EXPECT_EQ(geometry.BlockBytes() * ranks, block_tokens * model.int4_bytes);
       }
     }
   }
-  EXPECT_EQ(next, memory.data() + memory.size());
+}
+
+TEST(KvCacheTest, EveryPartOfEveryHeadHasItsOwnPlace) {
+  for (const KvFormat format : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
+    KvGeometry geometry = Geometry();
+    geometry.format = format;
+    constexpr int64_t kBlocks = 4;
+    std::vector<std::byte> memory((kBlocks + 1) * geometry.BlockBytes());
+    const KvArena arena{geometry, kBlocks, memory.data()};
+    std::byte* next = memory.data();
+    for (int layer = 0; layer < 3; ++layer) {
+      for (int64_t block = 0; block <= kBlocks; ++block) {
+        for (int64_t head = 0; head < 2; ++head) {
+          const KvLayerView view = arena.Layer(layer);
+          EXPECT_EQ(view.Keys(block, head), next);
+          EXPECT_EQ(view.Values(block, head), next + geometry.KeysBytes());
+          EXPECT_EQ(reinterpret_cast<std::byte*>(view.Scaling(block, head)),
+                    next + 2 * geometry.KeysBytes());
+          next += 2 * geometry.KeysBytes() + (IsQuantized(format) ? 4 * 16 * 2 : 0);
+        }
+      }
+    }
+    EXPECT_EQ(next, memory.data() + memory.size());
+  }
+}
+
+TEST(KvCacheDeathTest, AHeadWhoseCodesAreNotWholeBytesIsABug) {
+  KvGeometry geometry = Geometry();
+  geometry.format = KvFormat::kInt4;
+  geometry.head_dim = 63;
+  EXPECT_EXIT((void)geometry.BlockBytes(), testing::ExitedWithCode(70), "kv_cache");
 }
 
 }  // namespace

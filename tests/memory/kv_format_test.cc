@@ -9,7 +9,10 @@ TEST(KvFormatTest, NamesAreReadInEverySpellingAndBack) {
     EXPECT_EQ(*ParseKvFormat(name), KvFormat::kF32);
   for (const char* name : {"bfloat16", "BF16"}) EXPECT_EQ(*ParseKvFormat(name), KvFormat::kBF16);
   for (const char* name : {"float16", "half"}) EXPECT_EQ(*ParseKvFormat(name), KvFormat::kF16);
-  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16}) {
+  for (const char* name : {"int8", "INT8"}) EXPECT_EQ(*ParseKvFormat(name), KvFormat::kInt8);
+  EXPECT_EQ(*ParseKvFormat("int4"), KvFormat::kInt4);
+  for (const KvFormat format :
+       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
     EXPECT_EQ(*ParseKvFormat(KvFormatName(format)), format);
   }
   EXPECT_EQ(ParseKvFormat("int3").status().code(), absl::StatusCode::kInvalidArgument);

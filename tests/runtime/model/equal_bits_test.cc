@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "memory/kv_format_name.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 
@@ -108,6 +109,33 @@ TEST_P(EqualBits, WithTheCacheInBfloat16Too) {
     split.chunk_tokens = size == 2 ? 13 : 512;
     split.block_tokens = size == 2 ? 64 : 16;
     ExpectSameBits(Run(split), want);
+  }
+}
+
+TEST_P(EqualBits, WithAQuantizedCacheToo) {
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4}) {
+    SCOPED_TRACE(KvFormatName(format));
+    RigOptions options = base_;
+    options.kv_format = format;
+    const RigResult want = Run(options);
+    EXPECT_LT(RelativeError(want.logits.back(), golden_.logits.back()),
+              format == KvFormat::kInt8 ? 0.05 : 0.5);
+    for (const int size : {2, 4, 8}) {
+      SCOPED_TRACE(size);
+      RigOptions split = options;
+      split.size = size;
+      split.chunk_tokens = size == 2 ? 13 : size == 4 ? 1 : 512;
+      split.block_tokens = size == 2 ? 64 : size == 4 ? 256 : 16;
+      split.threads = size == 2 ? 2 : 1;
+      ExpectSameBits(Run(split), want);
+    }
+    for (const char* backend : {"plain", "avx2"}) {
+      SCOPED_TRACE(backend);
+      RigOptions other = options;
+      other.backend = backend;
+      other.chunk_tokens = 64;
+      ExpectSameBits(Run(other), want);
+    }
   }
 }
 

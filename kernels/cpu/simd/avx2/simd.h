@@ -97,9 +97,34 @@ template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
 }
+template <int kBits>
+BH_INLINE I32x16 ShiftRight(I32x16 a) {
+  return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
+}
+BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) {
   return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+
+// ---- bytes in memory
+BH_INLINE __m256i LoadEightBytes(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+BH_INLINE I32x16 LoadBytes(const uint8_t* p) { return {LoadEightBytes(p), LoadEightBytes(p + 8)}; }
+BH_INLINE I32x16 LoadBytesN(const uint8_t* p, int n) {
+  uint8_t lanes[kLanes] = {};
+  __builtin_memcpy(lanes, p, n);
+  return LoadBytes(lanes);
+}
+BH_INLINE void StoreBytes(uint8_t* p, I32x16 a) {
+  const __m256i low = _mm256_set1_epi32(0xFF);
+  const __m256i mixed =
+      _mm256_packus_epi32(_mm256_and_si256(a.lo, low), _mm256_and_si256(a.hi, low));
+  const __m256i words = _mm256_permute4x64_epi64(mixed, 0xD8);  // lo, then hi
+  const __m128i bytes =
+      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
 // ---- bf16 and f16 in memory

@@ -61,8 +61,24 @@ template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
+template <int kBits>
+BH_INLINE I32x16 ShiftRight(I32x16 a) {  // zeros come in
+  return {_mm512_srli_epi32(a.v, kBits)};
+}
+BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
+
+// ---- bytes in memory, as lanes in [0, 255]; a store takes the low byte of each lane
+BH_INLINE I32x16 LoadBytes(const uint8_t* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+BH_INLINE I32x16 LoadBytesN(const uint8_t* p, int n) {
+  return {_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(FirstN(n).m, p))};
+}
+BH_INLINE void StoreBytes(uint8_t* p, I32x16 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
 
 // ---- bf16 and f16 in memory; stores round to nearest even, f16 overflows to infinity, a NaN stays
 // a (quiet) NaN

@@ -107,11 +107,27 @@ template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) << kBits); });
 }
+template <int kBits>
+BH_INLINE I32x16 ShiftRight(I32x16 a) {
+  return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) >> kBits); });
+}
+BH_INLINE F32x16 ToF32(I32x16 a) {
+  return ForLanes<F32x16>([&](int i) { return static_cast<float>(a.v[i]); });
+}
 BH_INLINE I32x16 BitsOf(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(BitsOfF32(a.v[i])); });
 }
 BH_INLINE F32x16 FromBits(I32x16 a) {
   return ForLanes<F32x16>([&](int i) { return F32OfBits(Unsigned(a.v[i])); });
+}
+
+// ---- bytes in memory
+BH_INLINE I32x16 LoadBytesN(const uint8_t* p, int n) {
+  return ForLanes<I32x16>([&](int i) { return i < n ? p[i] : 0; });
+}
+BH_INLINE I32x16 LoadBytes(const uint8_t* p) { return LoadBytesN(p, kLanes); }
+BH_INLINE void StoreBytes(uint8_t* p, I32x16 a) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<uint8_t>(a.v[i]);
 }
 
 // ---- bf16 and f16 in memory
