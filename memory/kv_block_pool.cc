@@ -1,11 +1,13 @@
 #include "memory/kv_block_pool.h"
 
+#include <utility>
+
 #include "memory/check.h"
 
 namespace bulkhead {
 
-KvBlockPool::KvBlockPool(int64_t num_blocks)
-    : num_blocks_(num_blocks), out_(num_blocks + 1, false) {
+KvBlockPool::KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache)
+    : num_blocks_(num_blocks), cache_(std::move(cache)), out_(num_blocks + 1, false) {
   BH_CHECK(num_blocks >= 0 && num_blocks < INT32_MAX);
   free_.reserve(num_blocks);
   for (int64_t block = num_blocks; block >= 1; --block)
@@ -18,6 +20,7 @@ bool KvBlockPool::Grow(std::vector<BlockId>& blocks, int64_t count) {
   BH_CHECK(count >= 0);
   if (count > num_free()) return false;
   for (int64_t i = 0; i < count; ++i) {
+    if (free_.empty()) free_.push_back(cache_->EvictOldest());
     blocks.push_back(free_.back());
     out_[free_.back()] = true;
     free_.pop_back();
@@ -28,10 +31,56 @@ bool KvBlockPool::Grow(std::vector<BlockId>& blocks, int64_t count) {
 void KvBlockPool::Return(std::vector<BlockId>& blocks) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     BH_CHECK(*block > 0 && *block <= num_blocks_ && out_[*block]);
+    if (Cached(*block)) {
+      if (cache_->Release(*block)) out_[*block] = false;
+      continue;
+    }
     out_[*block] = false;
     free_.push_back(*block);
   }
   blocks.clear();
+}
+
+CachedPrefix KvBlockPool::FindPrefix(absl::string_view salt,
+                                     absl::Span<const int32_t> tokens) const {
+  CachedPrefix prefix;
+  if (cache_ == nullptr) return prefix;
+  const auto block_tokens = static_cast<size_t>(cache_->block_tokens());
+  BlockId parent = 0;
+  for (; tokens.size() >= block_tokens; tokens.remove_prefix(block_tokens)) {
+    parent = cache_->Find({parent, salt, tokens.first(block_tokens)});
+    if (parent == 0) break;
+    prefix.blocks.push_back(parent);
+    if (!out_[parent]) ++prefix.num_idle;
+  }
+  return prefix;
+}
+
+void KvBlockPool::TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks) {
+  for (const BlockId block : prefix.blocks) {
+    cache_->Acquire(block);
+    out_[block] = true;
+    blocks.push_back(block);
+  }
+}
+
+BlockId KvBlockPool::CacheBlock(const BlockKey& key, BlockId block) {
+  BH_CHECK(cache_ != nullptr && out_[block] && !cache_->Contains(block));
+  BH_CHECK(key.parent == 0 || out_[key.parent]);
+  const BlockId equal = cache_->Find(key);
+  if (equal == 0) {
+    cache_->Insert(key, block);
+    return block;
+  }
+  cache_->Acquire(equal);
+  out_[equal] = true;
+  out_[block] = false;
+  free_.push_back(block);
+  return equal;
+}
+
+int KvBlockPool::NumHolders(BlockId block) const {
+  return Cached(block) ? cache_->references(block) : out_[block] ? 1 : 0;
 }
 
 }  // namespace bulkhead

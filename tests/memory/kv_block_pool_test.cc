@@ -1,5 +1,6 @@
 #include "memory/kv_block_pool.h"
 
+#include <memory>
 #include <random>
 #include <set>
 
@@ -43,6 +44,86 @@ TEST(KvBlockPoolTest, BlockZeroIsNeverHandedOutAndNoBlockTwice) {
     ASSERT_EQ(pool.num_free(), 100 - static_cast<int64_t>(count));
   }
   for (auto& list : lists) pool.Return(list);
+}
+
+class CachingPoolTest : public testing::Test {
+ protected:
+  // Takes blocks for all of `tokens`, as after a prefill.
+  std::vector<BlockId> Hold(const std::vector<int32_t>& tokens, absl::string_view salt = "") {
+    std::vector<BlockId> blocks;
+    pool_.TakePrefix(pool_.FindPrefix(salt, tokens), blocks);
+    auto cached = static_cast<int64_t>(blocks.size());
+    EXPECT_TRUE(pool_.Grow(blocks, static_cast<int64_t>(tokens.size() + 1) / 2 - cached));
+    for (; 2 * cached + 2 <= static_cast<int64_t>(tokens.size()); ++cached) {
+      const BlockKey key = {cached == 0 ? 0 : blocks[cached - 1], salt,
+                            absl::MakeConstSpan(tokens).subspan(2 * cached, 2)};
+      blocks[cached] = pool_.CacheBlock(key, blocks[cached]);
+    }
+    return blocks;
+  }
+
+  KvBlockPool pool_{6, std::make_unique<PrefixCache>(6, 2)};
+};
+
+TEST_F(CachingPoolTest, IdleBlocksCountAsFreeAndAreFoundAgain) {
+  std::vector<BlockId> blocks = Hold({1, 2, 3, 4, 5});
+  const std::vector<BlockId> first = blocks;
+  EXPECT_EQ(pool_.num_free(), 3);
+  pool_.Return(blocks);
+  EXPECT_EQ(pool_.num_free(), 6);
+  EXPECT_EQ(pool_.num_idle(), 2);
+  const CachedPrefix prefix = pool_.FindPrefix("", {1, 2, 3, 4, 6});
+  EXPECT_EQ(prefix.blocks, std::vector<BlockId>({first[0], first[1]}));
+  EXPECT_EQ(prefix.num_idle, 2);
+  EXPECT_TRUE(pool_.FindPrefix("", {1, 2, 3}).blocks.size() == 1);
+  EXPECT_TRUE(pool_.FindPrefix("", {3, 4}).blocks.empty());
+  EXPECT_TRUE(pool_.FindPrefix("salt", {1, 2}).blocks.empty());
+}
+
+TEST_F(CachingPoolTest, SharedBlocksReturnWithTheirLastHolder) {
+  std::vector<BlockId> a = Hold({1, 2, 3});
+  std::vector<BlockId> b = Hold({1, 2, 4});
+  EXPECT_EQ(a[0], b[0]);
+  EXPECT_NE(a[1], b[1]);
+  EXPECT_EQ(pool_.NumHolders(a[0]), 2);
+  EXPECT_EQ(pool_.FindPrefix("", {1, 2}).num_idle, 0);
+  EXPECT_EQ(pool_.num_free(), 3);
+  pool_.Return(a);
+  EXPECT_EQ(pool_.num_free(), 4);
+  pool_.Return(b);
+  EXPECT_EQ(pool_.num_free(), 6);
+}
+
+TEST_F(CachingPoolTest, BlockComputedTwiceIsHeldOnce) {
+  std::vector<BlockId> a;
+  std::vector<BlockId> b;
+  ASSERT_TRUE(pool_.Grow(a, 1) && pool_.Grow(b, 1));
+  const std::vector<int32_t> tokens = {1, 2};
+  EXPECT_EQ(pool_.CacheBlock({0, "", tokens}, a[0]), a[0]);
+  EXPECT_EQ(pool_.num_free(), 4);
+  b[0] = pool_.CacheBlock({0, "", tokens}, b[0]);
+  EXPECT_EQ(b[0], a[0]);
+  EXPECT_EQ(pool_.num_free(), 5);
+  pool_.Return(a);
+  pool_.Return(b);
+}
+
+TEST_F(CachingPoolTest, GrowthTakesIdleBlocksWhenNoOthersAreLeftOldestFirst) {
+  std::vector<BlockId> a = Hold({1, 2, 3, 4});
+  std::vector<BlockId> b = Hold({5, 6});
+  pool_.Return(b);
+  pool_.Return(a);
+  std::vector<BlockId> c;
+  ASSERT_TRUE(pool_.Grow(c, 3));
+  EXPECT_EQ(pool_.num_idle(), 3);
+  ASSERT_TRUE(pool_.Grow(c, 1));
+  EXPECT_TRUE(pool_.FindPrefix("", {5, 6}).blocks.empty());
+  ASSERT_TRUE(pool_.Grow(c, 1));
+  EXPECT_EQ(pool_.FindPrefix("", {1, 2, 3, 4}).blocks.size(), 1U);
+  EXPECT_FALSE(pool_.Grow(c, 2));
+  ASSERT_TRUE(pool_.Grow(c, 1));
+  EXPECT_EQ(pool_.num_free(), 0);
+  pool_.Return(c);
 }
 
 TEST(KvBlockPoolDeathTest, ALeakAndADoubleReturnAreBugs) {
