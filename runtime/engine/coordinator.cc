@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "memory/bytes.h"
 #include "memory/check.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -20,6 +21,14 @@ uint64_t SteadyNowNs() {
                                    .count());
 }
 
+std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits) {
+  if (!limits.prefix_caching) return nullptr;
+  BH_LOG(kInfo) << "prefix cache: "
+                << FormatBytes(PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens))
+                << " of host memory beside the KV blocks";
+  return std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens);
+}
+
 Coordinator::Options WithClock(Coordinator::Options options) {
   if (options.now_ns == nullptr) options.now_ns = SteadyNowNs;
   return options;
@@ -29,7 +38,7 @@ Coordinator::Options WithClock(Coordinator::Options options) {
 
 Coordinator::Coordinator(Options options)
     : options_(WithClock(std::move(options))),
-      pool_(options_.limits.num_kv_blocks),
+      pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
              options_.limits.num_kv_blocks) {}

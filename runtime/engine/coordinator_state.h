@@ -32,6 +32,7 @@ struct Coordinator::Live {
   bool busy = false;   // the rank loop's thread is calling the sink
   bool ended = false;  // nobody may call the sink any more
   int completion_tokens = 0;
+  int cached_prompt_tokens = 0;
   RequestTimings timings;
 
   // The coordinator's mutex is held.
@@ -43,6 +44,7 @@ struct Coordinator::Live {
     end.stop_string = std::move(cause.stop_string);
     end.stop_token_id = cause.stop_token_id;
     end.completion_tokens = completion_tokens;
+    end.cached_prompt_tokens = cached_prompt_tokens;
     end.timings = timings;
     return end;
   }

@@ -246,6 +246,7 @@ void Coordinator::NoteAdmitted() {
   for (const SequenceId id : scheduler_.newly_admitted()) {
     Live& live = *active_.at(id)->live;
     live.timings.queue_ns = now - live.submitted_ns;
+    live.cached_prompt_tokens = static_cast<int>(scheduler_.cached_prompt_tokens(id));
   }
 }
 

@@ -52,11 +52,13 @@ struct Request {
   SamplingParams sampling;
   StoppingParams stopping;
   int priority = 0;  // higher is more urgent
+  // Only requests of the same salt share cached blocks; at most kMaxCacheSaltBytes.
+  std::string cache_salt;
   bool wants_text = true;
   bool skip_special_tokens = true;
   std::optional<int> num_logprobs;  // log probability of the drawn token and of the n best
   LogitsSink* prompt_logits =
-      nullptr;  // outlives the request; a request with one takes no other shortcut
+      nullptr;  // outlives the request; a request with one computes its whole prompt
   // Resume: generated tokens that the client already has, and the bytes of their text that it has.
   std::vector<TokenId> emitted;
   uint64_t text_bytes_sent = 0;
@@ -94,6 +96,7 @@ struct RequestEnd {
   std::optional<std::string> stop_string;
   std::optional<TokenId> stop_token_id;
   int completion_tokens = 0;
+  int cached_prompt_tokens = 0;  // that were not computed when it was admitted
   RequestTimings timings;
 };
 

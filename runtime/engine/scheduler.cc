@@ -16,6 +16,7 @@ int LongPromptTokens(const SchedulerLimits& limits) {
 Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool)
     : limits_(limits), eos_ids_(std::move(eos_ids)), pool_(pool) {
   BH_CHECK(ValidateLimits(limits).ok() && pool.num_blocks() == limits.num_kv_blocks);
+  BH_CHECK(pool.caches() == limits.prefix_caching);
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -43,6 +44,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.sampling = request.sampling;
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
+  sequence.cache_salt = std::move(request.cache_salt);
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = MaxTotalTokens(limits_, prompt_tokens, max_tokens);
   sequence.tokens = std::move(request.prompt);
@@ -118,6 +120,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   } else if (wanted && row.ends) {
     emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
   }
+  if (emission.status.ok()) CacheFullBlocks(sequence, row.end);
   const bool ends = !emission.status.ok() || emission.finish.has_value();
   if (ends) Leave(sequence, SequenceState::kEnded);
   --sequence.in_flight;
@@ -143,11 +146,44 @@ int64_t Scheduler::BlocksToAdmit(const Sequence& sequence) const {
                                                             : sequence.known_tokens());
 }
 
+// The cached blocks that it can begin behind. Its last token is computed in any case, for the
+// logits behind it, and so is all of a prompt whose logits are wanted.
+CachedPrefix Scheduler::FindPrefix(const Sequence& sequence) const {
+  if (sequence.prompt_logits != nullptr) return {};
+  return pool_.FindPrefix(sequence.cache_salt,
+                          absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1));
+}
+
+// A step is committed that has computed the positions below `end`.
+void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
+  if (!pool_.caches()) return;
+  const int64_t block_tokens = limits_.block_tokens;
+  const auto tokens = absl::MakeConstSpan(sequence.tokens);
+  // A token that was drawn and dropped is computed, but not known any more.
+  const int64_t full = std::min(end, static_cast<int64_t>(tokens.size())) / block_tokens;
+  for (; sequence.blocks_cached < full; ++sequence.blocks_cached) {
+    const int64_t i = sequence.blocks_cached;
+    const BlockId parent = i == 0 ? 0 : sequence.blocks[i - 1];
+    const BlockId block = pool_.CacheBlock(
+        {parent, sequence.cache_salt, tokens.subspan(i * block_tokens, block_tokens)},
+        sequence.blocks[i]);
+    if (block == sequence.blocks[i]) continue;
+    // Somebody else was first. Ours may be given away at once, though a step in flight may read it:
+    // who writes to it next does so in a later step.
+    sequence.blocks[i] = block;
+    sequence.blocks_sent = std::min(sequence.blocks_sent, i);
+  }
+}
+
 void Scheduler::Enqueue(Sequence& sequence) {
   sequence.state = SequenceState::kWaiting;
   sequence.planned_tokens = 0;
   sequence.blocks_sent = 0;
-  sequence.is_long = sequence.tokens_to_plan() > LongPromptTokens(limits_);
+  sequence.blocks_cached = 0;
+  // By what is cached now; that may be more or less when its turn comes.
+  const int64_t cached =
+      static_cast<int64_t>(FindPrefix(sequence).blocks.size()) * limits_.block_tokens;
+  sequence.is_long = sequence.tokens_to_plan() - cached > LongPromptTokens(limits_);
   waiting_.Add(sequence);
 }
 
@@ -195,6 +231,18 @@ int Scheduler::preemptions(SequenceId id) const {
   return found == sequences_.end() ? 0 : found->second->preemptions;
 }
 
+int64_t Scheduler::cached_prompt_tokens(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? 0 : found->second->cached_prompt_tokens;
+}
+
+SequenceId Scheduler::in_slot(int slot) const {
+  for (const Sequence* sequence : running_) {
+    if (sequence->slot == slot) return sequence->id;
+  }
+  return 0;
+}
+
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
   load.num_running = static_cast<int>(running_.size());
@@ -202,25 +250,32 @@ SchedulerLoad Scheduler::load() const {
   load.num_waiting_tokens = waiting_.tokens();
   load.num_queued_tokens = waiting_.tokens_never_ran();
   load.num_blocks_used = pool_.num_blocks() - pool_.num_free();
+  load.num_blocks_cached = pool_.num_idle();
   load.prompt_tokens_total = prompt_tokens_total_;
   load.generation_tokens_total = generation_tokens_total_;
   load.preemptions_total = preemptions_total_;
+  load.prefix_queries_total = prefix_queries_total_;
+  load.prefix_hits_total = prefix_hits_total_;
   return load;
 }
 
 void Scheduler::CheckInvariants() const {
   std::vector<bool> slot_taken(limits_.max_num_seqs, false);
-  std::vector<bool> block_taken(pool_.num_blocks() + 1, false);
-  int64_t blocks = 0;
+  std::vector<int> holders(pool_.num_blocks() + 1, 0);
   int64_t coming = 0;
   for (const Sequence* sequence : running_) {
     BH_CHECK(sequence->state != SequenceState::kWaiting && !slot_taken[sequence->slot]);
     slot_taken[sequence->slot] = true;
-    for (const BlockId block : sequence->blocks) {
-      BH_CHECK(block > 0 && !block_taken[block]);
-      block_taken[block] = true;
+    BlockId parent = 0;
+    for (int64_t i = 0; i < static_cast<int64_t>(sequence->blocks.size()); ++i) {
+      const BlockId block = sequence->blocks[i];
+      const bool cached = pool_.caches() && pool_.cache()->Contains(block);
+      BH_CHECK(block > 0 && ++holders[block] <= pool_.NumHolders(block));
+      BH_CHECK(cached == (i < sequence->blocks_cached));
+      BH_CHECK(!cached || pool_.cache()->parent(block) == parent);
+      parent = block;
     }
-    blocks += static_cast<int64_t>(sequence->blocks.size());
+    BH_CHECK(sequence->blocks_cached * limits_.block_tokens <= sequence->planned_tokens);
     const bool leaves = sequence->state != SequenceState::kRunning;
     if (leaves) coming += static_cast<int64_t>(sequence->blocks.size());
     BH_CHECK(!leaves || sequence->in_flight > 0);
@@ -229,7 +284,13 @@ void Scheduler::CheckInvariants() const {
     BH_CHECK(sequence->planned_tokens <= sequence->known_tokens());
   }
   BH_CHECK(coming == blocks_coming_);
-  BH_CHECK(blocks == pool_.num_blocks() - pool_.num_free());
+  int64_t used = 0;
+  for (BlockId block = 1; block <= pool_.num_blocks(); ++block) {
+    BH_CHECK(holders[block] == pool_.NumHolders(block));
+    used += holders[block] > 0 ? 1 : 0;
+  }
+  BH_CHECK(used == pool_.num_blocks() - pool_.num_free());
+  if (pool_.caches()) pool_.cache()->CheckInvariants();
   BH_CHECK(running_.size() + free_slots_.size() == static_cast<size_t>(limits_.max_num_seqs));
   BH_CHECK(running_.size() + waiting_.size() == sequences_.size());
 }

@@ -1,6 +1,6 @@
 // Scheduler: decides what each step computes. A pure state machine: no clock, thread, device or
-// I/O, and no work per step that grows with the tokens of a sequence or the length of the queue.
-// Used by one thread.
+// I/O, and no work per step that grows with the tokens of a running sequence or the length of the
+// queue. Used by one thread.
 //
 // A step is filled in this order: one token for every decoding sequence; chunks of the prompts that
 // are being prefilled; then new admissions. Prompts longer than a quarter of a step
@@ -16,6 +16,12 @@
 // With depth 2 a step may be planned while another one is uncommitted. Then a row's input token can
 // be kLastSampled, a stop is seen one step late (the surplus token is dropped), and slots and
 // blocks come back only when no step in flight uses them.
+//
+// With prefix caching a sequence begins behind the longest run of cached blocks that its tokens
+// begin with; at least its last token is computed. A full block is cached when the step that
+// completes it is committed, so every rank has written it before any later step reads it. A block
+// that another sequence had cached by then with the same content takes the place of one's own.
+// Nothing else changes: idle cached blocks are free blocks.
 #pragma once
 
 #include <cstdint>
@@ -49,21 +55,26 @@ struct Emission {
 struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
-  int64_t num_waiting_tokens = 0;  // that the waiting ones compute before their next token
+  int64_t num_waiting_tokens = 0;  // of the waiting ones, cached or not
   int64_t num_queued_tokens =
       0;  // the same, of those that never ran: max_num_queued_tokens bounds it
   int64_t num_blocks_used = 0;
+  int64_t num_blocks_cached = 0;         // idle: not used
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
   uint64_t generation_tokens_total = 0;  // emitted
   uint64_t preemptions_total = 0;
+  // Tokens that were looked for in the prefix cache at first admissions, and those of them found.
+  uint64_t prefix_queries_total = 0;
+  uint64_t prefix_hits_total = 0;
 };
 
-// A prompt with more tokens goes in the long lane.
+// A prompt with more tokens to compute goes in the long lane.
 int LongPromptTokens(const SchedulerLimits& limits);
 
 class Scheduler {
  public:
-  // `pool` has limits.num_kv_blocks blocks, all free, and outlives the scheduler.
+  // `pool` has limits.num_kv_blocks blocks, all free, and a cache under limits.prefix_caching; it
+  // outlives the scheduler.
   Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -91,14 +102,17 @@ class Scheduler {
   // Those that the last PlanStep admitted for the first time.
   absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
   int preemptions(SequenceId id) const;  // so far; 0 for an id that has ended
+  int64_t cached_prompt_tokens(SequenceId id) const;
   SchedulerLoad load() const;
 
-  // Checks what must hold between calls with BH_CHECK. O(sequences + blocks): for tests.
+  // For tests. Checks what must hold between calls with BH_CHECK; O(sequences + blocks).
   void CheckInvariants() const;
+  SequenceId in_slot(int slot) const;  // 0: none
 
  private:
   struct PlannedRow {
     Sequence* sequence = nullptr;
+    int64_t end = 0;  // the position behind its last token
     bool samples = false;
     bool has_prompt_logits = false;
     bool ends = false;  // nothing is drawn: the sequence ends when its prompt is computed
@@ -114,6 +128,7 @@ class Scheduler {
   void AdmitSequences(PrefillBudget& budget, Step& step);
   bool LongMayStart(const PrefillBudget& budget) const;
   bool TryAdmit(Sequence& sequence, int64_t blocks_kept);
+  void NoteFirstAdmission(Sequence& sequence);
   void PutBlocksBy(const Sequence& sequence);
   void ServeLongs(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
@@ -124,6 +139,8 @@ class Scheduler {
   int64_t NumRequests() const;
   int64_t BlocksFor(int64_t tokens) const;
   int64_t BlocksToAdmit(const Sequence& sequence) const;
+  CachedPrefix FindPrefix(const Sequence& sequence) const;
+  void CacheFullBlocks(Sequence& sequence, int64_t end);
   void Enqueue(Sequence& sequence);
   void Preempt(Sequence& sequence);
   void Leave(Sequence& sequence, SequenceState state);
@@ -156,6 +173,8 @@ class Scheduler {
   uint64_t prompt_tokens_total_ = 0;
   uint64_t generation_tokens_total_ = 0;
   uint64_t preemptions_total_ = 0;
+  uint64_t prefix_queries_total_ = 0;
+  uint64_t prefix_hits_total_ = 0;
 };
 
 }  // namespace bulkhead

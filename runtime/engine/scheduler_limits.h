@@ -28,7 +28,8 @@ struct SchedulerLimits {
   int64_t max_num_queued_tokens = 0;  // prompt tokens of requests that never ran yet
   Admission admission = Admission::kReserve;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
-  int depth = 1;  // planned, uncommitted steps: 1 or 2
+  bool prefix_caching = false;  // the block pool has a PrefixCache
+  int depth = 1;                // planned, uncommitted steps: 1 or 2
 };
 
 // INVALID_ARGUMENT naming the limit unless every number is one to schedule with.

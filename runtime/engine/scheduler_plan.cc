@@ -188,15 +188,20 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
 
 // `blocks_kept`: free blocks that are not for this sequence.
 bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
-  const int64_t needed = BlocksToAdmit(sequence);
-  int64_t margin = blocks_kept;
+  const CachedPrefix prefix = FindPrefix(sequence);
+  const auto found = static_cast<int64_t>(prefix.blocks.size());
+  const int64_t needed = BlocksToAdmit(sequence) - found;
+  int64_t margin = blocks_kept + prefix.num_idle;
   if (limits_.admission == Admission::kOptimistic && !running_.empty()) {
     margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // for those that run to grow into
   }
   if (needed + margin > pool_.num_free()) return false;
+  pool_.TakePrefix(prefix, sequence.blocks);
   BH_CHECK(pool_.Grow(sequence.blocks, needed));
   waiting_.Remove(sequence);
-  if (sequence.never_ran) newly_admitted_.push_back(sequence.id);
+  sequence.blocks_cached = found;
+  sequence.planned_tokens = found * limits_.block_tokens;
+  if (sequence.never_ran) NoteFirstAdmission(sequence);
   sequence.never_ran = false;
   sequence.state = SequenceState::kRunning;
   sequence.slot = free_slots_.back();
@@ -204,6 +209,14 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   if (sequence.is_long) ++num_long_running_;
   running_.push_back(&sequence);
   return true;
+}
+
+void Scheduler::NoteFirstAdmission(Sequence& sequence) {
+  newly_admitted_.push_back(sequence.id);
+  sequence.cached_prompt_tokens = std::min(sequence.planned_tokens, sequence.prompt_tokens);
+  if (!pool_.caches() || sequence.prompt_logits != nullptr) return;
+  prefix_queries_total_ += sequence.tokens.size();
+  prefix_hits_total_ += static_cast<uint64_t>(sequence.planned_tokens);
 }
 
 void Scheduler::PutBlocksBy(const Sequence& sequence) {
@@ -230,8 +243,10 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
 void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   const int64_t begin = sequence.planned_tokens;
   const int64_t end = begin + num_tokens;
+  BH_CHECK(begin >= sequence.blocks_cached * limits_.block_tokens);  // shared: never written
   PlannedRow row;
   row.sequence = &sequence;
+  row.end = end;
   row.ends = end == sequence.known_tokens() && sequence.stop_rule.stopping().max_tokens == 0;
   row.samples = end == sequence.known_tokens() && !row.ends;
   row.has_prompt_logits = sequence.prompt_logits != nullptr && begin < sequence.prompt_tokens;
@@ -265,7 +280,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   planned_rows_.push_back(row);
 }
 
-// The ranks get a block's place in the table with the first step that writes to it.
+// The ranks get a block's place in the table with the first step that reads or writes it there.
 void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, Step& step) {
   const int64_t needed = BlocksFor(end);
   BH_CHECK(needed <= static_cast<int64_t>(sequence.blocks.size()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "memory/kv_block_pool.h"
@@ -30,12 +31,14 @@ struct Sequence {
   SamplingParams sampling;
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
+  std::string cache_salt;
 
   std::vector<TokenId> tokens;  // prompt, then every generated token that is committed
   int64_t prompt_tokens = 0;
   int64_t max_total_tokens = 0;  // the longest it can become
   bool is_long = false;          // its lane
   bool never_ran = true;
+  int64_t cached_prompt_tokens = 0;  // found at its first admission
   SequenceState state = SequenceState::kWaiting;
 
   // While it has a slot.
@@ -45,6 +48,7 @@ struct Sequence {
   int pending_samples = 0;     // tokens that steps in flight draw
   int in_flight = 0;           // steps in flight that use slot and blocks
   int64_t blocks_sent = 0;     // entries of the block table that the ranks have
+  int64_t blocks_cached = 0;   // the first ones: full, computed, shared; never written again
   int preemptions = 0;
 
   // Length with the tokens that are being drawn.

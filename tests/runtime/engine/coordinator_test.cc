@@ -354,6 +354,19 @@ TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
   EXPECT_EQ(end.timings.total_ns, 700);
 }
 
+TEST_F(CoordinatorTest, EndTellsWhatOfThePromptWasCached) {
+  SchedulerLimits limits = ToyLimits();
+  limits.prefix_caching = true;
+  Begin(limits);
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  const Request request = ToyRequest(14, 3);
+  EXPECT_EQ(Submit(request)->WaitForEnd().cached_prompt_tokens, 0);
+  const auto sink = Submit(request);
+  EXPECT_EQ(sink->WaitForEnd().cached_prompt_tokens, 12);
+  EXPECT_EQ(sink->tokens(), Want(request).tokens);
+}
+
 TEST_F(CoordinatorTest, ManyThreadsSubmitAndCancel) {
   Begin();
   coordinator_->SetServing();

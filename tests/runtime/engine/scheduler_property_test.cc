@@ -1,8 +1,13 @@
-// Random requests, cancels, stops and priorities against every rule the scheduler must keep.
+// Random requests, cancels, stops and priorities, beginnings that are shared and salts that forbid
+// it, against every rule the scheduler must keep.
 // BH_PROPERTY_STEPS raises the number of steps per configuration.
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "gtest/gtest.h"
@@ -23,11 +28,12 @@ int64_t StepsPerConfiguration() {
 struct Expected {
   uint64_t history = 0;
   int64_t generated = 0;
-  int64_t total = 0;
   StopRule rule;
+  std::string cache_salt;
+  std::vector<TokenId> tokens;
 };
 
-using Configuration = std::tuple<Admission, int, SchedulingPolicy, int>;
+using Configuration = std::tuple<Admission, int, SchedulingPolicy, int, bool>;
 
 class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
  protected:
@@ -36,7 +42,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
   static uint32_t Seed() { return 20260101; }
 
   static SchedulerLimits Limits() {
-    const auto [admission, depth, policy, blocks] = GetParam();
+    const auto [admission, depth, policy, blocks, prefix_caching] = GetParam();
     SchedulerLimits limits = ToyLimits();
     limits.max_num_seqs = 7;
     limits.max_num_batched_tokens = blocks % 2 == 0 ? 5 : 24;
@@ -46,16 +52,33 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     limits.admission = admission;
     limits.depth = depth;
     limits.policy = policy;
+    limits.prefix_caching = prefix_caching;
     return limits;
   }
 
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
+
+  // The next turn of a conversation, a retry, or the same tokens under another salt.
+  void BeginAsAnEarlierOne(Request& request) {
+    const auto& [salt, tokens] = earlier_[Below(earlier_.size())];
+    if (Below(4) > 0) {
+      request.cache_salt = salt;
+    } else {
+      request.cache_salt = std::string(Below(3), 's');
+    }
+    if (tokens.empty()) return;
+    const auto shared = 1 + static_cast<int64_t>(Below(static_cast<uint32_t>(tokens.size())));
+    std::vector<TokenId> prompt(tokens.begin(), tokens.begin() + shared);
+    for (uint32_t i = Below(6); i > 0; --i) prompt.push_back(static_cast<TokenId>(Below(3)));
+    request.prompt = std::move(prompt);
+  }
 
   void SubmitOne() {
     const bool is_long = Below(4) == 0;
     Request request = ToyRequest(1 + static_cast<int>(Below(is_long ? 63 : 6)),
                                  1 + static_cast<int>(Below(Below(3) == 0 ? 80 : 12)),
                                  static_cast<int>(Below(1000)));
+    if (Below(2) == 0) BeginAsAnEarlierOne(request);
     request.priority = static_cast<int>(Below(3));
     request.stopping.ignore_eos = Below(2) == 0;
     request.stopping.min_tokens = static_cast<int>(Below(4));
@@ -63,12 +86,14 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     if (Below(8) == 0) {
       request.emitted.assign(Below(static_cast<uint32_t>(request.stopping.max_tokens)), 21);
     }
-    Expected expected{0, static_cast<int64_t>(request.emitted.size()), 0,
-                      StopRule(request.stopping, {kToyEos}, limits_.max_model_len)};
-    for (const TokenId token : request.prompt) expected.history = ToyHash(expected.history, token);
-    for (const TokenId token : request.emitted) expected.history = ToyHash(expected.history, token);
-    expected.total = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
-    const absl::StatusOr<SequenceId> id = loop_.scheduler().Submit(std::move(request));
+    std::vector<TokenId> tokens = request.prompt;
+    tokens.insert(tokens.end(), request.emitted.begin(), request.emitted.end());
+    uint64_t history = ToyStart(request.cache_salt);
+    for (const TokenId token : tokens) history = ToyHash(history, token);
+    Expected expected{history, static_cast<int64_t>(request.emitted.size()),
+                      StopRule(request.stopping, {kToyEos}, limits_.max_model_len),
+                      request.cache_salt, std::move(tokens)};
+    const absl::StatusOr<SequenceId> id = loop_.Submit(std::move(request));
     if (!id.ok()) {
       ++refused_[id.status().code()];
       return;
@@ -80,8 +105,14 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     auto at = live_.begin();
     std::advance(at, Below(static_cast<uint32_t>(live_.size())));
     loop_.scheduler().Finish(at->first);
-    live_.erase(at);
+    Forget(at);
     ++ended_early_;
+  }
+
+  void Forget(std::map<SequenceId, Expected>::iterator at) {
+    Expected& expected = at->second;
+    earlier_[Below(earlier_.size())] = {expected.cache_salt, std::move(expected.tokens)};
+    live_.erase(at);
   }
 
   void Check(const std::vector<Emission>& emissions) {
@@ -95,20 +126,23 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
           ToyDraw(expected.history, bans ? expected.rule.stop_ids() : std::vector<TokenId>{});
       ASSERT_EQ(emission.token->id, want);
       expected.history = ToyHash(expected.history, want);
-      ASSERT_LE(++expected.total, limits_.max_model_len);
+      expected.tokens.push_back(want);
+      const auto total = static_cast<int64_t>(expected.tokens.size());
+      ASSERT_LE(total, limits_.max_model_len);
       const std::optional<TokenFinish> finish =
-          expected.rule.Check(want, expected.generated, expected.total);
+          expected.rule.Check(want, expected.generated, total);
       ASSERT_EQ(emission.finish.has_value(), finish.has_value());
       if (!finish.has_value()) continue;
       ASSERT_EQ(emission.finish->reason, finish->reason);
-      live_.erase(at);
+      Forget(at);
       ++finished_;
     }
   }
 
   void Round() {
-    const std::vector<Emission> emissions = loop_.Step();
-    Check(emissions);
+    loop_.PlanAndRun();
+    if (Below(12) == 0 && !live_.empty()) EndOneEarly();  // as many steps as may be are in flight
+    Check(loop_.CommitOldest());
     loop_.scheduler().CheckInvariants();
     ASSERT_LE(loop_.scheduler().load().num_running, limits_.max_num_seqs);
   }
@@ -117,6 +151,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
   ToyLoop loop_;
   std::mt19937 random_;
   std::map<SequenceId, Expected> live_;
+  std::array<std::pair<std::string, std::vector<TokenId>>, 12> earlier_;  // salts and tokens
   std::map<absl::StatusCode, int64_t> refused_;
   int64_t finished_ = 0;
   int64_t ended_early_ = 0;
@@ -138,16 +173,18 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
   }
   EXPECT_TRUE(live_.empty()) << live_.size() << " requests were forgotten";
   EXPECT_EQ(loop_.pool().num_free(), limits_.num_kv_blocks);
+  const SchedulerLoad load = loop_.scheduler().load();
+  EXPECT_EQ(load.num_blocks_used, 0);
+  EXPECT_EQ(load.num_blocks_cached > 0, limits_.prefix_caching);
+  EXPECT_EQ(load.prefix_hits_total > load.prefix_queries_total / 50, limits_.prefix_caching);
   EXPECT_GT(finished_, steps / 50);
   EXPECT_GT(ended_early_, steps / 50);
   EXPECT_GT(refused_[absl::StatusCode::kResourceExhausted], 0);
   EXPECT_GT(refused_[absl::StatusCode::kInvalidArgument], 0);
-  const uint64_t preemptions = loop_.scheduler().load().preemptions_total;
   if (limits_.admission == Admission::kReserve) {
-    EXPECT_EQ(preemptions, 0);
-  }
-  if (limits_.admission == Admission::kOptimistic) {
-    EXPECT_GT(preemptions, 0);
+    EXPECT_EQ(load.preemptions_total, 0);
+  } else {
+    EXPECT_GT(load.preemptions_total, 0);
   }
 }
 
@@ -156,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
                      testing::Values(1, 2),
                      testing::Values(SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority),
-                     testing::Values(12, 16, 25)));
+                     testing::Values(12, 16, 25), testing::Bool()));
 
 }  // namespace
 }  // namespace bulkhead

@@ -1,4 +1,5 @@
-// The same request gives the same tokens whatever runs beside it and however its prompt is cut.
+// The same request gives the same tokens whatever runs beside it, however its prompt is cut and
+// whatever of it is cached.
 #include <random>
 #include <vector>
 
@@ -24,16 +25,18 @@ std::vector<Request> Requests() {
   return requests;
 }
 
-class SchedulerResultsTest : public testing::TestWithParam<std::tuple<Admission, int, int, int>> {};
+class SchedulerResultsTest
+    : public testing::TestWithParam<std::tuple<Admission, int, int, int, bool>> {};
 
 TEST_P(SchedulerResultsTest, EqualThoseOfEachRequestAlone) {
-  const auto [admission, depth, batched_tokens, blocks] = GetParam();
+  const auto [admission, depth, batched_tokens, blocks, prefix_caching] = GetParam();
   SchedulerLimits limits = ToyLimits();
   limits.admission = admission;
   limits.depth = depth;
   limits.max_num_seqs = 9;
   limits.max_num_batched_tokens = batched_tokens;
   limits.num_kv_blocks = blocks;
+  limits.prefix_caching = prefix_caching;
   limits.policy = depth == 1 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
   ToyLoop loop(limits);
   const std::vector<Request> requests = Requests();
@@ -58,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(All, SchedulerResultsTest,
                          testing::Combine(testing::Values(Admission::kReserve,
                                                           Admission::kOptimistic),
                                           testing::Values(1, 2), testing::Values(1, 5, 16, 100),
-                                          testing::Values(16, 23, 200)));
+                                          testing::Values(16, 23, 200), testing::Bool()));
 
 }  // namespace
 }  // namespace bulkhead

@@ -1,10 +1,17 @@
 #include "tests/runtime/engine/toy_model.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "gtest/gtest.h"
 
 namespace bulkhead {
+
+uint64_t ToyStart(const std::string& cache_salt) {
+  uint64_t history = 0;
+  for (const char c : cache_salt) history = ToyHash(history, c);
+  return history;
+}
 
 uint64_t ToyHash(uint64_t before, TokenId token) {
   uint64_t x = before * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(token) + 1;
@@ -24,7 +31,7 @@ TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned) {
 ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_ids,
                       int max_model_len) {
   ToyResult result;
-  uint64_t history = 0;
+  uint64_t history = ToyStart(request.cache_salt);
   for (const TokenId token : request.prompt) history = ToyHash(history, token);
   for (const TokenId token : request.emitted) history = ToyHash(history, token);
   std::vector<TokenId> eos = request.stopping.ignore_eos ? std::vector<TokenId>{} : eos_ids;
@@ -59,7 +66,8 @@ ToyRunner::ToyRunner(const SchedulerLimits& limits)
       tables_(limits.max_num_seqs,
               std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0)),
       blocks_(limits.num_kv_blocks + 1, std::vector<uint64_t>(limits.block_tokens, 0)),
-      last_sampled_(limits.max_num_seqs, -1) {}
+      last_sampled_(limits.max_num_seqs, -1),
+      starts_(limits.max_num_seqs, 0) {}
 
 uint64_t& ToyRunner::Cell(int slot, int64_t position) {
   const BlockId block = tables_[slot][position / limits_.block_tokens];
@@ -74,7 +82,8 @@ void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
   EXPECT_GE(plan.padded_tokens(), plan.token_ids_size());
   int tokens = 0;
   std::vector<bool> slots(limits_.max_num_seqs, false);
-  std::vector<bool> blocks(limits_.num_kv_blocks + 1, false);
+  enum Use { kNone, kRead, kWritten };
+  std::vector<Use> uses(limits_.num_kv_blocks + 1, kNone);
   for (int i = 0; i < plan.slot_size(); ++i) {
     EXPECT_FALSE(slots[plan.slot(i)]);
     slots[plan.slot(i)] = true;
@@ -85,8 +94,10 @@ void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
     EXPECT_LE(end, limits_.max_model_len);
     for (int64_t at = 0; at < end; at += limits_.block_tokens) {
       const BlockId block = tables_[plan.slot(i)][at / limits_.block_tokens];
-      EXPECT_FALSE(blocks[block]) << "block " << block << " is in two tables";
-      blocks[block] = true;
+      const Use use = at + limits_.block_tokens <= plan.start_position(i) ? kRead : kWritten;
+      EXPECT_TRUE(uses[block] == kNone || (use == kRead && uses[block] == kRead))
+          << "block " << block << " is written and in two tables";
+      uses[block] = use;
     }
   }
   EXPECT_EQ(tokens, plan.token_ids_size());
@@ -95,7 +106,7 @@ void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
 uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, int first_token) {
   const int slot = plan.slot(seq_index);
   const int64_t begin = plan.start_position(seq_index);
-  uint64_t hash = begin == 0 ? 0 : Cell(slot, begin - 1);
+  uint64_t hash = begin == 0 ? starts_[slot] : Cell(slot, begin - 1);
   for (int i = 0; i < plan.num_tokens(seq_index); ++i) {
     const TokenId id = plan.token_ids(first_token + i);
     hash = ToyHash(hash, id == kLastSampled ? last_sampled_[slot] : id);
@@ -142,20 +153,39 @@ absl::StatusOr<StepResult> ToyRunner::Run(const Step& step) {
   return result;
 }
 
-ToyLoop::ToyLoop(const SchedulerLimits& limits)
+ToyLoop::ToyLoop(const SchedulerLimits& limits, PrefixCache::Hash hash)
     : limits_(limits),
-      pool_(limits.num_kv_blocks),
+      pool_(limits.num_kv_blocks,
+            limits.prefix_caching
+                ? std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens, hash)
+                : nullptr),
       scheduler_(limits, {kToyEos}, pool_),
       runner_(limits) {}
 
+absl::StatusOr<SequenceId> ToyLoop::Submit(Request request) {
+  const uint64_t start = ToyStart(request.cache_salt);
+  absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
+  if (id.ok()) starts_[*id] = start;
+  return id;
+}
+
 std::vector<Emission> ToyLoop::Step() {
+  PlanAndRun();
+  return CommitOldest();
+}
+
+void ToyLoop::PlanAndRun() {
   while (static_cast<int>(results_.size()) < limits_.depth) {
     const std::optional<bulkhead::Step> step = scheduler_.PlanStep();
     if (!step.has_value()) break;
     plan_ = step->plan;
+    for (const int slot : plan_.slot()) runner_.SetStart(slot, starts_[scheduler_.in_slot(slot)]);
     results_.push_back(*runner_.Run(*step));
   }
   EXPECT_TRUE(!results_.empty() || scheduler_.idle()) << "requests wait and nothing can run";
+}
+
+std::vector<Emission> ToyLoop::CommitOldest() {
   if (results_.empty()) return {};
   std::vector<Emission> emissions = scheduler_.Commit(std::move(results_.front()));
   results_.pop_front();

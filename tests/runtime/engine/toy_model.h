@@ -1,12 +1,13 @@
-// A toy model for engine tests: the next token is a hash of all tokens before it. Its KV cache
-// holds the running hash in paged blocks, so a wrong block table, position or input token changes
-// what is drawn.
+// A toy model for engine tests: the next token is a hash of the request's salt and of all tokens
+// before it. Its KV cache holds the running hash in paged blocks, so a wrong block table, position
+// or input token, or a block shared with another beginning or salt, changes what is drawn.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace bulkhead {
 inline constexpr int kToyVocab = 50;
 inline constexpr TokenId kToyEos = 0;
 
+// The hash of an empty history.
+uint64_t ToyStart(const std::string& cache_salt);
 // The hash of a history that goes on with `token`.
 uint64_t ToyHash(uint64_t before, TokenId token);
 // The token drawn after a history.
@@ -37,6 +40,8 @@ class ToyRunner final : public StepRunner {
  public:
   explicit ToyRunner(const SchedulerLimits& limits);
   absl::StatusOr<StepResult> Run(const Step& step) override;
+  // What the slot's sequence begins with: ToyStart of its salt.
+  void SetStart(int slot, uint64_t history) { starts_[slot] = history; }
 
   int64_t steps() const { return steps_; }
 
@@ -51,15 +56,21 @@ class ToyRunner final : public StepRunner {
   std::vector<std::vector<BlockId>> tables_;   // [slot][index]
   std::vector<std::vector<uint64_t>> blocks_;  // [block][token]
   std::vector<TokenId> last_sampled_;          // [slot]
+  std::vector<uint64_t> starts_;               // [slot]
 };
 
 // Plans, runs and commits like a rank loop that keeps `depth` steps in flight.
 class ToyLoop {
  public:
-  explicit ToyLoop(const SchedulerLimits& limits);
+  explicit ToyLoop(const SchedulerLimits& limits, PrefixCache::Hash hash = PrefixCache::GoodHash);
 
+  // As the scheduler's, and the toy knows of the salt; without one scheduler().Submit does as well.
+  absl::StatusOr<SequenceId> Submit(Request request);
   // One round: plans and runs as many steps as the depth allows, commits the oldest.
   std::vector<Emission> Step();
+  // Its two halves.
+  void PlanAndRun();
+  std::vector<Emission> CommitOldest();
   // Rounds until nothing is left; collects what was emitted, by sequence.
   void RunToEnd();
   const Emission* EndOf(SequenceId id) const;
@@ -78,6 +89,7 @@ class ToyLoop {
   internal::StepPlan plan_;
   std::map<SequenceId, std::vector<TokenId>> tokens_;
   std::map<SequenceId, Emission> ends_;
+  std::map<SequenceId, uint64_t> starts_;
 };
 
 SchedulerLimits ToyLimits();

@@ -1,0 +1,300 @@
+// Prefix caching: which beginnings are shared, from when on, and what becomes of the blocks.
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/runtime/engine/toy_model.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+SchedulerLimits CachingLimits(int depth = 1) {
+  SchedulerLimits limits = ToyLimits();  // blocks of 4 tokens
+  limits.prefix_caching = true;
+  limits.depth = depth;
+  return limits;
+}
+
+uint64_t SameHash(uint64_t /*before*/, absl::Span<const int32_t> /*tokens*/) { return 1; }
+
+std::vector<TokenId> Want(const Request& request) {
+  return ToyGenerate(request, {kToyEos}, ToyLimits().max_model_len).tokens;
+}
+
+// What the last planned step computes: where each of its sequences begins.
+std::vector<int> Starts(const internal::StepPlan& plan) {
+  return {plan.start_position().begin(), plan.start_position().end()};
+}
+
+TEST(SchedulerPrefixTest, EqualPromptBeginsBehindTheCachedBlocks) {
+  ToyLoop loop(CachingLimits());
+  const Request request = ToyRequest(14, 3);
+  const SequenceId first = *loop.Submit(request);
+  loop.RunToEnd();
+  EXPECT_EQ(loop.scheduler().load().num_blocks_used, 0);
+  EXPECT_EQ(loop.scheduler().load().num_blocks_cached, 4);  // of 17 tokens, 16 were computed
+  const SequenceId second = *loop.Submit(request);
+  loop.Step();
+  EXPECT_THAT(Starts(loop.plan()), ElementsAre(12));
+  EXPECT_EQ(loop.plan().token_ids_size(), 2);
+  EXPECT_EQ(loop.plan().table_slot_size(), 4);  // the shared blocks, too, reach the ranks
+  EXPECT_EQ(loop.scheduler().cached_prompt_tokens(second), 12);
+  loop.RunToEnd();
+  EXPECT_EQ(loop.TokensOf(first), Want(request));
+  EXPECT_EQ(loop.TokensOf(second), Want(request));
+  const SchedulerLoad load = loop.scheduler().load();
+  EXPECT_EQ(load.prefix_queries_total, 28);
+  EXPECT_EQ(load.prefix_hits_total, 12);
+  EXPECT_EQ(load.prompt_tokens_total, 16);  // those that were computed
+}
+
+TEST(SchedulerPrefixTest, LastTokenIsComputedWhereAllAreCached) {
+  ToyLoop loop(CachingLimits());
+  const Request request = ToyRequest(8, 5);
+  ASSERT_TRUE(loop.Submit(request).ok());
+  loop.RunToEnd();
+  const SequenceId id = *loop.Submit(request);
+  loop.Step();
+  EXPECT_THAT(Starts(loop.plan()), ElementsAre(4));
+  loop.RunToEnd();
+  EXPECT_EQ(loop.TokensOf(id), Want(request));
+  // One token behind a full block is all that is left of this one.
+  Request longer = request;
+  longer.prompt.push_back(7);
+  const SequenceId one = *loop.Submit(longer);
+  loop.Step();
+  EXPECT_THAT(Starts(loop.plan()), ElementsAre(8));
+  EXPECT_EQ(loop.TokensOf(one).size(), 1);
+  loop.RunToEnd();
+  EXPECT_EQ(loop.TokensOf(one), Want(longer));
+}
+
+TEST(SchedulerPrefixTest, NextTurnFindsWhatTheLastOneGenerated) {
+  for (const int depth : {1, 2}) {
+    ToyLoop loop(CachingLimits(depth));
+    Request request = ToyRequest(5, 20);
+    const SequenceId first = *loop.Submit(request);
+    loop.RunToEnd();
+    for (const TokenId token : loop.TokensOf(first)) request.prompt.push_back(token);
+    request.prompt.insert(request.prompt.end(), {1, 2, 3});
+    const SequenceId second = *loop.Submit(request);
+    loop.Step();
+    EXPECT_EQ(loop.scheduler().cached_prompt_tokens(second), 24);  // of 28
+    loop.RunToEnd();
+    EXPECT_EQ(loop.TokensOf(second), Want(request));
+  }
+}
+
+TEST(SchedulerPrefixTest, SaltsShareNothing) {
+  ToyLoop loop(CachingLimits());
+  Request request = ToyRequest(14, 3);
+  for (const char* salt : {"", "a", "b", "a", ""}) {
+    request.cache_salt = salt;
+    const SequenceId id = *loop.Submit(request);
+    loop.RunToEnd();
+    EXPECT_EQ(loop.TokensOf(id), Want(request));
+  }
+  EXPECT_EQ(loop.scheduler().load().prefix_hits_total, 24);  // the last two
+}
+
+TEST(SchedulerPrefixTest, CollidingHashesNeverGiveWrongText) {
+  ToyLoop loop(CachingLimits(), SameHash);
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    requests.push_back(ToyRequest(9 + i % 5, 7, i / 2));
+    requests.back().cache_salt = i % 3 == 0 ? "salt" : "";
+  }
+  std::vector<SequenceId> ids;
+  for (const Request& request : requests) {
+    ids.push_back(*loop.Submit(request));
+    loop.Step();
+  }
+  loop.RunToEnd();
+  for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(loop.TokensOf(ids[i]), Want(requests[i]));
+  EXPECT_GT(loop.scheduler().load().prefix_hits_total, 0);
+}
+
+class NoRows final : public LogitsSink {
+ public:
+  absl::Status OnRows(int64_t first_position, int64_t rows, int64_t /*vocab_size*/,
+                      const float* /*logits*/) override {
+    EXPECT_EQ(first_position, next);
+    next += rows;
+    return absl::OkStatus();
+  }
+  int64_t next = 0;
+};
+
+TEST(SchedulerPrefixTest, PromptLogitsTakeNoHitButFill) {
+  ToyLoop loop(CachingLimits());
+  Request request = ToyRequest(14, 3);
+  for (int turn = 0; turn < 2; ++turn) {
+    NoRows rows;
+    request.prompt_logits = &rows;
+    ASSERT_TRUE(loop.Submit(request).ok());
+    loop.RunToEnd();
+    EXPECT_EQ(rows.next, 14);
+  }
+  EXPECT_EQ(loop.scheduler().load().prefix_queries_total, 0);
+  request.prompt_logits = nullptr;
+  const SequenceId id = *loop.Submit(request);
+  loop.RunToEnd();
+  EXPECT_EQ(loop.scheduler().load().prefix_hits_total, 12);
+  EXPECT_EQ(loop.TokensOf(id), Want(request));
+}
+
+TEST(SchedulerPrefixTest, BlocksAreSharedOnceTheirStepIsCommitted) {
+  // By hand: two steps are planned before the first is committed.
+  SchedulerLimits limits = CachingLimits(2);
+  KvBlockPool pool(64, std::make_unique<PrefixCache>(64, 4));
+  Scheduler scheduler(limits, {kToyEos}, pool);
+  ASSERT_TRUE(scheduler.Submit(ToyRequest(20, 1)).ok());
+  ASSERT_EQ(scheduler.PlanStep()->plan.token_ids_size(), 16);
+  ASSERT_TRUE(scheduler.Submit(ToyRequest(18, 1)).ok());
+  const std::optional<Step> second = scheduler.PlanStep();
+  EXPECT_THAT(Starts(second->plan), ElementsAre(16, 0));
+  scheduler.Commit({});
+  EXPECT_EQ(pool.FindPrefix("", ToyRequest(20, 1).prompt).blocks.size(), 4U);
+  StepResult result;
+  result.samples.emplace_back(GeneratedToken{7, {}, {}});
+  scheduler.Commit(std::move(result));
+  EXPECT_EQ(pool.FindPrefix("", ToyRequest(20, 1).prompt).blocks.size(), 5U);
+  scheduler.Finish(2);
+  EXPECT_TRUE(scheduler.idle());
+}
+
+TEST(SchedulerPrefixTest, EqualPromptsAtOnceEndUpWithTheSameBlocks) {
+  for (const int depth : {1, 2}) {
+    SchedulerLimits limits = CachingLimits(depth);
+    limits.max_num_batched_tokens = 64;
+    ToyLoop loop(limits);
+    const Request request = ToyRequest(13, 30);
+    const SequenceId a = *loop.Submit(request);
+    const SequenceId b = *loop.Submit(request);
+    loop.Step();
+    EXPECT_EQ(loop.scheduler().cached_prompt_tokens(b), 0);
+    EXPECT_EQ(loop.scheduler().load().num_blocks_used, 2 * 11 - 3);
+    loop.RunToEnd();
+    EXPECT_EQ(loop.TokensOf(a), Want(request));
+    EXPECT_EQ(loop.TokensOf(b), Want(request));
+  }
+}
+
+TEST(SchedulerPrefixTest, ReserveAdmitsByWhatIsNotShared) {
+  SchedulerLimits limits = CachingLimits();
+  limits.num_kv_blocks = 10;
+  ToyLoop loop(limits);
+  ASSERT_TRUE(loop.Submit(ToyRequest(17, 10)).ok());  // 7 blocks
+  loop.Step();
+  loop.Step();
+  ASSERT_TRUE(loop.Submit(ToyRequest(17, 10)).ok());  // 3 beside those that it shares
+  loop.Step();
+  EXPECT_EQ(loop.scheduler().load().num_running, 2);
+  loop.RunToEnd();
+}
+
+TEST(SchedulerPrefixTest, IdleBlocksAreFreeBlocks) {
+  SchedulerLimits limits = CachingLimits();
+  limits.num_kv_blocks = 16;
+  ToyLoop loop(limits);
+  for (int turn = 0; turn < 3; ++turn) {  // the whole pool, each time
+    for (const int salt : {0, 1}) {
+      const Request request = ToyRequest(60, 4, salt);
+      const SequenceId id = *loop.Submit(request);
+      loop.RunToEnd();
+      EXPECT_EQ(loop.TokensOf(id), Want(request));
+      EXPECT_EQ(loop.pool().num_free(), 16);
+    }
+  }
+  EXPECT_EQ(loop.scheduler().load().prefix_hits_total, 0);
+}
+
+TEST(SchedulerPrefixTest, PreemptedSequenceFindsItsOwnBlocks) {
+  for (const int depth : {1, 2}) {
+    SchedulerLimits limits = CachingLimits(depth);
+    limits.admission = Admission::kOptimistic;
+    limits.num_kv_blocks = 10;
+    ToyLoop loop(limits);
+    const Request first = ToyRequest(4, 24, 1);
+    const Request second = ToyRequest(4, 24, 2);
+    const SequenceId old = *loop.Submit(first);
+    const SequenceId young = *loop.Submit(second);
+    while (loop.scheduler().preemptions(young) == 0) loop.Step();
+    const uint64_t computed = loop.scheduler().load().prompt_tokens_total;
+    loop.RunToEnd();
+    EXPECT_EQ(loop.TokensOf(old), Want(first));
+    EXPECT_EQ(loop.TokensOf(young), Want(second));
+    const SchedulerLoad load = loop.scheduler().load();
+    EXPECT_EQ(load.prompt_tokens_total, computed);  // its prompt was still there
+    EXPECT_EQ(load.prefix_queries_total, 8);        // first admissions alone
+  }
+}
+
+TEST(SchedulerPrefixTest, CancelledSequenceLeavesWhatItComputed) {
+  for (const int depth : {1, 2}) {
+    ToyLoop loop(CachingLimits(depth));
+    const Request request = ToyRequest(30, 20);
+    const SequenceId cancelled = *loop.Submit(request);
+    loop.Step();
+    loop.scheduler().Finish(cancelled);
+    loop.RunToEnd();
+    const SequenceId id = *loop.Submit(request);
+    loop.Step();
+    EXPECT_EQ(loop.scheduler().cached_prompt_tokens(id), depth == 1 ? 16 : 28);
+    loop.RunToEnd();
+    EXPECT_EQ(loop.TokensOf(id), Want(request));
+  }
+}
+
+TEST(SchedulerPrefixTest, RowWithoutATokenLeavesNothing) {
+  SchedulerLimits limits = CachingLimits();
+  KvBlockPool pool(64, std::make_unique<PrefixCache>(64, 4));
+  Scheduler scheduler(limits, {kToyEos}, pool);
+  ASSERT_TRUE(scheduler.Submit(ToyRequest(9, 6)).ok());
+  ASSERT_TRUE(scheduler.PlanStep().has_value());
+  StepResult result;
+  result.samples.emplace_back(absl::InternalError("not finite"));
+  scheduler.Commit(std::move(result));
+  EXPECT_EQ(pool.num_idle(), 0);
+  EXPECT_TRUE(scheduler.idle());
+}
+
+TEST(SchedulerPrefixTest, ResumedRequestFindsItsOwnBlocks) {
+  ToyLoop loop(CachingLimits());
+  Request request = ToyRequest(6, 20);
+  const SequenceId whole = *loop.Submit(request);
+  loop.RunToEnd();
+  const std::vector<TokenId> tokens = loop.TokensOf(whole);
+  request.emitted.assign(tokens.begin(), tokens.begin() + 11);
+  const SequenceId id = *loop.Submit(request);
+  loop.Step();
+  EXPECT_THAT(Starts(loop.plan()), ElementsAre(16));
+  EXPECT_EQ(loop.scheduler().cached_prompt_tokens(id), 6);
+  loop.RunToEnd();
+  EXPECT_THAT(loop.TokensOf(id),
+              ElementsAreArray(std::vector<TokenId>(tokens.begin() + 11, tokens.end())));
+}
+
+TEST(SchedulerPrefixTest, LaneIsChosenByWhatIsLeftToCompute) {
+  SchedulerLimits limits = CachingLimits();
+  limits.max_num_seqs = 8;
+  ToyLoop loop(limits);
+  Request chat = ToyRequest(40, 2);
+  ASSERT_TRUE(loop.Submit(chat).ok());
+  loop.RunToEnd();
+  // Two long prompts would be computed one after the other; the next turn goes before the second.
+  const SequenceId long_one = *loop.Submit(ToyRequest(50, 2, 1));
+  const SequenceId long_two = *loop.Submit(ToyRequest(50, 2, 2));
+  chat.prompt.push_back(9);
+  const SequenceId turn = *loop.Submit(chat);
+  loop.Step();
+  EXPECT_EQ(loop.TokensOf(turn).size(), 1);
+  EXPECT_TRUE(loop.TokensOf(long_one).empty() && loop.TokensOf(long_two).empty());
+  loop.RunToEnd();
+}
+
+}  // namespace
+}  // namespace bulkhead
