@@ -117,6 +117,11 @@ void AddLimitFlags(EngineDraft* draft, Flags* flags) {
   flags->Add("--block-size,--cache-block-seq-len", "N",
              "tokens of a block: a power of two from 16 to 256 (default 16)",
              IntegerValue(&options.block_size, 16, 256));
+  flags->AddSwitch("--enable-prefix-caching",
+                   "keep full blocks for prompts that begin alike (the default)",
+                   [&options](bool on) { options.enable_prefix_caching = on; });
+  flags->AddSwitch("--no-enable-prefix-caching", "compute every prompt from its beginning",
+                   [&options](bool on) { options.enable_prefix_caching = !on; });
 }
 
 void AddSchedulingFlags(EngineDraft* draft, Flags* flags) {

@@ -50,6 +50,7 @@ struct EngineOptions {
   std::optional<RankSizes> device_memory;     // absent: what is measured
   std::optional<RankSizes> reserve;           // absent: 10 % of free where measured, else nothing
   KvRule kv_rule;
+  bool enable_prefix_caching = true;
   bool strict_config = false;
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;

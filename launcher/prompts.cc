@@ -159,6 +159,10 @@ absl::Status SetKey(const std::string& key, const json& value, v1::GenerateReque
     BH_ASSIGN_OR_RETURN(*request->mutable_model(), Text(key, value));
     return absl::OkStatus();
   }
+  if (key == "cache_salt") {
+    BH_ASSIGN_OR_RETURN(*request->mutable_cache_salt(), Text(key, value));
+    return absl::OkStatus();
+  }
   if (key == "stop") return SetStop(key, value, request->mutable_stopping());
   if (key == "stop_token_ids") {
     return AppendIds(key, value, request->mutable_stopping()->mutable_stop_token_ids());

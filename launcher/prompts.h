@@ -3,7 +3,7 @@
 // A prompt line: {"prompt": "text"} or {"prompt_token_ids": [1, 2]}, and any of request_id, model,
 // max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop (string or list),
 // stop_token_ids, ignore_eos, include_stop_in_output, add_special_tokens, skip_special_tokens,
-// logprobs, priority. null is the same as absent. A line wins over a flag.
+// logprobs, priority, cache_salt. null is the same as absent. A line wins over a flag.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,10 @@ class Control final : public EngineControl {
         .prompt_tokens_total = load.scheduler.prompt_tokens_total,
         .generation_tokens_total = load.scheduler.generation_tokens_total,
         .num_preemptions_total = load.scheduler.preemptions_total,
-        .device_allocations_after_ready = static_cast<uint64_t>(ledger_.refused_after_seal())};
+        .device_allocations_after_ready = static_cast<uint64_t>(ledger_.refused_after_seal()),
+        .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
+        .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
+        .prefix_cache_hits_total = load.scheduler.prefix_hits_total};
   }
   void BeginDrain(std::optional<absl::Duration> timeout) override {
     const absl::Duration limit = timeout.value_or(drain_timeout_);

@@ -313,6 +313,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.max_num_queued_tokens = int64_t{max_num_queued_reqs} * engine.limits.max_model_len;
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
+  limits.prefix_caching = options.enable_prefix_caching;
   return limits;
 }
 

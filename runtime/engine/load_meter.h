@@ -28,6 +28,8 @@ class LoadMeter {
   std::optional<uint64_t> begin_ns_;
   uint64_t prompt_tokens_ = 0;
   uint64_t generation_tokens_ = 0;
+  uint64_t prefix_queries_ = 0;
+  uint64_t prefix_hits_ = 0;
 };
 
 }  // namespace bulkhead

@@ -19,6 +19,9 @@ struct LoadSnapshot {
   uint64_t generation_tokens_total = 0;
   uint64_t num_preemptions_total = 0;
   uint64_t device_allocations_after_ready = 0;
+  int64_t num_kv_blocks_cached = 0;         // idle: not used
+  uint64_t prefix_cache_queries_total = 0;  // tokens
+  uint64_t prefix_cache_hits_total = 0;
 };
 
 // Thread-safe; neither call waits for a step.

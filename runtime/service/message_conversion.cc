@@ -42,6 +42,7 @@ v1::Finished ToProto(const RequestEnd& end, int prompt_tokens) {
   }
   out.mutable_usage()->set_prompt_tokens(prompt_tokens);
   out.mutable_usage()->set_completion_tokens(end.completion_tokens);
+  out.mutable_usage()->set_cached_prompt_tokens(end.cached_prompt_tokens);
   out.mutable_timings()->set_queue_ns(end.timings.queue_ns);
   out.mutable_timings()->set_first_token_ns(end.timings.first_token_ns);
   out.mutable_timings()->set_total_ns(end.timings.total_ns);
@@ -61,6 +62,9 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
   out.set_num_preemptions_total(load.num_preemptions_total);
   out.set_draining(draining);
   out.set_device_allocations_after_ready(load.device_allocations_after_ready);
+  out.set_num_kv_blocks_cached(load.num_kv_blocks_cached);
+  out.set_prefix_cache_queries_total(load.prefix_cache_queries_total);
+  out.set_prefix_cache_hits_total(load.prefix_cache_hits_total);
   return out;
 }
 

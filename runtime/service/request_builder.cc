@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "memory/prefix_cache.h"
 #include "memory/status.h"
 #include "runtime/service/refusal.h"
 #include "runtime/tokenizer/unicode.h"
@@ -259,6 +260,16 @@ absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& 
                         absl::StrCat(Quoted(id), " is not at most ", kMaxRequestIdBytes,
                                      " printable ASCII characters without spaces"));
   }
+  const std::string& salt = request.cache_salt();
+  if (request.has_cache_salt() && (salt.empty() || salt.size() > kMaxCacheSaltBytes)) {
+    return InvalidField(
+        "cache_salt",
+        salt.empty() ? "is empty and would separate nothing; leave it out"
+                     : absl::StrCat(salt.size(), " bytes are more than the limit of ",
+                                    kMaxCacheSaltBytes, "; send a hash of it"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(salt.size())}, {"limit", absl::StrCat(kMaxCacheSaltBytes)}});
+  }
   const std::vector<std::string>& served = rules.served_model_names;
   if (!request.model().empty() &&
       std::find(served.begin(), served.end(), request.model()) == served.end()) {
@@ -344,6 +355,7 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   const int room = rules.max_model_len - static_cast<int>(out.prompt.size());
   BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, room));
   out.priority = request.priority();
+  out.cache_salt = request.cache_salt();
   out.wants_text = (!output.has_text() || output.text()) && rules.tokenizer != nullptr;
   out.skip_special_tokens = !output.has_skip_special_tokens() || output.skip_special_tokens();
   if (request.has_resume()) {

@@ -122,6 +122,33 @@ class ServingTest(unittest.TestCase):
             self.assertLessEqual(token.logprob, 0)
             self.assertGreaterEqual(token.top[0].logprob, token.top[1].logprob)
 
+    def test_a_cached_prefix_changes_nothing_but_the_work(self):
+        g = self.golden[0]
+        ids = g["prompt_ids"] + g["ids"][:60]
+
+        def generate(ids, salt):
+            request = greedy("", 24, cache_salt=salt, output=pb.Output(logprobs=5))
+            request.token_ids.ids.extend(ids)
+            request.stopping.ignore_eos = True
+            return self.group.generation.Generate(request, timeout=group.LIMIT_S)
+
+        before = self.group.load()
+        computed, cached, apart = (generate(ids, salt) for salt in ("mine", "mine", "another"))
+        self.assertEqual([r.finished.usage.cached_prompt_tokens for r in (computed, cached, apart)],
+                         [0, 64, 0])  # whole blocks of 68 tokens
+        self.assertEqual(list(computed.tokens), list(cached.tokens))  # with every log probability
+        self.assertEqual(computed.text, cached.text)
+        after = self.group.load()
+        self.assertEqual(after.prefix_cache_queries_total - before.prefix_cache_queries_total, 3 * 68)
+        self.assertEqual(after.prefix_cache_hits_total - before.prefix_cache_hits_total, 64)
+        self.assertEqual(after.prompt_tokens_total - before.prompt_tokens_total, 2 * 68 + 4)
+        self.assertGreaterEqual(after.num_kv_blocks_cached, 10)
+        # The next turn of the conversation finds the answer, too.
+        ids += [t.id for t in cached.tokens] + [10, 11]
+        turns = [generate(ids, salt) for salt in ("mine", "a third")]
+        self.assertEqual([r.finished.usage.cached_prompt_tokens for r in turns], [80, 0])
+        self.assertEqual(list(turns[0].tokens), list(turns[1].tokens))
+
     def test_a_cancelled_stream_frees_its_blocks(self):
         call = self.group.generation.GenerateStream(long_request())
         for event in call:
@@ -150,6 +177,7 @@ class ServingTest(unittest.TestCase):
                  pb.GenerateRequest(text="a", sampling=pb.Sampling(temperature=float("nan")))),
                 ("sampling.top_p", pb.GenerateRequest(text="a", sampling=pb.Sampling(top_p=0))),
                 ("stopping.max_tokens", pb.GenerateRequest(text="a", stopping=pb.Stopping(max_tokens=0))),
+                ("cache_salt", pb.GenerateRequest(text="a", cache_salt="s" * 129)),
                 ("output.logprobs", pb.GenerateRequest(text="a", output=pb.Output(logprobs=21))),
                 ("prompt.token_ids[0]",
                  pb.GenerateRequest(token_ids=pb.TokenIds(ids=[10 ** 8]))),

@@ -61,6 +61,17 @@ TEST(OptionsTest, ServeHasTheDocumentedDefaults) {
   EXPECT_EQ(options.engine.admission, Admission::kReserve);
 }
 
+TEST(OptionsTest, PrefixCachingIsOnUnlessTurnedOff) {
+  const auto enabled = [](const Args& flags) {
+    return Parsed<ServeOptions>(Serve(flags)).engine.enable_prefix_caching;
+  };
+  EXPECT_TRUE(enabled({}));
+  EXPECT_TRUE(enabled({"--enable-prefix-caching"}));
+  EXPECT_FALSE(enabled({"--enable-prefix-caching=false"}));
+  EXPECT_FALSE(enabled({"--no-enable-prefix-caching"}));
+  EXPECT_FALSE(enabled({"--no_enable_prefix_caching"}));
+}
+
 TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const auto options = Parsed<ServeOptions>(Serve({"--host",
                                                    "0.0.0.0",

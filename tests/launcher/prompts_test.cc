@@ -36,7 +36,8 @@ TEST(PromptsTest, EveryKeyReachesItsField) {
       R"({"prompt": "text", "request_id": "r", "model": "m", "max_tokens": 3, "min_tokens": 2, "temperature": 0.5,
           "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 18446744073709551615, "stop": ["a", "b"],
           "stop_token_ids": [5], "ignore_eos": true, "include_stop_in_output": true, "add_special_tokens": false,
-          "skip_special_tokens": false, "logprobs": 4, "priority": -7})");
+          "skip_special_tokens": false, "logprobs": 4, "priority": -7,
+          "cache_salt": "tenant"})");
   EXPECT_EQ(request.text(), "text");
   EXPECT_EQ(request.request_id(), "r");
   EXPECT_EQ(request.model(), "m");
@@ -55,6 +56,7 @@ TEST(PromptsTest, EveryKeyReachesItsField) {
   EXPECT_FALSE(request.output().skip_special_tokens());
   EXPECT_EQ(request.output().logprobs(), 4U);
   EXPECT_EQ(request.priority(), -7);
+  EXPECT_EQ(request.cache_salt(), "tenant");
 }
 
 TEST(PromptsTest, WhatIsNotGivenStaysUnset) {
@@ -65,6 +67,7 @@ TEST(PromptsTest, WhatIsNotGivenStaysUnset) {
   EXPECT_FALSE(request.sampling().has_seed());
   EXPECT_FALSE(request.stopping().has_max_tokens());
   EXPECT_FALSE(request.has_priority());
+  EXPECT_FALSE(request.has_cache_salt());
 }
 
 TEST(PromptsTest, ALineWinsOverAFlag) {

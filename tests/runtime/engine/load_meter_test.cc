@@ -25,6 +25,22 @@ TEST(LoadMeterTest, LineComesAfterAPeriodOfLoad) {
             "prompt 0.0 tokens/s, generation 0.0 tokens/s, running 3, waiting 2, KV in use 25.0 %");
 }
 
+TEST(LoadMeterTest, HitRateIsShownWhereThereWereQueries) {
+  LoadMeter meter(10 * kSecond, 200);
+  SchedulerLoad load;
+  load.prefix_queries_total = 1000;
+  load.prefix_hits_total = 900;
+  meter.Busy(0, load);
+  load.prefix_queries_total += 400;
+  load.prefix_hits_total += 150;
+  load.num_blocks_cached = 50;  // idle: not in use
+  EXPECT_EQ(meter.Line(10 * kSecond, load),
+            "prompt 0.0 tokens/s, generation 0.0 tokens/s, running 0, waiting 0, KV in use 0.0 %, "
+            "prefix cache hits 37.5 %");
+  EXPECT_EQ(meter.Line(20 * kSecond, load),
+            "prompt 0.0 tokens/s, generation 0.0 tokens/s, running 0, waiting 0, KV in use 0.0 %");
+}
+
 TEST(LoadMeterTest, IdleTimeCountsForNothing) {
   LoadMeter meter(10 * kSecond, 100);
   SchedulerLoad load;

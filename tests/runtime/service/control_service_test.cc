@@ -27,6 +27,9 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   load.generation_tokens_total = 7;
   load.num_preemptions_total = 8;
   load.device_allocations_after_ready = 9;
+  load.num_kv_blocks_cached = 10;
+  load.prefix_cache_queries_total = 11;
+  load.prefix_cache_hits_total = 12;
   engine_.SetLoad(load);
   {
     grpc::ClientContext context;
@@ -53,6 +56,9 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   EXPECT_EQ(response.generation_tokens_total(), 7U);
   EXPECT_EQ(response.num_preemptions_total(), 8U);
   EXPECT_EQ(response.device_allocations_after_ready(), 9U);
+  EXPECT_EQ(response.num_kv_blocks_cached(), 10U);
+  EXPECT_EQ(response.prefix_cache_queries_total(), 11U);
+  EXPECT_EQ(response.prefix_cache_hits_total(), 12U);
   EXPECT_FALSE(response.draining());
 }
 

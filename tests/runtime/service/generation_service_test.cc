@@ -44,6 +44,7 @@ TEST_F(GenerationServiceTest, GenerateReturnsTheWholeGeneration) {
     end.reason = FinishReason::kStopString;
     end.stop_string = "e";
     end.completion_tokens = 3;
+    end.cached_prompt_tokens = 2;
     end.timings = {.queue_ns = 1, .first_token_ns = 2, .total_ns = 3, .preemptions = 4};
     submitted.sink->OnEnd(end);
   });
@@ -67,7 +68,31 @@ TEST_F(GenerationServiceTest, GenerateReturnsTheWholeGeneration) {
   EXPECT_EQ(response.finished().stop_string(), "e");
   EXPECT_EQ(response.finished().usage().prompt_tokens(), 3U);
   EXPECT_EQ(response.finished().usage().completion_tokens(), 3U);
+  EXPECT_EQ(response.finished().usage().cached_prompt_tokens(), 2U);
   EXPECT_EQ(response.finished().timings().preemptions(), 4U);
+}
+
+TEST_F(GenerationServiceTest, SaltOfOneTo128BytesReachesTheEngine) {
+  std::string salt;
+  engine_.AnswerWith([&](const Submitted& submitted) {
+    salt = submitted.request.cache_salt;
+    submitted.Finish(FinishReason::kEos, 0);
+  });
+  for (const size_t bytes : {1, 128, 129, 0}) {
+    v1::GenerateRequest request = TextRequestOf("r");
+    request.set_cache_salt(std::string(bytes, 's'));
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    const grpc::Status status = generation_->Generate(&context, request, &response);
+    const bool fits = bytes >= 1 && bytes <= 128;
+    EXPECT_EQ(status.error_code(),
+              fits ? grpc::StatusCode::OK : grpc::StatusCode::INVALID_ARGUMENT);
+    if (fits) {
+      EXPECT_EQ(salt.size(), bytes);
+    } else {
+      EXPECT_THAT(status.error_message(), HasSubstr("cache_salt"));
+    }
+  }
 }
 
 TEST_F(GenerationServiceTest, AServersOwnIdsAreUnique) {
