@@ -61,7 +61,10 @@ class Script {
  public:
   Script(const std::vector<std::vector<int32_t>>& prompts, const RigOptions& options,
          int64_t num_blocks)
-      : options_(options), pool_(num_blocks), seqs_(prompts.size()) {
+      : options_(options),
+        chunk_tokens_(options.chunk_tokens),
+        pool_(num_blocks, std::make_unique<PrefixCache>(num_blocks, options.block_tokens)),
+        seqs_(prompts.size()) {
     BH_CHECK(prompts.size() <= kMaxSeqs);
     result_.logits.resize(prompts.size());
     result_.greedy_ids.resize(prompts.size());
@@ -78,24 +81,10 @@ class Script {
 
   // The next step, or none when everything is done.
   std::optional<Step> Next() {
-    Step step;
-    step.plan.set_seq(++step_seq_);
-    int budget = kMaxTokens;
-    for (size_t i = 0; i < seqs_.size() && budget > 0; ++i) {
-      Seq& seq = seqs_[i];
-      const int left = static_cast<int>(seq.tokens.size()) - seq.done;
-      if (left == 0) continue;
-      const int n = std::min({left, options_.chunk_tokens, budget});
-      Add(static_cast<int>(i), seq, n, step);
-      budget -= n;
-      if (!options_.together) break;
-    }
-    if (step.plan.slot_size() == 0) {
-      step.plan.set_stop(true);
-      return std::nullopt;
-    }
-    step.plan.set_padded_tokens(step.plan.token_ids_size());
-    return step;
+    std::optional<Step> step = NextOfThisTurn();
+    if (step.has_value() || options_.second_turn_tokens < 0 || second_turn_) return step;
+    BeginSecondTurn();
+    return NextOfThisTurn();
   }
 
   void Commit(const Step& step, const StepResult& result) {
@@ -119,7 +108,62 @@ class Script {
     std::vector<BlockId> blocks;
     int prompt = 0;
     int done = 0;
+    int cached_blocks = 0;  // that no step has named yet
   };
+
+  std::optional<Step> NextOfThisTurn() {
+    Step step;
+    step.plan.set_seq(step_seq_ + 1);
+    int budget = kMaxTokens;
+    for (size_t i = 0; i < seqs_.size() && budget > 0; ++i) {
+      Seq& seq = seqs_[i];
+      const int left = static_cast<int>(seq.tokens.size()) - seq.done;
+      if (left == 0) continue;
+      int n = std::min({left, chunk_tokens_, budget});
+      if (seq.done < seq.prompt) n = std::min(n, seq.prompt - seq.done);
+      Add(static_cast<int>(i), seq, n, step);
+      budget -= n;
+      if (!options_.together) break;
+    }
+    if (step.plan.slot_size() == 0) return std::nullopt;
+    ++step_seq_;
+    step.plan.set_padded_tokens(step.plan.token_ids_size());
+    return step;
+  }
+
+  void BeginSecondTurn() {
+    second_turn_ = true;
+    chunk_tokens_ = options_.second_chunk_tokens;
+    for (Seq& seq : seqs_) {
+      CacheBlocks(seq);
+      pool_.Return(seq.blocks);
+    }
+    for (size_t i = 0; i < seqs_.size(); ++i) {
+      Seq& seq = seqs_[i];
+      std::vector<int32_t>& greedy = result_.greedy_ids[i];
+      greedy.resize(options_.second_turn_tokens);
+      seq.tokens.resize(seq.prompt);
+      seq.tokens.insert(seq.tokens.end(), greedy.begin(), greedy.end());
+      const auto all_but_last = absl::MakeConstSpan(seq.tokens).first(seq.tokens.size() - 1);
+      pool_.TakePrefix(pool_.FindPrefix("", all_but_last), seq.blocks);
+      seq.cached_blocks = static_cast<int>(seq.blocks.size());
+      const size_t vocab_size = result_.logits[i].size() / seq.prompt;
+      seq.done = seq.cached_blocks * options_.block_tokens;
+      result_.logits[i].resize(std::min(seq.done, seq.prompt) * vocab_size);
+      result_.cached_tokens += seq.done;
+    }
+  }
+
+  void CacheBlocks(Seq& seq) {
+    BlockId parent = 0;
+    for (int end = options_.block_tokens; end <= seq.done; end += options_.block_tokens) {
+      BlockId& block = seq.blocks[end / options_.block_tokens - 1];
+      const int begin = end - options_.block_tokens;
+      const auto tokens = absl::MakeConstSpan(seq.tokens).subspan(begin, options_.block_tokens);
+      block = pool_.CacheBlock({parent, "", tokens}, block);
+      parent = block;
+    }
+  }
 
   void Add(int slot, Seq& seq, int n, Step& step) {
     const int index = step.plan.slot_size();
@@ -132,8 +176,9 @@ class Script {
     step.plan.add_num_logits(in_prompt ? n : 1);
     for (int t = seq.done; t < seq.done + n; ++t) step.plan.add_token_ids(seq.tokens[t]);
     const int blocks = (seq.done + n + options_.block_tokens - 1) / options_.block_tokens;
-    const int had = static_cast<int>(seq.blocks.size());
+    int had = static_cast<int>(seq.blocks.size());
     BH_CHECK(pool_.Grow(seq.blocks, std::max(0, blocks - had)));
+    had -= std::exchange(seq.cached_blocks, 0);  // the first step names them, too
     for (int b = had; b < blocks; ++b) {
       step.plan.add_table_slot(slot);
       step.plan.add_table_index(b);
@@ -151,6 +196,8 @@ class Script {
   }
 
   const RigOptions& options_;
+  int chunk_tokens_;
+  bool second_turn_ = false;
   KvBlockPool pool_;
   std::vector<Seq> seqs_;
   std::vector<KeepLogits> sinks_;

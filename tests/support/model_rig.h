@@ -20,11 +20,17 @@ struct RigOptions {
   bool together = true;  // all prompts in one batch; else one after the other
   KvFormat kv_format = KvFormat::kF32;
   int decode_tokens = 0;  // greedy tokens after each prompt
+  // >= 0: when all is done everything is run once more behind the full blocks that it left in the
+  // cache, as if so many of the greedy tokens belonged to the prompt. What this second turn
+  // computes takes the place of what the first one did.
+  int second_turn_tokens = -1;
+  int second_chunk_tokens = 512;
 };
 
 struct RigResult {
   std::vector<std::vector<float>> logits;        // [prompts][tokens x vocab_size]
   std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens]
+  int64_t cached_tokens = 0;                     // that the second turn did not compute
 };
 
 // Dies when anything fails: failing is the test's business.

@@ -1,6 +1,6 @@
 // The promise of the house: a request's logits have the same bits at any tensor-parallel degree,
-// batch, chunking, block size, number of threads and instruction set; and they are the right ones,
-// by goldens that another implementation computed.
+// batch, chunking, block size, number of threads and instruction set, with and without a cached
+// prefix; and they are the right ones, by goldens that another implementation computed.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -136,6 +136,26 @@ TEST_P(EqualBits, WithAQuantizedCacheToo) {
       other.chunk_tokens = 64;
       ExpectSameBits(Run(other), want);
     }
+  }
+}
+
+TEST_P(EqualBits, BehindACachedPrefix) {
+  const RigResult want = Run(base_);
+  for (const int chunk : {512, 5}) {  // of the turn that fills the cache
+    SCOPED_TRACE(chunk);
+    RigOptions options = base_;
+    options.chunk_tokens = chunk;
+    options.second_chunk_tokens = 512 + 9 - chunk;
+    options.size = chunk == 5 ? 2 : 1;
+    options.together = chunk == 5;
+    options.second_turn_tokens = 0;
+    const RigResult prompt_cached = Run(options);
+    EXPECT_EQ(prompt_cached.cached_tokens, 32 + 80 + 144);  // of 33, 96 and 150
+    ExpectSameBits(prompt_cached, want);
+    options.second_turn_tokens = kDecodeTokens / 2;  // blocks that decoding filled
+    const RigResult answer_cached = Run(options);
+    EXPECT_EQ(answer_cached.cached_tokens, 16 + 16 + 48 + 96 + 160);  // of 17, 23, 49, 112, 166
+    ExpectSameBits(answer_cached, want);
   }
 }
 
