@@ -207,7 +207,7 @@ void ModelCapacity::TryKvRules(const Capacity& refused, const std::vector<Device
 
 void ModelCapacity::TryKvFormats(const std::vector<DeviceBudget>& budgets,
                                  Remedies& remedies) const {
-  for (const KvFormat smaller : {KvFormat::kBF16}) {
+  for (const KvFormat smaller : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
     if (KvElementBits(smaller) >= KvElementBits(formats_.kv_format)) continue;
     Change change;
     change.kv_format = smaller;
