@@ -90,7 +90,7 @@ class Backend {
                         ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
                         MatrixView qkv) = 0;
 
-  // Writes the k and v parts of qkv into the cache, rounded to its format (to nearest even).
+  // Writes the k and v parts of qkv into the cache, in its format (memory/kv_cache.h).
   virtual void AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                         const KvLayerView& kv) = 0;
 

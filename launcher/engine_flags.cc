@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "launcher/flag_values.h"
+#include "memory/kv_format_name.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -112,8 +113,13 @@ void AddLimitFlags(EngineDraft* draft, Flags* flags) {
 
   flags->Group("KV cache");
   flags->Add("--kv-cache-dtype", "TYPE",
-             "auto, float32, bfloat16, float16 (default auto: the checkpoint's)",
+             "auto, float32, bfloat16, float16, int8, int4 (default auto: the checkpoint's)",
              KvFormatValue(&options.kv_cache_dtype));
+  flags->Add("--quant-policy", "N",
+             "LMDeploy's word for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
+             ChoiceValue<std::optional<KvFormat>>(
+                 &draft->quant_policy,
+                 {{"0", std::nullopt}, {"4", KvFormat::kInt4}, {"8", KvFormat::kInt8}}));
   flags->Add("--block-size,--cache-block-seq-len", "N",
              "tokens of a block: a power of two from 16 to 256 (default 16)",
              IntegerValue(&options.block_size, 16, 256));
@@ -171,6 +177,15 @@ absl::StatusOr<EngineOptions> CompleteEngine(const EngineDraft& draft, const cha
   if ((options.block_size & (options.block_size - 1)) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));
+  }
+  if (draft.quant_policy.has_value()) {
+    if (options.kv_cache_dtype.value_or(*draft.quant_policy) != *draft.quant_policy) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--quant-policy: ", KvElementBits(*draft.quant_policy), " is ",
+                       KvFormatName(*draft.quant_policy), ", but --kv-cache-dtype says ",
+                       KvFormatName(*options.kv_cache_dtype)));
+    }
+    options.kv_cache_dtype = draft.quant_policy;
   }
   int rules = 0;
   if (draft.gpu_memory_utilization.has_value()) {

@@ -19,6 +19,7 @@ struct EngineDraft {
   std::optional<double> gpu_memory_utilization;
   std::optional<KvRule> cache_max_entry_count;
   std::optional<int64_t> kv_cache_bytes;
+  std::optional<KvFormat> quant_policy;
 };
 
 // Each declares one group; `draft` outlives the parse.

@@ -177,8 +177,10 @@ Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
       return absl::OkStatus();
     }
     const absl::StatusOr<KvFormat> value = ParseKvFormat(text);
-    if (!value.ok())
-      return NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"});
+    if (!value.ok()) {
+      return NotOneOf(
+          text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)", "int8", "int4"});
+    }
     *out = *value;
     return absl::OkStatus();
   };

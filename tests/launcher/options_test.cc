@@ -156,6 +156,17 @@ TEST(OptionsTest, AliasesAndUnderscoresNameTheSameFlags) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"-tp", "2"})).engine.tensor_parallel_size, 2);
 }
 
+TEST(OptionsTest, TheKvCacheIsQuantisedByEitherName) {
+  const auto format = [](const Args& args) {
+    return Parsed<ServeOptions>(Serve(args)).engine.kv_cache_dtype;
+  };
+  EXPECT_EQ(format({"--kv-cache-dtype", "int8"}), KvFormat::kInt8);
+  EXPECT_EQ(format({"--quant-policy", "8"}), KvFormat::kInt8);
+  EXPECT_EQ(format({"--quant-policy", "4", "--kv-cache-dtype", "int4"}), KvFormat::kInt4);
+  EXPECT_EQ(format({"--quant-policy", "0", "--kv-cache-dtype", "f16"}), KvFormat::kF16);
+  EXPECT_EQ(format({"--quant-policy", "0"}), std::nullopt);
+}
+
 TEST(OptionsTest, UnderscoresInValuesStay) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--served_model_name=a_b"})).served_model_name, "a_b");
 }
@@ -244,6 +255,9 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--cache-max-entry-count", "0"}, {"--cache-max-entry-count", "at least 1"}},
       {{"--kv-cache-bytes", "1", "--gpu-memory-utilization", "0.5"}, {"give one of them"}},
       {{"--dtype", "int3"}, {"--dtype", "'int3'", "bfloat16"}},
+      {{"--kv-cache-dtype", "int3"}, {"--kv-cache-dtype", "'int3'", "int8, int4"}},
+      {{"--quant-policy", "2"}, {"--quant-policy", "'2'", "0, 4, 8"}},
+      {{"--quant-policy", "8", "--kv-cache-dtype", "bf16"}, {"8 is int8", "bfloat16"}},
       {{"--device", "gpu"}, {"--device", "'gpu'", "cpu"}},
       {{"--admission", ""}, {"--admission", "reserve, optimistic"}},
       {{"--drain-timeout", "0"}, {"--drain-timeout", "more than 0"}},
