@@ -102,6 +102,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
                                              absl::StatusOr<GeneratedToken>* sample) {
   Sequence& sequence = *row.sequence;
   if (row.samples) --sequence.pending_samples;
+  if (sample != nullptr && !sample->ok()) sequence.failed = true;
   Emission emission;
   emission.id = sequence.id;
   emission.preemptions = sequence.preemptions;
@@ -120,7 +121,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   } else if (wanted && row.ends) {
     emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
   }
-  if (emission.status.ok()) CacheFullBlocks(sequence, row.end);
+  if (!sequence.failed) CacheFullBlocks(sequence, row.end);
   const bool ends = !emission.status.ok() || emission.finish.has_value();
   if (ends) Leave(sequence, SequenceState::kEnded);
   --sequence.in_flight;
@@ -236,7 +237,7 @@ int64_t Scheduler::cached_prompt_tokens(SequenceId id) const {
   return found == sequences_.end() ? 0 : found->second->cached_prompt_tokens;
 }
 
-SequenceId Scheduler::in_slot(int slot) const {
+SequenceId Scheduler::IdInSlot(int slot) const {
   for (const Sequence* sequence : running_) {
     if (sequence->slot == slot) return sequence->id;
   }

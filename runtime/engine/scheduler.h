@@ -18,10 +18,10 @@
 // blocks come back only when no step in flight uses them.
 //
 // With prefix caching a sequence begins behind the longest run of cached blocks that its tokens
-// begin with; at least its last token is computed. A full block is cached when the step that
-// completes it is committed, so every rank has written it before any later step reads it. A block
-// that another sequence had cached by then with the same content takes the place of one's own.
-// Nothing else changes: idle cached blocks are free blocks.
+// begin with; at least its last token is computed, and its lane is chosen by what is left. A full
+// block is cached when the step that completes it is committed, so every rank has written it before
+// any later step reads it. A block that another sequence had cached by then with the same content
+// takes the place of one's own. Nothing else changes: idle cached blocks are free blocks.
 #pragma once
 
 #include <cstdint>
@@ -107,7 +107,7 @@ class Scheduler {
 
   // For tests. Checks what must hold between calls with BH_CHECK; O(sequences + blocks).
   void CheckInvariants() const;
-  SequenceId in_slot(int slot) const;  // 0: none
+  SequenceId IdInSlot(int slot) const;  // 0: none
 
  private:
   struct PlannedRow {

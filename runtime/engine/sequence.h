@@ -38,6 +38,7 @@ struct Sequence {
   int64_t max_total_tokens = 0;  // the longest it can become
   bool is_long = false;          // its lane
   bool never_ran = true;
+  bool failed = false;               // a row of it had no token: nothing of it is cached any more
   int64_t cached_prompt_tokens = 0;  // found at its first admission
   SequenceState state = SequenceState::kWaiting;
 

@@ -250,16 +250,20 @@ TEST(SchedulerPrefixTest, CancelledSequenceLeavesWhatItComputed) {
 }
 
 TEST(SchedulerPrefixTest, RowWithoutATokenLeavesNothing) {
-  SchedulerLimits limits = CachingLimits();
-  KvBlockPool pool(64, std::make_unique<PrefixCache>(64, 4));
-  Scheduler scheduler(limits, {kToyEos}, pool);
-  ASSERT_TRUE(scheduler.Submit(ToyRequest(9, 6)).ok());
-  ASSERT_TRUE(scheduler.PlanStep().has_value());
-  StepResult result;
-  result.samples.emplace_back(absl::InternalError("not finite"));
-  scheduler.Commit(std::move(result));
-  EXPECT_EQ(pool.num_idle(), 0);
-  EXPECT_TRUE(scheduler.idle());
+  for (const int depth : {1, 2}) {
+    KvBlockPool pool(64, std::make_unique<PrefixCache>(64, 4));
+    Scheduler scheduler(CachingLimits(depth), {kToyEos}, pool);
+    ASSERT_TRUE(scheduler.Submit(ToyRequest(9, 6)).ok());
+    for (int step = 0; step < depth; ++step) ASSERT_TRUE(scheduler.PlanStep().has_value());
+    for (int step = 0; step < depth; ++step) {
+      StepResult result;
+      if (step == 0) result.samples.emplace_back(absl::InternalError("not finite"));
+      if (step == 1) result.samples.emplace_back(GeneratedToken{7, {}, {}});
+      scheduler.Commit(std::move(result));
+    }
+    EXPECT_EQ(pool.num_idle(), 0);
+    EXPECT_TRUE(scheduler.idle());
+  }
 }
 
 TEST(SchedulerPrefixTest, ResumedRequestFindsItsOwnBlocks) {

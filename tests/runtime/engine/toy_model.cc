@@ -179,7 +179,7 @@ void ToyLoop::PlanAndRun() {
     const std::optional<bulkhead::Step> step = scheduler_.PlanStep();
     if (!step.has_value()) break;
     plan_ = step->plan;
-    for (const int slot : plan_.slot()) runner_.SetStart(slot, starts_[scheduler_.in_slot(slot)]);
+    for (const int slot : plan_.slot()) runner_.SetStart(slot, starts_[scheduler_.IdInSlot(slot)]);
     results_.push_back(*runner_.Run(*step));
   }
   EXPECT_TRUE(!results_.empty() || scheduler_.idle()) << "requests wait and nothing can run";
