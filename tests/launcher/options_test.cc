@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "memory/exit_code.h"
 
 namespace bulkhead {
@@ -73,50 +74,15 @@ TEST(OptionsTest, PrefixCachingIsOnUnlessTurnedOff) {
 }
 
 TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
-  const auto options = Parsed<ServeOptions>(Serve({"--host",
-                                                   "0.0.0.0",
-                                                   "--insecure",
-                                                   "--port",
-                                                   "0",
-                                                   "--served-model-name",
-                                                   "name",
-                                                   "--device",
-                                                   "cpu",
-                                                   "--dtype",
-                                                   "bf16",
-                                                   "--kv-cache-dtype",
-                                                   "f16",
-                                                   "--threads",
-                                                   "3",
-                                                   "--max-num-seqs",
-                                                   "7",
-                                                   "--max-model-len",
-                                                   "32K",
-                                                   "--max-num-batched-tokens",
-                                                   "1k",
-                                                   "--block-size",
-                                                   "64",
-                                                   "--kv-cache-bytes",
-                                                   "1.5GiB",
-                                                   "--tensor-parallel-size",
-                                                   "2",
-                                                   "--strict-config",
-                                                   "--admission",
-                                                   "optimistic",
-                                                   "--scheduling-policy",
-                                                   "priority",
-                                                   "--step-timeout",
-                                                   "2m",
-                                                   "--startup-timeout",
-                                                   "30",
-                                                   "--cpu-isa",
-                                                   "avx2",
-                                                   "--max-num-queued-reqs",
-                                                   "9",
-                                                   "--drain-timeout",
-                                                   "1.5",
-                                                   "--default-max-tokens",
-                                                   "5"}));
+  const Args flags = absl::StrSplit(
+      "--host 0.0.0.0 --insecure --port 0 --served-model-name name --device cpu --dtype "
+      "bf16 --kv-cache-dtype f16 --threads 3 --max-num-seqs 7 --max-model-len 32K "
+      "--max-num-batched-tokens 1k --block-size 64 --kv-cache-bytes 1.5GiB --tensor-parallel-size "
+      "2 --strict-config --admission optimistic --scheduling-policy priority --step-timeout "
+      "2m --startup-timeout 30 --cpu-isa avx2 --max-num-queued-reqs 9 --drain-timeout 1.5 "
+      "--default-max-tokens 5",
+      ' ');
+  const auto options = Parsed<ServeOptions>(Serve(flags));
   EXPECT_EQ(options.host, "0.0.0.0");
   EXPECT_EQ(options.port, 0);
   EXPECT_EQ(options.served_model_name, "name");
