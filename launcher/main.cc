@@ -10,15 +10,15 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/drain.h"
+#include "launcher/clients/drain.h"
+#include "launcher/clients/generate.h"
 #include "launcher/exit_status.h"
-#include "launcher/generate.h"
+#include "launcher/flags/options.h"
+#include "launcher/group/run.h"
+#include "launcher/group/score.h"
+#include "launcher/group/serve.h"
 #include "launcher/model_path.h"
-#include "launcher/options.h"
-#include "launcher/plan.h"
-#include "launcher/run.h"
-#include "launcher/score.h"
-#include "launcher/serve.h"
+#include "launcher/planning/plan.h"
 #include "launcher/tokenize.h"
 
 namespace bulkhead {

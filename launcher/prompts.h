@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bulkhead/v1/generation.pb.h"
-#include "launcher/options.h"
+#include "launcher/flags/options.h"
 
 namespace bulkhead {
 

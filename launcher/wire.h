@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "comm/group.h"
 #include "kernels/backend.h"
-#include "launcher/options.h"
+#include "launcher/flags/options.h"
 #include "memory/device.h"
 
 namespace bulkhead {

@@ -32,7 +32,7 @@ CONFINED = [
     (re.compile(r"mpi\.h$"), re.compile(r"comm/"), "MPI"),
     (re.compile(r"nccl\.h$"), re.compile(r"comm/"), "NCCL"),
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
-     re.compile(r"runtime/service/|launcher/(client_channel|generation_client|generate|drain)\."), "gRPC"),
+     re.compile(r"runtime/service/|launcher/clients/"), "gRPC"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_device\.|comm/nccl_|kernels/cuda/"), "CUDA"),
 ]
@@ -155,21 +155,21 @@ class PlantedViolation(unittest.TestCase):
                 ("memory/a.cc", "kernels/backend.h"), ("memory/a.cc", "runtime/engine/request.h"),
                 ("kernels/cpu/a.cc", "comm/communicator.h"), ("kernels/a.cc", "shard/shard_plan.h"),
                 ("comm/a.cc", "shard/shard_plan.h"), ("comm/a.cc", "bulkhead/internal/step_plan.pb.h"),
-                ("shard/a.cc", "kernels/backend.h"), ("shard/a.cc", "launcher/options.h"),
+                ("shard/a.cc", "kernels/backend.h"), ("shard/a.cc", "launcher/flags/options.h"),
                 ("runtime/tokenizer/a.cc", "runtime/engine/request.h"), ("runtime/engine/a.cc", "runtime/model/decoder.h"),
                 ("runtime/engine/a.cc", "runtime/service/server.h"), ("runtime/model/a.cc", "runtime/engine/coordinator.h"),
                 ("runtime/model/a.cc", "runtime/service/server.h"), ("runtime/service/a.cc", "comm/group.h"),
-                ("runtime/service/a.cc", "runtime/model/decoder.h"), ("runtime/engine/a.cc", "launcher/options.h")):
+                ("runtime/service/a.cc", "runtime/model/decoder.h"), ("runtime/engine/a.cc", "launcher/flags/options.h")):
             with self.subTest(path=path, include=include):
                 self.assert_found(path, f'#include "{include}"\n', "must not include")
 
     def test_a_header_outside_its_room(self):
         for path, include, what in (
-                ("runtime/engine/a.cc", "<mpi.h>", "MPI"), ("launcher/serve.cc", '"grpcpp/grpcpp.h"', "gRPC"),
+                ("runtime/engine/a.cc", "<mpi.h>", "MPI"), ("launcher/group/serve.cc", '"grpcpp/grpcpp.h"', "gRPC"),
                 ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
                 ("kernels/cpu/a.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
-                ("launcher/serve.cc", '"comm/mpi_group.h"', "wire.cc"),
-                ("launcher/startup.cc", '"kernels/cpu/cpu_backend.h"', "wire.cc")):
+                ("launcher/group/serve.cc", '"comm/mpi_group.h"', "wire.cc"),
+                ("launcher/group/startup.cc", '"kernels/cpu/cpu_backend.h"', "wire.cc")):
             with self.subTest(path=path, include=include):
                 self.assert_found(path, f"#include {include}\n", what)
 
@@ -193,7 +193,7 @@ class PlantedViolation(unittest.TestCase):
     def test_what_is_allowed_is_not_reported(self):
         for path, include in (
                 ("runtime/model/model_runner.h", '"runtime/engine/step_runner.h"'), ("comm/mpi_group.cc", "<mpi.h>"),
-                ("launcher/wire.cc", '"comm/mpi_group.h"'), ("launcher/generate.cc", '"grpcpp/grpcpp.h"'),
+                ("launcher/wire.cc", '"comm/mpi_group.h"'), ("launcher/clients/generate.cc", '"grpcpp/grpcpp.h"'),
                 ("runtime/service/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
             with self.subTest(path=path, include=include):
                 self.assertEqual([], self.found(path, f"#include {include}\n" if path.endswith(".cc") else

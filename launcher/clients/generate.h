@@ -1,0 +1,12 @@
+// `bulkhead generate`: prompts to a server, texts or JSON lines back.
+#pragma once
+
+#include "absl/status/status.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+// Exit code 1 when any prompt failed, 128 + n after signal n.
+absl::Status RunGenerate(const GenerateOptions& options);
+
+}  // namespace bulkhead

@@ -1,0 +1,110 @@
+#include "launcher/clients/generate_output.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "memory/bytes.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+std::string Described(const absl::Status& status) {
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+}
+
+}  // namespace
+
+GenerateOutput::GenerateOutput(Format format, std::vector<std::string> headers, std::ostream* out,
+                               std::ostream* err)
+    : format_(format),
+      headers_(std::move(headers)),
+      out_(out),
+      err_(err),
+      answers_(headers_.size()) {}
+
+void GenerateOutput::OnText(int64_t index, absl::string_view piece) {
+  if (format_ == Format::kJson) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  absl::StrAppend(&answers_[index].pending, piece);
+  PrintWhatIsDue();
+}
+
+void GenerateOutput::OnEnd(const GenerationResult& result,
+                           std::optional<absl::Duration> first_token) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Answer& answer = answers_[result.index];
+  answer.ended = true;
+  tokens_ += static_cast<int64_t>(result.tokens.size());
+  if (first_token.has_value()) first_tokens_.push_back(*first_token);
+  if (!result.status.ok()) {
+    ++failed_;
+    answer.failure = Described(result.status);
+    if (first_failure_index_ < 0 || result.index < first_failure_index_) {
+      first_failure_ = result.status;
+      first_failure_index_ = result.index;
+    }
+  }
+  if (format_ == Format::kJson) answer.pending = ResultLine(result) + "\n";
+  PrintWhatIsDue();
+}
+
+void GenerateOutput::Begin(Answer* answer) {
+  if (answer->begun) return;
+  answer->begun = true;
+  if (format_ == Format::kText && answers_.size() > 1) *out_ << "> " << headers_[turn_] << "\n";
+}
+
+void GenerateOutput::PrintWhatIsDue() {
+  for (; turn_ < answers_.size(); ++turn_) {
+    Answer& answer = answers_[turn_];
+    if (answer.pending.empty() && !answer.ended) break;
+    Begin(&answer);
+    const bool alone = answers_.size() == 1;
+    answer.printed_text = answer.printed_text || !answer.pending.empty();
+    *out_ << std::exchange(answer.pending, std::string());
+    if (!answer.ended) break;
+    if (format_ == Format::kJson) continue;
+    if (!alone) {
+      *out_ << "\n\n";
+    } else if (answer.printed_text || answer.failure.empty()) {
+      *out_ << "\n";
+    }
+    if (!answer.failure.empty() && !alone) {
+      out_->flush();
+      *err_ << "prompt " << turn_ << ": " << answer.failure << "\n";
+    }
+  }
+  out_->flush();
+}
+
+absl::Status GenerateOutput::Outcome() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (failed_ == 0) return absl::OkStatus();
+  const std::string message =
+      answers_.size() == 1
+          ? Described(first_failure_)
+          : absl::StrCat(failed_, " of ", answers_.size(), " prompts failed; prompt ",
+                         first_failure_index_, ": ", Described(first_failure_));
+  return WithExitCode(absl::Status(first_failure_.code(), message), ExitCode::kClientError);
+}
+
+std::string GenerateOutput::Summary(absl::Duration elapsed) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const double seconds = absl::ToDoubleSeconds(elapsed);
+  std::string summary =
+      absl::StrFormat("%d %s, %s tokens in %.2f s: %.1f tokens/s", answers_.size(),
+                      answers_.size() == 1 ? "prompt" : "prompts", FormatCount(tokens_), seconds,
+                      seconds > 0 ? static_cast<double>(tokens_) / seconds : 0.0);
+  if (first_tokens_.empty()) return summary;
+  std::vector<absl::Duration> sorted = first_tokens_;
+  std::sort(sorted.begin(), sorted.end());
+  absl::StrAppend(&summary, absl::StrFormat(", first token after %.0f ms%s",
+                                            absl::ToDoubleMilliseconds(sorted[sorted.size() / 2]),
+                                            sorted.size() > 1 ? " (median)" : ""));
+  return summary;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,113 @@
+#include "launcher/clients/generation_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kLongestQueueWait = absl::Minutes(2);
+constexpr absl::Duration kShortestRetryDelay = absl::Milliseconds(50);
+constexpr absl::Duration kLongestRetryDelay = absl::Seconds(10);
+
+// The events of one stream, laid into a result.
+class EventReader {
+ public:
+  EventReader(GenerationResult* result, const std::function<void(absl::string_view)>& on_text)
+      : result_(result), on_text_(on_text) {}
+
+  void Read(const v1::GenerateEvent& event) {
+    accepted_ = true;
+    if (event.has_accepted()) {
+      result_->seed = event.accepted().seed();
+      const auto& ids = event.accepted().prompt_token_ids().ids();
+      result_->prompt_token_ids.assign(ids.begin(), ids.end());
+    } else if (event.has_delta()) {
+      ReadDelta(event.delta());
+    } else if (event.has_finished()) {
+      finished_ = true;
+      result_->finish_reason = event.finished().reason();
+    }
+  }
+
+  bool accepted() const { return accepted_; }
+
+  // The end's own status, given that the stream's was ok.
+  absl::Status End() const {
+    if (!broken_.ok()) return broken_;
+    if (!finished_) return absl::DataLossError("the server's stream ended without a finish reason");
+    return absl::OkStatus();
+  }
+
+ private:
+  void ReadDelta(const v1::Delta& delta) {
+    if (delta.position() != result_->tokens.size() && broken_.ok()) {
+      broken_ =
+          absl::DataLossError(absl::StrCat("the server went on at position ", delta.position(),
+                                           " after ", result_->tokens.size(), " tokens"));
+    }
+    result_->tokens.insert(result_->tokens.end(), delta.tokens().begin(), delta.tokens().end());
+    result_->text += delta.text();
+    if (!delta.text().empty()) on_text_(delta.text());
+  }
+
+  GenerationResult* result_;
+  const std::function<void(absl::string_view)>& on_text_;
+  bool accepted_ = false;
+  bool finished_ = false;
+  absl::Status broken_;
+};
+
+}  // namespace
+
+GenerationClient::GenerationClient(const std::shared_ptr<grpc::Channel>& channel,
+                                   CallsInFlight* calls, std::optional<absl::Duration> timeout)
+    : stub_(v1::Generation::NewStub(channel)), calls_(calls), timeout_(timeout) {}
+
+grpc::Status GenerationClient::Stream(
+    const v1::GenerateRequest& request, absl::Time deadline,
+    const std::function<void(const v1::GenerateEvent&)>& on_event) {
+  grpc::ClientContext context;
+  if (timeout_.has_value()) context.set_deadline(absl::ToChronoTime(deadline));
+  calls_->Add(&context);
+  const auto reader = stub_->GenerateStream(&context, request);
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) on_event(event);
+  grpc::Status status = reader->Finish();
+  calls_->Remove(&context);
+  return status;
+}
+
+GenerationResult GenerationClient::Run(int64_t index, const v1::GenerateRequest& request,
+                                       const std::function<void(absl::string_view)>& on_text,
+                                       ClientTimes* times) {
+  GenerationResult result;
+  result.index = index;
+  result.wants_logprobs = request.output().has_logprobs();
+  const absl::Time deadline = absl::Now() + timeout_.value_or(kLongestQueueWait);
+  while (true) {
+    const absl::Time begin = absl::Now();
+    EventReader events(&result, on_text);
+    const grpc::Status status = Stream(request, deadline, [&](const v1::GenerateEvent& event) {
+      if (event.has_delta() && !times->first_token.has_value())
+        times->first_token = absl::Now() - begin;
+      events.Read(event);
+    });
+    result.status = status.ok() ? events.End() : StatusOf(status);
+    if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED || events.accepted())
+      return result;
+    const std::optional<absl::Duration> hint = RetryDelayOf(status);
+    if (!hint.has_value()) return result;
+    const absl::Duration delay = std::clamp(*hint, kShortestRetryDelay, kLongestRetryDelay);
+    if (absl::Now() + delay > deadline) return result;
+    if (calls_->SleepUnlessCancelled(delay)) {
+      result.status = absl::CancelledError("cancelled while the server's queue was full");
+      return result;
+    }
+  }
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,22 @@
+// The parsers of the single commands; ParseCommandLine chooses one by the command's name.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+using CommandArgs = absl::Span<const std::string>;  // what stands behind the command's name
+
+absl::StatusOr<Command> ParseServe(CommandArgs args);
+absl::StatusOr<Command> ParseRun(CommandArgs args);
+absl::StatusOr<Command> ParseScore(CommandArgs args);
+absl::StatusOr<Command> ParsePlan(CommandArgs args);
+absl::StatusOr<Command> ParseGenerate(CommandArgs args);
+absl::StatusOr<Command> ParseTokenize(CommandArgs args);
+absl::StatusOr<Command> ParseDrain(CommandArgs args);
+
+}  // namespace bulkhead

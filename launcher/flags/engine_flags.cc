@@ -1,0 +1,212 @@
+#include "launcher/flags/engine_flags.h"
+
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
+#include "launcher/flags/flag_values.h"
+#include "memory/kv_format_name.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+constexpr int kMaxSeqs = 65536;
+constexpr int kMaxBatchedTokens = 1 << 20;
+
+Flags::Apply ModelValue(std::string* model) {
+  return [=](const std::string& text) -> absl::Status {
+    if (!model->empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model is given twice: '", *model, "' and '", text, "'"));
+    }
+    return TextValue(model)(text);
+  };
+}
+
+}  // namespace
+
+void AddModelFlags(EngineDraft* draft, Flags* flags) {
+  EngineOptions& options = draft->options;
+  flags->Group("Model");
+  flags->Add(
+      "--model", "DIR",
+      "a Hugging Face checkpoint's folder, or org/name in the local Hugging Face cache; may be "
+      "written without the flag",
+      ModelValue(&options.model));
+  flags->AddPositional("DIR", 1, ModelValue(&options.model));
+  flags->Add(
+      "--dtype", "TYPE",
+      "how weights are held: auto, float32, bfloat16, float16 (default auto: as in the checkpoint)",
+      DTypeValue(&options.dtype));
+  flags->AddSwitch("--strict-config", "refuse a config.json with a field that is not known",
+                   [&options](bool on) { options.strict_config = on; });
+}
+
+void AddDeviceFlags(EngineDraft* draft, Flags* flags) {
+  EngineOptions& options = draft->options;
+  flags->Group("Device");
+  flags->Add("--device", "NAME", "cpu or auto (default auto)",
+             ChoiceValue<DeviceChoice>(
+                 &options.device, {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}}));
+  flags->Add("--threads", "N",
+             "threads of each rank (default, or 0: the cores it may use, shared among the ranks of "
+             "its host)",
+             [&options](const std::string& text) -> absl::Status {
+               BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
+               if (options.threads == 0) options.threads.reset();
+               return absl::OkStatus();
+             });
+  flags->Add("--tensor-parallel-size,--tp", "N",
+             "not needed: mpirun or srun says how many ranks there are; when given, it must agree",
+             IntegerValue(&options.tensor_parallel_size, 1, kMaxRanks));
+  flags->Add("--tp-shares", "LIST",
+             "unequal parts for unequal devices: 2,1,1, or auto, in proportion to their memory "
+             "(default: equal)",
+             SharesValue(&options.tp_shares, &options.tp_shares_auto));
+  flags->AddHidden("--cpu-isa", ChoiceValue<CpuIsa>(&options.cpu_isa, {{"auto", CpuIsa::kAuto},
+                                                                       {"avx512", CpuIsa::kAvx512},
+                                                                       {"avx2", CpuIsa::kAvx2},
+                                                                       {"plain", CpuIsa::kPlain}}));
+}
+
+void AddLimitFlags(EngineDraft* draft, Flags* flags) {
+  EngineOptions& options = draft->options;
+  flags->Group("Limits (32k is 32000, 32K is 32768)");
+  flags->Add("--max-num-seqs,--max-batch-size", "N",
+             "sequences that run at once (default auto: 64, or what fits)",
+             IntegerValue(&options.max_num_seqs, 1, kMaxSeqs));
+  flags->Add("--max-model-len,--session-len", "N",
+             "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
+             "fits)",
+             IntegerValue(&options.max_model_len, 1, kMaxInt));
+  flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
+             "tokens of one step; longer prompts are taken in pieces (default auto: 2048, or what "
+             "fits)",
+             IntegerValue(&options.max_num_batched_tokens, 1, kMaxBatchedTokens));
+  flags->Add("--default-max-tokens", "N",
+             "tokens to generate for a request that does not say (default 512, or what is left)",
+             IntegerValue(&options.default_max_tokens, 1, kMaxInt));
+
+  flags->Group("Memory of each rank; at most one of the rules that size the KV cache");
+  flags->Add("--device-memory", "SIZE",
+             "plan with so much, whatever the machine has: 80GiB, or 0=4GiB,1=2GiB rank by rank "
+             "(default auto: what is measured)",
+             RankSizesValue(&options.device_memory, 1));
+  flags->Add("--reserve", "SIZE",
+             "leave so much alone, 0=1GiB,1=0 rank by rank (default auto: 10 % of what is free, "
+             "nothing under --device-memory)",
+             RankSizesValue(&options.reserve, 0));
+  flags->Add("--gpu-memory-utilization", "U",
+             "KV rule: all of ours together take up to this share of the device, in (0, 1]",
+             RealValue(&draft->gpu_memory_utilization, 0, 1, Border::kExcluded));
+  flags->Add("--cache-max-entry-count", "X",
+             "KV rule: with a point, the share of what is free after the weights; without, a "
+             "number of blocks",
+             EntryCountValue(&draft->cache_max_entry_count));
+  flags->Add("--kv-cache-bytes,--kv-cache-memory-bytes", "BYTES",
+             "KV rule: so many, such as 4GiB (no rule: enough for --max-num-seqs sequences; where "
+             "memory is measured, up to half of what is left)",
+             IntegerValue(&draft->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
+
+  flags->Group("KV cache");
+  flags->Add("--kv-cache-dtype", "TYPE",
+             "auto, float32, bfloat16, float16, int8, int4 (default auto: the checkpoint's)",
+             KvFormatValue(&options.kv_cache_dtype));
+  flags->Add("--quant-policy", "N",
+             "LMDeploy's word for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
+             ChoiceValue<std::optional<KvFormat>>(
+                 &draft->quant_policy,
+                 {{"0", std::nullopt}, {"4", KvFormat::kInt4}, {"8", KvFormat::kInt8}}));
+  flags->Add("--block-size,--cache-block-seq-len", "N",
+             "tokens of a block: a power of two from 16 to 256 (default 16)",
+             IntegerValue(&options.block_size, 16, 256));
+  flags->AddSwitch("--enable-prefix-caching",
+                   "keep full blocks for prompts that begin alike (the default)",
+                   [&options](bool on) { options.enable_prefix_caching = on; });
+  flags->AddSwitch("--no-enable-prefix-caching", "compute every prompt from its beginning",
+                   [&options](bool on) { options.enable_prefix_caching = !on; });
+}
+
+void AddSchedulingFlags(EngineDraft* draft, Flags* flags) {
+  EngineOptions& options = draft->options;
+  flags->Group("Scheduling");
+  flags->Add("--admission", "HOW",
+             "reserve: a request is admitted when its whole length fits; optimistic: when its "
+             "prompt fits, and "
+             "preempted by recomputation if need be (default reserve)",
+             ChoiceValue<Admission>(&options.admission, {{"reserve", Admission::kReserve},
+                                                         {"optimistic", Admission::kOptimistic}}));
+  flags->Add("--scheduling-policy", "HOW",
+             "fcfs: first come, first served; priority: the request's priority first, higher is "
+             "more urgent "
+             "(default fcfs)",
+             ChoiceValue<SchedulingPolicy>(
+                 &options.scheduling_policy,
+                 {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
+}
+
+void AddTimeFlags(EngineDraft* draft, Flags* flags) {
+  EngineOptions& options = draft->options;
+  flags->Group("Time (seconds, or 90s, 2m)");
+  flags->Add("--startup-timeout", "TIME", "until READY, then exit code 5 (default 600)",
+             DurationValue(&options.startup_timeout));
+  flags->Add(
+      "--step-timeout", "TIME",
+      "of one step, then the group ends with exit code 6 (default: 60, or ten times what the "
+      "rehearsed step took)",
+      DurationValue(&options.step_timeout));
+}
+
+void AddEngineFlags(EngineDraft* draft, Flags* flags) {
+  AddModelFlags(draft, flags);
+  AddDeviceFlags(draft, flags);
+  AddLimitFlags(draft, flags);
+  AddSchedulingFlags(draft, flags);
+  AddTimeFlags(draft, flags);
+}
+
+absl::StatusOr<EngineOptions> CompleteEngine(const EngineDraft& draft, const char* command) {
+  EngineOptions options = draft.options;
+  if (options.model.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model is missing; write 'bulkhead ", command, " --model DIR'"));
+  }
+  if ((options.block_size & (options.block_size - 1)) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));
+  }
+  if (draft.quant_policy.has_value()) {
+    if (options.kv_cache_dtype.value_or(*draft.quant_policy) != *draft.quant_policy) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--quant-policy: ", KvElementBits(*draft.quant_policy), " is ",
+                       KvFormatName(*draft.quant_policy), ", but --kv-cache-dtype says ",
+                       KvFormatName(*options.kv_cache_dtype)));
+    }
+    options.kv_cache_dtype = draft.quant_policy;
+  }
+  int rules = 0;
+  if (draft.gpu_memory_utilization.has_value()) {
+    ++rules;
+    options.kv_rule = {.kind = KvRule::Kind::kUtilization,
+                       .fraction = *draft.gpu_memory_utilization};
+  }
+  if (draft.cache_max_entry_count.has_value()) {
+    ++rules;
+    options.kv_rule = *draft.cache_max_entry_count;
+  }
+  if (draft.kv_cache_bytes.has_value()) {
+    ++rules;
+    options.kv_rule = {.kind = KvRule::Kind::kBytes, .count = *draft.kv_cache_bytes};
+  }
+  if (rules > 1) {
+    return absl::InvalidArgumentError(
+        "--gpu-memory-utilization, --cache-max-entry-count and --kv-cache-bytes are rules for the "
+        "same memory; give one of them");
+  }
+  return options;
+}
+
+}  // namespace bulkhead

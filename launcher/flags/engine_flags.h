@@ -1,0 +1,38 @@
+// The flags of every command that loads or plans a model, in groups as the help shows them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/flags.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+inline constexpr int kMaxRanks = 1024;
+
+// What the parse leaves to be completed once all flags are known.
+struct EngineDraft {
+  EngineOptions options;
+  // At most one of them.
+  std::optional<double> gpu_memory_utilization;
+  std::optional<KvRule> cache_max_entry_count;
+  std::optional<int64_t> kv_cache_bytes;
+  std::optional<KvFormat> quant_policy;
+};
+
+// Each declares one group; `draft` outlives the parse.
+void AddModelFlags(EngineDraft* draft, Flags* flags);
+void AddDeviceFlags(EngineDraft* draft, Flags* flags);
+void AddLimitFlags(EngineDraft* draft, Flags* flags);
+void AddSchedulingFlags(EngineDraft* draft, Flags* flags);
+void AddTimeFlags(EngineDraft* draft, Flags* flags);
+// All of them.
+void AddEngineFlags(EngineDraft* draft, Flags* flags);
+
+// The draft with everything that follows from several flags together. INVALID_ARGUMENT when they
+// do not go together.
+absl::StatusOr<EngineOptions> CompleteEngine(const EngineDraft& draft, const char* command);
+
+}  // namespace bulkhead

@@ -1,0 +1,218 @@
+#include "launcher/flags/flag_values.h"
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "memory/bytes.h"
+#include "memory/kv_format_name.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kLongest = absl::Hours(24 * 7);
+
+absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
+  absl::Duration value;
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds)) {
+    value = absl::Seconds(seconds);  // NaN becomes an infinite duration, which is over the limit
+  } else if (!absl::ParseDuration(text, &value)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no duration; write seconds (90) or units (90s, 2m)"));
+  }
+  if (value <= absl::ZeroDuration() || value > kLongest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, " is out of range: more than 0 s, at most 7 days"));
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max) {
+  const auto outside = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, " is out of range: at least ", min, ", at most ", max));
+  };
+  int64_t value = 0;
+  if (text.empty() || text[0] != '-' || !absl::SimpleAtoi(text, &value)) {
+    BH_ASSIGN_OR_RETURN(value, ParseCount(text));
+  }
+  if (value < min || value > max) return outside();
+  return value;
+}
+
+template <typename Real>
+Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min) {
+  return [=](const std::string& text) -> absl::Status {
+    double value = 0;
+    if (!absl::SimpleAtod(text, &value)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a number"));
+    }
+    const bool above = at_min == Border::kIncluded ? value >= min : value > min;
+    if (!above || !(value <= max)) {  // a NaN is in no range
+      return absl::InvalidArgumentError(absl::StrCat(
+          text, " is out of range: ", at_min == Border::kIncluded ? "at least " : "more than ", min,
+          ", at most ", max));
+    }
+    *out = static_cast<Real>(value);
+    return absl::OkStatus();
+  };
+}
+template Flags::Apply RealValue(std::optional<float>*, double, double, Border);
+template Flags::Apply RealValue(std::optional<double>*, double, double, Border);
+
+Flags::Apply SeedValue(std::optional<uint64_t>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    uint64_t value = 0;
+    if (!absl::SimpleAtoi(text, &value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", text, "' is no seed: a whole number from 0 to 18446744073709551615"));
+    }
+    *out = value;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply DurationValue(absl::Duration* out) {
+  return [=](const std::string& text) -> absl::Status {
+    BH_ASSIGN_OR_RETURN(*out, ParseSeconds(text));
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply DurationValue(std::optional<absl::Duration>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    BH_ASSIGN_OR_RETURN(*out, ParseSeconds(text));
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply DTypeValue(std::optional<DType>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text == "auto") {
+      out->reset();
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<DType> value = ParseDType(text);
+    if (!value.ok())
+      return NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"});
+    *out = *value;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
+  return [=](const std::string& text) -> absl::Status {
+    constexpr int64_t kMost = int64_t{1} << 60;
+    if (text == "auto") {
+      out->reset();
+      return absl::OkStatus();
+    }
+    RankSizes sizes;
+    if (!absl::StrContains(text, '=')) {
+      BH_ASSIGN_OR_RETURN(sizes.of_all, ParseInteger(text, min, kMost));
+      *out = sizes;
+      return absl::OkStatus();
+    }
+    for (const absl::string_view entry : absl::StrSplit(text, ',')) {
+      const std::vector<std::string> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
+      int rank = 0;
+      if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &rank) || rank < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", entry, "' is not RANK=SIZE; write one size, or 0=4GiB,1=2GiB"));
+      }
+      BH_ASSIGN_OR_RETURN(const int64_t bytes, ParseInteger(parts[1], min, kMost));
+      if (!sizes.of_rank.emplace(rank, bytes).second) {
+        return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is named twice"));
+      }
+    }
+    *out = sizes;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic) {
+  return [=](const std::string& text) -> absl::Status {
+    constexpr int64_t kMostShare = 1'000'000;
+    out->clear();
+    *automatic = text == "auto";
+    if (*automatic) return absl::OkStatus();
+    for (const absl::string_view share : absl::StrSplit(text, ',')) {
+      BH_ASSIGN_OR_RETURN(out->emplace_back(), ParseInteger(std::string(share), 1, kMostShare));
+    }
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (!absl::StrContains(text, '.')) {
+      BH_ASSIGN_OR_RETURN(const int64_t blocks,
+                          ParseInteger(text, 1, std::numeric_limits<int32_t>::max() - 1));
+      *out = KvRule{.kind = KvRule::Kind::kBlocks, .count = blocks};
+      return absl::OkStatus();
+    }
+    double share = 0;
+    if (!absl::SimpleAtod(text, &share) || !(share > 0) || !(share <= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(text,
+                       " is out of range: a share is more than 0.0 and at most 1.0; without a "
+                       "point it is a number of blocks"));
+    }
+    *out = KvRule{.kind = KvRule::Kind::kShareOfFree, .fraction = share};
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text == "auto") {
+      out->reset();
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<KvFormat> value = ParseKvFormat(text);
+    if (!value.ok()) {
+      return NotOneOf(
+          text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)", "int8", "int4"});
+    }
+    *out = *value;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply TextValue(std::string* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text.empty()) return absl::InvalidArgumentError("the value is empty");
+    *out = text;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply TextValue(std::optional<std::string>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text.empty()) return absl::InvalidArgumentError("the value is empty");
+    *out = text;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply TextListValue(std::vector<std::string>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text.empty()) return absl::InvalidArgumentError("the value is empty");
+    out->push_back(text);
+    return absl::OkStatus();
+  };
+}
+
+absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is none of ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,93 @@
+// Readers of flag values: each gives a Flags::Apply that checks a value and stores it in `out`,
+// which outlives the parse. The failure's message names the value and the limit.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "launcher/flags/flags.h"
+#include "launcher/flags/options.h"
+#include "memory/kv_format.h"
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+// A whole number in [min, max]; 32k and 4GiB are understood (memory/bytes.h).
+absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max);
+
+template <typename T>
+Flags::Apply IntegerValue(T* out, int64_t min, int64_t max) {
+  return [=](const std::string& text) -> absl::Status {
+    const absl::StatusOr<int64_t> value = ParseInteger(text, min, max);
+    if (!value.ok()) return value.status();
+    *out = static_cast<T>(*value);
+    return absl::OkStatus();
+  };
+}
+
+// Likewise; "auto" is the same as not given.
+template <typename T>
+Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text == "auto") {
+      out->reset();
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<int64_t> value = ParseInteger(text, min, max);
+    if (!value.ok()) return value.status();
+    *out = static_cast<T>(*value);
+    return absl::OkStatus();
+  };
+}
+
+enum class Border { kIncluded, kExcluded };
+
+// A finite number in [min, max], or (min, max].
+template <typename Real>
+Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min);
+// All 64 bits, in decimal.
+Flags::Apply SeedValue(std::optional<uint64_t>* out);
+// Seconds, or a duration with units ("90s", "2m"); more than zero, at most a week.
+Flags::Apply DurationValue(absl::Duration* out);
+Flags::Apply DurationValue(std::optional<absl::Duration>* out);
+// "auto" or a number format.
+Flags::Apply DTypeValue(std::optional<DType>* out);
+// "auto" or a format of the KV cache.
+Flags::Apply KvFormatValue(std::optional<KvFormat>* out);
+// A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" is the same as not given.
+Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
+// "2,1,1", or "auto".
+Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
+// "0.8": a share of what is free after the weights; "100", without a point: blocks.
+Flags::Apply EntryCountValue(std::optional<KvRule>* out);
+// Any text but the empty one.
+Flags::Apply TextValue(std::string* out);
+Flags::Apply TextValue(std::optional<std::string>* out);
+// One more for a list.
+Flags::Apply TextListValue(std::vector<std::string>* out);
+
+absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
+
+template <typename T>
+Flags::Apply ChoiceValue(T* out, std::vector<std::pair<std::string, T>> choices) {
+  return [out, choices = std::move(choices)](const std::string& text) -> absl::Status {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : choices) {
+      if (text == name) {
+        *out = value;
+        return absl::OkStatus();
+      }
+      names.push_back(name);
+    }
+    return NotOneOf(text, names);
+  };
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,236 @@
+#include "launcher/flags/flags.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr size_t kHelpColumn = 34;
+constexpr size_t kHelpWidth = 96;
+
+// "--max_num_seqs=4" -> "--max-num-seqs=4", and vLLM's "-tp".
+std::string Normalized(const std::string& arg) {
+  if (arg == "-tp") return "--tp";
+  if (arg.size() < 3 || arg.compare(0, 2, "--") != 0) return arg;
+  const size_t end = std::min(arg.find('='), arg.size());
+  return absl::StrReplaceAll(arg.substr(0, end), {{"_", "-"}}) + arg.substr(end);
+}
+
+// Whether CLI11 reads `arg` as a flag's name: not "-", not "-4", not "- item".
+bool LooksLikeFlag(absl::string_view arg) {
+  if (arg.size() < 2 || arg[0] != '-') return false;
+  return arg[1] == '-' || absl::ascii_isalpha(arg[1]);
+}
+
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+// `text` in lines that begin at kHelpColumn; the first line's begin is already there.
+void AppendWrapped(absl::string_view text, std::string* out) {
+  size_t column = kHelpColumn;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (column > kHelpColumn && column + 1 + word.size() > kHelpWidth) {
+      absl::StrAppend(out, "\n", std::string(kHelpColumn, ' '));
+      column = kHelpColumn;
+    } else if (column > kHelpColumn) {
+      absl::StrAppend(out, " ");
+      ++column;
+    }
+    absl::StrAppend(out, word);
+    column += word.size();
+  }
+  absl::StrAppend(out, "\n");
+}
+
+}  // namespace
+
+std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+Flags::Flags(std::string command, std::string usage, std::string summary, std::string example)
+    : command_(std::move(command)),
+      usage_(std::move(usage)),
+      summary_(std::move(summary)),
+      example_(std::move(example)) {}
+
+void Flags::Group(std::string title) { group_ = std::move(title); }
+
+void Flags::Add(const std::string& names, const std::string& value_name, const std::string& help,
+                Apply apply) {
+  flags_.push_back({names, value_name, help, group_, std::move(apply), false});
+}
+
+void Flags::AddHidden(const std::string& name, Apply apply) {
+  flags_.push_back({name, "VALUE", "", "", std::move(apply), true});
+}
+
+void Flags::AddSwitch(const std::string& names, const std::string& help,
+                      std::function<void(bool)> apply) {
+  Apply as_text = [apply = std::move(apply)](const std::string& value) {
+    bool on = false;
+    if (!absl::SimpleAtob(value, &on)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", value, "' is neither true nor false"));
+    }
+    apply(on);
+    return absl::OkStatus();
+  };
+  flags_.push_back({names, "", help, group_, std::move(as_text), false});
+}
+
+void Flags::AddPositional(const std::string& value_name, int limit, Apply apply) {
+  positional_ = {value_name, limit, std::move(apply)};
+}
+
+std::vector<std::string> Flags::Names() const {
+  std::vector<std::string> names = {"--help", "-h"};
+  for (const Flag& flag : flags_) {
+    for (const absl::string_view name : absl::StrSplit(flag.names, ',')) names.emplace_back(name);
+  }
+  return names;
+}
+
+absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
+  const std::vector<std::string> names = Names();
+  for (const std::string& arg : args) {
+    if (arg == "--") break;
+    if (!LooksLikeFlag(arg)) continue;
+    const std::string name = arg.substr(0, arg.find('='));
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      // CLI11 would take the next argument for it.
+      if (arg.size() == name.size() + 1)
+        return absl::InvalidArgumentError(absl::StrCat(name, ": the value is empty"));
+      continue;
+    }
+    const std::string nearest = Nearest(name, names);
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "'; ",
+                     nearest.empty() ? absl::StrCat("see 'bulkhead ", command_, " --help'")
+                                     : absl::StrCat("did you mean ", nearest, "?")));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) const {
+  std::vector<std::string> normalized;
+  bool names_may_come = true;
+  for (const std::string& arg : args) {
+    normalized.push_back(names_may_come ? Normalized(arg) : arg);
+    names_may_come = names_may_come && arg != "--";
+  }
+  BH_RETURN_IF_ERROR(CheckNames(normalized));
+
+  CLI::App app;
+  app.set_help_flag("");
+  app.allow_extras();
+  const CLI::Option* help = app.add_flag("-h,--help");
+  std::vector<const CLI::Option*> options;
+  std::vector<std::unique_ptr<std::vector<std::string>>> values;
+  std::vector<std::string> rest;
+  try {
+    for (const Flag& flag : flags_) {
+      const auto keep = [](const CLI::results_t&) { return true; };
+      CLI::Option* option = app.add_option(flag.names, keep);
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      if (flag.value_name.empty()) option->expected(0)->default_str("true");
+      options.push_back(option);
+    }
+    std::reverse(normalized.begin(), normalized.end());  // CLI11 takes them from the back
+    app.parse(std::move(normalized));
+    rest = app.remaining();
+  } catch (const CLI::ArgumentMismatch& error) {
+    return absl::InvalidArgumentError(absl::StrCat("a flag lacks its value (", error.what(), ")"));
+  } catch (const CLI::Error& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  if (help->count() > 0) return true;
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    for (const std::string& value : options[i]->results()) {
+      const absl::Status status = flags_[i].apply(value);
+      if (status.ok()) continue;
+      const absl::string_view name =
+          absl::string_view(flags_[i].names).substr(0, flags_[i].names.find(','));
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
+    }
+  }
+  BH_RETURN_IF_ERROR(ApplyPositionals(rest));
+  return false;
+}
+
+absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const {
+  int taken = 0;
+  bool after_mark = false;
+  for (const std::string& word : rest) {
+    if (!after_mark && word == "--") {
+      after_mark = true;
+      continue;
+    }
+    if (taken == positional_.limit) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unexpected argument '", word, "' of 'bulkhead ", command_, "'"));
+    }
+    BH_RETURN_IF_ERROR(positional_.apply(word));
+    ++taken;
+  }
+  return absl::OkStatus();
+}
+
+std::string Flags::Help() const {
+  std::string out = absl::StrCat(summary_, "\n\nUsage: bulkhead ", command_, " ", usage_, "\n");
+  std::string group;
+  for (const Flag& flag : flags_) {
+    if (flag.hidden) continue;
+    if (flag.group != group) {
+      group = flag.group;
+      absl::StrAppend(&out, "\n", group, ":\n");
+    }
+    const std::vector<std::string> names = absl::StrSplit(flag.names, ',');
+    std::string left = absl::StrCat("  ", names[0]);
+    if (!flag.value_name.empty()) absl::StrAppend(&left, " ", flag.value_name);
+    std::string help = flag.help;
+    for (size_t i = 1; i < names.size(); ++i)
+      absl::StrAppend(&help, i == 1 ? " [also " : ", ", names[i]);
+    if (names.size() > 1) help += "]";
+    if (left.size() + 2 > kHelpColumn) {
+      absl::StrAppend(&out, left, "\n", std::string(kHelpColumn, ' '));
+    } else {
+      absl::StrAppend(&out, left, std::string(kHelpColumn - left.size(), ' '));
+    }
+    AppendWrapped(help, &out);
+  }
+  absl::StrAppend(&out, "\nExample:\n  ", absl::StrReplaceAll(example_, {{"\n", "\n  "}}), "\n");
+  return out;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,92 @@
+#include "launcher/flags/options.h"
+
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "launcher/flags/command_flags.h"
+#include "launcher/flags/flags.h"
+#include "launcher/version.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+struct CommandEntry {
+  const char* name;
+  const char* summary;
+  absl::StatusOr<Command> (*parse)(CommandArgs);
+};
+
+constexpr CommandEntry kCommands[] = {
+    {"serve", "serve a model over gRPC, alone or as a group of ranks under mpirun or srun",
+     ParseServe},
+    {"generate", "send prompts to a server and print what it writes", ParseGenerate},
+    {"run", "run a file of prompts through a model, without a server", ParseRun},
+    {"score", "tell how probable a model finds given texts", ParseScore},
+    {"plan", "say what fits, rank by rank, without loading anything", ParsePlan},
+    {"tokenize", "turn text into token ids and back", ParseTokenize},
+    {"drain", "let a server finish what runs, then end it", ParseDrain},
+};
+
+std::string TopHelp() {
+  std::string out =
+      "Bulkhead serves decoder-only language models with tensor parallelism over MPI ranks.\n"
+      "\n"
+      "Usage: bulkhead COMMAND [FLAGS]\n"
+      "       mpirun -n RANKS --bind-to none bulkhead serve --model DIR\n"
+      "\n"
+      "Commands:\n";
+  for (const CommandEntry& command : kCommands) {
+    const std::string name = command.name;
+    absl::StrAppend(&out, "  ", name, std::string(12 - name.size(), ' '), command.summary, "\n");
+  }
+  absl::StrAppend(
+      &out,
+      "\n"
+      "'bulkhead COMMAND --help' shows a command's flags, 'bulkhead --version' the version.\n"
+      "\n"
+      "Exit codes:\n"
+      "  0      a clean end, or a drain\n"
+      "  1      a client command got an error from the server, or a prompt failed\n"
+      "  2      bad flags\n"
+      "  3      the config, checkpoint or tokenizer is refused\n"
+      "  4      the model does not fit in memory\n"
+      "  5      the group did not come up: a rank missing, the wrong size, too slow\n"
+      "  6      a rank was lost or went silent\n"
+      "  7      a listener could not bind its port\n"
+      "  70     a bug of ours\n"
+      "  128+n  ended by signal n\n");
+  return out;
+}
+
+absl::StatusOr<Command> Parse(const std::vector<std::string>& args) {
+  if (args.empty()) {
+    return absl::InvalidArgumentError("no command given; 'bulkhead --help' lists them");
+  }
+  const std::string& name = args[0];
+  if (name == "--help" || name == "-h" || name == "help") return PrintText{TopHelp()};
+  if (name == "--version" || name == "version") {
+    return PrintText{absl::StrCat("bulkhead ", Version(), "\n")};
+  }
+  std::vector<std::string> names = {"--help", "--version"};
+  for (const CommandEntry& command : kCommands) {
+    if (name == command.name) return command.parse(absl::MakeSpan(args).subspan(1));
+    names.emplace_back(command.name);
+  }
+  const std::string nearest = Nearest(name, names);
+  return absl::InvalidArgumentError(
+      absl::StrCat("no command '", name, "'; ",
+                   nearest.empty() ? "'bulkhead --help' lists them"
+                                   : absl::StrCat("did you mean ", nearest, "?")));
+}
+
+}  // namespace
+
+absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args) {
+  absl::StatusOr<Command> command = Parse(args);
+  if (!command.ok()) return WithExitCode(command.status(), ExitCode::kUsage);
+  return command;
+}
+
+}  // namespace bulkhead

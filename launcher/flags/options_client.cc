@@ -1,0 +1,153 @@
+// The commands that load no model, and the flags of a request.
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/flags/command_flags.h"
+#include "launcher/flags/flag_values.h"
+#include "launcher/flags/request_flags.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int kMaxConcurrency = 1024;
+constexpr double kMaxReal = std::numeric_limits<float>::max();
+
+// HOST:PORT, [IPv6]:PORT.
+Flags::Apply TargetValue(std::string* out) {
+  return [=](const std::string& text) -> absl::Status {
+    const size_t colon = text.rfind(':');
+    int port = 0;
+    if (colon == std::string::npos || colon == 0 ||
+        !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 1 || port > 65535) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", text, "' is not HOST:PORT with a port from 1 to 65535"));
+    }
+    *out = text;
+    return absl::OkStatus();
+  };
+}
+
+void AddTargetFlag(std::string* target, Flags* flags) {
+  flags->Group("Server");
+  flags->Add("--target", "HOST:PORT", "where the server listens (default 127.0.0.1:50051)",
+             TargetValue(target));
+}
+
+}  // namespace
+
+void AddRequestFlags(RequestOptions* options, Flags* flags) {
+  flags->Group("Request (a line of a prompts file wins; without either, the model's own defaults)");
+  flags->Add("--max-tokens", "N", "tokens to generate at most",
+             IntegerValue(&options->max_tokens, 1, kMaxInt32));
+  flags->Add("--min-tokens", "N", "no end before so many",
+             IntegerValue(&options->min_tokens, 0, kMaxInt32));
+  flags->Add("--temperature", "X", "0 is greedy",
+             RealValue(&options->temperature, 0, kMaxReal, Border::kIncluded));
+  flags->Add("--top-p", "X", "the likeliest tokens that together have this probability, (0, 1]",
+             RealValue(&options->top_p, 0, 1, Border::kExcluded));
+  flags->Add("--top-k", "N", "the N likeliest tokens; 0 is off",
+             IntegerValue(&options->top_k, 0, kMaxInt32));
+  flags->Add("--min-p", "X", "tokens at least this likely, relative to the likeliest, [0, 1]",
+             RealValue(&options->min_p, 0, 1, Border::kIncluded));
+  flags->Add("--seed", "N", "the same seed writes the same text; drawn and reported when missing",
+             SeedValue(&options->seed));
+  flags->Add("--stop", "TEXT", "end before this text; may be given several times",
+             TextListValue(&options->stop));
+  flags->Add("--stop-token-ids", "ID", "end at this token; may be given several times",
+             [options](const std::string& text) -> absl::Status {
+               BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(text, 0, kMaxInt32));
+               options->stop_token_ids.push_back(static_cast<uint32_t>(id));
+               return absl::OkStatus();
+             });
+  flags->AddSwitch("--ignore-eos", "go on behind the model's end-of-sequence token",
+                   [options](bool on) { options->ignore_eos = on; });
+  flags->Add("--logprobs", "N", "log probabilities of the drawn token and the N likeliest, 0 to 20",
+             IntegerValue(&options->logprobs, 0, 20));
+  flags->AddSwitch("--no-special-tokens",
+                   "do not add the tokenizer's special tokens to a text prompt",
+                   [options](bool on) { options->add_special_tokens = !on; });
+  flags->Add("--priority", "N", "higher is more urgent, under --scheduling-policy priority",
+             IntegerValue(&options->priority, std::numeric_limits<int32_t>::min(), kMaxInt32));
+}
+
+absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
+  Flags flags("generate", "[FLAGS] [PROMPT...]",
+              "Sends prompts to a server and prints what it writes as it comes. Without a prompt, "
+              "standard\n"
+              "input is the prompt. Ctrl-C cancels.",
+              "bulkhead generate --max-tokens 64 \"Once upon a time\"\n"
+              "bulkhead generate --prompts prompts.jsonl --concurrency 16 --json > answers.jsonl");
+  GenerateOptions options;
+  AddTargetFlag(&options.target, &flags);
+  flags.Add("--timeout", "TIME", "of each request, in seconds or as 90s, 2m (default: none)",
+            DurationValue(&options.timeout));
+  flags.Group("Prompts and answers");
+  flags.Add("--prompts", "FILE",
+            "JSON lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and max_tokens, "
+            "temperature "
+            "and so on; - is standard input",
+            TextValue(&options.prompts_file));
+  flags.Add("--concurrency", "N", "requests in flight at once (default 1)",
+            IntegerValue(&options.concurrency, 1, kMaxConcurrency));
+  flags.AddSwitch("--json", "print JSON lines, in the order of the prompts",
+                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--stats", "print tokens/s on standard error (always on a terminal)",
+                  [&options](bool on) { options.stats = on; });
+  flags.AddPositional("PROMPT", std::numeric_limits<int>::max(),
+                      [&options](const std::string& text) {
+                        options.prompts.push_back(text);
+                        return absl::OkStatus();
+                      });
+  AddRequestFlags(&options.request, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  if (options.prompts_file.has_value() && !options.prompts.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--prompts ", *options.prompts_file,
+                                                   " and the prompt '", options.prompts[0],
+                                                   "' exclude each other"));
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParseTokenize(CommandArgs args) {
+  Flags flags("tokenize", "[--model] DIR < LINES",
+              "Reads JSON lines from standard input and answers each with one line:\n"
+              "  {\"text\": \"...\", \"add_special_tokens\": true} -> {\"ids\": [...]}\n"
+              "  {\"ids\": [...], \"skip_special_tokens\": true} -> {\"text\": \"...\"}",
+              "echo '{\"text\": \"Hello\"}' | bulkhead tokenize --model DIR");
+  TokenizeOptions options;
+  flags.Group("Model");
+  flags.Add("--model", "DIR",
+            "a folder with tokenizer.json, or org/name in the local Hugging Face cache",
+            TextValue(&options.model));
+  flags.AddPositional("DIR", 1, TextValue(&options.model));
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  if (options.model.empty()) {
+    return absl::InvalidArgumentError("--model is missing; write 'bulkhead tokenize --model DIR'");
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParseDrain(CommandArgs args) {
+  Flags flags(
+      "drain", "[FLAGS]",
+      "Asks a server to refuse new requests, finish what runs and end, and waits until it has.",
+      "bulkhead drain --target 127.0.0.1:50051 --timeout 30");
+  DrainOptions options;
+  AddTargetFlag(&options.target, &flags);
+  flags.Add("--timeout", "TIME",
+            "what runs may take to finish, in seconds or as 90s, 2m (default: the server's "
+            "--drain-timeout)",
+            DurationValue(&options.timeout));
+  flags.AddSwitch("--no-wait", "return as soon as the server has begun",
+                  [&options](bool on) { options.wait = !on; });
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  return options;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,215 @@
+// The commands that load or plan a model: serve, plan, run and score.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/flags/command_flags.h"
+#include "launcher/flags/engine_flags.h"
+#include "launcher/flags/flag_values.h"
+#include "launcher/flags/request_flags.h"
+#include "launcher/planning/gpu_models.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMaxQueuedReqs = 1 << 20;
+
+// By its spelling: no name is looked up.
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" ||
+         (absl::StartsWith(host, "127.") &&
+          host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
+  AddModelFlags(draft, flags);
+  flags->Add("--served-model-name", "NAME",
+             "the name that requests may give (default: what --model says)",
+             TextValue(&options->served_model_name));
+  flags->Group("Network");
+  flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options->host));
+  flags->Add("--port", "PORT", "0 takes any that is free (default 50051)",
+             IntegerValue(&options->port, 0, 65535));
+  flags->AddSwitch("--insecure",
+                   "allow a host that is not loopback: there is no TLS and no password",
+                   [options](bool on) { options->insecure = on; });
+  AddDeviceFlags(draft, flags);
+  AddLimitFlags(draft, flags);
+  AddSchedulingFlags(draft, flags);
+  flags->Add("--max-num-queued-reqs", "N",
+             "requests that may wait, and N x max-model-len tokens of theirs; more are refused "
+             "with a hint when to retry (default 1024)",
+             IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
+  AddTimeFlags(draft, flags);
+  flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
+             DurationValue(&options->drain_timeout));
+  flags->Group("Report");
+  flags->Add("--report", "FILE",
+             "write what fits as JSON, rank by rank: once READY, when refused, and at the end",
+             TextValue(&options->report));
+}
+
+// `args` without its own comparisons, and with `more` behind it: the last of a flag wins, and a KV
+// rule takes the place of the other rules.
+absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more) {
+  constexpr absl::string_view kRules[] = {"--gpu-memory-utilization", "--cache-max-entry-count",
+                                          "--kv-cache-bytes"};
+  const std::vector<std::string> added =
+      absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  const auto is_one_of = [](const std::string& arg, absl::Span<const absl::string_view> names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](absl::string_view name) { return absl::StartsWith(arg, name); });
+  };
+  const bool new_rule = std::any_of(added.begin(), added.end(),
+                                    [&](const std::string& arg) { return is_one_of(arg, kRules); });
+  std::vector<std::string> all;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool dropped =
+        is_one_of(args[i], {"--compare"}) || (new_rule && is_one_of(args[i], kRules));
+    if (!dropped) {
+      all.push_back(args[i]);
+    } else if (!absl::StrContains(args[i], '=')) {
+      ++i;  // its value
+    }
+  }
+  all.insert(all.end(), added.begin(), added.end());
+  const absl::StatusOr<Command> parsed = ParsePlan(all);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compare \"", more, "\": ", parsed.status().message()));
+  }
+  const auto* plan = std::get_if<PlanOptions>(&*parsed);
+  if (plan == nullptr || !plan->compare.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--compare \"", more, "\": no flags of a plan"));
+  }
+  return plan->serve.engine;
+}
+
+}  // namespace
+
+absl::StatusOr<Command> ParseServe(CommandArgs args) {
+  Flags flags(
+      "serve", "[--model] DIR [FLAGS]",
+      "Serves a model over gRPC. Prints READY grpc=HOST:PORT on standard output when it does.",
+      "bulkhead serve --model ~/models/Llama-3.2-1B\n"
+      "mpirun -n 4 --bind-to none bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len "
+      "32K");
+  ServeOptions options;
+  EngineDraft draft;
+  AddServeFlags(&draft, &options, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "serve"));
+  if (!options.insecure && !IsLoopback(options.host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--host: ", options.host,
+                     " is not loopback, and traffic is neither encrypted nor "
+                     "authenticated; add --insecure if its network is trusted"));
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParsePlan(CommandArgs args) {
+  Flags flags("plan", "[--model] DIR [FLAGS]",
+              "Says whether `serve` with the same flags would fit, rank by rank to the byte. Needs "
+              "the model's config.json alone, no weights and no device.",
+              "bulkhead plan --model ~/models/Llama-3.1-8B --tp 8 --gpu h200\n"
+              "bulkhead plan --model DIR --tp 2 --device-memory 0=24GiB,1=16GiB --json\n"
+              "bulkhead plan --model DIR --gpu h200 --compare=\"--tp 2\" --compare=\"--tp 4\"");
+  PlanOptions options;
+  EngineDraft draft;
+  flags.Group("Plan");
+  flags.Add("--gpu", "NAME",
+            absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
+                         "; weights and KV are exact, the other arenas estimates"),
+            [&options](const std::string& text) -> absl::Status {
+              if (!FindGpu(text).has_value()) return NotOneOf(text, GpuNames());
+              options.gpu = text;
+              return absl::OkStatus();
+            });
+  flags.Add("--nodes", "N", "hosts that the ranks are spread over (default 1)",
+            IntegerValue(&options.nodes, 1, kMaxRanks));
+  flags.Add(
+      "--compare", "FLAGS",
+      "set this plan beside one with FLAGS laid over it, --compare=\"--tp 4\"; given twice or "
+      "more, those beside each other",
+      TextListValue(&options.compare_flags));
+  flags.Add("--svg", "FILE", "draw the curve of length against sequences", TextValue(&options.svg));
+  flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
+  AddServeFlags(&draft, &options.serve, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(draft, "plan"));
+  for (const std::string& more : options.compare_flags) {
+    BH_ASSIGN_OR_RETURN(options.compare.emplace_back(), LaidOver(args, more));
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParseRun(CommandArgs args) {
+  Flags flags(
+      "run", "[--model] DIR --prompts FILE [FLAGS]",
+      "Runs a file of prompts through a model, without a server; also under mpirun.",
+      "bulkhead run --model DIR --prompts prompts.jsonl --out answers.jsonl --temperature 0\n"
+      "bulkhead run --model DIR --prompts prompts.jsonl --logits logits.safetensors --max-tokens "
+      "1");
+  RunOptions options;
+  EngineDraft draft;
+  flags.Group("Files");
+  flags.Add("--prompts", "FILE",
+            "JSON lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and max_tokens, "
+            "temperature "
+            "and so on; - is standard input",
+            TextValue(&options.prompts));
+  flags.Add("--out", "FILE",
+            "JSON lines in the order of the prompts: token ids, text, finish reason (default -, "
+            "standard output)",
+            TextValue(&options.out));
+  flags.Add("--logits", "FILE",
+            "all prompt logits as f32 safetensors: logits.INDEX [tokens, vocabulary]",
+            TextValue(&options.logits));
+  AddRequestFlags(&options.request, &flags);
+  AddEngineFlags(&draft, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "run"));
+  if (options.prompts.empty()) {
+    return absl::InvalidArgumentError(
+        "--prompts is missing; give a file of JSON lines, or - for standard input");
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParseScore(CommandArgs args) {
+  Flags flags(
+      "score", "[--model] DIR --texts FILE [FLAGS]",
+      "Tells how probable a model finds given texts: the sum of -ln p over their tokens. No "
+      "server; also under mpirun.",
+      "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
+      "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
+  ScoreOptions options;
+  EngineDraft draft;
+  flags.Group("Files");
+  flags.Add(
+      "--texts", "FILE",
+      "JSON lines: {\"text\": \"...\"} or {\"prompt_token_ids\": [1, 2]}; - is standard input",
+      TextValue(&options.texts));
+  flags.Add("--out", "FILE",
+            "JSON lines in the order of the texts: index, tokens, nll (default -, standard output)",
+            TextValue(&options.out));
+  AddEngineFlags(&draft, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "score"));
+  if (options.texts.empty()) {
+    return absl::InvalidArgumentError(
+        "--texts is missing; give a file of JSON lines, or - for standard input");
+  }
+  return options;
+}
+
+}  // namespace bulkhead

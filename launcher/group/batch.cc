@@ -1,0 +1,111 @@
+#include "launcher/group/batch.h"
+
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/exit_status.h"
+#include "launcher/group/rank_life.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status RunOnCoordinator(const EngineOptions& options, RankLife& life, RankEngine& engine,
+                              BatchJob& job) {
+  BH_RETURN_IF_ERROR(RunPhase(life.group().exchange(), "outputs", options.startup_timeout,
+                              [&] { return job.Prepare(engine); }));
+  SchedulerLimits limits =
+      SchedulerLimitsOf(engine, options, static_cast<int>(std::max<size_t>(job.size(), 1)));
+  limits.max_num_queued_tokens = std::numeric_limits<int64_t>::max() / 2;
+  Coordinator coordinator(CoordinatorOptions(engine, limits));
+  coordinator.SetServing();
+  life.SetEnding(
+      {.fail = [&](const absl::Status& why) { coordinator.Fail(why); }, .flush = nullptr});
+  std::thread feeder([&] {
+    job.Feed(coordinator);
+    coordinator.BeginDrain(absl::InfiniteDuration());
+  });
+  life.RunSteps(*engine.runner, &coordinator);
+  feeder.join();
+  life.SetEnding({});
+  // The other ranks end well: whatever became of single lines, the group leaves in good order.
+  return MarkAgreed(job.Outcome());
+}
+
+absl::Status RunOnGroup(const EngineOptions& options, RankLife& life,
+                        const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
+  GroupExchange& exchange = life.group().exchange();
+  std::unique_ptr<BatchJob> job;
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "prompts", options.startup_timeout, [&]() -> absl::Status {
+    if (!exchange.topology().coordinator()) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(job, make());
+    return job->Open();
+  }));
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
+                      StartEngine(options, life.group(), std::nullopt, nullptr));
+  life.SetStepLimit(engine->step_timeout);
+  if (job != nullptr) {
+    LogReport(*engine);
+    return RunOnCoordinator(options, life, *engine, *job);
+  }
+  BH_RETURN_IF_ERROR(
+      RunPhase(exchange, "outputs", options.startup_timeout, [] { return absl::OkStatus(); }));
+  life.RunSteps(*engine->runner, nullptr);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ResultLines::Open(const std::string& path) {
+  path_ = path;
+  if (path_ == "-") return absl::OkStatus();
+  file_.open(path_, std::ios::trunc);
+  if (file_.is_open()) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --out ", path_)),
+                      ExitCode::kUsage);
+}
+
+std::ostream& ResultLines::out() { return path_ == "-" ? std::cout : file_; }
+
+void ResultLines::Set(size_t i, std::string line) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lines_[i] = std::move(line);
+  while (next_ < lines_.size() && lines_[next_].has_value()) {
+    out() << *lines_[next_] << "\n";
+    lines_[next_++].reset();
+  }
+  out().flush();
+  if (next_ == lines_.size()) done_.notify_all();
+}
+
+void ResultLines::WaitForAll() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  done_.wait(lock, [this] { return next_ == lines_.size(); });
+}
+
+absl::Status ResultLines::Close() {
+  if (path_ == "-") return FlushStandardOutput();
+  file_.close();
+  if (!file_.fail()) return absl::OkStatus();
+  return WithExitCode(absl::DataLossError(absl::StrCat("writing --out ", path_, " failed")),
+                      ExitCode::kClientError);
+}
+
+absl::Status RunBatch(const EngineOptions& options,
+                      const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
+  return LiveAsRank(options, [&](RankLife& life) { return RunOnGroup(options, life, make); });
+}
+
+absl::Status FailedLines(int failed, size_t count) {
+  if (failed == 0) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(
+                          absl::StrCat(failed, " of ", count, " prompts failed; see their lines")),
+                      ExitCode::kClientError);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,148 @@
+#include "launcher/group/rank_life.h"
+
+#include <unistd.h>
+#include <xmmintrin.h>
+#include <csignal>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "launcher/exit_status.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kSilence = absl::Seconds(3);
+constexpr absl::Duration kSameWish = absl::Milliseconds(500);
+
+// The code of a failure that carries none: the group is lost, or did not come up.
+absl::Status WithGroupCode(absl::Status status) {
+  if (ExitCodeOf(status) != ExitCode::kBug) return status;
+  if (absl::IsUnavailable(status)) return WithExitCode(std::move(status), ExitCode::kRankLost);
+  if (absl::IsDeadlineExceeded(status))
+    return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
+  return status;
+}
+
+}  // namespace
+
+RankLife::RankLife(const EngineOptions& options)
+    : options_(options),
+      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1}, [this](int signal) { OnSignal(signal); }) {
+  // Whoever reads our log may go away: that ends a write, not the rank.
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+absl::Status RankLife::Join() {
+  BH_ASSIGN_OR_RETURN(group_, JoinGroup(options_));
+  const RankTopology& topology = group_->exchange().topology();
+  SetLogRank(topology.rank, topology.size);
+  joined_.store(group_.get());
+  watchdog_ =
+      std::make_unique<Watchdog>(group_->liveness(), WatchdogLimits{.silence = kSilence},
+                                 [this](const absl::Status& why) { End(WithGroupCode(why)); });
+  watchdog_->PhaseBegins("start-up", options_.startup_timeout);
+  return Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
+               options_.startup_timeout);
+}
+
+void RankLife::SetEnding(StreamsEnd ending) {
+  const std::lock_guard<std::mutex> lock(ending_mutex_);
+  ending_ = std::move(ending);
+}
+
+void RankLife::SetDrain(std::function<void()> drain) {
+  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  drain_ = std::move(drain);
+  if (drain_asked_ && drain_ != nullptr) drain_();
+}
+
+bool RankLife::Drain() {
+  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  const bool first = !std::exchange(drain_asked_, true);
+  if (first && drain_ != nullptr) drain_();
+  return first && drain_ != nullptr;
+}
+
+void RankLife::OnSignal(int signal) {
+  if (signal == SIGUSR1) {
+    Drain();
+    return;
+  }
+  Group* const group = joined_.load();
+  const bool alone = group == nullptr || group->exchange().topology().size == 1;
+  if (alone && Drain()) {
+    BH_LOG(kInfo) << "a second signal ends at once";
+    first_signal_ = absl::Now();
+    return;
+  }
+  // Some senders signal a process and then its group: the same wish, said twice.
+  if (alone && absl::Now() - first_signal_ < kSameWish) return;
+  if (!alone) {
+    // A launcher also sends SIGTERM to the survivors of a lost rank: then that is the cause.
+    const absl::Status lost = group->liveness().Check(absl::InfiniteDuration());
+    if (!lost.ok()) End(WithGroupCode(lost));
+    group->liveness().Ending();
+  }
+  End(WithExitCode(absl::UnavailableError(
+                       absl::StrCat("stopped by signal ", signal, " (", sigabbrev_np(signal), ")")),
+                   static_cast<ExitCode>(128 + signal)));
+}
+
+void RankLife::RunSteps(StepRunner& runner, Coordinator* coordinator) {
+  watchdog_->PhaseEnds();
+  _mm_setcsr(
+      0x1F80);  // the sums and the sampler round as the kernels do, whatever a library has set
+  ControlBus* bus = group_->exchange().topology().size > 1 ? &group_->bus() : nullptr;
+  const absl::Status status = RunRank(runner, bus, coordinator, watchdog_.get());
+  if (!status.ok()) End(WithGroupCode(status));
+}
+
+bool RankLife::SpeaksForGroup(const absl::Status& why) const {
+  Group* const group = joined_.load();
+  if (group == nullptr) return IsFirstRank();
+  const int rank = group->exchange().topology().rank;
+  // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's.
+  return rank == 0 || (rank == 1 && absl::StartsWith(why.message(), "rank 0 "));
+}
+
+absl::Status RankLife::Finish(const absl::Status& status) {
+  if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
+  if (group_ != nullptr) group_->liveness().Ending();
+  watchdog_.reset();
+  if (group_ != nullptr) group_->Leave(status);
+  return status;
+}
+
+void RankLife::End(const absl::Status& why) {
+  std::call_once(end_once_, [&] {
+    absl::Status cause = why;
+    if (Group* const group = joined_.load(); group != nullptr) {
+      group->liveness().Abort(why);
+      // Another rank may have been first to say why: then that is the group's cause and code.
+      const absl::Status said = group->liveness().Check(absl::InfiniteDuration());
+      if (!said.ok()) cause = WithGroupCode(said);
+    }
+    const std::lock_guard<std::mutex> lock(ending_mutex_);
+    if (ending_.fail != nullptr) ending_.fail(cause);
+    const int code = SpeaksForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
+    if (ending_.flush != nullptr) ending_.flush();
+    _exit(code);
+  });
+  while (true) pause();
+}
+
+absl::Status LiveAsRank(const EngineOptions& options,
+                        const std::function<absl::Status(RankLife&)>& work) {
+  RankLife life(options);
+  absl::Status status = life.Join();
+  if (status.ok()) status = work(life);
+  return life.Finish(status);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,166 @@
+#include "launcher/group/run.h"
+
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "launcher/group/batch.h"
+#include "launcher/group/logits_file.h"
+#include "launcher/prompts.h"
+#include "memory/bytes.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "runtime/service/message_conversion.h"
+#include "runtime/service/request_builder.h"
+
+namespace bulkhead {
+namespace {
+
+// Counts what the prompts came to, and hands each result on as a line. Thread-safe.
+class ResultWriter {
+ public:
+  explicit ResultWriter(ResultLines& lines) : lines_(lines) {}
+
+  void Set(size_t i, const GenerationResult& result) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      failed_ += result.status.ok() ? 0 : 1;
+      prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
+      generated_tokens_ += static_cast<int64_t>(result.tokens.size());
+    }
+    lines_.Set(i, ResultLine(result));
+  }
+  // Once all are there.
+  int failed() const { return failed_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int64_t generated_tokens() const { return generated_tokens_; }
+
+ private:
+  ResultLines& lines_;
+  std::mutex mutex_;
+  int failed_ = 0;
+  int64_t prompt_tokens_ = 0;
+  int64_t generated_tokens_ = 0;
+};
+
+// Collects what one prompt generates.
+class ResultSink final : public RequestSink {
+ public:
+  ResultSink(ResultWriter& writer, size_t i, GenerationResult result)
+      : writer_(writer), i_(i), result_(std::move(result)) {}
+
+  void OnDelta(OutputDelta delta) override {
+    for (const GeneratedToken& token : delta.tokens) result_.tokens.push_back(ToProto(token));
+    result_.text += delta.text;
+  }
+  void OnEnd(RequestEnd end) override {
+    result_.status = end.status;
+    if (end.status.ok()) result_.finish_reason = ToProto(end, 0).reason();
+    writer_.Set(i_, result_);
+  }
+
+ private:
+  ResultWriter& writer_;
+  size_t i_;
+  GenerationResult result_;
+};
+
+class RunJob final : public BatchJob {
+ public:
+  RunJob(const RunOptions& options, PromptLines lines)
+      : options_(options), lines_(std::move(lines)), writer_(results_) {}
+
+  absl::Status Open() override {
+    if (options_.out != "-" && options_.out == options_.logits) {
+      return WithExitCode(
+          absl::InvalidArgumentError(absl::StrCat("--out and --logits are both ", options_.out)),
+          ExitCode::kUsage);
+    }
+    return results_.Open(options_.out);
+  }
+
+  absl::Status Prepare(const RankEngine& engine) override {
+    const ParsedConfig& config = engine.source.config;
+    const RequestRules rules = {.tokenizer = engine.tokenizer.get(),
+                                .served_model_names = {options_.engine.model},
+                                .vocab_size = config.model.vocab_size,
+                                .max_model_len = engine.limits.max_model_len,
+                                .default_max_tokens = options_.engine.default_max_tokens,
+                                .defaults = config.generation};
+    std::vector<LogitsFile::Tensor> tensors;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      requests_.push_back(lines_[i].ok() ? BuildRequest(*lines_[i], rules)
+                                         : absl::StatusOr<Request>(lines_[i].status()));
+      if (!requests_[i].ok()) continue;
+      requests_[i]->request_id = absl::StrCat(i);
+      requests_[i]->wants_text = engine.tokenizer != nullptr;
+      tensors.push_back(
+          {static_cast<int64_t>(i), static_cast<int64_t>(requests_[i]->prompt.size())});
+    }
+    if (!options_.logits.has_value()) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(logits_,
+                        LogitsFile::Create(*options_.logits, tensors, config.model.vocab_size));
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      requests_[tensors[t].index]->prompt_logits = logits_->sink(t);
+    }
+    return absl::OkStatus();
+  }
+
+  void Feed(Coordinator& coordinator) override {
+    results_.Expect(requests_.size());
+    const absl::Time begin = absl::Now();
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      GenerationResult result;
+      result.index = static_cast<int64_t>(i);
+      result.status = requests_[i].status();
+      if (requests_[i].ok()) {
+        Request& request = *requests_[i];
+        result.prompt_token_ids.assign(request.prompt.begin(), request.prompt.end());
+        result.seed = request.sampling.seed;
+        result.wants_logprobs = request.num_logprobs.has_value();
+        result.status = coordinator.Submit(std::move(request),
+                                           std::make_shared<ResultSink>(writer_, i, result));
+      }
+      if (!result.status.ok()) writer_.Set(i, result);
+    }
+    results_.WaitForAll();
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    BH_LOG(kInfo) << absl::StrFormat(
+        "%d prompts in %.2f s: %s prompt and %s generated tokens, %.1f generated tokens/s",
+        requests_.size(), seconds, FormatCount(writer_.prompt_tokens()),
+        FormatCount(writer_.generated_tokens()), writer_.generated_tokens() / seconds);
+  }
+
+  absl::Status Outcome() override {
+    BH_RETURN_IF_ERROR(results_.Close());
+    return FailedLines(writer_.failed(), requests_.size());
+  }
+
+  size_t size() const override { return lines_.size(); }
+
+ private:
+  const RunOptions& options_;
+  PromptLines lines_;
+  ResultLines results_;
+  ResultWriter writer_;
+  std::vector<absl::StatusOr<Request>> requests_;
+  std::unique_ptr<LogitsFile> logits_;
+};
+
+}  // namespace
+
+absl::Status RunRun(const RunOptions& options) {
+  return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
+    BH_ASSIGN_OR_RETURN(PromptLines lines,
+                        ReadPrompts(options.prompts, RequestOf(options.request)));
+    return std::make_unique<RunJob>(options, std::move(lines));
+  });
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,174 @@
+#include "launcher/group/score.h"
+
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "launcher/group/batch.h"
+#include "launcher/prompts.h"
+#include "memory/bytes.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "nlohmann/json.hpp"
+#include "runtime/service/request_builder.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kOtherRuleBytes = int64_t{2} << 30;
+
+// ln p of `target` under softmax(row), in double.
+double LogProbability(const float* row, int64_t vocab_size, int32_t target) {
+  float most = row[0];
+  for (int64_t i = 1; i < vocab_size; ++i) most = std::max(most, row[i]);
+  double sum = 0;
+  for (int64_t i = 0; i < vocab_size; ++i) sum += std::exp(static_cast<double>(row[i]) - most);
+  return static_cast<double>(row[target]) - most - std::log(sum);
+}
+
+// One text on its way: its tokens' log probabilities, tile by tile.
+class TextScore final : public LogitsSink, public RequestSink {
+ public:
+  TextScore(ResultLines& lines, std::atomic<int>& failed, size_t i, std::vector<TokenId> tokens)
+      : lines_(lines), failed_(failed), i_(i), tokens_(std::move(tokens)), ln_p_(tokens_.size()) {}
+
+  absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
+                      const float* logits) override {
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto next = static_cast<size_t>(first_position + row + 1);
+      if (next >= tokens_.size()) break;
+      ln_p_[next] = LogProbability(logits + row * vocab_size, vocab_size, tokens_[next]);
+    }
+    return absl::OkStatus();
+  }
+  void OnDelta(OutputDelta /*delta*/) override {}
+  void OnEnd(RequestEnd end) override { Finish(end.status); }
+
+  void Finish(const absl::Status& status) {
+    ordered_json line = {{"index", i_}};
+    if (status.ok()) {
+      double nll = 0;
+      for (size_t k = 1; k < ln_p_.size(); ++k) nll -= ln_p_[k];
+      line["tokens"] = tokens_.size();
+      line["nll"] = nll;
+    } else {
+      ++failed_;
+      line["error"] = {{"code", absl::StatusCodeToString(status.code())},
+                       {"message", std::string(status.message())}};
+    }
+    lines_.Set(i_, line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  }
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+
+ private:
+  ResultLines& lines_;
+  std::atomic<int>& failed_;
+  const size_t i_;
+  const std::vector<TokenId> tokens_;
+  std::vector<double> ln_p_;
+};
+
+class ScoreJob final : public BatchJob {
+ public:
+  ScoreJob(const ScoreOptions& options, PromptLines lines)
+      : options_(options), lines_(std::move(lines)) {}
+
+  absl::Status Open() override { return results_.Open(options_.out); }
+
+  absl::Status Prepare(const RankEngine& engine) override {
+    const int vocab_size = engine.source.config.model.vocab_size;
+    BH_LOG(kInfo) << absl::StrFormat(
+        "scoring in tiles of %d rows = %s of logits (2 GiB / 4V would be %d rows)", kLogitTileRows,
+        FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4), kOtherRuleBytes / 4 / vocab_size);
+    results_.Expect(lines_.size());
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], engine);
+      statuses_.push_back(tokens.status());
+      scores_.push_back(std::make_shared<TextScore>(
+          results_, failed_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
+    }
+    return absl::OkStatus();
+  }
+
+  void Feed(Coordinator& coordinator) override {
+    const absl::Time begin = absl::Now();
+    int64_t num_tokens = 0;
+    for (size_t i = 0; i < scores_.size(); ++i) {
+      absl::Status status = statuses_[i];
+      if (status.ok()) {
+        Request request;
+        request.request_id = absl::StrCat(i);
+        request.prompt = scores_[i]->tokens();
+        request.wants_text = false;
+        request.prompt_logits = scores_[i].get();
+        num_tokens += static_cast<int64_t>(request.prompt.size());
+        status = coordinator.Submit(std::move(request), scores_[i]);
+      }
+      if (!status.ok()) scores_[i]->Finish(status);
+    }
+    results_.WaitForAll();
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    BH_LOG(kInfo) << absl::StrFormat("%d texts in %.2f s: %s tokens, %.1f tokens/s", scores_.size(),
+                                     seconds, FormatCount(num_tokens), num_tokens / seconds);
+  }
+
+  absl::Status Outcome() override {
+    BH_RETURN_IF_ERROR(results_.Close());
+    return FailedLines(failed_, scores_.size());
+  }
+
+  size_t size() const override { return lines_.size(); }
+
+ private:
+  // Cut at the model's length: a text needs no room for an answer.
+  static absl::StatusOr<std::vector<TokenId>> TokensOf(
+      const absl::StatusOr<v1::GenerateRequest>& line, const RankEngine& engine) {
+    BH_RETURN_IF_ERROR(line.status());
+    std::vector<TokenId> tokens;
+    if (line->has_text()) {
+      if (engine.tokenizer == nullptr) {
+        return absl::InvalidArgumentError("there is no tokenizer; give prompt_token_ids");
+      }
+      const bool special = !line->has_add_special_tokens() || line->add_special_tokens();
+      BH_ASSIGN_OR_RETURN(tokens, engine.tokenizer->Encode(line->text(), special));
+    } else {
+      BH_ASSIGN_OR_RETURN(
+          tokens, CheckedTokenIds(line->token_ids().ids(), engine.source.config.model.vocab_size,
+                                  "prompt_token_ids"));
+    }
+    if (tokens.empty()) return absl::InvalidArgumentError("the text has no tokens");
+    tokens.resize(std::min<size_t>(tokens.size(), engine.limits.max_model_len));
+    for (const TokenId id : tokens) {
+      if (id >= engine.source.config.model.vocab_size) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the tokenizer gave id ", id, ", which the model does not have"));
+      }
+    }
+    return tokens;
+  }
+
+  const ScoreOptions& options_;
+  PromptLines lines_;
+  ResultLines results_;
+  std::atomic<int> failed_{0};
+  std::vector<absl::Status> statuses_;
+  std::vector<std::shared_ptr<TextScore>> scores_;
+};
+
+}  // namespace
+
+absl::Status RunScore(const ScoreOptions& options) {
+  return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
+    BH_ASSIGN_OR_RETURN(PromptLines lines, ReadTexts(options.texts));
+    return std::make_unique<ScoreJob>(options, std::move(lines));
+  });
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,212 @@
+#include "launcher/group/serve.h"
+
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "launcher/group/rank_life.h"
+#include "launcher/group/startup.h"
+#include "launcher/version.h"
+#include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "runtime/service/server.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kFlush = absl::Milliseconds(500);
+// Returns as soon as every client has been told: so long only for those that do not read.
+constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
+
+// The rank that a loss names first thing: "rank 2 (host a, pid 4711) ended".
+LostRank LostRankOf(const absl::Status& why) {
+  absl::string_view text = why.message();
+  LostRank lost;
+  int rank = 0;
+  if (!absl::ConsumePrefix(&text, "rank ")) return lost;
+  const size_t end = text.find(" (host ");
+  if (end == absl::string_view::npos || !absl::SimpleAtoi(text.substr(0, end), &rank)) return lost;
+  text.remove_prefix(end + 7);
+  lost.rank = rank;
+  lost.host = std::string(text.substr(0, text.find_first_of(",)")));
+  return lost;
+}
+
+// What the service may ask of the engine.
+class Control final : public EngineControl {
+ public:
+  Control(Coordinator& coordinator, GrpcServer& server, const MemoryLedger& ledger,
+          absl::Duration timeout)
+      : coordinator_(coordinator), server_(server), ledger_(ledger), drain_timeout_(timeout) {}
+
+  LoadSnapshot Load() override {
+    const CoordinatorLoad load = coordinator_.Load();
+    return LoadSnapshot{
+        .num_requests_running = load.scheduler.num_running,
+        .num_requests_waiting = load.scheduler.num_waiting,
+        .num_kv_blocks = load.num_kv_blocks,
+        .num_kv_blocks_used = load.scheduler.num_blocks_used,
+        .num_waiting_tokens = load.scheduler.num_waiting_tokens,
+        .prompt_tokens_total = load.scheduler.prompt_tokens_total,
+        .generation_tokens_total = load.scheduler.generation_tokens_total,
+        .num_preemptions_total = load.scheduler.preemptions_total,
+        .device_allocations_after_ready = static_cast<uint64_t>(ledger_.refused_after_seal()),
+        .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
+        .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
+        .prefix_cache_hits_total = load.scheduler.prefix_hits_total};
+  }
+  void BeginDrain(std::optional<absl::Duration> timeout) override {
+    const absl::Duration limit = timeout.value_or(drain_timeout_);
+    BH_LOG(kInfo) << "draining: no new requests; what was accepted has "
+                  << absl::FormatDuration(limit);
+    server_.SetDraining();
+    coordinator_.BeginDrain(limit);
+  }
+
+ private:
+  Coordinator& coordinator_;
+  GrpcServer& server_;
+  const MemoryLedger& ledger_;
+  absl::Duration drain_timeout_;
+};
+
+ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
+                     Coordinator& coordinator, EngineControl& control) {
+  const ModelConfig& model = engine.source.config.model;
+  const ModelLimits& limits = engine.limits;
+  const std::string name = options.served_model_name.value_or(options.engine.model);
+  ServingParts parts;
+  parts.inbox = &coordinator;
+  parts.control = &control;
+  parts.rules = {.tokenizer = engine.tokenizer.get(),
+                 .served_model_names = {name},
+                 .vocab_size = model.vocab_size,
+                 .max_model_len = limits.max_model_len,
+                 .default_max_tokens = options.engine.default_max_tokens,
+                 .max_logprobs = 20,
+                 .defaults = engine.source.config.generation};
+  v1::ServerInfo& server = parts.server_info;
+  server.set_version(std::string(Version()));
+  server.set_tensor_parallel_size(engine.topology.size);
+  server.set_max_num_seqs(limits.max_num_seqs);
+  server.set_max_model_len(limits.max_model_len);
+  server.set_max_num_batched_tokens(limits.max_num_batched_tokens);
+  server.set_max_num_queued_reqs(options.max_num_queued_reqs);
+  server.set_max_num_queued_tokens(uint64_t{static_cast<uint32_t>(options.max_num_queued_reqs)} *
+                                   limits.max_model_len);
+  server.set_block_size(limits.block_tokens);
+  server.set_num_kv_blocks(limits.num_kv_blocks);
+  server.set_kv_cache_dtype(std::string(KvFormatName(limits.kv_format)));
+  server.set_device(engine.device->name());
+  v1::ModelInfo& info = parts.model_info;
+  info.set_served_model_name(name);
+  info.set_architecture(model.architecture);
+  info.set_vocab_size(model.vocab_size);
+  info.set_max_model_len(limits.max_model_len);
+  info.set_dtype(std::string(DTypeName(limits.weight_dtype)));
+  info.set_supports_text(engine.tokenizer != nullptr);
+  for (const int id : model.eos_token_ids) info.add_eos_token_ids(id);
+  parts.rank_table = RankTableOf(engine.capacity, engine.facts());
+  return parts;
+}
+
+absl::Status CheckCanWrite(const std::string& report) {
+  if (std::ofstream(report, std::ios::app)) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --report ", report)),
+                      ExitCode::kUsage);
+}
+
+// A report that can no longer be written is no reason to stop serving.
+void KeepReport(const ServeOptions& options, const RankEngine& engine) {
+  if (!options.report.has_value()) return;
+  const absl::Status status =
+      WriteReport(*options.report, CapacityJson(engine.capacity, {}, engine.facts()));
+  if (!status.ok()) BH_LOG(kWarning) << status.message();
+}
+
+// Rank 0's part, from READY to the last stream.
+void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engine,
+                   GrpcServer& server, absl::Time begin) {
+  Coordinator coordinator(CoordinatorOptions(
+      engine, SchedulerLimitsOf(engine, options.engine, options.max_num_queued_reqs)));
+  Control control(coordinator, server, *engine.ledger, options.drain_timeout);
+  life.SetEnding({.fail =
+                      [&](const absl::Status& why) {
+                        server.SetLost(why, LostRankOf(why));
+                        coordinator.Fail(why);
+                      },
+                  .flush = [&] { server.FlushAndWait(kLastWords); }});
+  coordinator.SetServing();
+  server.SetReady(PartsOf(options, engine, coordinator, control));
+  LogReport(engine);
+  BH_LOG(kInfo) << "ready in "
+                << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
+  KeepReport(options, engine);
+  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d\n", server.target().c_str(),
+              engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
+  std::fflush(stdout);
+  life.SetDrain([&] { control.BeginDrain(std::nullopt); });
+  life.RunSteps(*engine.runner, &coordinator);
+  life.SetDrain(nullptr);
+  server.Shutdown(kFlush);
+  life.SetEnding({});
+  KeepReport(options, engine);
+}
+
+// Every client is a file descriptor: takes what the system allows. gRPC does not survive having too
+// few.
+absl::Status RaiseFileLimit() {
+  constexpr rlim_t kLeast = 64;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max >= kLeast) return absl::OkStatus();
+  return WithExitCode(absl::ResourceExhaustedError(
+                          absl::StrCat("the limit of open files is ", limit.rlim_max,
+                                       ", and a server needs ", kLeast, "; raise ulimit -n")),
+                      ExitCode::kCannotBind);
+}
+
+absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
+  const absl::Time begin = absl::Now();
+  const bool coordinator = life.group().exchange().topology().coordinator();
+  std::unique_ptr<GrpcServer> server;
+  const auto bind = [&](const RankEngine& engine) -> absl::Status {
+    if (!coordinator) return absl::OkStatus();
+    if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite(*options.report));
+    BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
+                                                   .port = options.port,
+                                                   .max_model_len = engine.limits.max_model_len}));
+    BH_LOG(kInfo) << "listening on " << server->target()
+                  << "; not serving until the weights are loaded";
+    return absl::OkStatus();
+  };
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
+                      StartEngine(options.engine, life.group(), options.report, bind));
+  life.SetStepLimit(engine->step_timeout);
+  if (coordinator) {
+    ServeRequests(options, life, *engine, *server, begin);
+  } else {
+    life.RunSteps(*engine->runner, nullptr);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunServe(const ServeOptions& options) {
+  BH_RETURN_IF_ERROR(RaiseFileLimit());
+  return LiveAsRank(options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); });
+}
+
+}  // namespace bulkhead

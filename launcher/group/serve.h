@@ -1,0 +1,13 @@
+// `bulkhead serve`: one rank of a served group.
+#pragma once
+
+#include "absl/status/status.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+// Ok after a drain, else the status to end with, carrying the exit code. Must be called before the
+// process has threads: it blocks the signals that it handles.
+absl::Status RunServe(const ServeOptions& options);
+
+}  // namespace bulkhead

@@ -1,0 +1,368 @@
+#include "launcher/group/startup.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <ctime>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "launcher/planning/capacity_report.h"
+#include "launcher/planning/device_budget.h"
+#include "launcher/version.h"
+#include "memory/bytes.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
+#include "memory/log.h"
+#include "memory/status.h"
+#include "runtime/engine/rehearsal.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kLeastStepTimeout = absl::Seconds(60);
+// A full chunk that takes longer is reckoned, not run.
+constexpr absl::Duration kRehearsalPatience = absl::Seconds(10);
+
+absl::Status Refuse(absl::StatusCode code, absl::string_view message, ExitCode exit_code) {
+  return WithExitCode(absl::Status(code, message), exit_code);
+}
+
+// Logs how far the load of this rank is, now and then, until it dies.
+class LoadReporter {
+ public:
+  explicit LoadReporter(const LoadProgress& progress)
+      : progress_(progress), begin_(absl::Now()), thread_([this] { Loop(); }) {}
+  LoadReporter(const LoadReporter&) = delete;
+  LoadReporter& operator=(const LoadReporter&) = delete;
+  ~LoadReporter() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      done_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+  void Report(const char* what) const {
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
+    const int64_t done = progress_.done_bytes;
+    const int64_t total = progress_.total_bytes;
+    const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
+    BH_LOG(kInfo) << absl::StrFormat("%s: %3.0f %%, %s of %s, %s/s", what,
+                                     total > 0 ? 100.0 * done / total : 100.0, FormatBytes(done),
+                                     FormatBytes(total), FormatBytes(static_cast<int64_t>(rate)));
+  }
+
+ private:
+  void Loop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::seconds(2), [this] { return done_; })) {
+      Report("loading weights");
+    }
+  }
+  const LoadProgress& progress_;
+  absl::Time begin_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+void LogLines(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    BH_LOG(kInfo) << line;
+  }
+}
+
+absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
+  BH_ASSIGN_OR_RETURN(engine.source, ReadModelSource(options, Weights::kRequired));
+  if (!engine.topology.coordinator()) return absl::OkStatus();
+  for (const std::string& warning : engine.source.config.warnings) BH_LOG(kWarning) << warning;
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(engine.source.dir);
+  if (tokenizer.ok()) {
+    engine.tokenizer = *std::move(tokenizer);
+    return absl::OkStatus();
+  }
+  if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
+  BH_LOG(kWarning) << "no tokenizer.json in " << engine.source.dir
+                   << ": token ids alone are served";
+  return absl::OkStatus();
+}
+
+// What the checkpoint's shapes do not tell.
+std::string ConfigDigest(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  std::string digest =
+      absl::StrCat(config.architecture, " eps ", config.rms_norm_eps, " rope ", rope.theta, " ",
+                   static_cast<int>(rope.scaling), " ", rope.factor, " ", rope.low_freq_factor, " ",
+                   rope.high_freq_factor, " ", rope.original_max_position_embeddings, " window ",
+                   config.sliding_window, " tied ", config.tie_word_embeddings, " heads ",
+                   config.num_attention_heads, " ", config.num_key_value_heads, " eos ",
+                   absl::StrJoin(config.eos_token_ids, ","), " windows ");
+  for (int i = 0; i < config.num_hidden_layers; ++i) digest += config.UsesWindow(i) ? '1' : '0';
+  return digest;
+}
+
+std::string LimitText(const std::optional<int>& limit) {
+  return limit.has_value() ? absl::StrCat(*limit) : "auto";
+}
+
+// What must be equal on all ranks, as "key=value" lines.
+std::string Digest(const EngineOptions& options, const RankEngine& engine) {
+  const ModelLimits& formats = engine.source.formats;
+  const KvRule& rule = options.kv_rule;
+  return absl::StrCat(
+      "build=", Version(), "\nmodel=", engine.source.checkpoint->Fingerprint(),
+      "\nconfig=", ConfigDigest(engine.source.config.model),
+      "\ndtype=", DTypeName(formats.weight_dtype),
+      "\nkv-cache-dtype=", KvFormatName(formats.kv_format), "\nblock-size=", formats.block_tokens,
+      "\ntp-shares=", options.tp_shares_auto ? "auto" : absl::StrJoin(options.tp_shares, ","),
+      "\nmax-num-seqs=", LimitText(options.max_num_seqs),
+      "\nmax-model-len=", LimitText(options.max_model_len),
+      "\nmax-num-batched-tokens=", LimitText(options.max_num_batched_tokens),
+      "\nkv-rule=", static_cast<int>(rule.kind), " ", rule.fraction, " ", rule.count);
+}
+
+// INVALID_ARGUMENT (exit code 5) naming the first rank and key that differ from rank 0.
+absl::Status CompareDigests(const std::vector<std::string>& digests) {
+  const std::vector<std::string> first = absl::StrSplit(digests[0], '\n');
+  for (size_t rank = 1; rank < digests.size(); ++rank) {
+    const std::vector<std::string> lines = absl::StrSplit(digests[rank], '\n');
+    for (size_t i = 0; i < first.size(); ++i) {
+      if (i < lines.size() && lines[i] == first[i]) continue;
+      return Refuse(absl::StatusCode::kInvalidArgument,
+                    absl::StrCat("rank ", rank, " has ", i < lines.size() ? lines[i] : "nothing",
+                                 " and rank 0 has ", first[i],
+                                 "; start every rank with the same program, model and flags"),
+                    ExitCode::kGroupNotUp);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Every rank's budget, so that every rank can plan for all.
+absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(const EngineOptions& options, Group& group,
+                                                        RankEngine& engine) {
+  const RankTopology& topology = engine.topology;
+  DeviceBudget mine;
+  BH_RETURN_IF_ERROR(
+      RunPhase(group.exchange(), "memory probe", options.startup_timeout, [&]() -> absl::Status {
+        BH_ASSIGN_OR_RETURN(mine, BudgetOf(options, topology.rank, topology.size,
+                                           topology.local_size, engine.threads.num_threads));
+        mine.host = topology.hosts[topology.rank];
+        return absl::OkStatus();
+      }));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      group.exchange().AllGather(mine.Serialize(), options.startup_timeout));
+  std::vector<DeviceBudget> budgets;
+  for (const std::string& text : texts) {
+    BH_ASSIGN_OR_RETURN(budgets.emplace_back(), DeviceBudget::Parse(text));
+  }
+  return budgets;
+}
+
+// Rank 0 tells why, with what would fit; every rank comes to the same refusal.
+absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
+                            const std::optional<std::string>& report) {
+  const Capacity& capacity = engine.capacity;
+  if (engine.topology.coordinator()) {
+    const Remedies remedies = model.FindRemedies(capacity);
+    LogLines(CapacityTable(capacity));
+    LogLines(RemediesText(remedies));
+    if (report.has_value()) {
+      BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
+    }
+  }
+  return MarkAgreed(
+      WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit));
+}
+
+// The group's limits and pool: every rank computes the same from the same budgets, before any
+// weight is read.
+absl::Status PlanMemory(const EngineOptions& options, Group& group,
+                        const std::optional<std::string>& report, RankEngine& engine) {
+  BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
+                      GatherBudgets(options, group, engine));
+  engine.device = MakeDevice(budgets[engine.topology.rank]);
+  engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(options, engine.threads, *engine.device);
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "backend", backend.status(), options.startup_timeout));
+  engine.backend = *std::move(backend);
+  const ModelConfig& config = engine.source.config.model;
+  const ModelCapacity model(config, engine.source.formats, options, *engine.backend);
+  absl::StatusOr<Capacity> capacity = model.Plan(budgets);
+  if (!capacity.ok()) return MarkAgreed(capacity.status());  // equal inputs: the same on every rank
+  engine.capacity = *std::move(capacity);
+  if (!engine.capacity.fits) return RefuseCapacity(model, engine, report);
+  BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(budgets));
+  engine.plan = std::make_unique<ShardPlan>(std::move(plan));
+  engine.limits = engine.source.formats;
+  engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;
+  engine.limits.max_model_len = engine.capacity.limits.max_model_len;
+  engine.limits.max_num_batched_tokens = engine.capacity.limits.max_num_batched_tokens;
+  engine.limits.num_kv_blocks = engine.capacity.num_kv_blocks;
+  return absl::OkStatus();
+}
+
+absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& engine) {
+  MemoryLedger& ledger = *engine.ledger;
+  const RankNeeds needs =
+      FootprintOf(*engine.plan, engine.topology.rank, engine.limits, *engine.backend);
+  ClaimArenas(needs, engine.limits.num_kv_blocks, ledger);
+  std::optional<ModelArenas> arenas;
+  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&]() -> absl::Status {
+    absl::StatusOr<ModelArenas> taken = TakeArenas(needs, engine.limits.num_kv_blocks, ledger);
+    if (!taken.ok()) return WithExitCode(taken.status(), ExitCode::kDoesNotFit);
+    arenas = *std::move(taken);
+    return absl::OkStatus();
+  }));
+  BH_ASSIGN_OR_RETURN(engine.comm,
+                      group.Connect(CommLimitsOf(*engine.plan, engine.limits), ledger));
+  engine.runner = std::make_unique<ModelRunner>(*engine.plan, engine.topology.rank, engine.limits,
+                                                *std::move(arenas), *engine.backend, *engine.comm);
+  // The plan is the run.
+  const RankCapacity& planned = engine.capacity.ranks[engine.topology.rank];
+  for (int i = 0; i < kNumTerms; ++i) {
+    BH_CHECK(ledger.claimed(static_cast<Term>(i)) == planned.arena_bytes[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
+  return RunPhase(group.exchange(), "weights", timeout, [&]() -> absl::Status {
+    LoadProgress progress;
+    const LoadReporter reporter(progress);
+    const auto group_is_lost = [&] {
+      return !group.liveness().Check(absl::InfiniteDuration()).ok();
+    };
+    BH_RETURN_IF_ERROR(LoadWeights(*engine.source.checkpoint, engine.source.config.model,
+                                   engine.plan->rank(engine.topology.rank),
+                                   engine.runner->weights(), *engine.backend,
+                                   engine.threads.num_threads, &progress, group_is_lost));
+    reporter.Report("weights loaded");
+    return absl::OkStatus();
+  });
+}
+
+absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
+  const absl::Duration timeout = options.startup_timeout;
+  absl::StatusOr<absl::Duration> step =
+      Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
+               group.exchange(), timeout);
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", step.status(), timeout));
+  engine.step_timeout = options.step_timeout.value_or(std::max(kLeastStepTimeout, 10 * *step));
+  if (engine.topology.coordinator()) {
+    BH_LOG(kInfo) << "rehearsed: a step of " << engine.limits.max_num_batched_tokens
+                  << " tokens takes "
+                  << absl::FormatDuration(absl::Trunc(*step, absl::Milliseconds(1)))
+                  << "; step timeout " << absl::FormatDuration(engine.step_timeout);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
+                      const Phase& work) {
+  return Agree(exchange, name, work(), timeout);
+}
+
+absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
+    const EngineOptions& options, Group& group, const std::optional<std::string>& report,
+    const std::function<absl::Status(const RankEngine&)>& before_memory) {
+  auto engine = std::make_unique<RankEngine>();
+  const absl::Duration timeout = options.startup_timeout;
+  GroupExchange& exchange = group.exchange();
+  engine->topology = exchange.topology();
+  BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
+  group.AllowSpinning(engine->threads.may_spin);
+  BH_RETURN_IF_ERROR(
+      RunPhase(exchange, "model", timeout, [&] { return ReadModel(options, *engine); }));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests,
+                      exchange.AllGather(Digest(options, *engine), timeout));
+  BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(digests)));
+  BH_RETURN_IF_ERROR(PlanMemory(options, group, report, *engine));
+  if (before_memory != nullptr) {
+    BH_RETURN_IF_ERROR(
+        RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
+  }
+  BH_RETURN_IF_ERROR(TakeEverything(group, timeout, *engine));
+  BH_RETURN_IF_ERROR(LoadAll(group, timeout, *engine));
+  BH_RETURN_IF_ERROR(RehearseSteps(options, group, *engine));
+  engine->ledger->Seal();
+  return engine;
+}
+
+SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
+                                  int max_num_queued_reqs) {
+  SchedulerLimits limits;
+  limits.max_num_seqs = engine.limits.max_num_seqs;
+  limits.max_model_len = engine.limits.max_model_len;
+  limits.max_num_batched_tokens = engine.limits.max_num_batched_tokens;
+  limits.block_tokens = engine.limits.block_tokens;
+  limits.num_kv_blocks = engine.limits.num_kv_blocks;
+  limits.max_num_queued_reqs = max_num_queued_reqs;
+  limits.max_num_queued_tokens = int64_t{max_num_queued_reqs} * engine.limits.max_model_len;
+  limits.admission = options.admission;
+  limits.policy = options.scheduling_policy;
+  limits.prefix_caching = options.enable_prefix_caching;
+  return limits;
+}
+
+void LogReport(const RankEngine& engine) {
+  const ModelLimits& limits = engine.limits;
+  const RankTopology& topology = engine.topology;
+  BH_LOG(kInfo) << "bulkhead " << Version() << " | " << engine.source.config.model.architecture
+                << " " << DTypeName(limits.weight_dtype) << " | " << topology.size << " rank"
+                << (topology.size > 1 ? "s" : "") << " x " << engine.threads.num_threads
+                << " threads | " << engine.device->name();
+  LogLines(CapacityTable(engine.capacity));
+  if (engine.capacity.full_sequences < limits.max_num_seqs) {
+    BH_LOG(kWarning) << "the KV cache holds " << engine.capacity.full_sequences
+                     << " sequences of max_model_len " << limits.max_model_len
+                     << ", fewer than max_num_seqs " << limits.max_num_seqs << ": the rest wait";
+  }
+  if (engine.plan->replicates_kv_heads()) {
+    BH_LOG(kInfo) << "KV heads are replicated: " << topology.size << " ranks share "
+                  << engine.source.config.model.num_key_value_heads
+                  << "; more ranks no longer shrink the KV cache of a rank";
+  }
+}
+
+ReportFacts RankEngine::facts() const {
+  return {.kv_cache_dtype = std::string(KvFormatName(source.formats.kv_format)),
+          .device_allocations_after_ready =
+              ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal())};
+}
+
+absl::Status WriteReport(const std::string& path, const std::string& json) {
+  std::ofstream file(path, std::ios::trunc);
+  file << json << std::flush;
+  if (file.good()) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --report ", path)),
+                      ExitCode::kUsage);
+}
+
+Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits) {
+  Coordinator::Options options;
+  options.limits = limits;
+  options.eos_ids.assign(engine.source.config.model.eos_token_ids.begin(),
+                         engine.source.config.model.eos_token_ids.end());
+  options.tokenizer = engine.tokenizer.get();
+  options.now_ns = [] {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+  };
+  return options;
+}
+
+}  // namespace bulkhead

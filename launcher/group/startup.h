@@ -1,0 +1,74 @@
+// A rank's way from nothing to a sealed engine, in phases that the whole group ends together:
+// either all ranks go on, or all of them fail with the same status, exit code and named rank.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/group.h"
+#include "kernels/backend.h"
+#include "launcher/flags/options.h"
+#include "launcher/planning/capacity_report.h"
+#include "launcher/planning/model_capacity.h"
+#include "launcher/planning/model_source.h"
+#include "launcher/wire.h"
+#include "memory/capacity.h"
+#include "memory/ledger.h"
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/scheduler_limits.h"
+#include "runtime/model/model_runner.h"
+#include "runtime/tokenizer/tokenizer.h"
+#include "shard/weight_loader.h"
+
+namespace bulkhead {
+
+// What one rank owns once it is up. Members die in reverse order: the device outlives all that it
+// gave.
+struct RankEngine {
+  RankTopology topology;
+  ThreadChoice threads;
+  ModelSource source;
+  std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null when the checkpoint has none
+  Capacity capacity;
+  std::unique_ptr<ShardPlan> plan;
+  ModelLimits limits;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<MemoryLedger> ledger;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Communicator> comm;
+  std::unique_ptr<ModelRunner> runner;
+  absl::Duration step_timeout;  // as given, or what the rehearsal suggests
+
+  ReportFacts facts() const;
+};
+
+// Runs one phase of the start: `work` on this rank, then the group's agreement.
+using Phase = std::function<absl::Status()>;
+absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
+                      const Phase& work);
+
+// Collective. Returns with the ledger sealed. A refusal for lack of memory is written to `report`,
+// too. `before_memory` (may be null) runs as a phase of its own once the limits are known and
+// before anything is taken or loaded: the place to bind a listener.
+absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
+    const EngineOptions& options, Group& group, const std::optional<std::string>& report,
+    const std::function<absl::Status(const RankEngine&)>& before_memory);
+
+// The scheduler's limits for this engine; `max_num_queued_reqs` as asked for.
+SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
+                                  int max_num_queued_reqs);
+
+Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits);
+
+// The start-up report of rank 0: one line per fact.
+void LogReport(const RankEngine& engine);
+
+// INVALID_ARGUMENT with exit code 2 when the file cannot be written.
+absl::Status WriteReport(const std::string& path, const std::string& json);
+
+}  // namespace bulkhead

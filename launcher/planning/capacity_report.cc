@@ -1,0 +1,175 @@
+#include "launcher/planning/capacity_report.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "launcher/text_table.h"
+#include "memory/bytes.h"
+#include "nlohmann/json.hpp"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
+  ordered_json arenas;
+  for (int i = 0; i < kNumTerms; ++i) arenas[TermName(static_cast<Term>(i))] = rank.arena_bytes[i];
+  return {{"rank", rank.budget.rank},
+          {"host", rank.budget.host},
+          {"device", rank.budget.device},
+          {"total_bytes", rank.budget.total_bytes},
+          {"others_bytes", rank.budget.others_bytes},
+          {"reserve_bytes", rank.budget.reserve_bytes},
+          {"required_bytes", rank.required_bytes},
+          {"free_bytes", rank.free_bytes},
+          {"stranded_bytes", rank.stranded_bytes},
+          {"stored_weight_bytes", rank.stored_weight_bytes},
+          {"kv_block_bytes", rank.kv_block_bytes},
+          {"kv_bytes_per_token", rank.kv_block_bytes / block_tokens},
+          {"kv_rule", rank.rule_text},
+          {"arenas", arenas}};
+}
+
+ordered_json ShortJson(const Shortage& shortage) {
+  return {{"rank", shortage.rank},
+          {"term", TermName(shortage.term)},
+          {"bytes", shortage.bytes},
+          {"needed_bytes", shortage.needed_bytes},
+          {"left_bytes", shortage.left_bytes}};
+}
+
+using Row = std::vector<std::string>;
+
+}  // namespace
+
+std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
+                         const ReportFacts& facts) {
+  ordered_json report = {
+      {"fits", capacity.fits},
+      {"device_allocations_after_ready", facts.device_allocations_after_ready},
+      {"max_model_len", capacity.limits.max_model_len},
+      {"max_num_seqs", capacity.limits.max_num_seqs},
+      {"max_num_batched_tokens", capacity.limits.max_num_batched_tokens},
+      {"kv_cache_dtype", facts.kv_cache_dtype},
+      {"block_size", capacity.block_tokens},
+      {"num_kv_blocks", capacity.num_kv_blocks},
+      {"kv_tokens", capacity.num_kv_blocks * capacity.block_tokens},
+      {"full_sequences", capacity.full_sequences},
+      {"binding", {{"rank", capacity.binding_rank}, {"term", TermName(capacity.binding_term)}}},
+  };
+  ordered_json ranks = ordered_json::array();
+  for (const RankCapacity& rank : capacity.ranks) {
+    ranks.push_back(RankJson(rank, capacity.block_tokens));
+  }
+  report["ranks"] = std::move(ranks);
+  if (capacity.shortage.has_value()) {
+    report["short"] = ShortJson(*capacity.shortage);
+    ordered_json list = ordered_json::array();
+    for (const Remedy& remedy : remedies.list) {
+      list.push_back({{"flags", remedy.flags}, {"text", remedy.text}});
+    }
+    report["remedies"] = std::move(list);
+    if (remedies.list.empty()) report["no_remedy"] = remedies.none_because;
+  }
+  return report.dump(2) + "\n";
+}
+
+v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
+  v1::RankTable table;
+  table.set_max_num_seqs(capacity.limits.max_num_seqs);
+  table.set_max_model_len(capacity.limits.max_model_len);
+  table.set_max_num_batched_tokens(capacity.limits.max_num_batched_tokens);
+  table.set_block_size(capacity.block_tokens);
+  table.set_num_kv_blocks(capacity.num_kv_blocks);
+  table.set_kv_cache_dtype(facts.kv_cache_dtype);
+  table.set_binding_rank(capacity.binding_rank);
+  table.set_binding_term(TermName(capacity.binding_term));
+  table.set_device_allocations_after_ready(facts.device_allocations_after_ready);
+  for (const RankCapacity& rank : capacity.ranks) {
+    v1::RankRow& row = *table.add_ranks();
+    row.set_rank(rank.budget.rank);
+    row.set_host(rank.budget.host);
+    row.set_device(rank.budget.device);
+    row.set_total_bytes(rank.budget.total_bytes);
+    row.set_others_bytes(rank.budget.others_bytes);
+    row.set_reserve_bytes(rank.budget.reserve_bytes);
+    for (int i = 0; i < kNumTerms; ++i) {
+      v1::Arena& arena = *row.add_arenas();
+      arena.set_term(TermName(static_cast<Term>(i)));
+      arena.set_bytes(rank.arena_bytes[i]);
+    }
+    row.set_free_bytes(rank.free_bytes);
+    row.set_stranded_bytes(rank.stranded_bytes);
+    row.set_required_bytes(rank.required_bytes);
+    row.set_kv_bytes_per_token(rank.kv_block_bytes / capacity.block_tokens);
+    row.set_kv_rule(rank.rule_text);
+  }
+  return table;
+}
+
+std::string CapacityTable(const Capacity& capacity) {
+  std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve", "weights", "comm",
+                            "activations", "tables", "logits", "workspace", "kv", "free",
+                            "least to start"}};
+  for (const RankCapacity& rank : capacity.ranks) {
+    const DeviceBudget& budget = rank.budget;
+    const bool binds = budget.rank == capacity.binding_rank;
+    Row row = {absl::StrCat(budget.rank, binds ? " <" : ""),
+               budget.host.empty() ? budget.device : absl::StrCat(budget.host, " ", budget.device),
+               FormatBytes(budget.total_bytes), FormatBytes(budget.others_bytes),
+               FormatBytes(budget.reserve_bytes)};
+    for (int i = 0; i < kNumTerms; ++i) {
+      const bool marked = binds && static_cast<Term>(i) == capacity.binding_term;
+      row.push_back(absl::StrCat(FormatBytes(rank.arena_bytes[i]), marked ? " *" : ""));
+    }
+    row.push_back(capacity.fits ? FormatBytes(rank.free_bytes) : "-");
+    row.push_back(FormatBytes(rank.required_bytes));
+    rows.push_back(std::move(row));
+  }
+  std::string text = TextTable(rows);
+  const GroupLimits& limits = capacity.limits;
+  absl::StrAppend(&text, "limits: max_num_seqs ", FormatCount(limits.max_num_seqs),
+                  ", max_model_len ", FormatCount(limits.max_model_len),
+                  ", max_num_batched_tokens ", FormatCount(limits.max_num_batched_tokens), "\n");
+  if (!capacity.fits) return text;
+  const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
+  absl::StrAppend(
+      &text, "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ",
+      capacity.block_tokens, " = ", FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
+      " tokens, limited by rank ", capacity.binding_rank, " (", binding.rule_text, "); holds ",
+      FormatCount(capacity.full_sequences), " sequences of max_model_len\n");
+  int64_t stranded = 0;
+  for (const RankCapacity& rank : capacity.ranks) stranded += rank.stranded_bytes;
+  if (stranded > 0) {
+    absl::StrAppend(&text, "stranded: ", FormatBytes(stranded),
+                    " of KV that the other ranks could hold and rank ", capacity.binding_rank,
+                    " cannot\n");
+  }
+  return text;
+}
+
+std::string ShortageText(const Capacity& capacity) {
+  const Shortage& shortage = *capacity.shortage;
+  const DeviceBudget& budget = capacity.ranks[shortage.rank].budget;
+  return absl::StrFormat(
+      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s are left of "
+      "%s%s",
+      shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
+      FormatBytes(shortage.bytes), shortage.bytes, TermName(shortage.term),
+      FormatBytes(shortage.needed_bytes), FormatBytes(shortage.left_bytes),
+      FormatBytes(budget.total_bytes),
+      budget.others_bytes > 0 ? absl::StrCat(" (others use ", FormatBytes(budget.others_bytes), ")")
+                              : "");
+}
+
+std::string RemediesText(const Remedies& remedies) {
+  if (remedies.list.empty()) return absl::StrCat("no single change helps: ", remedies.none_because);
+  std::string text = "each of these makes it fit:";
+  for (const Remedy& remedy : remedies.list) absl::StrAppend(&text, "\n  ", remedy.text);
+  return text;
+}
+
+}  // namespace bulkhead

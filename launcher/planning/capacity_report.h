@@ -1,0 +1,35 @@
+// The capacity report: what fits and what binds, as a table for people and as JSON for programs.
+// `plan --json` prints what `serve --report` writes.
+#pragma once
+
+#include <string>
+
+#include "bulkhead/v1/generation.pb.h"
+#include "launcher/planning/model_capacity.h"
+#include "memory/capacity.h"
+
+namespace bulkhead {
+
+// What a report says besides the numbers.
+struct ReportFacts {
+  std::string kv_cache_dtype;
+  uint64_t device_allocations_after_ready = 0;
+};
+
+// One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not
+// fit.
+std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
+                         const ReportFacts& facts);
+
+// What Control.GetRankTable answers.
+v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts);
+
+// One row per rank; the binding rank is marked, and what it means stands below.
+std::string CapacityTable(const Capacity& capacity);
+
+// Why it does not fit, in one line: rank, host, term, and the bytes that are short.
+std::string ShortageText(const Capacity& capacity);
+// The remedies as lines, or why there are none.
+std::string RemediesText(const Remedies& remedies);
+
+}  // namespace bulkhead

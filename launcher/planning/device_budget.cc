@@ -1,0 +1,63 @@
+#include "launcher/planning/device_budget.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+#include "memory/host_memory.h"
+#include "memory/status.h"
+#include "shard/weight_loader.h"
+
+namespace bulkhead {
+namespace {
+
+// Of what is free on a probed host: for the page cache, the other programs, and our own heap.
+constexpr int64_t kReserveDivisor = 10;
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> SizesOfRanks(const RankSizes& sizes, int size,
+                                                  absl::string_view flag) {
+  if (sizes.of_rank.empty()) return std::vector<int64_t>(size, sizes.of_all.value_or(0));
+  std::vector<int64_t> values;
+  for (const auto& [rank, bytes] : sizes.of_rank) {
+    if (rank != static_cast<int>(values.size()) || rank >= size) break;
+    values.push_back(bytes);
+  }
+  if (static_cast<int>(values.size()) == size && values.size() == sizes.of_rank.size()) {
+    return values;
+  }
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                          flag, ": the list names ", sizes.of_rank.size(), " ranks, up to ",
+                          sizes.of_rank.rbegin()->first, "; the group has ranks 0 to ", size - 1,
+                          ", and each needs a value, or give one value for all")),
+                      ExitCode::kUsage);
+}
+
+absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, int size,
+                                      int local_size, int num_threads) {
+  DeviceBudget budget;
+  budget.rank = rank;
+  budget.device = "cpu";
+  if (options.device_memory.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> caps,
+                        SizesOfRanks(*options.device_memory, size, "--device-memory"));
+    budget.total_bytes = caps[rank];
+  } else {
+    BH_ASSIGN_OR_RETURN(const HostMemory host, ProbeHostMemory());
+    budget.probed = true;
+    budget.total_bytes = host.total_bytes / local_size;
+    budget.others_bytes = budget.total_bytes - host.available_bytes / local_size;
+    budget.transient_bytes =
+        std::min(num_threads, Checkpoint::kMaxThreads) * Checkpoint::kStagingBytes;
+    budget.reserve_bytes = std::max(budget.free_bytes() / kReserveDivisor, budget.transient_bytes);
+  }
+  if (options.reserve.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
+                        SizesOfRanks(*options.reserve, size, "--reserve"));
+    budget.reserve_bytes = reserves[rank];
+  }
+  return budget;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,74 @@
+// ModelCapacity: how much memory a model needs on how many ranks, what fits, and what would. `plan`
+// and `serve` ask the same object, so the plan is the run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "launcher/flags/options.h"
+#include "memory/capacity.h"
+#include "runtime/model/footprint.h"
+#include "shard/model_config.h"
+#include "shard/shard_plan.h"
+
+namespace bulkhead {
+
+// One change of the command line that makes it fit.
+struct Remedy {
+  std::vector<std::string> flags;  // name, value, name, value ...
+  std::string text;
+};
+
+struct Remedies {
+  std::vector<Remedy> list;  // in the order in which an operator would try them
+  std::string none_because;  // when the list is empty
+};
+
+// What the ranks compute on. For GPUs, which this build cannot run on yet, weights and KV are exact
+// and the other arenas are the CPU's, as an estimate.
+enum class DeviceKind { kCpu, kGpu };
+
+class ModelCapacity {
+ public:
+  // `config` and `backend` outlive this. `formats`: weight_dtype, kv_format and block_tokens count.
+  ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
+                const Backend& backend, DeviceKind kind = DeviceKind::kCpu);
+
+  // For a group of budgets.size() ranks. INVALID_ARGUMENT when the model cannot be split so.
+  absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
+  // The same with these limits in place of the given ones.
+  absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets, int max_num_seqs,
+                                  int max_model_len) const;
+  // The split over these ranks: equal, or by --tp-shares. INVALID_ARGUMENT with exit code 2 or 3
+  // when it is not possible.
+  absl::StatusOr<ShardPlan> Split(absl::Span<const DeviceBudget> budgets) const;
+  // On how many ranks of a group of `size` a KV head is held.
+  int KvHeadCopies(int size) const;
+  int longest() const { return config_.max_position_embeddings; }
+
+  // What would make a plan fit that does not. Every remedy was planned, and fits.
+  Remedies FindRemedies(const Capacity& refused) const;
+
+ private:
+  struct Change;
+  absl::StatusOr<Capacity> PlanWith(absl::Span<const DeviceBudget> budgets,
+                                    const Change& change) const;
+  bool Fits(const std::vector<DeviceBudget>& budgets, const Change& change) const;
+  void TryLimits(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
+  void TryKvRules(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
+                  Remedies& remedies) const;
+  void TryKvFormats(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
+  void TryMoreRanks(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
+                    Remedies& remedies) const;
+
+  const ModelConfig& config_;
+  const ModelLimits formats_;
+  const EngineOptions& options_;
+  const Backend& backend_;
+  const DeviceKind kind_;
+};
+
+}  // namespace bulkhead

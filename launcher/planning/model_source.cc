@@ -1,0 +1,66 @@
+#include "launcher/planning/model_source.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/model_path.h"
+#include "memory/exit_code.h"
+#include "memory/kv_format_name.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model) {
+  const int asked = options.max_model_len.value_or(model.max_position_embeddings);
+  if (asked > model.max_position_embeddings) {
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                            "--max-model-len ", asked, " is more than the model's ",
+                            model.max_position_embeddings, " (max_position_embeddings)")),
+                        ExitCode::kModelRefused);
+  }
+  if (asked >= 2) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError(
+          "--max-model-len must be at least 2: one token of prompt and one generated"),
+      ExitCode::kUsage);
+}
+
+// "auto" is what config.json says, and where it is silent how the tensors are stored.
+void ChooseFormats(const EngineOptions& options, ModelSource& source) {
+  DType stated = source.config.model.dtype.value_or(DType::kF32);
+  if (source.checkpoint != nullptr) {
+    const DType stored = source.checkpoint->MainDType();
+    stated = source.config.model.dtype.value_or(stored);
+    if (stated != stored && !options.dtype.has_value()) {
+      source.config.warnings.push_back(absl::StrCat(
+          "config.json says ", DTypeName(stated), " but most tensors are ", DTypeName(stored),
+          ": weights are held as ", DTypeName(stated), "; --dtype chooses"));
+    }
+  }
+  source.formats.weight_dtype = options.dtype.value_or(stated);
+  source.formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
+  source.formats.block_tokens = options.block_size;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights) {
+  ModelSource source;
+  BH_ASSIGN_OR_RETURN(source.dir, ResolveModelPath(options.model));
+  const UnknownFields unknown =
+      options.strict_config ? UnknownFields::kRefuse : UnknownFields::kWarn;
+  BH_ASSIGN_OR_RETURN(source.config, ReadModelConfig(source.dir, unknown));
+  BH_RETURN_IF_ERROR(CheckLength(options, source.config.model));
+  absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
+  if (checkpoint.ok()) {
+    source.checkpoint = *std::move(checkpoint);
+    BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));
+  } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {
+    return checkpoint.status();
+  }
+  ChooseFormats(options, source);
+  return source;
+}
+
+}  // namespace bulkhead

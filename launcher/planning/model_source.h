@@ -1,0 +1,29 @@
+// What is known of a model before anything is loaded: its config, its tensors' headers, and the
+// number formats that follow from them and the command line.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/options.h"
+#include "runtime/model/footprint.h"
+#include "shard/model_config.h"
+#include "shard/weight_loader.h"
+
+namespace bulkhead {
+
+struct ModelSource {
+  std::string dir;
+  ParsedConfig config;                     // its warnings and ours
+  std::unique_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
+  ModelLimits formats;                     // weight_dtype, kv_format, block_tokens
+};
+
+enum class Weights { kRequired, kOptional };
+
+// Reads `options.model`, and checks the headers against the config where weights are required.
+// Failures carry exit code 2 (a --max-model-len below 2) or 3.
+absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
+
+}  // namespace bulkhead

@@ -1,0 +1,171 @@
+#include "launcher/planning/plan.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/exit_status.h"
+#include "launcher/planning/capacity_report.h"
+#include "launcher/planning/device_budget.h"
+#include "launcher/planning/gpu_models.h"
+#include "launcher/planning/model_capacity.h"
+#include "launcher/planning/model_source.h"
+#include "launcher/planning/plan_tables.h"
+#include "launcher/wire.h"
+#include "memory/exit_code.h"
+#include "memory/host_cores.h"
+#include "memory/kv_format_name.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kLeastGpuReserveBytes = int64_t{256} << 20;
+constexpr int64_t kGpuReserveDivisor = 100;
+
+// What the ranks of one configuration have.
+class Budgeter {
+ public:
+  Budgeter(const EngineOptions& engine, const PlanOptions& options)
+      : engine_(engine),
+        gpu_(options.gpu.has_value() ? FindGpu(*options.gpu) : std::nullopt),
+        nodes_(options.nodes) {}
+
+  bool is_gpu() const { return gpu_.has_value(); }
+
+  absl::StatusOr<std::vector<DeviceBudget>> Of(int size) const {
+    const int per_node = (size + nodes_ - 1) / nodes_;
+    const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
+    std::vector<DeviceBudget> budgets;
+    for (int rank = 0; rank < size; ++rank) {
+      BH_ASSIGN_OR_RETURN(
+          DeviceBudget budget,
+          gpu_.has_value() && !engine_.device_memory.has_value()
+              ? GpuBudget(rank, size)
+              : BudgetOf(engine_, rank, size, per_node, engine_.threads.value_or(num_threads)));
+      if (gpu_.has_value()) budget.device = gpu_->name;
+      if (nodes_ > 1) budget.host = absl::StrCat("node", rank / per_node);
+      budgets.push_back(std::move(budget));
+    }
+    return budgets;
+  }
+
+ private:
+  absl::StatusOr<DeviceBudget> GpuBudget(int rank, int size) const {
+    DeviceBudget budget;
+    budget.rank = rank;
+    budget.total_bytes = gpu_->usable_bytes;
+    budget.reserve_bytes = std::max(kLeastGpuReserveBytes, gpu_->usable_bytes / kGpuReserveDivisor);
+    if (engine_.reserve.has_value()) {
+      BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
+                          SizesOfRanks(*engine_.reserve, size, "--reserve"));
+      budget.reserve_bytes = reserves[rank];
+    }
+    return budget;
+  }
+
+  const EngineOptions& engine_;
+  const std::optional<GpuModel> gpu_;
+  const int nodes_;
+};
+
+// One configuration, planned. Its parts refer to each other: it stays where it was made.
+struct Planned {
+  EngineOptions engine;
+  ModelSource source;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Budgeter> budgeter;
+  std::unique_ptr<ModelCapacity> model;
+  std::vector<DeviceBudget> budgets;
+  Capacity capacity;
+};
+
+absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
+                                                  const PlanOptions& options) {
+  auto plan = std::make_unique<Planned>();
+  plan->engine = engine;
+  BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
+  plan->budgeter = std::make_unique<Budgeter>(plan->engine, options);
+  BH_ASSIGN_OR_RETURN(plan->budgets, plan->budgeter->Of(engine.tensor_parallel_size.value_or(1)));
+  plan->device = MakeDevice(plan->budgets[0]);
+  BH_ASSIGN_OR_RETURN(plan->backend, MakeBackend(engine, {}, *plan->device));
+  plan->model = std::make_unique<ModelCapacity>(
+      plan->source.config.model, plan->source.formats, plan->engine, *plan->backend,
+      plan->budgeter->is_gpu() ? DeviceKind::kGpu : DeviceKind::kCpu);
+  BH_ASSIGN_OR_RETURN(plan->capacity, plan->model->Plan(plan->budgets));
+  return plan;
+}
+
+void PrintTables(const Planned& plan, const PlanOptions& options) {
+  std::cout << CapacityTable(plan.capacity);
+  if (options.gpu.has_value()) {
+    std::cout << "for a GPU weights and KV are exact, the other arenas are estimates\n";
+    if (FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
+      std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
+    }
+  }
+  if (!plan.capacity.fits)
+    std::cout << RemediesText(plan.model->FindRemedies(plan.capacity)) << "\n";
+  const bool equal_caps =
+      !plan.engine.device_memory.has_value() || plan.engine.device_memory->of_rank.empty();
+  if (equal_caps) {
+    std::cout << "\nmore or fewer ranks:\n"
+              << ScalingTable(*plan.model, [&](int size) { return plan.budgeter->Of(size); });
+  }
+  std::cout << "\nsequences that the KV cache holds at once:\n"
+            << CurveText(LengthCurve(*plan.model, plan.budgets),
+                         SequencesCurve(*plan.model, plan.budgets));
+}
+
+absl::Status Compare(const Planned& base, const PlanOptions& options) {
+  std::vector<std::string> names;
+  std::vector<Capacity> plans;
+  if (options.compare.size() == 1) {
+    names.emplace_back("this plan");
+    plans.push_back(base.capacity);
+  }
+  for (size_t i = 0; i < options.compare.size(); ++i) {
+    BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
+    names.push_back(options.compare_flags[i]);
+    plans.push_back(other->capacity);
+  }
+  std::cout << CompareTable(names, plans);
+  return FlushStandardOutput();
+}
+
+absl::Status DrawCurve(const Planned& plan, const std::string& path) {
+  std::ofstream file(path, std::ios::trunc);
+  file << CurveSvg(LengthCurve(*plan.model, plan.budgets),
+                   absl::StrCat(plan.source.config.model.architecture, ", ", plan.budgets.size(),
+                                " ranks, KV in ", KvFormatName(plan.source.formats.kv_format)))
+       << std::flush;
+  if (file.good()) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --svg ", path)),
+                      ExitCode::kUsage);
+}
+
+}  // namespace
+
+absl::Status RunPlan(const PlanOptions& options) {
+  BH_ASSIGN_OR_RETURN(const auto made, MakePlan(options.serve.engine, options));
+  const Planned& plan = *made;
+  if (options.svg.has_value()) BH_RETURN_IF_ERROR(DrawCurve(plan, *options.svg));
+  if (!options.compare.empty()) return Compare(plan, options);
+  const Capacity& capacity = plan.capacity;
+  if (options.json) {
+    std::cout << CapacityJson(
+        capacity, capacity.fits ? Remedies() : plan.model->FindRemedies(capacity),
+        {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format))});
+  } else {
+    PrintTables(plan, options);
+  }
+  BH_RETURN_IF_ERROR(FlushStandardOutput());
+  if (capacity.fits) return absl::OkStatus();
+  return WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,199 @@
+#include "launcher/planning/plan_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "launcher/text_table.h"
+#include "memory/bytes.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMostRanks = 64;
+constexpr int kMostSeqs = 1024;
+constexpr int kShortest = 128;
+constexpr int kBarWidth = 40;
+
+int64_t ArenaBytes(const RankCapacity& rank, Term term) {
+  return rank.arena_bytes[static_cast<int>(term)];
+}
+
+// The largest value in [1, most] for which `fits`, where less fits too; 0: none.
+int Largest(int most, const std::function<bool(int)>& fits) {
+  int low = 0;
+  int high = most;
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+// Whether `seqs` sequences of `len` are in the pool at once.
+bool HoldsAll(const ModelCapacity& model, const std::vector<DeviceBudget>& budgets, int seqs,
+              int len) {
+  const absl::StatusOr<Capacity> plan = model.PlanAt(budgets, seqs, len);
+  return plan.ok() && plan->fits && plan->full_sequences >= seqs;
+}
+
+std::string Bar(double part) {
+  return std::string(static_cast<size_t>(std::lround(std::clamp(part, 0.0, 1.0) * kBarWidth)), '#');
+}
+
+}  // namespace
+
+std::string ScalingTable(const ModelCapacity& model, const BudgetsOf& budgets_of) {
+  std::vector<std::vector<std::string>> rows = {{"ranks", "fits", "KV tokens", "sequences",
+                                                 "max_model_len", "KV bytes/token/rank",
+                                                 "weights/rank", "KV heads on"}};
+  for (int size = 1; size <= kMostRanks; size *= 2) {
+    const auto budgets = budgets_of(size);
+    if (!budgets.ok()) break;
+    const absl::StatusOr<Capacity> plan = model.Plan(*budgets);
+    if (!plan.ok()) break;  // cannot be split so far
+    const RankCapacity& rank = plan->ranks[plan->binding_rank];
+    const int copies = model.KvHeadCopies(size);
+    rows.push_back({absl::StrCat(size), plan->fits ? "yes" : TermName(plan->binding_term),
+                    plan->fits ? FormatCount(plan->num_kv_blocks * plan->block_tokens) : "-",
+                    plan->fits ? FormatCount(plan->full_sequences) : "-",
+                    FormatCount(plan->limits.max_model_len),
+                    FormatCount(rank.kv_block_bytes / plan->block_tokens),
+                    FormatBytes(ArenaBytes(rank, Term::kWeights)),
+                    copies == 1 ? "one rank" : absl::StrCat(copies, " ranks")});
+  }
+  return TextTable(rows);
+}
+
+std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
+                                    const std::vector<DeviceBudget>& budgets) {
+  std::vector<CurvePoint> curve;
+  for (int seqs = 1; seqs <= kMostSeqs; seqs *= 2) {
+    const int len = Largest(
+        model.longest(), [&](int candidate) { return HoldsAll(model, budgets, seqs, candidate); });
+    if (len < 2) break;
+    if (!curve.empty() && len == model.longest()) curve.pop_back();
+    curve.push_back({seqs, len});
+  }
+  return curve;
+}
+
+std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
+                                       const std::vector<DeviceBudget>& budgets) {
+  std::vector<CurvePoint> curve;
+  for (int len = std::min(kShortest, model.longest());; len = std::min(2 * len, model.longest())) {
+    const int seqs =
+        Largest(65536, [&](int candidate) { return HoldsAll(model, budgets, candidate, len); });
+    if (seqs == 0) break;
+    curve.push_back({seqs, len});
+    if (len == model.longest()) break;
+  }
+  return curve;
+}
+
+std::string CurveText(const std::vector<CurvePoint>& lengths,
+                      const std::vector<CurvePoint>& sequences) {
+  if (lengths.empty()) return "no sequence fits\n";
+  std::vector<std::vector<std::string>> rows = {{"max_num_seqs", "largest max_model_len"}};
+  for (const CurvePoint& point : lengths) {
+    rows.push_back({FormatCount(point.max_num_seqs), FormatCount(point.max_model_len)});
+  }
+  std::string text;
+  const double most = std::log2(lengths.front().max_model_len);
+  size_t at = 0;
+  const std::string table = TextTable(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t end = table.find('\n', at);
+    absl::StrAppend(&text, table.substr(at, end - at));
+    if (i > 0) absl::StrAppend(&text, "  ", Bar(std::log2(lengths[i - 1].max_model_len) / most));
+    absl::StrAppend(&text, "\n");
+    at = end + 1;
+  }
+  rows = {{"max_model_len", "most max_num_seqs"}};
+  for (const CurvePoint& point : sequences) {
+    rows.push_back({FormatCount(point.max_model_len), FormatCount(point.max_num_seqs)});
+  }
+  return absl::StrCat(text, "\n", TextTable(rows));
+}
+
+std::string CurveSvg(const std::vector<CurvePoint>& lengths, const std::string& title) {
+  constexpr int kWidth = 640;
+  constexpr int kHeight = 400;
+  constexpr int kMargin = 60;
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
+      "<text x=\"%d\" y=\"24\" font-size=\"14\">%s</text>\n",
+      kWidth, kHeight, kWidth, kHeight, kMargin, title);
+  if (lengths.empty()) return svg + "<text x=\"60\" y=\"60\">no sequence fits</text>\n</svg>\n";
+  const double last_x = std::max(1.0, std::log2(lengths.back().max_num_seqs));
+  const double last_y = std::log2(lengths.front().max_model_len);
+  const auto x_of = [&](int seqs) {
+    return kMargin + std::log2(seqs) / last_x * (kWidth - 2 * kMargin);
+  };
+  const auto y_of = [&](int len) {
+    return kHeight - kMargin - std::log2(len) / last_y * (kHeight - 2 * kMargin);
+  };
+  std::string path;
+  for (const CurvePoint& point : lengths) {
+    const double x = x_of(point.max_num_seqs);
+    const double y = y_of(point.max_model_len);
+    absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : " L", x, y);
+    absl::StrAppendFormat(&svg,
+                          "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#1f6feb\"/>\n"
+                          "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n"
+                          "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n",
+                          x, y, x, y - 8, FormatCount(point.max_model_len), x,
+                          kHeight - kMargin + 18, point.max_num_seqs);
+  }
+  absl::StrAppendFormat(&svg,
+                        "<path d=\"%s\" fill=\"none\" stroke=\"#1f6feb\" stroke-width=\"2\"/>\n"
+                        "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">max_num_seqs</text>\n"
+                        "<text x=\"16\" y=\"%d\" transform=\"rotate(-90 16 %d)\" "
+                        "text-anchor=\"middle\">max_model_len</text>\n</svg>\n",
+                        path, kWidth / 2, kHeight - 12, kHeight / 2, kHeight / 2);
+  return svg;
+}
+
+std::string CompareTable(const std::vector<std::string>& names,
+                         const std::vector<Capacity>& plans) {
+  std::vector<std::vector<std::string>> rows = {{""}};
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
+  const auto add = [&](const char* what, const std::function<std::string(const Capacity&)>& tell) {
+    std::vector<std::string> row = {what};
+    for (const Capacity& plan : plans) row.push_back(tell(plan));
+    rows.push_back(std::move(row));
+  };
+  const auto binding = [](const Capacity& plan) -> const RankCapacity& {
+    return plan.ranks[plan.binding_rank];
+  };
+  add("fits", [](const Capacity& plan) { return plan.fits ? "yes" : "no"; });
+  add("ranks", [](const Capacity& plan) { return absl::StrCat(plan.ranks.size()); });
+  add("max_num_seqs", [](const Capacity& plan) { return FormatCount(plan.limits.max_num_seqs); });
+  add("max_model_len", [](const Capacity& plan) { return FormatCount(plan.limits.max_model_len); });
+  add("max_num_batched_tokens",
+      [](const Capacity& plan) { return FormatCount(plan.limits.max_num_batched_tokens); });
+  add("KV tokens",
+      [](const Capacity& plan) { return FormatCount(plan.num_kv_blocks * plan.block_tokens); });
+  add("full sequences", [](const Capacity& plan) { return FormatCount(plan.full_sequences); });
+  add("KV bytes/token/rank", [&](const Capacity& plan) {
+    return FormatCount(binding(plan).kv_block_bytes / plan.block_tokens);
+  });
+  add("binds", [](const Capacity& plan) {
+    return absl::StrCat("rank ", plan.binding_rank, " ", TermName(plan.binding_term));
+  });
+  for (int i = 0; i < kNumTerms; ++i) {
+    add(TermName(static_cast<Term>(i)),
+        [&](const Capacity& plan) { return FormatBytes(binding(plan).arena_bytes[i]); });
+  }
+  add("least to start",
+      [&](const Capacity& plan) { return FormatBytes(binding(plan).required_bytes); });
+  return TextTable(rows);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,39 @@
+// What `plan` shows beside the report: what more ranks change, how length and sequences trade, and
+// configurations side by side.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/planning/model_capacity.h"
+
+namespace bulkhead {
+
+// The budgets of a group of `size` ranks.
+using BudgetsOf = std::function<absl::StatusOr<std::vector<DeviceBudget>>(int size)>;
+
+// One line per group size from 1 to 64 that the model can be split over.
+std::string ScalingTable(const ModelCapacity& model, const BudgetsOf& budgets_of);
+
+// The largest max_model_len with which `max_num_seqs` sequences fit at once; 0: none does.
+struct CurvePoint {
+  int max_num_seqs = 0;
+  int max_model_len = 0;
+};
+// For 1, 2, 4 ... sequences; equal lengths (the model's own) are left out but for the last.
+std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
+                                    const std::vector<DeviceBudget>& budgets);
+// The other way round: the most sequences of 128, 256 ... tokens, up to the model's length.
+std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
+                                       const std::vector<DeviceBudget>& budgets);
+std::string CurveText(const std::vector<CurvePoint>& lengths,
+                      const std::vector<CurvePoint>& sequences);
+// A drawing of it, both axes logarithmic.
+std::string CurveSvg(const std::vector<CurvePoint>& lengths, const std::string& title);
+
+// Columns of `names`, one per plan.
+std::string CompareTable(const std::vector<std::string>& names, const std::vector<Capacity>& plans);
+
+}  // namespace bulkhead

@@ -1,0 +1,257 @@
+// The client against a server in this process that says whatever a test needs.
+#include "launcher/clients/generation_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "google/rpc/error_details.pb.h"
+#include "launcher/clients/drain.h"
+#include "launcher/clients/generate.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Writer = grpc::ServerWriter<v1::GenerateEvent>;
+
+class FakeGeneration : public v1::Generation::Service {
+ public:
+  std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)> answer;
+  std::atomic<int> calls{0};
+
+  grpc::Status GenerateStream(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                              Writer* writer) override {
+    ++calls;
+    return answer(context, *request, writer);
+  }
+};
+
+class FakeControl : public v1::Control::Service {
+ public:
+  absl::Notification drained;
+  std::atomic<uint32_t> timeout_s{0};
+
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override {
+    timeout_s = request->timeout_s();
+    response->set_num_requests_running(1);
+    drained.Notify();
+    return grpc::Status::OK;
+  }
+  grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
+                       v1::LoadInfo* load) override {
+    load->set_num_requests_running(1);
+    return grpc::Status::OK;
+  }
+};
+
+v1::GenerateEvent AcceptedEvent(uint64_t seed) {
+  v1::GenerateEvent event;
+  event.mutable_accepted()->set_seed(seed);
+  event.mutable_accepted()->mutable_prompt_token_ids()->add_ids(42);
+  return event;
+}
+
+v1::GenerateEvent DeltaEvent(uint64_t position, std::vector<uint32_t> ids,
+                             const std::string& text) {
+  v1::GenerateEvent event;
+  event.mutable_delta()->set_position(position);
+  event.mutable_delta()->set_text(text);
+  for (const uint32_t id : ids) event.mutable_delta()->add_tokens()->set_id(id);
+  return event;
+}
+
+v1::GenerateEvent FinishedEvent(v1::FinishReason reason) {
+  v1::GenerateEvent event;
+  event.mutable_finished()->set_reason(reason);
+  return event;
+}
+
+grpc::Status QueueFull(absl::Duration retry_after) {
+  google::rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(retry_after)));
+  google::rpc::Status details;
+  details.add_details()->PackFrom(info);
+  return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue full",
+                      details.SerializeAsString());
+}
+
+class GenerationClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&generation_);
+    builder.RegisterService(&control_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    target_ = absl::StrCat("127.0.0.1:", port);
+  }
+  void TearDown() override { server_->Shutdown(); }
+
+  GenerationResult Run(std::optional<absl::Duration> timeout = std::nullopt) {
+    auto channel = Connect(target_, absl::Seconds(20));
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    if (!channel.ok()) return GenerationResult();
+    GenerationClient client(*channel, &calls_, timeout);
+    v1::GenerateRequest request;
+    request.set_text("prompt");
+    ClientTimes times;
+    return client.Run(
+        5, request, [this](absl::string_view piece) { pieces_.emplace_back(piece); }, &times);
+  }
+
+  FakeGeneration generation_;
+  FakeControl control_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string target_;
+  CallsInFlight calls_;
+  std::vector<std::string> pieces_;
+};
+
+std::vector<uint32_t> IdsOf(const GenerationResult& result) {
+  std::vector<uint32_t> ids;
+  for (const v1::Token& token : result.tokens) ids.push_back(token.id());
+  return ids;
+}
+
+TEST_F(GenerationClientTest, AStreamBecomesAResult) {
+  generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest& request,
+                          Writer* writer) {
+    EXPECT_EQ(request.text(), "prompt");
+    writer->Write(AcceptedEvent(77));
+    writer->Write(DeltaEvent(0, {1}, "a"));
+    writer->Write(DeltaEvent(1, {2, 3}, ""));
+    writer->Write(DeltaEvent(3, {4}, "b"));
+    writer->Write(FinishedEvent(v1::FINISH_REASON_MAX_TOKENS));
+    return grpc::Status::OK;
+  };
+  const GenerationResult result = Run();
+  EXPECT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.index, 5);
+  EXPECT_EQ(result.seed, 77U);
+  EXPECT_THAT(result.prompt_token_ids, ElementsAre(42));
+  EXPECT_THAT(IdsOf(result), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(result.text, "ab");
+  EXPECT_THAT(pieces_, ElementsAre("a", "b"));
+  EXPECT_EQ(result.finish_reason, v1::FINISH_REASON_MAX_TOKENS);
+}
+
+TEST_F(GenerationClientTest, AFailureInTheMiddleKeepsWhatHadArrived) {
+  generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
+    writer->Write(AcceptedEvent(1));
+    writer->Write(DeltaEvent(0, {1}, "a"));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "rank 1 was lost");
+  };
+  const GenerationResult result = Run();
+  EXPECT_EQ(result.status, absl::UnavailableError("rank 1 was lost"));
+  EXPECT_THAT(IdsOf(result), ElementsAre(1));
+  EXPECT_EQ(result.text, "a");
+}
+
+TEST_F(GenerationClientTest, AStreamThatSkipsOrNeverFinishesIsNoAnswer) {
+  generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
+    writer->Write(DeltaEvent(0, {1}, "a"));
+    writer->Write(DeltaEvent(2, {3}, "c"));
+    writer->Write(FinishedEvent(v1::FINISH_REASON_EOS));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run().status.code(), absl::StatusCode::kDataLoss);
+  generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
+    writer->Write(DeltaEvent(0, {1}, "a"));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run().status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(GenerationClientTest, AFullQueueIsTriedAgainAfterTheHint) {
+  generation_.answer = [this](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
+    if (generation_.calls < 3) return QueueFull(absl::Milliseconds(1));
+    writer->Write(FinishedEvent(v1::FINISH_REASON_EOS));
+    return grpc::Status::OK;
+  };
+  EXPECT_TRUE(Run().status.ok());
+  EXPECT_EQ(generation_.calls, 3);
+}
+
+TEST_F(GenerationClientTest, ARefusalWithoutAHintIsFinal) {
+  generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "message too large");
+  };
+  EXPECT_EQ(Run().status, absl::ResourceExhaustedError("message too large"));
+  EXPECT_EQ(generation_.calls, 1);
+}
+
+TEST_F(GenerationClientTest, AHintBeyondTheTimeoutIsNotWaitedFor) {
+  generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
+    return QueueFull(absl::Milliseconds(900));
+  };
+  EXPECT_EQ(Run(absl::Milliseconds(500)).status.message(), "queue full");
+  EXPECT_EQ(generation_.calls, 1);
+}
+
+TEST_F(GenerationClientTest, ATimeoutEndsAStreamThatHangs) {
+  generation_.answer = [](grpc::ServerContext* context, const v1::GenerateRequest&, Writer*) {
+    while (!context->IsCancelled()) std::this_thread::yield();
+    return grpc::Status::CANCELLED;
+  };
+  EXPECT_EQ(Run(absl::Milliseconds(50)).status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(GenerationClientTest, CancellingReachesTheServer) {
+  generation_.answer = [this](grpc::ServerContext* context, const v1::GenerateRequest&, Writer*) {
+    calls_.CancelAll();
+    while (!context->IsCancelled()) std::this_thread::yield();
+    return grpc::Status::CANCELLED;
+  };
+  EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
+  // What begins afterwards is cancelled too.
+  EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(GenerationClientTest, CancellingEndsTheWaitForAFullQueue) {
+  generation_.answer = [this](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
+    calls_.CancelAll();
+    return QueueFull(absl::Milliseconds(900));
+  };
+  EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(GenerationClientTest, DrainReturnsWhenTheServerIsGone) {
+  std::thread server([this] {
+    control_.drained.WaitForNotification();
+    server_->Shutdown();
+  });
+  DrainOptions options;
+  options.target = target_;
+  options.timeout = absl::Milliseconds(1500);
+  EXPECT_TRUE(RunDrain(options).ok());
+  server.join();
+  EXPECT_EQ(control_.timeout_s, 2U);
+}
+
+TEST(ConnectTest, NobodyAtTheTargetIsNamed) {
+  GenerateOptions options;
+  options.target = "127.0.0.1:1";
+  options.prompts = {"hello"};
+  const absl::Status status = RunGenerate(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
+  DrainOptions drain;
+  drain.target = "127.0.0.1:1";
+  EXPECT_EQ(ExitCodeOf(RunDrain(drain)), ExitCode::kClientError);
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,96 @@
+#include "launcher/planning/capacity_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+Capacity Planned(int64_t second_total_bytes) {
+  std::vector<DeviceBudget> budgets(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    budgets[rank].rank = rank;
+    budgets[rank].host = "host" + std::to_string(rank);
+    budgets[rank].device = "cpu";
+    budgets[rank].total_bytes = rank == 0 ? 100 * kMiB : second_total_bytes;
+  }
+  CapacityRequest request;
+  request.start = {4, 256, 64};
+  request.max_model_len = 256;
+  request.block_tokens = 16;
+  return PlanCapacity(budgets, request, [](int, const GroupLimits&) {
+    RankNeeds needs;
+    needs.term_bytes[static_cast<int>(Term::kWeights)] = 10 * kMiB;
+    needs.kv_block_bytes = kMiB;
+    return needs;
+  });
+}
+
+TEST(CapacityReportTest, TheBindingRankAndWhatItStrandsAreNamed) {
+  const std::string table = CapacityTable(Planned(40 * kMiB));
+  EXPECT_THAT(table, HasSubstr("host1 cpu"));
+  EXPECT_THAT(table, HasSubstr("1 <"));
+  EXPECT_THAT(table, HasSubstr("30.0 MiB *"));
+  EXPECT_THAT(table, HasSubstr("limited by rank 1"));
+  EXPECT_THAT(table, HasSubstr("stranded: 34.0 MiB"));
+}
+
+TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {
+  const json report =
+      json::parse(CapacityJson(Planned(40 * kMiB), {}, {.kv_cache_dtype = "bfloat16"}));
+  EXPECT_EQ(report["fits"], true);
+  EXPECT_EQ(report["num_kv_blocks"], 30);
+  EXPECT_EQ(report["kv_tokens"], 480);
+  EXPECT_EQ(report["kv_cache_dtype"], "bfloat16");
+  EXPECT_EQ(report["device_allocations_after_ready"], 0);
+  EXPECT_EQ(report["binding"], json({{"rank", 1}, {"term", "kv"}}));
+  ASSERT_EQ(report["ranks"].size(), 2U);
+  const json& rank = report["ranks"][1];
+  EXPECT_EQ(rank["total_bytes"], 40 * kMiB);
+  EXPECT_EQ(rank["required_bytes"], 26 * kMiB);
+  EXPECT_EQ(rank["kv_bytes_per_token"], kMiB / 16);
+  EXPECT_EQ(rank["arenas"]["kv"], 30 * kMiB);
+  EXPECT_EQ(rank["arenas"].size(), 7U);
+  EXPECT_FALSE(report.contains("short"));
+}
+
+TEST(CapacityReportTest, TheRankTableSaysTheSame) {
+  const v1::RankTable table = RankTableOf(
+      Planned(40 * kMiB), {.kv_cache_dtype = "bfloat16", .device_allocations_after_ready = 0});
+  EXPECT_EQ(table.binding_rank(), 1U);
+  EXPECT_EQ(table.binding_term(), "kv");
+  EXPECT_EQ(table.num_kv_blocks(), 30U);
+  ASSERT_EQ(table.ranks_size(), 2);
+  const v1::RankRow& row = table.ranks(1);
+  EXPECT_EQ(row.host(), "host1");
+  EXPECT_EQ(row.arenas_size(), 7);
+  EXPECT_EQ(row.arenas(6).term(), "kv");
+  EXPECT_EQ(row.arenas(6).bytes(), 30U * kMiB);
+  EXPECT_EQ(row.required_bytes(), 26U * kMiB);
+}
+
+TEST(CapacityReportTest, ARefusalSaysRankTermBytesAndWhatHelps) {
+  const Capacity refused = Planned(20 * kMiB);
+  const Remedies remedies{{{{"--max-model-len", "160"}, "--max-model-len 160"}}, ""};
+  EXPECT_THAT(ShortageText(refused), HasSubstr("rank 1 on host1"));
+  EXPECT_THAT(ShortageText(refused), HasSubstr("6291456 bytes"));
+  const json report = json::parse(CapacityJson(refused, remedies, {}));
+  EXPECT_EQ(report["fits"], false);
+  EXPECT_EQ(report["short"]["rank"], 1);
+  EXPECT_EQ(report["short"]["term"], "kv");
+  EXPECT_EQ(report["short"]["bytes"], 6 * kMiB);
+  EXPECT_EQ(report["remedies"][0]["flags"], json({"--max-model-len", "160"}));
+  EXPECT_FALSE(report.contains("no_remedy"));
+  EXPECT_EQ(json::parse(CapacityJson(refused, {{}, "why not"}, {}))["no_remedy"], "why not");
+  EXPECT_THAT(RemediesText({{}, "why not"}), HasSubstr("why not"));
+}
+
+}  // namespace
+}  // namespace bulkhead
