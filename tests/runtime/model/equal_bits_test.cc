@@ -140,22 +140,27 @@ TEST_P(EqualBits, WithAQuantizedCacheToo) {
 }
 
 TEST_P(EqualBits, BehindACachedPrefix) {
-  const RigResult want = Run(base_);
-  for (const int chunk : {512, 5}) {  // of the turn that fills the cache
-    SCOPED_TRACE(chunk);
-    RigOptions options = base_;
-    options.chunk_tokens = chunk;
-    options.second_chunk_tokens = 512 + 9 - chunk;
-    options.size = chunk == 5 ? 2 : 1;
-    options.together = chunk == 5;
-    options.second_turn_tokens = 0;
-    const RigResult prompt_cached = Run(options);
-    EXPECT_EQ(prompt_cached.cached_tokens, 32 + 80 + 144);  // of 33, 96 and 150
-    ExpectSameBits(prompt_cached, want);
-    options.second_turn_tokens = kDecodeTokens / 2;  // blocks that decoding filled
-    const RigResult answer_cached = Run(options);
-    EXPECT_EQ(answer_cached.cached_tokens, 16 + 16 + 48 + 96 + 160);  // of 17, 23, 49, 112, 166
-    ExpectSameBits(answer_cached, want);
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kInt8, KvFormat::kInt4}) {
+    SCOPED_TRACE(KvFormatName(format));
+    RigOptions computed = base_;
+    computed.kv_format = format;
+    const RigResult want = Run(computed);
+    for (const int chunk : {512, 5}) {  // of the turn that fills the cache
+      SCOPED_TRACE(chunk);
+      RigOptions options = computed;
+      options.chunk_tokens = chunk;
+      options.second_chunk_tokens = 512 + 9 - chunk;
+      options.size = chunk == 5 ? 2 : 1;
+      options.together = chunk == 5;
+      options.second_turn_tokens = 0;
+      const RigResult prompt_cached = Run(options);
+      EXPECT_EQ(prompt_cached.cached_tokens, 32 + 80 + 144);  // of 33, 96 and 150
+      ExpectSameBits(prompt_cached, want);
+      options.second_turn_tokens = kDecodeTokens / 2;  // blocks that decoding filled
+      const RigResult answer_cached = Run(options);
+      EXPECT_EQ(answer_cached.cached_tokens, 16 + 16 + 48 + 96 + 160);  // of 17, 23, 49, 112, 166
+      ExpectSameBits(answer_cached, want);
+    }
   }
 }
 
