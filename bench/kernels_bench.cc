@@ -1,10 +1,9 @@
 // How near the products come to the machine: 1 row against read bandwidth, many rows against the
-// peak of fused multiply-adds. Ceilings and products take turns, so that a busy machine slows both
-// alike; the share is the median over the rounds.
-//   kernels_bench [threads] [isa] [filter]
-#include <immintrin.h>
-#include <time.h>
-
+// peak of fused multiply-adds; and how long attention takes in each format of the KV cache.
+// Ceilings and kernels take turns, so that a busy machine slows both alike; the share is the median
+// over the rounds.
+//   kernels_bench [threads] [isa] [filter]        filter: the begin of a name, "attend/32768" or
+//                                                 "1/bfloat16/down"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,111 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/thread_pool.h"
+#include "bench/attention_bench.h"
+#include "bench/machine.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr int kRounds = 30;
-constexpr double kTurnFlops = 1e9;  // per thread, of a product of many rows
-constexpr int64_t kTurnBytes = int64_t{48}
-                               << 20;  // per thread, of reads and of products of one row
-constexpr int64_t kReadBytes = int64_t{512} << 20;    // well beyond the caches
+constexpr double kTurnFlops = 1e9;                    // per thread, of a product of many rows
 constexpr int64_t kWeightBytes = int64_t{512} << 20;  // of all copies of a weight together
 
-// CPU time of the calling thread where it is the only one, so that others' work does not count.
-clockid_t turn_clock = CLOCK_MONOTONIC;
-
-double Now() {
-  timespec now;
-  clock_gettime(turn_clock, &now);
-  return now.tv_sec + now.tv_nsec * 1e-9;
-}
-
-template <typename Body>
-double Seconds(const Body& body) {
-  const double begin = Now();
-  body();
-  return Now() - begin;
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-volatile float sink;
-
-// ---- ceilings
-
-void ReadAll(const std::byte* data, int64_t bytes) {
-  const float* p = reinterpret_cast<const float*>(data);
-  __m128 sums[8] = {};
-  for (int64_t i = 0; i + 32 <= bytes / 4; i += 32) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2048, _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2112, _MM_HINT_T0);
-    for (int s = 0; s < 8; ++s) sums[s] = _mm_add_ps(sums[s], _mm_loadu_ps(p + i + 4 * s));
-  }
-  for (const __m128 sum : sums) sink = _mm_cvtss_f32(sum);
-}
-
-// GB/s, over one part of the buffer, another one each round.
-double ReadBandwidth(ThreadPool& pool, const Buffer& buffer, int round) {
-  const int64_t bytes = kTurnBytes * pool.num_threads();
-  const int64_t offset = round % std::max<int64_t>(1, kReadBytes / bytes) * bytes;
-  const double seconds = Seconds([&] {
-    pool.ParallelFor(bytes / 4096, [&](int, int64_t begin, int64_t end) {
-      ReadAll(buffer.data() + offset + begin * 4096, (end - begin) * 4096);
-    });
-  });
-  return bytes / seconds * 1e-9;
-}
-
-constexpr int64_t kFmaLoops = 2000000;
-
-[[gnu::target("avx512f")]] void FmaAvx512() {
-  __m512 sums[12];  // apart, or the compiler would keep one for all
-  for (int s = 0; s < 12; ++s) sums[s] = _mm512_set1_ps(static_cast<float>(s));
-  const __m512 x = _mm512_set1_ps(0.5f);
-  for (int64_t i = 0; i < kFmaLoops; ++i) {
-#pragma GCC unroll 12
-    for (int s = 0; s < 12; ++s) sums[s] = _mm512_fmadd_ps(x, sums[s], x);
-  }
-  for (const __m512 sum : sums) sink = _mm512_cvtss_f32(sum);
-}
-
-[[gnu::target("avx2,fma")]] void FmaAvx2() {
-  __m256 sums[12];
-  for (int s = 0; s < 12; ++s) sums[s] = _mm256_set1_ps(static_cast<float>(s));
-  const __m256 x = _mm256_set1_ps(0.5f);
-  for (int64_t i = 0; i < kFmaLoops; ++i) {
-#pragma GCC unroll 12
-    for (int s = 0; s < 12; ++s) sums[s] = _mm256_fmadd_ps(x, sums[s], x);
-  }
-  for (const __m256 sum : sums) sink = _mm256_cvtss_f32(sum);
-}
-
-// GFLOP/s; 0 for plain, which has no peak worth the name.
-double FmaPeak(ThreadPool& pool, Isa isa) {
-  if (isa == Isa::kPlain) return 0;
-  const double seconds =
-      Seconds([&] { pool.Run([&](int) { isa == Isa::kAvx512 ? FmaAvx512() : FmaAvx2(); }); });
-  const int lanes = isa == Isa::kAvx512 ? 16 : 8;
-  return 2.0 * 12 * lanes * kFmaLoops * pool.num_threads() / seconds * 1e-9;
-}
-
 // ---- products
-
-struct Machine {
-  std::unique_ptr<Device> device = NewHostDevice(0);
-  std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Backend> backend;
-  Isa isa = Isa::kPlain;
-  Buffer read_buffer;
-  Buffer workspace;
-};
 
 struct Shape {
   const char* name;
@@ -169,8 +73,8 @@ void MeasureProduct(Machine& machine, const Shape& shape, DType dtype, int64_t r
   double bandwidth = 0, peak = 0, best = 0;  // best seconds per call last
   std::vector<double> of_bandwidth, of_peak;
   size_t copy = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const double bandwidth_now = ReadBandwidth(*machine.pool, machine.read_buffer, round);
+  for (int round = 0; round < kBenchRounds; ++round) {
+    const double bandwidth_now = machine.ReadBandwidth(round);
     const double seconds = Seconds([&] {
                              for (int64_t i = 0; i < calls; ++i) {
                                const Linear& weight =
@@ -179,7 +83,7 @@ void MeasureProduct(Machine& machine, const Shape& shape, DType dtype, int64_t r
                              }
                            }) /
                            calls;
-    const double peak_now = FmaPeak(*machine.pool, machine.isa);
+    const double peak_now = machine.FmaPeak();
     bandwidth = std::max(bandwidth, bandwidth_now);
     peak = std::max(peak, peak_now);
     best = round == 0 ? seconds : std::min(best, seconds);
@@ -203,7 +107,7 @@ void MeasurePacking(Machine& machine, DType source, DType dtype) {
   std::vector<std::byte> rows(1024 * 4096 * DTypeBytes(source), std::byte{0x3C});
   const auto rows_sink = machine.backend->Pack(Linear{shape, packed.data()});
   double best = 0;
-  for (int round = 0; round < kRounds / 4; ++round) {
+  for (int round = 0; round < kBenchRounds / 4; ++round) {
     const ConstMatrixView view(rows.data(), source, 1024, 4096);
     const double seconds = Seconds([&] { rows_sink->PutRows(0, view); });
     best = std::max(best, rows.size() / seconds * 1e-9);
@@ -216,27 +120,14 @@ int Main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
   const char* isa = argc > 2 ? argv[2] : "auto";
   const std::string filter = argc > 3 ? argv[3] : "";
-  if (threads == 1) turn_clock = CLOCK_THREAD_CPUTIME_ID;
-  Machine machine;
-  CpuBackendOptions options;
-  options.num_threads = threads;
-  options.isa = isa;
-  auto backend = NewCpuBackend(*machine.device, options);
-  if (!backend.ok()) {
-    std::fprintf(stderr, "%s\n", backend.status().ToString().c_str());
+  auto created = Machine::Create(threads, isa);
+  if (!created.ok()) {
+    std::fprintf(stderr, "%s\n", created.status().ToString().c_str());
     return 2;
   }
-  machine.backend = *std::move(backend);
-  machine.isa = ParseIsa(isa).value();
-  machine.pool = std::move(ThreadPool::Create(threads, true)).value();
-  machine.read_buffer = std::move(machine.device->Allocate(kReadBytes)).value();
-  std::memset(machine.read_buffer.data(), 0, kReadBytes);
-  const StepLimits limits{512, 16, 1024};
+  Machine& machine = **created;
   const int32_t head = 0;
-  const HeadLayout heads{1, 1, 64, &head};
-  const int64_t workspace_bytes = machine.backend->WorkspaceBytes(limits, heads);
-  machine.workspace = std::move(machine.device->Allocate(workspace_bytes)).value();
-  machine.backend->SetWorkspace(machine.workspace.data(), limits, heads);
+  machine.SetWorkspace({512, 16, 1024}, {1, 1, 64, &head});
 
   std::printf("%s, %d threads; best (median of quotients)\n", IsaName(machine.isa), threads);
   if (filter.empty() || filter == "pack") {
@@ -258,6 +149,7 @@ int Main(int argc, char** argv) {
       }
     }
   }
+  MeasureAttention(machine, filter);
   return 0;
 }
 

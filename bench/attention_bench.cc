@@ -1,0 +1,173 @@
+#include "bench/attention_bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "memory/kv_format_name.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kBlockTokens = 16;
+constexpr int kAppendTokens = 256;
+// Of all layers of a cache together: they come from memory.
+constexpr int64_t kCacheBytes = int64_t{256} << 20;
+constexpr KvFormat kFormats[] = {KvFormat::kBF16, KvFormat::kF32, KvFormat::kF16, KvFormat::kInt8,
+                                 KvFormat::kInt4};
+
+// One sequence with a context, and a step of its last `tokens`.
+struct Shape {
+  int heads;
+  int kv_heads;
+  int head_dim;
+  int context;
+  int tokens;
+
+  int64_t width() const { return int64_t{heads + 2 * kv_heads} * head_dim; }
+};
+
+// A step of one sequence, positions [begin, end).
+struct OneSequenceStep {
+  OneSequenceStep(const std::vector<int32_t>& blocks, int begin, int end)
+      : position(end - begin), token_seq(end - begin), seq_begin{0, end - begin} {
+    std::iota(position.begin(), position.end(), begin);
+    index = {1,
+             end - begin,
+             seq_begin,
+             &slot,
+             position.data(),
+             token_seq.data(),
+             blocks.data(),
+             static_cast<int>(blocks.size())};
+  }
+
+  std::vector<int32_t> position, token_seq;
+  int32_t seq_begin[2];
+  int32_t slot = 0;
+  StepIndex index;
+};
+
+ConstMatrixView View(const std::vector<float>& rows, int64_t count, int64_t cols) {
+  return ConstMatrixView(reinterpret_cast<const std::byte*>(rows.data()), DType::kF32, count, cols);
+}
+
+// As many layers of one format as make the cache large, used in turn.
+class Cache {
+ public:
+  Cache(Machine& machine, const Shape& shape, const HeadLayout& heads, KvFormat format,
+        const std::vector<int32_t>& blocks, const std::vector<float>& qkv)
+      : machine_(machine), shape_(shape), heads_(heads) {
+    const int64_t num_blocks = static_cast<int64_t>(blocks.size());
+    arena_.geometry = {1, shape.kv_heads, shape.head_dim, kBlockTokens, format};
+    const int64_t layer_bytes = (num_blocks + 1) * arena_.geometry.LayerBlockBytes();
+    num_layers_ = static_cast<int>(std::max<int64_t>(1, kCacheBytes / layer_bytes));
+    memory_ = std::move(machine.device->Allocate(num_layers_ * layer_bytes)).value();
+    arena_.num_blocks = num_blocks;
+    arena_.base = memory_.data();
+    const double seconds = Seconds([&] {
+      for (int begin = 0; begin < shape.context; begin += kAppendTokens) {
+        const int end = std::min(begin + kAppendTokens, shape.context);
+        const OneSequenceStep step(blocks, begin, end);
+        machine.backend->AppendKv(step.index, heads, View(qkv, end - begin, shape.width()),
+                                  arena_.Layer(0));
+      }
+    });
+    append_seconds_ = seconds / shape.context;
+    for (int i = 1; i < num_layers_; ++i) {
+      std::memcpy(arena_.Layer(i).base, arena_.base, layer_bytes);
+    }
+  }
+
+  int64_t bytes_read() const {  // by one call of Attend
+    return arena_.geometry.LayerBlockBytes() * ((shape_.context + kBlockTokens - 1) / kBlockTokens);
+  }
+  KvFormat format() const { return arena_.geometry.format; }
+  double append_seconds() const { return append_seconds_; }
+
+  // Seconds of one call.
+  double Attend(const OneSequenceStep& step, ConstMatrixView qkv, MatrixView out) {
+    const int64_t turn_bytes = kTurnBytes * machine_.pool->num_threads() / shape_.tokens;
+    const int64_t calls = std::max<int64_t>(1, turn_bytes / bytes_read());
+    return Seconds([&] {
+             for (int64_t i = 0; i < calls; ++i) {
+               machine_.backend->Attend(step.index, heads_, qkv,
+                                        arena_.Layer(next_layer_++ % num_layers_), 0.1f, 0, out);
+             }
+           }) /
+           static_cast<double>(calls);
+  }
+
+ private:
+  Machine& machine_;
+  const Shape& shape_;
+  const HeadLayout& heads_;
+  Buffer memory_;
+  KvArena arena_;
+  int num_layers_ = 0;
+  int64_t next_layer_ = 0;
+  double append_seconds_ = 0;
+};
+
+void MeasureShape(Machine& machine, const std::string& name, const Shape& shape) {
+  std::vector<int32_t> head_to_kv(shape.heads);
+  for (int i = 0; i < shape.heads; ++i) head_to_kv[i] = i * shape.kv_heads / shape.heads;
+  const HeadLayout heads{shape.heads, shape.kv_heads, shape.head_dim, head_to_kv.data()};
+  machine.SetWorkspace({std::max(kAppendTokens, shape.tokens), 1, shape.context}, heads);
+  std::mt19937 random(1);
+  std::vector<int32_t> blocks((shape.context + kBlockTokens - 1) / kBlockTokens);
+  std::iota(blocks.begin(), blocks.end(), 1);
+  std::shuffle(blocks.begin(), blocks.end(), random);
+  std::vector<float> qkv(std::max(kAppendTokens, shape.tokens) * shape.width());
+  std::normal_distribution<float> normal;
+  for (float& x : qkv) x = normal(random);
+  std::vector<float> out(int64_t{shape.tokens} * shape.heads * shape.head_dim);
+
+  std::vector<std::unique_ptr<Cache>> caches;
+  for (const KvFormat format : kFormats) {
+    caches.push_back(std::make_unique<Cache>(machine, shape, heads, format, blocks, qkv));
+  }
+  const OneSequenceStep step(blocks, shape.context - shape.tokens, shape.context);
+  const ConstMatrixView q = View(qkv, shape.tokens, shape.width());
+  const MatrixView out_view(reinterpret_cast<std::byte*>(out.data()), DType::kF32, shape.tokens,
+                            int64_t{shape.heads} * shape.head_dim);
+  std::vector<std::vector<double>> seconds(caches.size()), to_bf16(caches.size()),
+      of_bandwidth(caches.size());
+  for (int round = 0; round < kBenchRounds; ++round) {
+    const double bandwidth = machine.ReadBandwidth(round);
+    for (size_t i = 0; i < caches.size(); ++i) {
+      seconds[i].push_back(caches[i]->Attend(step, q, out_view));
+      to_bf16[i].push_back(seconds[i].back() / seconds[0].back());
+      of_bandwidth[i].push_back(caches[i]->bytes_read() / seconds[i].back() * 1e-9 / bandwidth);
+    }
+  }
+  for (size_t i = 0; i < caches.size(); ++i) {
+    std::printf(
+        "%-28s %-8s %9.1f us  %5.2f of bf16  %4.0f %% of reading  append %6.3f us a token\n",
+        name.c_str(), KvFormatName(caches[i]->format()).data(), Median(seconds[i]) * 1e6,
+        Median(to_bf16[i]), 100 * Median(of_bandwidth[i]), caches[i]->append_seconds() * 1e6);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void MeasureAttention(Machine& machine, const std::string& filter) {
+  for (const int context : {4096, 32768}) {
+    for (const int tokens : {1, 512}) {
+      for (const Shape& shape :
+           {Shape{16, 8, 64, context, tokens}, Shape{32, 8, 128, context, tokens},
+            Shape{32, 4, 128, context, tokens}, Shape{8, 8, 128, context, tokens}}) {
+        const std::string name = absl::StrCat("attend/", context, "/", shape.heads, "x",
+                                              shape.kv_heads, "x", shape.head_dim, "/", tokens);
+        if (name.rfind(filter, 0) == 0) MeasureShape(machine, name, shape);
+      }
+    }
+  }
+}
+
+}  // namespace bulkhead

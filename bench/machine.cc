@@ -1,0 +1,105 @@
+#include "bench/machine.h"
+
+#include <immintrin.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kReadBytes = int64_t{512} << 20;
+
+clockid_t turn_clock = CLOCK_MONOTONIC;
+volatile float sink;
+
+void ReadAll(const std::byte* data, int64_t bytes) {
+  const float* p = reinterpret_cast<const float*>(data);
+  __m128 sums[8] = {};
+  for (int64_t i = 0; i + 32 <= bytes / 4; i += 32) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2048, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2112, _MM_HINT_T0);
+    for (int s = 0; s < 8; ++s) sums[s] = _mm_add_ps(sums[s], _mm_loadu_ps(p + i + 4 * s));
+  }
+  for (const __m128 sum : sums) sink = _mm_cvtss_f32(sum);
+}
+
+constexpr int64_t kFmaLoops = 2000000;
+
+[[gnu::target("avx512f")]] void FmaAvx512() {
+  __m512 sums[12];  // apart, or the compiler would keep one for all
+  for (int s = 0; s < 12; ++s) sums[s] = _mm512_set1_ps(static_cast<float>(s));
+  const __m512 x = _mm512_set1_ps(0.5f);
+  for (int64_t i = 0; i < kFmaLoops; ++i) {
+#pragma GCC unroll 12
+    for (int s = 0; s < 12; ++s) sums[s] = _mm512_fmadd_ps(x, sums[s], x);
+  }
+  for (const __m512 sum : sums) sink = _mm512_cvtss_f32(sum);
+}
+
+[[gnu::target("avx2,fma")]] void FmaAvx2() {
+  __m256 sums[12];
+  for (int s = 0; s < 12; ++s) sums[s] = _mm256_set1_ps(static_cast<float>(s));
+  const __m256 x = _mm256_set1_ps(0.5f);
+  for (int64_t i = 0; i < kFmaLoops; ++i) {
+#pragma GCC unroll 12
+    for (int s = 0; s < 12; ++s) sums[s] = _mm256_fmadd_ps(x, sums[s], x);
+  }
+  for (const __m256 sum : sums) sink = _mm256_cvtss_f32(sum);
+}
+
+}  // namespace
+
+double Machine::ReadBandwidth(int round) {
+  const int64_t bytes = kTurnBytes * pool->num_threads();
+  const int64_t offset = round % std::max<int64_t>(1, kReadBytes / bytes) * bytes;
+  const double seconds = Seconds([&] {
+    pool->ParallelFor(bytes / 4096, [&](int, int64_t begin, int64_t end) {
+      ReadAll(read_buffer.data() + offset + begin * 4096, (end - begin) * 4096);
+    });
+  });
+  return bytes / seconds * 1e-9;
+}
+
+double Machine::FmaPeak() {
+  if (isa == Isa::kPlain) return 0;
+  const double seconds =
+      Seconds([&] { pool->Run([&](int) { isa == Isa::kAvx512 ? FmaAvx512() : FmaAvx2(); }); });
+  const int lanes = isa == Isa::kAvx512 ? 16 : 8;
+  return 2.0 * 12 * lanes * kFmaLoops * pool->num_threads() / seconds * 1e-9;
+}
+
+absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const char* isa) {
+  if (num_threads == 1) turn_clock = CLOCK_THREAD_CPUTIME_ID;
+  auto machine = std::make_unique<Machine>();
+  CpuBackendOptions options;
+  options.num_threads = num_threads;
+  options.isa = isa;
+  BH_ASSIGN_OR_RETURN(machine->backend, NewCpuBackend(*machine->device, options));
+  BH_ASSIGN_OR_RETURN(machine->isa, ParseIsa(isa));
+  BH_ASSIGN_OR_RETURN(machine->pool, ThreadPool::Create(num_threads, true));
+  BH_ASSIGN_OR_RETURN(machine->read_buffer, machine->device->Allocate(kReadBytes));
+  std::memset(machine->read_buffer.data(), 0, kReadBytes);
+  return machine;
+}
+
+void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
+  workspace = std::move(device->Allocate(backend->WorkspaceBytes(limits, heads))).value();
+  backend->SetWorkspace(workspace.data(), limits, heads);
+}
+
+double BenchNow() {
+  timespec now;
+  clock_gettime(turn_clock, &now);
+  return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace bulkhead

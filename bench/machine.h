@@ -1,0 +1,49 @@
+// What the measurements share: a backend on this machine, its clock, and the machine's ceilings.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace bulkhead {
+
+inline constexpr int kBenchRounds = 30;
+// Bytes that one turn reads, per thread.
+inline constexpr int64_t kTurnBytes = int64_t{48} << 20;
+
+struct Machine {
+  static absl::StatusOr<std::unique_ptr<Machine>> Create(int num_threads, const char* isa);
+
+  void SetWorkspace(const StepLimits& limits, const HeadLayout& heads);
+  // GB/s, over one part of a buffer far larger than the caches, another one each round.
+  double ReadBandwidth(int round);
+  // GFLOP/s of f32; 0 for plain, which has no peak worth the name.
+  double FmaPeak();
+
+  std::unique_ptr<Device> device = NewHostDevice(0);
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Backend> backend;
+  Isa isa = Isa::kPlain;
+  Buffer read_buffer;
+  Buffer workspace;
+};
+
+// Seconds; CPU time of the calling thread where it is the only one, so that others' work does not
+// count.
+double BenchNow();
+
+template <typename Body>
+double Seconds(const Body& body) {
+  const double begin = BenchNow();
+  body();
+  return BenchNow() - begin;
+}
+
+double Median(std::vector<double> values);
+
+}  // namespace bulkhead
