@@ -69,6 +69,9 @@ static constexpr int64_t AttentionSlot(const AttentionCall& call, const Attentio
 inline constexpr int kAttentionRows = 48;
 // Tokens that are widened to f32 at a time.
 inline constexpr int kAttentionSpan = 64;
+// Vectors of 16 tokens between what is read and what is fetched ahead. The blocks of a sequence lie
+// apart and are small, so that the hardware's prefetchers begin anew with each.
+inline constexpr int kAttentionAhead = 4;
 // Weights of one row over a chunk, padded so that neighbouring rows fall into different cache sets.
 inline constexpr int kAttentionWeightStride = 256 + 16;
 

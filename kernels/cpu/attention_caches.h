@@ -1,6 +1,7 @@
 // The cache's formats as attention reads them: vectors of keys (lanes along tokens) and of values
 // (lanes along the head), widened to f32. memory/kv_cache.h has the layout and the numbers.
 //   Element       what pointers into the cache step by
+//   kInMemory     whether its numbers are worth fetching ahead
 //   kQuantized    whether numbers have a scale and a zero
 //   kNumbers      numbers in one element
 //   kColumns      columns of a value that are read together: d must be a multiple to be read as is
@@ -77,6 +78,7 @@ struct Int8Elements {
 template <typename Elements>
 struct OneNumberCache : Elements {
   using Element = typename Elements::Element;
+  static constexpr bool kInMemory = true;
   static constexpr int kNumbers = 1;
   static constexpr int kColumns = kLanes;
 
@@ -101,8 +103,14 @@ using Bf16Cache = OneNumberCache<Bf16Elements>;
 using F16Cache = OneNumberCache<F16Elements>;
 using Int8Cache = OneNumberCache<Int8Elements>;
 
+// A span that was widened to f32.
+struct WidenedSpan : F32Cache {
+  static constexpr bool kInMemory = false;
+};
+
 struct Int4Cache {
   using Element = uint8_t;
+  static constexpr bool kInMemory = true;
   static constexpr bool kQuantized = true;
   static constexpr int kNumbers = 2;
   static constexpr int kColumns = 2 * kLanes;

@@ -20,7 +20,7 @@ constexpr int TileVectors(int rows) {
 //   scale * sum over i of q[i][r] * key(16 v + lane)[i]
 template <typename Cache>
 struct ScoreJob {
-  const typename Cache::Element* const* keys;  // one for each 16 tokens
+  const typename Cache::Element* const* keys;  // one for each 16 tokens, and what to fetch ahead
   int64_t stride;                              // between the elements of a key
   TokenScalings scalings;
   const float* q;  // [head_dim][rows]
@@ -33,7 +33,7 @@ struct ScoreJob {
 // of weights[r][s] * value(s)[c], continuing the chains that `out` holds.
 template <typename Cache>
 struct ValueJob {
-  const typename Cache::Element* const* values;  // one for each 16 tokens of the chunk
+  const typename Cache::Element* const* values;  // one for each 16 tokens, and what to fetch ahead
   int64_t stride;                                // between tokens
   TokenScalings scalings;
   int begin;
@@ -47,11 +47,13 @@ template <typename Cache, int kRows, int kVectors>
 BH_INLINE void ScoreTile(const ScoreJob<Cache>& job, int first_vector) {
   constexpr int kNumbers = Cache::kNumbers;
   const typename Cache::Element* key[kVectors];
+  const typename Cache::Element* ahead[kVectors];
   Scaling scaling[kVectors];
   F32x16 sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) {
     key[v] = job.keys[first_vector + v];
+    if constexpr (Cache::kInMemory) ahead[v] = job.keys[first_vector + v + kAttentionAhead];
     scaling[v] = ScalingOfTokens<Cache>(job.scalings, (first_vector + v) * kLanes);
   }
 #pragma GCC unroll 16
@@ -67,6 +69,10 @@ BH_INLINE void ScoreTile(const ScoreJob<Cache>& job, int first_vector) {
     for (int v = 0; v < kVectors; ++v) {
       Cache::LoadKeys(key[v], scaling[v], k[v]);
       key[v] += stride;
+      if constexpr (Cache::kInMemory) {
+        Prefetch(ahead[v]);
+        ahead[v] += stride;
+      }
     }
 #pragma GCC unroll 16
     for (int j = 0; j < kNumbers; ++j) {
@@ -91,6 +97,8 @@ BH_INLINE void ScoreTile(const ScoreJob<Cache>& job, int first_vector) {
 
 template <typename Cache, int kRows, int kVectors>
 BH_INLINE void ValueTile(const ValueJob<Cache>& job, int column) {
+  using Element = typename Cache::Element;
+  constexpr int kElements = kVectors * kLanes / Cache::kNumbers;  // of one token
   F32x16 sum[kRows][kVectors];
   float* out = job.out + column;
   const int width = job.width;
@@ -102,13 +110,23 @@ BH_INLINE void ValueTile(const ValueJob<Cache>& job, int column) {
   const float* weights = job.weights;
   const int64_t stride = job.stride;
   for (int s = job.begin; s < job.end;) {
-    const typename Cache::Element* value = job.values[s / kLanes] + s % kLanes * stride;
+    const Element* value = job.values[s / kLanes] + s % kLanes * stride;
+    const Element* ahead = nullptr;
+    if constexpr (Cache::kInMemory) {
+      ahead =
+          job.values[s / kLanes + kAttentionAhead] + s % kLanes * stride + column / Cache::kNumbers;
+    }
     const int next = (s / kLanes + 1) * kLanes;
     const int stop = next < job.end ? next : job.end;
     for (; s < stop; ++s, value += stride) {
       F32x16 x[kVectors];
       const Scaling scaling = ScalingOfToken<Cache>(job.scalings, s);
       Cache::template LoadColumns<kVectors>(value, column, scaling, x);
+      if constexpr (Cache::kInMemory) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kElements; i += 64 / sizeof(Element)) Prefetch(ahead + i);
+        ahead += stride;
+      }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const F32x16 weight = Set1(weights[r * kAttentionWeightStride + s]);

@@ -80,6 +80,7 @@ class UnitRun {
       if (seen.empty()) continue;
       const Range vectors = VectorsOf(seen);
       LocateVectors(vectors);
+      LookAhead(vectors, chunk + 1);
       for (Range span = FirstSpan(vectors); !span.empty(); span = NextSpan(span, vectors))
         Score(span);
       for (int row = 0; row < rows_; ++row) Weigh(row);
@@ -144,16 +145,45 @@ class UnitRun {
     }
   }
 
+  // Of the block that holds `position`.
+  const char* HeadAt(int position) const {
+    const int64_t block = unit_.blocks[position / call_.block_tokens];
+    return call_.kv + block * call_.block_bytes + unit_.kv_head * call_.head_bytes;
+  }
+
   void LocateVectors(Range vectors) {
     for (int v = vectors.begin; v < vectors.end; ++v) {
       const int position = chunk_.begin + v * kLanes;
-      const int64_t block = unit_.blocks[position / call_.block_tokens];
       const int64_t offset = position % call_.block_tokens;
-      const char* head = call_.kv + block * call_.block_bytes + unit_.kv_head * call_.head_bytes;
+      const char* head = HeadAt(position);
       keys_[v] = reinterpret_cast<const Element*>(head) + offset;
       values_[v] =
           reinterpret_cast<const Element*>(head + call_.values_offset) + offset * ValueStride();
       if constexpr (Cache::kQuantized) WidenScaling(head + call_.scaling_offset, offset, v);
+    }
+  }
+
+  // While the last keys are read the first values are fetched, and while the last values are read
+  // the next chunk's first keys. Its scaling, far apart, is fetched at once.
+  void LookAhead(Range vectors, int next_chunk) {
+    for (int i = 0; i < kAttentionAhead; ++i) {
+      keys_[vectors.end + i] = values_[Least(vectors.begin + i, vectors.end - 1)];
+      values_[vectors.end + i] = values_[vectors.end - 1];
+    }
+    if (next_chunk == unit_.chunk_end) return;
+    const int begin = next_chunk * kAttentionChunk;
+    const Range seen = Common(visible_to_any_, {begin, begin + kAttentionChunk});
+    const int first = seen.begin / kLanes * kLanes;
+    for (int i = 0; first + i * kLanes < seen.end; ++i) {
+      const int64_t offset = (first + i * kLanes) % call_.block_tokens;
+      const char* head = HeadAt(first + i * kLanes);
+      if (i < kAttentionAhead) {
+        values_[vectors.end + i] = reinterpret_cast<const Element*>(head) + offset;
+      }
+      if constexpr (Cache::kQuantized) {
+        const uint16_t* scaling = reinterpret_cast<const uint16_t*>(head + call_.scaling_offset);
+        for (int j = 0; j < 4; ++j) Prefetch(scaling + j * call_.block_tokens + offset);
+      }
     }
   }
 
@@ -179,7 +209,7 @@ class UnitRun {
       }
       wide[v] = out;
     }
-    ScoreSpan<F32Cache>(wide, kAttentionSpan, span);
+    ScoreSpan<WidenedSpan>(wide, kAttentionSpan, span);
   }
 
   template <typename Read>
@@ -245,7 +275,7 @@ class UnitRun {
         Cache::WidenValue(value, call_.head_dim, width_, scaling, out);
       }
     }
-    SumSpan<F32Cache>(wide, width_, span);
+    SumSpan<WidenedSpan>(wide, width_, span);
   }
 
   // A tile passes at once over the positions that all its rows see, and each row alone over its
@@ -329,8 +359,8 @@ class UnitRun {
   Range* visible_;
   Range visible_to_any_{};
   Range chunk_{};  // the chunk at hand
-  const Element* keys_[kChunkVectors];
-  const Element* values_[kChunkVectors];
+  const Element* keys_[kChunkVectors + kAttentionAhead];
+  const Element* values_[kChunkVectors + kAttentionAhead];
   // Key scales, key zeros, value scales and value zeros of the chunk's tokens.
   float scaling_[4][Cache::kQuantized ? kAttentionChunk : 1];
 };
