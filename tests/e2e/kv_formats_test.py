@@ -1,0 +1,49 @@
+"""What a quantised KV cache costs on a trained model: how probable it finds texts that it never saw, and that the
+flags choose it."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import group  # noqa: E402
+
+TEXTS = 16
+
+
+def heldout():
+    with open(os.path.join(group.SOURCE, "tests", "data", "sample", "golden.json"), encoding="utf-8") as f:
+        return json.load(f)["heldout"][:TEXTS]
+
+
+def nll(*flags):
+    """The sum of -ln p over all texts."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as texts:
+        for text in heldout():
+            texts.write(json.dumps({"text": text["text"]}) + "\n")
+        texts.flush()
+        done = subprocess.run(
+            [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", texts.name, "--dtype", "f32",
+             *flags], capture_output=True, text=True, timeout=group.LIMIT_S, check=True, env=group.ENVIRONMENT)
+    return sum(json.loads(line)["nll"] for line in done.stdout.splitlines())
+
+
+class KvFormatsTest(unittest.TestCase):
+    def test_f32_keys_and_values_give_the_golden_probabilities(self):
+        expected = sum(text["nll"] for text in heldout())
+        self.assertAlmostEqual(nll("--kv-cache-dtype", "f32"), expected, delta=1e-4 * expected)
+
+    def test_int8_loses_next_to_nothing_and_int4_little(self):
+        expected = sum(text["nll"] for text in heldout())
+        self.assertAlmostEqual(nll("--kv-cache-dtype", "int8"), expected, delta=1e-3 * expected)
+        self.assertAlmostEqual(nll("--kv-cache-dtype", "int4"), expected, delta=2e-2 * expected)
+
+    def test_the_quant_policy_is_another_name(self):
+        for policy, name in (("8", "int8"), ("4", "int4"), ("0", "auto")):
+            self.assertEqual(nll("--quant-policy", policy), nll("--kv-cache-dtype", name))
+
+
+if __name__ == "__main__":
+    unittest.main()
