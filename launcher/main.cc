@@ -10,8 +10,10 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/clients/doctor.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
+#include "launcher/clients/limits.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/options.h"
 #include "launcher/group/run.h"
@@ -35,6 +37,8 @@ struct RunCommand {
     return ExitWith(dir.ok() ? RunTokenize(*dir, std::cin, std::cout) : dir.status());
   }
   int operator()(const DrainOptions& options) const { return ExitWith(RunDrain(options)); }
+  int operator()(const LimitsOptions& options) const { return ExitWith(RunLimits(options)); }
+  int operator()(const DoctorOptions& options) const { return ExitWith(RunDoctor(options)); }
   int operator()(const PrintText& print) const {
     return std::fputs(print.text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : 1;
   }

@@ -1,5 +1,7 @@
 #include "memory/host_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <optional>
@@ -122,6 +124,14 @@ absl::StatusOr<HostMemory> ProbeHostMemory(const std::string& root) {
   TightenByNodes(memory, root);
   memory.available_bytes = std::min(memory.available_bytes, memory.total_bytes);
   return memory;
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total_pages = 0;
+  int64_t resident_pages = 0;
+  if (!(statm >> total_pages >> resident_pages)) return 0;
+  return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace bulkhead

@@ -20,4 +20,7 @@ struct HostMemory {
 // node. NOT_FOUND without a readable /proc/meminfo.
 absl::StatusOr<HostMemory> ProbeHostMemory(const std::string& root = "");
 
+// What of this process is in memory now; 0 where /proc does not say.
+int64_t ResidentBytes();
+
 }  // namespace bulkhead

@@ -26,6 +26,8 @@ constexpr CommandEntry kCommands[] = {
     {"score", "tell how probable a model finds given texts", ParseScore},
     {"plan", "say what fits, rank by rank, without loading anything", ParsePlan},
     {"tokenize", "turn text into token ids and back", ParseTokenize},
+    {"limits", "show or tighten the limits of a running server", ParseLimits},
+    {"doctor", "say what presses on a server's memory, or why a start failed", ParseDoctor},
     {"drain", "let a server finish what runs, then end it", ParseDrain},
 };
 

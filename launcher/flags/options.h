@@ -128,13 +128,28 @@ struct DrainOptions {
   bool wait = true;
 };
 
+struct LimitsOptions {
+  std::string target = "127.0.0.1:50051";
+  bool reset = false;
+  std::optional<uint32_t> max_num_seqs, max_model_len, max_num_queued_reqs;
+};
+
+// A live server (--target), or a report that `serve` or `plan` wrote.
+struct DoctorOptions {
+  std::string target = "127.0.0.1:50051";
+  std::optional<std::string> report;
+  std::optional<std::string> capture;       // a folder that does not exist yet, or is empty
+  std::optional<absl::Duration> watch;      // how often
+  std::optional<absl::Duration> watch_for;  // absent: until Ctrl-C
+};
+
 // --help and --version: text for standard output, exit code 0.
 struct PrintText {
   std::string text;
 };
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
-                             TokenizeOptions, DrainOptions, PrintText>;
+                             TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -150,4 +150,63 @@ absl::StatusOr<Command> ParseDrain(CommandArgs args) {
   return options;
 }
 
+absl::StatusOr<Command> ParseLimits(CommandArgs args) {
+  Flags flags(
+      "limits", "[FLAGS]",
+      "Shows what a running group allows, and changes it from the next step on: down, or up "
+      "again to what\n"
+      "it was started with. What was accepted keeps what it was promised.",
+      "bulkhead limits --max-num-seqs 8 --max-num-queued-reqs 0\n"
+      "bulkhead limits --reset");
+  LimitsOptions options;
+  AddTargetFlag(&options.target, &flags);
+  flags.Group("Limits");
+  flags.Add("--max-num-seqs", "N", "sequences that run at once",
+            IntegerValue(&options.max_num_seqs, 1, kMaxInt32));
+  flags.Add("--max-model-len", "N", "tokens of one sequence, prompt and answer",
+            IntegerValue(&options.max_model_len, 2, kMaxInt32));
+  flags.Add("--max-num-queued-reqs", "N", "requests that may wait",
+            IntegerValue(&options.max_num_queued_reqs, 0, kMaxInt32));
+  flags.AddSwitch("--reset", "first back to what the group was started with",
+                  [&options](bool on) { options.reset = on; });
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  return options;
+}
+
+absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
+  Flags flags(
+      "doctor", "[FLAGS]",
+      "Says what presses on a running group's memory, now and since it was ready, and which "
+      "one setting to\n"
+      "change first; or explains a report that 'serve --report' or 'plan --json' wrote.",
+      "bulkhead doctor --target 127.0.0.1:50051\n"
+      "bulkhead doctor --watch 2s --for 5m\n"
+      "bulkhead doctor --report report.json\n"
+      "bulkhead doctor --capture handover");
+  DoctorOptions options;
+  AddTargetFlag(&options.target, &flags);
+  flags.Add("--watch", "TIME",
+            "look again and again, and tell levels that follow traffic from others",
+            DurationValue(&options.watch));
+  flags.Add("--for", "TIME", "how long to watch (default: until Ctrl-C)",
+            DurationValue(&options.watch_for));
+  flags.Add("--capture", "DIR", "save ledger, limits, counters and config there, to hand over",
+            TextValue(&options.capture));
+  flags.Group("Report");
+  flags.Add("--report", "FILE", "explain this report, with no server", TextValue(&options.report));
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  if (options.report.has_value() && (options.watch.has_value() || options.capture.has_value())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--report ", *options.report, " needs no server, and ",
+        options.watch.has_value() ? "--watch" : "--capture", " does; give one of them"));
+  }
+  if (options.watch_for.has_value() && !options.watch.has_value()) {
+    return absl::InvalidArgumentError(
+        "--for says how long to --watch; give both, as in --watch 2s");
+  }
+  return options;
+}
+
 }  // namespace bulkhead

@@ -1,7 +1,6 @@
 #include "launcher/group/score.h"
 
 #include <atomic>
-#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "memory/log.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
+#include "runtime/engine/prompt_score.h"
 #include "runtime/service/request_builder.h"
 
 namespace bulkhead {
@@ -24,40 +24,20 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kOtherRuleBytes = int64_t{2} << 30;
 
-// ln p of `target` under softmax(row), in double.
-double LogProbability(const float* row, int64_t vocab_size, int32_t target) {
-  float most = row[0];
-  for (int64_t i = 1; i < vocab_size; ++i) most = std::max(most, row[i]);
-  double sum = 0;
-  for (int64_t i = 0; i < vocab_size; ++i) sum += std::exp(static_cast<double>(row[i]) - most);
-  return static_cast<double>(row[target]) - most - std::log(sum);
-}
-
-// One text on its way: its tokens' log probabilities, tile by tile.
-class TextScore final : public LogitsSink, public RequestSink {
+// One text on its way.
+class TextScore final : public RequestSink {
  public:
   TextScore(ResultLines& lines, std::atomic<int>& failed, size_t i, std::vector<TokenId> tokens)
-      : lines_(lines), failed_(failed), i_(i), tokens_(std::move(tokens)), ln_p_(tokens_.size()) {}
+      : lines_(lines), failed_(failed), i_(i), score_(std::move(tokens)) {}
 
-  absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
-                      const float* logits) override {
-    for (int64_t row = 0; row < rows; ++row) {
-      const auto next = static_cast<size_t>(first_position + row + 1);
-      if (next >= tokens_.size()) break;
-      ln_p_[next] = LogProbability(logits + row * vocab_size, vocab_size, tokens_[next]);
-    }
-    return absl::OkStatus();
-  }
   void OnDelta(OutputDelta /*delta*/) override {}
   void OnEnd(RequestEnd end) override { Finish(end.status); }
 
   void Finish(const absl::Status& status) {
     ordered_json line = {{"index", i_}};
     if (status.ok()) {
-      double nll = 0;
-      for (size_t k = 1; k < ln_p_.size(); ++k) nll -= ln_p_[k];
-      line["tokens"] = tokens_.size();
-      line["nll"] = nll;
+      line["tokens"] = score_.tokens().size();
+      line["nll"] = score_.nll();
     } else {
       ++failed_;
       line["error"] = {{"code", absl::StatusCodeToString(status.code())},
@@ -65,14 +45,13 @@ class TextScore final : public LogitsSink, public RequestSink {
     }
     lines_.Set(i_, line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
-  const std::vector<TokenId>& tokens() const { return tokens_; }
+  PromptScore& score() { return score_; }
 
  private:
   ResultLines& lines_;
   std::atomic<int>& failed_;
   const size_t i_;
-  const std::vector<TokenId> tokens_;
-  std::vector<double> ln_p_;
+  PromptScore score_;
 };
 
 class ScoreJob final : public BatchJob {
@@ -105,9 +84,9 @@ class ScoreJob final : public BatchJob {
       if (status.ok()) {
         Request request;
         request.request_id = absl::StrCat(i);
-        request.prompt = scores_[i]->tokens();
+        request.prompt = scores_[i]->score().tokens();
         request.wants_text = false;
-        request.prompt_logits = scores_[i].get();
+        request.prompt_logits = &scores_[i]->score();
         num_tokens += static_cast<int64_t>(request.prompt.size());
         status = coordinator.Submit(std::move(request), scores_[i]);
       }

@@ -11,10 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "launcher/group/config_text.h"
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
 #include "launcher/version.h"
 #include "memory/exit_code.h"
+#include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -50,6 +52,7 @@ class Control final : public EngineControl {
 
   LoadSnapshot Load() override {
     const CoordinatorLoad load = coordinator_.Load();
+    const SchedulerPressure& pressure = load.scheduler.pressure;
     return LoadSnapshot{
         .num_requests_running = load.scheduler.num_running,
         .num_requests_waiting = load.scheduler.num_waiting,
@@ -62,7 +65,21 @@ class Control final : public EngineControl {
         .device_allocations_after_ready = static_cast<uint64_t>(ledger_.refused_after_seal()),
         .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
         .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
-        .prefix_cache_hits_total = load.scheduler.prefix_hits_total};
+        .prefix_cache_hits_total = load.scheduler.prefix_hits_total,
+        .uptime_s = absl::ToInt64Seconds(absl::Now() - ready_),
+        .num_requests_running_peak = pressure.peak_running,
+        .num_requests_waiting_peak = pressure.peak_waiting,
+        .num_kv_blocks_used_peak = pressure.peak_blocks_used,
+        .num_steps_short_of_blocks = pressure.steps_short_of_blocks,
+        .num_steps_short_of_slots = pressure.steps_short_of_slots,
+        .num_requests_by_log2_tokens = load.length_counts,
+        .longest_request_tokens = load.longest_tokens,
+        .resident_bytes = ResidentBytes()};
+  }
+  LiveLimits Limits() override { return coordinator_.limits(); }
+  absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
+                                       LiveLimits* before) override {
+    return coordinator_.SetLimits(change, before);
   }
   void BeginDrain(std::optional<absl::Duration> timeout) override {
     const absl::Duration limit = timeout.value_or(drain_timeout_);
@@ -77,6 +94,7 @@ class Control final : public EngineControl {
   GrpcServer& server_;
   const MemoryLedger& ledger_;
   absl::Duration drain_timeout_;
+  const absl::Time ready_ = absl::Now();
 };
 
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
@@ -115,6 +133,9 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   info.set_dtype(std::string(DTypeName(limits.weight_dtype)));
   info.set_supports_text(engine.tokenizer != nullptr);
   for (const int id : model.eos_token_ids) info.add_eos_token_ids(id);
+  const ConfigText config = ReadConfigText(engine.source.dir);
+  info.set_config_json(config.json);
+  info.set_config_sha256(config.sha256);
   parts.rank_table = RankTableOf(engine.capacity, engine.facts());
   return parts;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/numeric/bits.h"
 #include "absl/strings/str_cat.h"
 #include "memory/bytes.h"
 #include "memory/check.h"
@@ -38,6 +39,7 @@ Coordinator::Options WithClock(Coordinator::Options options) {
 
 Coordinator::Coordinator(Options options)
     : options_(WithClock(std::move(options))),
+      live_limits_(SealedLimits(options_.limits)),
       pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
@@ -72,13 +74,16 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
                                               "' is in flight; choose another or leave it empty")),
         "DUPLICATE_REQUEST_ID");
   }
-  BH_RETURN_IF_ERROR(CheckRequestFits(options_.limits, static_cast<int64_t>(request.prompt.size()),
+  const SchedulerLimits limits = WithLiveLimits(options_.limits, live_limits_);
+  BH_RETURN_IF_ERROR(CheckRequestFits(limits, static_cast<int64_t>(request.prompt.size()),
                                       static_cast<int64_t>(request.emitted.size()),
                                       request.stopping.max_tokens));
-  BH_RETURN_IF_ERROR(CheckQueueHasRoom(options_.limits, static_cast<int64_t>(live_.size()),
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits, static_cast<int64_t>(live_.size()),
                                        load_.num_queued_tokens + inbox_tokens_, tokens));
   auto live = std::make_shared<Live>();
   live->request = std::move(request);
+  live->request.max_model_len = limits.max_model_len;
+  live->prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
   live->request_id = live->request.request_id;
   live->sink = std::move(sink);
   live->submitted_ns = now;
@@ -102,6 +107,14 @@ void Coordinator::Cancel(absl::string_view request_id, absl::Status why) {
 void Coordinator::SetServing() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == GroupState::kStarting) state_ = GroupState::kServing;
+}
+
+absl::StatusOr<LiveLimits> Coordinator::SetLimits(const LiveLimitsChange& change,
+                                                  LiveLimits* before) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (before != nullptr) *before = live_limits_;
+  BH_ASSIGN_OR_RETURN(live_limits_, Changed(options_.limits, live_limits_, change));
+  return live_limits_;
 }
 
 void Coordinator::BeginDrain(absl::Duration timeout) {
@@ -137,7 +150,8 @@ void Coordinator::Fail(const absl::Status& why) {
 
 CoordinatorLoad Coordinator::Load() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  CoordinatorLoad load{state_, load_, options_.limits.num_kv_blocks};
+  CoordinatorLoad load{state_,       load_,          options_.limits.num_kv_blocks,
+                       live_limits_, length_counts_, longest_tokens_};
   load.scheduler.num_waiting += static_cast<int>(inbox_.size());
   load.scheduler.num_waiting_tokens += inbox_tokens_;
   load.scheduler.num_queued_tokens += inbox_tokens_;
@@ -147,6 +161,18 @@ CoordinatorLoad Coordinator::Load() const {
 GroupState Coordinator::state() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return state_;
+}
+
+LiveLimits Coordinator::limits() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return live_limits_;
+}
+
+void Coordinator::CountLength(const Live& live) {
+  const int64_t tokens = live.prompt_tokens + live.completion_tokens;
+  ++length_counts_[std::min<size_t>(absl::bit_width(static_cast<uint64_t>(tokens)) - 1,
+                                    length_counts_.size() - 1)];
+  longest_tokens_ = std::max(longest_tokens_, tokens);
 }
 
 void Coordinator::Forget(const Live& live) {

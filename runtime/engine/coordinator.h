@@ -9,6 +9,7 @@
 // those itself.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,11 @@ struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
   SchedulerLoad scheduler;  // as of the last step; waiting ones include those in the inbox
   int64_t num_kv_blocks = 0;
+  LiveLimits limits;
+  // Requests that have ended, by their tokens (prompt and generated): bucket i has those with
+  // [2^i, 2^(i+1)).
+  std::array<uint64_t, 32> length_counts = {};
+  int64_t longest_tokens = 0;
 };
 
 class Coordinator final : public RequestInbox {
@@ -58,6 +64,8 @@ class Coordinator final : public RequestInbox {
   void Cancel(absl::string_view request_id, absl::Status why) override;
 
   // Any thread.
+  // INVALID_ARGUMENT for what was not sealed. `before`, which may be null, gets the limits so far.
+  absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before);
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes those that were accepted, queued ones too; what is left after
   // `timeout` ends UNAVAILABLE at the next step. Then NextStep says stop. A second call can only
@@ -67,6 +75,7 @@ class Coordinator final : public RequestInbox {
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
   GroupState state() const;
+  LiveLimits limits() const;
 
   // The rank loop's thread; NextStep and Commit alternate.
   // Blocks while there is nothing to run. A step with plan.stop() ends the loop; after Fail() its
@@ -85,6 +94,7 @@ class Coordinator final : public RequestInbox {
   // mutex_ is held.
   absl::Status CheckOpen() const;
   void Forget(const Live& live);
+  void CountLength(const Live& live);
 
   // The rank loop's thread.
   absl::StatusOr<Arrivals> TakeArrivals();
@@ -112,6 +122,9 @@ class Coordinator final : public RequestInbox {
   std::vector<std::shared_ptr<Live>> cancels_;
   int64_t inbox_tokens_ = 0;  // of the inbox, and of what was taken from it since the last Publish
   SchedulerLoad load_;
+  LiveLimits live_limits_;
+  std::array<uint64_t, 32> length_counts_ = {};
+  int64_t longest_tokens_ = 0;
 
   // The rank loop's thread.
   KvBlockPool pool_;

@@ -31,6 +31,7 @@ struct Coordinator::Live {
   std::optional<absl::Status> cancel;
   bool busy = false;   // the rank loop's thread is calling the sink
   bool ended = false;  // nobody may call the sink any more
+  int64_t prompt_tokens = 0;
   int completion_tokens = 0;
   int cached_prompt_tokens = 0;
   RequestTimings timings;

@@ -36,6 +36,7 @@ absl::StatusOr<Coordinator::Arrivals> Coordinator::TakeArrivals() {
            state_ == GroupState::kDraining || state_ == GroupState::kLost;
   });
   if (state_ == GroupState::kLost) return failure_;
+  scheduler_.SetMaxNumSeqs(live_limits_.max_num_seqs);
   return Arrivals{std::exchange(inbox_, {}), std::exchange(cancels_, {})};
 }
 
@@ -76,7 +77,7 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
   }
   Request& request = live->request;
   auto active = std::make_unique<Active>(live, options_.tokenizer, request);
-  const StopRule rule(request.stopping, options_.eos_ids, options_.limits.max_model_len);
+  const StopRule rule(request.stopping, options_.eos_ids, request.max_model_len);
   for (const TokenId token : request.emitted) {
     const auto generated = static_cast<int64_t>(active->num_generated) + 1;
     const auto total = static_cast<int64_t>(request.prompt.size()) + generated;
@@ -183,6 +184,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
       }
       if (!deliveries[i].end.has_value()) continue;
       ends[i] = live.MakeEnd(*std::move(deliveries[i].end), now);
+      CountLength(live);
       Forget(live);  // its id may be used again as soon as the client hears of the end
     }
   }

@@ -52,6 +52,9 @@ struct Request {
   SamplingParams sampling;
   StoppingParams stopping;
   int priority = 0;  // higher is more urgent
+  // Prompt and generated tokens together; the coordinator's limit when it was submitted. 0: the
+  // scheduler's.
+  int max_model_len = 0;
   // Only requests of the same salt share cached blocks; at most kMaxCacheSaltBytes.
   std::string cache_salt;
   bool wants_text = true;

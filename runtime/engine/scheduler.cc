@@ -14,7 +14,10 @@ int LongPromptTokens(const SchedulerLimits& limits) {
 }
 
 Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool)
-    : limits_(limits), eos_ids_(std::move(eos_ids)), pool_(pool) {
+    : limits_(limits),
+      eos_ids_(std::move(eos_ids)),
+      pool_(pool),
+      max_num_seqs_(limits.max_num_seqs) {
   BH_CHECK(ValidateLimits(limits).ok() && pool.num_blocks() == limits.num_kv_blocks);
   BH_CHECK(pool.caches() == limits.prefix_caching);
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
@@ -28,7 +31,11 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const auto emitted_tokens = static_cast<int64_t>(request.emitted.size());
   const int max_tokens = request.stopping.max_tokens;
-  BH_RETURN_IF_ERROR(CheckRequestFits(limits_, prompt_tokens, emitted_tokens, max_tokens));
+  SchedulerLimits limits = limits_;
+  if (request.max_model_len > 0) {
+    limits.max_model_len = std::min(limits.max_model_len, request.max_model_len);
+  }
+  BH_RETURN_IF_ERROR(CheckRequestFits(limits, prompt_tokens, emitted_tokens, max_tokens));
   BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, NumRequests(), waiting_.tokens_never_ran(),
                                        prompt_tokens + emitted_tokens));
   if (emitted_tokens > 0 && emitted_tokens >= max_tokens) {
@@ -36,7 +43,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
         absl::StrCat("all ", max_tokens, " tokens (max_tokens) were emitted"));
   }
   auto owned = std::make_unique<Sequence>(
-      StopRule(std::move(request.stopping), eos_ids_, limits_.max_model_len), last_id_ + 1);
+      StopRule(std::move(request.stopping), eos_ids_, limits.max_model_len), last_id_ + 1);
   Sequence& sequence = *owned;
   sequence.id = ++last_id_;
   sequence.enqueue_step = plan_seq_;
@@ -46,13 +53,18 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.prompt_logits = request.prompt_logits;
   sequence.cache_salt = std::move(request.cache_salt);
   sequence.prompt_tokens = prompt_tokens;
-  sequence.max_total_tokens = MaxTotalTokens(limits_, prompt_tokens, max_tokens);
+  sequence.max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
   sequence.tokens = std::move(request.prompt);
   sequence.tokens.insert(sequence.tokens.end(), request.emitted.begin(), request.emitted.end());
   sequences_.emplace(sequence.id, std::move(owned));
   Enqueue(sequence);
   if (!sequence.is_long) last_short_step_ = plan_seq_;
   return sequence.id;
+}
+
+void Scheduler::SetMaxNumSeqs(int max_num_seqs) {
+  BH_CHECK(max_num_seqs >= 1 && max_num_seqs <= limits_.max_num_seqs);
+  max_num_seqs_ = max_num_seqs;
 }
 
 void Scheduler::Finish(SequenceId id) {
@@ -244,8 +256,22 @@ SequenceId Scheduler::IdInSlot(int slot) const {
   return 0;
 }
 
+void Scheduler::NotePressure() {
+  SchedulerPressure& p = pressure_;
+  p.peak_running = std::max(p.peak_running, static_cast<int>(running_.size()));
+  p.peak_waiting = std::max(p.peak_waiting, waiting_.size());
+  p.peak_blocks_used = std::max(p.peak_blocks_used, pool_.num_blocks() - pool_.num_free());
+  if (waiting_.size() == 0) return;
+  if (lacked_blocks_ || !admits_) {
+    ++p.steps_short_of_blocks;
+  } else if (!HasSlot()) {
+    ++p.steps_short_of_slots;
+  }
+}
+
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
+  load.pressure = pressure_;
   load.num_running = static_cast<int>(running_.size());
   load.num_waiting = waiting_.size();
   load.num_waiting_tokens = waiting_.tokens();

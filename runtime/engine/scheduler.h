@@ -52,6 +52,16 @@ struct Emission {
   int preemptions = 0;                // so far
 };
 
+// Since the start.
+struct SchedulerPressure {
+  int peak_running = 0;
+  int peak_waiting = 0;
+  int64_t peak_blocks_used = 0;
+  // Steps in which somebody waited, and what for.
+  uint64_t steps_short_of_blocks = 0;
+  uint64_t steps_short_of_slots = 0;
+};
+
 struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
@@ -66,6 +76,7 @@ struct SchedulerLoad {
   // Tokens that were looked for in the prefix cache at first admissions, and those of them found.
   uint64_t prefix_queries_total = 0;
   uint64_t prefix_hits_total = 0;
+  SchedulerPressure pressure;
 };
 
 // A prompt with more tokens to compute goes in the long lane.
@@ -88,6 +99,10 @@ class Scheduler {
   // once, or when the last step in flight that uses it is committed. An id that has ended is no
   // error.
   void Finish(SequenceId id);
+
+  // Admits from now on as if max_num_seqs were this, in [1, limits.max_num_seqs]; those that run go
+  // on.
+  void SetMaxNumSeqs(int max_num_seqs);
 
   // The next step, or nothing when nothing can be planned before a commit. At most `depth` steps
   // may be planned and uncommitted.
@@ -137,6 +152,8 @@ class Scheduler {
 
   // The life of a sequence: scheduler.cc.
   int64_t NumRequests() const;
+  bool HasSlot() const { return static_cast<int>(running_.size()) < max_num_seqs_; }
+  void NotePressure();
   int64_t BlocksFor(int64_t tokens) const;
   int64_t BlocksToAdmit(const Sequence& sequence) const;
   CachedPrefix FindPrefix(const Sequence& sequence) const;
@@ -160,6 +177,7 @@ class Scheduler {
   std::vector<PlannedRow> planned_rows_;  // of the step being planned
   std::vector<SequenceId> newly_admitted_;
 
+  int max_num_seqs_ = 0;  // at most limits_.max_num_seqs
   uint64_t plan_seq_ = 0;
   SequenceId last_id_ = 0;
   size_t decode_cursor_ = 0;         // where a step that cannot hold every decode goes on
@@ -167,8 +185,10 @@ class Scheduler {
   int num_long_running_ = 0;
   SequenceId put_by_for_ = 0;  // the long head that blocks_put_by_ are for
   int64_t blocks_put_by_ = 0;
-  int64_t blocks_coming_ = 0;  // held by sequences that leave, until their steps are committed
-  bool admits_ = true;         // false in a step that was short of blocks for decodes
+  int64_t blocks_coming_ = 0;   // held by sequences that leave, until their steps are committed
+  bool admits_ = true;          // false in a step that was short of blocks for decodes
+  bool lacked_blocks_ = false;  // in this step somebody was not admitted for want of blocks
+  SchedulerPressure pressure_;
   std::optional<uint64_t> last_short_step_;  // when a short prompt was last queued
   uint64_t prompt_tokens_total_ = 0;
   uint64_t generation_tokens_total_ = 0;

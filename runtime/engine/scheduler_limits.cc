@@ -16,7 +16,44 @@ absl::Status AtLeast(const char* name, int64_t value, int64_t least) {
       absl::StrCat(name, " is ", value, "; it must be at least ", least));
 }
 
+absl::Status Change(const char* name, std::optional<int64_t> value, int least, int sealed,
+                    int& limit) {
+  if (!value.has_value()) return absl::OkStatus();
+  if (*value < least || *value > sealed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " ", *value, " is outside [", least, ", ", sealed,
+        "]: while it serves, a group can go no higher than it was started with; restart it with a "
+        "larger one"));
+  }
+  limit = static_cast<int>(*value);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+LiveLimits SealedLimits(const SchedulerLimits& limits) {
+  return {limits.max_num_seqs, limits.max_model_len, limits.max_num_queued_reqs};
+}
+
+SchedulerLimits WithLiveLimits(SchedulerLimits limits, const LiveLimits& live) {
+  limits.max_num_seqs = live.max_num_seqs;
+  limits.max_model_len = live.max_model_len;
+  limits.max_num_queued_reqs = live.max_num_queued_reqs;
+  return limits;
+}
+
+absl::StatusOr<LiveLimits> Changed(const SchedulerLimits& sealed, LiveLimits now,
+                                   const LiveLimitsChange& change) {
+  if (change.reset) now = SealedLimits(sealed);
+  BH_RETURN_IF_ERROR(
+      Change("max_num_seqs", change.max_num_seqs, 1, sealed.max_num_seqs, now.max_num_seqs));
+  // A prompt of one token and room for another.
+  BH_RETURN_IF_ERROR(
+      Change("max_model_len", change.max_model_len, 2, sealed.max_model_len, now.max_model_len));
+  BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs, 0,
+                            sealed.max_num_queued_reqs, now.max_num_queued_reqs));
+  return now;
+}
 
 absl::Status ValidateLimits(const SchedulerLimits& limits) {
   BH_RETURN_IF_ERROR(AtLeast("max_num_seqs", limits.max_num_seqs, 1));

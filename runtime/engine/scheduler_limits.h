@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace bulkhead {
 
@@ -31,6 +33,30 @@ struct SchedulerLimits {
   bool prefix_caching = false;  // the block pool has a PrefixCache
   int depth = 1;                // planned, uncommitted steps: 1 or 2
 };
+
+// The limits that an operator may tighten while the group serves, and widen again up to what was
+// sealed at start: no memory follows them. They bind what is submitted or admitted from then on;
+// what was accepted keeps what it was promised.
+struct LiveLimits {
+  int max_num_seqs = 0;
+  int max_model_len = 0;
+  int max_num_queued_reqs = 0;
+  bool operator==(const LiveLimits&) const = default;
+};
+
+struct LiveLimitsChange {
+  bool reset = false;  // first back to what was sealed
+  std::optional<int64_t> max_num_seqs = std::nullopt;
+  std::optional<int64_t> max_model_len = std::nullopt;
+  std::optional<int64_t> max_num_queued_reqs = std::nullopt;
+};
+
+LiveLimits SealedLimits(const SchedulerLimits& limits);
+// `limits` with the tighter ones in their place.
+SchedulerLimits WithLiveLimits(SchedulerLimits limits, const LiveLimits& live);
+// INVALID_ARGUMENT naming limit, value and what was sealed.
+absl::StatusOr<LiveLimits> Changed(const SchedulerLimits& sealed, LiveLimits now,
+                                   const LiveLimitsChange& change);
 
 // INVALID_ARGUMENT naming the limit unless every number is one to schedule with.
 absl::Status ValidateLimits(const SchedulerLimits& limits);

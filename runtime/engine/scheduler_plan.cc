@@ -33,8 +33,10 @@ std::optional<Step> Scheduler::PlanStep() {
   Step step;
   planned_rows_.clear();
   admits_ = true;
+  lacked_blocks_ = false;
   const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
   if (left > 0) PlanPrefills(left, step);
+  NotePressure();
   if (planned_rows_.empty()) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_padded_tokens(step.plan.token_ids_size());
@@ -149,7 +151,7 @@ void Scheduler::ServeLongs(PrefillBudget& budget, std::optional<int> above_prior
 }
 
 void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
-  while (admits_ && budget.left > 0 && !free_slots_.empty()) {
+  while (admits_ && budget.left > 0 && HasSlot()) {
     Sequence* short_head = waiting_.ShortHead();
     Sequence* long_head = waiting_.LongHead();
     const bool long_turn =
@@ -183,7 +185,7 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
   if (!budget.longs.empty() && !Precedes(*waiting_.LongHead(), *budget.longs.front())) return false;
   const bool shorts_come =
       last_short_step_.has_value() && plan_seq_ - *last_short_step_ < kShortsSeenSteps;
-  return !shorts_come || num_long_running_ < limits_.max_num_seqs - limits_.max_num_seqs / 4;
+  return !shorts_come || num_long_running_ < max_num_seqs_ - max_num_seqs_ / 4;
 }
 
 // `blocks_kept`: free blocks that are not for this sequence.
@@ -195,7 +197,10 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   if (limits_.admission == Admission::kOptimistic && !running_.empty()) {
     margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // for those that run to grow into
   }
-  if (needed + margin > pool_.num_free()) return false;
+  if (needed + margin > pool_.num_free()) {
+    lacked_blocks_ = true;
+    return false;
+  }
   pool_.TakePrefix(prefix, sequence.blocks);
   BH_CHECK(pool_.Grow(sequence.blocks, needed));
   waiting_.Remove(sequence);

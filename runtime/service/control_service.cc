@@ -1,5 +1,6 @@
 #include "runtime/service/control_service.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,7 +17,13 @@ grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerCont
                                                         const v1::GetServerInfoRequest* /*request*/,
                                                         v1::ServerInfo* response) {
   const auto parts = core_->state.ForControl();
-  if (parts.ok()) *response = (*parts)->server_info;
+  if (parts.ok()) {
+    *response = (*parts)->server_info;
+    const LiveLimits now = (*parts)->control->Limits();
+    response->set_max_num_seqs(now.max_num_seqs);
+    response->set_max_model_len(now.max_model_len);
+    response->set_max_num_queued_reqs(now.max_num_queued_reqs);
+  }
   return Answer(*context, parts.status());
 }
 
@@ -34,6 +41,8 @@ grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* c
   const auto parts = core_->state.ForControl();
   if (parts.ok()) {
     *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
+    const std::map<std::string, uint64_t> errors = core_->errors.Get();
+    response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
   }
   return Answer(*context, parts.status());
 }
@@ -48,6 +57,37 @@ grpc::ServerUnaryReactor* ControlService::GetRankTable(grpc::CallbackServerConte
         (*parts)->control->Load().device_allocations_after_ready);
   }
   return Answer(*context, parts.status());
+}
+
+grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext* context,
+                                                    const v1::SetLimitsRequest* request,
+                                                    v1::SetLimitsResponse* response) {
+  const auto parts = core_->state.ForControl();
+  if (!parts.ok()) return Answer(*context, parts.status());
+  LiveLimitsChange change;
+  change.reset = request->reset();
+  if (request->has_max_num_seqs()) change.max_num_seqs = request->max_num_seqs();
+  if (request->has_max_model_len()) change.max_model_len = request->max_model_len();
+  if (request->has_max_num_queued_reqs()) {
+    change.max_num_queued_reqs = request->max_num_queued_reqs();
+  }
+  LiveLimits before;
+  const absl::StatusOr<LiveLimits> now = (*parts)->control->SetLimits(change, &before);
+  if (!now.ok()) return Answer(*context, WithReason(now.status(), reason::kInvalidValue));
+  if (*now != before) {
+    BH_LOG(kInfo) << "limits changed by " << context->peer() << ": max_num_seqs "
+                  << before.max_num_seqs << " -> " << now->max_num_seqs << ", max_model_len "
+                  << before.max_model_len << " -> " << now->max_model_len
+                  << ", max_num_queued_reqs " << before.max_num_queued_reqs << " -> "
+                  << now->max_num_queued_reqs;
+  }
+  *response->mutable_before() = ToProto(before);
+  *response->mutable_now() = ToProto(*now);
+  const v1::ServerInfo& sealed = (*parts)->server_info;
+  response->mutable_sealed()->set_max_num_seqs(sealed.max_num_seqs());
+  response->mutable_sealed()->set_max_model_len(sealed.max_model_len());
+  response->mutable_sealed()->set_max_num_queued_reqs(sealed.max_num_queued_reqs());
+  return Answer(*context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* context,

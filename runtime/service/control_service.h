@@ -26,6 +26,9 @@ class ControlService final : public v1::Control::CallbackService {
   grpc::ServerUnaryReactor* GetRankTable(grpc::CallbackServerContext* context,
                                          const v1::GetRankTableRequest* request,
                                          v1::RankTable* response) override;
+  grpc::ServerUnaryReactor* SetLimits(grpc::CallbackServerContext* context,
+                                      const v1::SetLimitsRequest* request,
+                                      v1::SetLimitsResponse* response) override;
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
                                   const v1::AbortRequest* request,
                                   v1::AbortResponse* response) override;

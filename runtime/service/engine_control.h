@@ -2,10 +2,13 @@
 // drain. Implemented where the program is wired together.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
 
@@ -22,13 +25,27 @@ struct LoadSnapshot {
   int64_t num_kv_blocks_cached = 0;         // idle: not used
   uint64_t prefix_cache_queries_total = 0;  // tokens
   uint64_t prefix_cache_hits_total = 0;
+  // Since READY.
+  int64_t uptime_s = 0;
+  int num_requests_running_peak = 0;
+  int num_requests_waiting_peak = 0;
+  int64_t num_kv_blocks_used_peak = 0;
+  uint64_t num_steps_short_of_blocks = 0;
+  uint64_t num_steps_short_of_slots = 0;
+  std::array<uint64_t, 32> num_requests_by_log2_tokens = {};
+  int64_t longest_request_tokens = 0;
+  int64_t resident_bytes = 0;
 };
 
-// Thread-safe; neither call waits for a step.
+// Thread-safe; no call waits for a step.
 class EngineControl {
  public:
   virtual ~EngineControl() = default;
   virtual LoadSnapshot Load() = 0;
+  virtual LiveLimits Limits() = 0;
+  // INVALID_ARGUMENT for what was not sealed. `before` gets the limits so far.
+  virtual absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
+                                               LiveLimits* before) = 0;
   // Refuses new requests, finishes what runs (at most for `timeout`; nullopt: the server's
   // default), then ends the group with exit code 0. May be called again: the shorter time counts.
   virtual void BeginDrain(std::optional<absl::Duration> timeout) = 0;

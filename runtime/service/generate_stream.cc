@@ -13,18 +13,19 @@ namespace bulkhead {
 grpc::ServerWriteReactor<v1::GenerateEvent>* GenerateStream::Run(
     ServiceCore* core, grpc::CallbackServerContext* context, const v1::GenerateRequest& message) {
   EchoRequestId(*context);
-  auto call = std::make_shared<GenerateStream>(core, context);
+  auto call = std::make_shared<GenerateStream>(core, context, message.output().prompt_token_ids());
   call->self_ = call;
-  call->Start(message);
+  call->Start(message.text().size(),
+              [message](const RequestRules& rules) { return BuildRequest(message, rules); });
   return call.get();
 }
 
-void GenerateStream::AcceptLocked(const Request& request, const v1::GenerateRequest& message) {
+void GenerateStream::AcceptLocked(const Request& request) {
   accepted_.emplace();
   accepted_->set_prompt_tokens(prompt_tokens_);
   accepted_->set_seed(request.sampling.seed);
   accepted_->set_max_tokens(max_tokens_);
-  if (message.output().prompt_token_ids()) {
+  if (echoes_prompt_) {
     accepted_->mutable_prompt_token_ids()->mutable_ids()->Add(request.prompt.begin(),
                                                               request.prompt.end());
   }

@@ -12,17 +12,19 @@ grpc::ServerUnaryReactor* GenerateUnary::Run(ServiceCore* core,
                                              const v1::GenerateRequest& message,
                                              v1::GenerateResponse* response) {
   EchoRequestId(*context);
-  auto call = std::make_shared<GenerateUnary>(core, context, response);
+  auto call =
+      std::make_shared<GenerateUnary>(core, context, response, message.output().prompt_token_ids());
   call->self_ = call;
-  call->Start(message);
+  call->Start(message.text().size(),
+              [message](const RequestRules& rules) { return BuildRequest(message, rules); });
   return call.get();
 }
 
-void GenerateUnary::AcceptLocked(const Request& request, const v1::GenerateRequest& message) {
+void GenerateUnary::AcceptLocked(const Request& request) {
   response_->set_request_id(request.request_id);
   response_->set_epoch(core_->state.epoch());
   response_->set_seed(request.sampling.seed);
-  if (message.output().prompt_token_ids()) {
+  if (echoes_prompt_) {
     response_->mutable_prompt_token_ids()->mutable_ids()->Add(request.prompt.begin(),
                                                               request.prompt.end());
   }

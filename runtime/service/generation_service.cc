@@ -10,6 +10,7 @@
 #include "runtime/service/generate_unary.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/score_call.h"
 
 namespace bulkhead {
 namespace {
@@ -53,6 +54,12 @@ grpc::ServerUnaryReactor* GenerationService::Generate(grpc::CallbackServerContex
 grpc::ServerWriteReactor<v1::GenerateEvent>* GenerationService::GenerateStream(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   return bulkhead::GenerateStream::Run(core_, context, *request);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Score(grpc::CallbackServerContext* context,
+                                                   const v1::ScoreRequest* request,
+                                                   v1::ScoreResponse* response) {
+  return ScoreCall::Run(core_, context, *request, response);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

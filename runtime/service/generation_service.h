@@ -21,6 +21,9 @@ class GenerationService final : public v1::Generation::CallbackService {
                                      v1::GenerateResponse* response) override;
   grpc::ServerWriteReactor<v1::GenerateEvent>* GenerateStream(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
+                                  const v1::ScoreRequest* request,
+                                  v1::ScoreResponse* response) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override;

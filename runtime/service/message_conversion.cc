@@ -65,6 +65,25 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
   out.set_num_kv_blocks_cached(load.num_kv_blocks_cached);
   out.set_prefix_cache_queries_total(load.prefix_cache_queries_total);
   out.set_prefix_cache_hits_total(load.prefix_cache_hits_total);
+  out.set_uptime_s(load.uptime_s);
+  out.set_num_requests_running_peak(load.num_requests_running_peak);
+  out.set_num_requests_waiting_peak(load.num_requests_waiting_peak);
+  out.set_num_kv_blocks_used_peak(load.num_kv_blocks_used_peak);
+  out.set_num_steps_short_of_blocks(load.num_steps_short_of_blocks);
+  out.set_num_steps_short_of_slots(load.num_steps_short_of_slots);
+  for (const uint64_t count : load.num_requests_by_log2_tokens) {
+    out.add_num_requests_by_log2_tokens(count);
+  }
+  out.set_longest_request_tokens(load.longest_request_tokens);
+  out.set_resident_bytes(load.resident_bytes);
+  return out;
+}
+
+v1::Limits ToProto(const LiveLimits& limits) {
+  v1::Limits out;
+  out.set_max_num_seqs(limits.max_num_seqs);
+  out.set_max_model_len(limits.max_model_len);
+  out.set_max_num_queued_reqs(limits.max_num_queued_reqs);
   return out;
 }
 

@@ -12,6 +12,7 @@ namespace bulkhead {
 v1::Token ToProto(const GeneratedToken& token);
 v1::Finished ToProto(const RequestEnd& end, int prompt_tokens);
 v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining);
+v1::Limits ToProto(const LiveLimits& limits);
 
 // About what the delta takes as a message.
 size_t MessageBytes(const OutputDelta& delta);

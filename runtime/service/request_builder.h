@@ -37,6 +37,11 @@ struct RequestRules {
 // stays empty.
 absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request, const RequestRules& rules);
 
+// The same for a text to score: nothing is generated, so it may have max_model_len tokens. The sink
+// for the logits is the caller's to add.
+absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& request,
+                                          const RequestRules& rules);
+
 // What `max_tokens` comes to: never more than max_model_len leaves.
 int EffectiveMaxTokens(const Request& request, int max_model_len);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/service/error_counts.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/serving_state.h"
 #include "runtime/service/text_worker.h"
@@ -21,6 +22,7 @@ struct ServiceCore {
 
   ServingState state;
   OpenCalls calls;
+  ErrorCounts errors;
   std::atomic<uint64_t> last_request_number{0};
   TextWorker text_worker;
 };

@@ -28,7 +28,7 @@ absl::Status QueueFull(absl::Status status, const ServingParts& parts) {
                  {{"running", absl::StrCat(load.num_requests_running)},
                   {"waiting", absl::StrCat(load.num_requests_waiting)},
                   {"waiting_tokens", absl::StrCat(load.num_waiting_tokens)},
-                  {"limit", absl::StrCat(parts.server_info.max_num_queued_reqs())},
+                  {"limit", absl::StrCat(parts.control->Limits().max_num_queued_reqs)},
                   {"limit_tokens", absl::StrCat(parts.server_info.max_num_queued_tokens())}}),
       kQueueRetry);
 }

@@ -165,8 +165,11 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
     const uint32_t arrivals = step / 500 % 2 == 0 ? 3 : 12;
     while (Below(16) < arrivals) SubmitOne();
     if (Below(12) == 0 && !live_.empty()) EndOneEarly();
+    if (Below(200) == 0)
+      loop_.scheduler().SetMaxNumSeqs(1 + static_cast<int>(Below(limits_.max_num_seqs)));
     Round();
   }
+  loop_.scheduler().SetMaxNumSeqs(1);
   for (int64_t step = 0; !loop_.scheduler().idle() && !HasFailure(); ++step) {
     ASSERT_LT(step, 100000) << live_.size() << " requests never end";
     Round();

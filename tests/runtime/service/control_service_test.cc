@@ -160,5 +160,45 @@ TEST_F(ControlServiceTest, AnAbsurdDrainTimeIsRefusedAndChangesNothing) {
   EXPECT_TRUE(generation_->Generate(&next, TextRequestOf("r"), &generated).ok());
 }
 
+TEST_F(ControlServiceTest, LimitsAreTightenedSeenAndWidenedAgain) {
+  MakeReady();
+  const auto set = [this](const v1::SetLimitsRequest& request, v1::SetLimitsResponse* response) {
+    grpc::ClientContext context;
+    return control_->SetLimits(&context, request, response);
+  };
+  v1::SetLimitsRequest request;
+  request.set_max_num_seqs(2);
+  request.set_max_model_len(32);
+  v1::SetLimitsResponse response;
+  ASSERT_TRUE(set(request, &response).ok());
+  EXPECT_EQ(response.before().max_num_seqs(), 4U);
+  EXPECT_EQ(response.now().max_num_seqs(), 2U);
+  EXPECT_EQ(response.now().max_model_len(), 32U);
+  EXPECT_EQ(response.now().max_num_queued_reqs(), 7U);
+  EXPECT_EQ(response.sealed().max_num_queued_reqs(), 7U);
+  {
+    grpc::ClientContext context;
+    v1::ServerInfo info;
+    ASSERT_TRUE(control_->GetServerInfo(&context, {}, &info).ok());
+    EXPECT_EQ(info.max_model_len(), 32U);
+  }
+  {
+    grpc::ClientContext context;
+    v1::GenerateRequest generate;
+    for (int i = 0; i < 32; ++i) generate.mutable_token_ids()->add_ids(0);
+    v1::GenerateResponse generated;
+    const grpc::Status refused = generation_->Generate(&context, generate, &generated);
+    EXPECT_EQ(ReasonOf(refused), "PROMPT_TOO_LONG");
+    EXPECT_THAT(refused.error_message(), testing::HasSubstr("max_model_len 32"));
+  }
+  request.set_max_num_seqs(5);
+  EXPECT_EQ(set(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.Clear();
+  request.set_reset(true);
+  ASSERT_TRUE(set(request, &response).ok());
+  EXPECT_EQ(response.now().max_num_seqs(), 4U);
+  EXPECT_EQ(response.now().max_model_len(), uint32_t{kTestModelLen});
+}
+
 }  // namespace
 }  // namespace bulkhead

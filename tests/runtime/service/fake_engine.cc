@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "memory/status.h"
+
 namespace bulkhead {
 
 void Submitted::Send(uint64_t position, const std::vector<TokenId>& ids,
@@ -69,6 +71,21 @@ void FakeEngine::Cancel(absl::string_view request_id, absl::Status why) {
 LoadSnapshot FakeEngine::Load() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return load_;
+}
+
+LiveLimits FakeEngine::Limits() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return limits_;
+}
+
+absl::StatusOr<LiveLimits> FakeEngine::SetLimits(const LiveLimitsChange& change,
+                                                 LiveLimits* before) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  *before = limits_;
+  SchedulerLimits sealed;
+  sealed = WithLiveLimits(sealed, kFakeLimits);
+  BH_ASSIGN_OR_RETURN(limits_, Changed(sealed, limits_, change));
+  return limits_;
 }
 
 void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout) {

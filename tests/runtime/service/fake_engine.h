@@ -27,12 +27,18 @@ struct Submitted {
   void Fail(absl::Status status) const;
 };
 
+inline constexpr int kTestModelLen = 64;
+// What it was started with.
+inline constexpr LiveLimits kFakeLimits = {4, kTestModelLen, 7};
+
 class FakeEngine final : public RequestInbox, public EngineControl {
  public:
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   // Records it and ends the request with `why`, as a real engine does at its next step.
   void Cancel(absl::string_view request_id, absl::Status why) override;
   LoadSnapshot Load() override;
+  LiveLimits Limits() override;
+  absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before) override;
   void BeginDrain(std::optional<absl::Duration> timeout) override;
 
   // The next Submit answers with this instead.
@@ -52,6 +58,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   absl::Status refusal_;
   std::function<void(const Submitted&)> answer_;
   LoadSnapshot load_;
+  LiveLimits limits_ = kFakeLimits;
   std::deque<Submitted> arrived_;
   std::map<std::string, std::shared_ptr<RequestSink>> running_;
   std::map<std::string, absl::Status> cancelled_;

@@ -17,8 +17,6 @@
 
 namespace bulkhead {
 
-inline constexpr int kTestModelLen = 64;
-
 class ServiceFixture : public testing::Test {
  protected:
   void SetUp() override;

@@ -1,32 +1,37 @@
-// GenerateCall: one Generate or GenerateStream from its request to its status. It takes its output
-// from the engine (RequestSink) and has exactly one end: the engine's, or one that came first (the
-// group was lost, the client reads too slowly). Its lock is never held while gRPC or the engine is
-// called.
+// EngineCall: one Generate, GenerateStream or Score from its request to its status. It takes its
+// output from the engine (RequestSink) and has exactly one end: the engine's, or one that came
+// first (the group was lost, the client reads too slowly). Its lock is never held while gRPC or the
+// engine is called.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/service_core.h"
 
 namespace bulkhead {
 
-class GenerateCall : public RequestSink,
-                     public OpenCall,
-                     public std::enable_shared_from_this<GenerateCall> {
+class EngineCall : public RequestSink,
+                   public OpenCall,
+                   public std::enable_shared_from_this<EngineCall> {
  public:
-  GenerateCall(ServiceCore* core, grpc::CallbackServerContext* context)
+  EngineCall(ServiceCore* core, grpc::CallbackServerContext* context)
       : core_(core), context_(context) {}
 
-  // Once, before the reactor is given to gRPC. A long text is tokenised elsewhere, later.
-  void Start(const v1::GenerateRequest& message);
+  // What the client sent, as a request by the rules of the moment. Owns all that it needs.
+  using Build = std::function<absl::StatusOr<Request>(const RequestRules& rules)>;
+  // Once, before the reactor is given to gRPC. A request with a long text is built elsewhere,
+  // later, when the call may have ended.
+  void Start(size_t text_bytes, Build build);
 
   void OnDelta(OutputDelta delta) final;
   void OnEnd(RequestEnd end) final;
@@ -38,7 +43,7 @@ class GenerateCall : public RequestSink,
   void Closed();
 
   // With mutex_ held: the request is about to be given to the engine.
-  virtual void AcceptLocked(const Request& request, const v1::GenerateRequest& message) = 0;
+  virtual void AcceptLocked(const Request& request) = 0;
   // With mutex_ held. Not ok: the call ends with this status and the engine is told to stop.
   virtual absl::Status AppendLocked(OutputDelta delta) = 0;
   // Without it, after every change: sends what can be sent.
@@ -55,8 +60,8 @@ class GenerateCall : public RequestSink,
   int max_tokens_ = 0;
 
  private:
-  void Begin(const v1::GenerateRequest& message);
-  absl::Status Submit(const v1::GenerateRequest& message);
+  void Begin(const Build& build);
+  absl::Status Submit(const Build& build);
   void End(RequestEnd end);
   void CancelInEngine(absl::Status why);
 

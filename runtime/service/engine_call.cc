@@ -1,4 +1,4 @@
-#include "runtime/service/generate_call.h"
+#include "runtime/service/engine_call.h"
 
 #include <chrono>
 #include <utility>
@@ -8,15 +8,15 @@
 
 namespace bulkhead {
 
-void GenerateCall::Start(const v1::GenerateRequest& message) {
+void EngineCall::Start(size_t text_bytes, Build build) {
   core_->calls.Begin(this, weak_from_this());
-  if (message.text().size() <= TextWorker::kLongTextBytes) return Begin(message);
-  // A copy: the call may end, and the message with it, before its turn comes.
-  core_->text_worker.Post([self = shared_from_this(), message] { self->Begin(message); });
+  if (text_bytes <= TextWorker::kLongTextBytes) return Begin(build);
+  core_->text_worker.Post(
+      [self = shared_from_this(), build = std::move(build)] { self->Begin(build); });
 }
 
-void GenerateCall::Begin(const v1::GenerateRequest& message) {
-  absl::Status status = Submit(message);
+void EngineCall::Begin(const Build& build) {
+  absl::Status status = Submit(build);
   const bool admitted = status.ok();
   if (!admitted) EndNow(std::move(status));
   std::optional<absl::Status> cancelled;
@@ -31,10 +31,12 @@ void GenerateCall::Begin(const v1::GenerateRequest& message) {
   Proceed();
 }
 
-absl::Status GenerateCall::Submit(const v1::GenerateRequest& message) {
+absl::Status EngineCall::Submit(const Build& build) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
                       core_->state.ForNewRequest());
-  BH_ASSIGN_OR_RETURN(Request request, BuildRequest(message, parts->rules));
+  RequestRules rules = parts->rules;
+  rules.max_model_len = parts->control->Limits().max_model_len;
+  BH_ASSIGN_OR_RETURN(Request request, build(rules));
   if (request.request_id.empty()) request.request_id = core_->NextRequestId();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -47,14 +49,14 @@ absl::Status GenerateCall::Submit(const v1::GenerateRequest& message) {
     registered_ = true;
     request_id_ = request.request_id;
     prompt_tokens_ = static_cast<int>(request.prompt.size());
-    max_tokens_ = EffectiveMaxTokens(request, parts->rules.max_model_len);
+    max_tokens_ = EffectiveMaxTokens(request, rules.max_model_len);
     inbox_ = parts->inbox;
-    AcceptLocked(request, message);
+    AcceptLocked(request);
   }
   return parts->inbox->Submit(std::move(request), shared_from_this());
 }
 
-void GenerateCall::OnDelta(OutputDelta delta) {
+void EngineCall::OnDelta(OutputDelta delta) {
   absl::Status cut;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -66,15 +68,15 @@ void GenerateCall::OnDelta(OutputDelta delta) {
   EndNow(std::move(cut));
 }
 
-void GenerateCall::OnEnd(RequestEnd end) { End(std::move(end)); }
+void EngineCall::OnEnd(RequestEnd end) { End(std::move(end)); }
 
-void GenerateCall::EndNow(absl::Status why) {
+void EngineCall::EndNow(absl::Status why) {
   RequestEnd end;
   end.status = std::move(why);
   End(std::move(end));
 }
 
-void GenerateCall::End(RequestEnd end) {
+void EngineCall::End(RequestEnd end) {
   std::string request_id;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -85,6 +87,7 @@ void GenerateCall::End(RequestEnd end) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (end_.has_value()) return;
+    if (!end.status.ok()) core_->errors.Add(ReasonOf(end.status));
     end_ = std::move(end);
     // Before the client can hear of the end and use the id again.
     if (registered_) core_->calls.Release(request_id_);
@@ -92,9 +95,9 @@ void GenerateCall::End(RequestEnd end) {
   Proceed();
 }
 
-void GenerateCall::CancelInEngine(absl::Status why) { inbox_->Cancel(request_id_, std::move(why)); }
+void EngineCall::CancelInEngine(absl::Status why) { inbox_->Cancel(request_id_, std::move(why)); }
 
-void GenerateCall::Cancelled() {
+void EngineCall::Cancelled() {
   // gRPC says that a call was cancelled, not why; a deadline that is over, or over within the
   // timer's slack, was the reason.
   constexpr auto kSlack = std::chrono::milliseconds(20);
@@ -111,6 +114,6 @@ void GenerateCall::Cancelled() {
   CancelInEngine(std::move(why));
 }
 
-void GenerateCall::Closed() { core_->calls.Close(this); }
+void EngineCall::Closed() { core_->calls.Close(this); }
 
 }  // namespace bulkhead

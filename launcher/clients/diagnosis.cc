@@ -1,0 +1,198 @@
+#include "launcher/clients/diagnosis.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "launcher/text_table.h"
+#include "memory/bytes.h"
+
+namespace bulkhead {
+namespace {
+
+// From here on a pool counts as used up: more sequences would only wait for blocks.
+constexpr double kFullShare = 0.8;
+
+uint64_t ErrorsOf(const v1::LoadInfo& load, const std::string& reason) {
+  const auto found = load.num_errors_by_reason().find(reason);
+  return found == load.num_errors_by_reason().end() ? 0 : found->second;
+}
+
+double PeakShare(const v1::LoadInfo& load) {
+  return load.num_kv_blocks() == 0 ? 0
+                                   : static_cast<double>(load.num_kv_blocks_used_peak()) /
+                                         static_cast<double>(load.num_kv_blocks());
+}
+
+std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
+
+// What gives the pool more tokens, the cheapest first.
+std::string LargerPool(const Examination& seen) {
+  const std::string& dtype = seen.ranks.kv_cache_dtype();
+  if (dtype != "int8" && dtype != "int4") {
+    return "--kv-cache-dtype int8 (about twice the tokens in the same bytes)";
+  }
+  uint64_t stranded = 0;
+  for (const v1::RankRow& row : seen.ranks.ranks()) stranded += row.stranded_bytes();
+  if (stranded > 0) {
+    return absl::StrCat("--tp-shares auto (", FormatBytes(static_cast<int64_t>(stranded)),
+                        " lie stranded because rank ", seen.ranks.binding_rank(), " has less)");
+  }
+  return absl::StrCat("more memory for rank ", seen.ranks.binding_rank(),
+                      " (--device-memory, a smaller --reserve, or a KV rule that leaves less)");
+}
+
+void AddBugs(const Examination& seen, std::vector<Finding>& findings) {
+  const uint64_t late = seen.load.device_allocations_after_ready();
+  if (late > 0) {
+    findings.push_back({absl::StrCat(late,
+                                     " device allocations were asked for after READY and refused: "
+                                     "a bug of ours; please report it with --capture"),
+                        ""});
+  }
+}
+
+void AddPool(const Examination& seen, std::vector<Finding>& findings) {
+  const v1::LoadInfo& load = seen.load;
+  if (const uint64_t never = ErrorsOf(load, "KV_BUDGET"); never > 0) {
+    findings.push_back({absl::StrCat(never,
+                                     " requests were refused because they alone could come to more "
+                                     "than the whole pool of ",
+                                     FormatCount(static_cast<int64_t>(load.num_kv_blocks())),
+                                     " blocks holds (KV_BUDGET)"),
+                        LargerPool(seen)});
+  }
+  const uint64_t short_of_blocks = load.num_steps_short_of_blocks();
+  if (short_of_blocks > 0) {
+    findings.push_back(
+        {absl::StrCat("pool full: in ", FormatCount(static_cast<int64_t>(short_of_blocks)),
+                      " steps requests waited for KV blocks (peak ", Percent(PeakShare(load)),
+                      " in use). They wait; no memory is out"),
+         LargerPool(seen)});
+  }
+  if (const uint64_t preemptions = load.num_preemptions_total(); preemptions > 0) {
+    findings.push_back({absl::StrCat(preemptions,
+                                     " times a sequence lost its blocks to another one and was "
+                                     "computed again (--admission optimistic)"),
+                        "--admission reserve, or fewer --max-num-seqs"});
+  }
+}
+
+void AddSlots(const Examination& seen, std::vector<Finding>& findings) {
+  const v1::LoadInfo& load = seen.load;
+  if (load.num_steps_short_of_slots() == 0) return;
+  const std::string what = absl::StrCat(
+      "slots full: in ", FormatCount(static_cast<int64_t>(load.num_steps_short_of_slots())),
+      " steps requests waited for one of ", seen.now.max_num_seqs(),
+      " (max_num_seqs), while the pool was at most ", Percent(PeakShare(load)), " in use");
+  if (seen.now.max_num_seqs() < seen.sealed.max_num_seqs()) {
+    findings.push_back(
+        {what, absl::StrCat("bulkhead limits --max-num-seqs ", seen.sealed.max_num_seqs(),
+                            " (an operator tightened it)")});
+  } else if (PeakShare(load) >= kFullShare) {
+    findings.push_back({what, LargerPool(seen)});
+  } else {
+    const double room = PeakShare(load) > 0 ? kFullShare / PeakShare(load) : 2;
+    const auto more = static_cast<int64_t>(seen.now.max_num_seqs() * std::clamp(room, 1.0, 8.0));
+    findings.push_back(
+        {what, absl::StrCat("--max-num-seqs ", std::max<int64_t>(more, seen.now.max_num_seqs() + 1),
+                            " (at the lengths seen so far the pool has room for them)")});
+  }
+}
+
+void AddRefusals(const Examination& seen, std::vector<Finding>& findings) {
+  if (const uint64_t full = ErrorsOf(seen.load, "QUEUE_FULL"); full > 0) {
+    const bool tightened = seen.now.max_num_queued_reqs() < seen.sealed.max_num_queued_reqs();
+    findings.push_back(
+        {absl::StrCat(full, " requests were refused because the queue was full (QUEUE_FULL)"),
+         tightened ? absl::StrCat("bulkhead limits --max-num-queued-reqs ",
+                                  seen.sealed.max_num_queued_reqs(), " (an operator tightened it)")
+                   : "send less at once, or --max-num-queued-reqs: a longer queue makes nothing "
+                     "faster"});
+  }
+  if (const uint64_t longer = ErrorsOf(seen.load, "PROMPT_TOO_LONG"); longer > 0) {
+    const bool tightened = seen.now.max_model_len() < seen.sealed.max_model_len();
+    findings.push_back(
+        {absl::StrCat(longer, " prompts were longer than max_model_len ", seen.now.max_model_len(),
+                      " leaves room for"),
+         tightened ? absl::StrCat("bulkhead limits --max-model-len ", seen.sealed.max_model_len(),
+                                  " (an operator tightened it)")
+                   : "--max-model-len, where the model allows more"});
+  }
+}
+
+uint64_t BytesOf(const v1::RankRow& row, std::initializer_list<const char*> terms) {
+  uint64_t bytes = 0;
+  for (const v1::Arena& arena : row.arenas()) {
+    if (std::find(terms.begin(), terms.end(), arena.term()) != terms.end()) bytes += arena.bytes();
+  }
+  return bytes;
+}
+
+std::string OfLimit(uint64_t value, uint64_t limit) {
+  return absl::StrCat(FormatCount(static_cast<int64_t>(value)), " of ",
+                      FormatCount(static_cast<int64_t>(limit)));
+}
+
+}  // namespace
+
+std::vector<Finding> Diagnose(const Examination& seen) {
+  std::vector<Finding> findings;
+  AddBugs(seen, findings);
+  // What was waited for more often comes first.
+  if (seen.load.num_steps_short_of_slots() > seen.load.num_steps_short_of_blocks()) {
+    AddSlots(seen, findings);
+    AddPool(seen, findings);
+  } else {
+    AddPool(seen, findings);
+    AddSlots(seen, findings);
+  }
+  AddRefusals(seen, findings);
+  return findings;
+}
+
+std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live) {
+  const v1::RankRow& row = ranks.ranks(static_cast<int>(ranks.binding_rank()));
+  const auto line = [&](const char* name, const char* terms, uint64_t bytes, std::string now,
+                        std::string peak, const char* setting) {
+    const double share = row.total_bytes() == 0
+                             ? 0
+                             : static_cast<double>(bytes) / static_cast<double>(row.total_bytes());
+    std::vector<std::string> cells = {name, terms, FormatBytes(static_cast<int64_t>(bytes)),
+                                      Percent(share)};
+    if (live != nullptr) cells.insert(cells.end(), {std::move(now), std::move(peak)});
+    cells.push_back(setting);
+    return cells;
+  };
+  v1::LoadInfo load;
+  v1::Limits limits;
+  if (live != nullptr) {
+    load = live->load;
+    limits = live->now;
+  }
+  std::vector<std::string> head = {"consumer", "terms", "bytes", "of rank"};
+  if (live != nullptr) head.insert(head.end(), {"now", "peak"});
+  head.push_back("its setting");
+  return TextTable({
+      head,
+      line("static", "weights", BytesOf(row, {"weights"}), "-", "-", "--dtype, more ranks"),
+      line("KV", "kv", BytesOf(row, {"kv"}),
+           OfLimit(load.num_kv_blocks_used(), load.num_kv_blocks()),
+           OfLimit(load.num_kv_blocks_used_peak(), load.num_kv_blocks()),
+           "--kv-cache-dtype, a KV rule"),
+      line("concurrency", "block_tables, logits", BytesOf(row, {"block_tables", "logits"}),
+           OfLimit(load.num_requests_running(), limits.max_num_seqs()),
+           OfLimit(load.num_requests_running_peak(), limits.max_num_seqs()), "--max-num-seqs"),
+      line("context", "activations, communication", BytesOf(row, {"activations", "communication"}),
+           "-", OfLimit(load.longest_request_tokens(), limits.max_model_len()),
+           "--max-num-batched-tokens"),
+      line("overhead", "workspace, reserve, others",
+           BytesOf(row, {"workspace"}) + row.reserve_bytes() + row.others_bytes(),
+           live == nullptr ? "" : FormatBytes(static_cast<int64_t>(load.resident_bytes())), "-",
+           "--reserve"),
+  });
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,160 @@
+#include "launcher/clients/doctor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "bulkhead/v1/generation.grpc.pb.h"
+#include "launcher/clients/capture.h"
+#include "launcher/clients/client_channel.h"
+#include "launcher/clients/diagnosis.h"
+#include "launcher/clients/report_file.h"
+#include "launcher/clients/trend.h"
+#include "launcher/signal_thread.h"
+#include "memory/bytes.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kConnectLimit = absl::Seconds(5);
+constexpr absl::Duration kCallLimit = absl::Seconds(10);
+
+using Control = v1::Control::Stub;
+
+template <typename Request, typename Response>
+absl::Status Ask(Control* control,
+                 grpc::Status (Control::*method)(grpc::ClientContext*, const Request&, Response*),
+                 Response* response) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
+  const grpc::Status status = (control->*method)(&context, Request(), response);
+  return status.ok() ? absl::OkStatus() : WithExitCode(StatusOf(status), ExitCode::kClientError);
+}
+
+absl::StatusOr<Examination> Examine(Control* control) {
+  Examination seen;
+  BH_RETURN_IF_ERROR(Ask(control, &Control::GetServerInfo, &seen.server));
+  BH_RETURN_IF_ERROR(Ask(control, &Control::GetModelInfo, &seen.model));
+  BH_RETURN_IF_ERROR(Ask(control, &Control::GetRankTable, &seen.ranks));
+  BH_RETURN_IF_ERROR(Ask(control, &Control::GetLoad, &seen.load));
+  v1::SetLimitsResponse limits;  // asked for without a change
+  BH_RETURN_IF_ERROR(Ask(control, &Control::SetLimits, &limits));
+  seen.now = limits.now();
+  seen.sealed = limits.sealed();
+  if (static_cast<int>(seen.ranks.binding_rank()) < seen.ranks.ranks_size()) return seen;
+  return WithExitCode(absl::DataLossError("the server's rank table does not hold its binding rank"),
+                      ExitCode::kClientError);
+}
+
+std::string SummaryOf(const std::string& target, const Examination& seen) {
+  const v1::LoadInfo& load = seen.load;
+  const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
+  std::string text = absl::StrFormat(
+      "%s: %s, %d ranks, bulkhead %s, up %s%s\n"
+      "rank %d%s binds (%s)\n\n",
+      target, seen.model.served_model_name(), seen.server.tensor_parallel_size(),
+      seen.server.version(),
+      absl::FormatDuration(absl::Seconds(static_cast<int64_t>(load.uptime_s()))),
+      load.draining() ? ", draining" : "", binding.rank(),
+      binding.host().empty() ? "" : absl::StrCat(" on ", binding.host()),
+      seen.ranks.binding_term());
+  absl::StrAppend(&text, ConsumersTable(seen.ranks, &seen));
+  absl::StrAppendFormat(
+      &text,
+      "\nwaiting: %d now, %d at the most; preemptions: %d; prefix cache: %d of %d tokens found\n",
+      load.num_requests_waiting(), load.num_requests_waiting_peak(), load.num_preemptions_total(),
+      load.prefix_cache_hits_total(), load.prefix_cache_queries_total());
+  std::string errors;
+  for (const auto& [reason, count] : load.num_errors_by_reason()) {
+    absl::StrAppend(&errors, errors.empty() ? "" : ", ", reason, " ", count);
+  }
+  absl::StrAppend(&text, "calls that ended with an error: ", errors.empty() ? "none" : errors,
+                  "\ndevice out of memory since READY: ", load.device_allocations_after_ready(),
+                  "\n\n");
+  const std::vector<Finding> findings = Diagnose(seen);
+  if (findings.empty()) return text + "nothing presses: change nothing\n";
+  bool first = true;
+  for (const Finding& finding : findings) {
+    absl::StrAppend(&text, finding.what, "\n");
+    if (finding.setting.empty()) continue;
+    absl::StrAppend(&text, first ? "  change first: " : "  then: ", finding.setting, "\n");
+    first = false;
+  }
+  return text;
+}
+
+// One line per look, and at the end what kind of level each of them had.
+absl::Status Watch(const DoctorOptions& options, Control* control, const Examination& seen) {
+  CallsInFlight calls;
+  SignalThread signals({SIGINT, SIGTERM}, [&](int) { calls.CancelAll(); });
+  const absl::Time begin = absl::Now();
+  std::vector<Sample> kv;
+  std::vector<Sample> slots;
+  std::vector<Sample> resident;
+  std::printf("%8s %8s %8s %7s %12s %12s\n", "seconds", "running", "waiting", "KV", "tokens/s",
+              "rank 0");
+  uint64_t tokens = seen.load.generation_tokens_total();
+  absl::Time last = begin;
+  while (!calls.SleepUnlessCancelled(*options.watch)) {
+    v1::LoadInfo load;
+    BH_RETURN_IF_ERROR(Ask(control, &Control::GetLoad, &load));
+    const absl::Time now = absl::Now();
+    const double traffic = load.num_requests_running() + load.num_requests_waiting();
+    kv.push_back({static_cast<double>(load.num_kv_blocks_used()), traffic});
+    slots.push_back({static_cast<double>(load.num_requests_running()), traffic});
+    resident.push_back({static_cast<double>(load.resident_bytes()), traffic});
+    std::printf("%8.1f %8u %8u %5.1f %% %12.1f %12s\n", absl::ToDoubleSeconds(now - begin),
+                load.num_requests_running(), load.num_requests_waiting(),
+                100.0 * static_cast<double>(load.num_kv_blocks_used()) /
+                    static_cast<double>(std::max<uint64_t>(1, load.num_kv_blocks())),
+                static_cast<double>(load.generation_tokens_total() - tokens) /
+                    absl::ToDoubleSeconds(now - last),
+                FormatBytes(static_cast<int64_t>(load.resident_bytes())).c_str());
+    std::fflush(stdout);
+    tokens = load.generation_tokens_total();
+    last = now;
+    if (options.watch_for.has_value() && now - begin >= *options.watch_for) break;
+  }
+  // Beyond what it began with: a process that holds its arenas is always "high".
+  const double base = resident.empty() ? 0 : resident.front().level;
+  for (Sample& sample : resident) sample.level -= base;
+  std::printf("KV blocks: %s\nsequences: %s\nrank 0's memory: %s\n",
+              TrendText(TrendOf(kv, static_cast<double>(seen.load.num_kv_blocks()))).c_str(),
+              TrendText(TrendOf(slots, seen.now.max_num_seqs())).c_str(),
+              TrendText(TrendOf(resident, static_cast<double>(int64_t{1} << 30))).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunDoctor(const DoctorOptions& options) {
+  if (options.report.has_value()) {
+    BH_ASSIGN_OR_RETURN(const ReportFile report, ReadReportFile(*options.report));
+    std::fputs(ExplainReport(report).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
+  const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
+  BH_ASSIGN_OR_RETURN(const Examination seen, Examine(control.get()));
+  const std::string summary = SummaryOf(options.target, seen);
+  std::fputs(summary.c_str(), stdout);
+  std::fflush(stdout);
+  if (options.capture.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                        WriteCapture(*options.capture, options.target, seen, summary));
+    for (const std::string& path : paths) std::printf("wrote %s\n", path.c_str());
+  }
+  return options.watch.has_value() ? Watch(options, control.get(), seen) : absl::OkStatus();
+}
+
+}  // namespace bulkhead

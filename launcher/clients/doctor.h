@@ -1,0 +1,12 @@
+// `bulkhead doctor`: what presses on a group's memory, and the one setting to change first.
+#pragma once
+
+#include "absl/status/status.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+// The status carries exit code 1 (no server, or one that does not answer) or 2.
+absl::Status RunDoctor(const DoctorOptions& options);
+
+}  // namespace bulkhead

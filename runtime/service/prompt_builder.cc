@@ -1,0 +1,152 @@
+#include "runtime/service/prompt_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "memory/prefix_cache.h"
+#include "memory/status.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
+                           int room) {
+  return InvalidField(
+      field,
+      absl::StrCat(tokens, " tokens are more than the ", rules.max_model_len - room,
+                   " that max_model_len ", rules.max_model_len,
+                   " leaves for a prompt; shorten it, or start the server with a larger "
+                   "--max-model-len"),
+      reason::kPromptTooLong,
+      {{"prompt_tokens", absl::StrCat(tokens)},
+       {"max_model_len", absl::StrCat(rules.max_model_len)}});
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& request,
+                                                const RequestRules& rules) {
+  if (rules.tokenizer == nullptr) {
+    return InvalidField(
+        "prompt.text", "the model has no tokenizer.json, so text is not understood; send token_ids",
+        reason::kTextNotSupported);
+  }
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  absl::StatusOr<std::vector<TokenId>> ids = rules.tokenizer->Encode(request.text(), add_special);
+  if (ids.ok()) return ids;
+  // Trying the same text again would fail in the same way, so no code that invites a retry.
+  return InvalidField("prompt.text", ids.status().message());
+}
+
+}  // namespace
+
+absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules) {
+  const std::string& id = request.request_id();
+  const bool printable =
+      std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  if (id.size() > kMaxRequestIdBytes || !printable) {
+    return InvalidField("request_id",
+                        absl::StrCat(Quoted(id), " is not at most ", kMaxRequestIdBytes,
+                                     " printable ASCII characters without spaces"));
+  }
+  const std::string& salt = request.cache_salt();
+  if (request.has_cache_salt() && (salt.empty() || salt.size() > kMaxCacheSaltBytes)) {
+    return InvalidField(
+        "cache_salt",
+        salt.empty() ? "is empty and would separate nothing; leave it out"
+                     : absl::StrCat(salt.size(), " bytes are more than the limit of ",
+                                    kMaxCacheSaltBytes, "; send a hash of it"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(salt.size())}, {"limit", absl::StrCat(kMaxCacheSaltBytes)}});
+  }
+  const std::vector<std::string>& served = rules.served_model_names;
+  if (!request.model().empty() &&
+      std::find(served.begin(), served.end(), request.model()) == served.end()) {
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("model ", Quoted(request.model()), " is not served here; ",
+                                         absl::StrJoin(served, ", "), " is")),
+        reason::kModelNotFound,
+        {{"model", Quoted(request.model())}, {"served", absl::StrJoin(served, ",")}});
+  }
+  return absl::OkStatus();
+}
+
+// A field that this version does not know would be dropped without a word: a newer client's
+// parameter. `path` names the message that holds it, with a dot behind it unless it is the request
+// itself.
+absl::Status RefuseUnknownFields(const google::protobuf::Message& message,
+                                 const std::string& path) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
+  if (!unknown.empty()) {
+    const std::string field = absl::StrCat(path, "field ", unknown.field(0).number());
+    return InvalidField(field, "this server does not know it; leave it out or use a newer server",
+                        reason::kUnsupportedParameter);
+  }
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    const bool is_message = field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE;
+    if (!is_message || field->is_repeated()) continue;  // a request repeats no messages
+    BH_RETURN_IF_ERROR(RefuseUnknownFields(reflection.GetMessage(message, field),
+                                           absl::StrCat(path, field->name(), ".")));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
+    const google::protobuf::RepeatedField<uint32_t>& ids, int vocab_size, absl::string_view field) {
+  std::vector<TokenId> out;
+  out.reserve(ids.size());
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= static_cast<uint32_t>(vocab_size)) {
+      return InvalidField(
+          absl::StrCat(field, "[", i, "]"),
+          absl::StrCat(ids[i], " is not an id of the model, which has ", vocab_size, " (0 to ",
+                       vocab_size - 1, ")"),
+          reason::kInvalidValue,
+          {{"value", absl::StrCat(ids[i])}, {"limit", absl::StrCat(vocab_size - 1)}});
+    }
+    out.push_back(static_cast<TokenId>(ids[i]));
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
+                                                 const RequestRules& rules, int room) {
+  const int most = rules.max_model_len - room;
+  std::vector<TokenId> prompt;
+  const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
+  if (request.has_text()) {
+    BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
+  } else if (request.has_token_ids()) {
+    // Length first: a list that cannot fit is refused before it is copied.
+    if (request.token_ids().ids_size() > most) {
+      return PromptTooLong(field, request.token_ids().ids_size(), rules, room);
+    }
+    BH_ASSIGN_OR_RETURN(prompt,
+                        CheckedTokenIds(request.token_ids().ids(), rules.vocab_size, field));
+    if (request.has_add_special_tokens() && request.add_special_tokens()) {
+      return InvalidField("add_special_tokens",
+                          "applies to text prompts alone; put the ids into token_ids");
+    }
+  } else {
+    return InvalidField("prompt", "is missing; send text or token_ids");
+  }
+  if (prompt.empty()) {
+    return InvalidField(field, "is empty: there is nothing to continue; send at least one token");
+  }
+  if (static_cast<int64_t>(prompt.size()) > most) {
+    return PromptTooLong(field, static_cast<int64_t>(prompt.size()), rules, room);
+  }
+  for (const TokenId id : prompt) {
+    if (id >= 0 && id < rules.vocab_size) continue;
+    return InvalidField(
+        field, absl::StrCat("the tokenizer gives id ", id, ", beyond the model's vocabulary of ",
+                            rules.vocab_size, "; tokenizer.json does not belong to the model"));
+  }
+  return prompt;
+}
+
+}  // namespace bulkhead

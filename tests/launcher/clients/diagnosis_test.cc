@@ -1,0 +1,116 @@
+#include "launcher/clients/diagnosis.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Examination Calm() {
+  Examination seen;
+  seen.now.set_max_num_seqs(8);
+  seen.now.set_max_model_len(2048);
+  seen.now.set_max_num_queued_reqs(100);
+  seen.sealed = seen.now;
+  seen.load.set_num_kv_blocks(1000);
+  seen.load.set_num_kv_blocks_used_peak(200);
+  seen.ranks.set_kv_cache_dtype("bfloat16");
+  v1::RankRow& row = *seen.ranks.add_ranks();
+  row.set_total_bytes(1000);
+  row.set_reserve_bytes(30);
+  for (const auto& [term, bytes] :
+       std::initializer_list<std::pair<const char*, uint64_t>>{{"weights", 400},
+                                                               {"kv", 300},
+                                                               {"block_tables", 10},
+                                                               {"logits", 20},
+                                                               {"activations", 100},
+                                                               {"communication", 50},
+                                                               {"workspace", 70}}) {
+    v1::Arena& arena = *row.add_arenas();
+    arena.set_term(term);
+    arena.set_bytes(bytes);
+  }
+  return seen;
+}
+
+TEST(DiagnosisTest, NothingIsToBeChangedWhereNothingPresses) {
+  EXPECT_THAT(Diagnose(Calm()), IsEmpty());
+}
+
+TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
+  Examination seen = Calm();
+  seen.load.set_num_steps_short_of_blocks(7);
+  seen.load.set_num_kv_blocks_used_peak(990);
+  const std::vector<Finding> findings = Diagnose(seen);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_THAT(findings[0].what, AllOf(HasSubstr("pool full"), HasSubstr("no memory is out"),
+                                      Not(HasSubstr("out of memory"))));
+  EXPECT_THAT(findings[0].setting, HasSubstr("--kv-cache-dtype int8"));
+}
+
+TEST(DiagnosisTest, QuantisedPoolIsMadeLargerByWhatLiesStrandedElseByMemory) {
+  Examination seen = Calm();
+  seen.load.set_num_steps_short_of_blocks(7);
+  seen.ranks.set_kv_cache_dtype("int8");
+  EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("more memory for rank 0"));
+  seen.ranks.add_ranks()->set_stranded_bytes(4096);
+  EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("--tp-shares auto"));
+}
+
+TEST(DiagnosisTest, SlotsAreRaisedOnlyWhileThePoolHasRoom) {
+  Examination seen = Calm();
+  seen.load.set_num_steps_short_of_slots(9);
+  EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("--max-num-seqs 32"));  // 8 x 0.8 / 0.2
+  seen.load.set_num_kv_blocks_used_peak(900);
+  EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("--kv-cache-dtype int8"));
+}
+
+TEST(DiagnosisTest, WhatAnOperatorTightenedIsToBeWidenedFirst) {
+  Examination seen = Calm();
+  seen.now.set_max_num_seqs(2);
+  seen.now.set_max_model_len(64);
+  seen.now.set_max_num_queued_reqs(1);
+  seen.load.set_num_steps_short_of_slots(9);
+  (*seen.load.mutable_num_errors_by_reason())["QUEUE_FULL"] = 3;
+  (*seen.load.mutable_num_errors_by_reason())["PROMPT_TOO_LONG"] = 4;
+  const std::vector<Finding> findings = Diagnose(seen);
+  ASSERT_EQ(findings.size(), 3U);
+  EXPECT_THAT(findings[0].setting, HasSubstr("bulkhead limits --max-num-seqs 8"));
+  EXPECT_THAT(findings[1].setting, HasSubstr("bulkhead limits --max-num-queued-reqs 100"));
+  EXPECT_THAT(findings[2].setting, HasSubstr("bulkhead limits --max-model-len 2048"));
+}
+
+TEST(DiagnosisTest, WhatWasWaitedForMoreOftenComesFirst) {
+  Examination seen = Calm();
+  seen.load.set_num_steps_short_of_slots(9);
+  seen.load.set_num_steps_short_of_blocks(5);
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("slots full"));
+  seen.load.set_num_steps_short_of_blocks(50);
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("pool full"));
+}
+
+TEST(DiagnosisTest, AllocationsAfterReadyAreABugAndComeBeforeEverything) {
+  Examination seen = Calm();
+  seen.load.set_num_steps_short_of_blocks(5);
+  seen.load.set_device_allocations_after_ready(1);
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("a bug of ours"));
+  EXPECT_EQ(Diagnose(seen)[0].setting, "");
+}
+
+TEST(DiagnosisTest, EveryByteOfTheBindingRankHasAConsumer) {
+  const Examination seen = Calm();
+  const std::string table = ConsumersTable(seen.ranks, nullptr);
+  EXPECT_THAT(table, HasSubstr("40 %"));   // static
+  EXPECT_THAT(table, HasSubstr("30 B"));   // concurrency
+  EXPECT_THAT(table, HasSubstr("150 B"));  // context
+  EXPECT_THAT(table, HasSubstr("100 B"));  // overhead: workspace and reserve
+  EXPECT_THAT(ConsumersTable(seen.ranks, &seen), HasSubstr("200 of 1,000"));
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,91 @@
+#include "launcher/clients/report_file.h"
+
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/planning/capacity_report.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+Capacity Refused() {
+  Capacity capacity;
+  capacity.limits = {4, 64, 128};
+  capacity.block_tokens = 16;
+  capacity.binding_rank = 1;
+  capacity.binding_term = Term::kLogits;
+  capacity.ranks.resize(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    capacity.ranks[rank].budget.rank = rank;
+    capacity.ranks[rank].budget.host = "a";
+    capacity.ranks[rank].budget.total_bytes = 1 << 20;
+    capacity.ranks[rank].required_bytes = 3 << 20;
+    capacity.ranks[rank].arena_bytes[static_cast<int>(Term::kWeights)] = 512 << 10;
+  }
+  capacity.shortage = Shortage{1, Term::kLogits, 2 << 20, 2560 << 10, 512 << 10};
+  return capacity;
+}
+
+class ReportFileTest : public testing::Test {
+ protected:
+  absl::StatusOr<ReportFile> Read(const std::string& text) {
+    const std::string path = testing::TempDir() + "/report.json";
+    std::ofstream(path) << text;
+    return ReadReportFile(path);
+  }
+};
+
+TEST_F(ReportFileTest, RefusalIsReadBackAsItWasWritten) {
+  const Remedies remedies = {{{{"--max-num-seqs", "2"}, "--max-num-seqs 2"}, {{}, "4 ranks"}}, ""};
+  const auto report = Read(CapacityJson(Refused(), remedies, {"int8", 0}));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(report->fits);
+  EXPECT_EQ(report->short_term, "logits");
+  EXPECT_EQ(report->ranks.ranks_size(), 2);
+  const std::string text = ExplainReport(*report);
+  EXPECT_THAT(text, HasSubstr("does not fit"));
+  EXPECT_THAT(text, HasSubstr("rank 1 on a binds, with logits"));
+  EXPECT_THAT(text, HasSubstr("2.0 MiB (2097152 bytes) are short"));
+  EXPECT_THAT(text, HasSubstr("change first: --max-num-seqs 2"));
+  EXPECT_THAT(text, HasSubstr("or instead:   4 ranks"));
+}
+
+TEST_F(ReportFileTest, HopelessOneSaysWhyNothingHelps) {
+  const auto report = Read(CapacityJson(Refused(), {{}, "weights alone are larger"}, {"int8", 0}));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(ExplainReport(*report),
+              HasSubstr("no single change helps: weights alone are larger"));
+}
+
+TEST_F(ReportFileTest, FittingOneNamesPoolAndWhatLiesStranded) {
+  Capacity capacity = Refused();
+  capacity.fits = true;
+  capacity.shortage.reset();
+  capacity.num_kv_blocks = 99;
+  capacity.ranks[0].stranded_bytes = 1 << 20;
+  const auto report = Read(CapacityJson(capacity, {}, {"int8", 0}));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(ExplainReport(*report), HasSubstr("99 blocks of 16 tokens"));
+  EXPECT_THAT(ExplainReport(*report), HasSubstr("1.0 MiB lie stranded"));
+}
+
+TEST_F(ReportFileTest, WhatIsNoReportIsRefusedWithTheFieldThatIsWrong) {
+  EXPECT_EQ(ReadReportFile("/nowhere/report.json").status().code(), absl::StatusCode::kNotFound);
+  for (const char* text : {"", "no json", "[]", "7", "{"}) {
+    EXPECT_EQ(Read(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(Read("{}").status().message(), HasSubstr("fits"));
+  EXPECT_THAT(Read(R"({"fits": true, "max_num_seqs": -1})").status().message(),
+              HasSubstr("max_num_seqs"));
+  std::string text = CapacityJson(Refused(), {}, {"int8", 0});
+  const size_t at = text.find("\"binding\": {\n    \"rank\": 1");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(text.find('1', at), 1, "2");
+  EXPECT_THAT(Read(text).status().message(), HasSubstr("binding.rank"));
+}
+
+}  // namespace
+}  // namespace bulkhead

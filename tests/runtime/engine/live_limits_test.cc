@@ -1,0 +1,133 @@
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/rank_loop.h"
+#include "tests/runtime/engine/held_runner.h"
+#include "tests/runtime/engine/recording_sink.h"
+#include "tests/runtime/engine/toy_model.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LiveLimitsTest, TightenAndWidenUpToWhatWasSealed) {
+  const SchedulerLimits sealed = ToyLimits();
+  LiveLimits now = SealedLimits(sealed);
+  now = *Changed(sealed, now, {.max_num_seqs = 1, .max_model_len = 32});
+  EXPECT_EQ(now, (LiveLimits{1, 32, sealed.max_num_queued_reqs}));
+  now = *Changed(sealed, now, {.max_num_queued_reqs = 0});
+  EXPECT_EQ(now, (LiveLimits{1, 32, 0}));
+  now = *Changed(sealed, now, {.reset = true, .max_num_seqs = 2});
+  EXPECT_EQ(now, (LiveLimits{2, sealed.max_model_len, sealed.max_num_queued_reqs}));
+}
+
+TEST(LiveLimitsTest, WhatWasNotSealedIsRefusedWithItsLimit) {
+  const SchedulerLimits sealed = ToyLimits();
+  const LiveLimits now = SealedLimits(sealed);
+  for (const LiveLimitsChange& change :
+       {LiveLimitsChange{.max_num_seqs = sealed.max_num_seqs + 1},
+        LiveLimitsChange{.max_num_seqs = 0},
+        LiveLimitsChange{.max_model_len = int64_t{sealed.max_model_len} + 1},
+        LiveLimitsChange{.max_model_len = 1}, LiveLimitsChange{.max_model_len = int64_t{1} << 40},
+        LiveLimitsChange{.max_num_queued_reqs = sealed.max_num_queued_reqs + 1},
+        LiveLimitsChange{.max_num_queued_reqs = -1}}) {
+    const absl::Status refused = Changed(sealed, now, change).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.message(), HasSubstr("restart it"));
+  }
+}
+
+TEST(LiveLimitsTest, FewerSequencesAreAdmittedAndThoseThatRunGoOn) {
+  ToyLoop loop(ToyLimits());
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(2, 8, i)).ok());
+  loop.Step();
+  const int running = loop.scheduler().load().num_running;
+  ASSERT_GT(running, 1);
+  loop.scheduler().SetMaxNumSeqs(1);
+  ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(2, 8, 9)).ok());
+  loop.Step();
+  EXPECT_EQ(loop.scheduler().load().num_running, running);
+  EXPECT_EQ(loop.scheduler().load().pressure.steps_short_of_slots, 1);
+  loop.RunToEnd();
+  EXPECT_TRUE(loop.scheduler().idle());
+  EXPECT_EQ(loop.scheduler().load().pressure.peak_running, running);
+  EXPECT_EQ(loop.scheduler().load().pressure.steps_short_of_blocks, 0);
+}
+
+TEST(LiveLimitsTest, WaitingForBlocksIsNotWaitingForSlots) {
+  SchedulerLimits limits = ToyLimits();
+  limits.num_kv_blocks = 10;
+  ToyLoop loop(limits);
+  ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(4, 20, 1)).ok());  // 6 blocks in the worst case
+  ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(4, 20, 2)).ok());
+  loop.Step();
+  EXPECT_EQ(loop.scheduler().load().pressure.steps_short_of_blocks, 1);
+  EXPECT_EQ(loop.scheduler().load().pressure.steps_short_of_slots, 0);
+  EXPECT_EQ(loop.scheduler().load().pressure.peak_blocks_used, 6);
+  EXPECT_EQ(loop.scheduler().load().pressure.peak_waiting, 1);
+}
+
+class LiveCoordinatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Coordinator::Options options;
+    options.limits = ToyLimits();
+    options.eos_ids = {kToyEos};
+    coordinator_ = std::make_unique<Coordinator>(std::move(options));
+    coordinator_->SetServing();
+    runner_ = std::make_unique<HeldRunner>(ToyLimits());
+    loop_ = std::thread(
+        [this] { EXPECT_TRUE(RunRank(*runner_, nullptr, coordinator_.get(), nullptr).ok()); });
+  }
+  void TearDown() override {
+    runner_->Allow(int64_t{1} << 60);
+    coordinator_->BeginDrain(absl::InfiniteDuration());
+    loop_.join();
+  }
+  absl::Status Submit(int prompt_tokens, int max_tokens, int salt) {
+    last_ = std::make_shared<RecordingSink>();
+    Request request = ToyRequest(prompt_tokens, max_tokens, salt);
+    request.stopping.ignore_eos = true;
+    return coordinator_->Submit(std::move(request), last_);
+  }
+
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<HeldRunner> runner_;
+  std::thread loop_;
+  std::shared_ptr<RecordingSink> last_;
+};
+
+TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepTheirWord) {
+  ASSERT_TRUE(Submit(10, 40, 1).ok());
+  const std::shared_ptr<RecordingSink> promised = last_;
+  LiveLimits before;
+  ASSERT_TRUE(coordinator_->SetLimits({.max_model_len = 20}, &before).ok());
+  EXPECT_EQ(before.max_model_len, 64);
+  EXPECT_EQ(RefusalReason(Submit(20, 4, 2)), "PROMPT_TOO_LONG");
+  ASSERT_TRUE(Submit(12, 40, 3).ok());
+  const std::shared_ptr<RecordingSink> shortened = last_;
+  runner_->Allow(int64_t{1} << 60);
+  EXPECT_EQ(promised->WaitForEnd().completion_tokens, 40);
+  const RequestEnd end = shortened->WaitForEnd();
+  EXPECT_EQ(end.completion_tokens, 8);
+  EXPECT_EQ(end.reason, FinishReason::kModelLength);
+  ASSERT_TRUE(coordinator_->SetLimits({.reset = true}, nullptr).ok());
+  ASSERT_TRUE(Submit(20, 4, 4).ok());
+  EXPECT_EQ(last_->WaitForEnd().completion_tokens, 4);
+  EXPECT_EQ(coordinator_->Load().longest_tokens, 50);
+  EXPECT_EQ(coordinator_->Load().length_counts[4], 2);  // 20 and 24 tokens
+}
+
+TEST_F(LiveCoordinatorTest, ShorterQueueRefusesAtOnce) {
+  ASSERT_TRUE(Submit(4, 4, 1).ok());
+  ASSERT_TRUE(coordinator_->SetLimits({.max_num_seqs = 1, .max_num_queued_reqs = 0}, nullptr).ok());
+  EXPECT_EQ(RefusalReason(Submit(4, 4, 2)), "QUEUE_FULL");
+  ASSERT_TRUE(coordinator_->SetLimits({.reset = true}, nullptr).ok());
+  EXPECT_TRUE(Submit(4, 4, 2).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead
