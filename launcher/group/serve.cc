@@ -97,6 +97,13 @@ class Control final : public EngineControl {
   const absl::Time ready_ = absl::Now();
 };
 
+ReportFacts FactsOf(const ServeOptions& options, const RankEngine& engine) {
+  ReportFacts facts = engine.facts();
+  facts.host = HostTermOf(engine.capacity, options.max_num_queued_reqs,
+                          options.engine.enable_prefix_caching);
+  return facts;
+}
+
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      Coordinator& coordinator, EngineControl& control) {
   const ModelConfig& model = engine.source.config.model;
@@ -136,7 +143,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   const ConfigText config = ReadConfigText(engine.source.dir);
   info.set_config_json(config.json);
   info.set_config_sha256(config.sha256);
-  parts.rank_table = RankTableOf(engine.capacity, engine.facts());
+  parts.rank_table = RankTableOf(engine.capacity, FactsOf(options, engine));
   return parts;
 }
 
@@ -150,7 +157,7 @@ absl::Status CheckCanWrite(const std::string& report) {
 void KeepReport(const ServeOptions& options, const RankEngine& engine) {
   if (!options.report.has_value()) return;
   const absl::Status status =
-      WriteReport(*options.report, CapacityJson(engine.capacity, {}, engine.facts()));
+      WriteReport(*options.report, CapacityJson(engine.capacity, {}, FactsOf(options, engine)));
   if (!status.ok()) BH_LOG(kWarning) << status.message();
 }
 
@@ -169,6 +176,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   coordinator.SetServing();
   server.SetReady(PartsOf(options, engine, coordinator, control));
   LogReport(engine);
+  BH_LOG(kInfo) << HostText(*FactsOf(options, engine).host);
   BH_LOG(kInfo) << "ready in "
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   KeepReport(options, engine);

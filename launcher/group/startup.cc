@@ -325,16 +325,7 @@ void LogReport(const RankEngine& engine) {
                 << (topology.size > 1 ? "s" : "") << " x " << engine.threads.num_threads
                 << " threads | " << engine.device->name();
   LogLines(CapacityTable(engine.capacity));
-  if (engine.capacity.full_sequences < limits.max_num_seqs) {
-    BH_LOG(kWarning) << "the KV cache holds " << engine.capacity.full_sequences
-                     << " sequences of max_model_len " << limits.max_model_len
-                     << ", fewer than max_num_seqs " << limits.max_num_seqs << ": the rest wait";
-  }
-  if (engine.plan->replicates_kv_heads()) {
-    BH_LOG(kInfo) << "KV heads are replicated: " << topology.size << " ranks share "
-                  << engine.source.config.model.num_key_value_heads
-                  << "; more ranks no longer shrink the KV cache of a rank";
-  }
+  BH_LOG(kInfo) << MoreRanksText(engine.source.config.model.num_key_value_heads, topology.size);
 }
 
 ReportFacts RankEngine::facts() const {

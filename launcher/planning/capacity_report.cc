@@ -23,6 +23,7 @@ ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
           {"total_bytes", rank.budget.total_bytes},
           {"others_bytes", rank.budget.others_bytes},
           {"reserve_bytes", rank.budget.reserve_bytes},
+          {"transient_bytes", rank.budget.transient_bytes},
           {"required_bytes", rank.required_bytes},
           {"free_bytes", rank.free_bytes},
           {"stranded_bytes", rank.stranded_bytes},
@@ -65,6 +66,12 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
     ranks.push_back(RankJson(rank, capacity.block_tokens));
   }
   report["ranks"] = std::move(ranks);
+  if (facts.host.has_value()) {
+    report["host"] = {{"grpc_bytes", facts.host->grpc_bytes},
+                      {"queue_bytes", facts.host->queue_bytes},
+                      {"prefix_cache_bytes", facts.host->prefix_cache_bytes},
+                      {"message_bytes", facts.host->message_bytes}};
+  }
   if (capacity.shortage.has_value()) {
     report["short"] = ShortJson(*capacity.shortage);
     ordered_json list = ordered_json::array();
@@ -88,6 +95,7 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
   table.set_binding_rank(capacity.binding_rank);
   table.set_binding_term(TermName(capacity.binding_term));
   table.set_device_allocations_after_ready(facts.device_allocations_after_ready);
+  if (facts.host.has_value()) table.set_host_bytes(facts.host->total_bytes());
   for (const RankCapacity& rank : capacity.ranks) {
     v1::RankRow& row = *table.add_ranks();
     row.set_rank(rank.budget.rank);
@@ -134,13 +142,21 @@ std::string CapacityTable(const Capacity& capacity) {
   absl::StrAppend(&text, "limits: max_num_seqs ", FormatCount(limits.max_num_seqs),
                   ", max_model_len ", FormatCount(limits.max_model_len),
                   ", max_num_batched_tokens ", FormatCount(limits.max_num_batched_tokens), "\n");
+  if (const int64_t staging = capacity.ranks[0].budget.transient_bytes; staging > 0) {
+    absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
+                    " of staging on rank 0, within its reserve\n");
+  }
   if (!capacity.fits) return text;
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
-  absl::StrAppend(
-      &text, "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ",
-      capacity.block_tokens, " = ", FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
-      " tokens, limited by rank ", capacity.binding_rank, " (", binding.rule_text, "); holds ",
-      FormatCount(capacity.full_sequences), " sequences of max_model_len\n");
+  absl::StrAppend(&text, "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ",
+                  capacity.block_tokens, " = ",
+                  FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
+                  " tokens, limited by rank ", capacity.binding_rank, " (", binding.rule_text,
+                  "); holds ", FormatCount(capacity.full_sequences), " sequences of max_model_len",
+                  capacity.full_sequences < limits.max_num_seqs
+                      ? absl::StrCat(", fewer than max_num_seqs ", FormatCount(limits.max_num_seqs),
+                                     ": the rest wait\n")
+                      : "\n");
   int64_t stranded = 0;
   for (const RankCapacity& rank : capacity.ranks) stranded += rank.stranded_bytes;
   if (stranded > 0) {
@@ -149,6 +165,26 @@ std::string CapacityTable(const Capacity& capacity) {
                     " cannot\n");
   }
   return text;
+}
+
+std::string HostText(const HostTerm& host) {
+  return absl::StrCat("rank 0's host memory, beside its device, is bounded by ",
+                      FormatBytes(host.total_bytes()), ": gRPC ", FormatBytes(host.grpc_bytes),
+                      ", queue ", FormatBytes(host.queue_bytes), ", prefix cache ",
+                      FormatBytes(host.prefix_cache_bytes), "; messages of at most ",
+                      FormatBytes(host.message_bytes));
+}
+
+std::string MoreRanksText(int num_kv_heads, int size) {
+  const std::string rest =
+      "; weights fall further, hidden-width activations, block tables, rank 0's logits and "
+      "workspace do not";
+  if (size >= num_kv_heads) {
+    return absl::StrCat("more ranks: KV bytes per token and rank stay as they are, each of the ",
+                        num_kv_heads, " KV heads has a rank of its own already", rest);
+  }
+  return absl::StrCat("more ranks: KV bytes per token and rank fall until there are ", num_kv_heads,
+                      ", one for each KV head", rest);
 }
 
 std::string ShortageText(const Capacity& capacity) {

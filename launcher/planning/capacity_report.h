@@ -2,9 +2,11 @@
 // `plan --json` prints what `serve --report` writes.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "bulkhead/v1/generation.pb.h"
+#include "launcher/planning/host_term.h"
 #include "launcher/planning/model_capacity.h"
 #include "memory/capacity.h"
 
@@ -12,8 +14,9 @@ namespace bulkhead {
 
 // What a report says besides the numbers.
 struct ReportFacts {
-  std::string kv_cache_dtype;
+  std::string kv_cache_dtype = "";
   uint64_t device_allocations_after_ready = 0;
+  std::optional<HostTerm> host = std::nullopt;  // of a server
 };
 
 // One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not
@@ -26,6 +29,12 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts);
 
 // One row per rank; the binding rank is marked, and what it means stands below.
 std::string CapacityTable(const Capacity& capacity);
+
+// The host term of rank 0, in one line.
+std::string HostText(const HostTerm& host);
+
+// What more ranks would and would not change, for a group of `size`, in one line.
+std::string MoreRanksText(int num_kv_heads, int size);
 
 // Why it does not fit, in one line: rank, host, term, and the bytes that are short.
 std::string ShortageText(const Capacity& capacity);

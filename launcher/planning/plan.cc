@@ -100,6 +100,11 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   return plan;
 }
 
+HostTerm HostOf(const Planned& plan, const PlanOptions& options) {
+  return HostTermOf(plan.capacity, options.serve.max_num_queued_reqs,
+                    plan.engine.enable_prefix_caching);
+}
+
 void PrintTables(const Planned& plan, const PlanOptions& options) {
   std::cout << CapacityTable(plan.capacity);
   if (options.gpu.has_value()) {
@@ -110,6 +115,10 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
   }
   if (!plan.capacity.fits)
     std::cout << RemediesText(plan.model->FindRemedies(plan.capacity)) << "\n";
+  if (plan.capacity.fits) std::cout << HostText(HostOf(plan, options)) << "\n";
+  std::cout << MoreRanksText(plan.source.config.model.num_key_value_heads,
+                             static_cast<int>(plan.budgets.size()))
+            << "\n";
   const bool equal_caps =
       !plan.engine.device_memory.has_value() || plan.engine.device_memory->of_rank.empty();
   if (equal_caps) {
@@ -159,7 +168,8 @@ absl::Status RunPlan(const PlanOptions& options) {
   if (options.json) {
     std::cout << CapacityJson(
         capacity, capacity.fits ? Remedies() : plan.model->FindRemedies(capacity),
-        {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format))});
+        {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
+         .host = HostOf(plan, options)});
   } else {
     PrintTables(plan, options);
   }

@@ -30,7 +30,7 @@ namespace {
 constexpr int kMinRecvPingIntervalMs = 10'000;
 constexpr int kKeepaliveTimeMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
-constexpr size_t kBufferQuotaBytes = size_t{256} << 20;
+constexpr int64_t kBufferQuotaBytes = int64_t{256} << 20;
 constexpr int kMaxSyncThreads = 32;
 
 std::string NewEpoch() {
@@ -63,7 +63,7 @@ void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   grpc::ResourceQuota quota("bulkhead");
-  quota.Resize(kBufferQuotaBytes + 16 * static_cast<size_t>(MaxMessageBytes(max_model_len)));
+  quota.Resize(static_cast<size_t>(BufferQuotaBytes(max_model_len)));
   quota.SetMaxThreads(kMaxSyncThreads);
   builder.SetResourceQuota(quota);
   // The callback services have threads of their own; these serve reflection alone.
@@ -73,6 +73,10 @@ void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
 }
 
 }  // namespace
+
+int64_t BufferQuotaBytes(int max_model_len) {
+  return kBufferQuotaBytes + int64_t{16} * MaxMessageBytes(max_model_len);
+}
 
 int MaxMessageBytes(int max_model_len) {
   constexpr int64_t kLeast = int64_t{4} << 20;

@@ -92,5 +92,24 @@ TEST(CapacityReportTest, ARefusalSaysRankTermBytesAndWhatHelps) {
   EXPECT_THAT(RemediesText({{}, "why not"}), HasSubstr("why not"));
 }
 
+TEST(CapacityReportTest, HostTermIsBoundedByLimitsAlone) {
+  Capacity capacity = Planned(40 * kMiB);
+  const HostTerm host = HostTermOf(capacity, 100, true);
+  EXPECT_GT(host.grpc_bytes, int64_t{256} << 20);
+  EXPECT_GE(host.queue_bytes, 100 * 4 * int64_t{capacity.limits.max_model_len});
+  EXPECT_GT(host.prefix_cache_bytes, 0);
+  EXPECT_EQ(HostTermOf(capacity, 100, false).prefix_cache_bytes, 0);
+  EXPECT_GT(HostTermOf(capacity, 200, true).queue_bytes, host.queue_bytes);
+  const json report = json::parse(CapacityJson(capacity, {}, {.host = host}));
+  EXPECT_EQ(report["host"]["queue_bytes"], host.queue_bytes);
+  EXPECT_EQ(RankTableOf(capacity, {.host = host}).host_bytes(),
+            static_cast<uint64_t>(host.total_bytes()));
+}
+
+TEST(CapacityReportTest, MoreRanksShrinkKvUntilEveryHeadHasItsRank) {
+  EXPECT_THAT(MoreRanksText(8, 2), HasSubstr("fall until there are 8"));
+  EXPECT_THAT(MoreRanksText(8, 8), HasSubstr("stay as they are"));
+}
+
 }  // namespace
 }  // namespace bulkhead
