@@ -1,0 +1,69 @@
+// A rank whose coordinator schedules for a larger group than the one that was sealed:
+//   lying_coordinator blocks|sequences|tokens RUN-FLAGS...
+// Every rank must refuse the plan before it touches its arenas.
+#include <iostream>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/exit_status.h"
+#include "launcher/flags/options.h"
+#include "launcher/group/rank_life.h"
+#include "launcher/group/startup.h"
+#include "memory/status.h"
+#include "runtime/engine/coordinator.h"
+
+namespace bulkhead {
+namespace {
+
+class NoSink final : public RequestSink {
+ public:
+  void OnDelta(OutputDelta /*delta*/) override {}
+  void OnEnd(RequestEnd /*end*/) override {}
+};
+
+SchedulerLimits Lie(const std::string& about, SchedulerLimits limits) {
+  if (about == "blocks") limits.num_kv_blocks *= 4;
+  if (about == "sequences") limits.max_num_seqs *= 4;
+  if (about == "tokens") limits.max_num_batched_tokens *= 4;
+  limits.prefix_caching = false;
+  return limits;
+}
+
+absl::Status Live(const std::string& about, const EngineOptions& options, RankLife& life) {
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
+                      StartEngine(options, life.group(), std::nullopt, nullptr));
+  std::unique_ptr<Coordinator> coordinator;
+  if (engine->topology.coordinator()) {
+    coordinator = std::make_unique<Coordinator>(
+        CoordinatorOptions(*engine, Lie(about, SchedulerLimitsOf(*engine, options, 1000))));
+    coordinator->SetServing();
+    for (int i = 0; i < 16; ++i) {
+      Request request;
+      request.request_id = absl::StrCat(i);
+      request.prompt.assign(100, 3 + i);
+      request.stopping.max_tokens = 100;
+      request.stopping.ignore_eos = true;
+      BH_RETURN_IF_ERROR(coordinator->Submit(std::move(request), std::make_shared<NoSink>()));
+    }
+    coordinator->BeginDrain(absl::InfiniteDuration());
+  }
+  life.RunSteps(*engine->runner, coordinator.get());
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace bulkhead
+
+int main(int argc, char** argv) {
+  const std::string about = argc > 1 ? argv[1] : "";
+  std::vector<std::string> args = {"run"};
+  args.insert(args.end(), argv + 2, argv + argc);
+  const auto command = bulkhead::ParseCommandLine(args);
+  if (!command.ok()) return bulkhead::ExitRankWith(command.status());
+  const bulkhead::EngineOptions& options = std::get<bulkhead::RunOptions>(*command).engine;
+  return bulkhead::ExitRankWith(bulkhead::LiveAsRank(
+      options, [&](bulkhead::RankLife& life) { return bulkhead::Live(about, options, life); }));
+}
