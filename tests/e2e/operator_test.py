@@ -16,10 +16,14 @@ def command(name, served, *flags):
 
 
 class OperatorTest(unittest.TestCase):
+    # The last rank of a group has 30 % less.
+    CAPS_MIB = [f"{80 if rank == 0 or rank < group.RANKS - 1 else 56}MiB" for rank in range(group.RANKS)]
+
     @classmethod
     def setUpClass(cls):
         cls.report = tempfile.NamedTemporaryFile(suffix=".json")
-        cls.group = group.Group("--max-num-seqs", 4, "--max-num-queued-reqs", 20, "--device-memory", "80MiB",
+        cls.group = group.Group("--max-num-seqs", 4, "--max-num-queued-reqs", 20, "--device-memory", 
+                                ",".join(f"{rank}={size}" for rank, size in enumerate(cls.CAPS_MIB)),
                                 "--report", cls.report.name)
         cls.group.__enter__()
 
@@ -91,6 +95,19 @@ class OperatorTest(unittest.TestCase):
                 self.assertEqual(json.load(f)["config_sha256"], digest)
             with open(os.path.join(group.MODEL, "config.json"), "rb") as f:
                 self.assertEqual(hashlib.sha256(f.read()).hexdigest(), digest)
+
+    def test_the_smaller_rank_is_named_and_nobody_exceeds_its_cap(self):
+        table = self.group.control.GetRankTable(pb.GetRankTableRequest())
+        self.assertEqual(table.binding_rank, group.RANKS - 1)
+        self.assertIn(f"limited by rank {group.RANKS - 1}", "\n".join(self.group.lines))
+        for row, cap in zip(table.ranks, self.CAPS_MIB):
+            self.assertEqual(row.total_bytes, int(cap[:-3]) << 20)
+            self.assertLessEqual(sum(arena.bytes for arena in row.arenas), row.total_bytes)
+            self.assertGreaterEqual(row.free_bytes, 0)
+        if group.RANKS > 1:
+            self.assertGreater(table.ranks[0].stranded_bytes, 0)
+        self.assertGreater(table.host_bytes, 0)
+        self.assertEqual(table.device_allocations_after_ready, 0)
 
     def test_a_watch_ends_with_a_verdict(self):
         done = command("doctor", self.group, "--watch", "0.05s", "--for", "0.5s")
