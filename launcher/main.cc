@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/bench/throughput.h"
 #include "launcher/clients/doctor.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
@@ -30,6 +31,9 @@ struct RunCommand {
   int operator()(const ServeOptions& options) const { return ExitRankWith(RunServe(options)); }
   int operator()(const RunOptions& options) const { return ExitRankWith(RunRun(options)); }
   int operator()(const ScoreOptions& options) const { return ExitRankWith(RunScore(options)); }
+  int operator()(const ThroughputOptions& options) const {
+    return ExitRankWith(RunThroughput(options));
+  }
   int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }
   int operator()(const TokenizeOptions& options) const {
@@ -66,7 +70,7 @@ void HoldDrainSignal() {
 int main(int argc, char** argv) {
   bulkhead::OpenStandardStreams();
   const std::string name = argc > 1 ? argv[1] : "";
-  const bool is_rank = name == "serve" || name == "run" || name == "score";
+  const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";
   if (is_rank) bulkhead::HoldDrainSignal();
   const auto command = bulkhead::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!command.ok()) {

@@ -18,6 +18,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args);
 absl::StatusOr<Command> ParseGenerate(CommandArgs args);
 absl::StatusOr<Command> ParseTokenize(CommandArgs args);
 absl::StatusOr<Command> ParseDrain(CommandArgs args);
+absl::StatusOr<Command> ParseBench(CommandArgs args);
 absl::StatusOr<Command> ParseLimits(CommandArgs args);
 absl::StatusOr<Command> ParseDoctor(CommandArgs args);
 

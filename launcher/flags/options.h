@@ -107,6 +107,17 @@ struct ScoreOptions {
   std::string out = "-";  // JSON lines; "-": standard output
 };
 
+struct ThroughputOptions {
+  EngineOptions engine;
+  std::vector<int> batch_sizes = {1, 8, 16};
+  std::vector<int> input_lens = {128};
+  int output_len = 64;
+  int shared_prefix_len = 0;  // less than every input_len
+  int repeats = 3;
+  bool json = false;
+  std::optional<std::string> out;
+};
+
 struct GenerateOptions {
   std::string target = "127.0.0.1:50051";
   std::vector<std::string> prompts;
@@ -149,7 +160,8 @@ struct PrintText {
 };
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
-                             TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions, PrintText>;
+                             TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions, ThroughputOptions,
+                             PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -1,0 +1,102 @@
+// The bench commands.
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/flags/command_flags.h"
+#include "launcher/flags/engine_flags.h"
+#include "launcher/flags/flag_values.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMaxLen = 1 << 24;
+constexpr int kMaxBatch = 1 << 16;
+
+// "1,8,16".
+Flags::Apply ListValue(std::vector<int>* out, int min, int max) {
+  return [=](const std::string& text) -> absl::Status {
+    std::vector<int> values;
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      std::optional<int> value;
+      BH_RETURN_IF_ERROR(IntegerValue(&value, min, max)(std::string(part)));
+      if (!value.has_value()) return absl::InvalidArgumentError("give numbers, as in 1,8,16");
+      values.push_back(*value);
+    }
+    *out = std::move(values);
+    return absl::OkStatus();
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
+  Flags flags(
+      "bench throughput", "[--model] DIR [FLAGS]",
+      "Measures prefill and decode of a group, with no server and no network; also under "
+      "mpirun. Prompts are random ids; the first run of every case is not counted.",
+      "bulkhead bench throughput --model DIR --batch-size 1,8,16 --input-len 128 --output-len "
+      "64\n"
+      "mpirun --bind-to none -n 2 bulkhead bench throughput --model DIR --json > result.json");
+  ThroughputOptions options;
+  EngineDraft draft;
+  flags.Group("Measurement");
+  flags.Add("--batch-size", "LIST", "sequences at once (default 1,8,16)",
+            ListValue(&options.batch_sizes, 1, kMaxBatch));
+  flags.Add("--input-len", "LIST", "tokens of each prompt (default 128)",
+            ListValue(&options.input_lens, 1, kMaxLen));
+  flags.Add("--output-len", "N", "tokens that each sequence generates (default 64)",
+            IntegerValue(&options.output_len, 1, kMaxLen));
+  flags.Add("--shared-prefix-len", "N",
+            "tokens that all prompts begin with, found in the prefix cache (default 0)",
+            IntegerValue(&options.shared_prefix_len, 0, kMaxLen));
+  flags.Add("--repeats", "N", "runs of each case (default 3)",
+            IntegerValue(&options.repeats, 1, 1000));
+  flags.AddSwitch("--json", "print JSON instead of a table",
+                  [&options](bool on) { options.json = on; });
+  flags.Add("--out", "FILE", "write the JSON there, too", TextValue(&options.out));
+  AddEngineFlags(&draft, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "bench throughput"));
+  const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
+  const int shortest = *std::min_element(options.input_lens.begin(), options.input_lens.end());
+  if (options.shared_prefix_len >= shortest && options.shared_prefix_len > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shared-prefix-len ", options.shared_prefix_len,
+                     " must leave something of --input-len ", shortest));
+  }
+  EngineOptions& engine = options.engine;
+  engine.enable_prefix_caching = options.shared_prefix_len > 0;
+  // No more memory than the measurement needs.
+  if (!engine.max_num_seqs.has_value()) {
+    engine.max_num_seqs = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
+  }
+  if (!engine.max_model_len.has_value()) {
+    engine.max_model_len = std::max(longest + options.output_len, 2);
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParseBench(CommandArgs args) {
+  constexpr char kUsage[] =
+      "Usage: bulkhead bench WHAT [FLAGS]\n"
+      "\n"
+      "  throughput  prefill and decode of a group, with no server and no network\n"
+      "\n"
+      "'bulkhead bench WHAT --help' shows the flags.\n";
+  if (args.empty()) {
+    return absl::InvalidArgumentError("bench what? 'bulkhead bench --help' lists it");
+  }
+  if (args[0] == "--help" || args[0] == "-h") return PrintText{kUsage};
+  if (args[0] == "throughput") return ParseThroughput(args.subspan(1));
+  const std::string nearest = Nearest(args[0], {"throughput"});
+  return absl::InvalidArgumentError(
+      absl::StrCat("no 'bench ", args[0], "'; ",
+                   nearest.empty() ? "'bulkhead bench --help' lists what there is"
+                                   : absl::StrCat("did you mean ", nearest, "?")));
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,43 @@
+"""`bench throughput` measures the group that it runs in."""
+import json
+import subprocess
+import unittest
+
+import group
+
+
+class BenchTest(unittest.TestCase):
+    def run_bench(self, *flags):
+        return subprocess.run([*group.front(), group.BINARY, "bench", "throughput", "--model", group.MODEL, *flags],
+                              capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+
+    def test_every_case_is_measured_and_the_memory_is_part_of_the_result(self):
+        done = self.run_bench("--batch-size", "1,4", "--input-len", "16,40", "--output-len", "8", "--repeats", "2",
+                              "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual([(c["batch_size"], c["input_len"]) for c in result["cases"]],
+                         [(1, 16), (1, 40), (4, 16), (4, 40)])
+        for case in result["cases"]:
+            self.assertEqual(len(case["runs"]), 2)
+            self.assertGreater(case["prefill_tokens_per_s"], 0)
+            self.assertGreater(case["decode_tokens_per_s"], 0)
+        memory = result["memory"]
+        self.assertEqual(memory["device_allocations_after_ready"], 0)
+        self.assertGreater(memory["num_kv_blocks_used_peak"], 0)
+        self.assertEqual(len(memory["report"]["ranks"]), group.RANKS)
+
+    def test_a_shared_prefix_is_computed_once(self):
+        done = self.run_bench("--batch-size", "4", "--input-len", "80", "--shared-prefix-len", "64", "--output-len",
+                              "4", "--repeats", "1", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["shared_prefix_len"], 64)
+
+    def test_bad_measures_are_refused(self):
+        for flags in (["--batch-size", "0"], ["--batch-size", "1,,2"], ["--repeats", "0"],
+                      ["--shared-prefix-len", "128"], ["--max-model-len", "64"], ["--out", "/nowhere/x"]):
+            self.assertEqual(self.run_bench(*flags).returncode, 2, flags)
+
+
+if __name__ == "__main__":
+    unittest.main()

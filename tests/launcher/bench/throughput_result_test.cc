@@ -1,0 +1,50 @@
+#include "launcher/bench/throughput_result.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ThroughputResultTest, DecodeCountsOnlyWhileAllGenerate) {
+  // Until second 2 the first one decodes alone, from second 4 on the second one does.
+  const ThroughputRun run = RunOf({{{1, 2, 3, 4}}, {{2, 3, 4, 5, 6}}}, 20);
+  EXPECT_DOUBLE_EQ(run.prefill_tokens_per_s, 10);
+  EXPECT_DOUBLE_EQ(*run.decode_tokens_per_s, 2);  // four tokens in (2, 4]
+  EXPECT_DOUBLE_EQ(run.total_tokens_per_s, 29.0 / 6);
+}
+
+TEST(ThroughputResultTest, SequencesThatNeverRanTogetherHaveNoDecodeRate) {
+  EXPECT_FALSE(RunOf({{{1, 2}}, {{3, 4}}}, 20).decode_tokens_per_s.has_value());
+  EXPECT_FALSE(RunOf({{{1}}, {{1}}}, 20).decode_tokens_per_s.has_value());
+  EXPECT_EQ(RunOf({}, 20).total_tokens_per_s, 0);
+}
+
+TEST(ThroughputResultTest, MedianOfAnEvenNumberIsBetween) {
+  EXPECT_EQ(MedianOf({3, 1, 2}), 2);
+  EXPECT_EQ(MedianOf({4, 1, 2, 3}), 2.5);
+  EXPECT_EQ(MedianOf({}), 0);
+}
+
+TEST(ThroughputResultTest, TableAndJsonSayTheSame) {
+  ThroughputCase one{8, 128, 64, {}};
+  one.runs = {{100, 10.0, 50}, {300, 30.0, 70}, {200, 20.0, 60}};
+  EXPECT_THAT(ThroughputTable({one}), HasSubstr("200.0 (100.0 - 300.0)"));
+  EXPECT_THAT(ThroughputTable({one}), HasSubstr("400.00"));  // ms for a token of each
+  ThroughputFacts facts;
+  facts.capacity_json = "{\"fits\": true}";
+  const auto json = nlohmann::json::parse(ThroughputJson(facts, {one}));
+  EXPECT_EQ(json["cases"][0]["decode_tokens_per_s"], 20.0);
+  EXPECT_EQ(json["cases"][0]["runs"].size(), 3U);
+  EXPECT_EQ(json["memory"]["report"]["fits"], true);
+  one.runs = {{100, std::nullopt, 50}};
+  EXPECT_TRUE(nlohmann::json::parse(
+                  ThroughputJson(facts, {one}))["cases"][0]["runs"][0]["decode_tokens_per_s"]
+                  .is_null());
+}
+
+}  // namespace
+}  // namespace bulkhead
