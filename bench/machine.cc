@@ -67,8 +67,8 @@ double Machine::ReadBandwidth(int round) {
 double Machine::FmaPeak() {
   if (isa == Isa::kPlain) return 0;
   const double seconds =
-      Seconds([&] { pool->Run([&](int) { isa == Isa::kAvx512 ? FmaAvx512() : FmaAvx2(); }); });
-  const int lanes = isa == Isa::kAvx512 ? 16 : 8;
+      Seconds([&] { pool->Run([&](int) { isa >= Isa::kAvx512 ? FmaAvx512() : FmaAvx2(); }); });
+  const int lanes = isa >= Isa::kAvx512 ? 16 : 8;
   return 2.0 * 12 * lanes * kFmaLoops * pool->num_threads() / seconds * 1e-9;
 }
 

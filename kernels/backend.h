@@ -39,7 +39,14 @@ struct StepLimits {
   int max_num_batched_tokens = 0;  // T at most
   int max_num_seqs = 0;            // S at most
   int max_model_len = 0;
+  int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
 };
+
+// In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
+// and cell by cell (kernels/input_quantizer.h), a cell's sum is exact, and the chain of an output
+// is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending cells.
+// Linears with an index, and tables that are only looked up, stay in f32.
+enum class ActivationDType { kF32, kInt8 };
 
 // The heads of one rank. Query head i reads KV head head_to_kv[i], an index on this rank.
 struct HeadLayout {
@@ -116,17 +123,19 @@ class Backend {
 };
 
 // Plain loops with double sums: the oracle of the tests. Not bit-equal to the others.
-std::unique_ptr<Backend> NewReferenceBackend(Device& device);
+std::unique_ptr<Backend> NewReferenceBackend(Device& device);  // f32 activations
 
 // Plain loops with std::fma in the order that the promise of equal bits fixes: the oracle of the
 // bits.
-std::unique_ptr<Backend> NewOrderedBackend(Device& device);
+std::unique_ptr<Backend> NewOrderedBackend(Device& device);  // f32 activations
+std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation);
 
 // SIMD. `isa`: "auto" (the best that this CPU has), "avx512", "avx2" or "plain". `num_threads` in
 // [1, kMaxThreads]. The calling thread works too. INVALID_ARGUMENT for an unknown or absent isa.
 struct CpuBackendOptions {
   int num_threads = 1;
   const char* isa = "auto";
+  ActivationDType activation = ActivationDType::kF32;
   bool may_spin = true;  // false where ranks x threads exceed the cores: waits yield, then sleep
 };
 inline constexpr int kMaxThreads = 64;

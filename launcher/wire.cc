@@ -108,10 +108,14 @@ std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget) {
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
-                                                     const ThreadChoice& threads, Device& device) {
+                                                     const ThreadChoice& threads,
+                                                     ActivationDType activation, Device& device) {
   const char* isa = "auto";
   switch (options.cpu_isa) {
     case CpuIsa::kAuto:
+      break;
+    case CpuIsa::kAvx512Vnni:
+      isa = "avx512vnni";
       break;
     case CpuIsa::kAvx512:
       isa = "avx512";
@@ -123,8 +127,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
       isa = "plain";
       break;
   }
-  auto backend = NewCpuBackend(
-      device, {.num_threads = threads.num_threads, .isa = isa, .may_spin = threads.may_spin});
+  auto backend = NewCpuBackend(device, {.num_threads = threads.num_threads,
+                                        .isa = isa,
+                                        .activation = activation,
+                                        .may_spin = threads.may_spin});
   if (!backend.ok()) return WithExitCode(backend.status(), ExitCode::kUsage);
   return backend;
 }

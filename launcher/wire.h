@@ -31,6 +31,7 @@ absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExch
 // With the budget's cap, where one was given.
 std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
-                                                     const ThreadChoice& threads, Device& device);
+                                                     const ThreadChoice& threads,
+                                                     ActivationDType activation, Device& device);
 
 }  // namespace bulkhead

@@ -12,6 +12,7 @@
 #include "shard/field_policy.h"
 #include "shard/json_text.h"
 #include "shard/local_file.h"
+#include "shard/quantization_config.h"
 #include "shard/rope_config.h"
 
 namespace bulkhead {
@@ -237,6 +238,7 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   ReadSwitches(fields, *family, config);
   ReadWindow(fields, *family, config);
   AddEosTokenIds(fields, config);
+  config.quantization = ReadQuantizationConfig(fields);
   std::vector<std::string> unknown_in_rope;
   config.rope = ReadRopeConfig(fields, unknown_in_rope);
   ApplyConfigFieldPolicy(fields);

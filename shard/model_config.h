@@ -25,6 +25,16 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
+// What `quantization_config` says of the layers' matrices: AWQ and GPTQ, 4 bits.
+struct QuantizationConfig {
+  enum class Method { kNone, kAwq, kGptq };
+  Method method = Method::kNone;
+  int group_size = 0;      // inputs: 32, 64 or 128
+  bool act_order = false;  // GPTQ's desc_act: g_idx says which group an input is in
+
+  bool operator==(const QuantizationConfig&) const = default;
+};
+
 // Greatest context that a config may state (and greatest sliding window).
 inline constexpr int kMaxPositionEmbeddings = 1 << 24;
 
@@ -50,7 +60,8 @@ struct ModelConfig {
   bool qkv_bias = false;  // q, k and v projections
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;            // RmsNorm on the heads of q and k (Qwen3)
+  bool qk_norm = false;  // RmsNorm on the heads of q and k (Qwen3)
+  QuantizationConfig quantization;
   std::optional<DType> dtype;      // of the checkpoint, where the config says
   std::vector<int> eos_token_ids;  // of config.json and generation_config.json together, ascending
 

@@ -47,6 +47,22 @@ void PartitionHeads(Range heads, int64_t group, int parts, std::vector<Range>& o
   PartitionHeads({middle, heads.end}, group, parts / 2, out);
 }
 
+// MLP columns in units that few groups are cut by, over as many leaves as there are.
+int64_t MlpUnit(int64_t columns, int group_size, int num_leaves) {
+  int64_t unit = group_size;
+  while (unit > 1 && columns / unit < std::max(num_leaves, kLeaves)) unit /= 2;
+  return unit;
+}
+
+std::vector<Range> InUnits(std::vector<Range> ranges, int64_t unit, int64_t columns) {
+  for (Range& range : ranges) {
+    range = {std::min(range.begin * unit, columns), std::min(range.end * unit, columns)};
+  }
+  return ranges;
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 bool IsSubtreeSize(int size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
 // Borders of `leaves`, in units of `width` columns from the first one's begin.
@@ -112,7 +128,7 @@ std::vector<Range> PartitionByShares(int64_t total, absl::Span<const int64_t> sh
   return ranges;
 }
 
-absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size) {
+absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size, int group_size) {
   if (const absl::Status status = CheckSplittable(config, size); !status.ok()) {
     return WithExitCode(status, ExitCode::kModelRefused);
   }
@@ -121,12 +137,15 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size)
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   std::vector<Range> head_leaves;
   PartitionHeads({0, config.num_attention_heads}, group, num_leaves, head_leaves);
+  const int64_t columns = config.intermediate_size;
+  const int64_t unit = MlpUnit(columns, group_size, num_leaves);
   return FromLeaves(config, size, head_leaves,
-                    PartitionEvenly(config.intermediate_size, num_leaves));
+                    InUnits(PartitionEvenly(CeilDiv(columns, unit), num_leaves), unit, columns));
 }
 
 absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
-                                                      absl::Span<const int64_t> shares) {
+                                                      absl::Span<const int64_t> shares,
+                                                      int group_size) {
   const int size = static_cast<int>(shares.size());
   absl::Status status = CheckSplittable(config, size);
   if (status.ok() && config.num_key_value_heads < size) {
@@ -143,7 +162,10 @@ absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   std::vector<Range> heads = PartitionByShares(config.num_key_value_heads, shares);
   for (Range& range : heads) range = {range.begin * group, range.end * group};
-  return FromLeaves(config, size, heads, PartitionByShares(config.intermediate_size, shares));
+  const int64_t columns = config.intermediate_size;
+  const int64_t unit = MlpUnit(columns, group_size, size);
+  return FromLeaves(config, size, heads,
+                    InUnits(PartitionByShares(CeilDiv(columns, unit), shares), unit, columns));
 }
 
 ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,

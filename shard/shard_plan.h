@@ -51,17 +51,40 @@ struct RankShard {
   std::vector<int64_t> down_borders;  // likewise of down_proj
 };
 
+// How the matrices of a model are held.
+struct WeightFormats {
+  WeightFormat layers = WeightFormat::kF32;  // q, k, v, o, gate, up and down
+  int group_size = 0;                        // of the layers', where quantised
+  bool act_order = false;                    // their groups have an index
+  WeightFormat tables = WeightFormat::kF32;  // embedding and lm_head
+  int table_group_size = 0;
+
+  // All of them as numbers of `dtype`.
+  static WeightFormats Of(DType dtype);
+  // As the checkpoint holds them; what is not quantised there as numbers of `dtype`.
+  static WeightFormats StoredBy(const ModelConfig& config, DType dtype);
+  // Quantised when they are loaded. kInt8: in groups of 128 inputs. kInt4: layers in groups of 32,
+  // tables in int8.
+  static WeightFormats AtLoad(WeightFormat format);
+  bool operator==(const WeightFormats&) const = default;
+};
+// "bfloat16"; "int4 in groups of 128, tables float16".
+std::string WeightFormatsText(const WeightFormats& formats);
+
 class ShardPlan {
  public:
   // A rank without heads is legal; one without MLP columns or vocabulary rows is not:
   // INVALID_ARGUMENT (exit code 3) names the config field that is too small, its value and the
   // largest size that works.
-  static absl::StatusOr<ShardPlan> Create(const ModelConfig& config, int size);
+  // MLP columns are cut at multiples of `group_size` where there are enough groups for 8 leaves,
+  // else at multiples of its half, its quarter ...: of quantised weights few groups are cut.
+  static absl::StatusOr<ShardPlan> Create(const ModelConfig& config, int size, int group_size = 1);
   // Unequal parts, for unequal devices: KV groups and MLP columns in proportion to `shares` (one
   // per rank, each more than 0), rounded at the borders, at least one of each; the vocabulary stays
   // even. Needs as many KV heads as ranks. Equal tokens, not equal bits, to other plans.
   static absl::StatusOr<ShardPlan> CreateWithShares(const ModelConfig& config,
-                                                    absl::Span<const int64_t> shares);
+                                                    absl::Span<const int64_t> shares,
+                                                    int group_size = 1);
 
   const ModelConfig& config() const { return *ranks_.front().model; }
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -138,7 +161,7 @@ bool IsKnownSurplus(absl::string_view name, const ModelConfig& config);
 // up], down; and embedding and lm_head (one matrix when tied).
 enum class LinearKind { kQkv, kO, kGateUp, kDown, kEmbedding, kLmHead };
 LinearShape LinearShapeOf(LinearKind kind, const ModelConfig& config, const RankShard& shard,
-                          DType held_as);
+                          const WeightFormats& held_as);
 
 // The row of its fused matrix (or element of its fused bias) where `kind` begins on this rank: h*d
 // for k, (h+k)*d for v, f for up, 0 for the rest.

@@ -3,12 +3,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "memory/status.h"
 #include "shard/json_text.h"
+#include "shard/quantized_tensors.h"
 
 namespace bulkhead {
 namespace {
@@ -155,11 +157,31 @@ absl::StatusOr<LocatedTensor> TensorIndex::Find(WeightName name, const ModelConf
   return located;
 }
 
+absl::StatusOr<LocatedTensor> TensorIndex::FindTensor(const std::string& name,
+                                                      const std::vector<int64_t>& shape,
+                                                      absl::string_view format) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("tensor '", name, "' is missing from the checkpoint in ", dir_));
+  }
+  const LocatedTensor& located = found->second;
+  if (located.entry->shape == shape && located.entry->format == format) return located;
+  return absl::InvalidArgumentError(absl::StrCat(
+      located.file->path(), ": tensor '", name, "' is ", located.entry->format, " of shape ",
+      ShapeText(located.entry->shape), "; config.json demands ", format, " of ", ShapeText(shape)));
+}
+
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
-  std::map<std::string, WeightName> required;
+  std::set<std::string> required;
   for (const WeightName& name : RequiredWeights(config)) {
-    BH_RETURN_IF_ERROR(Find(name, config).status());
-    required.emplace(WeightNameOf(name.kind, name.layer), name);
+    if (IsHeldQuantized(name.kind, config)) {
+      BH_RETURN_IF_ERROR(FindQuantized(*this, name, config).status());
+      for (std::string& part : QuantizedNamesOf(name, config)) required.insert(std::move(part));
+    } else {
+      BH_RETURN_IF_ERROR(Find(name, config).status());
+      required.insert(WeightNameOf(name.kind, name.layer));
+    }
   }
   for (const auto& [name, located] : tensors_) {
     if (required.contains(std::string(name)) || IsKnownSurplus(name, config)) continue;

@@ -28,6 +28,10 @@ class TensorIndex {
 
   // The weight, with the shape that `config` demands and a number format of weights.
   absl::StatusOr<LocatedTensor> Find(WeightName name, const ModelConfig& config) const;
+  // Any other tensor, with this shape and number format.
+  absl::StatusOr<LocatedTensor> FindTensor(const std::string& name,
+                                           const std::vector<int64_t>& shape,
+                                           absl::string_view format) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
   uint64_t Fingerprint() const;
   DType MainDType() const;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
+#include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
 
 namespace bulkhead {
@@ -32,6 +34,8 @@ struct Part {
   WeightSlice slice;
   int64_t full_cols = 0;
   bool reads_segments = false;  // the owned columns alone, row by row
+  // Where the checkpoint holds it in codes; `tensor` is then the one with the codes.
+  std::optional<QuantizedTensors> quantized;
 
   int64_t BytesPerRow() const {
     return (reads_segments ? slice.cols.size() : full_cols) * DTypeBytes(dtype);
@@ -41,7 +45,16 @@ struct Part {
 struct Block {
   const Part* part = nullptr;
   Range rows;  // of the full weight
-  int64_t bytes() const { return rows.size() * part->BytesPerRow(); }
+  // Read from the file, and held in staging memory meanwhile.
+  int64_t bytes() const {
+    return part->quantized.has_value() ? part->quantized->ReadBytes(part->slice.cols, rows.size())
+                                       : rows.size() * part->BytesPerRow();
+  }
+  int64_t staging_bytes() const {
+    return part->quantized.has_value()
+               ? part->quantized->StagingBytes(part->slice.cols, rows.size())
+               : bytes();
+  }
 };
 
 float HalfToFloat(uint16_t half) {
@@ -75,8 +88,9 @@ class LoadRun {
   LoadRun(std::vector<Block> blocks, std::atomic<int64_t>* bytes_done)
       : blocks_(std::move(blocks)), bytes_done_(bytes_done) {
     // Large ones first, so that the threads end together; among equals in file order.
-    std::stable_sort(blocks_.begin(), blocks_.end(),
-                     [](const Block& a, const Block& b) { return a.bytes() > b.bytes(); });
+    std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
+      return a.staging_bytes() > b.staging_bytes();
+    });
   }
 
   absl::Status Run(int num_threads, const std::function<bool()>& cancelled) {
@@ -94,7 +108,8 @@ class LoadRun {
  private:
   void TakeBlocks(const std::function<bool()>& cancelled) {
     if (blocks_.empty()) return;
-    const auto staging = std::make_unique_for_overwrite<std::byte[]>(blocks_.front().bytes());
+    const auto staging =
+        std::make_unique_for_overwrite<std::byte[]>(blocks_.front().staging_bytes());
     while (!stop_.load(std::memory_order_relaxed)) {
       if (cancelled && cancelled()) return End(absl::CancelledError("loading was cancelled"));
       const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
@@ -109,6 +124,7 @@ class LoadRun {
 
   static absl::Status LoadBlock(const Block& block, std::byte* staging) {
     const Part& part = *block.part;
+    if (part.quantized.has_value()) return LoadQuantizedBlock(block, staging);
     if (absl::Status status = ReadRows(block, staging); !status.ok()) {
       return absl::DataLossError(
           absl::StrCat("tensor '", part.tensor.entry->name, "': ", status.message()));
@@ -123,6 +139,18 @@ class LoadRun {
     if (!part.reads_segments) rows = rows.Cols(part.slice.cols.begin, cols);
     part.target.sink->PutRows(part.target.sink_row + block.rows.begin - part.slice.rows.begin,
                               rows);
+    return absl::OkStatus();
+  }
+
+  static absl::Status LoadQuantizedBlock(const Block& block, std::byte* staging) {
+    const Part& part = *block.part;
+    const auto rows = part.quantized->ReadRows(block.rows, part.slice.cols, staging);
+    if (!rows.ok()) {
+      return absl::DataLossError(
+          absl::StrCat("tensor '", part.tensor.entry->name, "': ", rows.status().message()));
+    }
+    part.target.sink->PutQuantizedRows(
+        part.target.sink_row + block.rows.begin - part.slice.rows.begin, *rows);
     return absl::OkStatus();
   }
 
@@ -154,10 +182,26 @@ class LoadRun {
   absl::Status status_;
 };
 
+// Cut at whole words of outputs.
+void AddQuantizedBlocks(const Part& part, std::vector<Block>& blocks) {
+  constexpr int64_t kWord = 8;
+  const int64_t word_bytes = part.quantized->StagingBytes(part.slice.cols, kWord);
+  const int64_t rows = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
+  for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end;) {
+    const int64_t end = std::min((row / kWord) * kWord + rows, part.slice.rows.end);
+    blocks.push_back({&part, {row, end}});
+    row = end;
+  }
+}
+
 std::vector<Block> BlocksOf(const std::vector<Part>& parts) {
   std::vector<Block> blocks;
   for (const Part& part : parts) {
     if (part.slice.cols.empty()) continue;
+    if (part.quantized.has_value()) {
+      AddQuantizedBlocks(part, blocks);
+      continue;
+    }
     BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ModelConfig's limits see to it
     const int64_t rows = Checkpoint::kStagingBytes / part.BytesPerRow();
     for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end; row += rows) {
@@ -186,6 +230,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     auto parts = PartsOf(targets, shard);
     if (!parts.ok()) return RefuseModel(parts.status());
     if (absl::Status status = CheckUnchanged(*parts); !status.ok()) return RefuseModel(status);
+    if (absl::Status status = PutGroupIndices(*parts); !status.ok()) return RefuseModel(status);
     BH_CHECK(num_threads >= 1);
     LoadRun run(BlocksOf(*parts), bytes_done);
     if (absl::Status status = run.Run(std::min(num_threads, kMaxThreads), cancelled);
@@ -219,9 +264,15 @@ class SafetensorsCheckpoint : public Checkpoint {
                          : target.vector == nullptr && target.sink != nullptr);
       Part part;
       part.target = target;
+      part.slice = SliceOf(target.name.kind, config, shard);
+      if (IsHeldQuantized(target.name.kind, config)) {
+        BH_ASSIGN_OR_RETURN(part.quantized, FindQuantized(index_, target.name, config));
+        part.tensor = part.quantized->qweight;
+        parts.push_back(std::move(part));
+        continue;
+      }
       BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.name, config));
       part.dtype = *part.tensor.entry->dtype;
-      part.slice = SliceOf(target.name.kind, config, shard);
       part.full_cols = FullShapeOf(target.name.kind, config).second;
       const int64_t owned_bytes = part.slice.cols.size() * DTypeBytes(part.dtype);
       part.reads_segments =
@@ -229,6 +280,16 @@ class SafetensorsCheckpoint : public Checkpoint {
       parts.push_back(part);
     }
     return parts;
+  }
+
+  static absl::Status PutGroupIndices(const std::vector<Part>& parts) {
+    for (const Part& part : parts) {
+      if (!part.quantized.has_value() || part.slice.cols.empty()) continue;
+      BH_ASSIGN_OR_RETURN(const std::vector<int32_t> index,
+                          part.quantized->ReadGroupIndex(part.slice.cols));
+      if (!index.empty()) part.target.sink->PutGroupIndex(index);
+    }
+    return absl::OkStatus();
   }
 
   static absl::Status CheckUnchanged(const std::vector<Part>& parts) {

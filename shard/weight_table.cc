@@ -16,6 +16,9 @@ namespace {
 
 constexpr absl::string_view kLayerPrefix = "model.layers.";
 constexpr int kMaxLayerIndex = 1 << 20;
+// Inputs of a group that is quantised at load.
+constexpr int kInt8Group = 128;
+constexpr int kInt4Group = 32;
 
 struct TableRow {
   WeightKind kind;
@@ -216,23 +219,84 @@ bool IsKnownSurplus(absl::string_view name, const ModelConfig& config) {
          (SplitLayerName(name, &layer, &rest) && rest == "self_attn.rotary_emb.inv_freq");
 }
 
+WeightFormats WeightFormats::Of(DType dtype) {
+  WeightFormats formats;
+  formats.layers = formats.tables = WeightFormatOf(dtype);
+  return formats;
+}
+
+WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
+  WeightFormats formats = Of(dtype);
+  if (config.quantization.method == QuantizationConfig::Method::kNone) return formats;
+  formats.layers = WeightFormat::kInt4;
+  formats.group_size = config.quantization.group_size;
+  formats.act_order = config.quantization.act_order;
+  return formats;
+}
+
+WeightFormats WeightFormats::AtLoad(WeightFormat format) {
+  WeightFormats formats;
+  formats.layers = format;
+  formats.group_size = format == WeightFormat::kInt8 ? kInt8Group : kInt4Group;
+  formats.tables = WeightFormat::kInt8;
+  formats.table_group_size = kInt8Group;
+  return formats;
+}
+
+std::string WeightFormatsText(const WeightFormats& formats) {
+  std::string text(WeightFormatName(formats.layers));
+  if (!IsQuantized(formats.layers)) return text;
+  absl::StrAppend(&text, " in groups of ", formats.group_size,
+                  formats.act_order ? " by index" : "");
+  if (formats.tables != formats.layers || formats.table_group_size != formats.group_size) {
+    absl::StrAppend(&text, ", tables ", WeightFormatName(formats.tables));
+  }
+  return text;
+}
+
+namespace {
+
+// The part of `full_cols` inputs that begins at `begin`.
+LinearShape LayerShape(int64_t rows, int64_t begin, std::vector<int64_t> borders, int64_t full_cols,
+                       const WeightFormats& held_as) {
+  LinearShape shape{rows, borders.back(), held_as.layers, std::move(borders)};
+  if (!IsQuantized(held_as.layers)) return shape;
+  shape.groups.size = held_as.group_size;
+  if (held_as.act_order) {
+    shape.groups.indexed = static_cast<int>((full_cols - 1) / held_as.group_size + 1);
+  } else {
+    shape.groups.phase = static_cast<int>(begin % held_as.group_size);
+  }
+  return shape;
+}
+
+LinearShape Table(int64_t rows, int64_t cols, const WeightFormats& held_as) {
+  LinearShape shape{rows, cols, held_as.tables, {0, cols}};
+  if (IsQuantized(held_as.tables)) shape.groups.size = held_as.table_group_size;
+  return shape;
+}
+
+}  // namespace
+
 LinearShape LinearShapeOf(LinearKind kind, const ModelConfig& config, const RankShard& shard,
-                          DType held_as) {
+                          const WeightFormats& held_as) {
   const int64_t hidden = config.hidden_size;
   const int64_t q = shard.heads.size() * config.head_dim;
   const int64_t kv = shard.kv_heads.size() * config.head_dim;
   switch (kind) {
     case LinearKind::kQkv:
-      return LinearShape::Whole(q + 2 * kv, hidden, held_as);
+      return LayerShape(q + 2 * kv, 0, {0, hidden}, hidden, held_as);
     case LinearKind::kO:
-      return LinearShape{hidden, q, held_as, shard.o_borders};
+      return LayerShape(hidden, shard.heads.begin * config.head_dim, shard.o_borders,
+                        int64_t{config.num_attention_heads} * config.head_dim, held_as);
     case LinearKind::kGateUp:
-      return LinearShape::Whole(2 * shard.mlp.size(), hidden, held_as);
+      return LayerShape(2 * shard.mlp.size(), 0, {0, hidden}, hidden, held_as);
     case LinearKind::kDown:
-      return LinearShape{hidden, shard.mlp.size(), held_as, shard.down_borders};
+      return LayerShape(hidden, shard.mlp.begin, shard.down_borders, config.intermediate_size,
+                        held_as);
     case LinearKind::kEmbedding:
     case LinearKind::kLmHead:
-      return LinearShape::Whole(shard.vocab.size(), hidden, held_as);
+      return Table(shard.vocab.size(), hidden, held_as);
   }
   BH_CHECK(false);
 }

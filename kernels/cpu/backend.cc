@@ -19,11 +19,11 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(Device& device, Isa isa, std::unique_ptr<ThreadPool> pool)
+  CpuBackend(Device& device, Isa isa, ActivationDType activation, std::unique_ptr<ThreadPool> pool)
       : device_(device),
         convert_(ConvertKernelsOf(isa)),
         pool_(std::move(pool)),
-        products_(*pool_, isa),
+        products_(*pool_, isa, activation),
         rows_(*pool_, isa) {}
 
   Device& device() override { return device_; }
@@ -36,7 +36,7 @@ class CpuBackend final : public Backend {
 
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
     Carver carver;
-    carver.Next(ProductVerbs::WorkspaceBytes(limits));
+    carver.Next(products_.WorkspaceBytes(limits));
     carver.Next(RowVerbs::WorkspaceBytes(limits, heads));
     return carver.used_bytes();
   }
@@ -44,7 +44,7 @@ class CpuBackend final : public Backend {
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
     Carver carver(workspace);
-    products_.SetWorkspace(carver.Next(ProductVerbs::WorkspaceBytes(limits)), limits);
+    products_.SetWorkspace(carver.Next(products_.WorkspaceBytes(limits)), limits);
     rows_.SetWorkspace(carver.Next(RowVerbs::WorkspaceBytes(limits, heads)), limits, heads);
   }
 
@@ -146,7 +146,7 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(Device& device,
   BH_ASSIGN_OR_RETURN(const Isa isa, ParseIsa(options.isa));
   BH_ASSIGN_OR_RETURN(std::unique_ptr<ThreadPool> pool,
                       ThreadPool::Create(options.num_threads, options.may_spin));
-  return std::make_unique<CpuBackend>(device, isa, std::move(pool));
+  return std::make_unique<CpuBackend>(device, isa, options.activation, std::move(pool));
 }
 
 }  // namespace bulkhead

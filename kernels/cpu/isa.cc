@@ -3,6 +3,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace bulkhead {
+namespace {
+
+constexpr Isa kAll[] = {Isa::kPlain, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni};
+
+}  // namespace
 
 const char* IsaName(Isa isa) {
   switch (isa) {
@@ -12,6 +17,8 @@ const char* IsaName(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512vnni";
   }
   return "unknown";
 }
@@ -20,21 +27,25 @@ const char* IsaName(Isa isa) {
 bool IsaPresent(Isa isa) {
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c");
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   switch (isa) {
     case Isa::kPlain:
       return true;
     case Isa::kAvx2:
       return has_avx2;
     case Isa::kAvx512:
-      return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+      return has_avx512;
+    case Isa::kAvx512Vnni:
+      return has_avx512 && __builtin_cpu_supports("avx512vnni");
   }
   return false;
 }
 
 std::vector<Isa> PresentIsas() {
   std::vector<Isa> present;
-  for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAll) {
     if (IsaPresent(isa)) present.push_back(isa);
   }
   return present;
@@ -43,14 +54,14 @@ std::vector<Isa> PresentIsas() {
 absl::StatusOr<Isa> ParseIsa(absl::string_view name) {
   const std::vector<Isa> present = PresentIsas();
   if (name == "auto") return present.back();
-  for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAll) {
     if (name != IsaName(isa)) continue;
     if (IsaPresent(isa)) return isa;
     return absl::InvalidArgumentError(
         absl::StrCat("this CPU has no ", name, "; the best it has is ", IsaName(present.back())));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown instruction set \"", name, "\"; use auto, avx512, avx2 or plain"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown instruction set \"", name, "\"; use auto, avx512vnni, avx512, avx2 or plain"));
 }
 
 }  // namespace bulkhead

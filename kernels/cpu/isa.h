@@ -9,9 +9,10 @@
 
 namespace bulkhead {
 
-enum class Isa { kPlain, kAvx2, kAvx512 };
+// kAvx512Vnni is kAvx512 but for the products in int8.
+enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni };
 
-// "plain", "avx2", "avx512".
+// "plain", "avx2", "avx512", "avx512vnni".
 const char* IsaName(Isa isa);
 
 // Whether this CPU has the instructions and the system saves the registers.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/number_format.h"
+#include "kernels/cpu/quantized_packing.h"
 #include "memory/check.h"
 
 namespace bulkhead {
@@ -43,7 +44,7 @@ class RowReader {
 class PanelSink final : public WeightSink {
  public:
   PanelSink(const Linear& linear, const ConvertKernels& convert)
-      : linear_(linear), convert_(convert) {}
+      : linear_(linear), dtype_(DTypeOf(linear.shape.format)), convert_(convert) {}
 
   void PutRows(int64_t row_begin, ConstMatrixView rows) override {
     const LinearShape& shape = linear_.shape;
@@ -61,14 +62,17 @@ class PanelSink final : public WeightSink {
     }
   }
 
+  void PutQuantizedRows(int64_t, const QuantizedRows&) override { BH_CHECK(false); }
+  void PutGroupIndex(absl::Span<const int32_t>) override { BH_CHECK(false); }
+
  private:
   // Rows that are columns [column, column + rows.rows()) of one panel; inputs [k, k + count).
   void PutBlock(int64_t panel, int64_t column, ConstMatrixView rows, int64_t k, int64_t count) {
-    std::byte* block = linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns *
-                                            DTypeBytes(linear_.shape.dtype);
-    if (linear_.shape.dtype == DType::kF32) {
+    std::byte* block =
+        linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns * DTypeBytes(dtype_);
+    if (dtype_ == DType::kF32) {
       PutPairs<uint32_t, uint64_t>(column, rows, k, count, {2, 1}, block);
-    } else if (linear_.shape.dtype == DType::kF16) {
+    } else if (dtype_ == DType::kF16) {
       PutPairs<uint16_t, uint32_t>(column, rows, k, count, {2, 1}, block);
     } else {
       PutPairs<uint16_t, uint32_t>(column, rows, k, count, {1, kPairs}, block);
@@ -86,7 +90,7 @@ class PanelSink final : public WeightSink {
   template <typename Half, typename Word>
   void PutPairs(int64_t column, ConstMatrixView rows, int64_t k, int64_t count, Pairing pairing,
                 std::byte* block) {
-    const ConvertFunction convert = ConversionOf(rows.dtype(), linear_.shape.dtype, convert_);
+    const ConvertFunction convert = ConversionOf(rows.dtype(), dtype_, convert_);
     RowReader<Half> low_reader(rows, convert);
     RowReader<Half> high_reader(rows, convert);
     for (int64_t pair = 0; pair < kPairs; ++pair) {
@@ -110,37 +114,51 @@ class PanelSink final : public WeightSink {
   }
 
   const Linear linear_;
+  const DType dtype_;
   const ConvertKernels& convert_;
 };
 
 }  // namespace
 
-PanelFormat PanelFormatOf(DType dtype) {
-  BH_CHECK(dtype != DType::kI32);
-  if (dtype == DType::kF32) return PanelFormat::kF32;
-  return dtype == DType::kBF16 ? PanelFormat::kBf16 : PanelFormat::kF16;
+PanelFormat PanelFormatOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return PanelFormat::kF32;
+    case WeightFormat::kBF16:
+      return PanelFormat::kBf16;
+    case WeightFormat::kF16:
+      return PanelFormat::kF16;
+    case WeightFormat::kInt8:
+      return PanelFormat::kInt8;
+    case WeightFormat::kInt4:
+      break;
+  }
+  return PanelFormat::kInt4;
 }
 
 int64_t PanelBytes(const LinearShape& shape) {
+  if (IsQuantized(shape.format)) return QuantizedPanelBytes(shape);
   const int64_t panels = (shape.rows + kPanelColumns - 1) / kPanelColumns;
-  return panels * kPanelColumns * shape.cols * DTypeBytes(shape.dtype);
+  return panels * kPanelColumns * shape.cols * DTypeBytes(DTypeOf(shape.format));
 }
 
 std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert) {
-  BH_CHECK(linear.shape.dtype != DType::kI32);
   BH_CHECK(linear.packed != nullptr || PanelBytes(linear.shape) == 0);
+  if (IsQuantized(linear.shape.format)) return NewQuantizedPanelSink(linear);
   return std::make_unique<PanelSink>(linear, convert);
 }
 
 void UnpackRow(const Linear& linear, int64_t row, float* out) {
+  if (IsQuantized(linear.shape.format)) return UnpackQuantizedRow(linear, row, out);
+  const DType dtype = DTypeOf(linear.shape.format);
   const int64_t inputs = linear.shape.cols;
   const int64_t column = row % kPanelColumns;
   const std::byte* panel =
-      linear.packed + row / kPanelColumns * kPanelColumns * inputs * DTypeBytes(linear.shape.dtype);
-  if (linear.shape.dtype == DType::kF32) {
+      linear.packed + row / kPanelColumns * kPanelColumns * inputs * DTypeBytes(dtype);
+  if (dtype == DType::kF32) {
     const float* from = reinterpret_cast<const float*>(panel) + column;
     for (int64_t k = 0; k < inputs; ++k) out[k] = from[k * kPanelColumns] + 0.0f;
-  } else if (linear.shape.dtype == DType::kF16) {
+  } else if (dtype == DType::kF16) {
     const uint16_t* from = reinterpret_cast<const uint16_t*>(panel) + column;
     for (int64_t k = 0; k < inputs; ++k) out[k] = F32OfF16(from[k * kPanelColumns]) + 0.0f;
   } else {

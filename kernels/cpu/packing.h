@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-PanelFormat PanelFormatOf(DType dtype);
+PanelFormat PanelFormatOf(WeightFormat format);
 
 // Bytes of a packed weight: N padded to whole panels.
 int64_t PanelBytes(const LinearShape& shape);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/packing.h"
+#include "kernels/cpu/quantized_packing.h"
 #include "memory/check.h"
 
 namespace bulkhead {
@@ -47,22 +48,47 @@ Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
 }  // namespace
 
 const ProductKernels& ProductKernelsOf(Isa isa) {
-  if (isa == Isa::kAvx512) return avx512::kProductKernels;
+  if (isa >= Isa::kAvx512) return avx512::kProductKernels;
   return isa == Isa::kAvx2 ? avx2::kProductKernels : plain::kProductKernels;
 }
 
 const ConvertKernels& ConvertKernelsOf(Isa isa) {
-  if (isa == Isa::kAvx512) return avx512::kConvertKernels;
+  if (isa >= Isa::kAvx512) return avx512::kConvertKernels;
   return isa == Isa::kAvx2 ? avx2::kConvertKernels : plain::kConvertKernels;
 }
 
-int64_t ProductVerbs::WorkspaceBytes(const StepLimits& limits) {
-  return kMaxThreads * ScratchFloats(limits) * static_cast<int64_t>(sizeof(float));
+const Int8Kernels& Int8KernelsOf(Isa isa) {
+  if (isa == Isa::kAvx512Vnni) return avx512vnni::kInt8Kernels;
+  if (isa == Isa::kAvx512) return avx512::kInt8Kernels;
+  return isa == Isa::kAvx2 ? avx2::kInt8Kernels : plain::kInt8Kernels;
+}
+
+int64_t ProductVerbs::WorkspaceBytes(const StepLimits& limits) const {
+  Carver carver;
+  carver.Next(kMaxThreads * ScratchFloats(limits) * static_cast<int64_t>(sizeof(float)));
+  LayOutInputs(limits, carver);
+  return carver.used_bytes();
+}
+
+QuantizedInputs ProductVerbs::LayOutInputs(const StepLimits& limits, Carver& carver) const {
+  QuantizedInputs inputs{};
+  if (limits.max_int8_inputs == 0) return inputs;
+  const int64_t rows = limits.max_num_batched_tokens;
+  inputs.row_bytes = MostInputBytes(limits.max_int8_inputs);
+  inputs.cells = MostCells(limits.max_int8_inputs);
+  inputs.codes = reinterpret_cast<int8_t*>(carver.Next(rows * inputs.row_bytes));
+  inputs.scales = reinterpret_cast<float*>(carver.Next(rows * inputs.cells * 4));
+  inputs.sums = reinterpret_cast<int32_t*>(carver.Next(rows * inputs.cells * 4));
+  return inputs;
 }
 
 void ProductVerbs::SetWorkspace(std::byte* workspace, const StepLimits& limits) {
-  workspace_ = reinterpret_cast<float*>(workspace);
+  Carver carver(workspace);
   scratch_floats_ = ScratchFloats(limits);
+  workspace_ = reinterpret_cast<float*>(
+      carver.Next(kMaxThreads * scratch_floats_ * static_cast<int64_t>(sizeof(float))));
+  inputs_ = LayOutInputs(limits, carver);
+  max_inputs_ = limits.max_int8_inputs;
   max_rows_ = limits.max_num_batched_tokens;
 }
 
@@ -86,11 +112,22 @@ void ProductVerbs::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   if (x.empty() || out.empty()) return;
   const LinearShape& shape = weight.shape;
   CheckShapes(x, shape, out);
-  const int num_slices = static_cast<int>(shape.k_borders.size()) - 1;
-  const Product product{
-      x.F32(),    x.row_stride(),  weight.packed,          PanelFormatOf(shape.dtype),
-      shape.rows, shape.cols,      shape.k_borders.data(), num_slices,
-      out.F32(),  out.row_stride()};
+  if (IsInInt8(weight)) return MatMulInInt8(x, weight, out);
+  const int num_slices = shape.num_slices();
+  const bool quantized = IsQuantized(shape.format);
+  const QuantizedPanels quantized_panels =
+      quantized ? QuantizedPanelsOf(weight) : QuantizedPanels{};
+  const Product product{x.F32(),
+                        x.row_stride(),
+                        weight.packed,
+                        PanelFormatOf(shape.format),
+                        shape.rows,
+                        shape.cols,
+                        shape.k_borders.data(),
+                        num_slices,
+                        out.F32(),
+                        out.row_stride(),
+                        quantized ? &quantized_panels : nullptr};
   const int64_t rows = x.rows();
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   if (rows > kernels_.few_rows) {
@@ -103,6 +140,49 @@ void ProductVerbs::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
                             kernels_.multiply_few(product, {begin, end, 0, rows, nullptr});
                           });
   }
+}
+
+bool ProductVerbs::IsInInt8(const Linear& weight) const {
+  return activation_ == ActivationDType::kInt8 && IsQuantized(weight.shape.format) &&
+         weight.shape.groups.indexed == 0;
+}
+
+void ProductVerbs::MatMulInInt8(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  const LinearShape& shape = weight.shape;
+  const int64_t rows = x.rows();
+  BH_CHECK(inputs_.codes != nullptr && rows <= max_rows_ && shape.cols <= max_inputs_);
+  const QuantizedPanels panels = QuantizedPanelsOf(weight);
+  QuantizedInputs inputs = inputs_;
+  inputs.row_bytes = panels.x_bytes;
+  inputs.cells = panels.num_cells;
+  pool_.ParallelForWork(rows, rows * shape.cols, [&](int, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      int8_kernels_.quantize_row(panels, x.F32(row), row, inputs);
+    }
+  });
+  const Int8Product product{&panels,
+                            shape.format == WeightFormat::kInt4,
+                            inputs,
+                            shape.rows,
+                            shape.k_borders.data(),
+                            shape.num_slices(),
+                            out.F32(),
+                            out.row_stride()};
+  const int64_t num_panels = CeilDiv(shape.rows, kPanelColumns);
+  const Grid grid = GridFor(num_panels, rows, pool_.num_threads());
+  pool_.ParallelForWork(grid.panel_parts * grid.row_parts, rows * shape.rows * shape.cols,
+                        [&](int, int64_t begin, int64_t end) {
+                          for (int64_t i = begin; i < end; ++i) {
+                            const int64_t p = i / grid.row_parts;
+                            const int64_t r = i % grid.row_parts;
+                            int8_kernels_.multiply(
+                                product,
+                                {ThreadPool::PartBegin(num_panels, p, grid.panel_parts),
+                                 ThreadPool::PartBegin(num_panels, p + 1, grid.panel_parts),
+                                 ThreadPool::PartBegin(rows, r, grid.row_parts),
+                                 ThreadPool::PartBegin(rows, r + 1, grid.row_parts), nullptr});
+                          }
+                        });
 }
 
 void ProductVerbs::MultiplyMany(const Product& product, int64_t rows, int64_t panels) {

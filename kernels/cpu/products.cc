@@ -3,6 +3,7 @@
 #include "kernels/cpu/products.h"
 
 #include "kernels/cpu/product_tile.h"
+#include "kernels/cpu/quantized_tile.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -26,10 +27,22 @@ constexpr Kernels KernelsOf() {
   return kernels;
 }
 
-constexpr Kernels kKernels[kNumPanelFormats] = {KernelsOf<F32Panel>(), KernelsOf<Bf16Panel>(),
-                                                KernelsOf<F16Panel>()};
+constexpr Kernels kKernels[kNumFloatPanelFormats] = {KernelsOf<F32Panel>(), KernelsOf<Bf16Panel>(),
+                                                     KernelsOf<F16Panel>()};
 
-const Kernels& KernelsFor(PanelFormat format) { return kKernels[static_cast<int>(format)]; }
+// Quantised panels are multiplied as f32.
+const Kernels& KernelsFor(PanelFormat format) {
+  const bool is_float = static_cast<int>(format) < kNumFloatPanelFormats;
+  return kKernels[static_cast<int>(is_float ? format : PanelFormat::kF32)];
+}
+
+void Dequantize(const Product& product, int64_t panel, const PackedCell& cell, float* out) {
+  if (product.format == PanelFormat::kInt4) {
+    DequantizeCell<true>(*product.quantized, panel, cell, out);
+  } else {
+    DequantizeCell<false>(*product.quantized, panel, cell, out);
+  }
+}
 
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -67,6 +80,63 @@ Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, i
   return tile;
 }
 
+// The ranges of a slice's inputs that are worked on one after the other: cells of a quantised
+// weight, else at most kBlockInputs inputs each.
+struct SliceBlocks {
+  int64_t begin;
+  int64_t inputs;
+  int64_t num_blocks;       // at least one, for an empty slice too
+  const PackedCell* cells;  // [num_blocks], or null
+};
+
+SliceBlocks BlocksOf(const Product& product, int slice) {
+  const int64_t begin = product.k_borders[slice];
+  const int64_t inputs = product.k_borders[slice + 1] - begin;
+  SliceBlocks blocks{begin, inputs, inputs == 0 ? 1 : CeilDiv(inputs, kBlockInputs), nullptr};
+  if (product.quantized == nullptr || inputs == 0) return blocks;
+  blocks.cells = product.quantized->cells;
+  while (blocks.cells->slice < slice) ++blocks.cells;
+  const PackedCell* end = product.quantized->cells + product.quantized->num_cells;
+  blocks.num_blocks = 0;
+  for (const PackedCell* cell = blocks.cells; cell < end && cell->slice == slice; ++cell) {
+    ++blocks.num_blocks;
+  }
+  return blocks;
+}
+
+// The same of a quantised weight: `tile` says where the slice goes, its cells come one after the
+// other.
+void MultiplyCells(const Product& product, const ProductPart& part, int64_t panel, int slice,
+                   Tile tile) {
+  alignas(64) float weight[kMaxCellInputs * kPanelColumns];
+  const Kernels& kernels = KernelsFor(product.format);
+  const int64_t rows = part.row_end - part.row_begin;
+  const int joins = tile.num_joins;
+  tile.prefetch = reinterpret_cast<const char*>(weight);
+  tile.prefetch_step = 0;
+  tile.start_stride = tile.dest_stride;
+  if (tile.count == 0) return kernels.in_place[rows - 1](tile);
+  const float* x = tile.x;
+  const SliceBlocks blocks = BlocksOf(product, slice);
+  for (int64_t i = 0; i < blocks.num_blocks; ++i) {
+    const PackedCell& cell = blocks.cells[i];
+    Dequantize(product, panel, cell, weight);
+    tile.x = x + (cell.begin - product.k_borders[slice]);
+    tile.weight = reinterpret_cast<const char*>(weight);
+    tile.count = cell.count;
+    tile.num_joins = cell.begin + cell.count == product.k_borders[slice + 1] ? joins : 0;
+    kernels.in_place[rows - 1](tile);
+    tile.start = tile.dest;
+  }
+}
+
+// One slice of one panel, rows read in place.
+void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t panel, int slice,
+                     const Tile& tile) {
+  if (product.quantized != nullptr) return MultiplyCells(product, part, panel, slice, tile);
+  KernelsFor(product.format).in_place[part.row_end - part.row_begin - 1](tile);
+}
+
 void MultiplyFew(const Product& product, const ProductPart& part) {
   const Kernels& kernels = KernelsFor(product.format);
   const int64_t rows = part.row_end - part.row_begin;
@@ -83,18 +153,17 @@ void MultiplyFew(const Product& product, const ProductPart& part) {
         tile.dest = subtrees + tile.num_joins * rows * kPanelColumns;
         tile.dest_stride = kPanelColumns;
       }
-      kernels.in_place[rows - 1](tile);
+      MultiplyInPlace(product, part, panel, slice, tile);
     }
   }
 }
 
 void MultiplySlice(const Product& product, const ProductPart& part, int slice, float* sums) {
   const Kernels& kernels = KernelsFor(product.format);
-  const int64_t rows = part.row_end - part.row_begin;
   Tile tile = SliceTile(product, part, part.panel_begin, slice, kernels.step_bytes);
   tile.dest = sums;
   tile.dest_stride = kPanelColumns;
-  kernels.in_place[rows - 1](tile);
+  MultiplyInPlace(product, part, part.panel_begin, slice, tile);
 }
 
 using Four = float __attribute__((vector_size(16)));
@@ -143,8 +212,9 @@ struct Block {
   int slice;
   int64_t k_begin;
   int64_t k_end;
-  const float* packed_x;  // tile by tile: [k][rows of the tile]
-  float* subtrees;        // panel by panel, tile by tile: [level][rows of the tile][32]
+  const PackedCell* cell;  // that it is, of a quantised weight
+  const float* packed_x;   // tile by tile: [k][rows of the tile]
+  float* subtrees;         // panel by panel, tile by tile: [level][rows of the tile][32]
 };
 
 // One panel over the block's range of K: every tile of rows.
@@ -156,13 +226,19 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
   const bool is_last = block.k_end == product.k_borders[block.slice + 1];
   const bool is_last_slice = block.slice + 1 == product.num_slices;
   const int joins = JoinsAfter(block.slice);
+  alignas(64) float widened[kMaxCellInputs * kPanelColumns];
   Tile tile{};
-  tile.weight =
-      static_cast<const char*>(product.weight) + (panel * product.inputs + block.k_begin) * step;
+  if (product.quantized != nullptr) {
+    if (count > 0) Dequantize(product, panel, *block.cell, widened);
+    tile.weight = reinterpret_cast<const char*>(widened);
+  } else {
+    tile.weight =
+        static_cast<const char*>(product.weight) + (panel * product.inputs + block.k_begin) * step;
+  }
   tile.count = count;
   tile.fresh = count == 0 ? -0.0f : 0.0f;
   tile.columns = ColumnsOf(product, panel);
-  tile.prefetch_step = step / block.num_tiles;
+  tile.prefetch_step = product.quantized != nullptr ? 0 : step / block.num_tiles;
   for (int64_t t = 0; t < block.num_tiles; ++t) {
     const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
     const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
@@ -182,7 +258,9 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
       tile.dest_stride = product.out_stride;
     }
     // Each tile fetches its share of the next panel's block.
-    tile.prefetch = tile.weight + (product.inputs + t * count / block.num_tiles) * step;
+    tile.prefetch = product.quantized != nullptr
+                        ? tile.weight
+                        : tile.weight + (product.inputs + t * count / block.num_tiles) * step;
     kernels.packed[rows - 1](tile);
   }
 }
@@ -191,12 +269,16 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
 void MultiplyGroup(const Product& product, Block block, float* packed_x) {
   block.packed_x = packed_x;
   for (block.slice = 0; block.slice < product.num_slices; ++block.slice) {
-    const int64_t slice_begin = product.k_borders[block.slice];
-    const int64_t inputs = product.k_borders[block.slice + 1] - slice_begin;
-    const int64_t num_blocks = inputs == 0 ? 1 : CeilDiv(inputs, kBlockInputs);
-    for (int64_t i = 0; i < num_blocks; ++i) {
-      block.k_begin = slice_begin + PartBegin(inputs, i, num_blocks);
-      block.k_end = slice_begin + PartBegin(inputs, i + 1, num_blocks);
+    const SliceBlocks blocks = BlocksOf(product, block.slice);
+    for (int64_t i = 0; i < blocks.num_blocks; ++i) {
+      if (blocks.cells != nullptr) {
+        block.cell = blocks.cells + i;
+        block.k_begin = block.cell->begin;
+        block.k_end = block.k_begin + block.cell->count;
+      } else {
+        block.k_begin = blocks.begin + PartBegin(blocks.inputs, i, blocks.num_blocks);
+        block.k_end = blocks.begin + PartBegin(blocks.inputs, i + 1, blocks.num_blocks);
+      }
       const int64_t count = block.k_end - block.k_begin;
       for (int64_t t = 0; t < block.num_tiles; ++t) {
         const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);

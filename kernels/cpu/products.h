@@ -11,9 +11,10 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/quantized_layout.h"
+
 namespace bulkhead {
 
-inline constexpr int kPanelColumns = 32;
 inline constexpr int kMaxSlices = 8;
 inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
 
@@ -27,14 +28,14 @@ inline constexpr int64_t kChunkPanels = 8;
 inline constexpr int64_t kScratchFloatsPerRow =
     kBlockInputs + kChunkPanels * kPanelColumns * kMaxSliceLevels;
 
-enum class PanelFormat { kF32, kBf16, kF16 };
-inline constexpr int kNumPanelFormats = 3;
+enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4 };
+inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
 
 // out = x * weight^T.
 struct Product {
   const float* x;  // [rows, inputs]
   int64_t x_stride;
-  const void* weight;  // packed
+  const void* weight;  // packed; of a float format
   PanelFormat format;
   int64_t outputs;           // N
   int64_t inputs;            // K
@@ -42,6 +43,8 @@ struct Product {
   int num_slices;            // a power of two, at most kMaxSlices
   float* out;                // [rows, outputs]
   int64_t out_stride;
+  // Of kInt8 and kInt4, whose weights are widened to f32 cell by cell; else null.
+  const QuantizedPanels* quantized;
 };
 
 // The part of a product that one thread computes.

@@ -19,6 +19,7 @@ const RowKernels& KernelsFor(Isa isa) {
     case Isa::kAvx2:
       return avx2::kRowKernels;
     case Isa::kAvx512:
+    case Isa::kAvx512Vnni:
       return avx512::kRowKernels;
   }
   return plain::kRowKernels;

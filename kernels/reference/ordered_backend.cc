@@ -3,16 +3,20 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/number_format.h"
+#include "kernels/input_quantizer.h"
 #include "kernels/reference/ordered_attention.h"
 #include "kernels/reference/ordered_math.h"
 #include "kernels/reference/plain_backend.h"
+#include "kernels/reference/quantized_weight.h"
 
 namespace bulkhead {
 namespace {
 
 class OrderedBackend final : public PlainBackend {
  public:
-  using PlainBackend::PlainBackend;
+  OrderedBackend(Device& device, ActivationDType activation)
+      : PlainBackend(device), activation_(activation) {}
 
   // out_i = (x_i * scale) * weight_i
   void RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) override {
@@ -25,19 +29,21 @@ class OrderedBackend final : public PlainBackend {
   // One chain per slice; slices join in pairs, pairs of pairs ...; an empty slice is -0.0.
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
     if (x.empty()) return;
+    const WeightFormat format = weight.shape.format;
+    if (activation_ == ActivationDType::kInt8 && IsQuantized(format) &&
+        weight.shape.groups.indexed == 0) {
+      return MatMulInInt8(x, weight, out);
+    }
     const std::vector<int64_t>& borders = weight.shape.k_borders;
     std::vector<float> row(x.cols());
     std::vector<float> sums(borders.size() - 1);
     for (int64_t n = 0; n < out.cols(); ++n) {
-      for (int64_t i = 0; i < x.cols(); ++i) row[i] = Weight(weight, n, i);
+      WeightRow(weight, n, row.data());
       for (int64_t t = 0; t < x.rows(); ++t) {
         for (size_t slice = 0; slice < sums.size(); ++slice) {
           sums[slice] = Chain(x.F32(t), row.data(), borders[slice], borders[slice + 1]);
         }
-        for (size_t width = 1; width < sums.size(); width *= 2) {
-          for (size_t i = 0; i < sums.size(); i += 2 * width) sums[i] += sums[i + width];
-        }
-        out.F32(t)[n] = sums[0];
+        out.F32(t)[n] = Join(sums);
       }
     }
   }
@@ -91,6 +97,46 @@ class OrderedBackend final : public PlainBackend {
   }
 
  private:
+  // One chain over the cells of each slice.
+  static void MatMulInInt8(ConstMatrixView x, const Linear& linear, MatrixView out) {
+    const QuantizedWeight weight(linear);
+    const std::vector<WeightCell>& cells = weight.cells();
+    const std::vector<int64_t>& borders = linear.shape.k_borders;
+    std::vector<int8_t> inputs(x.cols());
+    std::vector<InputScaling> scalings(cells.size());
+    std::vector<float> sums(borders.size() - 1);
+    for (int64_t t = 0; t < x.rows(); ++t) {
+      for (size_t i = 0; i < cells.size(); ++i) {
+        const auto size = static_cast<size_t>(cells[i].size());
+        scalings[i] = QuantizeInputs({x.F32(t) + cells[i].begin, size},
+                                     {inputs.data() + cells[i].begin, size});
+      }
+      for (int64_t n = 0; n < out.cols(); ++n) {
+        for (size_t slice = 0; slice < sums.size(); ++slice) {
+          sums[slice] = borders[slice] == borders[slice + 1] ? -0.0f : 0.0f;
+        }
+        for (size_t i = 0; i < cells.size(); ++i) {
+          const WeightScaling scaling = weight.ScalingOf(n, static_cast<int64_t>(i));
+          int32_t sum = -int32_t{scaling.zero} * scalings[i].sum;
+          for (int64_t k = cells[i].begin; k < cells[i].end; ++k) {
+            sum += int32_t{weight.codes(n)[k]} * inputs[k];
+          }
+          float& acc = sums[cells[i].slice];
+          acc = std::fma(static_cast<float>(sum), F32OfF16(scaling.scale) * scalings[i].scale, acc);
+        }
+        out.F32(t)[n] = Join(sums);
+      }
+    }
+  }
+
+  // Destroys them.
+  static float Join(std::vector<float>& sums) {
+    for (size_t width = 1; width < sums.size(); width *= 2) {
+      for (size_t i = 0; i < sums.size(); i += 2 * width) sums[i] += sums[i + width];
+    }
+    return sums[0];
+  }
+
   static void Norm(const float* x, const float* weight, float epsilon, int64_t size, float* out) {
     const float scale = ordered::RmsScale(x, size, epsilon);
     for (int64_t i = 0; i < size; ++i) out[i] = x[i] * scale * weight[i];
@@ -103,12 +149,18 @@ class OrderedBackend final : public PlainBackend {
     for (int64_t k = begin; k < end; ++k) acc = std::fma(x[k], weight[k], acc);
     return acc;
   }
+
+  const ActivationDType activation_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> NewOrderedBackend(Device& device) {
-  return std::make_unique<OrderedBackend>(device);
+  return NewOrderedBackend(device, ActivationDType::kF32);
+}
+
+std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation) {
+  return std::make_unique<OrderedBackend>(device, activation);
 }
 
 }  // namespace bulkhead

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/reference/number_format.h"
+#include "kernels/reference/quantized_weight.h"
 #include "kernels/reference/sequence_cache.h"
 
 namespace bulkhead {
@@ -11,7 +12,7 @@ namespace {
 class RowMajorSink final : public WeightSink {
  public:
   explicit RowMajorSink(const Linear& linear)
-      : dtype_(linear.shape.dtype),
+      : dtype_(DTypeOf(linear.shape.format)),
         rows_(linear.shape.rows),
         cols_(linear.shape.cols),
         packed_(linear.packed) {}
@@ -26,6 +27,9 @@ class RowMajorSink final : public WeightSink {
     }
   }
 
+  void PutQuantizedRows(int64_t, const QuantizedRows&) override { BH_CHECK(false); }
+  void PutGroupIndex(absl::Span<const int32_t>) override { BH_CHECK(false); }
+
  private:
   DType dtype_;
   int64_t rows_;
@@ -36,15 +40,21 @@ class RowMajorSink final : public WeightSink {
 }  // namespace
 
 int64_t PlainBackend::PackedBytes(const LinearShape& shape) const {
-  return shape.rows * shape.cols * DTypeBytes(shape.dtype);
+  if (IsQuantized(shape.format)) return QuantizedWeight::Bytes(shape);
+  return shape.rows * shape.cols * DTypeBytes(DTypeOf(shape.format));
 }
 
 std::unique_ptr<WeightSink> PlainBackend::Pack(const Linear& linear) {
+  if (IsQuantized(linear.shape.format)) return NewQuantizedWeightSink(linear);
   return std::make_unique<RowMajorSink>(linear);
 }
 
-float PlainBackend::Weight(const Linear& linear, int64_t row, int64_t col) {
-  return LoadNumber(linear.packed, linear.shape.dtype, row * linear.shape.cols + col);
+void PlainBackend::WeightRow(const Linear& linear, int64_t row, float* out) {
+  if (IsQuantized(linear.shape.format)) return QuantizedWeight(linear).Row(row, out);
+  const DType dtype = DTypeOf(linear.shape.format);
+  for (int64_t col = 0; col < linear.shape.cols; ++col) {
+    out[col] = LoadNumber(linear.packed, dtype, row * linear.shape.cols + col);
+  }
 }
 
 int64_t PlainBackend::WorkspaceBytes(const StepLimits&, const HeadLayout&) const { return 0; }
@@ -57,8 +67,10 @@ void PlainBackend::Embed(const int32_t* tokens, const Linear& table, int64_t fir
     const int64_t row = tokens[t] - first_row;
     const bool here = row >= 0 && row < table.shape.rows;
     float* out_row = out.F32(t);
-    for (int64_t i = 0; i < out.cols(); ++i)
-      out_row[i] = here ? Weight(table, row, i) + 0.0f : 0.0f;
+    std::fill_n(out_row, out.cols(), 0.0f);
+    if (!here) continue;
+    WeightRow(table, row, out_row);
+    for (int64_t i = 0; i < out.cols(); ++i) out_row[i] += 0.0f;
   }
 }
 

@@ -29,7 +29,8 @@ class PlainBackend : public Backend {
   void Fill(float value, MatrixView x) override;
 
  protected:
-  static float Weight(const Linear& linear, int64_t row, int64_t col);
+  // One output's weights, as f32: out [K].
+  static void WeightRow(const Linear& linear, int64_t row, float* out);
 
  private:
   Device& device_;

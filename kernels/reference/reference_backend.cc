@@ -23,7 +23,7 @@ class ReferenceBackend final : public PlainBackend {
     if (x.empty()) return;
     std::vector<float> row(x.cols());
     for (int64_t n = 0; n < out.cols(); ++n) {
-      for (int64_t i = 0; i < x.cols(); ++i) row[i] = Weight(weight, n, i);
+      WeightRow(weight, n, row.data());
       for (int64_t t = 0; t < x.rows(); ++t) {
         double sum = 0;
         for (int64_t i = 0; i < x.cols(); ++i) sum += double{x.F32(t)[i]} * row[i];

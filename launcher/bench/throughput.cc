@@ -207,8 +207,8 @@ class ThroughputJob final : public BatchJob {
     facts.cpu = CpuName();
     facts.model = options_.engine.model;
     facts.architecture = engine_->source.config.model.architecture;
-    facts.weight_dtype = std::string(DTypeName(limits.weight_dtype));
-    facts.activation_dtype = "float32";
+    facts.weight_dtype = WeightFormatsText(limits.weights);
+    facts.activation_dtype = limits.activation == ActivationDType::kInt8 ? "int8" : "float32";
     facts.kv_cache_dtype = report.kv_cache_dtype;
     facts.ranks = engine_->topology.size;
     facts.threads = engine_->threads.num_threads;

@@ -41,6 +41,20 @@ void AddModelFlags(EngineDraft* draft, Flags* flags) {
       "--dtype", "TYPE",
       "how weights are held: auto, float32, bfloat16, float16 (default auto: as in the checkpoint)",
       DTypeValue(&options.dtype));
+  flags->Add(
+      "--weight-dtype", "TYPE",
+      "quantise the weights when they are loaded: int8 or int4 (default auto: as the checkpoint "
+      "holds them)",
+      OptionalChoiceValue<WeightFormat>(
+          &options.weight_dtype, {{"int8", WeightFormat::kInt8}, {"int4", WeightFormat::kInt4}}));
+  flags->Add(
+      "--activation-dtype", "TYPE",
+      "what products with quantised weights are computed in: int8 (fast, the default) or f32 "
+      "(exact)",
+      OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
+                                           {{"int8", ActivationDType::kInt8},
+                                            {"f32", ActivationDType::kF32},
+                                            {"float32", ActivationDType::kF32}}));
   flags->AddSwitch("--strict-config", "refuse a config.json with a field that is not known",
                    [&options](bool on) { options.strict_config = on; });
 }
@@ -66,10 +80,12 @@ void AddDeviceFlags(EngineDraft* draft, Flags* flags) {
              "unequal parts for unequal devices: 2,1,1, or auto, in proportion to their memory "
              "(default: equal)",
              SharesValue(&options.tp_shares, &options.tp_shares_auto));
-  flags->AddHidden("--cpu-isa", ChoiceValue<CpuIsa>(&options.cpu_isa, {{"auto", CpuIsa::kAuto},
-                                                                       {"avx512", CpuIsa::kAvx512},
-                                                                       {"avx2", CpuIsa::kAvx2},
-                                                                       {"plain", CpuIsa::kPlain}}));
+  flags->AddHidden("--cpu-isa",
+                   ChoiceValue<CpuIsa>(&options.cpu_isa, {{"auto", CpuIsa::kAuto},
+                                                          {"avx512vnni", CpuIsa::kAvx512Vnni},
+                                                          {"avx512", CpuIsa::kAvx512},
+                                                          {"avx2", CpuIsa::kAvx2},
+                                                          {"plain", CpuIsa::kPlain}}));
 }
 
 void AddLimitFlags(EngineDraft* draft, Flags* flags) {

@@ -75,6 +75,27 @@ Flags::Apply TextListValue(std::vector<std::string>* out);
 
 absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
 
+// Likewise; "auto" is the same as not given.
+template <typename T>
+Flags::Apply OptionalChoiceValue(std::optional<T>* out,
+                                 std::vector<std::pair<std::string, T>> choices) {
+  return [out, choices = std::move(choices)](const std::string& text) -> absl::Status {
+    std::vector<std::string> names = {"auto"};
+    if (text == names[0]) {
+      out->reset();
+      return absl::OkStatus();
+    }
+    for (const auto& [name, value] : choices) {
+      if (text == name) {
+        *out = value;
+        return absl::OkStatus();
+      }
+      names.push_back(name);
+    }
+    return NotOneOf(text, names);
+  };
+}
+
 template <typename T>
 Flags::Apply ChoiceValue(T* out, std::vector<std::pair<std::string, T>> choices) {
   return [out, choices = std::move(choices)](const std::string& text) -> absl::Status {

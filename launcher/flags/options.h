@@ -13,15 +13,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "kernels/backend.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
 #include "memory/matrix.h"
+#include "memory/weight_format.h"
 #include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
 
 enum class DeviceChoice { kAuto, kCpu };
-enum class CpuIsa { kAuto, kAvx512, kAvx2, kPlain };
+enum class CpuIsa { kAuto, kAvx512Vnni, kAvx512, kAvx2, kPlain };
 
 // One size for every rank, or one for each of them.
 struct RankSizes {
@@ -36,8 +38,10 @@ struct EngineOptions {
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceChoice device = DeviceChoice::kAuto;
   CpuIsa cpu_isa = CpuIsa::kAuto;
-  std::optional<DType> dtype;               // how weights are held; absent: the checkpoint's
-  std::optional<KvFormat> kv_cache_dtype;   // absent: the checkpoint's
+  std::optional<DType> dtype;                // how weights are held; absent: the checkpoint's
+  std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load
+  std::optional<ActivationDType> activation_dtype;  // absent: int8 where weights are quantised
+  std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
   std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
   // Absent: fitted to the memory (memory/capacity.h).
@@ -160,8 +164,8 @@ struct PrintText {
 };
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
-                             TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions, ThroughputOptions,
-                             PrintText>;
+                             TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
+                             ThroughputOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -137,7 +137,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   info.set_architecture(model.architecture);
   info.set_vocab_size(model.vocab_size);
   info.set_max_model_len(limits.max_model_len);
-  info.set_dtype(std::string(DTypeName(limits.weight_dtype)));
+  info.set_dtype(WeightFormatsText(limits.weights));
   info.set_supports_text(engine.tokenizer != nullptr);
   for (const int id : model.eos_token_ids) info.add_eos_token_ids(id);
   const ConfigText config = ReadConfigText(engine.source.dir);

@@ -121,7 +121,7 @@ std::string Digest(const EngineOptions& options, const RankEngine& engine) {
   return absl::StrCat(
       "build=", Version(), "\nmodel=", engine.source.checkpoint->Fingerprint(),
       "\nconfig=", ConfigDigest(engine.source.config.model),
-      "\ndtype=", DTypeName(formats.weight_dtype),
+      "\ndtype=", WeightFormatsText(formats.weights), " ", static_cast<int>(formats.activation),
       "\nkv-cache-dtype=", KvFormatName(formats.kv_format), "\nblock-size=", formats.block_tokens,
       "\ntp-shares=", options.tp_shares_auto ? "auto" : absl::StrJoin(options.tp_shares, ","),
       "\nmax-num-seqs=", LimitText(options.max_num_seqs),
@@ -193,7 +193,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group,
   engine.device = MakeDevice(budgets[engine.topology.rank]);
   engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
   absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options, engine.threads, *engine.device);
+      MakeBackend(options, engine.threads, engine.source.formats.activation, *engine.device);
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "backend", backend.status(), options.startup_timeout));
   engine.backend = *std::move(backend);
   const ModelConfig& config = engine.source.config.model;
@@ -321,7 +321,7 @@ void LogReport(const RankEngine& engine) {
   const ModelLimits& limits = engine.limits;
   const RankTopology& topology = engine.topology;
   BH_LOG(kInfo) << "bulkhead " << Version() << " | " << engine.source.config.model.architecture
-                << " " << DTypeName(limits.weight_dtype) << " | " << topology.size << " rank"
+                << " " << WeightFormatsText(limits.weights) << " | " << topology.size << " rank"
                 << (topology.size > 1 ? "s" : "") << " x " << engine.threads.num_threads
                 << " threads | " << engine.device->name();
   LogLines(CapacityTable(engine.capacity));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "launcher/planning/model_source.h"
 #include "memory/bytes.h"
 #include "memory/exit_code.h"
 #include "memory/kv_format_name.h"
@@ -48,6 +49,7 @@ struct ModelCapacity::Change {
   std::optional<int> max_num_seqs, max_model_len, max_num_batched_tokens;
   std::optional<KvRule> rule;
   std::optional<KvFormat> kv_format;
+  std::optional<WeightFormat> weight_dtype;
 };
 
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,
@@ -67,6 +69,11 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
 }
 
 absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> budgets) const {
+  return SplitFor(budgets, formats_.weights);
+}
+
+absl::StatusOr<ShardPlan> ModelCapacity::SplitFor(absl::Span<const DeviceBudget> budgets,
+                                                  const WeightFormats& weights) const {
   const int size = static_cast<int>(budgets.size());
   std::vector<int64_t> shares = options_.tp_shares;
   if (options_.tp_shares_auto) {
@@ -74,8 +81,11 @@ absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> bu
       shares.push_back(std::max<int64_t>(1, budget.free_bytes() - budget.reserve_bytes));
     }
   }
-  if (shares.empty()) return ShardPlan::Create(config_, size);
-  if (static_cast<int>(shares.size()) == size) return ShardPlan::CreateWithShares(config_, shares);
+  const int group_size = std::max(1, weights.group_size);
+  if (shares.empty()) return ShardPlan::Create(config_, size, group_size);
+  if (static_cast<int>(shares.size()) == size) {
+    return ShardPlan::CreateWithShares(config_, shares, group_size);
+  }
   return WithExitCode(
       absl::InvalidArgumentError(absl::StrCat("--tp-shares: the list has ", shares.size(),
                                               " shares and the group ", size, " ranks")),
@@ -88,7 +98,13 @@ int ModelCapacity::KvHeadCopies(int size) const {
 
 absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> budgets,
                                                  const Change& change) const {
-  BH_ASSIGN_OR_RETURN(const ShardPlan plan, Split(budgets));
+  ModelLimits limits = formats_;
+  limits.kv_format = change.kv_format.value_or(formats_.kv_format);
+  if (change.weight_dtype.has_value()) {
+    limits.weights = WeightFormats::AtLoad(*change.weight_dtype);
+    limits.activation = ActivationOf(options_, limits.weights);
+  }
+  BH_ASSIGN_OR_RETURN(const ShardPlan plan, SplitFor(budgets, limits.weights));
   const auto either = [](const auto& changed, const auto& given) {
     return changed.has_value() ? changed : given;
   };
@@ -103,8 +119,6 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
   request.cap_at_max_num_seqs = !gpu;
   request.block_tokens = formats_.block_tokens;
   request.rule = change.rule.value_or(options_.kv_rule);
-  ModelLimits limits = formats_;
-  limits.kv_format = change.kv_format.value_or(formats_.kv_format);
   return PlanCapacity(budgets, request, [&](int rank, const GroupLimits& fitted) {
     limits.max_num_seqs = fitted.max_num_seqs;
     limits.max_model_len = fitted.max_model_len;
@@ -218,6 +232,20 @@ void ModelCapacity::TryKvFormats(const std::vector<DeviceBudget>& budgets,
   }
 }
 
+void ModelCapacity::TryWeightFormats(const std::vector<DeviceBudget>& budgets,
+                                     Remedies& remedies) const {
+  if (config_.quantization.method != QuantizationConfig::Method::kNone) return;
+  for (const WeightFormat smaller : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    if (WeightBits(smaller) >= WeightBits(formats_.weights.layers)) continue;
+    Change change;
+    change.weight_dtype = smaller;
+    if (!Fits(budgets, change)) continue;
+    const std::string name(WeightFormatName(smaller));
+    remedies.list.push_back({{"--weight-dtype", name}, absl::StrCat("--weight-dtype ", name)});
+    return;
+  }
+}
+
 void ModelCapacity::TryMoreRanks(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
                                  Remedies& remedies) const {
   const int size = static_cast<int>(budgets.size());
@@ -285,6 +313,7 @@ Remedies ModelCapacity::FindRemedies(const Capacity& refused) const {
   TryLimits(budgets, remedies);
   TryKvRules(refused, budgets, remedies);
   TryKvFormats(budgets, remedies);
+  TryWeightFormats(budgets, remedies);
   TryMoreRanks(refused, budgets, remedies);
   return remedies;
 }

@@ -33,7 +33,8 @@ enum class DeviceKind { kCpu, kGpu };
 
 class ModelCapacity {
  public:
-  // `config` and `backend` outlive this. `formats`: weight_dtype, kv_format and block_tokens count.
+  // `config` and `backend` outlive this. `formats`: weights, activation, kv_format and block_tokens
+  // count.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
                 const Backend& backend, DeviceKind kind = DeviceKind::kCpu);
 
@@ -54,6 +55,8 @@ class ModelCapacity {
 
  private:
   struct Change;
+  absl::StatusOr<ShardPlan> SplitFor(absl::Span<const DeviceBudget> budgets,
+                                     const WeightFormats& weights) const;
   absl::StatusOr<Capacity> PlanWith(absl::Span<const DeviceBudget> budgets,
                                     const Change& change) const;
   bool Fits(const std::vector<DeviceBudget>& budgets, const Change& change) const;
@@ -61,6 +64,7 @@ class ModelCapacity {
   void TryKvRules(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
                   Remedies& remedies) const;
   void TryKvFormats(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
+  void TryWeightFormats(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
   void TryMoreRanks(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
                     Remedies& remedies) const;
 

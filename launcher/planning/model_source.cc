@@ -26,6 +26,21 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
       ExitCode::kUsage);
 }
 
+// Quantised flags on what they do not apply to.
+absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& model) {
+  const bool stored = model.quantization.method != QuantizationConfig::Method::kNone;
+  absl::Status status;
+  if (stored && options.weight_dtype.has_value()) {
+    status = absl::InvalidArgumentError(
+        "--weight-dtype: the checkpoint's weights are quantised already; leave it out");
+  } else if (options.activation_dtype == ActivationDType::kInt8 && !stored &&
+             !options.weight_dtype.has_value()) {
+    status = absl::InvalidArgumentError(
+        "--activation-dtype int8 needs quantised weights; add --weight-dtype int8 or int4");
+  }
+  return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+}
+
 // "auto" is what config.json says, and where it is silent how the tensors are stored.
 void ChooseFormats(const EngineOptions& options, ModelSource& source) {
   DType stated = source.config.model.dtype.value_or(DType::kF32);
@@ -38,12 +53,23 @@ void ChooseFormats(const EngineOptions& options, ModelSource& source) {
           ": weights are held as ", DTypeName(stated), "; --dtype chooses"));
     }
   }
-  source.formats.weight_dtype = options.dtype.value_or(stated);
+  const ModelConfig& model = source.config.model;
+  WeightFormats& weights = source.formats.weights;
+  weights = options.weight_dtype.has_value()
+                ? WeightFormats::AtLoad(*options.weight_dtype)
+                : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
+  source.formats.activation = ActivationOf(options, weights);
   source.formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
   source.formats.block_tokens = options.block_size;
 }
 
 }  // namespace
+
+ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights) {
+  const bool fast =
+      (IsQuantized(weights.layers) && !weights.act_order) || IsQuantized(weights.tables);
+  return options.activation_dtype.value_or(fast ? ActivationDType::kInt8 : ActivationDType::kF32);
+}
 
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights) {
   ModelSource source;
@@ -52,6 +78,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
       options.strict_config ? UnknownFields::kRefuse : UnknownFields::kWarn;
   BH_ASSIGN_OR_RETURN(source.config, ReadModelConfig(source.dir, unknown));
   BH_RETURN_IF_ERROR(CheckLength(options, source.config.model));
+  BH_RETURN_IF_ERROR(CheckQuantization(options, source.config.model));
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);

@@ -17,10 +17,13 @@ struct ModelSource {
   std::string dir;
   ParsedConfig config;                     // its warnings and ours
   std::unique_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
-  ModelLimits formats;                     // weight_dtype, kv_format, block_tokens
+  ModelLimits formats;                     // weights, activation, kv_format, block_tokens
 };
 
 enum class Weights { kRequired, kOptional };
+
+// As given, else int8 where that makes a difference.
+ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights);
 
 // Reads `options.model`, and checks the headers against the config where weights are required.
 // Failures carry exit code 2 (a --max-model-len below 2) or 3.

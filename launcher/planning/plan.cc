@@ -92,7 +92,8 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   plan->budgeter = std::make_unique<Budgeter>(plan->engine, options);
   BH_ASSIGN_OR_RETURN(plan->budgets, plan->budgeter->Of(engine.tensor_parallel_size.value_or(1)));
   plan->device = MakeDevice(plan->budgets[0]);
-  BH_ASSIGN_OR_RETURN(plan->backend, MakeBackend(engine, {}, *plan->device));
+  BH_ASSIGN_OR_RETURN(plan->backend,
+                      MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
   plan->model = std::make_unique<ModelCapacity>(
       plan->source.config.model, plan->source.formats, plan->engine, *plan->backend,
       plan->budgeter->is_gpu() ? DeviceKind::kGpu : DeviceKind::kCpu);

@@ -43,7 +43,7 @@ absl::Status Decoder::Attention(int layer, const StepIndex& index) {
   }
   const KvLayerView kv = parts_.kv.Layer(layer);
   backend_.RmsNorm(hidden, w.input_norm, config_.rms_norm_eps, normed);
-  backend_.MatMul(normed, w.qkv, qkv);
+  MatMulParts(normed, w.qkv, qkv);
   if (!w.qkv_bias.empty()) backend_.AddBias(w.qkv_bias, qkv);
   backend_.NormRope(index, heads_, w.q_norm, w.k_norm, config_.rms_norm_eps, parts_.rope, qkv);
   backend_.AppendKv(index, heads_, qkv, kv);
@@ -61,11 +61,19 @@ absl::Status Decoder::Mlp(int layer, int64_t rows) {
   const MatrixView gated = parts_.activations.gated.Rows(0, rows);      // [T, f]
   const MatrixView term = comm_.Term(rows, config_.hidden_size);        // [T, D]
   backend_.RmsNorm(hidden, w.mlp_norm, config_.rms_norm_eps, normed);
-  backend_.MatMul(normed, w.gate_up, gate_up);
+  MatMulParts(normed, w.gate_up, gate_up);
   if (!w.gate_up_bias.empty()) backend_.AddBias(w.gate_up_bias, gate_up);
   backend_.SwiGlu(gate_up, gated);
   backend_.MatMul(gated, w.down, term);
   return Reduce(w.down_bias, hidden);
+}
+
+void Decoder::MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
+  int64_t column = 0;
+  for (const Linear& part : parts) {
+    backend_.MatMul(x, part, out.Cols(column, part.shape.rows));
+    column += part.shape.rows;
+  }
 }
 
 absl::Status Decoder::Reduce(ConstMatrixView bias, MatrixView hidden) {

@@ -38,6 +38,7 @@ class Decoder {
   absl::Status Attention(int layer, const StepIndex& index);
   absl::Status Mlp(int layer, int64_t rows);
   // hidden += sum over ranks of the term that was written + bias
+  void MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
   absl::Status Reduce(ConstMatrixView bias, MatrixView hidden);
 
   DecoderParts parts_;

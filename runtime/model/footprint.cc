@@ -75,7 +75,8 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
                           const Backend& backend, Carver& carver) {
   Workspace workspace;
   workspace.rope = F32Matrix(carver, limits.max_model_len, plan.config().head_dim);
-  workspace.scratch = carver.Next(backend.WorkspaceBytes(limits.step(), HeadLayoutOf(plan, rank)));
+  workspace.scratch = carver.Next(
+      backend.WorkspaceBytes(StepLimitsOf(plan, rank, limits), HeadLayoutOf(plan, rank)));
   return workspace;
 }
 
@@ -103,13 +104,37 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   return comm;
 }
 
-int64_t StoredWeightBytes(const ShardPlan& plan, int rank, DType held_as) {
-  int64_t elements = 0;
+StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
+  const ModelConfig& config = plan.config();
+  const RankShard& shard = plan.rank(rank);
+  StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len, 0};
+  if (limits.activation == ActivationDType::kInt8) {
+    step.max_int8_inputs = std::max<int64_t>(
+        {config.hidden_size, shard.heads.size() * config.head_dim, shard.mlp.size()});
+  }
+  return step;
+}
+
+int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& held_as) {
+  int64_t bytes = 0;
   for (const WeightName& name : RequiredWeights(plan.config())) {
     const WeightSlice slice = SliceOf(name.kind, plan.config(), plan.rank(rank));
-    elements += slice.rows.size() * slice.cols.size();
+    const int64_t rows = slice.rows.size();
+    const int64_t cols = slice.cols.size();
+    const bool is_table = name.kind == WeightKind::kEmbedding || name.kind == WeightKind::kLmHead;
+    const WeightFormat format = is_table ? held_as.tables : held_as.layers;
+    if (!IsQuantized(format)) {
+      bytes += rows * cols * WeightBits(format) / 8;
+    } else if (IsVector(name.kind)) {
+      bytes += rows * cols * 2;  // as files of this kind hold norms and biases
+    } else {
+      const int64_t group = is_table ? held_as.table_group_size : held_as.group_size;
+      const int64_t groups = (cols + group - 1) / group;
+      bytes += rows * cols * WeightBits(format) / 8 +
+               rows * groups * (format == WeightFormat::kInt4 ? 3 : 2);
+    }
   }
-  return elements * DTypeBytes(held_as);
+  return bytes;
 }
 
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
@@ -119,7 +144,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
     needs.term_bytes[static_cast<int>(term)] = bytes;
   };
   Carver weights;
-  LayOutWeights(plan.config(), plan.rank(rank), limits.weight_dtype, backend, weights);
+  LayOutWeights(plan.config(), plan.rank(rank), limits.weights, backend, weights);
   set(Term::kWeights, weights.used_bytes());
   set(Term::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
   Carver activations;
@@ -131,7 +156,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   Carver logits;
   LayOutLogits(plan, rank, limits, logits);
   set(Term::kLogits, logits.used_bytes());
-  needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weight_dtype);
+  needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weights);
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   Carver workspace;
   LayOutWorkspace(plan, rank, limits, backend, workspace);

@@ -21,10 +21,10 @@ struct ModelLimits {
   int max_num_batched_tokens = 0;
   int block_tokens = 0;
   int64_t num_kv_blocks = 0;
-  DType weight_dtype = DType::kF32;
+  WeightFormats weights;
+  ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
   KvFormat kv_format = KvFormat::kF32;
 
-  StepLimits step() const { return {max_num_batched_tokens, max_num_seqs, max_model_len}; }
   int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
 };
 
@@ -73,12 +73,14 @@ struct Workspace {
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const Backend& backend, Carver& carver);
 
+StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
 
-// The sum of this rank's slices of all weights as tensors of `held_as`, with no rounding to panels.
-int64_t StoredWeightBytes(const ShardPlan& plan, int rank, DType held_as);
+// The sum of this rank's slices of all weights as tensors of `held_as`, with no rounding to panels;
+// of quantised ones codes, f16 scales and, with 4 bits, a byte for each zero.
+int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& held_as);
 
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,

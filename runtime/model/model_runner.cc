@@ -14,8 +14,8 @@ namespace {
 
 using internal::StepPlan;
 
-ModelWeights LayOutOver(const ShardPlan& plan, int rank, DType held_as, const Backend& backend,
-                        std::byte* base) {
+ModelWeights LayOutOver(const ShardPlan& plan, int rank, const WeightFormats& held_as,
+                        const Backend& backend, std::byte* base) {
   Carver carver(base);
   return LayOutWeights(plan.config(), plan.rank(rank), held_as, backend, carver);
 }
@@ -52,7 +52,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       arenas_(std::move(arenas)),
       backend_(backend),
       comm_(comm),
-      weights_(LayOutOver(plan, rank, limits.weight_dtype, backend, arenas_.weights.data())),
+      weights_(LayOutOver(plan, rank, limits.weights, backend, arenas_.weights.data())),
       vocab_cols_(plan.vocab_cols()) {
   Carver arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(limits_, arrays);
@@ -62,7 +62,8 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   Carver carver(arenas_.workspace.data());
   const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, carver);
   FillRopeTable(plan_.config().rope, plan_.config().head_dim, workspace.rope);
-  backend_.SetWorkspace(workspace.scratch, limits_.step(), HeadLayoutOf(plan_, rank_));
+  backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
+                        HeadLayoutOf(plan_, rank_));
   Carver activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
       DecoderParts{

@@ -8,14 +8,25 @@ namespace {
 
 class Layout {
  public:
-  Layout(const ModelConfig& config, const RankShard& shard, DType held_as, const Backend& backend,
-         Carver& carver)
+  Layout(const ModelConfig& config, const RankShard& shard, const WeightFormats& held_as,
+         const Backend& backend, Carver& carver)
       : config_(config), shard_(shard), held_as_(held_as), backend_(backend), carver_(carver) {}
 
   Linear Matrix(LinearKind kind) {
     Linear linear{LinearShapeOf(kind, config_, shard_, held_as_), nullptr};
     linear.packed = carver_.Next(backend_.PackedBytes(linear.shape));
     return linear;
+  }
+  // Of weights that lie one after the other; apart where each has an index of its own.
+  std::vector<Linear> Fused(LinearKind kind, std::initializer_list<WeightKind> weights) {
+    if (!held_as_.act_order) return {Matrix(kind)};
+    std::vector<Linear> parts;
+    for (const WeightKind weight : weights) {
+      LinearShape shape = LinearShapeOf(kind, config_, shard_, held_as_);
+      shape.rows = SliceOf(weight, config_, shard_).rows.size();
+      parts.push_back({shape, carver_.Next(backend_.PackedBytes(shape))});
+    }
+    return parts;
   }
   ConstMatrixView Vector(int64_t cols) {
     return ConstMatrixView(carver_.Next(cols * DTypeBytes(DType::kF32)), DType::kF32, 1, cols);
@@ -26,15 +37,17 @@ class Layout {
     const int64_t d = config_.head_dim;
     LayerWeights layer;
     layer.input_norm = Vector(config_.hidden_size);
-    layer.qkv = Matrix(LinearKind::kQkv);
-    layer.qkv_bias = VectorIf(config_.qkv_bias, layer.qkv.shape.rows);
+    layer.qkv = Fused(LinearKind::kQkv, {WeightKind::kQ, WeightKind::kK, WeightKind::kV});
+    layer.qkv_bias =
+        VectorIf(config_.qkv_bias, LinearShapeOf(LinearKind::kQkv, config_, shard_, held_as_).rows);
     layer.q_norm = VectorIf(config_.qk_norm, d);
     layer.k_norm = VectorIf(config_.qk_norm, d);
     layer.o = Matrix(LinearKind::kO);
     layer.o_bias = VectorIf(config_.o_bias, config_.hidden_size);
     layer.mlp_norm = Vector(config_.hidden_size);
-    layer.gate_up = Matrix(LinearKind::kGateUp);
-    layer.gate_up_bias = VectorIf(config_.mlp_bias, layer.gate_up.shape.rows);
+    layer.gate_up = Fused(LinearKind::kGateUp, {WeightKind::kGate, WeightKind::kUp});
+    layer.gate_up_bias = VectorIf(
+        config_.mlp_bias, LinearShapeOf(LinearKind::kGateUp, config_, shard_, held_as_).rows);
     layer.down = Matrix(LinearKind::kDown);
     layer.down_bias = VectorIf(config_.mlp_bias, config_.hidden_size);
     return layer;
@@ -43,7 +56,7 @@ class Layout {
  private:
   const ModelConfig& config_;
   const RankShard& shard_;
-  DType held_as_;
+  const WeightFormats& held_as_;
   const Backend& backend_;
   Carver& carver_;
 };
@@ -64,6 +77,14 @@ class Targets {
                        .vector = nullptr});
     }
   }
+  void Fused(const std::vector<Linear>& parts, int layer, std::initializer_list<WeightKind> kinds) {
+    if (parts.size() == 1) return Matrices(parts[0], layer, kinds);
+    const WeightKind* kind = kinds.begin();
+    for (const Linear& part : parts) {
+      Matrices(part, layer, {*kind++});
+      list_.back().sink_row = 0;
+    }
+  }
   void Vectors(ConstMatrixView view, int layer, std::initializer_list<WeightKind> kinds) {
     if (view.empty()) return;
     for (const WeightKind kind : kinds) {
@@ -74,11 +95,11 @@ class Targets {
   }
 
   void Layer(int i, const LayerWeights& w) {
-    Matrices(w.qkv, i, {WeightKind::kQ, WeightKind::kK, WeightKind::kV});
+    Fused(w.qkv, i, {WeightKind::kQ, WeightKind::kK, WeightKind::kV});
     Vectors(w.qkv_bias, i, {WeightKind::kQBias, WeightKind::kKBias, WeightKind::kVBias});
     Matrices(w.o, i, {WeightKind::kO});
     Vectors(w.o_bias, i, {WeightKind::kOBias});
-    Matrices(w.gate_up, i, {WeightKind::kGate, WeightKind::kUp});
+    Fused(w.gate_up, i, {WeightKind::kGate, WeightKind::kUp});
     Vectors(w.gate_up_bias, i, {WeightKind::kGateBias, WeightKind::kUpBias});
     Matrices(w.down, i, {WeightKind::kDown});
     Vectors(w.down_bias, i, {WeightKind::kDownBias});
@@ -100,8 +121,8 @@ class Targets {
 
 }  // namespace
 
-ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard, DType held_as,
-                           const Backend& backend, Carver& carver) {
+ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard,
+                           const WeightFormats& held_as, const Backend& backend, Carver& carver) {
   Layout layout(config, shard, held_as, backend, carver);
   ModelWeights weights;
   weights.embedding = layout.Matrix(LinearKind::kEmbedding);

@@ -19,14 +19,16 @@ namespace bulkhead {
 // A view of no columns where the model has no such vector. All vectors are [1, n] f32.
 struct LayerWeights {
   ConstMatrixView input_norm;  // [1, D]
-  Linear qkv;                  // [(h + 2k) d, D]: this rank's q heads, k heads, v heads
-  ConstMatrixView qkv_bias;    // [1, (h + 2k) d]
-  ConstMatrixView q_norm;      // [1, d]
-  ConstMatrixView k_norm;      // [1, d]
-  Linear o;                    // [D, h d]
-  ConstMatrixView o_bias;      // [1, D], whole on every rank: added after the sum
-  ConstMatrixView mlp_norm;    // [1, D]
-  Linear gate_up;              // [2f, D]: gate, then up
+  // One matrix [(h + 2k) d, D]: this rank's q heads, k heads, v heads; or, where each has an index
+  // of its own, three.
+  std::vector<Linear> qkv;
+  ConstMatrixView qkv_bias;     // [1, (h + 2k) d]
+  ConstMatrixView q_norm;       // [1, d]
+  ConstMatrixView k_norm;       // [1, d]
+  Linear o;                     // [D, h d]
+  ConstMatrixView o_bias;       // [1, D], whole on every rank: added after the sum
+  ConstMatrixView mlp_norm;     // [1, D]
+  std::vector<Linear> gate_up;  // likewise [2f, D]: gate, then up
   ConstMatrixView gate_up_bias;
   Linear down;                // [D, f]
   ConstMatrixView down_bias;  // [1, D], whole on every rank
@@ -39,8 +41,8 @@ struct ModelWeights {
   ConstMatrixView final_norm;
 };
 
-ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard, DType held_as,
-                           const Backend& backend, Carver& carver);
+ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard,
+                           const WeightFormats& held_as, const Backend& backend, Carver& carver);
 
 // Reads this rank's part of the checkpoint into weights that were laid out over memory. Not
 // collective. `total_bytes` is set before the first read; `done_bytes` grows up to it.

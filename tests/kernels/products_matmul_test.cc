@@ -65,8 +65,8 @@ class MatMulTest : public ::testing::TestWithParam<Isa> {
     for (const int threads : thread_counts) {
       CpuFixture cpu(GetParam(), threads);
       Buffer memory;
-      const Linear linear =
-          cpu.Pack({c.outputs, c.inputs, c.dtype, c.k_borders}, weight, DType::kF32, memory);
+      const Linear linear = cpu.Pack({c.outputs, c.inputs, WeightFormatOf(c.dtype), c.k_borders},
+                                     weight, DType::kF32, memory);
       std::vector<float> out(expected.size(), kUntouched);
       cpu.backend().MatMul(ViewOf(x, c.rows, c.inputs, c.inputs + c.padding), linear,
                            ViewOf(out, c.rows, c.outputs, c.outputs + c.padding));
@@ -123,7 +123,7 @@ TEST_P(MatMulTest, KeepsTheSignOfZero) {
     Buffer memory;
     const std::vector<float> weight = {1e-30f, 1.0f};
     const Linear linear =
-        cpu.Pack({1, 2, DType::kF32, {0, 1, 2, 2, 2}}, weight, DType::kF32, memory);
+        cpu.Pack({1, 2, WeightFormat::kF32, {0, 1, 2, 2, 2}}, weight, DType::kF32, memory);
     std::vector<float> x(rows * 2);
     for (int64_t t = 0; t < rows; ++t) x[t * 2] = -1e-30f, x[t * 2 + 1] = -0.0f;
     std::vector<float> out(rows, kUntouched);
@@ -131,7 +131,7 @@ TEST_P(MatMulTest, KeepsTheSignOfZero) {
     // Slice 0 rounds to -0.0; slice 1 is fma(-0.0, 1, +0.0) = +0.0; their sum is +0.0.
     for (const float value : out) EXPECT_FALSE(std::signbit(value));
     const Linear first =
-        cpu.Pack({1, 2, DType::kF32, {0, 2, 2}}, {1.0f, 1e-30f}, DType::kF32, memory);
+        cpu.Pack({1, 2, WeightFormat::kF32, {0, 2, 2}}, {1.0f, 1e-30f}, DType::kF32, memory);
     for (int64_t t = 0; t < rows; ++t) x[t * 2] = 0.0f, x[t * 2 + 1] = -1e-30f;
     cpu.backend().MatMul(ViewOf(x, rows, 2, 2), first, ViewOf(out, rows, 1, 1));
     // The chain ends in -0.0 by underflow, and an empty slice leaves it so.
@@ -158,13 +158,13 @@ TEST_P(MatMulTest, OnNoRowsOrColumnsDoesNothing) {
   Buffer memory;
   std::vector<float> none;
   std::vector<float> out(8, kUntouched);
-  const Linear no_outputs = cpu.Pack({0, 4, DType::kF32, {0, 4}}, {}, DType::kF32, memory);
+  const Linear no_outputs = cpu.Pack({0, 4, WeightFormat::kF32, {0, 4}}, {}, DType::kF32, memory);
   std::vector<float> x(8, 1.0f);
   cpu.backend().MatMul(ViewOf(x, 2, 4, 4), no_outputs, ViewOf(out, 2, 0, 4));
-  const Linear no_inputs = cpu.Pack({4, 0, DType::kBF16, {0, 0}}, {}, DType::kF32, memory);
+  const Linear no_inputs = cpu.Pack({4, 0, WeightFormat::kBF16, {0, 0}}, {}, DType::kF32, memory);
   cpu.backend().MatMul(ViewOf(x, 2, 0, 4), no_inputs, ViewOf(out, 2, 4, 4));
   const Linear some =
-      cpu.Pack({4, 4, DType::kF32, {0, 4}}, NormalFloats(16, 3), DType::kF32, memory);
+      cpu.Pack({4, 4, WeightFormat::kF32, {0, 4}}, NormalFloats(16, 3), DType::kF32, memory);
   cpu.backend().MatMul(ViewOf(none, 0, 4, 4), some, ViewOf(none, 0, 4, 4));
   for (const float value : out) EXPECT_EQ(value, kUntouched);
 }
@@ -173,7 +173,7 @@ TEST_P(MatMulTest, OnNoRowsOrColumnsDoesNothing) {
 TEST_P(MatMulTest, IgnoresTheCallersFloatingPointMode) {
   CpuFixture cpu(GetParam(), 1);
   Buffer memory;
-  const Linear linear = cpu.Pack({1, 1, DType::kF32, {0, 1}}, {1.0f}, DType::kF32, memory);
+  const Linear linear = cpu.Pack({1, 1, WeightFormat::kF32, {0, 1}}, {1.0f}, DType::kF32, memory);
   std::vector<float> x = {1e-40f};
   std::vector<float> out = {0.0f};
   const unsigned before = __builtin_ia32_stmxcsr();

@@ -39,13 +39,17 @@ inline std::vector<std::byte> AsBytes(const std::vector<float>& values, DType dt
 
 class CpuFixture {
  public:
-  explicit CpuFixture(Isa isa, int num_threads, int max_rows = 128) : device_(NewHostDevice(0)) {
+  explicit CpuFixture(Isa isa, int num_threads, int max_rows = 128,
+                      ActivationDType activation = ActivationDType::kF32,
+                      int64_t max_int8_inputs = 0)
+      : device_(NewHostDevice(0)) {
     CpuBackendOptions options;
     options.num_threads = num_threads;
     options.isa = IsaName(isa);
     options.may_spin = false;
+    options.activation = activation;
     backend_ = std::move(NewCpuBackend(*device_, options)).value();
-    const StepLimits limits{max_rows, max_rows, 128};
+    const StepLimits limits{max_rows, max_rows, 128, max_int8_inputs};
     const HeadLayout heads{1, 1, 16, &kHead};
     workspace_ = Allocate(backend_->WorkspaceBytes(limits, heads));
     backend_->SetWorkspace(workspace_.data(), limits, heads);

@@ -298,7 +298,7 @@ TEST(ModelConfigTest, WhatIsNotComputedIsRefusedByNameAndValue) {
       {"attn_logit_softcapping", "50.0", {"attn_logit_softcapping", "50"}},
       {"final_logit_softcapping", "30.0", {"final_logit_softcapping", "30"}},
       {"query_pre_attn_scalar", "16", {"query_pre_attn_scalar", "16"}},
-      {"quantization_config", R"({"quant_method": "awq"})", {"quantization_config"}},
+      {"quantization_config", R"({"quant_method": "fp8"})", {"quantization_config", "fp8"}},
       {"num_local_experts", "8", {"num_local_experts", "8"}},
       {"embedding_multiplier", "12.0", {"embedding_multiplier", "12"}},
       {"sliding_window", "4096", {"sliding_window", "4096"}},

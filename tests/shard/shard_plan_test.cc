@@ -204,8 +204,11 @@ TEST(ShardPlanTest, ARankWithoutHeadsIsLegal) {
   EXPECT_TRUE(idle.heads.empty());
   EXPECT_TRUE(idle.kv_heads.empty());
   EXPECT_THAT(idle.o_borders, ElementsAre(0, 0));
-  EXPECT_EQ(LinearShapeOf(LinearKind::kQkv, plan.config(), idle, DType::kBF16).rows, 0);
-  EXPECT_EQ(LinearShapeOf(LinearKind::kO, plan.config(), idle, DType::kBF16).cols, 0);
+  EXPECT_EQ(
+      LinearShapeOf(LinearKind::kQkv, plan.config(), idle, WeightFormats::Of(DType::kBF16)).rows,
+      0);
+  EXPECT_EQ(
+      LinearShapeOf(LinearKind::kO, plan.config(), idle, WeightFormats::Of(DType::kBF16)).cols, 0);
   EXPECT_GT(idle.mlp.size(), 0);
 }
 
@@ -242,7 +245,7 @@ TEST(ShardPlanTest, FusedMatricesHaveTheRowsOfTheirParts) {
         const RankShard& shard = plan.rank(rank);
         const auto rows = [&](WeightKind kind) { return SliceOf(kind, config, shard).rows.size(); };
         const auto shape = [&](LinearKind kind) {
-          return LinearShapeOf(kind, config, shard, DType::kBF16);
+          return LinearShapeOf(kind, config, shard, WeightFormats::Of(DType::kBF16));
         };
         EXPECT_EQ(FusedRowOf(WeightKind::kQ, config, shard), 0);
         EXPECT_EQ(FusedRowOf(WeightKind::kK, config, shard), rows(WeightKind::kQ));
@@ -257,7 +260,7 @@ TEST(ShardPlanTest, FusedMatricesHaveTheRowsOfTheirParts) {
         EXPECT_EQ(shape(LinearKind::kDown).cols, shard.mlp.size());
         EXPECT_EQ(shape(LinearKind::kDown).k_borders, shard.down_borders);
         EXPECT_EQ(shape(LinearKind::kEmbedding).rows, plan.vocab_cols()[rank]);
-        EXPECT_EQ(shape(LinearKind::kLmHead).dtype, DType::kBF16);
+        EXPECT_EQ(shape(LinearKind::kLmHead).format, WeightFormat::kBF16);
       }
     }
   }

@@ -39,6 +39,9 @@ class RecordingSink : public WeightSink {
     for (const int times : times_) ASSERT_EQ(times, cols_ == 0 ? 0 : 1);
   }
 
+  void PutQuantizedRows(int64_t /*row_begin*/, const QuantizedRows& /*rows*/) override { FAIL(); }
+  void PutGroupIndex(absl::Span<const int32_t> /*group_of_input*/) override { FAIL(); }
+
  private:
   int64_t cols_;
   std::vector<std::string> rows_;

@@ -36,9 +36,11 @@ void OrDie(const absl::Status& status) {
 
 std::unique_ptr<Backend> MakeBackend(Device& device, const RigOptions& options) {
   if (options.backend == "reference") return NewReferenceBackend(device);
-  if (options.backend == "ordered") return NewOrderedBackend(device);
-  return OrDie(NewCpuBackend(
-      device, {.num_threads = options.threads, .isa = options.backend.c_str(), .may_spin = false}));
+  if (options.backend == "ordered") return NewOrderedBackend(device, options.activation);
+  return OrDie(NewCpuBackend(device, {.num_threads = options.threads,
+                                      .isa = options.backend.c_str(),
+                                      .activation = options.activation,
+                                      .may_spin = false}));
 }
 
 // Keeps the rows of prompt logits of one prompt.
@@ -248,13 +250,19 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
 RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
                  const RigOptions& options) {
   const ParsedConfig config = OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn));
-  const ShardPlan plan = OrDie(ShardPlan::Create(config.model, options.size));
+  const WeightFormats weights =
+      options.weight_dtype.has_value()
+          ? WeightFormats::AtLoad(*options.weight_dtype)
+          : WeightFormats::StoredBy(config.model, config.model.dtype.value());
+  const ShardPlan plan =
+      OrDie(ShardPlan::Create(config.model, options.size, std::max(weights.group_size, 1)));
   ModelLimits limits{.max_num_seqs = kMaxSeqs,
                      .max_model_len = config.model.max_position_embeddings,
                      .max_num_batched_tokens = kMaxTokens,
                      .block_tokens = options.block_tokens,
                      .num_kv_blocks = 0,
-                     .weight_dtype = config.model.dtype.value(),
+                     .weights = weights,
+                     .activation = options.activation,
                      .kv_format = options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   Script script(prompts, options, limits.num_kv_blocks);

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "memory/kv_format.h"
+#include "memory/weight_format.h"
 
 namespace bulkhead {
 
@@ -19,6 +22,8 @@ struct RigOptions {
   int block_tokens = 16;
   bool together = true;  // all prompts in one batch; else one after the other
   KvFormat kv_format = KvFormat::kF32;
+  std::optional<WeightFormat> weight_dtype = std::nullopt;  // quantised at load
+  ActivationDType activation = ActivationDType::kF32;
   int decode_tokens = 0;  // greedy tokens after each prompt
   // >= 0: when all is done everything is run once more behind the full blocks that it left in the
   // cache, as if so many of the greedy tokens belonged to the prompt. What this second turn

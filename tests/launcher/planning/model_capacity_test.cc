@@ -68,7 +68,7 @@ class ModelCapacityTest : public testing::Test {
   ModelConfig config_;
   EngineOptions options_;
   ModelLimits formats_ = {
-      .block_tokens = 16, .weight_dtype = DType::kBF16, .kv_format = KvFormat::kBF16};
+      .block_tokens = 16, .weights = WeightFormats::Of(DType::kBF16), .kv_format = KvFormat::kBF16};
   std::unique_ptr<Device> device_ = NewHostDevice(0);
   std::unique_ptr<Backend> backend_ = NewCpuBackend(*device_, {}).value();
 };
@@ -118,7 +118,7 @@ TEST_F(ModelCapacityTest, KvPerTokenStopsShrinkingAtTheKvHeads) {
 }
 
 TEST_F(ModelCapacityTest, BlocksAreThoseOfThePublishedCases) {
-  formats_ = {.block_tokens = 64, .weight_dtype = DType::kF16, .kv_format = KvFormat::kF16};
+  formats_ = {.block_tokens = 64, .weights = WeightFormats::Of(DType::kF16), .kv_format = KvFormat::kF16};
   const RankCapacity alone = Plan(kLlama2_7B, 1, 1000 * kGiB).ranks[0];
   EXPECT_EQ(alone.kv_block_bytes, 33'554'432);
   EXPECT_EQ(Plan(kLlama2_7B, 2, 1000 * kGiB).ranks[1].kv_block_bytes, 33'554'432 / 2);

@@ -34,7 +34,7 @@ ModelLimits Limits() {
           .max_num_batched_tokens = 64,
           .block_tokens = 16,
           .num_kv_blocks = 10,
-          .weight_dtype = DType::kBF16,
+          .weights = WeightFormats::Of(DType::kBF16),
           .kv_format = KvFormat::kBF16};
 }
 

@@ -84,6 +84,13 @@ BH_INLINE F32x16 Select(Mask16 m, F32x16 if_true, F32x16 if_false) {
 
 // ---- integers
 BH_INLINE I32x16 SetI1(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+BH_INLINE I32x16 LoadI(const int32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+BH_INLINE I32x16 MaxI(I32x16 a, I32x16 b) {
+  return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
+}
 BH_INLINE I32x16 Add(I32x16 a, I32x16 b) {
   return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
 }
@@ -102,6 +109,20 @@ BH_INLINE I32x16 ShiftRight(I32x16 a) {
   return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
 }
 BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+BH_INLINE I32x16 MulI(I32x16 a, I32x16 b) {
+  return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
+}
+BH_INLINE __m256i DotEight(__m256i acc, __m256i a, __m256i b) {
+  const __m256i low = _mm256_set1_epi32(0x00FF00FF);
+  const __m256i even =
+      _mm256_madd_epi16(_mm256_and_si256(a, low), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+  return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
+}
+BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
+  return {DotEight(acc.lo, a.lo, b.lo), DotEight(acc.hi, a.hi, b.hi)};
+}
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) {
   return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
@@ -211,11 +232,25 @@ BH_INLINE float MaxLanes(F32x16 a) {
   return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
 }
 
+BH_INLINE int32_t MaxLanes(I32x16 a) {
+  int32_t lanes[8];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_max_epi32(a.lo, a.hi));
+  for (int i = 1; i < 8; ++i) lanes[0] = lanes[0] > lanes[i] ? lanes[0] : lanes[i];
+  return lanes[0];
+}
+BH_INLINE int32_t SumLanes(I32x16 a) {
+  int32_t lanes[8];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi32(a.lo, a.hi));
+  for (int i = 1; i < 8; ++i) lanes[0] += lanes[i];
+  return lanes[0];
+}
+
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // ---- products: 12 of the 16 registers are sums
 inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 1;
+inline constexpr int kInt8TileRows = 2;
 
 }  // namespace bulkhead::BH_ISA

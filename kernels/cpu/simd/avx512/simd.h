@@ -4,150 +4,20 @@
 // an inline function from anywhere else would be compiled for one CPU and linked into code for all.
 #pragma once
 
-#include <immintrin.h>
-#include <stdint.h>
-
 #define BH_ISA avx512
 #define BH_INLINE [[gnu::always_inline]] inline
 
+#include "kernels/cpu/simd/avx512.h"
+
 namespace bulkhead::BH_ISA {
 
-inline constexpr int kLanes = 16;
-
-struct F32x16 {
-  __m512 v;
-};
-struct I32x16 {
-  __m512i v;
-};
-struct Mask16 {
-  __mmask16 m;
-};
-
-// ---- lanes: n in [0, 16]; lanes from n on are read as zero and not written
-BH_INLINE Mask16 FirstN(int n) { return {static_cast<__mmask16>((1u << n) - 1)}; }
-BH_INLINE F32x16 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
-BH_INLINE F32x16 LoadN(const float* p, int n) { return {_mm512_maskz_loadu_ps(FirstN(n).m, p)}; }
-BH_INLINE void Store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
-BH_INLINE void StoreN(float* p, F32x16 a, int n) { _mm512_mask_storeu_ps(p, FirstN(n).m, a.v); }
-BH_INLINE F32x16 Set1(float x) { return {_mm512_set1_ps(x)}; }
-BH_INLINE F32x16 Zero() { return {_mm512_setzero_ps()}; }
-
-// ---- arithmetic, each one IEEE operation
-BH_INLINE F32x16 Add(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
-BH_INLINE F32x16 Sub(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
-BH_INLINE F32x16 Mul(F32x16 a, F32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
-BH_INLINE F32x16 Div(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
-// a * b + c, and c - a * b, rounded once.
-BH_INLINE F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-BH_INLINE F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
-// a > b ? a : b, and a < b ? a : b: b where either is NaN, and of two zeros.
-BH_INLINE F32x16 Max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
-BH_INLINE F32x16 Min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
-
-// ---- comparisons: false where either is NaN
-BH_INLINE Mask16 Less(F32x16 a, F32x16 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
-BH_INLINE Mask16 And(Mask16 a, Mask16 b) { return {static_cast<__mmask16>(a.m & b.m)}; }
-BH_INLINE F32x16 Select(Mask16 m, F32x16 if_true, F32x16 if_false) {
-  return {_mm512_mask_blend_ps(m.m, if_false.v, if_true.v)};
+// acc + the four products of unsigned bytes of `a` with signed bytes of `b` in each lane, exactly.
+BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
+  const __m512i low = _mm512_set1_epi32(0x00FF00FF);
+  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a.v, low),
+                                         _mm512_srai_epi16(_mm512_slli_epi16(b.v, 8), 8));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a.v, 8), _mm512_srai_epi16(b.v, 8));
+  return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
 }
-
-// ---- integers, wrapping
-BH_INLINE I32x16 SetI1(int32_t x) { return {_mm512_set1_epi32(x)}; }
-BH_INLINE I32x16 Add(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
-BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-BH_INLINE I32x16 And(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
-template <int kBits>
-BH_INLINE I32x16 ShiftLeft(I32x16 a) {
-  return {_mm512_slli_epi32(a.v, kBits)};
-}
-template <int kBits>
-BH_INLINE I32x16 ShiftRight(I32x16 a) {  // zeros come in
-  return {_mm512_srli_epi32(a.v, kBits)};
-}
-BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
-BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
-BH_INLINE F32x16 FromBits(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
-
-// ---- bytes in memory, as lanes in [0, 255]; a store takes the low byte of each lane
-BH_INLINE I32x16 LoadBytes(const uint8_t* p) {
-  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
-}
-BH_INLINE I32x16 LoadBytesN(const uint8_t* p, int n) {
-  return {_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(FirstN(n).m, p))};
-}
-BH_INLINE void StoreBytes(uint8_t* p, I32x16 a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
-}
-
-// ---- bf16 and f16 in memory; stores round to nearest even, f16 overflows to infinity, a NaN stays
-// a (quiet) NaN
-BH_INLINE F32x16 WidenBf16(__m256i a) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16))};
-}
-BH_INLINE __m256i NarrowBf16(F32x16 a) {
-  const __m512i bits = _mm512_castps_si512(a.v);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-  const __mmask16 is_nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-  const __m512i chosen = _mm512_mask_blend_epi32(is_nan, rounded, quiet);
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
-}
-BH_INLINE __m256i NarrowF16(F32x16 a) {
-  return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-BH_INLINE __m256i LoadU16(const uint16_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-BH_INLINE __m256i LoadU16N(const uint16_t* p, int n) {
-  return _mm256_maskz_loadu_epi16(FirstN(n).m, p);
-}
-BH_INLINE void StoreU16(uint16_t* p, __m256i a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a);
-}
-BH_INLINE void StoreU16N(uint16_t* p, __m256i a, int n) {
-  _mm256_mask_storeu_epi16(p, FirstN(n).m, a);
-}
-BH_INLINE F32x16 LoadBf16(const uint16_t* p) { return WidenBf16(LoadU16(p)); }
-BH_INLINE F32x16 LoadBf16N(const uint16_t* p, int n) { return WidenBf16(LoadU16N(p, n)); }
-BH_INLINE F32x16 LoadF16(const uint16_t* p) { return {_mm512_cvtph_ps(LoadU16(p))}; }
-BH_INLINE F32x16 LoadF16N(const uint16_t* p, int n) { return {_mm512_cvtph_ps(LoadU16N(p, n))}; }
-BH_INLINE void StoreBf16(uint16_t* p, F32x16 a) { StoreU16(p, NarrowBf16(a)); }
-BH_INLINE void StoreBf16N(uint16_t* p, F32x16 a, int n) { StoreU16N(p, NarrowBf16(a), n); }
-BH_INLINE void StoreF16(uint16_t* p, F32x16 a) { StoreU16(p, NarrowF16(a)); }
-BH_INLINE void StoreF16N(uint16_t* p, F32x16 a, int n) { StoreU16N(p, NarrowF16(a), n); }
-// 16 pairs of bf16: the low halves of the words, and the high halves.
-BH_INLINE F32x16 LoadBf16Low(const uint32_t* p) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
-}
-BH_INLINE F32x16 LoadBf16High(const uint32_t* p) {
-  const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
-  return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), mask))};
-}
-
-// ---- over the lanes: i with i + 8, then + 4, + 2, + 1
-BH_INLINE float SumLanes(F32x16 a) {
-  const __m256 high = _mm512_extractf32x8_ps(a.v, 1);
-  const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(a.v), high);
-  const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
-  const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
-  return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
-}
-BH_INLINE float MaxLanes(F32x16 a) {
-  const __m256 high = _mm512_extractf32x8_ps(a.v, 1);
-  const __m256 s8 = _mm256_max_ps(_mm512_castps512_ps256(a.v), high);
-  const __m128 s4 = _mm_max_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
-  const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
-  return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
-}
-
-// Into the first cache, and into the second.
-BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
-BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
-
-// ---- products: how many rows and vectors of 16 columns fit the 32 registers
-inline constexpr int kTileRows = 12;
-inline constexpr int kTileVectors = 2;
 
 }  // namespace bulkhead::BH_ISA

@@ -94,6 +94,12 @@ BH_INLINE uint32_t Unsigned(int32_t x) { return static_cast<uint32_t>(x); }
 BH_INLINE I32x16 SetI1(int32_t x) {
   return ForLanes<I32x16>([&](int) { return x; });
 }
+BH_INLINE I32x16 LoadI(const int32_t* p) {
+  return ForLanes<I32x16>([&](int i) { return p[i]; });
+}
+BH_INLINE I32x16 MaxI(I32x16 a, I32x16 b) {
+  return ForLanes<I32x16>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
 BH_INLINE I32x16 Add(I32x16 a, I32x16 b) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) + Unsigned(b.v[i])); });
 }
@@ -113,6 +119,22 @@ BH_INLINE I32x16 ShiftRight(I32x16 a) {
 }
 BH_INLINE F32x16 ToF32(I32x16 a) {
   return ForLanes<F32x16>([&](int i) { return static_cast<float>(a.v[i]); });
+}
+BH_INLINE I32x16 ToI32(F32x16 a) {
+  return ForLanes<I32x16>([&](int i) { return static_cast<int32_t>(a.v[i]); });
+}
+BH_INLINE I32x16 MulI(I32x16 a, I32x16 b) {
+  return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) * Unsigned(b.v[i])); });
+}
+BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
+  for (int i = 0; i < kLanes; ++i) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      const auto code = static_cast<int32_t>((Unsigned(a.v[i]) >> shift) & 0xFF);
+      const auto input = static_cast<int8_t>((Unsigned(b.v[i]) >> shift) & 0xFF);
+      acc.v[i] += code * input;
+    }
+  }
+  return acc;
 }
 BH_INLINE I32x16 BitsOf(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(BitsOfF32(a.v[i])); });
@@ -168,11 +190,21 @@ BH_INLINE float MaxLanes(F32x16 a) {
   return a.v[0];
 }
 
+BH_INLINE int32_t MaxLanes(I32x16 a) {
+  for (int i = 1; i < kLanes; ++i) a.v[0] = a.v[0] > a.v[i] ? a.v[0] : a.v[i];
+  return a.v[0];
+}
+BH_INLINE int32_t SumLanes(I32x16 a) {
+  for (int i = 1; i < kLanes; ++i) a.v[0] += a.v[i];
+  return a.v[0];
+}
+
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // ---- products
 inline constexpr int kTileRows = 4;
 inline constexpr int kTileVectors = 2;
+inline constexpr int kInt8TileRows = 2;
 
 }  // namespace bulkhead::BH_ISA

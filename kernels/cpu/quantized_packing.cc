@@ -1,0 +1,256 @@
+#include "kernels/cpu/quantized_packing.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/number_format.h"
+#include "kernels/cpu/products.h"
+#include "kernels/weight_quantizer.h"
+#include "memory/check.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kAlign = 64;
+constexpr int64_t kScaleBytes = kPanelColumns * 2;
+constexpr int64_t kZeroBytes = kPanelColumns;
+constexpr int64_t kLeastGroup = 32;
+
+struct Header {
+  int64_t num_cells;
+  int64_t panels_begin;
+  int64_t panel_bytes;
+  int64_t scales_offset;
+  int64_t zeros_offset;
+  int64_t x_bytes;
+  int64_t index_begin;  // 0: none
+};
+
+int64_t AlignUp(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+struct Layout {
+  Header header;
+  std::vector<PackedCell> cells;
+  int64_t total_bytes;
+};
+
+Layout LayoutOf(const LinearShape& shape) {
+  const bool is_int4 = shape.format == WeightFormat::kInt4;
+  const bool indexed = shape.groups.indexed > 0;
+  Layout layout{};
+  int64_t offset = 0;
+  int64_t x_offset = 0;
+  for (const WeightCell& cell : CellsOf(shape)) {
+    const int64_t words = (cell.size() + 3) / 4;
+    layout.cells.push_back({static_cast<int32_t>(cell.begin), static_cast<int32_t>(cell.size()),
+                            cell.slice, static_cast<int32_t>(words), offset, x_offset});
+    offset += words * QuantizedWordBytes(is_int4);
+    if (!indexed) offset += kScaleBytes + (is_int4 ? kZeroBytes : 0);
+    x_offset += 4 * words;
+  }
+  Header& header = layout.header;
+  header.scales_offset = offset;
+  if (indexed) offset += shape.groups.indexed * kScaleBytes;
+  header.zeros_offset = offset;
+  if (indexed) offset += shape.groups.indexed * kZeroBytes;
+  header.num_cells = static_cast<int64_t>(layout.cells.size());
+  header.panel_bytes = AlignUp(offset);
+  header.x_bytes = AlignUp(x_offset + 16);
+  int64_t begin = sizeof(Header) + header.num_cells * static_cast<int64_t>(sizeof(PackedCell));
+  header.index_begin = indexed ? begin : 0;
+  if (indexed) begin += shape.cols * static_cast<int64_t>(sizeof(int32_t));
+  header.panels_begin = AlignUp(begin);
+  const int64_t panels = (shape.rows + kPanelColumns - 1) / kPanelColumns;
+  layout.total_bytes = header.panels_begin + panels * header.panel_bytes;
+  return layout;
+}
+
+// bf16 and f16 rows, widened.
+void Widen(ConstMatrixView rows, int64_t row, float* out) {
+  const std::byte* from = rows.RowBytes(row);
+  if (rows.dtype() == DType::kF32) {
+    std::memcpy(out, from, rows.cols() * sizeof(float));
+    return;
+  }
+  const uint16_t* halves = reinterpret_cast<const uint16_t*>(from);
+  for (int64_t i = 0; i < rows.cols(); ++i) {
+    out[i] = rows.dtype() == DType::kBF16 ? F32OfBf16(halves[i]) : F32OfF16(halves[i]);
+  }
+}
+
+class Sink final : public WeightSink {
+ public:
+  explicit Sink(const Linear& linear) : linear_(linear), cells_(CellsOf(linear.shape)) {}
+
+  void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    const LinearShape& shape = linear_.shape;
+    BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
+    BH_CHECK(shape.groups.indexed == 0);
+    std::vector<float> weights(shape.cols);
+    std::vector<uint8_t> codes(shape.cols);
+    for (int64_t i = 0; i < rows.rows(); ++i) {
+      Widen(rows, i, weights.data());
+      for (size_t c = 0; c < cells_.size(); ++c) {
+        const auto begin = static_cast<size_t>(cells_[c].begin);
+        const auto size = static_cast<size_t>(cells_[c].size());
+        const WeightScaling scaling = QuantizeWeights({weights.data() + begin, size}, shape.format,
+                                                      {codes.data() + begin, size});
+        PutScaling(row_begin + i, CellScaling(static_cast<int64_t>(c)), scaling);
+      }
+      PutCodes(row_begin + i, codes.data());
+    }
+  }
+
+  void PutQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override {
+    const LinearShape& shape = linear_.shape;
+    BH_CHECK(row_begin >= 0 && row_begin + rows.rows <= shape.rows);
+    const int64_t groups = NumGroups(shape);
+    for (int64_t i = 0; i < rows.rows; ++i) {
+      PutCodes(row_begin + i, rows.codes + i * shape.cols);
+      const auto put = [&](ScalingPlace place, int64_t group) {
+        PutScaling(row_begin + i, place,
+                   {rows.scales[i * groups + group], rows.zeros[i * groups + group]});
+      };
+      if (shape.groups.indexed > 0) {
+        for (int64_t group = 0; group < groups; ++group) {
+          put({panels_.scales_offset + group * kScaleBytes,
+               panels_.zeros_offset + group * kZeroBytes},
+              group);
+        }
+      } else {
+        for (size_t c = 0; c < cells_.size(); ++c) {
+          put(CellScaling(static_cast<int64_t>(c)), cells_[c].group);
+        }
+      }
+    }
+  }
+
+  void PutGroupIndex(absl::Span<const int32_t> group_of_input) override {
+    BH_CHECK(panels_.group_of_input != nullptr &&
+             static_cast<int64_t>(group_of_input.size()) == linear_.shape.cols);
+    for (const int32_t group : group_of_input) {
+      BH_CHECK(group >= 0 && group < linear_.shape.groups.indexed);
+    }
+    // Ours, and not const; the view hands it out const to everyone else.
+    std::copy(group_of_input.begin(), group_of_input.end(),
+              const_cast<int32_t*>(panels_.group_of_input));
+  }
+
+ private:
+  struct ScalingPlace {
+    int64_t scales;  // in a panel
+    int64_t zeros;
+  };
+
+  char* PanelOf(int64_t row) const {
+    return const_cast<char*>(panels_.panels) + row / kPanelColumns * panels_.panel_bytes;
+  }
+  bool is_int4() const { return linear_.shape.format == WeightFormat::kInt4; }
+
+  ScalingPlace CellScaling(int64_t cell) const {
+    const PackedCell& packed = panels_.cells[cell];
+    const int64_t scales = packed.offset + int64_t{packed.words} * QuantizedWordBytes(is_int4());
+    return {scales, scales + kScaleBytes};
+  }
+
+  void PutScaling(int64_t row, ScalingPlace place, WeightScaling scaling) {
+    char* panel = PanelOf(row);
+    const int64_t column = row % kPanelColumns;
+    std::memcpy(panel + place.scales + 2 * column, &scaling.scale, 2);
+    if (is_int4()) panel[place.zeros + column] = static_cast<char>(scaling.zero);
+  }
+
+  void PutCodes(int64_t row, const uint8_t* codes) {
+    char* panel = PanelOf(row);
+    const int64_t column = row % kPanelColumns;
+    for (int i = 0; i < panels_.num_cells; ++i) {
+      const PackedCell& cell = panels_.cells[i];
+      char* at = panel + cell.offset + column % 16 * 4 + (is_int4() ? 0 : column / 16 * 64);
+      const int shift = is_int4() && column >= 16 ? 4 : 0;
+      for (int32_t word = 0; word < cell.words; ++word) {
+        uint32_t four = 0;
+        const int count = std::min(4, cell.count - 4 * word);
+        std::memcpy(&four, codes + cell.begin + 4 * word, count);
+        uint32_t& to = *reinterpret_cast<uint32_t*>(at + word * QuantizedWordBytes(is_int4()));
+        if (is_int4()) {
+          // The other half of each byte may be another thread's.
+          std::atomic_ref<uint32_t>(to).fetch_or(four << shift, std::memory_order_relaxed);
+        } else {
+          to = four;
+        }
+      }
+    }
+  }
+
+  const Linear linear_;
+  const std::vector<WeightCell> cells_;
+  const QuantizedPanels panels_ = QuantizedPanelsOf(linear_);
+};
+
+}  // namespace
+
+int64_t QuantizedPanelBytes(const LinearShape& shape) { return LayoutOf(shape).total_bytes; }
+
+std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear) {
+  const Layout layout = LayoutOf(linear.shape);
+  std::memcpy(linear.packed, &layout.header, sizeof(Header));
+  std::copy(layout.cells.begin(), layout.cells.end(),
+            reinterpret_cast<PackedCell*>(linear.packed + sizeof(Header)));
+  return std::make_unique<Sink>(linear);
+}
+
+QuantizedPanels QuantizedPanelsOf(const Linear& linear) {
+  Header header;
+  std::memcpy(&header, linear.packed, sizeof(Header));
+  QuantizedPanels panels{};
+  panels.cells = reinterpret_cast<const PackedCell*>(linear.packed + sizeof(Header));
+  panels.num_cells = static_cast<int>(header.num_cells);
+  panels.panels = reinterpret_cast<const char*>(linear.packed + header.panels_begin);
+  panels.panel_bytes = header.panel_bytes;
+  if (header.index_begin > 0) {
+    panels.group_of_input = reinterpret_cast<const int32_t*>(linear.packed + header.index_begin);
+  }
+  panels.scales_offset = header.scales_offset;
+  panels.zeros_offset = header.zeros_offset;
+  panels.x_bytes = header.x_bytes;
+  return panels;
+}
+
+void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out) {
+  const QuantizedPanels weight = QuantizedPanelsOf(linear);
+  const bool is_int4 = linear.shape.format == WeightFormat::kInt4;
+  const char* panel = weight.panels + row / kPanelColumns * weight.panel_bytes;
+  const int64_t column = row % kPanelColumns;
+  const auto scaling_at = [&](int64_t scales, int64_t zeros) {
+    WeightScaling scaling{0, 128};
+    std::memcpy(&scaling.scale, panel + scales + 2 * column, 2);
+    if (is_int4) scaling.zero = static_cast<uint8_t>(panel[zeros + column]);
+    return scaling;
+  };
+  for (int i = 0; i < weight.num_cells; ++i) {
+    const PackedCell& cell = weight.cells[i];
+    const int64_t scales = cell.offset + int64_t{cell.words} * QuantizedWordBytes(is_int4);
+    WeightScaling scaling{};
+    if (weight.group_of_input == nullptr) scaling = scaling_at(scales, scales + kScaleBytes);
+    for (int32_t k = 0; k < cell.count; ++k) {
+      if (weight.group_of_input != nullptr) {
+        const int64_t group = weight.group_of_input[cell.begin + k];
+        scaling = scaling_at(weight.scales_offset + group * kScaleBytes,
+                             weight.zeros_offset + group * kZeroBytes);
+      }
+      const char* word = panel + cell.offset + k / 4 * QuantizedWordBytes(is_int4);
+      const auto code =
+          static_cast<uint8_t>(word[column % 16 * 4 + k % 4 + (is_int4 ? 0 : column / 16 * 64)]);
+      const auto half = static_cast<uint8_t>(column < 16 ? code & 0xF : code >> 4);
+      out[cell.begin + k] = DequantizeWeight(is_int4 ? half : code, scaling) + 0.0F;
+    }
+  }
+}
+
+int64_t MostCells(int64_t inputs) { return inputs / kLeastGroup + 2 * kMaxSlices; }
+
+int64_t MostInputBytes(int64_t inputs) { return AlignUp(inputs + 3 * MostCells(inputs) + 16); }
+
+}  // namespace bulkhead

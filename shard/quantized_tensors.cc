@@ -1,0 +1,196 @@
+#include "shard/quantized_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "memory/check.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kWordCodes = 8;
+constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
+constexpr int64_t kAlign = 64;
+
+int64_t AlignUp(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+// Words that hold outputs (or inputs) [begin, end).
+Range WordsOf(Range range) {
+  return {range.begin / kWordCodes, (range.end + kWordCodes - 1) / kWordCodes};
+}
+
+// Columns [cols.begin, cols.end) of row `row` of a tensor of elements of `width` bytes.
+absl::Status ReadCols(const LocatedTensor& tensor, int64_t row, Range cols, int64_t width,
+                      void* out) {
+  const int64_t row_cols = tensor.entry->shape[1];
+  BH_CHECK(row < tensor.entry->shape[0] && cols.end <= row_cols);
+  return tensor.file->ReadAt(tensor.entry->begin + (row * row_cols + cols.begin) * width,
+                             cols.size() * width, static_cast<std::byte*>(out));
+}
+
+// What ReadRows lays out in its staging memory.
+struct Staging {
+  uint32_t* words;   // of one row of a tensor
+  uint16_t* halves;  // likewise
+  uint8_t* codes;
+  uint16_t* scales;
+  uint8_t* zeros;
+  int64_t bytes;
+};
+
+Staging LayOut(std::byte* memory, int64_t rows, int64_t cols, int64_t groups) {
+  int64_t used = 0;
+  const auto next = [&](int64_t bytes) {
+    std::byte* at = memory + used;
+    used += AlignUp(bytes);
+    return at;
+  };
+  Staging staging{};
+  staging.words = reinterpret_cast<uint32_t*>(next((rows + 2 * kWordCodes) * 4));
+  staging.halves = reinterpret_cast<uint16_t*>(next(rows * 2));
+  staging.codes = reinterpret_cast<uint8_t*>(next(rows * cols));
+  staging.scales = reinterpret_cast<uint16_t*>(next(rows * groups * 2));
+  staging.zeros = reinterpret_cast<uint8_t*>(next(rows * groups));
+  staging.bytes = used;
+  return staging;
+}
+
+}  // namespace
+
+Range QuantizedTensors::GroupsOf(Range cols) const {
+  if (config.act_order) return {0, inputs / config.group_size};
+  return {cols.begin / config.group_size, (cols.end - 1) / config.group_size + 1};
+}
+
+int64_t QuantizedTensors::StagingBytes(Range cols, int64_t rows) const {
+  return LayOut(nullptr, rows, cols.size(), GroupsOf(cols).size()).bytes;
+}
+
+int64_t QuantizedTensors::ReadBytes(Range cols, int64_t rows) const {
+  return rows * cols.size() / 2 + GroupsOf(cols).size() * rows * 5 / 2;
+}
+
+absl::StatusOr<QuantizedRows> QuantizedTensors::ReadRows(Range rows, Range cols,
+                                                         std::byte* memory) const {
+  const Range groups = GroupsOf(cols);
+  const Staging staging = LayOut(memory, rows.size(), cols.size(), groups.size());
+  const Range words = WordsOf(rows);
+  // The code of output `row` in words read from WordsOf(rows) on.
+  const auto code_of = [&](int64_t row, int position_of_first) {
+    const uint32_t word = staging.words[row / kWordCodes - words.begin];
+    return static_cast<uint8_t>((word >> (4 * position_of_first)) & 0xF);
+  };
+  std::array<int, kWordCodes> awq_position{};
+  for (int j = 0; j < kWordCodes; ++j) awq_position[kAwqOrder[j]] = j;
+  const auto position = [&](int64_t row) {
+    const auto i = static_cast<int>(row % kWordCodes);
+    return is_awq() ? awq_position[i] : i;
+  };
+  if (is_awq()) {
+    for (int64_t col = cols.begin; col < cols.end; ++col) {
+      BH_RETURN_IF_ERROR(ReadCols(qweight, col, words, 4, staging.words));
+      for (int64_t row = rows.begin; row < rows.end; ++row) {
+        staging.codes[(row - rows.begin) * cols.size() + col - cols.begin] =
+            code_of(row, position(row));
+      }
+    }
+  } else {
+    for (int64_t word = WordsOf(cols).begin; word < WordsOf(cols).end; ++word) {
+      BH_RETURN_IF_ERROR(ReadCols(qweight, word, rows, 4, staging.words));
+      const int64_t first = std::max(word * kWordCodes, cols.begin);
+      const int64_t last = std::min((word + 1) * kWordCodes, cols.end);
+      for (int64_t row = 0; row < rows.size(); ++row) {
+        for (int64_t col = first; col < last; ++col) {
+          staging.codes[row * cols.size() + col - cols.begin] =
+              static_cast<uint8_t>((staging.words[row] >> (4 * (col % kWordCodes))) & 0xF);
+        }
+      }
+    }
+  }
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    BH_RETURN_IF_ERROR(ReadCols(qzeros, group, words, 4, staging.words));
+    BH_RETURN_IF_ERROR(ReadCols(scales, group, rows, 2, staging.halves));
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      const int64_t at = row * groups.size() + group - groups.begin;
+      const uint8_t zero = code_of(rows.begin + row, position(rows.begin + row));
+      staging.zeros[at] = static_cast<uint8_t>(is_awq() ? zero : zero + 1);
+      staging.scales[at] = staging.halves[row];
+    }
+  }
+  return QuantizedRows{rows.size(), staging.codes, staging.scales, staging.zeros};
+}
+
+absl::StatusOr<std::vector<int32_t>> QuantizedTensors::ReadGroupIndex(Range cols) const {
+  if (g_idx.entry == nullptr) return std::vector<int32_t>();
+  std::vector<int32_t> index(cols.size());
+  BH_RETURN_IF_ERROR(g_idx.file->ReadAt(g_idx.entry->begin + cols.begin * 4, cols.size() * 4,
+                                        reinterpret_cast<std::byte*>(index.data())));
+  const int64_t groups = inputs / config.group_size;
+  for (int64_t i = 0; i < cols.size(); ++i) {
+    const int64_t input = cols.begin + i;
+    const bool wrong = config.act_order ? index[i] < 0 || index[i] >= groups
+                                        : index[i] != input / config.group_size;
+    if (!wrong) continue;
+    return absl::DataLossError(absl::StrCat(
+        g_idx.file->path(), ": tensor '", g_idx.entry->name, "' puts input ", input, " in group ",
+        index[i],
+        config.act_order ? absl::StrCat("; there are ", groups)
+                         : ", out of order, and quantization_config.desc_act is false"));
+  }
+  if (!config.act_order) index.clear();
+  return index;
+}
+
+bool IsHeldQuantized(WeightKind kind, const ModelConfig& config) {
+  return config.quantization.method != QuantizationConfig::Method::kNone && !IsVector(kind) &&
+         kind != WeightKind::kEmbedding && kind != WeightKind::kLmHead;
+}
+
+std::vector<std::string> QuantizedNamesOf(WeightName name, const ModelConfig& config) {
+  const std::string weight = WeightNameOf(name.kind, name.layer);
+  const absl::string_view stem = absl::StripSuffix(weight, "weight");
+  std::vector<std::string> names;
+  for (const char* part : {"qweight", "qzeros", "scales", "g_idx"}) {
+    const bool is_index = absl::string_view(part) == "g_idx";
+    if (is_index && config.quantization.method == QuantizationConfig::Method::kAwq) continue;
+    names.push_back(absl::StrCat(stem, part));
+  }
+  return names;
+}
+
+absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, WeightName name,
+                                               const ModelConfig& config) {
+  const std::vector<std::string> names = QuantizedNamesOf(name, config);
+  const auto [outputs, inputs] = FullShapeOf(name.kind, config);
+  QuantizedTensors tensors;
+  tensors.config = config.quantization;
+  tensors.outputs = outputs;
+  tensors.inputs = inputs;
+  const int64_t group = tensors.config.group_size;
+  if (inputs % group != 0 || outputs % kWordCodes != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("'", names[0], "' would be [", outputs, ", ",
+                                                   inputs, "], which groups of ", group,
+                                                   " inputs and words of 8 outputs do not divide"));
+  }
+  const std::vector<int64_t> codes = tensors.is_awq()
+                                         ? std::vector<int64_t>{inputs, outputs / kWordCodes}
+                                         : std::vector<int64_t>{inputs / kWordCodes, outputs};
+  BH_ASSIGN_OR_RETURN(tensors.qweight, index.FindTensor(names[0], codes, "I32"));
+  BH_ASSIGN_OR_RETURN(tensors.qzeros,
+                      index.FindTensor(names[1], {inputs / group, outputs / kWordCodes}, "I32"));
+  BH_ASSIGN_OR_RETURN(tensors.scales, index.FindTensor(names[2], {inputs / group, outputs}, "F16"));
+  if (tensors.is_awq()) return tensors;
+  absl::StatusOr<LocatedTensor> g_idx = index.FindTensor(names[3], {inputs}, "I32");
+  if (g_idx.ok()) {
+    tensors.g_idx = *g_idx;
+  } else if (!absl::IsNotFound(g_idx.status()) || tensors.config.act_order) {
+    return g_idx.status();
+  }
+  return tensors;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,126 @@
+// Quantised weights keep the promise, too: the same bits at any tensor-parallel degree, batch,
+// chunking, number of threads and instruction set, in every format and with either kind of
+// activations; and with f32 activations the right ones.
+#include <cstring>
+#include <string>
+#include <tuple>
+
+#include "gtest/gtest.h"
+#include "tests/support/golden.h"
+#include "tests/support/model_rig.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kDecodeTokens = 16;
+
+struct Held {
+  const char* name;
+  const char* dir;  // in tests/data
+  std::optional<WeightFormat> weight_dtype;
+};
+
+constexpr Held kHeld[] = {
+    {"awq", "quantised/awq", {}},
+    {"gptq", "quantised/gptq", {}},
+    {"gptq_act_order", "quantised/gptq_act_order", {}},
+    {"int8", "models/llama3_gqa_bf16", WeightFormat::kInt8},
+    {"int4", "models/llama3_gqa_bf16", WeightFormat::kInt4},
+    {"int8_of_uneven_sizes", "models/llama_uneven_f32", WeightFormat::kInt8},
+    {"int4_of_uneven_sizes", "models/llama_uneven_f32", WeightFormat::kInt4},
+    {"int8_tied", "models/llama32_tied_bf16", WeightFormat::kInt8},
+};
+
+class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationDType>> {
+ protected:
+  QuantizedBits() {
+    base_.weight_dtype = held().weight_dtype;
+    base_.activation = std::get<1>(GetParam());
+    base_.decode_tokens = kDecodeTokens;
+  }
+  static const Held& held() { return std::get<0>(GetParam()); }
+
+  RigResult Run(const RigOptions& options) { return RunRig(dir_, golden_.prompts, options); }
+
+  static void ExpectSameBits(const RigResult& got, const RigResult& want) {
+    ASSERT_EQ(got.logits.size(), want.logits.size());
+    for (size_t i = 0; i < want.logits.size(); ++i) {
+      ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
+      EXPECT_EQ(std::memcmp(got.logits[i].data(), want.logits[i].data(),
+                            want.logits[i].size() * sizeof(float)),
+                0)
+          << "prompt " << i << ", relative error " << RelativeError(got.logits[i], want.logits[i]);
+    }
+    EXPECT_EQ(got.greedy_ids, want.greedy_ids);
+  }
+
+  const std::string dir_ = std::string(BH_TEST_DATA) + "/" + held().dir;
+  const Golden golden_ = ReadGolden(dir_);
+  RigOptions base_;
+};
+
+TEST_P(QuantizedBits, AreTheSameAtAnyTensorParallelDegree) {
+  const RigResult one = Run(base_);
+  for (const int size : {2, 4, 8}) {
+    SCOPED_TRACE(size);
+    RigOptions options = base_;
+    options.size = size;
+    ExpectSameBits(Run(options), one);
+  }
+  // Near the weights' own answer: exactly it with f32 activations of a quantised checkpoint.
+  const bool stored = !held().weight_dtype.has_value();
+  const bool exact = base_.activation == ActivationDType::kF32;
+  const double bound = stored && exact                              ? 1e-4
+                       : held().weight_dtype == WeightFormat::kInt4 ? 0.5
+                                                                    : 0.1;
+  for (size_t i = 0; i < golden_.prompts.size(); ++i) {
+    EXPECT_LE(RelativeError(one.logits[i], golden_.logits[i]), bound) << "prompt " << i;
+  }
+}
+
+TEST_P(QuantizedBits, AreTheSameInAnyBatchChunkingThreadsAndInstructionSet) {
+  const RigResult want = Run(base_);
+  RigOptions alone = base_;
+  alone.together = false;
+  alone.threads = 3;
+  ExpectSameBits(Run(alone), want);
+  RigOptions chunks = base_;
+  chunks.chunk_tokens = 7;
+  chunks.threads = 2;
+  chunks.size = 2;
+  ExpectSameBits(Run(chunks), want);
+  for (const char* backend : {"ordered", "plain", "avx2"}) {
+    SCOPED_TRACE(backend);
+    RigOptions options = base_;
+    options.backend = backend;
+    options.chunk_tokens = 64;
+    ExpectSameBits(Run(options), want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Held, QuantizedBits,
+                         testing::Combine(testing::ValuesIn(kHeld),
+                                          testing::Values(ActivationDType::kF32,
+                                                          ActivationDType::kInt8)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  (std::get<1>(info.param) == ActivationDType::kF32 ? "_f32"
+                                                                                    : "_int8");
+                         });
+
+TEST(QuantizedBits, ThreeRanksGiveTheGoldenTokens) {
+  for (const char* name : {"awq", "gptq", "gptq_act_order"}) {
+    SCOPED_TRACE(name);
+    const std::string dir = std::string(BH_TEST_DATA) + "/quantised/" + name;
+    const Golden golden = ReadGolden(dir);
+    RigOptions options;
+    options.size = 3;
+    const RigResult result = RunRig(dir, golden.prompts, options);
+    for (size_t i = 0; i < golden.prompts.size(); ++i) {
+      EXPECT_LE(RelativeError(result.logits[i], golden.logits[i]), 1e-4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
