@@ -29,6 +29,7 @@ ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
           {"stranded_bytes", rank.stranded_bytes},
           {"stored_weight_bytes", rank.stored_weight_bytes},
           {"kv_block_bytes", rank.kv_block_bytes},
+          {"own_blocks", rank.own_blocks},
           {"kv_bytes_per_token", rank.kv_block_bytes / block_tokens},
           {"kv_rule", rank.rule_text},
           {"arenas", arenas}};
@@ -111,6 +112,7 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
     }
     row.set_free_bytes(rank.free_bytes);
     row.set_stranded_bytes(rank.stranded_bytes);
+    row.set_own_blocks(rank.own_blocks);
     row.set_required_bytes(rank.required_bytes);
     row.set_kv_bytes_per_token(rank.kv_block_bytes / capacity.block_tokens);
     row.set_kv_rule(rank.rule_text);
@@ -120,7 +122,7 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
 
 std::string CapacityTable(const Capacity& capacity) {
   std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve", "weights", "comm",
-                            "activations", "tables", "logits", "workspace", "kv", "free",
+                            "activations", "tables", "logits", "workspace", "kv", "blocks", "free",
                             "least to start"}};
   for (const RankCapacity& rank : capacity.ranks) {
     const DeviceBudget& budget = rank.budget;
@@ -133,6 +135,7 @@ std::string CapacityTable(const Capacity& capacity) {
       const bool marked = binds && static_cast<Term>(i) == capacity.binding_term;
       row.push_back(absl::StrCat(FormatBytes(rank.arena_bytes[i]), marked ? " *" : ""));
     }
+    row.push_back(capacity.fits && rank.kv_block_bytes > 0 ? FormatCount(rank.own_blocks) : "-");
     row.push_back(capacity.fits ? FormatBytes(rank.free_bytes) : "-");
     row.push_back(FormatBytes(rank.required_bytes));
     rows.push_back(std::move(row));
