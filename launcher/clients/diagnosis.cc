@@ -177,7 +177,7 @@ std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live) 
   head.push_back("its setting");
   return TextTable({
       head,
-      line("static", "weights", BytesOf(row, {"weights"}), "-", "-", "--dtype, more ranks"),
+      line("static", "weights", BytesOf(row, {"weights"}), "-", "-", "--weight-dtype, more ranks"),
       line("KV", "kv", BytesOf(row, {"kv"}),
            OfLimit(load.num_kv_blocks_used(), load.num_kv_blocks()),
            OfLimit(load.num_kv_blocks_used_peak(), load.num_kv_blocks()),

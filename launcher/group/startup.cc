@@ -330,6 +330,7 @@ void LogReport(const RankEngine& engine) {
 
 ReportFacts RankEngine::facts() const {
   return {.kv_cache_dtype = std::string(KvFormatName(source.formats.kv_format)),
+          .weight_dtype = WeightFormatsText(source.formats.weights),
           .device_allocations_after_ready =
               ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal())};
 }

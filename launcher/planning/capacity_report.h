@@ -15,6 +15,7 @@ namespace bulkhead {
 // What a report says besides the numbers.
 struct ReportFacts {
   std::string kv_cache_dtype = "";
+  std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
   std::optional<HostTerm> host = std::nullopt;  // of a server
 };

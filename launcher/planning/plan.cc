@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "launcher/exit_status.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/device_budget.h"
@@ -106,8 +107,25 @@ HostTerm HostOf(const Planned& plan, const PlanOptions& options) {
                     plan.engine.enable_prefix_caching);
 }
 
+// What quantised weights save, exactly: scales and zeros count.
+std::string WeightsText(const Planned& plan) {
+  const WeightFormats& weights = plan.source.formats.weights;
+  std::string text = absl::StrCat("weights: ", WeightFormatsText(weights));
+  const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
+  if (!IsQuantized(weights.layers) || !split.ok()) return text;
+  const auto bytes = [&](const WeightFormats& held_as) {
+    int64_t sum = 0;
+    for (int rank = 0; rank < split->size(); ++rank)
+      sum += StoredWeightBytes(*split, rank, held_as);
+    return static_cast<double>(sum);
+  };
+  absl::StrAppendFormat(&text, ", %.2fx smaller than bfloat16",
+                        bytes(WeightFormats::Of(DType::kBF16)) / bytes(weights));
+  return text;
+}
+
 void PrintTables(const Planned& plan, const PlanOptions& options) {
-  std::cout << CapacityTable(plan.capacity);
+  std::cout << CapacityTable(plan.capacity) << WeightsText(plan) << "\n";
   if (options.gpu.has_value()) {
     std::cout << "for a GPU weights and KV are exact, the other arenas are estimates\n";
     if (FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
@@ -170,6 +188,7 @@ absl::Status RunPlan(const PlanOptions& options) {
     std::cout << CapacityJson(
         capacity, capacity.fits ? Remedies() : plan.model->FindRemedies(capacity),
         {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
+         .weight_dtype = WeightFormatsText(plan.source.formats.weights),
          .host = HostOf(plan, options)});
   } else {
     PrintTables(plan, options);

@@ -40,7 +40,7 @@ class PlanTest(unittest.TestCase):
         flags = {"--device-memory": ",".join(f"{rank}={cap}" for rank, cap in enumerate(caps))}
         for flag, values in (("--max-model-len", [64, 512, 2048]), ("--max-num-seqs", [1, 16, 64]),
                              ("--max-num-batched-tokens", [64, 2048]), ("--kv-cache-dtype", ["f32", "bf16"]),
-                             ("--cache-max-entry-count", [0.3, 0.8, 30])):
+                             ("--cache-max-entry-count", [0.3, 0.8, 30]), ("--weight-dtype", ["int8", "int4"])):
             if rng.random() < 0.5:
                 flags[flag] = rng.choice(values)
         if group.RANKS == 2 and rng.random() < 0.5:
@@ -79,8 +79,17 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(codes, {0, 4}, "the draws met one answer only")
 
     def test_every_remedy_makes_it_fit(self):
-        flags = {"--device-memory": "26MiB", "--max-model-len": 2048, "--max-num-seqs": 64,
-                 "--max-num-batched-tokens": 2048, "--kv-cache-dtype": "f32", "--kv-cache-bytes": "40MiB"}
+        self.apply_remedies({"--device-memory": "26MiB", "--max-model-len": 2048, "--max-num-seqs": 64,
+                             "--max-num-batched-tokens": 2048, "--kv-cache-dtype": "f32", "--kv-cache-bytes": "40MiB"})
+
+    def test_quantised_weights_are_a_remedy_and_a_true_one(self):
+        flags = {"--device-memory": "39MiB" if group.RANKS == 1 else "30MiB", "--max-num-seqs": 1,
+                 "--max-num-batched-tokens": 64, "--kv-cache-dtype": "int4", "--cache-max-entry-count": 200}
+        remedies = self.apply_remedies(flags)
+        self.assertIn("--weight-dtype", [flag for remedy in remedies for flag in remedy["flags"]])
+
+    def apply_remedies(self, flags):
+        """Plans what does not fit, and again with each remedy, which must; the remedies."""
         code, refused, errors = plan(flags, group.RANKS)
         self.assertEqual(code, 4, errors)
         self.assertTrue(refused["remedies"] or refused["no_remedy"])
@@ -95,6 +104,7 @@ class PlanTest(unittest.TestCase):
                 else:
                     changed[flag] = value
             self.assertEqual(plan(changed, ranks)[0], 0, remedy)
+        return refused["remedies"]
 
     def test_unequal_shares_give_the_same_tokens(self):
         if group.RANKS != 2:

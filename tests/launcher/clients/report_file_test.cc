@@ -40,7 +40,7 @@ class ReportFileTest : public testing::Test {
 
 TEST_F(ReportFileTest, RefusalIsReadBackAsItWasWritten) {
   const Remedies remedies = {{{{"--max-num-seqs", "2"}, "--max-num-seqs 2"}, {{}, "4 ranks"}}, ""};
-  const auto report = Read(CapacityJson(Refused(), remedies, {"int8", 0}));
+  const auto report = Read(CapacityJson(Refused(), remedies, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_FALSE(report->fits);
   EXPECT_EQ(report->short_term, "logits");
@@ -54,7 +54,8 @@ TEST_F(ReportFileTest, RefusalIsReadBackAsItWasWritten) {
 }
 
 TEST_F(ReportFileTest, HopelessOneSaysWhyNothingHelps) {
-  const auto report = Read(CapacityJson(Refused(), {{}, "weights alone are larger"}, {"int8", 0}));
+  const auto report =
+      Read(CapacityJson(Refused(), {{}, "weights alone are larger"}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(ExplainReport(*report),
               HasSubstr("no single change helps: weights alone are larger"));
@@ -66,7 +67,7 @@ TEST_F(ReportFileTest, FittingOneNamesPoolAndWhatLiesStranded) {
   capacity.shortage.reset();
   capacity.num_kv_blocks = 99;
   capacity.ranks[0].stranded_bytes = 1 << 20;
-  const auto report = Read(CapacityJson(capacity, {}, {"int8", 0}));
+  const auto report = Read(CapacityJson(capacity, {}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(ExplainReport(*report), HasSubstr("99 blocks of 16 tokens"));
   EXPECT_THAT(ExplainReport(*report), HasSubstr("1.0 MiB lie stranded"));
@@ -80,7 +81,7 @@ TEST_F(ReportFileTest, WhatIsNoReportIsRefusedWithTheFieldThatIsWrong) {
   EXPECT_THAT(Read("{}").status().message(), HasSubstr("fits"));
   EXPECT_THAT(Read(R"({"fits": true, "max_num_seqs": -1})").status().message(),
               HasSubstr("max_num_seqs"));
-  std::string text = CapacityJson(Refused(), {}, {"int8", 0});
+  std::string text = CapacityJson(Refused(), {}, {.kv_cache_dtype = "int8"});
   const size_t at = text.find("\"binding\": {\n    \"rank\": 1");
   ASSERT_NE(at, std::string::npos);
   text.replace(text.find('1', at), 1, "2");

@@ -1,0 +1,148 @@
+// What a checkpoint in 4 bits may get wrong, and its rows against a plain reading of its tensors.
+#include "shard/quantized_tensors.h"
+
+#include <cstring>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "memory/exit_code.h"
+#include "shard/weight_loader.h"
+#include "tests/shard/checkpoint_files.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+std::string FixtureDir(const std::string& name) {
+  return std::string(BH_TEST_DATA) + "/quantised/" + name;
+}
+
+int32_t WordAt(const RawTensor& tensor, int64_t index) {
+  int32_t word;
+  std::memcpy(&word, tensor.bytes.data() + 4 * index, 4);
+  return word;
+}
+uint32_t Nibble(int32_t word, int64_t i) { return (static_cast<uint32_t>(word) >> (4 * i)) & 0xF; }
+
+// The checkpoint of these tensors, as one file.
+void Write(const TemporaryFolder& folder, const std::map<std::string, RawTensor>& tensors) {
+  std::vector<RawTensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back(tensor);
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(list));
+}
+
+class QuantizedTensorsTest : public testing::TestWithParam<const char*> {
+ protected:
+  const std::string dir_ = FixtureDir(GetParam());
+  const ParsedConfig config_ = *ReadModelConfig(dir_, UnknownFields::kWarn);
+  const TensorIndex index_ = *TensorIndex::Open(dir_);
+  std::map<std::string, RawTensor> raw_ = ReadRawCheckpoint(dir_);
+};
+
+TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
+  const std::string stem = "model.layers.1.mlp.down_proj.";
+  const auto tensors = FindQuantized(index_, {WeightKind::kDown, 1}, config_.model);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  const RawTensor& qweight = raw_.at(stem + "qweight");
+  const RawTensor& qzeros = raw_.at(stem + "qzeros");
+  const int64_t outputs = tensors->outputs;
+  const int awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // where output 8w + i lies in its word
+  for (const auto& [rows, cols] :
+       {std::pair{Range{0, outputs}, Range{0, 320}}, std::pair{Range{3, 21}, Range{37, 101}},
+        std::pair{Range{120, 128}, Range{0, 32}}, std::pair{Range{7, 8}, Range{319, 320}}}) {
+    std::vector<std::byte> staging(tensors->StagingBytes(cols, rows.size()));
+    const auto read = tensors->ReadRows(rows, cols, staging.data());
+    ASSERT_TRUE(read.ok()) << read.status();
+    const Range groups = tensors->GroupsOf(cols);
+    for (int64_t o = rows.begin; o < rows.end; ++o) {
+      for (int64_t i = cols.begin; i < cols.end; ++i) {
+        const uint32_t want =
+            tensors->is_awq() ? Nibble(WordAt(qweight, i * (outputs / 8) + o / 8), awq_place[o % 8])
+                              : Nibble(WordAt(qweight, i / 8 * outputs + o), i % 8);
+        ASSERT_EQ(read->codes[(o - rows.begin) * cols.size() + i - cols.begin], want);
+      }
+      for (int64_t g = groups.begin; g < groups.end; ++g) {
+        const int64_t place = tensors->is_awq() ? awq_place[o % 8] : o % 8;
+        const uint32_t want = Nibble(WordAt(qzeros, g * (outputs / 8) + o / 8), place);
+        ASSERT_EQ(read->zeros[(o - rows.begin) * groups.size() + g - groups.begin],
+                  want + (tensors->is_awq() ? 0 : 1));
+      }
+    }
+  }
+}
+
+TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
+  for (const std::string& part : QuantizedNamesOf({WeightKind::kQ, 0}, config_.model)) {
+    SCOPED_TRACE(part);
+    const TemporaryFolder dir;
+    std::map<std::string, RawTensor> tensors = raw_;
+    tensors.erase(part);
+    const bool optional = absl::StrContains(part, "g_idx") && !config_.model.quantization.act_order;
+    Write(dir, tensors);
+    absl::Status status = (*Checkpoint::Open(dir.path()))->CheckAgainst(config_.model);
+    EXPECT_EQ(status.ok(), optional) << status;
+    if (!optional) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+    for (const bool format : {true, false}) {
+      const TemporaryFolder other;
+      tensors = raw_;
+      RawTensor& tensor = tensors.at(part);
+      if (format) {
+        tensor.format = tensor.format == "I32" ? "F32" : "BF16";  // as wide
+      } else {
+        tensor.shape.insert(tensor.shape.begin(), 1);
+      }
+      Write(other, tensors);
+      status = (*Checkpoint::Open(other.path()))->CheckAgainst(config_.model);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+  }
+}
+
+TEST_P(QuantizedTensorsTest, SizesThatGroupsDoNotDivideAreRefused) {
+  ModelConfig config = config_.model;
+  config.quantization.group_size = 128;  // intermediate_size is 320
+  const auto found = FindQuantized(index_, {WeightKind::kDown, 0}, config);
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, QuantizedTensorsTest,
+                         testing::Values("awq", "gptq", "gptq_act_order"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class GroupIndexTest : public testing::Test {
+ protected:
+  // What comes of a checkpoint whose first g_idx has `value` at input 5.
+  static absl::Status With(const std::string& fixture, int32_t value) {
+    const TemporaryFolder dir;
+    std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(FixtureDir(fixture));
+    const std::string name = "model.layers.0.self_attn.q_proj.g_idx";
+    std::memcpy(tensors.at(name).bytes.data() + 5 * 4, &value, 4);
+    Write(dir, tensors);
+    const ParsedConfig config = *ReadModelConfig(FixtureDir(fixture), UnknownFields::kWarn);
+    const TensorIndex index = *TensorIndex::Open(dir.path());
+    return FindQuantized(index, {WeightKind::kQ, 0}, config.model)
+        ->ReadGroupIndex({0, 128})
+        .status();
+  }
+};
+
+TEST_F(GroupIndexTest, OutOfRangeAndOutOfOrderAreDataLoss) {
+  for (const int32_t value : {-1, 4, 1 << 30}) {
+    const absl::Status status = With("gptq_act_order", value);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << value;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("input 5"));
+  }
+  EXPECT_TRUE(With("gptq_act_order", 3).ok());
+  EXPECT_THAT(std::string(With("gptq", 1).message()), HasSubstr("desc_act is false"));
+  EXPECT_TRUE(With("gptq", 0).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead
