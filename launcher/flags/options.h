@@ -122,6 +122,13 @@ struct ThroughputOptions {
   std::optional<std::string> out;
 };
 
+struct KernelsOptions {
+  EngineOptions engine;  // threads, cpu_isa and startup_timeout count
+  std::string filter;    // the begin of names; empty: all
+  bool quick = false;
+  bool json = false;
+};
+
 struct GenerateOptions {
   std::string target = "127.0.0.1:50051";
   std::vector<std::string> prompts;
@@ -165,7 +172,7 @@ struct PrintText {
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
                              TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
-                             ThroughputOptions, PrintText>;
+                             ThroughputOptions, KernelsOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -80,10 +80,36 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   return options;
 }
 
+absl::StatusOr<Command> ParseKernels(CommandArgs args) {
+  Flags flags(
+      "bench kernels", "[FLAGS]",
+      "Measures the machine's ceilings (reading, f32 fma, int8 dot products) and, in the same "
+      "rounds, products\n"
+      "and attention in every format; under mpirun also the sums over ranks. Needs no model.",
+      "bulkhead bench kernels --threads 2\n"
+      "bulkhead bench kernels --filter product/gate_up\n"
+      "mpirun --bind-to none -n 2 bulkhead bench kernels --filter all_reduce");
+  KernelsOptions options;
+  EngineDraft draft;
+  flags.Group("Measurement");
+  flags.Add("--filter", "NAME", "what begins with this: product/..., attend/..., all_reduce/...",
+            TextValue(&options.filter));
+  flags.AddSwitch("--quick", "a few rounds of the small ones",
+                  [&options](bool on) { options.quick = on; });
+  flags.AddSwitch("--json", "print JSON instead of a table",
+                  [&options](bool on) { options.json = on; });
+  AddDeviceFlags(&draft, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  options.engine = draft.options;
+  return options;
+}
+
 absl::StatusOr<Command> ParseBench(CommandArgs args) {
   constexpr char kUsage[] =
       "Usage: bulkhead bench WHAT [FLAGS]\n"
       "\n"
+      "  kernels     products, attention and sums over ranks, against the machine's ceilings\n"
       "  throughput  prefill and decode of a group, with no server and no network\n"
       "\n"
       "'bulkhead bench WHAT --help' shows the flags.\n";
@@ -91,8 +117,9 @@ absl::StatusOr<Command> ParseBench(CommandArgs args) {
     return absl::InvalidArgumentError("bench what? 'bulkhead bench --help' lists it");
   }
   if (args[0] == "--help" || args[0] == "-h") return PrintText{kUsage};
+  if (args[0] == "kernels") return ParseKernels(args.subspan(1));
   if (args[0] == "throughput") return ParseThroughput(args.subspan(1));
-  const std::string nearest = Nearest(args[0], {"throughput"});
+  const std::string nearest = Nearest(args[0], {"kernels", "throughput"});
   return absl::InvalidArgumentError(
       absl::StrCat("no 'bench ", args[0], "'; ",
                    nearest.empty() ? "'bulkhead bench --help' lists what there is"

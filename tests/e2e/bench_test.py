@@ -33,6 +33,18 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["shared_prefix_len"], 64)
 
+    def test_kernels_are_measured_on_every_rank(self):
+        done = subprocess.run([*group.front(), group.BINARY, "bench", "kernels", "--quick", "--json"],
+                              capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ranks = json.loads(done.stdout)["ranks"]
+        self.assertEqual(len(ranks), group.RANKS)
+        for results in ranks:
+            kinds = {result["name"].split("/")[0] for result in results}
+            self.assertEqual(kinds, {"product", "attend"} | ({"all_reduce"} if group.RANKS > 1 else set()))
+            for result in results:
+                self.assertGreater(result["microseconds"], 0)
+
     def test_bad_measures_are_refused(self):
         for flags in (["--batch-size", "0"], ["--batch-size", "1,,2"], ["--repeats", "0"],
                       ["--shared-prefix-len", "128"], ["--max-model-len", "64"], ["--out", "/nowhere/x"]):

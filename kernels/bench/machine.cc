@@ -1,4 +1,4 @@
-#include "bench/machine.h"
+#include "kernels/bench/machine.h"
 
 #include <immintrin.h>
 #include <time.h>
@@ -51,7 +51,28 @@ constexpr int64_t kFmaLoops = 2000000;
   for (const __m256 sum : sums) sink = _mm256_cvtss_f32(sum);
 }
 
+[[gnu::target("avx512f")]] void DotVnni() {
+  __m512i sums[12];
+  for (int s = 0; s < 12; ++s) sums[s] = _mm512_set1_epi32(s);
+  const __m512i x = _mm512_set1_epi32(0x01010101);
+  for (int64_t i = 0; i < kFmaLoops; ++i) {
+#pragma GCC unroll 12
+    for (int s = 0; s < 12; ++s) asm("vpdpbusd %1, %1, %0" : "+v"(sums[s]) : "v"(x));
+  }
+  for (const __m512i sum : sums) {
+    int32_t lanes[16];
+    _mm512_storeu_si512(lanes, sum);
+    sink = static_cast<float>(lanes[0]);
+  }
+}
+
 }  // namespace
+
+double Machine::Int8Peak() {
+  if (isa != Isa::kAvx512Vnni) return 0;
+  const double seconds = Seconds([&] { pool->Run([](int) { DotVnni(); }); });
+  return 2.0 * 12 * 64 * kFmaLoops * pool->num_threads() / seconds * 1e-9;
+}
 
 double Machine::ReadBandwidth(int round) {
   const int64_t bytes = kTurnBytes * pool->num_threads();
@@ -79,6 +100,8 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
   options.num_threads = num_threads;
   options.isa = isa;
   BH_ASSIGN_OR_RETURN(machine->backend, NewCpuBackend(*machine->device, options));
+  options.activation = ActivationDType::kInt8;
+  BH_ASSIGN_OR_RETURN(machine->int8_backend, NewCpuBackend(*machine->device, options));
   BH_ASSIGN_OR_RETURN(machine->isa, ParseIsa(isa));
   BH_ASSIGN_OR_RETURN(machine->pool, ThreadPool::Create(num_threads, true));
   BH_ASSIGN_OR_RETURN(machine->read_buffer, machine->device->Allocate(kReadBytes));
@@ -89,6 +112,8 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
 void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
   workspace = std::move(device->Allocate(backend->WorkspaceBytes(limits, heads))).value();
   backend->SetWorkspace(workspace.data(), limits, heads);
+  int8_workspace = std::move(device->Allocate(int8_backend->WorkspaceBytes(limits, heads))).value();
+  int8_backend->SetWorkspace(int8_workspace.data(), limits, heads);
 }
 
 double BenchNow() {

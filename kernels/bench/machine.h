@@ -24,13 +24,17 @@ struct Machine {
   double ReadBandwidth(int round);
   // GFLOP/s of f32; 0 for plain, which has no peak worth the name.
   double FmaPeak();
+  // Giga-operations per second of products of bytes; 0 where the CPU has no vpdpbusd.
+  double Int8Peak();
 
   std::unique_ptr<Device> device = NewHostDevice(0);
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Backend> backend;
+  std::unique_ptr<Backend> int8_backend;  // the same with int8 activations
   Isa isa = Isa::kPlain;
   Buffer read_buffer;
   Buffer workspace;
+  Buffer int8_workspace;
 };
 
 // Seconds; CPU time of the calling thread where it is the only one, so that others' work does not

@@ -1,12 +1,12 @@
-#include "bench/attention_bench.h"
+#include "kernels/bench/attention_bench.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "memory/kv_format_name.h"
 
@@ -17,6 +17,7 @@ constexpr int kBlockTokens = 16;
 constexpr int kAppendTokens = 256;
 // Of all layers of a cache together: they come from memory.
 constexpr int64_t kCacheBytes = int64_t{256} << 20;
+constexpr int64_t kQuickCacheBytes = int64_t{4} << 20;
 constexpr KvFormat kFormats[] = {KvFormat::kBF16, KvFormat::kF32, KvFormat::kF16, KvFormat::kInt8,
                                  KvFormat::kInt4};
 
@@ -60,24 +61,22 @@ ConstMatrixView View(const std::vector<float>& rows, int64_t count, int64_t cols
 class Cache {
  public:
   Cache(Machine& machine, const Shape& shape, const HeadLayout& heads, KvFormat format,
-        const std::vector<int32_t>& blocks, const std::vector<float>& qkv)
-      : machine_(machine), shape_(shape), heads_(heads) {
+        const std::vector<int32_t>& blocks, const std::vector<float>& qkv, bool quick)
+      : machine_(machine), shape_(shape), heads_(heads), quick_(quick) {
     const int64_t num_blocks = static_cast<int64_t>(blocks.size());
     arena_.geometry = {1, shape.kv_heads, shape.head_dim, kBlockTokens, format};
     const int64_t layer_bytes = (num_blocks + 1) * arena_.geometry.LayerBlockBytes();
-    num_layers_ = static_cast<int>(std::max<int64_t>(1, kCacheBytes / layer_bytes));
+    num_layers_ = static_cast<int>(
+        std::max<int64_t>(1, (quick ? kQuickCacheBytes : kCacheBytes) / layer_bytes));
     memory_ = std::move(machine.device->Allocate(num_layers_ * layer_bytes)).value();
     arena_.num_blocks = num_blocks;
     arena_.base = memory_.data();
-    const double seconds = Seconds([&] {
-      for (int begin = 0; begin < shape.context; begin += kAppendTokens) {
-        const int end = std::min(begin + kAppendTokens, shape.context);
-        const OneSequenceStep step(blocks, begin, end);
-        machine.backend->AppendKv(step.index, heads, View(qkv, end - begin, shape.width()),
-                                  arena_.Layer(0));
-      }
-    });
-    append_seconds_ = seconds / shape.context;
+    for (int begin = 0; begin < shape.context; begin += kAppendTokens) {
+      const int end = std::min(begin + kAppendTokens, shape.context);
+      const OneSequenceStep step(blocks, begin, end);
+      machine.backend->AppendKv(step.index, heads, View(qkv, end - begin, shape.width()),
+                                arena_.Layer(0));
+    }
     for (int i = 1; i < num_layers_; ++i) {
       std::memcpy(arena_.Layer(i).base, arena_.base, layer_bytes);
     }
@@ -87,12 +86,11 @@ class Cache {
     return arena_.geometry.LayerBlockBytes() * ((shape_.context + kBlockTokens - 1) / kBlockTokens);
   }
   KvFormat format() const { return arena_.geometry.format; }
-  double append_seconds() const { return append_seconds_; }
 
   // Seconds of one call.
   double Attend(const OneSequenceStep& step, ConstMatrixView qkv, MatrixView out) {
     const int64_t turn_bytes = kTurnBytes * machine_.pool->num_threads() / shape_.tokens;
-    const int64_t calls = std::max<int64_t>(1, turn_bytes / bytes_read());
+    const int64_t calls = quick_ ? 1 : std::max<int64_t>(1, turn_bytes / bytes_read());
     return Seconds([&] {
              for (int64_t i = 0; i < calls; ++i) {
                machine_.backend->Attend(step.index, heads_, qkv,
@@ -106,14 +104,15 @@ class Cache {
   Machine& machine_;
   const Shape& shape_;
   const HeadLayout& heads_;
+  const bool quick_;
   Buffer memory_;
   KvArena arena_;
   int num_layers_ = 0;
   int64_t next_layer_ = 0;
-  double append_seconds_ = 0;
 };
 
-void MeasureShape(Machine& machine, const std::string& name, const Shape& shape) {
+void MeasureShape(Machine& machine, const std::string& name, const Shape& shape, bool quick,
+                  const std::function<void(const KernelResult&)>& on_result) {
   std::vector<int32_t> head_to_kv(shape.heads);
   for (int i = 0; i < shape.heads; ++i) head_to_kv[i] = i * shape.kv_heads / shape.heads;
   const HeadLayout heads{shape.heads, shape.kv_heads, shape.head_dim, head_to_kv.data()};
@@ -129,42 +128,55 @@ void MeasureShape(Machine& machine, const std::string& name, const Shape& shape)
 
   std::vector<std::unique_ptr<Cache>> caches;
   for (const KvFormat format : kFormats) {
-    caches.push_back(std::make_unique<Cache>(machine, shape, heads, format, blocks, qkv));
+    caches.push_back(std::make_unique<Cache>(machine, shape, heads, format, blocks, qkv, quick));
   }
   const OneSequenceStep step(blocks, shape.context - shape.tokens, shape.context);
   const ConstMatrixView q = View(qkv, shape.tokens, shape.width());
   const MatrixView out_view(reinterpret_cast<std::byte*>(out.data()), DType::kF32, shape.tokens,
                             int64_t{shape.heads} * shape.head_dim);
-  std::vector<std::vector<double>> seconds(caches.size()), to_bf16(caches.size()),
-      of_bandwidth(caches.size());
-  for (int round = 0; round < kBenchRounds; ++round) {
-    const double bandwidth = machine.ReadBandwidth(round);
+  std::vector<std::vector<double>> seconds(caches.size()), of_read(caches.size());
+  double best_read = 0;
+  for (int round = 0; round < (quick ? 2 : kBenchRounds); ++round) {
+    const double read = machine.ReadBandwidth(round);
+    best_read = std::max(best_read, read);
     for (size_t i = 0; i < caches.size(); ++i) {
       seconds[i].push_back(caches[i]->Attend(step, q, out_view));
-      to_bf16[i].push_back(seconds[i].back() / seconds[0].back());
-      of_bandwidth[i].push_back(caches[i]->bytes_read() / seconds[i].back() * 1e-9 / bandwidth);
+      of_read[i].push_back(static_cast<double>(caches[i]->bytes_read()) / seconds[i].back() * 1e-9 /
+                           read);
     }
   }
   for (size_t i = 0; i < caches.size(); ++i) {
-    std::printf(
-        "%-28s %-8s %9.1f us  %5.2f of bf16  %4.0f %% of reading  append %6.3f us a token\n",
-        name.c_str(), KvFormatName(caches[i]->format()).data(), Median(seconds[i]) * 1e6,
-        Median(to_bf16[i]), 100 * Median(of_bandwidth[i]), caches[i]->append_seconds() * 1e6);
+    KernelResult result;
+    result.name = name;
+    result.format = std::string(KvFormatName(caches[i]->format()));
+    result.activation = "f32";
+    result.seconds = Median(seconds[i]);
+    result.gb_per_s = static_cast<double>(caches[i]->bytes_read()) / result.seconds * 1e-9;
+    result.read_gb_per_s = best_read;
+    result.share_of_read = Median(of_read[i]);
+    // Scores and values: two operations each, of the mean of visible positions.
+    const double visible = shape.context - (shape.tokens - 1) / 2.0;
+    result.gop_per_s =
+        4.0 * shape.tokens * visible * shape.heads * shape.head_dim / result.seconds * 1e-9;
+    on_result(result);
   }
-  std::fflush(stdout);
 }
 
 }  // namespace
 
-void MeasureAttention(Machine& machine, const std::string& filter) {
-  for (const int context : {4096, 32768}) {
+void MeasureAttention(Machine& machine, const KernelsBenchOptions& options,
+                      const std::function<void(const KernelResult&)>& on_result) {
+  for (const int context : {512, 4096, 32768}) {
+    if (options.quick && context > 512) continue;
     for (const int tokens : {1, 512}) {
+      if (options.quick && tokens > 1) continue;
       for (const Shape& shape :
            {Shape{16, 8, 64, context, tokens}, Shape{32, 8, 128, context, tokens},
             Shape{32, 4, 128, context, tokens}, Shape{8, 8, 128, context, tokens}}) {
         const std::string name = absl::StrCat("attend/", context, "/", shape.heads, "x",
                                               shape.kv_heads, "x", shape.head_dim, "/", tokens);
-        if (name.rfind(filter, 0) == 0) MeasureShape(machine, name, shape);
+        if (!absl::StartsWith(name, options.filter)) continue;
+        MeasureShape(machine, name, shape, options.quick, on_result);
       }
     }
   }

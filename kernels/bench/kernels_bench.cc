@@ -1,0 +1,23 @@
+#include "kernels/bench/kernels_bench.h"
+
+#include <memory>
+
+#include "kernels/bench/attention_bench.h"
+#include "kernels/bench/machine.h"
+#include "kernels/bench/product_bench.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+
+absl::Status MeasureKernels(const KernelsBenchOptions& options,
+                            const std::function<void(const KernelResult&)>& on_result) {
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine,
+                      Machine::Create(options.num_threads, options.isa));
+  const int32_t head = 0;
+  machine->SetWorkspace({512, 16, 1024, 2816}, {1, 1, 64, &head});
+  MeasureProducts(*machine, options, on_result);
+  MeasureAttention(*machine, options, on_result);
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,141 @@
+#include "kernels/bench/product_bench.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr double kTurnFlops = 1e9;                    // per thread, of a product of many rows
+constexpr int64_t kWeightBytes = int64_t{512} << 20;  // of all copies of a weight together
+constexpr int64_t kQuickWeightBytes = int64_t{8} << 20;
+
+struct Shape {
+  const char* name;
+  int64_t inputs;
+  int64_t outputs;
+  int num_slices;
+};
+
+// Of a small Llama: hidden 1024, 16 heads over 8 KV heads, FFN 2816, vocabulary 32000.
+constexpr Shape kShapes[] = {{"qkv", 1024, 2048, 1},
+                             {"o", 1024, 1024, 8},
+                             {"gate_up", 1024, 5632, 1},
+                             {"down", 2816, 1024, 8},
+                             {"lm_head", 1024, 32000, 1}};
+
+struct Format {
+  WeightFormat format;
+  int group_size;
+};
+constexpr Format kFormats[] = {{WeightFormat::kF32, 0},   {WeightFormat::kBF16, 0},
+                               {WeightFormat::kF16, 0},   {WeightFormat::kInt8, 128},
+                               {WeightFormat::kInt4, 32}, {WeightFormat::kInt4, 128}};
+
+// Copies of one weight, used in turn, so that each comes from memory.
+struct Weights {
+  Buffer memory;
+  std::vector<Linear> copies;
+};
+
+Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, bool quick) {
+  LinearShape linear{shape.outputs, shape.inputs, format.format, {}};
+  linear.groups.size = format.group_size;
+  for (int i = 0; i <= shape.num_slices; ++i) {
+    linear.k_borders.push_back(shape.inputs * i / shape.num_slices);
+  }
+  const int64_t bytes = machine.backend->PackedBytes(linear);
+  const int64_t count = std::max<int64_t>(1, (quick ? kQuickWeightBytes : kWeightBytes) / bytes);
+  Weights weights;
+  weights.memory = std::move(machine.device->Allocate(bytes * count)).value();
+  std::memset(weights.memory.data(), 0, bytes * count);
+  std::vector<float> row(shape.inputs);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = 0.01F * (static_cast<float>(i % 17) - 8);
+  const ConstMatrixView view(reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 1,
+                             shape.inputs);
+  for (int64_t i = 0; i < count; ++i) {
+    weights.copies.push_back(Linear{linear, weights.memory.data() + i * bytes});
+    if (i > 0) {
+      std::memcpy(weights.copies[i].packed, weights.copies[0].packed, bytes);
+      continue;
+    }
+    const auto sink = machine.backend->Pack(weights.copies[0]);
+    for (int64_t n = 0; n < shape.outputs; ++n) sink->PutRows(n, view);
+  }
+  return weights;
+}
+
+void Measure(Machine& machine, const Shape& shape, const Weights& weights, int64_t rows,
+             bool in_int8, bool quick, KernelResult& result) {
+  Backend& backend = in_int8 ? *machine.int8_backend : *machine.backend;
+  std::vector<float> x(rows * shape.inputs, 0.25F);
+  std::vector<float> out(rows * shape.outputs);
+  const MatrixView x_view(reinterpret_cast<std::byte*>(x.data()), DType::kF32, rows, shape.inputs);
+  const MatrixView out_view(reinterpret_cast<std::byte*>(out.data()), DType::kF32, rows,
+                            shape.outputs);
+  const double operations = 2.0 * static_cast<double>(rows * shape.inputs * shape.outputs);
+  const auto bytes = static_cast<double>(backend.PackedBytes(weights.copies[0].shape));
+  const int threads = machine.pool->num_threads();
+  const double turns = quick      ? 1
+                       : rows < 4 ? static_cast<double>(kTurnBytes * threads) / bytes
+                                  : kTurnFlops * threads / operations;
+  const auto calls = std::max<int64_t>(1, static_cast<int64_t>(turns));
+  std::vector<double> seconds, of_read, of_peak;
+  size_t copy = 0;
+  for (int round = 0; round < (quick ? 2 : kBenchRounds); ++round) {
+    const double read = machine.ReadBandwidth(round);
+    const double total = Seconds([&] {
+      for (int64_t i = 0; i < calls; ++i) {
+        backend.MatMul(x_view, weights.copies[copy++ % weights.copies.size()], out_view);
+      }
+    });
+    seconds.push_back(total / static_cast<double>(calls));
+    const double peak = in_int8 ? machine.Int8Peak() : machine.FmaPeak();
+    result.read_gb_per_s = std::max(result.read_gb_per_s, read);
+    result.peak_gop_per_s = std::max(result.peak_gop_per_s, peak);
+    of_read.push_back(bytes / seconds.back() * 1e-9 / read);
+    of_peak.push_back(peak > 0 ? operations / seconds.back() * 1e-9 / peak : 0);
+  }
+  result.seconds = Median(seconds);
+  result.gb_per_s = bytes / result.seconds * 1e-9;
+  result.gop_per_s = operations / result.seconds * 1e-9;
+  result.share_of_read = Median(of_read);
+  result.share_of_peak = Median(of_peak);
+}
+
+}  // namespace
+
+void MeasureProducts(Machine& machine, const KernelsBenchOptions& options,
+                     const std::function<void(const KernelResult&)>& on_result) {
+  for (const Format& format : kFormats) {
+    for (const Shape& shape : kShapes) {
+      if (options.quick && shape.outputs > 2048) continue;
+      std::optional<Weights> weights;
+      for (const int64_t rows : {1, 8, 16, 128, 512}) {
+        if (options.quick && rows > 8) continue;
+        for (const bool in_int8 : {true, false}) {
+          if (in_int8 && !IsQuantized(format.format)) continue;
+          KernelResult result;
+          result.name = absl::StrCat("product/", shape.name, "/", shape.inputs, "x", shape.outputs,
+                                     "/", rows);
+          result.format =
+              absl::StrCat(std::string(WeightFormatName(format.format)),
+                           format.group_size > 0 ? absl::StrCat("/", format.group_size) : "");
+          result.activation = in_int8 ? "int8" : "f32";
+          if (!absl::StartsWith(result.name, options.filter)) continue;
+          if (!weights.has_value()) weights = MakeWeights(machine, shape, format, options.quick);
+          Measure(machine, shape, *weights, rows, in_int8, options.quick, result);
+          on_result(result);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace bulkhead
