@@ -66,6 +66,9 @@ struct Words<false> {
     const int32_t* words = reinterpret_cast<const int32_t*>(p);
     return {{LoadI(words), LoadI(words + kLanes)}};
   }
+  BH_INLINE static I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
+    return DotBytes(acc, codes, x);
+  }
 };
 
 template <>
@@ -76,6 +79,9 @@ struct Words<true> {
     const I32x16 mask = SetI1(0x0F0F0F0F);
     return {{And(bits, mask), And(ShiftRight<4>(bits), mask)}};
   }
+  BH_INLINE static I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
+    return DotNibbles(acc, codes, x);
+  }
 };
 
 BH_INLINE I32x16 Broadcast(const int8_t* p) {
@@ -84,49 +90,57 @@ BH_INLINE I32x16 Broadcast(const int8_t* p) {
   return SetI1(four);
 }
 
-// acc [kRows][32] = fma(sum of (q - z) x, weight scale * input scale, acc)
+// Where a tile fetches ahead, and how far that moves per word.
+struct Ahead {
+  const char* at;
+  int64_t step;
+};
+
+template <int kRows>
+using Chains = F32x16[kRows][2];
+
+// chains = fma(sum of (q - z) x, weight scale * input scale, chains)
 template <bool kIsInt4, int kRows>
-BH_INLINE void AddCell(const char* codes, const PackedCell& cell, int64_t cell_index,
-                       const QuantizedInputs& x, int64_t row, float* acc) {
+BH_INLINE void AddCell(const char* at, const PackedCell& cell, int64_t cell_index,
+                       const QuantizedInputs& x, int64_t row, Ahead& ahead, Chains<kRows>& chains) {
   constexpr int kWordBytes = QuantizedWordBytes(kIsInt4);
-  const char* scales = codes + int64_t{cell.words} * kWordBytes;
   I32x16 sums[kRows][2];
 #pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-    const int32_t sum = x.sums[(row + r) * x.cells + cell_index];
-    if constexpr (kIsInt4) {
-      const uint8_t* zeros = reinterpret_cast<const uint8_t*>(scales + 64);
-      sums[r][0] = MulI(LoadBytes(zeros), SetI1(-sum));
-      sums[r][1] = MulI(LoadBytes(zeros + kLanes), SetI1(-sum));
-    } else {
-      sums[r][0] = sums[r][1] = SetI1(-128 * sum);
-    }
-  }
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = SetI1(0);
   const int8_t* inputs = x.codes + row * x.row_bytes + cell.x_offset;
-  const char* at = codes;
 #pragma GCC unroll 2
   for (int word = 0; word < cell.words; ++word) {
     const Words<kIsInt4> weight = Words<kIsInt4>::Load(at);
-    Prefetch(at + kPrefetchBytes);
-    if constexpr (!kIsInt4) Prefetch(at + kPrefetchBytes + 64);
+    for (int line = 0; line < kWordBytes; line += 64) {
+      if constexpr (kRows == 1) {
+        Prefetch(ahead.at + line);
+      } else {
+        PrefetchLater(ahead.at + line);
+      }
+    }
+    ahead.at += ahead.step;
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const I32x16 input = Broadcast(inputs + r * x.row_bytes);
-      sums[r][0] = DotBytes(sums[r][0], weight.v[0], input);
-      sums[r][1] = DotBytes(sums[r][1], weight.v[1], input);
+      sums[r][0] = Words<kIsInt4>::Dot(sums[r][0], weight.v[0], input);
+      sums[r][1] = Words<kIsInt4>::Dot(sums[r][1], weight.v[1], input);
     }
     inputs += 4;
     at += kWordBytes;
   }
-  const uint16_t* f16 = reinterpret_cast<const uint16_t*>(scales);
-  const F32x16 scale[2] = {LoadF16(f16), LoadF16(f16 + kLanes)};
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-    const F32x16 input_scale = Set1(x.scales[(row + r) * x.cells + cell_index]);
+  const uint16_t* f16 = reinterpret_cast<const uint16_t*>(at);
+  const uint8_t* zeros = reinterpret_cast<const uint8_t*>(at + 64);
 #pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      float* to = acc + r * kPanelColumns + v * kLanes;
-      Store(to, Fma(ToF32(sums[r][v]), Mul(scale[v], input_scale), Load(to)));
+  for (int v = 0; v < 2; ++v) {
+    const F32x16 scale = LoadF16(f16 + v * kLanes);
+    const F32x16 zero = kIsInt4 ? ToF32(LoadBytes(zeros + v * kLanes)) : Set1(128.0f);
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t of_row = (row + r) * x.cells + cell_index;
+      // Whole numbers below 2^24: exact, and cheaper than integer products.
+      const F32x16 input_sum = Set1(static_cast<float>(x.sums[of_row]));
+      const F32x16 sum = Fnma(zero, input_sum, ToF32(sums[r][v]));
+      chains[r][v] = Fma(sum, Mul(scale, Set1(x.scales[of_row])), chains[r][v]);
     }
   }
 }
@@ -140,42 +154,44 @@ BH_INLINE int JoinsAfter(int slice) {
 
 // Rows [row, row + kRows) of one panel.
 template <bool kIsInt4, int kRows>
-void RunPanel(const Int8Product& product, int64_t panel, int64_t row) {
-  constexpr int kTile = kRows * kPanelColumns;
+void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahead) {
   const QuantizedPanels& weight = *product.weight;
   const char* codes = weight.panels + panel * weight.panel_bytes;
   const int64_t columns_left = product.outputs - panel * kPanelColumns;
   const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
-  // Unfinished left subtrees, the smallest first, and behind them the running slice.
-  alignas(64) float tiles[(kMaxSliceLevels + 1) * kTile];
+  F32x16 left[kMaxSliceLevels][kRows][2];  // unfinished left subtrees, the smallest first
   int cell = 0;
   for (int slice = 0; slice < product.num_slices; ++slice) {
-    const int joins = JoinsAfter(slice);
-    float* acc = tiles + kMaxSliceLevels * kTile;
     const bool empty = product.k_borders[slice] == product.k_borders[slice + 1];
     const F32x16 fresh = Set1(empty ? -0.0f : 0.0f);
-    for (int i = 0; i < kTile; i += kLanes) Store(acc + i, fresh);
+    Chains<kRows> chains;
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) chains[r][0] = chains[r][1] = fresh;
     for (; cell < weight.num_cells && weight.cells[cell].slice == slice; ++cell) {
       AddCell<kIsInt4, kRows>(codes + weight.cells[cell].offset, weight.cells[cell], cell,
-                              product.x, row, acc);
+                              product.x, row, ahead, chains);
     }
+    const int joins = JoinsAfter(slice);
     const bool last = slice + 1 == product.num_slices;
-    for (int i = 0; i < kTile; i += kLanes) {
-      F32x16 sum = Load(acc + i);
-      for (int join = 0; join < joins; ++join) sum = Add(Load(tiles + join * kTile + i), sum);
-      if (!last) {
-        Store(tiles + joins * kTile + i, sum);
-        continue;
+    float* out = product.out + row * product.out_stride + panel * kPanelColumns;
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r, out += product.out_stride) {
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        F32x16 sum = chains[r][v];
+        for (int join = 0; join < joins; ++join) sum = Add(left[join][r][v], sum);
+        if (last) {
+          StoreN(out + v * kLanes, sum, LanesFrom(columns, v));
+        } else {
+          left[joins][r][v] = sum;
+        }
       }
-      const int column = i % kPanelColumns;
-      StoreN(product.out + (row + i / kPanelColumns) * product.out_stride + panel * kPanelColumns +
-                 column,
-             sum, LanesFrom(columns, column / kLanes));
     }
   }
 }
 
-using RunPanelFunction = void (*)(const Int8Product& product, int64_t panel, int64_t row);
+using RunPanelFunction = void (*)(const Int8Product& product, int64_t panel, int64_t row,
+                                  Ahead ahead);
 
 struct PanelTable {
   RunPanelFunction run[kInt8TileRows];  // by rows - 1
@@ -199,6 +215,7 @@ constexpr PanelTable kInt4Table = TableOf<true>();
 
 void Multiply(const Int8Product& product, const ProductPart& part) {
   const PanelTable& table = product.is_int4 ? kInt4Table : kInt8Table;
+  const int64_t panel_bytes = product.weight->panel_bytes;
   for (int64_t group = part.row_begin; group < part.row_end; group += kInt8GroupRows) {
     const int64_t group_end =
         group + kInt8GroupRows < part.row_end ? group + kInt8GroupRows : part.row_end;
@@ -208,7 +225,12 @@ void Multiply(const Int8Product& product, const ProductPart& part) {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t begin = group + rows * tile / tiles;
         const int64_t end = group + rows * (tile + 1) / tiles;
-        table.run[end - begin - 1](product, panel, begin);
+        // A tile alone reads on; of several, each fetches its share of the next panel.
+        const char* codes = product.weight->panels + panel * panel_bytes;
+        const Ahead ahead{
+            codes + (tiles == 1 ? kPrefetchBytes : panel_bytes + panel_bytes * tile / tiles),
+            QuantizedWordBytes(product.is_int4) / tiles};
+        table.run[end - begin - 1](product, panel, begin, ahead);
       }
     }
   }

@@ -52,7 +52,6 @@ BH_INLINE I32x16 LoadI(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 BH_INLINE I32x16 MaxI(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 Add(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-BH_INLINE I32x16 MulI(I32x16 a, I32x16 b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {

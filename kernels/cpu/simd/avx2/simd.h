@@ -110,9 +110,6 @@ BH_INLINE I32x16 ShiftRight(I32x16 a) {
 }
 BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
-BH_INLINE I32x16 MulI(I32x16 a, I32x16 b) {
-  return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
-}
 BH_INLINE __m256i DotEight(__m256i acc, __m256i a, __m256i b) {
   const __m256i low = _mm256_set1_epi32(0x00FF00FF);
   const __m256i even =
@@ -122,6 +119,12 @@ BH_INLINE __m256i DotEight(__m256i acc, __m256i a, __m256i b) {
 }
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   return {DotEight(acc.lo, a.lo, b.lo), DotEight(acc.hi, a.hi, b.hi)};
+}
+BH_INLINE __m256i DotEightSmall(__m256i acc, __m256i a, __m256i b) {
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+}
+BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
+  return {DotEightSmall(acc.lo, a.lo, b.lo), DotEightSmall(acc.hi, a.hi, b.hi)};
 }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) {

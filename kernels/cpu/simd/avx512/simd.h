@@ -19,5 +19,10 @@ BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a.v, 8), _mm512_srai_epi16(b.v, 8));
   return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
 }
+// The same where the bytes of `a` are below 16: pairs of products fit 16 bits.
+BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
+  const __m512i pairs = _mm512_maddubs_epi16(a.v, b.v);
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
 
 }  // namespace bulkhead::BH_ISA

@@ -14,5 +14,6 @@ BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
   return acc;
 }
+BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) { return DotBytes(acc, a, b); }
 
 }  // namespace bulkhead::BH_ISA

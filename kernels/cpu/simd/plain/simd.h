@@ -123,9 +123,6 @@ BH_INLINE F32x16 ToF32(I32x16 a) {
 BH_INLINE I32x16 ToI32(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return static_cast<int32_t>(a.v[i]); });
 }
-BH_INLINE I32x16 MulI(I32x16 a, I32x16 b) {
-  return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) * Unsigned(b.v[i])); });
-}
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   for (int i = 0; i < kLanes; ++i) {
     for (int shift = 0; shift < 32; shift += 8) {
@@ -136,6 +133,7 @@ BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   }
   return acc;
 }
+BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) { return DotBytes(acc, a, b); }
 BH_INLINE I32x16 BitsOf(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(BitsOfF32(a.v[i])); });
 }
