@@ -9,6 +9,8 @@ namespace bulkhead::BH_ISA {
 // The largest cell: kIndexedCellInputs, and the largest group.
 inline constexpr int kMaxCellInputs = 128;
 
+inline constexpr int64_t kTilePrefetchBytes = 2048;
+
 struct CellScaling {
   F32x16 scale[2];
   F32x16 zero[2];
@@ -43,6 +45,32 @@ BH_INLINE void StoreInput(const char* word, const CellScaling& scaling, float* o
   }
 }
 
+// Input `kInput` of a word that is loaded: int8, both vectors; int4, one with both in it.
+template <bool kIsInt4, int kInput>
+BH_INLINE void StoreLoaded(const I32x16* words, const CellScaling& scaling, float* out) {
+  for (int v = 0; v < 2; ++v) {
+    constexpr int kShift = 8 * kInput;
+    I32x16 bits = kIsInt4 && v == 1 ? ShiftRight<kShift + (kIsInt4 ? 4 : 0)>(words[0])
+                                    : ShiftRight<kShift>(words[kIsInt4 ? 0 : v]);
+    bits = And(bits, SetI1(kIsInt4 ? 0xF : 0xFF));
+    Store(out + kInput * kPanelColumns + v * kLanes,
+          Mul(Sub(ToF32(bits), scaling.zero[v]), scaling.scale[v]));
+  }
+}
+
+// All four inputs of a word of a cell.
+template <bool kIsInt4>
+BH_INLINE void StoreWord(const char* word, const CellScaling& scaling, float* out) {
+  const int32_t* from = reinterpret_cast<const int32_t*>(word);
+  I32x16 words[2];
+  words[0] = LoadI(from);
+  words[1] = kIsInt4 ? words[0] : LoadI(from + kLanes);
+  StoreLoaded<kIsInt4, 0>(words, scaling, out);
+  StoreLoaded<kIsInt4, 1>(words, scaling, out);
+  StoreLoaded<kIsInt4, 2>(words, scaling, out);
+  StoreLoaded<kIsInt4, 3>(words, scaling, out);
+}
+
 template <bool kIsInt4>
 BH_INLINE void StoreInputOf(int input, const char* word, const CellScaling& scaling, float* out) {
   switch (input) {
@@ -72,7 +100,11 @@ void DequantizeCell(const QuantizedPanels& weight, int64_t panel_index, const Pa
     const int first = 4 * word;
     const int count = cell.count - first < 4 ? cell.count - first : 4;
     const char* at = codes + word * kWordBytes;
-    Prefetch(at + 16 * kWordBytes);
+    for (int line = 0; line < kWordBytes; line += 64) Prefetch(at + kTilePrefetchBytes + line);
+    if (!indexed && count == 4) {
+      StoreWord<kIsInt4>(at, scaling, out + first * kPanelColumns);
+      continue;
+    }
     for (int i = 0; i < count; ++i) {
       if (indexed) {
         const int64_t group = weight.group_of_input[cell.begin + first + i];
