@@ -63,9 +63,9 @@ struct WeightFormats {
   static WeightFormats Of(DType dtype);
   // As the checkpoint holds them; what is not quantised there as numbers of `dtype`.
   static WeightFormats StoredBy(const ModelConfig& config, DType dtype);
-  // Quantised when they are loaded. kInt8: in groups of 128 inputs. kInt4: layers in groups of 32,
-  // tables in int8.
-  static WeightFormats AtLoad(WeightFormat format);
+  // Quantised when they are loaded, in groups of `group_size` inputs; 0: 128 for kInt8, 32 for
+  // kInt4, whose tables are in int8.
+  static WeightFormats AtLoad(WeightFormat format, int group_size = 0);
   bool operator==(const WeightFormats&) const = default;
 };
 // "bfloat16"; "int4 in groups of 128, tables float16".

@@ -234,12 +234,14 @@ WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
   return formats;
 }
 
-WeightFormats WeightFormats::AtLoad(WeightFormat format) {
+WeightFormats WeightFormats::AtLoad(WeightFormat format, int group_size) {
   WeightFormats formats;
   formats.layers = format;
-  formats.group_size = format == WeightFormat::kInt8 ? kInt8Group : kInt4Group;
+  formats.group_size = group_size > 0                  ? group_size
+                       : format == WeightFormat::kInt8 ? kInt8Group
+                                                       : kInt4Group;
   formats.tables = WeightFormat::kInt8;
-  formats.table_group_size = kInt8Group;
+  formats.table_group_size = format == WeightFormat::kInt8 ? formats.group_size : kInt8Group;
   return formats;
 }
 

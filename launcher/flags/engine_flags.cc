@@ -47,6 +47,11 @@ void AddModelFlags(EngineDraft* draft, Flags* flags) {
       "holds them)",
       OptionalChoiceValue<WeightFormat>(
           &options.weight_dtype, {{"int8", WeightFormat::kInt8}, {"int4", WeightFormat::kInt4}}));
+  flags->Add("--weight-group-size", "N",
+             "inputs that share a scale under --weight-dtype: 32, 64 or 128 (default: 128 for "
+             "int8, 32 for "
+             "int4)",
+             ChoiceValue<int>(&options.weight_group_size, {{"32", 32}, {"64", 64}, {"128", 128}}));
   flags->Add(
       "--activation-dtype", "TYPE",
       "what products with quantised weights are computed in: int8 (fast, the default) or f32 "

@@ -40,6 +40,7 @@ struct EngineOptions {
   CpuIsa cpu_isa = CpuIsa::kAuto;
   std::optional<DType> dtype;                // how weights are held; absent: the checkpoint's
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load
+  int weight_group_size = 0;  // of --weight-dtype: 32, 64 or 128 inputs; 0: its default
   std::optional<ActivationDType> activation_dtype;  // absent: int8 where weights are quantised
   std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
   std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host

@@ -30,7 +30,10 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
 absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& model) {
   const bool stored = model.quantization.method != QuantizationConfig::Method::kNone;
   absl::Status status;
-  if (stored && options.weight_dtype.has_value()) {
+  if (options.weight_group_size > 0 && !options.weight_dtype.has_value()) {
+    status = absl::InvalidArgumentError(
+        "--weight-group-size says how --weight-dtype quantises; give both, or neither");
+  } else if (stored && options.weight_dtype.has_value()) {
     status = absl::InvalidArgumentError(
         "--weight-dtype: the checkpoint's weights are quantised already; leave it out");
   } else if (options.activation_dtype == ActivationDType::kInt8 && !stored &&
@@ -56,7 +59,7 @@ void ChooseFormats(const EngineOptions& options, ModelSource& source) {
   const ModelConfig& model = source.config.model;
   WeightFormats& weights = source.formats.weights;
   weights = options.weight_dtype.has_value()
-                ? WeightFormats::AtLoad(*options.weight_dtype)
+                ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
                 : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
   source.formats.activation = ActivationOf(options, weights);
   source.formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
