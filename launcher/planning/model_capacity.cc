@@ -101,7 +101,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
   ModelLimits limits = formats_;
   limits.kv_format = change.kv_format.value_or(formats_.kv_format);
   if (change.weight_dtype.has_value()) {
-    limits.weights = WeightFormats::AtLoad(*change.weight_dtype);
+    limits.weights = WeightFormats::AtLoad(*change.weight_dtype, options_.weight_group_size);
     limits.activation = ActivationOf(options_, limits.weights);
   }
   BH_ASSIGN_OR_RETURN(const ShardPlan plan, SplitFor(budgets, limits.weights));

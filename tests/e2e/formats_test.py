@@ -1,5 +1,5 @@
-"""What a quantised KV cache costs on a trained model: how probable it finds texts that it never saw, and that the
-flags choose it."""
+"""What quantised weights and a quantised KV cache cost on a trained model: how probable it finds texts that it never
+saw, and that the flags choose them."""
 import json
 import os
 import subprocess
@@ -25,12 +25,21 @@ def nll(*flags):
             texts.write(json.dumps({"text": text["text"]}) + "\n")
         texts.flush()
         done = subprocess.run(
-            [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", texts.name, "--dtype", "f32",
-             *flags], capture_output=True, text=True, timeout=group.LIMIT_S, check=True, env=group.ENVIRONMENT)
+            [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", texts.name, *map(str, flags)],
+            capture_output=True, text=True, timeout=group.LIMIT_S, check=True, env=group.ENVIRONMENT)
     return sum(json.loads(line)["nll"] for line in done.stdout.splitlines())
 
 
-class KvFormatsTest(unittest.TestCase):
+class FormatsTest(unittest.TestCase):
+    def test_quantised_weights_lose_little_with_either_activations(self):
+        expected = sum(text["nll"] for text in heldout())
+        for dtype, bound in (("int8", 2e-3), ("int4", 1.5e-2)):
+            for activations in ("f32", "int8"):
+                loss = nll("--kv-cache-dtype", "f32", "--weight-dtype", dtype, "--activation-dtype", activations)
+                self.assertAlmostEqual(loss, expected, delta=bound * expected, msg=(dtype, activations))
+        self.assertEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 32))
+        self.assertNotEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 128))
+
     def test_f32_keys_and_values_give_the_golden_probabilities(self):
         expected = sum(text["nll"] for text in heldout())
         self.assertAlmostEqual(nll("--kv-cache-dtype", "f32"), expected, delta=1e-4 * expected)
