@@ -51,19 +51,24 @@ constexpr int64_t kFmaLoops = 2000000;
   for (const __m256 sum : sums) sink = _mm256_cvtss_f32(sum);
 }
 
+// One block of assembly: with an array of operands g++ keeps the sums in memory, at a third of the
+// speed.
 [[gnu::target("avx512f")]] void DotVnni() {
-  __m512i sums[12];
-  for (int s = 0; s < 12; ++s) sums[s] = _mm512_set1_epi32(s);
-  const __m512i x = _mm512_set1_epi32(0x01010101);
+  __m512i sums = _mm512_setzero_si512();
+  __m512i a = sums, b = sums, c = sums, d = sums, e = sums, f = sums, g = sums, h = sums, k = sums;
+  __m512i l = sums, m = sums;
+  const __m512i x = _mm512_set1_epi8(1);
   for (int64_t i = 0; i < kFmaLoops; ++i) {
-#pragma GCC unroll 12
-    for (int s = 0; s < 12; ++s) asm("vpdpbusd %1, %1, %0" : "+v"(sums[s]) : "v"(x));
+    asm volatile(
+        "vpdpbusd %12, %12, %0\n\tvpdpbusd %12, %12, %1\n\tvpdpbusd %12, %12, %2\n\t"
+        "vpdpbusd %12, %12, %3\n\tvpdpbusd %12, %12, %4\n\tvpdpbusd %12, %12, %5\n\t"
+        "vpdpbusd %12, %12, %6\n\tvpdpbusd %12, %12, %7\n\tvpdpbusd %12, %12, %8\n\t"
+        "vpdpbusd %12, %12, %9\n\tvpdpbusd %12, %12, %10\n\tvpdpbusd %12, %12, %11"
+        : "+v"(sums), "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h),
+          "+v"(k), "+v"(l), "+v"(m)
+        : "v"(x));
   }
-  for (const __m512i sum : sums) {
-    int32_t lanes[16];
-    _mm512_storeu_si512(lanes, sum);
-    sink = static_cast<float>(lanes[0]);
-  }
+  sink = static_cast<float>(_mm512_cvtsi512_si32(sums));
 }
 
 }  // namespace
