@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kFewRows = kTileVectors == 2 ? 4 : 2;
 constexpr int64_t kPrefetchBytes = 2048;
+constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
 
 struct Kernels {
   int64_t step_bytes;                 // of one k of a panel
@@ -102,6 +103,17 @@ SliceBlocks BlocksOf(const Product& product, int slice) {
     ++blocks.num_blocks;
   }
   return blocks;
+}
+
+// How many of `count` neighbouring cells are widened together, one at least: with more inputs at
+// once sums are stored and loaded less often.
+int64_t CellsTogether(const PackedCell* cells, int64_t count) {
+  int64_t inputs = cells[0].count;
+  int64_t together = 1;
+  while (together < count && inputs + cells[together].count <= kWidenedInputs) {
+    inputs += cells[together++].count;
+  }
+  return together;
 }
 
 // The same of a quantised weight: `tile` says where the slice goes, its cells come one after the
@@ -212,9 +224,10 @@ struct Block {
   int slice;
   int64_t k_begin;
   int64_t k_end;
-  const PackedCell* cell;  // that it is, of a quantised weight
-  const float* packed_x;   // tile by tile: [k][rows of the tile]
-  float* subtrees;         // panel by panel, tile by tile: [level][rows of the tile][32]
+  const PackedCell* cells;  // that it is, of a quantised weight
+  int64_t num_cells;
+  const float* packed_x;  // tile by tile: [k][rows of the tile]
+  float* subtrees;        // panel by panel, tile by tile: [level][rows of the tile][32]
 };
 
 // One panel over the block's range of K: every tile of rows.
@@ -226,10 +239,13 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
   const bool is_last = block.k_end == product.k_borders[block.slice + 1];
   const bool is_last_slice = block.slice + 1 == product.num_slices;
   const int joins = JoinsAfter(block.slice);
-  alignas(64) float widened[kMaxCellInputs * kPanelColumns];
+  alignas(64) float widened[kWidenedInputs * kPanelColumns];
   Tile tile{};
   if (product.quantized != nullptr) {
-    if (count > 0) Dequantize(product, panel, *block.cell, widened);
+    for (int64_t i = 0; count > 0 && i < block.num_cells; ++i) {
+      const PackedCell& cell = block.cells[i];
+      Dequantize(product, panel, cell, widened + (cell.begin - block.k_begin) * kPanelColumns);
+    }
     tile.weight = reinterpret_cast<const char*>(widened);
   } else {
     tile.weight =
@@ -272,9 +288,12 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
     const SliceBlocks blocks = BlocksOf(product, block.slice);
     for (int64_t i = 0; i < blocks.num_blocks; ++i) {
       if (blocks.cells != nullptr) {
-        block.cell = blocks.cells + i;
-        block.k_begin = block.cell->begin;
-        block.k_end = block.k_begin + block.cell->count;
+        block.cells = blocks.cells + i;
+        block.num_cells = CellsTogether(block.cells, blocks.num_blocks - i);
+        const PackedCell& last = block.cells[block.num_cells - 1];
+        block.k_begin = block.cells->begin;
+        block.k_end = last.begin + last.count;
+        i += block.num_cells - 1;
       } else {
         block.k_begin = blocks.begin + PartBegin(blocks.inputs, i, blocks.num_blocks);
         block.k_end = blocks.begin + PartBegin(blocks.inputs, i + 1, blocks.num_blocks);
