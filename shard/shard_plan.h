@@ -63,8 +63,8 @@ struct WeightFormats {
   static WeightFormats Of(DType dtype);
   // As the checkpoint holds them; what is not quantised there as numbers of `dtype`.
   static WeightFormats StoredBy(const ModelConfig& config, DType dtype);
-  // Quantised when they are loaded, in groups of `group_size` inputs; 0: 128 for kInt8, 32 for
-  // kInt4, whose tables are in int8.
+  // Quantised when they are loaded, in groups of `group_size` inputs (0: 128); the tables of kInt4
+  // are in int8.
   static WeightFormats AtLoad(WeightFormat format, int group_size = 0);
   bool operator==(const WeightFormats&) const = default;
 };

@@ -17,8 +17,7 @@ namespace {
 constexpr absl::string_view kLayerPrefix = "model.layers.";
 constexpr int kMaxLayerIndex = 1 << 20;
 // Inputs of a group that is quantised at load.
-constexpr int kInt8Group = 128;
-constexpr int kInt4Group = 32;
+constexpr int kGroupAtLoad = 128;
 
 struct TableRow {
   WeightKind kind;
@@ -237,11 +236,9 @@ WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
 WeightFormats WeightFormats::AtLoad(WeightFormat format, int group_size) {
   WeightFormats formats;
   formats.layers = format;
-  formats.group_size = group_size > 0                  ? group_size
-                       : format == WeightFormat::kInt8 ? kInt8Group
-                                                       : kInt4Group;
+  formats.group_size = group_size > 0 ? group_size : kGroupAtLoad;
   formats.tables = WeightFormat::kInt8;
-  formats.table_group_size = format == WeightFormat::kInt8 ? formats.group_size : kInt8Group;
+  formats.table_group_size = format == WeightFormat::kInt8 ? formats.group_size : kGroupAtLoad;
   return formats;
 }
 

@@ -37,8 +37,8 @@ class FormatsTest(unittest.TestCase):
             for activations in ("f32", "int8"):
                 loss = nll("--kv-cache-dtype", "f32", "--weight-dtype", dtype, "--activation-dtype", activations)
                 self.assertAlmostEqual(loss, expected, delta=bound * expected, msg=(dtype, activations))
-        self.assertEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 32))
-        self.assertNotEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 128))
+        self.assertEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 128))
+        self.assertNotEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 32))
 
     def test_f32_keys_and_values_give_the_golden_probabilities(self):
         expected = sum(text["nll"] for text in heldout())

@@ -15,10 +15,11 @@ constexpr int kBlock = 16;
 RankNeeds Needs(const GroupLimits& limits) {
   RankNeeds needs;
   needs.term_bytes[static_cast<int>(Term::kWeights)] = 100 * kMiB;
-  needs.term_bytes[static_cast<int>(Term::kActivations)] = limits.max_num_batched_tokens * 10240;
+  needs.term_bytes[static_cast<int>(Term::kActivations)] =
+      int64_t{limits.max_num_batched_tokens} * 10240;
   needs.term_bytes[static_cast<int>(Term::kBlockTables)] =
       int64_t{limits.max_num_seqs} * (limits.max_model_len / kBlock) * 4;
-  needs.term_bytes[static_cast<int>(Term::kWorkspace)] = kMiB + limits.max_model_len * 64;
+  needs.term_bytes[static_cast<int>(Term::kWorkspace)] = kMiB + int64_t{limits.max_model_len} * 64;
   needs.kv_block_bytes = kMiB;
   return needs;
 }
