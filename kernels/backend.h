@@ -43,9 +43,9 @@ struct StepLimits {
 };
 
 // In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
-// and cell by cell (kernels/input_quantizer.h), a cell's sum is exact, and the chain of an output
-// is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending cells.
-// Linears with an index, and tables that are only looked up, stay in f32.
+// and cell by cell (kernels/reference/input_quantizer.h), a cell's sum is exact, and the chain of
+// an output is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending
+// cells. Linears with an index, and tables that are only looked up, stay in f32.
 enum class ActivationDType { kF32, kInt8 };
 
 // The heads of one rank. Query head i reads KV head head_to_kv[i], an index on this rank.

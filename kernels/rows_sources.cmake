@@ -10,7 +10,6 @@ set(BH_ROWS_SOURCES
   reference/quantized_weight.cc
   reference/reference_backend.cc
   reference/sequence_cache.cc
-  weight_quantizer.cc
   cpu/attention_plan.cc
   cpu/row_verbs.cc)
 # Compiled once per instruction set.

@@ -107,28 +107,27 @@ std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget) {
   return NewHostDevice(budget.probed ? 0 : budget.total_bytes);
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
-                                                     const ThreadChoice& threads,
-                                                     ActivationDType activation, Device& device) {
-  const char* isa = "auto";
-  switch (options.cpu_isa) {
+const char* IsaNameOf(CpuIsa isa) {
+  switch (isa) {
     case CpuIsa::kAuto:
       break;
     case CpuIsa::kAvx512Vnni:
-      isa = "avx512vnni";
-      break;
+      return "avx512vnni";
     case CpuIsa::kAvx512:
-      isa = "avx512";
-      break;
+      return "avx512";
     case CpuIsa::kAvx2:
-      isa = "avx2";
-      break;
+      return "avx2";
     case CpuIsa::kPlain:
-      isa = "plain";
-      break;
+      return "plain";
   }
+  return "auto";
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
+                                                     const ThreadChoice& threads,
+                                                     ActivationDType activation, Device& device) {
   auto backend = NewCpuBackend(device, {.num_threads = threads.num_threads,
-                                        .isa = isa,
+                                        .isa = IsaNameOf(options.cpu_isa),
                                         .activation = activation,
                                         .may_spin = threads.may_spin});
   if (!backend.ok()) return WithExitCode(backend.status(), ExitCode::kUsage);

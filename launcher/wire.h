@@ -30,6 +30,8 @@ absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExch
 
 // With the budget's cap, where one was given.
 std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget);
+// As the CPU backend calls it.
+const char* IsaNameOf(CpuIsa isa);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
                                                      const ThreadChoice& threads,
                                                      ActivationDType activation, Device& device);

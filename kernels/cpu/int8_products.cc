@@ -2,6 +2,7 @@
 // sums of a cell are exact integers, whatever the order. Compiled per instruction set.
 #include "kernels/cpu/int8_products.h"
 
+#include "kernels/cpu/panel_tree.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -11,11 +12,6 @@ constexpr int64_t kInt8GroupRows = 96;  // whose inputs stay in L2 while panels 
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr float kLeastMagnitude = 1e-30f;
 constexpr float kRounding = 12582912.0f;  // x + this - this: to nearest even, for |x| < 2^22
-
-BH_INLINE int LanesFrom(int columns, int vector) {
-  const int lanes = columns - vector * kLanes;
-  return lanes < 0 ? 0 : lanes > kLanes ? kLanes : lanes;
-}
 
 BH_INLINE int Smaller(int a, int b) { return a < b ? a : b; }
 
@@ -143,13 +139,6 @@ BH_INLINE void AddCell(const char* at, const PackedCell& cell, int64_t cell_inde
       chains[r][v] = Fma(sum, Mul(scale, Set1(x.scales[of_row])), chains[r][v]);
     }
   }
-}
-
-// How many left subtrees are complete once slice `slice` is: its trailing one bits.
-BH_INLINE int JoinsAfter(int slice) {
-  int joins = 0;
-  for (; slice & 1; slice >>= 1) ++joins;
-  return joins;
 }
 
 // Rows [row, row + kRows) of one panel.

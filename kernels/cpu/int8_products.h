@@ -1,6 +1,6 @@
 // The products in int8: what crosses from the CPU backend into int8_products.cc, compiled per
-// instruction set. kernels/input_quantizer.h and ActivationDType (kernels/backend.h) say what is
-// computed.
+// instruction set. kernels/reference/input_quantizer.h and ActivationDType (kernels/backend.h) say
+// what is computed.
 #pragma once
 
 #include <stdint.h>

@@ -2,6 +2,7 @@
 // one range of K. Compiled per instruction set; included by products.cc alone.
 #pragma once
 
+#include "kernels/cpu/panel_tree.h"
 #include "kernels/cpu/products.h"
 #include "simd.h"
 
@@ -50,11 +51,6 @@ struct Bf16Panel {
     return LoadBf16High(pairs);
   }
 };
-
-BH_INLINE int LanesFrom(int columns, int vector) {
-  const int lanes = columns - vector * kLanes;
-  return lanes < 0 ? 0 : lanes > kLanes ? kLanes : lanes;
-}
 
 template <int kRows, int kVectors>
 using Sums = F32x16[kRows][kVectors];

@@ -56,13 +56,6 @@ BH_INLINE int ColumnsOf(const Product& product, int64_t panel) {
   return static_cast<int>(Smaller(product.outputs - panel * kPanelColumns, kPanelColumns));
 }
 
-// How many left subtrees are complete once slice `slice` is: its trailing one bits.
-BH_INLINE int JoinsAfter(int slice) {
-  int joins = 0;
-  for (; slice & 1; slice >>= 1) ++joins;
-  return joins;
-}
-
 // A tile of rows read in place over one whole slice of one panel.
 Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, int slice,
                int64_t step_bytes) {

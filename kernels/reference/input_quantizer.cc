@@ -1,4 +1,4 @@
-#include "kernels/input_quantizer.h"
+#include "kernels/reference/input_quantizer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/number_format.h"
-#include "kernels/input_quantizer.h"
+#include "kernels/reference/input_quantizer.h"
 #include "kernels/reference/ordered_attention.h"
 #include "kernels/reference/ordered_math.h"
 #include "kernels/reference/plain_backend.h"

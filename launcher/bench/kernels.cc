@@ -107,22 +107,6 @@ absl::Status MeasureSums(const KernelsOptions& options, RankLife& life, Results&
   return absl::OkStatus();
 }
 
-const char* IsaNameOf(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAuto:
-      break;
-    case CpuIsa::kAvx512Vnni:
-      return "avx512vnni";
-    case CpuIsa::kAvx512:
-      return "avx512";
-    case CpuIsa::kAvx2:
-      return "avx2";
-    case CpuIsa::kPlain:
-      return "plain";
-  }
-  return "auto";
-}
-
 absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
   GroupExchange& exchange = life.group().exchange();
   const absl::Duration timeout = options.engine.startup_timeout;

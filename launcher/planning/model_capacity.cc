@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "launcher/planning/largest_that_fits.h"
 #include "launcher/planning/model_source.h"
 #include "memory/bytes.h"
 #include "memory/exit_code.h"
@@ -25,22 +26,6 @@ constexpr int kCpuMaxNumSeqs = 64;
 constexpr int kCpuMaxNumBatchedTokens = 2048;
 constexpr int kGpuMaxNumSeqs = 256;
 constexpr int kGpuMaxNumBatchedTokens = 8192;
-
-// The largest value in [least, below) that fits, where less needs less; 0: none does.
-int LargestThatFits(int least, int below, const std::function<bool(int)>& fits) {
-  int low = least;
-  int high = below - 1;
-  if (low > high || !fits(low)) return 0;
-  while (low < high) {
-    const int middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
 
 }  // namespace
 
@@ -148,7 +133,7 @@ void ModelCapacity::TryLimits(const std::vector<DeviceBudget>& budgets, Remedies
   };
   for (const Limit& limit : limits) {
     if (!limit.given.has_value()) continue;  // it has given way already
-    const int fitting = LargestThatFits(1, *limit.given, [&](int value) {
+    const int fitting = LargestThatFits(1, *limit.given - 1, [&](int value) {
       Change change;
       change.*limit.changed = value;
       return Fits(budgets, change);
@@ -204,7 +189,7 @@ void ModelCapacity::TryKvRules(const Capacity& refused, const std::vector<Device
           ? (*options_.max_model_len + refused.block_tokens - 1) / refused.block_tokens
           : kLeastAutoBlocks;
   const int blocks = LargestThatFits(
-      least, static_cast<int>(std::min(asked, kMostBlocks)),
+      least, static_cast<int>(std::min(asked, kMostBlocks)) - 1,
       [&](int count) { return fits({.kind = KvRule::Kind::kBlocks, .count = count}); });
   const std::string bytes = absl::StrCat(blocks * most_block_bytes);
   if (blocks > 0 && kind == KvRule::Kind::kBlocks) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "launcher/planning/largest_that_fits.h"
 #include "launcher/text_table.h"
 #include "memory/bytes.h"
 
@@ -18,21 +19,6 @@ constexpr int kBarWidth = 40;
 
 int64_t ArenaBytes(const RankCapacity& rank, Term term) {
   return rank.arena_bytes[static_cast<int>(term)];
-}
-
-// The largest value in [1, most] for which `fits`, where less fits too; 0: none.
-int Largest(int most, const std::function<bool(int)>& fits) {
-  int low = 0;
-  int high = most;
-  while (low < high) {
-    const int middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
 }
 
 // Whether `seqs` sequences of `len` are in the pool at once.
@@ -74,8 +60,9 @@ std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
                                     const std::vector<DeviceBudget>& budgets) {
   std::vector<CurvePoint> curve;
   for (int seqs = 1; seqs <= kMostSeqs; seqs *= 2) {
-    const int len = Largest(
-        model.longest(), [&](int candidate) { return HoldsAll(model, budgets, seqs, candidate); });
+    const int len = LargestThatFits(1, model.longest(), [&](int candidate) {
+      return HoldsAll(model, budgets, seqs, candidate);
+    });
     if (len < 2) break;
     if (!curve.empty() && len == model.longest()) curve.pop_back();
     curve.push_back({seqs, len});
@@ -87,8 +74,8 @@ std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
                                        const std::vector<DeviceBudget>& budgets) {
   std::vector<CurvePoint> curve;
   for (int len = std::min(kShortest, model.longest());; len = std::min(2 * len, model.longest())) {
-    const int seqs =
-        Largest(65536, [&](int candidate) { return HoldsAll(model, budgets, candidate, len); });
+    const int seqs = LargestThatFits(
+        1, 65536, [&](int candidate) { return HoldsAll(model, budgets, candidate, len); });
     if (seqs == 0) break;
     curve.push_back({seqs, len});
     if (len == model.longest()) break;

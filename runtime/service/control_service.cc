@@ -9,6 +9,7 @@
 #include "memory/log.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -64,6 +65,9 @@ grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext*
                                                     v1::SetLimitsResponse* response) {
   const auto parts = core_->state.ForControl();
   if (!parts.ok()) return Answer(*context, parts.status());
+  // A limit of a newer client's would be dropped without a word.
+  const absl::Status known = RefuseUnknownFields(*request, "");
+  if (!known.ok()) return Answer(*context, known);
   LiveLimitsChange change;
   change.reset = request->reset();
   if (request->has_max_num_seqs()) change.max_num_seqs = request->max_num_seqs();

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/number_format.h"
-#include "kernels/input_quantizer.h"
+#include "kernels/reference/input_quantizer.h"
 #include "kernels/weight_quantizer.h"
 #include "tests/kernels/products_support.h"
 

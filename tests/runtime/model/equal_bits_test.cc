@@ -2,7 +2,6 @@
 // batch, chunking, block size, number of threads and instruction set, with and without a cached
 // prefix; and they are the right ones, by goldens that another implementation computed.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "memory/kv_format_name.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
+#include "tests/support/same_bits.h"
 
 namespace bulkhead {
 namespace {
@@ -30,18 +30,6 @@ std::vector<std::string> SupportedModels() {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-void ExpectSameBits(const RigResult& got, const RigResult& want) {
-  ASSERT_EQ(got.logits.size(), want.logits.size());
-  for (size_t i = 0; i < want.logits.size(); ++i) {
-    ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
-    EXPECT_EQ(std::memcmp(got.logits[i].data(), want.logits[i].data(),
-                          want.logits[i].size() * sizeof(float)),
-              0)
-        << "prompt " << i << ", relative error " << RelativeError(got.logits[i], want.logits[i]);
-  }
-  EXPECT_EQ(got.greedy_ids, want.greedy_ids);
 }
 
 void ExpectGolden(const RigResult& got, const Golden& golden) {

@@ -1,13 +1,13 @@
 // Quantised weights keep the promise, too: the same bits at any tensor-parallel degree, batch,
 // chunking, number of threads and instruction set, in every format and with either kind of
 // activations; and with f32 activations the right ones.
-#include <cstring>
 #include <string>
 #include <tuple>
 
 #include "gtest/gtest.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
+#include "tests/support/same_bits.h"
 
 namespace bulkhead {
 namespace {
@@ -41,18 +41,6 @@ class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationD
   static const Held& held() { return std::get<0>(GetParam()); }
 
   RigResult Run(const RigOptions& options) { return RunRig(dir_, golden_.prompts, options); }
-
-  static void ExpectSameBits(const RigResult& got, const RigResult& want) {
-    ASSERT_EQ(got.logits.size(), want.logits.size());
-    for (size_t i = 0; i < want.logits.size(); ++i) {
-      ASSERT_EQ(got.logits[i].size(), want.logits[i].size());
-      EXPECT_EQ(std::memcmp(got.logits[i].data(), want.logits[i].data(),
-                            want.logits[i].size() * sizeof(float)),
-                0)
-          << "prompt " << i << ", relative error " << RelativeError(got.logits[i], want.logits[i]);
-    }
-    EXPECT_EQ(got.greedy_ids, want.greedy_ids);
-  }
 
   const std::string dir_ = std::string(BH_TEST_DATA) + "/" + held().dir;
   const Golden golden_ = ReadGolden(dir_);

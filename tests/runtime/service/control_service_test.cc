@@ -200,5 +200,16 @@ TEST_F(ControlServiceTest, LimitsAreTightenedSeenAndWidenedAgain) {
   EXPECT_EQ(response.now().max_model_len(), uint32_t{kTestModelLen});
 }
 
+TEST_F(ControlServiceTest, LimitThatIsNotKnownIsRefusedAndChangesNothing) {
+  MakeReady();
+  v1::SetLimitsRequest request;
+  request.set_max_num_seqs(1);
+  request.GetReflection()->MutableUnknownFields(&request)->AddVarint(99, 7);
+  grpc::ClientContext context;
+  v1::SetLimitsResponse response;
+  EXPECT_EQ(ReasonOf(control_->SetLimits(&context, request, &response)), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(engine_.Limits(), kFakeLimits);
+}
+
 }  // namespace
 }  // namespace bulkhead

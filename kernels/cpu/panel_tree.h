@@ -1,0 +1,22 @@
+// What the product kernels share: the columns of a panel that exist, and the tree in which slices
+// join. Compiled per instruction set; after simd.h.
+#pragma once
+
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+
+// Of `columns` in a panel, those in vector `vector`.
+BH_INLINE int LanesFrom(int columns, int vector) {
+  const int lanes = columns - vector * kLanes;
+  return lanes < 0 ? 0 : lanes > kLanes ? kLanes : lanes;
+}
+
+// How many left subtrees are complete once slice `slice` is: its trailing one bits.
+BH_INLINE int JoinsAfter(int slice) {
+  int joins = 0;
+  for (; slice & 1; slice >>= 1) ++joins;
+  return joins;
+}
+
+}  // namespace bulkhead::BH_ISA
