@@ -184,6 +184,7 @@ TEST_F(ControlServiceTest, LimitsAreTightenedSeenAndWidenedAgain) {
   }
   {
     grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     v1::GenerateRequest generate;
     for (int i = 0; i < 32; ++i) generate.mutable_token_ids()->add_ids(0);
     v1::GenerateResponse generated;
