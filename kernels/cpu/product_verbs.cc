@@ -155,14 +155,20 @@ void ProductVerbs::MatMulInInt8(ConstMatrixView x, const Linear& weight, MatrixV
   QuantizedInputs inputs = inputs_;
   inputs.row_bytes = panels.x_bytes;
   inputs.cells = panels.num_cells;
-  pool_.ParallelForWork(rows, rows * shape.cols, [&](int, int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      int8_kernels_.quantize_row(panels, x.F32(row), row, inputs);
-    }
-  });
+  const int64_t tiles = CeilDiv(rows, int8_kernels_.tile_rows);
+  pool_.ParallelForWork(tiles * inputs.cells, rows * shape.cols,
+                        [&](int, int64_t begin, int64_t end) {
+                          for (int64_t i = begin; i < end; ++i) {
+                            int8_kernels_.quantize_cell(panels, x.F32(), x.row_stride(),
+                                                        InputTileOf(rows, tiles, i / inputs.cells),
+                                                        static_cast<int>(i % inputs.cells), inputs);
+                          }
+                        });
   const Int8Product product{&panels,
                             shape.format == WeightFormat::kInt4,
                             inputs,
+                            rows,
+                            tiles,
                             shape.rows,
                             shape.k_borders.data(),
                             shape.num_slices(),
@@ -179,8 +185,8 @@ void ProductVerbs::MatMulInInt8(ConstMatrixView x, const Linear& weight, MatrixV
                                 product,
                                 {ThreadPool::PartBegin(num_panels, p, grid.panel_parts),
                                  ThreadPool::PartBegin(num_panels, p + 1, grid.panel_parts),
-                                 ThreadPool::PartBegin(rows, r, grid.row_parts),
-                                 ThreadPool::PartBegin(rows, r + 1, grid.row_parts), nullptr});
+                                 ThreadPool::PartBegin(tiles, r, grid.row_parts),
+                                 ThreadPool::PartBegin(tiles, r + 1, grid.row_parts)});
                           }
                         });
 }

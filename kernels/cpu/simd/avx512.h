@@ -150,6 +150,5 @@ BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 // ---- products: how many rows and vectors of 16 columns fit the 32 registers
 inline constexpr int kTileRows = 12;
 inline constexpr int kTileVectors = 2;
-inline constexpr int kInt8TileRows = 6;
 
 }  // namespace bulkhead::BH_ISA

@@ -25,4 +25,6 @@ BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
   return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
 }
 
+inline constexpr int kInt8TileRows = 6;
+
 }  // namespace bulkhead::BH_ISA

@@ -16,4 +16,6 @@ BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
 }
 BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) { return DotBytes(acc, a, b); }
 
+inline constexpr int kInt8TileRows = 12;
+
 }  // namespace bulkhead::BH_ISA
