@@ -24,12 +24,19 @@ uint16_t ScaleFor(float range, float steps) {
   return scale;
 }
 
-void Encode(absl::Span<const float> weights, WeightScaling scaling, float least, float most,
-            absl::Span<uint8_t> codes) {
-  const float scale = F32OfF16(scaling.scale);
-  const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
-  const auto zero = static_cast<float>(scaling.zero);
-  for (size_t i = 0; i < weights.size(); ++i) {
+WeightRange RangeOf(const float* weights, int64_t count) {
+  WeightRange range{0.0F, 0.0F, true};
+  for (int64_t i = 0; i < count; ++i) {
+    range.least = std::min(range.least, weights[i]);
+    range.most = std::max(range.most, weights[i]);
+    range.finite = range.finite && std::isfinite(weights[i]);
+  }
+  return range;
+}
+
+void Encode(const float* weights, int64_t count, float inverse, float zero, float least, float most,
+            uint8_t* codes) {
+  for (int64_t i = 0; i < count; ++i) {
     const float steps = std::min(std::max(weights[i] * inverse, -1e6F), 1e6F);
     codes[i] = static_cast<uint8_t>(std::min(std::max(Round(steps) + zero, least), most));
   }
@@ -37,17 +44,13 @@ void Encode(absl::Span<const float> weights, WeightScaling scaling, float least,
 
 }  // namespace
 
+const WeightLoops kPlainWeightLoops = {RangeOf, Encode};
+
 WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat format,
-                              absl::Span<uint8_t> codes) {
+                              const WeightLoops& loops, absl::Span<uint8_t> codes) {
   BH_CHECK(IsQuantized(format) && codes.size() == weights.size());
-  float least = 0.0F;
-  float most = 0.0F;
-  bool finite = true;
-  for (const float weight : weights) {
-    least = std::min(least, weight);
-    most = std::max(most, weight);
-    finite = finite && std::isfinite(weight);
-  }
+  const auto count = static_cast<int64_t>(weights.size());
+  const auto [least, most, finite] = loops.range_of(weights.data(), count);
   WeightScaling scaling;
   const bool is_int8 = format == WeightFormat::kInt8;
   if (is_int8) {
@@ -63,7 +66,10 @@ WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat form
     // 0 * NaN is NaN: what reads one of these weights is noticed.
     return {kF16Nan, scaling.zero};
   }
-  Encode(weights, scaling, is_int8 ? 1.0F : 0.0F, is_int8 ? 255.0F : 15.0F, codes);
+  const float scale = F32OfF16(scaling.scale);
+  loops.encode(weights.data(), count, scale == 0.0F ? 0.0F : 1.0F / scale,
+               static_cast<float>(scaling.zero), is_int8 ? 1.0F : 0.0F, is_int8 ? 255.0F : 15.0F,
+               codes.data());
   return scaling;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "kernels/weight_loops.h"
 #include "memory/linear.h"
 
 namespace bulkhead {
@@ -19,7 +20,10 @@ struct WeightScaling {
 // computed with the scale as it is stored, to nearest even. A weight that is no finite number makes
 // the scale NaN.
 WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat format,
-                              absl::Span<uint8_t> codes);
+                              const WeightLoops& loops, absl::Span<uint8_t> codes);
+
+// Said plainly: what every other implementation equals.
+extern const WeightLoops kPlainWeightLoops;
 
 // (code - zero) * scale, exactly.
 float DequantizeWeight(uint8_t code, WeightScaling scaling);

@@ -15,6 +15,8 @@ namespace {
 constexpr int kWordCodes = 8;
 constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int64_t kAlign = 64;
+constexpr int64_t kInputsAtOnce =
+    kWordCodes;  // so that their words need no more than a row of GPTQ
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -34,7 +36,7 @@ absl::Status ReadCols(const LocatedTensor& tensor, int64_t row, Range cols, int6
 
 // What ReadRows lays out in its staging memory.
 struct Staging {
-  uint32_t* words;   // of one row of a tensor
+  uint32_t* words;   // of one row of a tensor, or of AWQ words of kInputsAtOnce rows
   uint16_t* halves;  // likewise
   uint8_t* codes;
   uint16_t* scales;
@@ -57,6 +59,49 @@ Staging LayOut(std::byte* memory, int64_t rows, int64_t cols, int64_t groups) {
   staging.zeros = reinterpret_cast<uint8_t*>(next(rows * groups));
   staging.bytes = used;
   return staging;
+}
+
+// codes [rows, cols]. A word of AWQ has one input of eight outputs; `words` holds those of
+// kInputsAtOnce inputs.
+absl::Status ReadAwqCodes(const LocatedTensor& qweight, Range rows, Range cols, uint32_t* words,
+                          uint8_t* codes) {
+  const Range of_rows = WordsOf(rows);
+  for (int64_t col = cols.begin; col < cols.end; col += kInputsAtOnce) {
+    const int64_t inputs = std::min(kInputsAtOnce, cols.end - col);
+    for (int64_t i = 0; i < inputs; ++i) {
+      BH_RETURN_IF_ERROR(ReadCols(qweight, col + i, of_rows, 4, words + i * of_rows.size()));
+    }
+    for (int64_t word = 0; word < of_rows.size(); ++word) {
+      for (int position = 0; position < kWordCodes; ++position) {
+        const int64_t row = (of_rows.begin + word) * kWordCodes + kAwqOrder[position] - rows.begin;
+        if (row < 0 || row >= rows.size()) continue;
+        uint8_t* const out = codes + row * cols.size() + col - cols.begin;
+        for (int64_t i = 0; i < inputs; ++i) {
+          out[i] = static_cast<uint8_t>((words[i * of_rows.size() + word] >> (4 * position)) & 0xF);
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// codes [rows, cols]. A word of GPTQ has eight inputs of one output.
+absl::Status ReadGptqCodes(const LocatedTensor& qweight, Range rows, Range cols, uint32_t* words,
+                           uint8_t* codes) {
+  for (int64_t word = WordsOf(cols).begin; word < WordsOf(cols).end; ++word) {
+    BH_RETURN_IF_ERROR(ReadCols(qweight, word, rows, 4, words));
+    const int64_t first = std::max(word * kWordCodes, cols.begin);
+    const auto count = static_cast<size_t>(std::min((word + 1) * kWordCodes, cols.end) - first);
+    const auto skipped = static_cast<int>(first % kWordCodes);
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      uint64_t eight = words[row] >> (4 * skipped);  // nibbles, which become bytes
+      eight = (eight | eight << 16) & 0x0000FFFF0000FFFF;
+      eight = (eight | eight << 8) & 0x00FF00FF00FF00FF;
+      eight = (eight | eight << 4) & 0x0F0F0F0F0F0F0F0F;
+      std::memcpy(codes + row * cols.size() + first - cols.begin, &eight, count);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -90,27 +135,8 @@ absl::StatusOr<QuantizedRows> QuantizedTensors::ReadRows(Range rows, Range cols,
     const auto i = static_cast<int>(row % kWordCodes);
     return is_awq() ? awq_position[i] : i;
   };
-  if (is_awq()) {
-    for (int64_t col = cols.begin; col < cols.end; ++col) {
-      BH_RETURN_IF_ERROR(ReadCols(qweight, col, words, 4, staging.words));
-      for (int64_t row = rows.begin; row < rows.end; ++row) {
-        staging.codes[(row - rows.begin) * cols.size() + col - cols.begin] =
-            code_of(row, position(row));
-      }
-    }
-  } else {
-    for (int64_t word = WordsOf(cols).begin; word < WordsOf(cols).end; ++word) {
-      BH_RETURN_IF_ERROR(ReadCols(qweight, word, rows, 4, staging.words));
-      const int64_t first = std::max(word * kWordCodes, cols.begin);
-      const int64_t last = std::min((word + 1) * kWordCodes, cols.end);
-      for (int64_t row = 0; row < rows.size(); ++row) {
-        for (int64_t col = first; col < last; ++col) {
-          staging.codes[row * cols.size() + col - cols.begin] =
-              static_cast<uint8_t>((staging.words[row] >> (4 * (col % kWordCodes))) & 0xF);
-        }
-      }
-    }
-  }
+  BH_RETURN_IF_ERROR(is_awq() ? ReadAwqCodes(qweight, rows, cols, staging.words, staging.codes)
+                              : ReadGptqCodes(qweight, rows, cols, staging.words, staging.codes));
   for (int64_t group = groups.begin; group < groups.end; ++group) {
     BH_RETURN_IF_ERROR(ReadCols(qzeros, group, words, 4, staging.words));
     BH_RETURN_IF_ERROR(ReadCols(scales, group, rows, 2, staging.halves));

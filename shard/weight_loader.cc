@@ -25,6 +25,17 @@ namespace {
 // From here on a row's owned columns are read alone; below it, a read of its own costs more than
 // the bytes around them.
 constexpr int64_t kMinSegmentBytes = int64_t{8} << 10;
+// What is read at a time is packed while it is still in the second cache; in rows that make whole
+// panels of any backend.
+constexpr int64_t kBlockBytes = int64_t{1} << 19;
+constexpr int64_t kBlockRows = 32;
+
+// Rows of `row_bytes` that are read at a time.
+int64_t RowsPerBlock(int64_t row_bytes) {
+  const int64_t most = Checkpoint::kStagingBytes / row_bytes;
+  const int64_t rows = std::max(kBlockBytes / row_bytes, kBlockRows) / kBlockRows * kBlockRows;
+  return std::max<int64_t>(1, std::min(rows, most));
+}
 
 // What one target needs of its tensor.
 struct Part {
@@ -182,11 +193,12 @@ class LoadRun {
   absl::Status status_;
 };
 
-// Cut at whole words of outputs.
+// Cut at whole words of outputs, in whole panels where they fit.
 void AddQuantizedBlocks(const Part& part, std::vector<Block>& blocks) {
   constexpr int64_t kWord = 8;
   const int64_t word_bytes = part.quantized->StagingBytes(part.slice.cols, kWord);
-  const int64_t rows = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
+  const int64_t most = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
+  const int64_t rows = most > kBlockRows ? most / kBlockRows * kBlockRows : most;
   for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end;) {
     const int64_t end = std::min((row / kWord) * kWord + rows, part.slice.rows.end);
     blocks.push_back({&part, {row, end}});
@@ -203,7 +215,7 @@ std::vector<Block> BlocksOf(const std::vector<Part>& parts) {
       continue;
     }
     BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ModelConfig's limits see to it
-    const int64_t rows = Checkpoint::kStagingBytes / part.BytesPerRow();
+    const int64_t rows = RowsPerBlock(part.BytesPerRow());
     for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end; row += rows) {
       blocks.push_back({&part, {row, std::min(row + rows, part.slice.rows.end)}});
     }

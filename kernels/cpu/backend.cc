@@ -22,6 +22,7 @@ class CpuBackend final : public Backend {
   CpuBackend(Device& device, Isa isa, ActivationDType activation, std::unique_ptr<ThreadPool> pool)
       : device_(device),
         convert_(ConvertKernelsOf(isa)),
+        packing_(PackingKernelsOf(isa)),
         pool_(std::move(pool)),
         products_(*pool_, isa, activation),
         rows_(*pool_, isa) {}
@@ -31,7 +32,7 @@ class CpuBackend final : public Backend {
   int64_t PackedBytes(const LinearShape& shape) const override { return PanelBytes(shape); }
 
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override {
-    return NewPanelSink(linear, convert_);
+    return NewPanelSink(linear, convert_, packing_);
   }
 
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
@@ -130,6 +131,7 @@ class CpuBackend final : public Backend {
 
   Device& device_;
   const ConvertKernels& convert_;
+  const PackingKernels& packing_;
   const std::unique_ptr<ThreadPool> pool_;
   ProductVerbs products_;
   RowVerbs rows_;

@@ -43,8 +43,11 @@ class RowReader {
 
 class PanelSink final : public WeightSink {
  public:
-  PanelSink(const Linear& linear, const ConvertKernels& convert)
-      : linear_(linear), dtype_(DTypeOf(linear.shape.format)), convert_(convert) {}
+  PanelSink(const Linear& linear, const ConvertKernels& convert, const PackingKernels& packing)
+      : linear_(linear),
+        dtype_(DTypeOf(linear.shape.format)),
+        convert_(convert),
+        packing_(packing) {}
 
   void PutRows(int64_t row_begin, ConstMatrixView rows) override {
     const LinearShape& shape = linear_.shape;
@@ -57,7 +60,12 @@ class PanelSink final : public WeightSink {
       const int64_t last = std::min(row_end, (panel + 1) * kPanelColumns);
       const ConstMatrixView part = rows.Rows(first - row_begin, last - first);
       for (int64_t k = 0; k < shape.cols; k += kBlock) {
-        PutBlock(panel, first % kPanelColumns, part, k, std::min(kBlock, shape.cols - k));
+        const int64_t count = std::min(kBlock, shape.cols - k);
+        if (part.rows() == kPanelColumns) {
+          PutWholeBlock(panel, part, k, count);
+        } else {
+          PutBlock(panel, first % kPanelColumns, part, k, count);
+        }
       }
     }
   }
@@ -66,10 +74,40 @@ class PanelSink final : public WeightSink {
   void PutGroupIndex(absl::Span<const int32_t>) override { BH_CHECK(false); }
 
  private:
+  std::byte* BlockAt(int64_t panel, int64_t k) const {
+    return linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns * DTypeBytes(dtype_);
+  }
+
+  // All rows of one panel; inputs [k, k + count).
+  void PutWholeBlock(int64_t panel, ConstMatrixView rows, int64_t k, int64_t count) {
+    const ConvertFunction convert = ConversionOf(rows.dtype(), dtype_, convert_);
+    alignas(64) std::byte converted[kPanelColumns][kBlock * sizeof(float)];
+    const void* row[kPanelColumns];
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      const std::byte* from = rows.RowBytes(i) + k * DTypeBytes(rows.dtype());
+      if (convert != nullptr) convert(from, count, converted[i]);
+      row[i] = convert != nullptr ? converted[i] : from;
+    }
+    uint32_t* out = reinterpret_cast<uint32_t*>(BlockAt(panel, k));
+    if (dtype_ == DType::kF32) {
+      packing_.interleave(row, count, kPanelColumns, out);
+      packing_.interleave(row + kPairs, count, kPanelColumns, out + kPairs);
+    } else if (dtype_ == DType::kBF16) {
+      packing_.pair_halves(row, row + kPairs, count, out);
+    } else {
+      const void* even[kPairs];
+      const void* odd[kPairs];
+      for (int64_t i = 0; i < kPairs; ++i) {
+        even[i] = row[2 * i];
+        odd[i] = row[2 * i + 1];
+      }
+      packing_.pair_halves(even, odd, count, out);
+    }
+  }
+
   // Rows that are columns [column, column + rows.rows()) of one panel; inputs [k, k + count).
   void PutBlock(int64_t panel, int64_t column, ConstMatrixView rows, int64_t k, int64_t count) {
-    std::byte* block =
-        linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns * DTypeBytes(dtype_);
+    std::byte* block = BlockAt(panel, k);
     if (dtype_ == DType::kF32) {
       PutPairs<uint32_t, uint64_t>(column, rows, k, count, {2, 1}, block);
     } else if (dtype_ == DType::kF16) {
@@ -116,6 +154,7 @@ class PanelSink final : public WeightSink {
   const Linear linear_;
   const DType dtype_;
   const ConvertKernels& convert_;
+  const PackingKernels& packing_;
 };
 
 }  // namespace
@@ -142,10 +181,11 @@ int64_t PanelBytes(const LinearShape& shape) {
   return panels * kPanelColumns * shape.cols * DTypeBytes(DTypeOf(shape.format));
 }
 
-std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert) {
+std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert,
+                                         const PackingKernels& packing) {
   BH_CHECK(linear.packed != nullptr || PanelBytes(linear.shape) == 0);
-  if (IsQuantized(linear.shape.format)) return NewQuantizedPanelSink(linear);
-  return std::make_unique<PanelSink>(linear, convert);
+  if (IsQuantized(linear.shape.format)) return NewQuantizedPanelSink(linear, convert, packing);
+  return std::make_unique<PanelSink>(linear, convert, packing);
 }
 
 void UnpackRow(const Linear& linear, int64_t row, float* out) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/packing_kernels.h"
 #include "kernels/cpu/products.h"
 #include "memory/linear.h"
 
@@ -14,8 +15,10 @@ PanelFormat PanelFormatOf(WeightFormat format);
 // Bytes of a packed weight: N padded to whole panels.
 int64_t PanelBytes(const LinearShape& shape);
 
-// Fills `linear.packed`. Works on the thread that calls PutRows, with nothing allocated there.
-std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert);
+// Fills `linear.packed`, fastest where whole panels come at once. Works on the thread that calls
+// PutRows.
+std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert,
+                                         const PackingKernels& packing);
 
 // out [K] = row `row` of the weight, each + 0.0.
 void UnpackRow(const Linear& linear, int64_t row, float* out);

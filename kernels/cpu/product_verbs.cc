@@ -57,6 +57,11 @@ const ConvertKernels& ConvertKernelsOf(Isa isa) {
   return isa == Isa::kAvx2 ? avx2::kConvertKernels : plain::kConvertKernels;
 }
 
+const PackingKernels& PackingKernelsOf(Isa isa) {
+  if (isa >= Isa::kAvx512) return avx512::kPackingKernels;
+  return isa == Isa::kAvx2 ? avx2::kPackingKernels : plain::kPackingKernels;
+}
+
 const Int8Kernels& Int8KernelsOf(Isa isa) {
   if (isa == Isa::kAvx512Vnni) return avx512vnni::kInt8Kernels;
   if (isa == Isa::kAvx512) return avx512::kInt8Kernels;

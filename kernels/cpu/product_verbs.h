@@ -9,6 +9,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/int8_products.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/packing_kernels.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/thread_pool.h"
 #include "memory/ledger.h"
@@ -17,6 +18,7 @@ namespace bulkhead {
 
 const ProductKernels& ProductKernelsOf(Isa isa);
 const ConvertKernels& ConvertKernelsOf(Isa isa);
+const PackingKernels& PackingKernelsOf(Isa isa);
 const Int8Kernels& Int8KernelsOf(Isa isa);
 
 class ProductVerbs {

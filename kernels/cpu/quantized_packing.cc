@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cpu/number_format.h"
 #include "kernels/cpu/products.h"
 #include "kernels/weight_quantizer.h"
 #include "memory/check.h"
@@ -67,48 +66,38 @@ Layout LayoutOf(const LinearShape& shape) {
   return layout;
 }
 
-// bf16 and f16 rows, widened.
-void Widen(ConstMatrixView rows, int64_t row, float* out) {
-  const std::byte* from = rows.RowBytes(row);
-  if (rows.dtype() == DType::kF32) {
-    std::memcpy(out, from, rows.cols() * sizeof(float));
-    return;
-  }
-  const uint16_t* halves = reinterpret_cast<const uint16_t*>(from);
-  for (int64_t i = 0; i < rows.cols(); ++i) {
-    out[i] = rows.dtype() == DType::kBF16 ? F32OfBf16(halves[i]) : F32OfF16(halves[i]);
-  }
-}
-
 class Sink final : public WeightSink {
  public:
-  explicit Sink(const Linear& linear) : linear_(linear), cells_(CellsOf(linear.shape)) {}
+  Sink(const Linear& linear, const ConvertKernels& convert, const PackingKernels& packing)
+      : linear_(linear), cells_(CellsOf(linear.shape)), convert_(convert), packing_(packing) {}
 
   void PutRows(int64_t row_begin, ConstMatrixView rows) override {
     const LinearShape& shape = linear_.shape;
     BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
     BH_CHECK(shape.groups.indexed == 0);
     std::vector<float> weights(shape.cols);
-    std::vector<uint8_t> codes(shape.cols);
-    for (int64_t i = 0; i < rows.rows(); ++i) {
-      Widen(rows, i, weights.data());
-      for (size_t c = 0; c < cells_.size(); ++c) {
-        const auto begin = static_cast<size_t>(cells_[c].begin);
-        const auto size = static_cast<size_t>(cells_[c].size());
-        const WeightScaling scaling = QuantizeWeights({weights.data() + begin, size}, shape.format,
-                                                      {codes.data() + begin, size});
-        PutScaling(row_begin + i, CellScaling(static_cast<int64_t>(c)), scaling);
+    std::vector<uint8_t> codes(kPanelColumns * shape.cols);
+    for (int64_t begin = 0; begin < rows.rows();) {
+      const int64_t count = RowsOfPanel(row_begin + begin, rows.rows() - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        Widen(rows, begin + i, weights.data());
+        QuantizeRow(row_begin + begin + i, weights.data(), codes.data() + i * shape.cols);
       }
-      PutCodes(row_begin + i, codes.data());
+      PutCodes(row_begin + begin, count, codes.data());
+      begin += count;
     }
   }
 
   void PutQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override {
     const LinearShape& shape = linear_.shape;
     BH_CHECK(row_begin >= 0 && row_begin + rows.rows <= shape.rows);
+    for (int64_t begin = 0; begin < rows.rows;) {
+      const int64_t count = RowsOfPanel(row_begin + begin, rows.rows - begin);
+      PutCodes(row_begin + begin, count, rows.codes + begin * shape.cols);
+      begin += count;
+    }
     const int64_t groups = NumGroups(shape);
     for (int64_t i = 0; i < rows.rows; ++i) {
-      PutCodes(row_begin + i, rows.codes + i * shape.cols);
       const auto put = [&](ScalingPlace place, int64_t group) {
         PutScaling(row_begin + i, place,
                    {rows.scales[i * groups + group], rows.zeros[i * groups + group]});
@@ -162,30 +151,87 @@ class Sink final : public WeightSink {
     if (is_int4()) panel[place.zeros + column] = static_cast<char>(scaling.zero);
   }
 
-  void PutCodes(int64_t row, const uint8_t* codes) {
-    char* panel = PanelOf(row);
-    const int64_t column = row % kPanelColumns;
+  void Widen(ConstMatrixView rows, int64_t row, float* out) const {
+    const std::byte* from = rows.RowBytes(row);
+    if (rows.dtype() == DType::kF32) {
+      std::memcpy(out, from, rows.cols() * sizeof(float));
+    } else {
+      (rows.dtype() == DType::kBF16 ? convert_.bf16_to_f32 : convert_.f16_to_f32)(from, rows.cols(),
+                                                                                  out);
+    }
+  }
+
+  void QuantizeRow(int64_t row, const float* weights, uint8_t* codes) {
+    for (size_t c = 0; c < cells_.size(); ++c) {
+      const int64_t begin = cells_[c].begin;
+      const auto size = static_cast<size_t>(cells_[c].size());
+      const WeightScaling scaling = QuantizeWeights({weights + begin, size}, linear_.shape.format,
+                                                    packing_.loops, {codes + begin, size});
+      PutScaling(row, CellScaling(static_cast<int64_t>(c)), scaling);
+    }
+  }
+
+  // Of `left` rows from `row` on those of its panel.
+  static int64_t RowsOfPanel(int64_t row, int64_t left) {
+    return std::min(left, kPanelColumns - row % kPanelColumns);
+  }
+
+  // codes [count, cols] of rows of one panel.
+  void PutCodes(int64_t row, int64_t count, const uint8_t* codes) {
+    const int64_t cols = linear_.shape.cols;
+    if (count == kPanelColumns) return PutWholePanel(row, codes);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int cell = 0; cell < panels_.num_cells; ++cell) {
+        PutWords(row + i, panels_.cells[cell], 0, codes + i * cols);
+      }
+    }
+  }
+
+  void PutWholePanel(int64_t row, const uint8_t* codes) {
+    const int64_t cols = linear_.shape.cols;
     for (int i = 0; i < panels_.num_cells; ++i) {
       const PackedCell& cell = panels_.cells[i];
-      char* at = panel + cell.offset + column % 16 * 4 + (is_int4() ? 0 : column / 16 * 64);
-      const int shift = is_int4() && column >= 16 ? 4 : 0;
-      for (int32_t word = 0; word < cell.words; ++word) {
-        uint32_t four = 0;
-        const int count = std::min(4, cell.count - 4 * word);
-        std::memcpy(&four, codes + cell.begin + 4 * word, count);
-        uint32_t& to = *reinterpret_cast<uint32_t*>(at + word * QuantizedWordBytes(is_int4()));
-        if (is_int4()) {
-          // The other half of each byte may be another thread's.
-          std::atomic_ref<uint32_t>(to).fetch_or(four << shift, std::memory_order_relaxed);
-        } else {
-          to = four;
-        }
+      const void* rows[kPanelColumns];
+      for (int64_t r = 0; r < kPanelColumns; ++r) rows[r] = codes + r * cols + cell.begin;
+      uint32_t* out = reinterpret_cast<uint32_t*>(PanelOf(row) + cell.offset);
+      const int whole_words = cell.count / 4;
+      if (is_int4()) {
+        packing_.pair_nibbles(rows, rows + 16, whole_words, out);
+      } else {
+        packing_.interleave(rows, whole_words, kPanelColumns, out);
+        packing_.interleave(rows + 16, whole_words, kPanelColumns, out + 16);
+      }
+      if (whole_words == cell.words) continue;
+      for (int64_t r = 0; r < kPanelColumns; ++r) {
+        PutWords(row + r, cell, whole_words, codes + r * cols);
+      }
+    }
+  }
+
+  // The words of one row from `first_word` of a cell on.
+  void PutWords(int64_t row, const PackedCell& cell, int32_t first_word, const uint8_t* codes) {
+    char* panel = PanelOf(row);
+    const int64_t column = row % kPanelColumns;
+    char* at = panel + cell.offset + column % 16 * 4 + (is_int4() ? 0 : column / 16 * 64);
+    const int shift = is_int4() && column >= 16 ? 4 : 0;
+    for (int32_t word = first_word; word < cell.words; ++word) {
+      uint32_t four = 0;
+      const int count = std::min(4, cell.count - 4 * word);
+      std::memcpy(&four, codes + cell.begin + 4 * word, count);
+      uint32_t& to = *reinterpret_cast<uint32_t*>(at + word * QuantizedWordBytes(is_int4()));
+      if (is_int4()) {
+        // The other half of each byte may be another thread's.
+        std::atomic_ref<uint32_t>(to).fetch_or(four << shift, std::memory_order_relaxed);
+      } else {
+        to = four;
       }
     }
   }
 
   const Linear linear_;
   const std::vector<WeightCell> cells_;
+  const ConvertKernels& convert_;
+  const PackingKernels& packing_;
   const QuantizedPanels panels_ = QuantizedPanelsOf(linear_);
 };
 
@@ -193,12 +239,14 @@ class Sink final : public WeightSink {
 
 int64_t QuantizedPanelBytes(const LinearShape& shape) { return LayoutOf(shape).total_bytes; }
 
-std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear) {
+std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear,
+                                                  const ConvertKernels& convert,
+                                                  const PackingKernels& packing) {
   const Layout layout = LayoutOf(linear.shape);
   std::memcpy(linear.packed, &layout.header, sizeof(Header));
   std::copy(layout.cells.begin(), layout.cells.end(),
             reinterpret_cast<PackedCell*>(linear.packed + sizeof(Header)));
-  return std::make_unique<Sink>(linear);
+  return std::make_unique<Sink>(linear, convert, packing);
 }
 
 QuantizedPanels QuantizedPanelsOf(const Linear& linear) {

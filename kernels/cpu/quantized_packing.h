@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/packing_kernels.h"
 #include "kernels/cpu/quantized_layout.h"
 #include "memory/linear.h"
 
@@ -12,7 +14,9 @@ namespace bulkhead {
 int64_t QuantizedPanelBytes(const LinearShape& shape);
 
 // Writes the header into `linear.packed`, and gives the sink that fills the rest.
-std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear);
+std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear,
+                                                  const ConvertKernels& convert,
+                                                  const PackingKernels& packing);
 
 // What the header says; the cells are those of the packed weight.
 QuantizedPanels QuantizedPanelsOf(const Linear& linear);

@@ -32,7 +32,7 @@ class Sink final : public WeightSink {
         const WeightCell& cell = weight_.cells()[i];
         const WeightScaling scaling = QuantizeWeights(
             absl::MakeConstSpan(values).subspan(cell.begin, cell.size()), shape.format,
-            {weight_.codes(to) + cell.begin, static_cast<size_t>(cell.size())});
+            kPlainWeightLoops, {weight_.codes(to) + cell.begin, static_cast<size_t>(cell.size())});
         weight_.scales(to)[i] = scaling.scale;
         weight_.zeros(to)[i] = scaling.zero;
       }

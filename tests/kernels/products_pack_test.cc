@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/packing.h"
 #include "kernels/cpu/product_verbs.h"
+#include "kernels/weight_quantizer.h"
 #include "tests/kernels/products_support.h"
 
 namespace bulkhead {
@@ -192,6 +193,49 @@ TEST_P(ConvertTest, RowsMayArriveInPiecesFromSeveralThreads) {
     EXPECT_EQ(0, std::memcmp(memory.data(), whole.packed, memory.bytes()));
     sink->PutRows(3, source.Rows(3, 90));
     EXPECT_EQ(0, std::memcmp(memory.data(), whole.packed, memory.bytes()));
+  }
+}
+
+// A row alone takes another way than a whole panel.
+TEST_P(ConvertTest, QuantizedRowsMayArriveInPiecesToo) {
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    CpuFixture cpu(GetParam(), 1);
+    // Cells of 128, 22, 106 and 77 inputs: whole words and not.
+    const LinearShape shape{70, 333, format, {0, 150, 333}, {128, 0, 0}};
+    const std::vector<float> values = NormalFloats(shape.rows * shape.cols, 12);
+    const ConstMatrixView source(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                                 shape.rows, shape.cols);
+    Buffer whole = cpu.Allocate(cpu.backend().PackedBytes(shape));
+    cpu.backend().Pack({shape, whole.data()})->PutRows(0, source);
+    Buffer memory = cpu.Allocate(cpu.backend().PackedBytes(shape));
+    const std::unique_ptr<WeightSink> sink = cpu.backend().Pack({shape, memory.data()});
+    for (int64_t row = 0; row < shape.rows; ++row) sink->PutRows(row, source.Rows(row, 1));
+    EXPECT_EQ(0, std::memcmp(memory.data(), whole.data(), memory.bytes()));
+  }
+}
+
+TEST_P(ConvertTest, QuantisesToTheSameCodesAsThePlainLoops) {
+  const WeightLoops& loops = PackingKernelsOf(GetParam()).loops;
+  for (const int64_t count : {1, 15, 16, 33, 128}) {
+    for (const float magnitude : {0.0F, 1e-40F, 1e-6F, 1.0F, 3e38F, INFINITY, NAN}) {
+      std::vector<float> weights = NormalFloats(count, 13);
+      weights[count / 2] = magnitude;
+      weights.back() = -weights.back();
+      const WeightRange range = loops.range_of(weights.data(), count);
+      const WeightRange plain = kPlainWeightLoops.range_of(weights.data(), count);
+      ASSERT_EQ(range.finite, plain.finite);
+      if (!range.finite) continue;
+      EXPECT_EQ(Bits(range.least), Bits(plain.least));
+      EXPECT_EQ(Bits(range.most), Bits(plain.most));
+      for (const float inverse : {0.0F, 0.7F, 127.0F, 1e30F}) {
+        std::vector<uint8_t> codes(count + 1, 0xEE);
+        std::vector<uint8_t> expected(count + 1, 0xEE);
+        loops.encode(weights.data(), count, inverse, 8.0F, 0.0F, 15.0F, codes.data());
+        kPlainWeightLoops.encode(weights.data(), count, inverse, 8.0F, 0.0F, 15.0F,
+                                 expected.data());
+        EXPECT_EQ(codes, expected) << count << " " << magnitude << " " << inverse;
+      }
+    }
   }
 }
 

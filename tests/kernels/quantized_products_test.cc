@@ -188,7 +188,8 @@ TEST(WeightQuantizerTest, ErrorIsAtMostHalfAStepWhateverTheMagnitude) {
       std::vector<float> weights = NormalFloats(128, 9);
       for (float& weight : weights) weight = magnitude * (weight + 0.5F);
       std::vector<uint8_t> codes(weights.size());
-      const WeightScaling scaling = QuantizeWeights(weights, format, absl::MakeSpan(codes));
+      const WeightScaling scaling =
+          QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
       const float step = F32OfF16(scaling.scale);
       for (size_t i = 0; i < weights.size(); ++i) {
         const float slack =
@@ -203,13 +204,14 @@ TEST(WeightQuantizerTest, ZerosStayZeroAndWhatIsNoNumberIsNoticed) {
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     std::vector<float> weights(64, 0.0F);
     std::vector<uint8_t> codes(weights.size());
-    WeightScaling scaling = QuantizeWeights(weights, format, absl::MakeSpan(codes));
+    WeightScaling scaling =
+        QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
     for (const uint8_t code : codes) EXPECT_EQ(DequantizeWeight(code, scaling), 0.0F);
     weights[3] = NAN;
-    scaling = QuantizeWeights(weights, format, absl::MakeSpan(codes));
+    scaling = QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
     EXPECT_TRUE(std::isnan(DequantizeWeight(codes[0], scaling)));
     weights[3] = 1e30F;
-    scaling = QuantizeWeights(weights, format, absl::MakeSpan(codes));
+    scaling = QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
     EXPECT_TRUE(std::isfinite(DequantizeWeight(codes[3], scaling)));
   }
 }

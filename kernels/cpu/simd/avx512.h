@@ -67,6 +67,35 @@ BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
 
+// Lane j of rows[i] goes to lane i of rows[j].
+BH_INLINE void Transpose(I32x16 (&rows)[16]) {
+  __m512i a[16], b[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(rows[i].v, rows[i + 1].v);
+    a[i + 1] = _mm512_unpackhi_epi32(rows[i].v, rows[i + 1].v);
+  }
+  // b[4 i + j]: column j of each quarter, of rows 4 i to 4 i + 3
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i even_low = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88);
+    const __m512i odd_low = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xDD);
+    const __m512i even_high = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
+    const __m512i odd_high = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xDD);
+    rows[j].v = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
+    rows[4 + j].v = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
+    rows[8 + j].v = _mm512_shuffle_i32x4(even_low, even_high, 0xDD);
+    rows[12 + j].v = _mm512_shuffle_i32x4(odd_low, odd_high, 0xDD);
+  }
+}
+
 // ---- bytes in memory, as lanes in [0, 255]; a store takes the low byte of each lane
 BH_INLINE I32x16 LoadBytes(const uint8_t* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};

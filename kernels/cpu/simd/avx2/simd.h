@@ -131,6 +131,44 @@ BH_INLINE F32x16 FromBits(I32x16 a) {
   return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
 }
 
+BH_INLINE void TransposeEight(__m256i (&r)[8]) {
+  __m256i a[8], b[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+    a[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    r[j] = _mm256_permute2x128_si256(b[j], b[4 + j], 0x20);
+    r[4 + j] = _mm256_permute2x128_si256(b[j], b[4 + j], 0x31);
+  }
+}
+BH_INLINE void Transpose(I32x16 (&rows)[16]) {
+  __m256i q[4][8];  // the quarters: upper left, upper right, lower left, lower right
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    q[0][i] = rows[i].lo;
+    q[1][i] = rows[i].hi;
+    q[2][i] = rows[8 + i].lo;
+    q[3][i] = rows[8 + i].hi;
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) TransposeEight(q[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    rows[i] = {q[0][i], q[2][i]};
+    rows[8 + i] = {q[1][i], q[3][i]};
+  }
+}
+
 // ---- bytes in memory
 BH_INLINE __m256i LoadEightBytes(const uint8_t* p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

@@ -141,6 +141,16 @@ BH_INLINE F32x16 FromBits(I32x16 a) {
   return ForLanes<F32x16>([&](int i) { return F32OfBits(Unsigned(a.v[i])); });
 }
 
+BH_INLINE void Transpose(I32x16 (&rows)[16]) {
+  for (int i = 0; i < kLanes; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const int32_t lane = rows[i].v[j];
+      rows[i].v[j] = rows[j].v[i];
+      rows[j].v[i] = lane;
+    }
+  }
+}
+
 // ---- bytes in memory
 BH_INLINE I32x16 LoadBytesN(const uint8_t* p, int n) {
   return ForLanes<I32x16>([&](int i) { return i < n ? p[i] : 0; });
