@@ -16,8 +16,8 @@
 namespace bulkhead {
 
 // Up to here every rank adds all terms by itself; above, each adds its share and there is a second
-// barrier.
-inline constexpr int64_t kSmallSumBytes = 64 * 1024;
+// barrier. That barrier takes 0.2 us, reading another rank's cache line again 13 ns.
+inline constexpr int64_t kSmallSumBytes = 1024;
 
 // What CommunicationBytes consists of. A group of one has a single slot and no results.
 struct CommunicationLayout {

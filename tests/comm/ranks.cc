@@ -38,7 +38,7 @@ struct Rank {
 
 absl::Status Sums(Rank& rank) {
   const int size = rank.comm.size();
-  const int64_t lengths[] = {1, 7, 1000, 16384, 16385, 262144};
+  const int64_t lengths[] = {1, 7, 256, 257, 1000, 16385, 262144};
   std::string message;
   for (int round = 0; round < 60; ++round) {
     const int64_t elements = lengths[round % 6];
