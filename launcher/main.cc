@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/bench/comm.h"
 #include "launcher/bench/kernels.h"
 #include "launcher/bench/throughput.h"
 #include "launcher/clients/doctor.h"
@@ -33,6 +34,7 @@ struct RunCommand {
   int operator()(const RunOptions& options) const { return ExitRankWith(RunRun(options)); }
   int operator()(const ScoreOptions& options) const { return ExitRankWith(RunScore(options)); }
   int operator()(const KernelsOptions& options) const { return ExitRankWith(RunKernels(options)); }
+  int operator()(const CommOptions& options) const { return ExitRankWith(RunComm(options)); }
   int operator()(const ThroughputOptions& options) const {
     return ExitRankWith(RunThroughput(options));
   }

@@ -1,6 +1,5 @@
 #include "launcher/bench/kernels.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -8,17 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "kernels/bench/kernels_bench.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
 #include "launcher/wire.h"
 #include "memory/exit_code.h"
-#include "memory/log.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
 
@@ -26,10 +22,6 @@ namespace bulkhead {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr int64_t kLeastSumBytes = 4 << 10;
-constexpr int64_t kMostSumBytes = 8 << 20;
-constexpr int64_t kSumTurnBytes = 64 << 20;
 
 // The results of one rank: lines for people as they come, objects for programs.
 class Results {
@@ -62,50 +54,12 @@ class Results {
                 result.gb_per_s, result.read_gb_per_s, 100 * result.share_of_read, peak.c_str());
     std::fflush(stdout);
   }
-  void AddSum(int64_t bytes, double seconds) {
-    list_.push_back({{"name", absl::StrCat("all_reduce/", bytes)},
-                     {"microseconds", seconds * 1e6},
-                     {"gb_per_s", static_cast<double>(bytes) / seconds * 1e-9}});
-    if (!prints_) return;
-    std::printf("%-30s %-9s %-5s %12.1f %8.2f\n", absl::StrCat("all_reduce/", bytes).c_str(),
-                "float32", "", seconds * 1e6, static_cast<double>(bytes) / seconds * 1e-9);
-    std::fflush(stdout);
-  }
   const ordered_json& list() const { return list_; }
 
  private:
   const bool prints_;
   ordered_json list_ = ordered_json::array();
 };
-
-// Medians of turns of sums, of every size a power of four apart.
-absl::Status MeasureSums(const KernelsOptions& options, RankLife& life, Results& results) {
-  const std::unique_ptr<Device> device = MakeDevice(DeviceBudget{.probed = true});
-  MemoryLedger ledger(*device);
-  const CommLimits limits{kMostSumBytes / 4, 0};
-  ledger.Claim(Term::kCommunication,
-               CommunicationBytes(limits, life.group().exchange().topology().size));
-  BH_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm,
-                      life.group().Connect(limits, ledger));
-  const int64_t most = options.quick ? kLeastSumBytes : kMostSumBytes;
-  for (int64_t bytes = kLeastSumBytes; bytes <= most; bytes *= 4) {
-    if (!absl::StartsWith(absl::StrCat("all_reduce/", bytes), options.filter)) continue;
-    const int64_t calls = options.quick ? 4 : std::clamp<int64_t>(kSumTurnBytes / bytes, 8, 2000);
-    std::vector<double> turns;
-    for (int turn = 0; turn < (options.quick ? 3 : 11); ++turn) {
-      const absl::Time begin = absl::Now();
-      for (int64_t i = 0; i < calls; ++i) {
-        const MatrixView term = comm->Term(1, bytes / 4);
-        std::fill_n(term.F32(), bytes / 4, 1.0F);
-        BH_RETURN_IF_ERROR(comm->AllReduceSum().status());
-      }
-      turns.push_back(absl::ToDoubleSeconds(absl::Now() - begin) / static_cast<double>(calls));
-    }
-    std::sort(turns.begin(), turns.end());
-    results.AddSum(bytes, turns[turns.size() / 2]);
-  }
-  return absl::OkStatus();
-}
 
 absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
   GroupExchange& exchange = life.group().exchange();
@@ -124,7 +78,6 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
   const absl::Status measured =
       MeasureKernels(bench, [&](const KernelResult& result) { results.Add(result); });
   if (!measured.ok()) return WithExitCode(measured, ExitCode::kUsage);
-  if (exchange.topology().size > 1) BH_RETURN_IF_ERROR(MeasureSums(options, life, results));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                       exchange.AllGather(results.list().dump(), absl::InfiniteDuration()));
   if (!first || !options.json) return first ? FlushStandardOutput() : absl::OkStatus();

@@ -1,4 +1,4 @@
-// `bench kernels`: how near the kernels and the sums over ranks come to the machine.
+// `bench kernels`: how near the kernels come to the machine.
 #pragma once
 
 #include "absl/status/status.h"

@@ -15,9 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "launcher/bench/provenance.h"
 #include "launcher/bench/throughput_result.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/batch.h"
@@ -72,18 +71,6 @@ class TimeSink final : public RequestSink {
   const std::shared_ptr<BatchTimes> times_;
   const int i_;
 };
-
-std::string CpuName() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    const std::pair<std::string, std::string> field = absl::StrSplit(line, absl::MaxSplits(':', 1));
-    if (absl::StartsWith(field.first, "model name")) {
-      return std::string(absl::StripAsciiWhitespace(field.second));
-    }
-  }
-  return "unknown";
-}
 
 int64_t PeakResidentBytes() {
   rusage usage;
@@ -203,7 +190,7 @@ class ThroughputJob final : public BatchJob {
     const ReportFacts report = engine_->facts();
     ThroughputFacts facts;
     facts.version = std::string(Version());
-    facts.date = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
+    facts.date = DateText();
     facts.cpu = CpuName();
     facts.model = options_.engine.model;
     facts.architecture = engine_->source.config.model.architecture;

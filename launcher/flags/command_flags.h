@@ -19,6 +19,7 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args);
 absl::StatusOr<Command> ParseTokenize(CommandArgs args);
 absl::StatusOr<Command> ParseDrain(CommandArgs args);
 absl::StatusOr<Command> ParseBench(CommandArgs args);
+absl::StatusOr<Command> ParseComm(CommandArgs args);
 absl::StatusOr<Command> ParseLimits(CommandArgs args);
 absl::StatusOr<Command> ParseDoctor(CommandArgs args);
 

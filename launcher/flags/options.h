@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "launcher/bench/comm_result.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
 #include "memory/matrix.h"
@@ -130,6 +131,17 @@ struct KernelsOptions {
   bool json = false;
 };
 
+// Sizes in bytes of the whole message.
+struct CommOptions {
+  EngineOptions engine;                  // model (empty: none) and startup_timeout count
+  std::optional<Collective> collective;  // absent: all of them
+  int64_t min_bytes = 1 << 10;
+  int64_t max_bytes = 16 << 20;
+  bool pairs = false;
+  bool quick = false;
+  bool json = false;
+};
+
 struct GenerateOptions {
   std::string target = "127.0.0.1:50051";
   std::vector<std::string> prompts;
@@ -173,7 +185,7 @@ struct PrintText {
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
                              TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
-                             ThroughputOptions, KernelsOptions, PrintText>;
+                             ThroughputOptions, KernelsOptions, CommOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

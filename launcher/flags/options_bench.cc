@@ -85,14 +85,13 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
       "bench kernels", "[FLAGS]",
       "Measures the machine's ceilings (reading, f32 fma, int8 dot products) and, in the same "
       "rounds, products\n"
-      "and attention in every format; under mpirun also the sums over ranks. Needs no model.",
+      "and attention in every format; under mpirun on all ranks at once. Needs no model.",
       "bulkhead bench kernels --threads 2\n"
-      "bulkhead bench kernels --filter product/gate_up\n"
-      "mpirun --bind-to none -n 2 bulkhead bench kernels --filter all_reduce");
+      "bulkhead bench kernels --filter product/gate_up");
   KernelsOptions options;
   EngineDraft draft;
   flags.Group("Measurement");
-  flags.Add("--filter", "NAME", "what begins with this: product/..., attend/..., all_reduce/...",
+  flags.Add("--filter", "NAME", "what begins with this: product/..., attend/...",
             TextValue(&options.filter));
   flags.AddSwitch("--quick", "a few rounds of the small ones",
                   [&options](bool on) { options.quick = on; });
@@ -105,21 +104,42 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
   return options;
 }
 
+namespace {
+
+struct BenchEntry {
+  const char* name;
+  const char* summary;
+  absl::StatusOr<Command> (*parse)(CommandArgs);
+};
+
+constexpr BenchEntry kBenches[] = {
+    {"comm", "sums, gathers and broadcasts between the ranks of a group", ParseComm},
+    {"kernels", "products and attention, against the machine's ceilings", ParseKernels},
+    {"throughput", "prefill and decode of a group, with no server and no network", ParseThroughput},
+};
+
+std::string BenchHelp() {
+  std::string out = "Usage: bulkhead bench WHAT [FLAGS]\n\n";
+  for (const BenchEntry& bench : kBenches) {
+    const std::string name = bench.name;
+    absl::StrAppend(&out, "  ", name, std::string(12 - name.size(), ' '), bench.summary, "\n");
+  }
+  return out + "\n'bulkhead bench WHAT --help' shows the flags.\n";
+}
+
+}  // namespace
+
 absl::StatusOr<Command> ParseBench(CommandArgs args) {
-  constexpr char kUsage[] =
-      "Usage: bulkhead bench WHAT [FLAGS]\n"
-      "\n"
-      "  kernels     products, attention and sums over ranks, against the machine's ceilings\n"
-      "  throughput  prefill and decode of a group, with no server and no network\n"
-      "\n"
-      "'bulkhead bench WHAT --help' shows the flags.\n";
   if (args.empty()) {
     return absl::InvalidArgumentError("bench what? 'bulkhead bench --help' lists it");
   }
-  if (args[0] == "--help" || args[0] == "-h") return PrintText{kUsage};
-  if (args[0] == "kernels") return ParseKernels(args.subspan(1));
-  if (args[0] == "throughput") return ParseThroughput(args.subspan(1));
-  const std::string nearest = Nearest(args[0], {"kernels", "throughput"});
+  if (args[0] == "--help" || args[0] == "-h") return PrintText{BenchHelp()};
+  std::vector<std::string> names;
+  for (const BenchEntry& bench : kBenches) {
+    if (args[0] == bench.name) return bench.parse(args.subspan(1));
+    names.emplace_back(bench.name);
+  }
+  const std::string nearest = Nearest(args[0], names);
   return absl::InvalidArgumentError(
       absl::StrCat("no 'bench ", args[0], "'; ",
                    nearest.empty() ? "'bulkhead bench --help' lists what there is"

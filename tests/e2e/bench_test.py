@@ -41,9 +41,29 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(len(ranks), group.RANKS)
         for results in ranks:
             kinds = {result["name"].split("/")[0] for result in results}
-            self.assertEqual(kinds, {"product", "attend"} | ({"all_reduce"} if group.RANKS > 1 else set()))
+            self.assertEqual(kinds, {"product", "attend"})
             for result in results:
                 self.assertGreater(result["microseconds"], 0)
+
+    def test_collectives_are_checked_and_a_bare_loop_stands_beside_sums_of_two(self):
+        done = subprocess.run([*group.front(), group.BINARY, "bench", "comm", "--quick", "--max-bytes", "256KiB",
+                               "--model", group.MODEL, "--pairs", "--json"],
+                              capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual({case["collective"] for case in result["cases"]},
+                         {"all_reduce", "gather", "all_gather", "broadcast"})
+        for case in result["cases"]:
+            self.assertGreaterEqual(case["p99_us"], case["p50_us"])
+            self.assertEqual("of_bare" in case, case["collective"] == "all_reduce")
+        self.assertIn("hidden x 8", {case["message"] for case in result["cases"]})
+        self.assertEqual(len(result["pairs"]), 1)
+
+    def test_collectives_need_a_group(self):
+        done = subprocess.run([group.BINARY, "bench", "comm"], capture_output=True, text=True,
+                              timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("mpirun --bind-to none -n 2 bulkhead bench comm", done.stderr)
 
     def test_bad_measures_are_refused(self):
         for flags in (["--batch-size", "0"], ["--batch-size", "1,,2"], ["--repeats", "0"],

@@ -1,0 +1,46 @@
+// BareLoop: the least that two processes need to add two arrays through memory that both map: each
+// writes its part, raises a flag, adds, raises a flag. What a collective costs beyond that is its
+// own. Knows no abort: a rank that waits for a dead peer is ended by its watchdog.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "comm/shared_memory.h"
+
+namespace bulkhead {
+
+class BareLoop {
+ public:
+  // Bytes that `ranks` ranks must share for sums of at most `max_bytes`; zeroed at first.
+  static int64_t Bytes(int ranks, int64_t max_bytes);
+
+  BareLoop(SharedMemory memory, int ranks, int64_t max_bytes);
+
+  enum class Split {
+    kWhole,  // both add everything, each for itself
+    kHalf,   // each adds one half, for both
+  };
+  // The sum of `part` of this rank and that of `peer`, who makes the same call: `count` floats,
+  // valid until the next call. `whole` holds as many, this rank's own.
+  const float* Sum(int rank, int peer, const float* part, int64_t count, Split split, float* whole);
+
+ private:
+  struct alignas(64) Flag {
+    std::atomic<uint64_t> value;  // meetings that one rank has come to with one other
+  };
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+  void Meet(int rank, int peer);
+  Flag& flag(int rank, int peer) { return flags_[rank * ranks_ + peer]; }
+  float* slot(int rank) { return slots_ + rank * stride_; }
+
+  SharedMemory memory_;
+  int64_t stride_;  // floats of a slot
+  int ranks_;
+  Flag* flags_;    // [ranks][ranks]: of the first towards the second
+  float* slots_;   // [ranks][stride_]
+  float* result_;  // [stride_], of the pair that is measured
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,53 @@
+// The collectives that `bench comm` measures: the calls that a group makes when it serves, with
+// parts whose answer is known.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "comm/communicator.h"
+#include "comm/group.h"
+#include "launcher/bench/comm_result.h"
+
+namespace bulkhead {
+
+// What the ranks bring: whole numbers that sums of any order add exactly, other ones in every call.
+class Pattern {
+ public:
+  Pattern(int rank, int64_t max_elements);
+  // The part of this rank in call number `call`: at least max_elements floats.
+  const float* Part(int64_t call) const { return own_.data() + OffsetOf(call); }
+  static float Value(int rank, int64_t index);
+  // Where in the pattern the parts of a call begin, on every rank.
+  static int64_t OffsetOf(int64_t call);
+
+ private:
+  std::vector<float> own_;
+};
+
+// One collective of one size. Called by the rank's main thread, on all ranks alike.
+class MeasuredCollective {
+ public:
+  virtual ~MeasuredCollective() = default;
+  virtual absl::Status Call(int64_t call) = 0;
+  // INTERNAL (exit code 70) naming place and values unless the last call, number `call`, brought
+  // this rank what it must.
+  virtual absl::Status Check(int64_t call) const = 0;
+};
+
+struct CollectiveTools {
+  Group& group;
+  Communicator& comm;
+  const Pattern& pattern;
+};
+
+// `bytes` of the whole message, a multiple of UnitBytes.
+std::unique_ptr<MeasuredCollective> MakeCollective(Collective collective, int64_t bytes,
+                                                   const CollectiveTools& tools);
+// Messages come in multiples of this.
+int64_t UnitBytes(Collective collective, int ranks);
+
+}  // namespace bulkhead

@@ -1,0 +1,320 @@
+#include "launcher/bench/comm.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "bulkhead/internal/step_plan.pb.h"
+#include "launcher/bench/bare_loop.h"
+#include "launcher/bench/collectives.h"
+#include "launcher/bench/comm_result.h"
+#include "launcher/bench/provenance.h"
+#include "launcher/bench/quantile.h"
+#include "launcher/exit_status.h"
+#include "launcher/group/rank_life.h"
+#include "launcher/group/startup.h"
+#include "launcher/planning/model_source.h"
+#include "launcher/version.h"
+#include "launcher/wire.h"
+#include "memory/exit_code.h"
+#include "memory/ledger.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kBytesPerCase = int64_t{128} << 20;
+constexpr int kLeastCalls = 16;
+constexpr int kMostCalls = 4000;
+constexpr int kTurns = 8;         // ours and the bare loop alternate so often
+constexpr int kCheckedCalls = 8;  // of each case, before the clock runs
+constexpr double kWarmUpSeconds = 0.3;
+constexpr int64_t kPairLatencyBytes = 64;
+constexpr int64_t kPairBandwidthBytes = int64_t{1} << 20;
+
+class Stopwatch {
+ public:
+  double Seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// A plan of `num_seqs` sequences that decode, as it goes over the control bus.
+int64_t PlanBytes(int num_seqs) {
+  internal::StepPlan plan;
+  plan.set_seq(100000);
+  plan.set_padded_tokens(num_seqs);
+  for (int i = 0; i < num_seqs; ++i) {
+    plan.add_slot(i);
+    plan.add_num_tokens(1);
+    plan.add_start_position(1000);
+    plan.add_num_logits(1);
+    plan.add_token_ids(10000);
+  }
+  return static_cast<int64_t>(plan.ByteSizeLong());
+}
+
+// What is measured, the same list on every rank.
+std::vector<CommCase> CasesOf(const CommOptions& options, const ModelConfig* model, int ranks) {
+  std::vector<CommCase> cases;
+  for (const Collective collective : kCollectives) {
+    if (options.collective.has_value() && *options.collective != collective) continue;
+    const int64_t unit = UnitBytes(collective, ranks);
+    const auto add = [&](int64_t bytes, std::string message) {
+      cases.push_back({collective, RoundUp(bytes, unit), std::move(message), {}, {}});
+    };
+    for (int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) add(bytes, "");
+    if (model == nullptr) continue;
+    for (const int rows : {1, 8, 64, 512}) {
+      if (collective == Collective::kAllReduce) {
+        add(int64_t{4} * rows * model->hidden_size, absl::StrCat("hidden x ", rows));
+      } else if (collective == Collective::kGather && rows <= 32) {
+        add(int64_t{4} * rows * model->vocab_size, absl::StrCat("vocabulary x ", rows));
+      } else if (collective == Collective::kBroadcast) {
+        add(PlanBytes(rows), absl::StrCat("plan of rows x ", rows));
+      }
+    }
+  }
+  return cases;
+}
+
+class CommBench {
+ public:
+  CommBench(const CommOptions& options, Group& group)
+      : options_(options),
+        exchange_(group.exchange()),
+        topology_(exchange_.topology()),
+        group_(group) {}
+
+  absl::Status Prepare(std::vector<CommCase> cases) {
+    cases_ = std::move(cases);
+    for (const CommCase& one : cases_) max_bytes_ = std::max(max_bytes_, one.bytes);
+    if (options_.pairs) max_bytes_ = std::max(max_bytes_, kPairBandwidthBytes);
+    device_ = MakeDevice(DeviceBudget{.probed = true});
+    ledger_ = std::make_unique<MemoryLedger>(*device_);
+    const CommLimits limits{max_bytes_ / 4, max_bytes_ / 4};
+    ledger_->Claim(Term::kCommunication, CommunicationBytes(limits, topology_.size));
+    BH_ASSIGN_OR_RETURN(comm_, group_.Connect(limits, *ledger_));
+    pattern_ = std::make_unique<Pattern>(topology_.rank, max_bytes_ / 4);
+    const bool bare = topology_.one_host() && (topology_.size == 2 || options_.pairs);
+    if (!bare) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(
+        SharedMemory memory,
+        ShareBetweenProcesses(exchange_, BareLoop::Bytes(topology_.size, max_bytes_),
+                              options_.engine.startup_timeout));
+    bare_ = std::make_unique<BareLoop>(std::move(memory), topology_.size, max_bytes_);
+    whole_.resize(max_bytes_ / 4);
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure() {
+    BH_RETURN_IF_ERROR(WarmUp());
+    for (CommCase& one : cases_) BH_RETURN_IF_ERROR(MeasureCase(one));
+    if (!options_.pairs) return absl::OkStatus();
+    for (int first = 0; first < topology_.size; ++first) {
+      for (int second = first + 1; second < topology_.size; ++second) {
+        BH_RETURN_IF_ERROR(MeasurePair(first, second));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<CommCase>& cases() const { return cases_; }
+  const std::vector<CommPair>& pairs() const { return pairs_; }
+
+ private:
+  int CallsOf(int64_t bytes) const {
+    if (options_.quick) return kLeastCalls;
+    return static_cast<int>(
+        std::clamp<int64_t>(kBytesPerCase / std::max<int64_t>(bytes, 1), kLeastCalls, kMostCalls));
+  }
+
+  // Until the system has given the ranks a core each, where there are as many.
+  absl::Status WarmUp() {
+    const std::unique_ptr<MeasuredCollective> collective =
+        MakeCollective(Collective::kAllReduce, 4, {group_, *comm_, *pattern_});
+    const Stopwatch watch;
+    while (!options_.quick) {
+      for (int i = 0; i < kMostCalls; ++i) BH_RETURN_IF_ERROR(collective->Call(i));
+      const char* const mine = watch.Seconds() > kWarmUpSeconds ? "done" : "";
+      BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                          exchange_.AllGather(mine, absl::InfiniteDuration()));
+      if (!all[0].empty()) break;
+    }
+    return absl::OkStatus();
+  }
+
+  // Each call's time on the slowest rank.
+  absl::StatusOr<std::vector<double>> Slowest(const std::vector<double>& mine) {
+    const absl::string_view bytes(reinterpret_cast<const char*>(mine.data()),
+                                  mine.size() * sizeof(double));
+    BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                        exchange_.AllGather(bytes, absl::InfiniteDuration()));
+    std::vector<double> slowest = mine;
+    for (const std::string& text : all) {
+      if (text.size() != bytes.size()) return absl::InternalError("ranks made unequal calls");
+      for (size_t i = 0; i < slowest.size(); ++i) {
+        double seconds = 0;
+        std::memcpy(&seconds, text.data() + i * sizeof(double), sizeof(double));
+        slowest[i] = std::max(slowest[i], seconds);
+      }
+    }
+    return slowest;
+  }
+
+  absl::Status AgreeOn(const absl::Status& mine) {
+    return Agree(exchange_, "checking answers", mine, options_.engine.startup_timeout);
+  }
+
+  absl::Status MeasureCase(CommCase& one) {
+    const std::unique_ptr<MeasuredCollective> collective =
+        MakeCollective(one.collective, one.bytes, {group_, *comm_, *pattern_});
+    int64_t call = 0;
+    absl::Status right;
+    for (int i = 0; i < kCheckedCalls; ++i) {
+      BH_RETURN_IF_ERROR(collective->Call(++call));
+      right.Update(collective->Check(call));
+    }
+    BH_RETURN_IF_ERROR(AgreeOn(right));
+    const bool with_bare =
+        bare_ != nullptr && topology_.size == 2 && one.collective == Collective::kAllReduce;
+    std::vector<double> whole;
+    std::vector<double> half;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      std::vector<double> times;
+      for (int i = 0; i < CallsOf(one.bytes) / kTurns; ++i) {
+        const Stopwatch watch;
+        BH_RETURN_IF_ERROR(collective->Call(++call));
+        times.push_back(watch.Seconds());
+      }
+      BH_RETURN_IF_ERROR(AgreeOn(collective->Check(call)));
+      BH_RETURN_IF_ERROR(Append(times, one.call_s));
+      if (!with_bare) continue;
+      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kWhole), whole));
+      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kHalf), half));
+    }
+    // Whichever way of sharing the work is the faster one at this size.
+    one.bare_s = QuantileOf(whole, 0.5) <= QuantileOf(half, 0.5) ? whole : half;
+    return absl::OkStatus();
+  }
+
+  absl::Status Append(const std::vector<double>& mine, std::vector<double>& all) {
+    BH_ASSIGN_OR_RETURN(const std::vector<double> slowest, Slowest(mine));
+    all.insert(all.end(), slowest.begin(), slowest.end());
+    return absl::OkStatus();
+  }
+
+  std::vector<double> BareTurn(int64_t bytes, BareLoop::Split split) {
+    std::vector<double> times;
+    const int peer = 1 - topology_.rank;
+    for (int i = 0; i < CallsOf(bytes) / kTurns; ++i) times.push_back(BareCall(peer, bytes, split));
+    return times;
+  }
+
+  double BareCall(int peer, int64_t bytes, BareLoop::Split split) {
+    const float* part = pattern_->Part(0);
+    const Stopwatch watch;
+    bare_->Sum(topology_.rank, peer, part, bytes / 4, split, whole_.data());
+    return watch.Seconds();
+  }
+
+  // Two ranks have the machine for themselves; the others wait at the gather.
+  absl::Status MeasurePair(int first, int second) {
+    std::vector<double> seconds(2);
+    const bool is_first = topology_.rank == first;
+    BH_RETURN_IF_ERROR(AgreeOn(absl::OkStatus()));
+    if (is_first || topology_.rank == second) {
+      const int peer = is_first ? second : first;
+      for (const bool small : {true, false}) {
+        const int64_t bytes = small ? kPairLatencyBytes : kPairBandwidthBytes;
+        std::vector<double> times;
+        for (int i = 0; i < CallsOf(bytes); ++i) {
+          times.push_back(BareCall(peer, bytes, BareLoop::Split::kHalf));
+        }
+        seconds[small ? 0 : 1] = QuantileOf(times, 0.5);
+      }
+    }
+    BH_ASSIGN_OR_RETURN(const std::vector<double> slowest, Slowest(seconds));
+    pairs_.push_back({first, second, slowest[0], kPairBandwidthBytes / slowest[1]});
+    return absl::OkStatus();
+  }
+
+  const CommOptions& options_;
+  GroupExchange& exchange_;
+  const RankTopology& topology_;
+  Group& group_;
+  std::vector<CommCase> cases_;
+  std::vector<CommPair> pairs_;
+  int64_t max_bytes_ = 0;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<MemoryLedger> ledger_;
+  std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<Pattern> pattern_;
+  std::unique_ptr<BareLoop> bare_;  // null where it cannot be
+  std::vector<float> whole_;
+};
+
+// Equal on all ranks, as the topology is.
+absl::Status CheckGroup(const CommOptions& options, const RankTopology& topology) {
+  absl::Status refusal;
+  if (topology.size == 1) {
+    refusal = absl::FailedPreconditionError(
+        "bench comm measures between ranks and this group has one; start it with 'mpirun "
+        "--bind-to none -n 2 bulkhead bench comm', or with srun -n 2 --mpi=pmix");
+  } else if (options.pairs && !topology.one_host()) {
+    refusal = absl::UnimplementedError(
+        "--pairs measures through shared memory, and this group spans several hosts; leave it "
+        "out, or run on one host");
+  }
+  return MarkAgreed(WithExitCode(refusal, ExitCode::kGroupNotUp));
+}
+
+absl::Status MeasureOnGroup(const CommOptions& options, RankLife& life) {
+  GroupExchange& exchange = life.group().exchange();
+  const RankTopology& topology = exchange.topology();
+  BH_RETURN_IF_ERROR(CheckGroup(options, topology));
+  std::vector<CommCase> cases;
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "model", options.engine.startup_timeout, [&] {
+    absl::StatusOr<ModelSource> source;
+    if (!options.engine.model.empty()) {
+      source = ReadModelSource(options.engine, Weights::kOptional);
+      if (!source.ok()) return source.status();
+    }
+    cases = CasesOf(options, source.ok() ? &source->config.model : nullptr, topology.size);
+    return absl::OkStatus();
+  }));
+  CommBench bench(options, life.group());
+  BH_RETURN_IF_ERROR(bench.Prepare(std::move(cases)));
+  BH_RETURN_IF_ERROR(bench.Measure());
+  if (!topology.coordinator()) return absl::OkStatus();
+  CommFacts facts;
+  facts.version = std::string(Version());
+  facts.date = DateText();
+  facts.cpu = CpuName();
+  facts.model = options.engine.model;
+  facts.hosts = topology.hosts;
+  facts.may_spin = topology.local_size <= topology.local_cores;
+  const std::string json = CommJson(facts, bench.cases(), bench.pairs());
+  std::cout << (options.json ? json : CommTable(facts, bench.cases(), bench.pairs()));
+  return FlushStandardOutput();
+}
+
+}  // namespace
+
+absl::Status RunComm(const CommOptions& options) {
+  return LiveAsRank(options.engine, [&](RankLife& life) { return MeasureOnGroup(options, life); });
+}
+
+}  // namespace bulkhead
