@@ -1,7 +1,5 @@
 #include "launcher/bench/throughput.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <fstream>
@@ -72,11 +70,6 @@ class TimeSink final : public RequestSink {
   const int i_;
 };
 
-int64_t PeakResidentBytes() {
-  rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} << 10 : 0;
-}
-
 class ThroughputJob final : public BatchJob {
  public:
   explicit ThroughputJob(const ThroughputOptions& options) : options_(options) {
@@ -132,10 +125,12 @@ class ThroughputJob final : public BatchJob {
     load_ = coordinator.Load();
   }
 
+  void TakeFigures(std::vector<RankFigures> figures) override { figures_ = std::move(figures); }
+
   absl::Status Outcome() override {
     if (!status_.ok()) return WithExitCode(status_, ExitCode::kClientError);
     const std::string json = ThroughputJson(Facts(), cases_);
-    std::cout << (options_.json ? json : ThroughputTable(cases_));
+    std::cout << (options_.json ? json : ThroughputTable(Facts(), cases_));
     BH_RETURN_IF_ERROR(FlushStandardOutput());
     if (!options_.out.has_value()) return absl::OkStatus();
     out_ << json;
@@ -202,8 +197,9 @@ class ThroughputJob final : public BatchJob {
     facts.shared_prefix_len = options_.shared_prefix_len;
     facts.num_kv_blocks = limits.num_kv_blocks;
     facts.num_kv_blocks_used_peak = load_.scheduler.pressure.peak_blocks_used;
-    facts.resident_bytes_peak = PeakResidentBytes();
     facts.device_allocations_after_ready = report.device_allocations_after_ready;
+    facts.num_preemptions = load_.scheduler.preemptions_total;
+    facts.rank_figures = figures_;
     facts.capacity_json = CapacityJson(engine_->capacity, {}, report);
     return facts;
   }
@@ -215,6 +211,7 @@ class ThroughputJob final : public BatchJob {
   std::mt19937_64 random_{2};
   int64_t last_request_ = 0;
   CoordinatorLoad load_;
+  std::vector<RankFigures> figures_;  // of each rank
   absl::Status status_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "launcher/bench/quantile.h"
 #include "launcher/text_table.h"
 #include "nlohmann/json.hpp"
 
@@ -26,10 +27,29 @@ std::vector<double> Decodes(const ThroughputCase& one) {
   return values;
 }
 
+// Of all runs.
+std::vector<double> Pooled(const ThroughputCase& one, std::vector<double> ThroughputRun::*value) {
+  std::vector<double> pooled;
+  for (const ThroughputRun& run : one.runs) {
+    pooled.insert(pooled.end(), (run.*value).begin(), (run.*value).end());
+  }
+  return pooled;
+}
+
+std::string Milliseconds(const std::vector<double>& seconds, double q) {
+  return seconds.empty() ? "-" : absl::StrFormat("%.2f", 1e3 * QuantileOf(seconds, q));
+}
+
+ordered_json LatencyJson(const std::vector<double>& seconds) {
+  return {{"count", seconds.size()},
+          {"p50_ms", 1e3 * QuantileOf(seconds, 0.5)},
+          {"p99_ms", 1e3 * QuantileOf(seconds, 0.99)}};
+}
+
 std::string WithRange(const std::vector<double>& values) {
   if (values.empty()) return "-";
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
-  return absl::StrFormat("%.1f (%.1f - %.1f)", MedianOf(values), *least, *most);
+  return absl::StrFormat("%.1f (%.1f - %.1f)", QuantileOf(values, 0.5), *least, *most);
 }
 
 ordered_json RunJson(const ThroughputRun& run) {
@@ -41,13 +61,6 @@ ordered_json RunJson(const ThroughputRun& run) {
 }
 
 }  // namespace
-
-double MedianOf(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 ThroughputRun RunOf(const std::vector<SequenceTimes>& sequences, int64_t prompt_tokens) {
   double last_first = 0;
@@ -64,30 +77,42 @@ ThroughputRun RunOf(const std::vector<SequenceTimes>& sequences, int64_t prompt_
   }
   ThroughputRun run;
   if (end <= 0) return run;
+  for (const SequenceTimes& sequence : sequences) {
+    if (!sequence.token_s.empty()) run.first_token_s.push_back(sequence.token_s.front());
+  }
   run.prefill_tokens_per_s = static_cast<double>(prompt_tokens) / last_first;
   run.total_tokens_per_s = static_cast<double>(prompt_tokens + generated) / end;
   if (first_last <= last_first) return run;
   int64_t inside = 0;
   for (const SequenceTimes& sequence : sequences) {
-    inside += std::count_if(sequence.token_s.begin(), sequence.token_s.end(),
+    const std::vector<double>& times = sequence.token_s;
+    inside += std::count_if(times.begin(), times.end(),
                             [&](double time) { return time > last_first && time <= first_last; });
+    for (size_t i = 1; i < times.size(); ++i) {
+      if (times[i - 1] >= last_first && times[i] <= first_last) {
+        run.step_s.push_back(times[i] - times[i - 1]);
+      }
+    }
   }
   run.decode_tokens_per_s = static_cast<double>(inside) / (first_last - last_first);
   return run;
 }
 
-std::string ThroughputTable(const std::vector<ThroughputCase>& cases) {
-  std::vector<std::vector<std::string>> rows = {{"batch", "input", "output", "prefill tokens/s",
-                                                 "decode tokens/s", "ms/token", "total tokens/s"}};
+std::string ThroughputTable(const ThroughputFacts& facts,
+                            const std::vector<ThroughputCase>& cases) {
+  std::vector<std::vector<std::string>> rows = {
+      {"batch", "input", "output", "prefill tokens/s", "decode tokens/s", "total tokens/s",
+       "first token ms p50", "p99", "step ms p50", "p99"}};
   for (const ThroughputCase& one : cases) {
-    const double decode = MedianOf(Decodes(one));
+    const std::vector<double> first = Pooled(one, &ThroughputRun::first_token_s);
+    const std::vector<double> step = Pooled(one, &ThroughputRun::step_s);
     rows.push_back(
         {absl::StrCat(one.batch_size), absl::StrCat(one.input_len), absl::StrCat(one.output_len),
          WithRange(Column(one, &ThroughputRun::prefill_tokens_per_s)), WithRange(Decodes(one)),
-         decode == 0 ? "-" : absl::StrFormat("%.2f", 1e3 * one.batch_size / decode),
-         WithRange(Column(one, &ThroughputRun::total_tokens_per_s))});
+         WithRange(Column(one, &ThroughputRun::total_tokens_per_s)), Milliseconds(first, 0.5),
+         Milliseconds(first, 0.99), Milliseconds(step, 0.5), Milliseconds(step, 0.99)});
   }
-  return TextTable(rows);
+  return absl::StrCat(TextTable(rows), "\n", RankTable(facts.rank_figures));
 }
 
 std::string ThroughputJson(const ThroughputFacts& facts, const std::vector<ThroughputCase>& cases) {
@@ -107,9 +132,10 @@ std::string ThroughputJson(const ThroughputFacts& facts, const std::vector<Throu
       {"memory",
        {{"num_kv_blocks", facts.num_kv_blocks},
         {"num_kv_blocks_used_peak", facts.num_kv_blocks_used_peak},
-        {"resident_bytes_peak", facts.resident_bytes_peak},
+        {"num_preemptions", facts.num_preemptions},
         {"device_allocations_after_ready", facts.device_allocations_after_ready}}},
   };
+  json["group"] = RanksJson(facts.rank_figures);
   json["memory"]["report"] =
       ordered_json::parse(facts.capacity_json, nullptr, /*allow_exceptions=*/false);
   ordered_json list = ordered_json::array();
@@ -120,9 +146,12 @@ std::string ThroughputJson(const ThroughputFacts& facts, const std::vector<Throu
         {{"batch_size", one.batch_size},
          {"input_len", one.input_len},
          {"output_len", one.output_len},
-         {"prefill_tokens_per_s", MedianOf(Column(one, &ThroughputRun::prefill_tokens_per_s))},
-         {"decode_tokens_per_s", MedianOf(Decodes(one))},
-         {"total_tokens_per_s", MedianOf(Column(one, &ThroughputRun::total_tokens_per_s))},
+         {"prefill_tokens_per_s",
+          QuantileOf(Column(one, &ThroughputRun::prefill_tokens_per_s), 0.5)},
+         {"decode_tokens_per_s", QuantileOf(Decodes(one), 0.5)},
+         {"total_tokens_per_s", QuantileOf(Column(one, &ThroughputRun::total_tokens_per_s), 0.5)},
+         {"first_token", LatencyJson(Pooled(one, &ThroughputRun::first_token_s))},
+         {"step", LatencyJson(Pooled(one, &ThroughputRun::step_s))},
          {"runs", runs}});
   }
   json["cases"] = std::move(list);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/bench/rank_figures.h"
+
 namespace bulkhead {
 
 // One sequence of one run, in seconds since the batch was submitted.
@@ -19,7 +21,9 @@ struct ThroughputRun {
   // Tokens over time while all sequences generate: from the last first token to the first last one.
   // Absent when they never did.
   std::optional<double> decode_tokens_per_s;
-  double total_tokens_per_s = 0;  // prompt and generated tokens over the whole time
+  double total_tokens_per_s = 0;      // prompt and generated tokens over the whole time
+  std::vector<double> first_token_s = {};  // of each sequence, since the batch was submitted
+  std::vector<double> step_s = {};  // between two tokens of a sequence, while all sequences generate
 };
 // `prompt_tokens`: those of all prompts that were computed.
 ThroughputRun RunOf(const std::vector<SequenceTimes>& sequences, int64_t prompt_tokens);
@@ -39,15 +43,14 @@ struct ThroughputFacts {
   int shared_prefix_len = 0;
   int64_t num_kv_blocks = 0;
   int64_t num_kv_blocks_used_peak = 0;
-  int64_t resident_bytes_peak = 0;  // of rank 0
+  uint64_t num_preemptions = 0;
   uint64_t device_allocations_after_ready = 0;
-  std::string capacity_json;  // the memory report
+  std::vector<RankFigures> rank_figures;  // of each rank, over all steps, uncounted runs too
+  std::string capacity_json;              // the memory report
 };
 
-double MedianOf(std::vector<double> values);  // 0 of none
-
 // Medians over the runs, with the least and the most.
-std::string ThroughputTable(const std::vector<ThroughputCase>& cases);
+std::string ThroughputTable(const ThroughputFacts& facts, const std::vector<ThroughputCase>& cases);
 std::string ThroughputJson(const ThroughputFacts& facts, const std::vector<ThroughputCase>& cases);
 
 }  // namespace bulkhead

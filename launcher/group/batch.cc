@@ -1,5 +1,7 @@
 #include "launcher/group/batch.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <iostream>
 #include <limits>
@@ -14,6 +16,36 @@
 
 namespace bulkhead {
 namespace {
+
+int64_t PeakResidentBytes() {
+  rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} << 10 : 0;
+}
+
+// The rank loop until its clean stop; what this rank measured meanwhile.
+RankFigures RunMeasured(RankLife& life, RankEngine& engine, Coordinator* coordinator) {
+  RankFigures figures;
+  figures.host = engine.topology.hosts[engine.topology.rank];
+  figures.load_s = absl::ToDoubleSeconds(engine.load_time);
+  figures.load_bytes = engine.loaded_bytes;
+  TimedRunner runner(*engine.runner, *engine.comm, figures);
+  life.RunSteps(runner, coordinator);
+  figures.resident_bytes_peak = PeakResidentBytes();
+  return figures;
+}
+
+// Collective.
+absl::StatusOr<std::vector<RankFigures>> GatherFigures(const EngineOptions& options,
+                                                       const RankFigures& mine,
+                                                       GroupExchange& exchange) {
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      exchange.AllGather(mine.Serialize(), options.startup_timeout));
+  std::vector<RankFigures> all;
+  for (const std::string& text : texts) {
+    BH_ASSIGN_OR_RETURN(all.emplace_back(), RankFigures::Parse(text));
+  }
+  return all;
+}
 
 absl::Status RunOnCoordinator(const EngineOptions& options, RankLife& life, RankEngine& engine,
                               BatchJob& job) {
@@ -30,9 +62,12 @@ absl::Status RunOnCoordinator(const EngineOptions& options, RankLife& life, Rank
     job.Feed(coordinator);
     coordinator.BeginDrain(absl::InfiniteDuration());
   });
-  life.RunSteps(*engine.runner, &coordinator);
+  const RankFigures mine = RunMeasured(life, engine, &coordinator);
   feeder.join();
   life.SetEnding({});
+  BH_ASSIGN_OR_RETURN(std::vector<RankFigures> figures,
+                      GatherFigures(options, mine, life.group().exchange()));
+  job.TakeFigures(std::move(figures));
   // The other ranks end well: whatever became of single lines, the group leaves in good order.
   return MarkAgreed(job.Outcome());
 }
@@ -55,8 +90,8 @@ absl::Status RunOnGroup(const EngineOptions& options, RankLife& life,
   }
   BH_RETURN_IF_ERROR(
       RunPhase(exchange, "outputs", options.startup_timeout, [] { return absl::OkStatus(); }));
-  life.RunSteps(*engine->runner, nullptr);
-  return absl::OkStatus();
+  const RankFigures mine = RunMeasured(life, *engine, nullptr);
+  return GatherFigures(options, mine, exchange).status();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "launcher/bench/rank_figures.h"
 #include "launcher/flags/options.h"
 #include "launcher/group/startup.h"
 #include "runtime/engine/coordinator.h"
@@ -52,6 +53,8 @@ class BatchJob {
   virtual absl::Status Prepare(const RankEngine& engine) = 0;
   // On a thread of its own, beside the rank loop: submits, and waits for all results.
   virtual void Feed(Coordinator& coordinator) = 0;
+  // What every rank measured, by rank; between Feed and Outcome.
+  virtual void TakeFigures(std::vector<RankFigures> /*figures*/) {}
   virtual absl::Status Outcome() = 0;
   virtual size_t size() const = 0;
 };

@@ -224,8 +224,9 @@ absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& en
     arenas = *std::move(taken);
     return absl::OkStatus();
   }));
-  BH_ASSIGN_OR_RETURN(engine.comm,
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm,
                       group.Connect(CommLimitsOf(*engine.plan, engine.limits), ledger));
+  engine.comm = std::make_unique<TimedCommunicator>(std::move(comm));
   engine.runner = std::make_unique<ModelRunner>(*engine.plan, engine.topology.rank, engine.limits,
                                                 *std::move(arenas), *engine.backend, *engine.comm);
   // The plan is the run.
@@ -240,6 +241,7 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
   return RunPhase(group.exchange(), "weights", timeout, [&]() -> absl::Status {
     LoadProgress progress;
     const LoadReporter reporter(progress);
+    const absl::Time begin = absl::Now();
     const auto group_is_lost = [&] {
       return !group.liveness().Check(absl::InfiniteDuration()).ok();
     };
@@ -247,6 +249,8 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
                                    engine.plan->rank(engine.topology.rank),
                                    engine.runner->weights(), *engine.backend,
                                    engine.threads.num_threads, &progress, group_is_lost));
+    engine.load_time = absl::Now() - begin;
+    engine.loaded_bytes = progress.done_bytes;
     reporter.Report("weights loaded");
     return absl::OkStatus();
   });

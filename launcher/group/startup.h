@@ -13,6 +13,7 @@
 #include "comm/group.h"
 #include "kernels/backend.h"
 #include "launcher/flags/options.h"
+#include "launcher/group/step_clock.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/model_capacity.h"
 #include "launcher/planning/model_source.h"
@@ -40,8 +41,10 @@ struct RankEngine {
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryLedger> ledger;
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Communicator> comm;
+  std::unique_ptr<TimedCommunicator> comm;
   std::unique_ptr<ModelRunner> runner;
+  absl::Duration load_time;     // of this rank's weights
+  int64_t loaded_bytes = 0;     // that it read
   absl::Duration step_timeout;  // as given, or what the rehearsal suggests
 
   ReportFacts facts() const;

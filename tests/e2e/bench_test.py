@@ -22,6 +22,15 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(len(case["runs"]), 2)
             self.assertGreater(case["prefill_tokens_per_s"], 0)
             self.assertGreater(case["decode_tokens_per_s"], 0)
+            for latency in (case["first_token"], case["step"]):
+                self.assertGreater(latency["p50_ms"], 0)
+                self.assertGreaterEqual(latency["p99_ms"], latency["p50_ms"])
+        self.assertEqual(len(result["group"]["ranks"]), group.RANKS)
+        for rank in result["group"]["ranks"]:
+            self.assertGreater(rank["load_bytes"], 0)
+            self.assertGreater(rank["decode"]["steps"], 0)
+            self.assertGreater(rank["decode"]["compute_ms"], 0)
+            self.assertLess(rank["decode"]["comm_share"], 1)
         memory = result["memory"]
         self.assertEqual(memory["device_allocations_after_ready"], 0)
         self.assertGreater(memory["num_kv_blocks_used_peak"], 0)

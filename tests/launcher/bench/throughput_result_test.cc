@@ -7,6 +7,7 @@
 namespace bulkhead {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ThroughputResultTest, DecodeCountsOnlyWhileAllGenerate) {
@@ -23,17 +24,24 @@ TEST(ThroughputResultTest, SequencesThatNeverRanTogetherHaveNoDecodeRate) {
   EXPECT_EQ(RunOf({}, 20).total_tokens_per_s, 0);
 }
 
-TEST(ThroughputResultTest, MedianOfAnEvenNumberIsBetween) {
-  EXPECT_EQ(MedianOf({3, 1, 2}), 2);
-  EXPECT_EQ(MedianOf({4, 1, 2, 3}), 2.5);
-  EXPECT_EQ(MedianOf({}), 0);
+TEST(ThroughputResultTest, LatencyIsOfFirstTokensAndOfStepsWhileAllGenerate) {
+  // The gap from 1 to 2 is before the second sequence has begun, that from 4 to 7 behind the first.
+  const ThroughputRun run = RunOf({{{1, 2, 3, 4}}, {{2, 3, 4, 7}}}, 20);
+  EXPECT_THAT(run.first_token_s, ElementsAre(1, 2));
+  EXPECT_THAT(run.step_s, ElementsAre(1, 1, 1, 1));
+  ThroughputCase one{2, 10, 4, {run}};
+  ThroughputFacts facts;
+  facts.capacity_json = "{}";
+  const auto json = nlohmann::json::parse(ThroughputJson(facts, {one}))["cases"][0];
+  EXPECT_EQ(json["first_token"]["p50_ms"], 1500);
+  EXPECT_EQ(json["step"]["count"], 4);
+  EXPECT_EQ(json["step"]["p99_ms"], 1000);
 }
 
 TEST(ThroughputResultTest, TableAndJsonSayTheSame) {
   ThroughputCase one{8, 128, 64, {}};
   one.runs = {{100, 10.0, 50}, {300, 30.0, 70}, {200, 20.0, 60}};
-  EXPECT_THAT(ThroughputTable({one}), HasSubstr("200.0 (100.0 - 300.0)"));
-  EXPECT_THAT(ThroughputTable({one}), HasSubstr("400.00"));  // ms for a token of each
+  EXPECT_THAT(ThroughputTable({}, {one}), HasSubstr("200.0 (100.0 - 300.0)"));
   ThroughputFacts facts;
   facts.capacity_json = "{\"fits\": true}";
   const auto json = nlohmann::json::parse(ThroughputJson(facts, {one}));

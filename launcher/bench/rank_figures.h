@@ -1,0 +1,51 @@
+// What each rank measured of itself while a batch ran: where its time went, and how fast it loaded.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace bulkhead {
+
+// The steps of one kind on one rank.
+struct StepTotals {
+  int64_t steps = 0;
+  double step_s = 0;
+  double comm_s = 0;  // of it in sums and gathers: waiting for other ranks, too
+  double longest_s = 0;
+
+  void Add(double step_seconds, double comm_seconds);
+  double compute_s() const { return step_s - comm_s; }
+};
+
+struct RankFigures {
+  std::string host;
+  StepTotals decode;   // steps in which every sequence has one token
+  StepTotals prefill;  // all others
+  double load_s = 0;   // reading and packing the weights
+  int64_t load_bytes = 0;
+  int64_t resident_bytes_peak = 0;
+
+  std::string Serialize() const;
+  static absl::StatusOr<RankFigures> Parse(absl::string_view text);
+};
+
+// Which rank the others wait for: the one that computes longest.
+struct Skew {
+  int slowest_rank = 0;
+  double excess = 0;  // its compute time over the ranks' mean, less 1
+};
+Skew SkewOf(const std::vector<RankFigures>& ranks, StepTotals RankFigures::*kind);
+// Time in sums and gathers over time in steps, of all ranks together; 0 of no step.
+double CommShare(const std::vector<RankFigures>& ranks, StepTotals RankFigures::*kind);
+
+// One row per rank, and the slowest one in words where there are several.
+std::string RankTable(const std::vector<RankFigures>& ranks);
+nlohmann::ordered_json RanksJson(const std::vector<RankFigures>& ranks);
+
+}  // namespace bulkhead

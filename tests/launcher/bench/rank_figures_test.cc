@@ -1,0 +1,121 @@
+#include "launcher/bench/rank_figures.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/group/step_clock.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RankFigures FiguresOf(const char* host, double compute_s, double comm_s) {
+  RankFigures figures;
+  figures.host = host;
+  figures.decode.Add(compute_s + comm_s, comm_s);
+  return figures;
+}
+
+TEST(RankFiguresTest, TheSlowestRankIsTheOneThatComputesLongest) {
+  // Both steps take 4 s; rank 0 waits for rank 1.
+  const std::vector<RankFigures> ranks = {FiguresOf("a", 1, 3), FiguresOf("b", 3, 1)};
+  const Skew skew = SkewOf(ranks, &RankFigures::decode);
+  EXPECT_EQ(skew.slowest_rank, 1);
+  EXPECT_DOUBLE_EQ(skew.excess, 0.5);
+  EXPECT_DOUBLE_EQ(CommShare(ranks, &RankFigures::decode), 0.5);
+  EXPECT_THAT(RankTable(ranks),
+              HasSubstr("decode: rank 1 (b) is the slowest, it computes 50.0 % longer"));
+  EXPECT_THAT(RankTable(ranks), Not(HasSubstr("prefill: rank")));  // there was none
+  const auto json = RanksJson(ranks);
+  EXPECT_EQ(json["decode"]["slowest_rank"], 1);
+  EXPECT_DOUBLE_EQ(json["ranks"][1]["decode"]["comm_share"], 0.25);
+  EXPECT_DOUBLE_EQ(json["ranks"][0]["decode"]["compute_ms"], 1000);
+}
+
+TEST(RankFiguresTest, NothingMeasuredIsNoDivisionByZero) {
+  EXPECT_EQ(SkewOf({{}, {}}, &RankFigures::prefill).excess, 0);
+  EXPECT_EQ(CommShare({}, &RankFigures::prefill), 0);
+  EXPECT_THAT(RankTable({{}}), Not(HasSubstr("slowest")));
+}
+
+TEST(RankFiguresTest, FiguresTravelAsText) {
+  RankFigures figures = FiguresOf("node 7", 0.25, 0.125);
+  figures.prefill.Add(2, 0.5);
+  figures.prefill.Add(1, 0.25);
+  figures.load_s = 1.5;
+  figures.load_bytes = int64_t{5} << 40;
+  figures.resident_bytes_peak = 77;
+  const absl::StatusOr<RankFigures> parsed = RankFigures::Parse(figures.Serialize());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), figures.Serialize());
+  EXPECT_EQ(parsed->host, "node 7");
+  EXPECT_EQ(parsed->prefill.steps, 2);
+  EXPECT_EQ(parsed->prefill.longest_s, 2);
+  EXPECT_EQ(parsed->load_bytes, int64_t{5} << 40);
+  for (const char* text : {"", "1 2 3", "1 x 3 4 5 6 7 8 9 10 11 host"}) {
+    EXPECT_FALSE(RankFigures::Parse(text).ok()) << text;
+  }
+}
+
+void Spin(absl::Duration duration) {
+  const absl::Time end = absl::Now() + duration;
+  while (absl::Now() < end) {
+  }
+}
+
+class SlowCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  MatrixView Term(int64_t /*rows*/, int64_t /*cols*/) override { return {}; }
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override {
+    Spin(absl::Milliseconds(2));
+    return ConstMatrixView();
+  }
+  absl::Status GatherCols(ConstMatrixView /*part*/, absl::Span<const int64_t> /*cols*/,
+                          MatrixView /*out*/) override {
+    Spin(absl::Milliseconds(2));
+    return absl::OkStatus();
+  }
+};
+
+class SummingRunner final : public StepRunner {
+ public:
+  explicit SummingRunner(Communicator& comm) : comm_(comm) {}
+  absl::StatusOr<StepResult> Run(const Step& /*step*/) override {
+    Spin(absl::Milliseconds(3));
+    if (!comm_.AllReduceSum().ok() || !comm_.GatherCols({}, {}, {}).ok()) {
+      return absl::InternalError("a communicator that never fails failed");
+    }
+    return StepResult();
+  }
+
+ private:
+  Communicator& comm_;
+};
+
+TEST(StepClockTest, AStepsTimeIsToldByKindAndTheOtherRanksPartOfIt) {
+  TimedCommunicator comm(std::make_unique<SlowCommunicator>());
+  SummingRunner summing(comm);
+  ASSERT_TRUE(comm.AllReduceSum().ok());  // before any step, as in a rehearsal
+  RankFigures figures;
+  TimedRunner runner(summing, comm, figures);
+  Step decode;
+  decode.plan.add_num_tokens(1);
+  decode.plan.add_num_tokens(1);
+  Step mixed = decode;
+  mixed.plan.add_num_tokens(2);
+  ASSERT_TRUE(runner.Run(decode).ok());
+  ASSERT_TRUE(runner.Run(decode).ok());
+  ASSERT_TRUE(runner.Run(mixed).ok());
+  EXPECT_EQ(figures.decode.steps, 2);
+  EXPECT_EQ(figures.prefill.steps, 1);
+  EXPECT_GE(figures.decode.comm_s, 0.008);
+  EXPECT_GE(figures.decode.compute_s(), 0.006);
+  EXPECT_GE(figures.prefill.comm_s, 0.004);
+  EXPECT_LE(figures.prefill.comm_s, comm.seconds() - 0.010);  // its own step's alone
+}
+
+}  // namespace
+}  // namespace bulkhead
