@@ -12,7 +12,10 @@
 
 #include "launcher/bench/comm.h"
 #include "launcher/bench/kernels.h"
+#include "launcher/bench/scale.h"
+#include "launcher/bench/simulate.h"
 #include "launcher/bench/throughput.h"
+#include "launcher/bench/verify.h"
 #include "launcher/clients/doctor.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
@@ -35,6 +38,12 @@ struct RunCommand {
   int operator()(const ScoreOptions& options) const { return ExitRankWith(RunScore(options)); }
   int operator()(const KernelsOptions& options) const { return ExitRankWith(RunKernels(options)); }
   int operator()(const CommOptions& options) const { return ExitRankWith(RunComm(options)); }
+  int operator()(const ScaleOptions& options) const { return ExitWith(RunScale(options)); }
+  int operator()(const VerifyOptions& options) const { return ExitRankWith(RunVerify(options)); }
+  int operator()(const VerifyGroupsOptions& options) const {
+    return ExitWith(RunVerifyGroups(options));
+  }
+  int operator()(const SimulateOptions& options) const { return ExitWith(RunSimulate(options)); }
   int operator()(const ThroughputOptions& options) const {
     return ExitRankWith(RunThroughput(options));
   }

@@ -21,9 +21,10 @@ struct ThroughputRun {
   // Tokens over time while all sequences generate: from the last first token to the first last one.
   // Absent when they never did.
   std::optional<double> decode_tokens_per_s;
-  double total_tokens_per_s = 0;      // prompt and generated tokens over the whole time
+  double total_tokens_per_s = 0;           // prompt and generated tokens over the whole time
   std::vector<double> first_token_s = {};  // of each sequence, since the batch was submitted
-  std::vector<double> step_s = {};  // between two tokens of a sequence, while all sequences generate
+  std::vector<double> step_s =
+      {};  // between two tokens of a sequence, while all sequences generate
 };
 // `prompt_tokens`: those of all prompts that were computed.
 ThroughputRun RunOf(const std::vector<SequenceTimes>& sequences, int64_t prompt_tokens);

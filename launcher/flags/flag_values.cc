@@ -186,6 +186,20 @@ Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
   };
 }
 
+Flags::Apply IntegersValue(std::vector<int>* out, int min, int max) {
+  return [=](const std::string& text) -> absl::Status {
+    std::vector<int> values;
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      std::optional<int> value;
+      BH_RETURN_IF_ERROR(IntegerValue(&value, min, max)(std::string(part)));
+      if (!value.has_value()) return absl::InvalidArgumentError("give numbers, as in 1,8,16");
+      values.push_back(*value);
+    }
+    *out = std::move(values);
+    return absl::OkStatus();
+  };
+}
+
 Flags::Apply TextValue(std::string* out) {
   return [=](const std::string& text) -> absl::Status {
     if (text.empty()) return absl::InvalidArgumentError("the value is empty");

@@ -67,6 +67,8 @@ Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
 Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
 // "0.8": a share of what is free after the weights; "100", without a point: blocks.
 Flags::Apply EntryCountValue(std::optional<KvRule>* out);
+// "1,8,16".
+Flags::Apply IntegersValue(std::vector<int>* out, int min, int max);
 // Any text but the empty one.
 Flags::Apply TextValue(std::string* out);
 Flags::Apply TextValue(std::optional<std::string>* out);

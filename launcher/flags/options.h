@@ -14,7 +14,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "launcher/bench/child.h"
 #include "launcher/bench/comm_result.h"
+#include "launcher/bench/simulate_result.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
 #include "memory/matrix.h"
@@ -142,6 +144,53 @@ struct CommOptions {
   bool json = false;
 };
 
+// Groups that this command starts itself, one after the other.
+struct ScaleOptions {
+  LaunchPlan launch;
+  std::vector<int> sizes = {1, 2, 4, 8};
+  std::string model;
+  // What `bench throughput` and `plan` are called with, but for the size.
+  std::vector<std::string> throughput_args;
+  std::vector<std::string> plan_args;
+  bool json = false;
+  std::optional<std::string> out;
+};
+
+// A rank of a group whose answers are written down or compared. One of `save` and `against` is
+// there.
+struct VerifyOptions {
+  EngineOptions engine;
+  std::optional<std::string> save;
+  std::optional<std::string> against;
+  int num_prompts = 16;
+  std::vector<int> input_lens = {1, 17, 64, 200};  // of the prompts, in turn
+  int output_len = 32;
+  bool json = false;
+};
+
+// One rank, and then groups of `sizes` against it.
+struct VerifyGroupsOptions {
+  LaunchPlan launch;
+  std::vector<int> sizes;
+  std::vector<std::string> rank_args;  // of every rank
+  bool json = false;
+};
+
+struct SimulateOptions {
+  std::vector<int> ranks = {8, 64, 512};
+  int ranks_per_node = 8;
+  std::vector<int> max_num_seqs = {64, 256, 1000};
+  int requests = 10000;
+  std::optional<double> request_rate;  // absent: all at once
+  int input_len = 512;
+  int output_len = 128;
+  int max_num_batched_tokens = 8192;
+  StepCost cost;
+  std::optional<std::string> measured;
+  bool json = false;
+  std::optional<std::string> svg;
+};
+
 struct GenerateOptions {
   std::string target = "127.0.0.1:50051";
   std::vector<std::string> prompts;
@@ -185,7 +234,8 @@ struct PrintText {
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
                              TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
-                             ThroughputOptions, KernelsOptions, CommOptions, PrintText>;
+                             ThroughputOptions, KernelsOptions, CommOptions, ScaleOptions,
+                             VerifyOptions, VerifyGroupsOptions, SimulateOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

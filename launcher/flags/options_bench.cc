@@ -1,9 +1,7 @@
 // The bench commands.
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -14,21 +12,6 @@ namespace {
 
 constexpr int kMaxLen = 1 << 24;
 constexpr int kMaxBatch = 1 << 16;
-
-// "1,8,16".
-Flags::Apply ListValue(std::vector<int>* out, int min, int max) {
-  return [=](const std::string& text) -> absl::Status {
-    std::vector<int> values;
-    for (const absl::string_view part : absl::StrSplit(text, ',')) {
-      std::optional<int> value;
-      BH_RETURN_IF_ERROR(IntegerValue(&value, min, max)(std::string(part)));
-      if (!value.has_value()) return absl::InvalidArgumentError("give numbers, as in 1,8,16");
-      values.push_back(*value);
-    }
-    *out = std::move(values);
-    return absl::OkStatus();
-  };
-}
 
 }  // namespace
 
@@ -44,9 +27,9 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   EngineDraft draft;
   flags.Group("Measurement");
   flags.Add("--batch-size", "LIST", "sequences at once (default 1,8,16)",
-            ListValue(&options.batch_sizes, 1, kMaxBatch));
+            IntegersValue(&options.batch_sizes, 1, kMaxBatch));
   flags.Add("--input-len", "LIST", "tokens of each prompt (default 128)",
-            ListValue(&options.input_lens, 1, kMaxLen));
+            IntegersValue(&options.input_lens, 1, kMaxLen));
   flags.Add("--output-len", "N", "tokens that each sequence generates (default 64)",
             IntegerValue(&options.output_len, 1, kMaxLen));
   flags.Add("--shared-prefix-len", "N",
@@ -115,7 +98,10 @@ struct BenchEntry {
 constexpr BenchEntry kBenches[] = {
     {"comm", "sums, gathers and broadcasts between the ranks of a group", ParseComm},
     {"kernels", "products and attention, against the machine's ceilings", ParseKernels},
+    {"scale", "what more ranks bring, planned and measured", ParseScale},
+    {"simulate", "what a step costs rank 0 of a large group", ParseSimulate},
     {"throughput", "prefill and decode of a group, with no server and no network", ParseThroughput},
+    {"verify", "whether groups answer as one rank does, bit by bit", ParseVerify},
 };
 
 std::string BenchHelp() {

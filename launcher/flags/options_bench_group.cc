@@ -1,5 +1,11 @@
 // The bench commands that measure groups of ranks.
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -10,7 +16,227 @@ namespace {
 
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
+constexpr int kMaxLen = 1 << 24;
+constexpr char kDefaultLauncher[] = "mpirun --bind-to none";
+
+// The words of a command line, by whose they are.
+struct SharedArgs {
+  std::vector<std::string> own;      // of the command that starts groups
+  std::vector<std::string> measure;  // what is measured: not known to `plan`
+  std::vector<std::string> engine;   // all others
+};
+
+bool IsOneOf(absl::string_view name, std::initializer_list<absl::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+SharedArgs ShareArgs(CommandArgs args) {
+  SharedArgs shared;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& word = args[i];
+    std::string name = word.substr(0, word.find('='));
+    const bool is_whole = name.size() == word.size();
+    std::replace(name.begin(), name.end(), '_', '-');  // as flags may be written
+    const bool is_switch = IsOneOf(name, {"--json", "--help", "-h"});
+    const bool own = is_switch || IsOneOf(name, {"--tp", "--hosts", "--launcher", "--out"});
+    const bool measure = IsOneOf(name, {"--batch-size", "--input-len", "--output-len",
+                                        "--shared-prefix-len", "--repeats", "--num-prompts"});
+    std::vector<std::string>& whose = own ? shared.own : measure ? shared.measure : shared.engine;
+    whose.push_back(word);
+    const bool has_value = (own && !is_switch) || measure;
+    if (has_value && is_whole && i + 1 < args.size()) whose.push_back(args[++i]);
+  }
+  return shared;
+}
+
+void AddLaunchFlags(LaunchPlan* launch, const char* default_sizes, std::vector<int>* sizes,
+                    Flags* flags) {
+  flags->Group("Groups");
+  flags->Add("--tp", "LIST",
+             absl::StrCat("sizes of the groups that are started (default ", default_sizes, ")"),
+             IntegersValue(sizes, 1, kMaxRanks));
+  flags->Add("--hosts", "LIST", "a,b: mpirun spreads each group evenly over these hosts",
+             [launch](const std::string& text) -> absl::Status {
+               launch->hosts = absl::StrSplit(text, ',');
+               for (const std::string& host : launch->hosts) {
+                 if (host.empty()) return absl::InvalidArgumentError("give names, as in a,b");
+               }
+               return absl::OkStatus();
+             });
+  launch->launcher = kDefaultLauncher;
+  flags->Add("--launcher", "WORDS",
+             absl::StrCat("what stands before '-n RANKS' (default '", kDefaultLauncher, "')"),
+             TextValue(&launch->launcher));
+}
+
+absl::Status CheckLaunch(const LaunchPlan& launch, const SharedArgs& shared) {
+  if (!launch.hosts.empty() && !absl::StrContains(launch.launcher, "mpirun")) {
+    return absl::InvalidArgumentError(absl::StrCat("--hosts is for mpirun; with --launcher '",
+                                                   launch.launcher,
+                                                   "' say there which hosts it is to use"));
+  }
+  for (const std::string& word : shared.engine) {
+    if (absl::StartsWith(word, "--tensor-parallel-size")) {
+      return absl::InvalidArgumentError("give the sizes with --tp, as in --tp 1,2,4,8");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::StatusOr<Command> ParseScale(CommandArgs args) {
+  Flags flags(
+      "bench scale", "[--model] DIR [FLAGS]",
+      "Starts a group of every size, one after the other, and puts what 'plan' says of it beside "
+      "what\n"
+      "'bench throughput' measures in it: tokens/s, efficiency, the share of sums and gathers, KV "
+      "tokens, and the\n"
+      "rank and term that bind. Run it alone, without mpirun. Takes every flag of 'bench "
+      "throughput', too.",
+      "bulkhead bench scale --model DIR --tp 1,2 --batch-size 8 --device-memory 4GiB\n"
+      "bulkhead bench scale --model DIR --tp 2,4,8 --hosts a,b --cache-max-entry-count 0.8\n"
+      "bulkhead bench scale --model DIR --launcher 'srun --mpi=pmix'");
+  ScaleOptions options;
+  AddLaunchFlags(&options.launch, "1,2,4,8", &options.sizes, &flags);
+  flags.AddSwitch("--json", "print JSON instead of tables",
+                  [&options](bool on) { options.json = on; });
+  flags.Add("--out", "FILE", "write the JSON there, too", TextValue(&options.out));
+  const SharedArgs shared = ShareArgs(args);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(shared.own));
+  if (help) return PrintText{flags.Help()};
+  BH_RETURN_IF_ERROR(CheckLaunch(options.launch, shared));
+  options.throughput_args = shared.measure;
+  options.throughput_args.insert(options.throughput_args.end(), shared.engine.begin(),
+                                 shared.engine.end());
+  BH_ASSIGN_OR_RETURN(const Command command, ParseThroughput(options.throughput_args));
+  const EngineOptions& engine = std::get<ThroughputOptions>(command).engine;
+  options.model = engine.model;
+  options.plan_args = shared.engine;
+  options.plan_args.insert(options.plan_args.end(),
+                           {"--max-num-seqs", absl::StrCat(*engine.max_num_seqs), "--max-model-len",
+                            absl::StrCat(*engine.max_model_len)});
+  return options;
+}
+
+namespace {
+
+// A rank of the group that is looked at.
+absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
+  Flags flags("bench verify", "[--model] DIR --save FILE | --against FILE [FLAGS]",
+              "Answers random prompts, half of them sampled, and writes tokens and digests of all "
+              "logits, or compares\n"
+              "them with what another group wrote. Exit code 1 when an answer differs.",
+              "bulkhead bench verify --model DIR --save one.json\n"
+              "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
+  VerifyOptions options;
+  EngineDraft draft;
+  flags.Group("Measurement");
+  flags.Add("--save", "FILE", "write what this group answers", TextValue(&options.save));
+  flags.Add("--against", "FILE", "compare with what was saved", TextValue(&options.against));
+  flags.Add("--num-prompts", "N", "(default 16)", IntegerValue(&options.num_prompts, 1, 10000));
+  flags.Add("--input-len", "LIST", "tokens of the prompts, in turn (default 1,17,64,200)",
+            IntegersValue(&options.input_lens, 1, kMaxLen));
+  flags.Add("--output-len", "N", "tokens that each prompt generates (default 32)",
+            IntegerValue(&options.output_len, 1, kMaxLen));
+  flags.AddSwitch("--json", "print JSON instead of a table",
+                  [&options](bool on) { options.json = on; });
+  AddEngineFlags(&draft, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "bench verify"));
+  if (options.save.has_value() == options.against.has_value()) {
+    return absl::InvalidArgumentError("give one of --save and --against");
+  }
+  const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
+  EngineOptions& engine = options.engine;
+  if (!engine.max_num_seqs.has_value()) engine.max_num_seqs = options.num_prompts;
+  if (!engine.max_model_len.has_value()) engine.max_model_len = longest + options.output_len;
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<Command> ParseVerify(CommandArgs args) {
+  for (const std::string& word : args) {
+    const absl::string_view name = absl::string_view(word).substr(0, word.find('='));
+    if (IsOneOf(name, {"--save", "--against"})) return ParseVerifyRank(args);
+  }
+  Flags flags(
+      "bench verify", "[--model] DIR [FLAGS]",
+      "Says whether groups answer as one rank does: starts one rank, which saves its "
+      "answers, and then a\n"
+      "group of every size, which compares: token by token, and digests of all logits bit "
+      "by bit. Run it alone,\n"
+      "without mpirun. Exit code 1 when an answer differs. Takes every flag that one of its "
+      "groups takes, too:\n"
+      "'bulkhead bench verify --save FILE --help' shows them.",
+      "bulkhead bench verify --model DIR --tp 2,4,8\n"
+      "bulkhead bench verify --model DIR --save one.json\n"
+      "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
+  VerifyGroupsOptions options;
+  options.sizes = {2, 4, 8};
+  AddLaunchFlags(&options.launch, "2,4,8", &options.sizes, &flags);
+  flags.AddSwitch("--json", "print a JSON object per group instead of tables",
+                  [&options](bool on) { options.json = on; });
+  const SharedArgs shared = ShareArgs(args);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(shared.own));
+  if (help) return PrintText{flags.Help()};
+  BH_RETURN_IF_ERROR(CheckLaunch(options.launch, shared));
+  options.rank_args = shared.measure;
+  options.rank_args.insert(options.rank_args.end(), shared.engine.begin(), shared.engine.end());
+  std::vector<std::string> first = options.rank_args;
+  first.insert(first.end(), {"--save", "FILE"});
+  BH_RETURN_IF_ERROR(ParseVerifyRank(first).status());
+  return options;
+}
+
+absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
+  Flags flags("bench simulate", "[FLAGS]",
+              "Drives the real scheduler of rank 0 with requests and no model, and prints what a "
+              "step costs rank 0:\n"
+              "planning, encoding the plan, handing it out, committing. Only how long a step takes "
+              "the group is\n"
+              "assumed: step + decode rows + prompt tokens + messages between the ranks.",
+              "bulkhead bench simulate --ranks 512 --requests 10000\n"
+              "bulkhead bench simulate --measured throughput.json --svg cost.svg");
+  SimulateOptions options;
+  flags.Group("What is simulated");
+  flags.Add("--ranks", "LIST", "sizes of the group (default 8,64,512)",
+            IntegersValue(&options.ranks, 1, 1 << 16));
+  flags.Add("--ranks-per-node", "N", "(default 8)",
+            IntegerValue(&options.ranks_per_node, 1, 1 << 16));
+  flags.Add("--max-num-seqs", "LIST", "sequences that run at once (default 64,256,1000)",
+            IntegersValue(&options.max_num_seqs, 1, 1 << 16));
+  flags.Add("--requests", "N", "(default 10000)", IntegerValue(&options.requests, 1, 10'000'000));
+  flags.Add("--request-rate", "R", "per second, Poisson (default: all at once)",
+            RealValue(&options.request_rate, 0, 1e9, Border::kExcluded));
+  flags.Add("--input-len", "N", "mean tokens of a prompt (default 512)",
+            IntegerValue(&options.input_len, 1, kMaxLen));
+  flags.Add("--output-len", "N", "mean tokens of an answer (default 128)",
+            IntegerValue(&options.output_len, 1, kMaxLen));
+  flags.Add("--max-num-batched-tokens", "N", "of one step (default 8192)",
+            IntegerValue(&options.max_num_batched_tokens, 1, kMaxLen));
+  flags.Group("What a step takes the group (assumed, microseconds)");
+  flags.Add("--step-us", "T", "any step (default 8000)",
+            RealValue(&options.cost.step_us, 0, 1e9, Border::kIncluded));
+  flags.Add("--decode-row-us", "T", "each decoding sequence (default 5)",
+            RealValue(&options.cost.decode_row_us, 0, 1e9, Border::kIncluded));
+  flags.Add("--prompt-token-us", "T", "each prompt token (default 10)",
+            RealValue(&options.cost.prompt_token_us, 0, 1e9, Border::kIncluded));
+  flags.Add("--message-us", "T",
+            "a message between nodes, sent one after the other by rank 0 (default 2)",
+            RealValue(&options.cost.message_us, 0, 1e9, Border::kIncluded));
+  flags.Add("--measured", "FILE", "the first three from what 'bench throughput --json' printed",
+            TextValue(&options.measured));
+  flags.Group("Output");
+  flags.AddSwitch("--json", "print JSON instead of a table",
+                  [&options](bool on) { options.json = on; });
+  flags.Add("--svg", "FILE", "draw the cost of a step by sequences", TextValue(&options.svg));
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  return options;
+}
 
 absl::StatusOr<Command> ParseComm(CommandArgs args) {
   Flags flags(

@@ -1,6 +1,8 @@
 """`bench throughput` measures the group that it runs in."""
 import json
+import os
 import subprocess
+import tempfile
 import unittest
 
 import group
@@ -73,6 +75,74 @@ class BenchTest(unittest.TestCase):
                               timeout=group.LIMIT_S, env=group.ENVIRONMENT)
         self.assertEqual(done.returncode, 5)
         self.assertIn("mpirun --bind-to none -n 2 bulkhead bench comm", done.stderr)
+
+    def alone(self, *args):
+        return subprocess.run([group.BINARY, "bench", *args], capture_output=True, text=True, timeout=group.LIMIT_S,
+                              env=group.ENVIRONMENT)
+
+    def test_scale_puts_what_was_planned_beside_what_was_measured(self):
+        done = self.alone("scale", "--model", group.MODEL, "--tp", "1,2", "--batch-size", "2", "--input-len", "16",
+                          "--output-len", "8", "--repeats", "1", "--device-memory", "160MiB",
+                          "--cache-max-entry-count", "0.5", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sizes = json.loads(done.stdout)["sizes"]
+        self.assertEqual([size["tensor_parallel_size"] for size in sizes], [1, 2])
+        for size in sizes:
+            self.assertTrue(size["planned"]["fits"])
+            for key in ("kv_tokens", "binding"):
+                self.assertEqual(size["planned"][key], size["measured"][key])
+            self.assertGreater(size["measured"]["cases"][0]["decode_tokens_per_s"], 0)
+        self.assertGreater(sizes[1]["planned"]["kv_tokens"], sizes[0]["planned"]["kv_tokens"])
+        self.assertGreater(sizes[1]["measured"]["decode_comm_share"], sizes[0]["measured"]["decode_comm_share"])
+        self.assertEqual(sizes[0]["measured"]["cases"][0]["decode_speedup"], 1)
+
+    def test_scale_tells_what_does_not_fit_and_why_a_group_failed(self):
+        done = self.alone("scale", "--model", group.MODEL, "--tp", "1", "--device-memory", "4MiB", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertFalse(json.loads(done.stdout)["sizes"][0]["planned"]["fits"])
+        done = self.alone("scale", "--model", "/nowhere", "--tp", "1")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("/nowhere", done.stderr.splitlines()[-1])
+
+    def test_groups_are_started_by_one_process_alone(self):
+        for what in ("scale", "verify"):
+            done = subprocess.run([*group.front(), group.BINARY, "bench", what, "--model", group.MODEL],
+                                  capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+            self.assertEqual(done.returncode, 5)
+            self.assertIn("without mpirun", done.stderr)
+
+    def test_verify_finds_groups_equal_and_a_changed_answer_not(self):
+        few = ("--num-prompts", "4", "--input-len", "1,40", "--output-len", "6")
+        done = self.alone("verify", "--model", group.MODEL, "--tp", "2", *few)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 ranks against 1: 4 answers, 24 tokens: all tokens equal; all logits equal", done.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            saved = os.path.join(folder, "one.json")
+            rank = ("verify", "--model", group.MODEL, *few)
+            self.assertEqual(self.alone(*rank, "--save", saved).returncode, 0)
+            with open(saved, encoding="utf-8") as f:
+                answers = json.load(f)
+            for change, word in ((lambda a: a["tokens"].__setitem__(3, 1 - a["tokens"][3]), "differ at 3"),
+                                 (lambda a: a["logprob_bits"].__setitem__(0, 1), "1 answers differ in bits")):
+                changed = json.loads(json.dumps(answers))
+                change(changed["answers"][1])
+                with open(saved, "w", encoding="utf-8") as f:
+                    json.dump(changed, f)
+                done = self.alone(*rank, "--against", saved)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(word, done.stdout)
+            done = self.alone(*rank, "--against", saved, "--kv-cache-dtype", "int4")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("kv_cache_dtype", done.stderr)
+
+    def test_simulate_counts_what_rank_0_does_for_many_ranks(self):
+        done = self.alone("simulate", "--ranks", "8,512", "--max-num-seqs", "16", "--requests", "100", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        runs = json.loads(done.stdout)["runs"]
+        self.assertEqual([(run["ranks"], run["copies"]) for run in runs], [(8, 1), (512, 7)])
+        for run in runs:
+            self.assertGreater(run["rank0_p50_us"], 0)
+        self.assertEqual(self.alone("simulate", "--measured", "/nowhere").returncode, 2)
 
     def test_bad_measures_are_refused(self):
         for flags in (["--batch-size", "0"], ["--batch-size", "1,,2"], ["--repeats", "0"],

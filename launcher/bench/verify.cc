@@ -1,0 +1,261 @@
+#include "launcher/bench/verify.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <bit>
+#include <condition_variable>
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/bench/verify_result.h"
+#include "launcher/exit_status.h"
+#include "launcher/group/batch.h"
+#include "launcher/group/config_text.h"
+#include "launcher/version.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// SHA-256 of rows of logits as they come. The rank loop's thread.
+class DigestSink final : public LogitsSink {
+ public:
+  DigestSink() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {}
+
+  absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
+                      const float* logits) override {
+    if (first_position == 0 && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1) {
+      return absl::InternalError("SHA-256 cannot be had");
+    }
+    EVP_DigestUpdate(context_.get(), logits, rows * vocab_size * sizeof(float));
+    return absl::OkStatus();
+  }
+  // Once all rows have come.
+  std::string Hex() {
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int length = 0;
+    EVP_DigestFinal_ex(context_.get(), digest, &length);
+    return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), length));
+  }
+
+ private:
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+// What becomes of requests that were submitted together. Thread-safe.
+class Answers {
+ public:
+  explicit Answers(size_t count) : tokens_(count) {}
+  void Add(size_t i, const std::vector<GeneratedToken>& tokens) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tokens_[i].insert(tokens_[i].end(), tokens.begin(), tokens.end());
+  }
+  void End(const absl::Status& status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    status_.Update(status);
+    ++ended_;
+    done_.notify_all();
+  }
+  absl::StatusOr<std::vector<std::vector<GeneratedToken>>> Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [this] { return ended_ == tokens_.size(); });
+    if (!status_.ok()) return status_;
+    return tokens_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<std::vector<GeneratedToken>> tokens_;
+  size_t ended_ = 0;
+  absl::Status status_;
+};
+
+class AnswerSink final : public RequestSink {
+ public:
+  AnswerSink(std::shared_ptr<Answers> answers, size_t i) : answers_(std::move(answers)), i_(i) {}
+  void OnDelta(OutputDelta delta) override { answers_->Add(i_, delta.tokens); }
+  void OnEnd(RequestEnd end) override { answers_->End(end.status); }
+
+ private:
+  const std::shared_ptr<Answers> answers_;
+  const size_t i_;
+};
+
+class VerifyJob final : public BatchJob {
+ public:
+  explicit VerifyJob(const VerifyOptions& options) : options_(options) {}
+
+  absl::Status Open() override {
+    if (options_.save.has_value()) {
+      out_.open(*options_.save, std::ios::trunc);
+      if (out_.is_open()) return absl::OkStatus();
+      return WithExitCode(
+          absl::InvalidArgumentError(absl::StrCat("cannot write --save ", *options_.save)),
+          ExitCode::kUsage);
+    }
+    std::ifstream file(*options_.against);
+    std::ostringstream text;
+    text << file.rdbuf();
+    absl::StatusOr<VerifiedGroup> reference = file.good()
+                                                  ? VerifiedGroup::FromJson(text.str())
+                                                  : absl::NotFoundError("it cannot be read");
+    if (!reference.ok()) return AgainstError(reference.status());
+    reference_ = *std::move(reference);
+    return absl::OkStatus();
+  }
+
+  absl::Status Prepare(const RankEngine& engine) override {
+    const ModelLimits& limits = engine.limits;
+    const int longest = *std::max_element(options_.input_lens.begin(), options_.input_lens.end()) +
+                        options_.output_len;
+    if (longest > limits.max_model_len) {
+      return WithExitCode(absl::InvalidArgumentError(
+                              absl::StrCat("--input-len and --output-len need max_model_len ",
+                                           longest, "; it is ", limits.max_model_len)),
+                          ExitCode::kUsage);
+    }
+    vocab_size_ = static_cast<uint64_t>(engine.source.config.model.vocab_size);
+    group_.version = std::string(Version());
+    group_.ranks = engine.topology.size;
+    group_.equal_shares = options_.engine.tp_shares.empty() && !options_.engine.tp_shares_auto;
+    group_.subject = {
+        {"checkpoint", absl::StrCat(absl::Hex(engine.source.checkpoint->Fingerprint()))},
+        {"config", ReadConfigText(engine.source.dir).sha256},
+        {"weight_dtype", WeightFormatsText(limits.weights)},
+        {"activation_dtype", limits.activation == ActivationDType::kInt8 ? "int8" : "float32"},
+        {"kv_cache_dtype", engine.facts().kv_cache_dtype},
+        {"num_prompts", absl::StrCat(options_.num_prompts)},
+        {"input_len", absl::StrJoin(options_.input_lens, ",")},
+        {"output_len", absl::StrCat(options_.output_len)}};
+    if (!reference_.has_value()) return absl::OkStatus();
+    if (reference_->version != group_.version) {
+      BH_LOG(kWarning) << "the saved answers are of " << reference_->version << ", this is "
+                       << group_.version << ": equal bits are promised for one build alone";
+    }
+    // Before anything is computed in vain.
+    VerifiedGroup unanswered = group_;
+    unanswered.answers.resize(reference_->answers.size());
+    const absl::Status comparable = Compare(*reference_, unanswered).status();
+    return comparable.ok() ? absl::OkStatus() : AgainstError(comparable);
+  }
+
+  void Feed(Coordinator& coordinator) override { status_ = Answer(coordinator); }
+
+  absl::Status Outcome() override {
+    if (!status_.ok()) return WithExitCode(status_, ExitCode::kClientError);
+    if (options_.save.has_value()) return Save();
+    const absl::StatusOr<Comparison> comparison = Compare(*reference_, group_);
+    if (!comparison.ok()) return AgainstError(comparison.status());
+    std::cout << (options_.json ? ComparisonJson(*reference_, group_, *comparison)
+                                : ComparisonText(*reference_, group_, *comparison));
+    BH_RETURN_IF_ERROR(FlushStandardOutput());
+    if (comparison->ok()) return absl::OkStatus();
+    return WithExitCode(
+        absl::DataLossError(absl::StrCat("answers of ", group_.ranks,
+                                         " ranks differ from those of ", reference_->ranks)),
+        ExitCode::kClientError);
+  }
+
+  size_t size() const override { return options_.num_prompts; }
+
+ private:
+  absl::Status AgainstError(const absl::Status& why) const {
+    return WithExitCode(absl::InvalidArgumentError(
+                            absl::StrCat("--against ", *options_.against, ": ", why.message())),
+                        ExitCode::kUsage);
+  }
+
+  absl::Status Save() {
+    out_ << group_.ToJson();
+    out_.close();
+    if (!out_.fail()) return absl::OkStatus();
+    return WithExitCode(
+        absl::DataLossError(absl::StrCat("writing --save ", *options_.save, " failed")),
+        ExitCode::kClientError);
+  }
+
+  // Free-running answers, all at once; then the logits of each prompt with its answer, which must
+  // have the bits that the tokens were drawn from.
+  absl::Status Answer(Coordinator& coordinator) {
+    std::mt19937_64 random(1);
+    std::vector<Request> requests(options_.num_prompts);
+    std::vector<std::vector<TokenId>> texts;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Request& request = requests[i];
+      VerifiedAnswer& answer = group_.answers.emplace_back();
+      answer.input_len = options_.input_lens[i % options_.input_lens.size()];
+      answer.sampled = i % 2 == 1;
+      for (int t = 0; t < answer.input_len; ++t) {
+        request.prompt.push_back(static_cast<TokenId>(random() % vocab_size_));
+      }
+      texts.push_back(request.prompt);
+      request.sampling.temperature = answer.sampled ? 1.0F : 0.0F;
+      request.sampling.seed = i;
+      request.stopping.max_tokens = options_.output_len;
+      request.stopping.ignore_eos = true;
+      request.num_logprobs = 0;
+    }
+    BH_ASSIGN_OR_RETURN(const auto generated, RunAll(coordinator, std::move(requests)));
+    std::vector<Request> again(options_.num_prompts);
+    std::vector<DigestSink> digests(options_.num_prompts);
+    for (size_t i = 0; i < again.size(); ++i) {
+      VerifiedAnswer& answer = group_.answers[i];
+      for (const GeneratedToken& token : generated[i]) {
+        answer.tokens.push_back(token.id);
+        answer.logprob_bits.push_back(std::bit_cast<uint32_t>(token.logprob.value_or(0)));
+      }
+      again[i].prompt = std::move(texts[i]);
+      again[i].prompt.insert(again[i].prompt.end(), answer.tokens.begin(), answer.tokens.end());
+      again[i].prompt_logits = &digests[i];
+    }
+    BH_RETURN_IF_ERROR(RunAll(coordinator, std::move(again)).status());
+    for (size_t i = 0; i < digests.size(); ++i) group_.answers[i].logits_sha256 = digests[i].Hex();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::vector<GeneratedToken>>> RunAll(Coordinator& coordinator,
+                                                                  std::vector<Request> requests) {
+    auto answers = std::make_shared<Answers>(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].request_id = absl::StrCat(++last_request_);
+      requests[i].wants_text = false;
+      const absl::Status status =
+          coordinator.Submit(std::move(requests[i]), std::make_shared<AnswerSink>(answers, i));
+      if (!status.ok()) answers->End(status);
+    }
+    return answers->Wait();
+  }
+
+  const VerifyOptions& options_;
+  std::ofstream out_;
+  std::optional<VerifiedGroup> reference_;  // under --against
+  VerifiedGroup group_;
+  uint64_t vocab_size_ = 0;
+  int64_t last_request_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status RunVerify(const VerifyOptions& options) {
+  return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
+    return std::make_unique<VerifyJob>(options);
+  });
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,101 @@
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/flags/options.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Refusal(std::vector<std::string> args) {
+  args.insert(args.begin(), "bench");
+  const absl::StatusOr<Command> command = ParseCommandLine(args);
+  if (command.ok()) return "accepted";
+  EXPECT_EQ(ExitCodeOf(command.status()), ExitCode::kUsage);
+  return std::string(command.status().message());
+}
+
+template <typename Options>
+Options ParsedAs(std::vector<std::string> args) {
+  args.insert(args.begin(), "bench");
+  const absl::StatusOr<Command> command = ParseCommandLine(args);
+  EXPECT_TRUE(command.ok()) << command.status();
+  const Options* options = command.ok() ? std::get_if<Options>(&*command) : nullptr;
+  EXPECT_NE(options, nullptr);
+  return options != nullptr ? *options : Options();
+}
+
+TEST(OptionsBenchGroupTest, ScaleSharesItsFlagsOutBetweenPlanAndThroughput) {
+  const auto options = ParsedAs<ScaleOptions>({"scale", "--tp", "2,4", "model", "--batch_size=3",
+                                               "--device-memory", "4GiB", "--json", "--output-len",
+                                               "5", "--hosts", "a,b", "--input-len=7"});
+  EXPECT_THAT(options.sizes, ElementsAre(2, 4));
+  EXPECT_THAT(options.launch.hosts, ElementsAre("a", "b"));
+  EXPECT_EQ(options.launch.launcher, "mpirun --bind-to none");
+  EXPECT_TRUE(options.json);
+  EXPECT_EQ(options.model, "model");
+  EXPECT_THAT(options.throughput_args,
+              ElementsAre("--batch_size=3", "--output-len", "5", "--input-len=7", "model",
+                          "--device-memory", "4GiB"));
+  EXPECT_THAT(options.plan_args, ElementsAre("model", "--device-memory", "4GiB", "--max-num-seqs",
+                                             "3", "--max-model-len", "12"));
+}
+
+TEST(OptionsBenchGroupTest, WhatTheGroupsWouldRefuseIsRefusedBefore) {
+  EXPECT_THAT(Refusal({"scale", "model", "--batch-size", "0"}), HasSubstr("--batch-size"));
+  EXPECT_THAT(Refusal({"scale", "model", "--no-such"}), HasSubstr("--no-such"));
+  EXPECT_THAT(Refusal({"scale"}), HasSubstr("--model is missing"));
+  EXPECT_THAT(Refusal({"scale", "model", "--tp", "0"}), HasSubstr("--tp"));
+  EXPECT_THAT(Refusal({"scale", "model", "--tensor-parallel-size", "2"}), HasSubstr("--tp"));
+  EXPECT_THAT(Refusal({"scale", "model", "--hosts", "a", "--launcher", "srun"}),
+              HasSubstr("--hosts is for mpirun"));
+  EXPECT_THAT(Refusal({"verify", "model", "--num-prompts", "0"}), HasSubstr("--num-prompts"));
+  EXPECT_THAT(Refusal({"verify"}), HasSubstr("--model is missing"));
+}
+
+TEST(OptionsBenchGroupTest, VerifyStartsGroupsUnlessItIsOneOfTheirRanks) {
+  const auto groups = ParsedAs<VerifyGroupsOptions>({"verify", "model", "--num-prompts", "3"});
+  EXPECT_THAT(groups.sizes, ElementsAre(2, 4, 8));
+  EXPECT_THAT(groups.rank_args, ElementsAre("--num-prompts", "3", "model"));
+  const auto rank = ParsedAs<VerifyOptions>(
+      {"verify", "model", "--save=f", "--input-len", "5,9", "--output-len", "3", "--tp", "2"});
+  EXPECT_EQ(rank.save, "f");
+  EXPECT_EQ(rank.engine.tensor_parallel_size, 2);
+  EXPECT_EQ(rank.engine.max_model_len, 12);
+  EXPECT_EQ(rank.engine.max_num_seqs, 16);
+  EXPECT_THAT(Refusal({"verify", "model", "--save", "f", "--against", "g"}), HasSubstr("one of"));
+}
+
+TEST(OptionsBenchGroupTest, CommTakesACollectiveAndSizes) {
+  const auto options = ParsedAs<CommOptions>(
+      {"comm", "--collective", "gather", "--min-bytes", "4KiB", "--max-bytes", "1MiB", "--pairs"});
+  EXPECT_EQ(options.collective, Collective::kGather);
+  EXPECT_EQ(options.min_bytes, 4096);
+  EXPECT_TRUE(options.pairs);
+  EXPECT_THAT(Refusal({"comm", "--collective", "gossip"}), HasSubstr("all_gather"));
+  EXPECT_THAT(Refusal({"comm", "--min-bytes", "2MiB", "--max-bytes", "1MiB"}),
+              HasSubstr("more than --max-bytes"));
+}
+
+TEST(OptionsBenchGroupTest, SimulateTakesSizesAndCosts) {
+  const auto options = ParsedAs<SimulateOptions>(
+      {"simulate", "--ranks", "512", "--max-num-seqs", "10,20", "--step-us", "3.5"});
+  EXPECT_THAT(options.ranks, ElementsAre(512));
+  EXPECT_THAT(options.max_num_seqs, ElementsAre(10, 20));
+  EXPECT_EQ(options.cost.step_us, 3.5);
+  EXPECT_FALSE(options.cost.message_us.has_value());
+  EXPECT_THAT(Refusal({"simulate", "--step-us", "-1"}), HasSubstr("--step-us"));
+}
+
+TEST(OptionsBenchGroupTest, AnUnknownBenchSuggestsTheNearest) {
+  EXPECT_THAT(Refusal({"scales"}), HasSubstr("did you mean scale"));
+  for (const char* name : {"comm", "scale", "simulate", "verify"}) {
+    EXPECT_THAT(ParsedAs<PrintText>({"--help"}).text, HasSubstr(name));
+    EXPECT_THAT(ParsedAs<PrintText>({name, "--help"}).text, HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
