@@ -13,6 +13,7 @@
 #include "launcher/bench/comm.h"
 #include "launcher/bench/kernels.h"
 #include "launcher/bench/scale.h"
+#include "launcher/bench/serve/serve.h"
 #include "launcher/bench/simulate.h"
 #include "launcher/bench/throughput.h"
 #include "launcher/bench/verify.h"
@@ -46,6 +47,9 @@ struct RunCommand {
   int operator()(const SimulateOptions& options) const { return ExitWith(RunSimulate(options)); }
   int operator()(const ThroughputOptions& options) const {
     return ExitRankWith(RunThroughput(options));
+  }
+  int operator()(const ServeBenchOptions& options) const {
+    return ExitWith(RunServeBench(options));
   }
   int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }

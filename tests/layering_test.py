@@ -32,7 +32,7 @@ CONFINED = [
     (re.compile(r"mpi\.h$"), re.compile(r"comm/"), "MPI"),
     (re.compile(r"nccl\.h$"), re.compile(r"comm/"), "NCCL"),
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
-     re.compile(r"runtime/service/|launcher/clients/"), "gRPC"),
+     re.compile(r"runtime/service/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_device\.|comm/nccl_|kernels/cuda/"), "CUDA"),
 ]

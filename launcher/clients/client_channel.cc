@@ -13,12 +13,13 @@
 namespace bulkhead {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
-                                                       absl::Duration limit) {
+                                                       absl::Duration limit, int connection) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // our own last line names the cause
   google::protobuf::SetLogHandler(nullptr);
   grpc_init();  // for good: gRPC's last shutdown may wait 10 s for a thread that polls
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt("bulkhead.connection", connection);  // gRPC joins channels of equal arguments
   arguments.SetMaxReceiveMessageSize(-1);
   // A server's machine that vanished is noticed, also while its queue lets us wait.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);

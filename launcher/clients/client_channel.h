@@ -17,9 +17,9 @@ namespace bulkhead {
 
 // A connected channel. UNAVAILABLE naming `target`, with exit code 1, as soon as nobody answers
 // there or after `limit`. Proxies of the environment are not used: a server is reached directly or
-// not at all.
+// not at all. Channels of one `connection` number share a TCP connection.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
-                                                       absl::Duration limit);
+                                                       absl::Duration limit, int connection = 0);
 
 absl::Status StatusOf(const grpc::Status& status);
 

@@ -25,7 +25,7 @@ constexpr CommandEntry kCommands[] = {
     {"run", "run a file of prompts through a model, without a server", ParseRun},
     {"score", "tell how probable a model finds given texts", ParseScore},
     {"plan", "say what fits, rank by rank, without loading anything", ParsePlan},
-    {"bench", "measure a group or a machine", ParseBench},
+    {"bench", "measure a server, a group or a machine", ParseBench},
     {"tokenize", "turn text into token ids and back", ParseTokenize},
     {"limits", "show or tighten the limits of a running server", ParseLimits},
     {"doctor", "say what presses on a server's memory, or why a start failed", ParseDoctor},

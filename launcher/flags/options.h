@@ -17,6 +17,7 @@
 #include "launcher/bench/child.h"
 #include "launcher/bench/comm_result.h"
 #include "launcher/bench/simulate_result.h"
+#include "launcher/flags/serve_bench_options.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
 #include "memory/matrix.h"
@@ -235,7 +236,8 @@ struct PrintText {
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
                              TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
                              ThroughputOptions, KernelsOptions, CommOptions, ScaleOptions,
-                             VerifyOptions, VerifyGroupsOptions, SimulateOptions, PrintText>;
+                             VerifyOptions, VerifyGroupsOptions, SimulateOptions, ServeBenchOptions,
+                             PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/bench/serve/definitions.h"
+#include "launcher/flags/bench_flags.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -97,8 +99,11 @@ struct BenchEntry {
 
 constexpr BenchEntry kBenches[] = {
     {"comm", "sums, gathers and broadcasts between the ranks of a group", ParseComm},
+    {"definitions", "what the metrics of serve are, and what other tools call them",
+     [](CommandArgs) -> absl::StatusOr<Command> { return PrintText{DefinitionsText()}; }},
     {"kernels", "products and attention, against the machine's ceilings", ParseKernels},
     {"scale", "what more ranks bring, planned and measured", ParseScale},
+    {"serve", "a running server, from a client's place", ParseServeBench},
     {"simulate", "what a step costs rank 0 of a large group", ParseSimulate},
     {"throughput", "prefill and decode of a group, with no server and no network", ParseThroughput},
     {"verify", "whether groups answer as one rank does, bit by bit", ParseVerify},
@@ -108,7 +113,7 @@ std::string BenchHelp() {
   std::string out = "Usage: bulkhead bench WHAT [FLAGS]\n\n";
   for (const BenchEntry& bench : kBenches) {
     const std::string name = bench.name;
-    absl::StrAppend(&out, "  ", name, std::string(12 - name.size(), ' '), bench.summary, "\n");
+    absl::StrAppend(&out, "  ", name, std::string(13 - name.size(), ' '), bench.summary, "\n");
   }
   return out + "\n'bulkhead bench WHAT --help' shows the flags.\n";
 }

@@ -30,13 +30,13 @@ Flags::Apply TargetValue(std::string* out) {
   };
 }
 
+}  // namespace
+
 void AddTargetFlag(std::string* target, Flags* flags) {
   flags->Group("Server");
   flags->Add("--target", "HOST:PORT", "where the server listens (default 127.0.0.1:50051)",
              TargetValue(target));
 }
-
-}  // namespace
 
 void AddRequestFlags(RequestOptions* options, Flags* flags) {
   flags->Group("Request (a line of a prompts file wins; without either, the model's own defaults)");

@@ -1,5 +1,7 @@
-// The flags of a request, shared by `generate` and `run`.
+// Flags that several commands share: of a request, and of the server to talk to.
 #pragma once
+
+#include <string>
 
 #include "launcher/flags/flags.h"
 #include "launcher/flags/options.h"
@@ -7,5 +9,7 @@
 namespace bulkhead {
 
 void AddRequestFlags(RequestOptions* options, Flags* flags);
+// Begins the group "Server".
+void AddTargetFlag(std::string* target, Flags* flags);
 
 }  // namespace bulkhead

@@ -1,0 +1,298 @@
+#include "launcher/bench/serve/load_generator.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "google/rpc/error_details.pb.h"
+#include "launcher/prompts.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kConnectLimit = absl::Seconds(5);
+// So many requests in a row without a server: it will not come back by itself.
+constexpr int kMostUnavailable = 16;
+constexpr double kNsPerS = 1e9;
+
+std::string ReasonOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return "";
+  for (const auto& any : details.details()) {
+    google::rpc::ErrorInfo info;
+    if (any.Is<google::rpc::ErrorInfo>() && any.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
+
+double SecondsOf(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / kNsPerS;
+}
+
+double ThreadCpuSeconds(pthread_t thread) {
+  clockid_t clock;
+  return pthread_getcpuclockid(thread, &clock) == 0 ? SecondsOf(clock) : 0;
+}
+
+}  // namespace
+
+// One request in flight; lives from its start to its status. At most one operation is pending, so
+// its receiver alone touches it once it has started.
+class LoadGenerator::Call {
+ public:
+  Call(LoadGenerator* generator, RequestRecord* record) : generator_(generator), record_(record) {}
+
+  void Start(const v1::GenerateRequest& request, Receiver* receiver) {
+    if (generator_->timeout_.has_value()) {
+      context_.set_deadline(absl::ToChronoTime(absl::Now() + *generator_->timeout_));
+    }
+    generator_->calls_.Add(&context_);
+    reader_ = receiver->stub->PrepareAsyncGenerateStream(&context_, request, &receiver->queue);
+    reader_->StartCall(this);
+  }
+
+  // The pending operation is done; whether the call is.
+  bool Proceed(bool ok) {
+    const double now = generator_->Now();
+    if (state_ == State::kFinishing) {
+      Finish(now);
+      return true;
+    }
+    if (state_ == State::kReading && ok) TakeEvent(now);
+    if (ok) {
+      state_ = State::kReading;
+      reader_->Read(&event_, this);
+    } else {
+      state_ = State::kFinishing;
+      reader_->Finish(&status_, this);
+    }
+    return false;
+  }
+
+  grpc::ClientContext* context() { return &context_; }
+  const RequestRecord& record() const { return *record_; }
+  bool found_no_server() const { return status_.error_code() == grpc::StatusCode::UNAVAILABLE; }
+
+ private:
+  enum class State { kStarting, kReading, kFinishing };
+
+  void TakeEvent(double now) {
+    if (event_.has_accepted()) {
+      record_->request_id = event_.request_id();
+      record_->prompt_tokens = static_cast<int>(event_.accepted().prompt_tokens());
+    } else if (event_.has_delta() && event_.delta().tokens_size() > 0) {
+      record_->arrivals.push_back({now, event_.delta().tokens_size()});
+      generator_->tokens_ += event_.delta().tokens_size();
+    } else if (event_.has_finished()) {
+      TakeFinished(event_.finished());
+    }
+  }
+
+  void TakeFinished(const v1::Finished& finished) {
+    finished_ = true;
+    record_->finish_reason = std::string(FinishReasonText(finished.reason()));
+    record_->completion_tokens = static_cast<int>(finished.usage().completion_tokens());
+    record_->cached_prompt_tokens = static_cast<int>(finished.usage().cached_prompt_tokens());
+    if (!finished.has_timings()) return;
+    const v1::Timings& timings = finished.timings();
+    ServerTimes times;
+    times.queue_s = static_cast<double>(timings.queue_ns()) / kNsPerS;
+    times.prefill_s = static_cast<double>(timings.first_token_ns()) / kNsPerS - times.queue_s;
+    times.decode_s = static_cast<double>(timings.total_ns() - timings.first_token_ns()) / kNsPerS;
+    times.preemptions = static_cast<int>(timings.preemptions());
+    record_->server = times;
+  }
+
+  void Finish(double now) {
+    record_->end_s = now;
+    if (status_.ok() && finished_) {
+      record_->outcome = RequestOutcome::kCompleted;
+      return;
+    }
+    if (generator_->calls_.cancelled() && status_.error_code() == grpc::StatusCode::CANCELLED) {
+      return;  // unfinished, and no fault of the server's
+    }
+    record_->outcome = RequestOutcome::kFailed;
+    if (status_.ok()) {
+      record_->code = "DATA_LOSS";
+      record_->message = "the server's stream ended without a finish reason";
+      return;
+    }
+    record_->code = absl::StatusCodeToString(StatusOf(status_).code());
+    record_->reason = ReasonOf(status_);
+    record_->message = status_.error_message();
+  }
+
+  LoadGenerator* generator_;
+  RequestRecord* record_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateEvent>> reader_;
+  v1::GenerateEvent event_;
+  grpc::Status status_;
+  State state_ = State::kStarting;
+  bool finished_ = false;
+};
+
+absl::StatusOr<std::unique_ptr<LoadGenerator>> LoadGenerator::Connect(
+    const std::string& target, int threads, std::optional<absl::Duration> timeout) {
+  std::unique_ptr<LoadGenerator> generator(new LoadGenerator());
+  generator->timeout_ = timeout;
+  for (int i = 0; i < threads; ++i) {
+    auto receiver = std::make_unique<Receiver>();
+    BH_ASSIGN_OR_RETURN(receiver->channel, bulkhead::Connect(target, kConnectLimit, i));
+    receiver->stub = v1::Generation::NewStub(receiver->channel);
+    generator->receivers_.push_back(std::move(receiver));
+  }
+  for (const auto& receiver : generator->receivers_) {
+    receiver->thread =
+        std::thread([self = generator.get(), queue = &receiver->queue] { self->Receive(queue); });
+  }
+  return generator;
+}
+
+LoadGenerator::~LoadGenerator() {
+  for (const auto& receiver : receivers_) {
+    receiver->queue.Shutdown();
+    if (receiver->thread.joinable()) receiver->thread.join();
+    void* tag = nullptr;
+    bool ok = false;
+    while (receiver->queue.Next(&tag, &ok)) {
+    }
+  }
+}
+
+double LoadGenerator::Now() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+void LoadGenerator::Receive(grpc::CompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+    Call* call = static_cast<Call*>(tag);
+    if (call->Proceed(ok)) OnEnd(call);
+  }
+}
+
+void LoadGenerator::OnEnd(Call* call) {
+  calls_.Remove(call->context());
+  const RequestOutcome outcome = call->record().outcome;
+  if (outcome == RequestOutcome::kCompleted) ++completed_;
+  if (outcome == RequestOutcome::kFailed) ++failed_;
+  bool gone = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    consecutive_unavailable_ = call->found_no_server() ? consecutive_unavailable_ + 1 : 0;
+    gone = consecutive_unavailable_ >= kMostUnavailable && !stopped_;
+    free_slots_.push_back(call->record().end_s);
+    --outstanding_;
+    changed_.notify_all();
+  }
+  delete call;
+  if (!gone) return;
+  server_is_gone_ = true;
+  Stop();
+}
+
+void LoadGenerator::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  calls_.CancelAll();
+}
+
+LoadProgress LoadGenerator::progress() const { return {sent_, completed_, failed_, tokens_}; }
+
+std::optional<double> LoadGenerator::WaitForTurn(const LoadPlan& plan, size_t index,
+                                                 double* scheduled_s) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  double due = 0;
+  if (!plan.due_s.empty()) {
+    due = plan.due_s[index];
+    const auto at = begin_ + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                 std::chrono::duration<double>(due));
+    changed_.wait_until(lock, at,
+                        [this, at] { return stopped_ || std::chrono::steady_clock::now() >= at; });
+  }
+  *scheduled_s = due;
+  if (plan.max_concurrency.has_value()) {
+    changed_.wait(lock, [this] { return stopped_ || !free_slots_.empty(); });
+    if (stopped_) return std::nullopt;
+    due = std::max(due, free_slots_.front());
+    free_slots_.pop_front();
+    if (plan.due_s.empty()) *scheduled_s = due;
+  }
+  if (stopped_) return std::nullopt;
+  ++outstanding_;
+  return due;
+}
+
+void LoadGenerator::SendAll(const LoadPlan& plan, std::vector<RequestRecord>* records) {
+  for (size_t i = 0; i < records->size(); ++i) {
+    RequestRecord& record = (*records)[i];
+    const std::optional<double> due = WaitForTurn(plan, i, &record.scheduled_s);
+    if (!due.has_value()) {
+      for (size_t k = i; k < records->size() && !plan.due_s.empty(); ++k) {
+        (*records)[k].scheduled_s = plan.due_s[k];
+      }
+      return;
+    }
+    record.sent_s = Now();
+    record.lag_s = *record.sent_s - *due;
+    ++sent_;
+    auto* call = new Call(this, &record);  // deleted by OnEnd
+    call->Start((*plan.requests)[i], receivers_[i % receivers_.size()].get());
+  }
+}
+
+std::vector<double> LoadGenerator::ThreadSeconds(pthread_t sender) const {
+  std::vector<double> seconds = {ThreadCpuSeconds(sender)};
+  for (const auto& receiver : receivers_) {
+    seconds.push_back(ThreadCpuSeconds(receiver->thread.native_handle()));
+  }
+  return seconds;
+}
+
+RunRecord LoadGenerator::Run(const LoadPlan& plan) {
+  RunRecord run;
+  run.requests.resize(plan.requests->size());
+  for (size_t i = 0; i < run.requests.size(); ++i) {
+    run.requests[i].run = plan.run;
+    run.requests[i].index = static_cast<int>(i);
+    run.requests[i].requested_tokens =
+        static_cast<int>((*plan.requests)[i].stopping().max_tokens());
+  }
+  sent_ = completed_ = failed_ = 0;
+  tokens_ = 0;
+  const std::vector<double> cpu_before = ThreadSeconds(pthread_self());
+  begin_ = std::chrono::steady_clock::now();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_slots_.assign(plan.max_concurrency.value_or(0), 0.0);
+  }
+  SendAll(plan, &run.requests);
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return outstanding_ == 0; });
+  }
+  for (const RequestRecord& request : run.requests) {
+    run.duration_s = std::max(run.duration_s, request.end_s);
+  }
+  const double wall = Now();
+  const std::vector<double> cpu = ThreadSeconds(pthread_self());
+  busiest_thread_share_ = 0;
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    busiest_thread_share_ = std::max(busiest_thread_share_, (cpu[i] - cpu_before[i]) / wall);
+  }
+  return run;
+}
+
+}  // namespace bulkhead

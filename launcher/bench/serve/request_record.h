@@ -1,0 +1,67 @@
+// What became of one request of a benchmark, as the client saw it. Times are seconds since the run
+// began, on the client's monotonic clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace bulkhead {
+
+// A message that brought tokens.
+struct TokenArrival {
+  double time_s = 0;
+  int tokens = 0;  // at least 1
+};
+
+// Where a request's time went, on rank 0's clock.
+struct ServerTimes {
+  double queue_s = 0;    // submitted until first scheduled
+  double prefill_s = 0;  // first scheduled until the first token
+  double decode_s = 0;   // first token until the end
+  int preemptions = 0;
+
+  double total_s() const { return queue_s + prefill_s + decode_s; }
+};
+
+enum class RequestOutcome {
+  kUnfinished,  // the benchmark was stopped before its end
+  kCompleted,
+  kFailed,
+};
+
+struct RequestRecord {
+  int run = 0;  // of --repeats
+  int index = 0;
+  std::string request_id;        // as the server named it
+  double scheduled_s = 0;        // when it was due
+  std::optional<double> sent_s;  // absent: never sent
+  double lag_s = 0;              // sent later than it could have been: the client's own fault
+  double end_s = 0;              // when its status came
+  RequestOutcome outcome = RequestOutcome::kUnfinished;
+  std::string code;    // of a failed one: "RESOURCE_EXHAUSTED"
+  std::string reason;  // of its ErrorInfo: "QUEUE_FULL"; empty: none
+  std::string message;
+  int prompt_tokens = 0;
+  int cached_prompt_tokens = 0;
+  int requested_tokens = 0;
+  int completion_tokens = 0;  // as the server counted
+  std::vector<TokenArrival> arrivals;
+  std::string finish_reason;  // "stop", "length"
+  std::optional<ServerTimes> server;
+
+  int received_tokens() const {
+    int tokens = 0;
+    for (const TokenArrival& arrival : arrivals) tokens += arrival.tokens;
+    return tokens;
+  }
+};
+
+// One run: its requests, in the order in which they were due.
+struct RunRecord {
+  std::vector<RequestRecord> requests;
+  double duration_s = 0;  // from the begin to the last end
+};
+
+}  // namespace bulkhead

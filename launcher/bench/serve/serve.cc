@@ -1,0 +1,282 @@
+#include "launcher/bench/serve/serve.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "launcher/bench/serve/dataset.h"
+#include "launcher/bench/serve/load_generator.h"
+#include "launcher/bench/serve/null_server.h"
+#include "launcher/exit_status.h"
+#include "launcher/signal_thread.h"
+#include "launcher/version.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Seconds(1);
+constexpr int kWarmupRun = -1;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+// One line that is written over on a terminal, or one every ten seconds elsewhere.
+class ProgressLine {
+ public:
+  ProgressLine(bool on, int total)
+      : on_(on), total_(total), terminal_(isatty(STDERR_FILENO) != 0) {}
+  ~ProgressLine() {
+    if (shown_ && terminal_) std::cerr << "\n";
+  }
+
+  void Show(int run, const LoadProgress& progress) {
+    const absl::Time now = absl::Now();
+    if (!on_ || (!terminal_ && now < next_)) return;
+    next_ = now + absl::Seconds(10);
+    const double seconds = absl::ToDoubleSeconds(now - begin_);
+    const std::string line = absl::StrFormat(
+        "run %d: %d of %d ended, %d failed, %d in flight, %.1f tokens/s", run + 1,
+        progress.completed + progress.failed, total_, progress.failed, progress.in_flight(),
+        seconds > 0 ? static_cast<double>(progress.tokens) / seconds : 0.0);
+    std::cerr << (terminal_ ? "\r\033[K" : "") << line << (terminal_ ? "" : "\n") << std::flush;
+    shown_ = true;
+  }
+
+ private:
+  const bool on_;
+  const int total_;
+  const bool terminal_;
+  const absl::Time begin_ = absl::Now();
+  absl::Time next_ = begin_ + absl::Seconds(10);
+  bool shown_ = false;
+};
+
+// The steps of one measurement, in order.
+class Measurement {
+ public:
+  Measurement(const ServeBenchOptions& options, BenchStop* stop) : options_(options), stop_(stop) {
+    result_.options = options;
+    result_.version = std::string(Version());
+    result_.date = absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone());
+    result_.client_host = HostName();
+    result_.client.threads = options.client_threads;
+  }
+  ~Measurement() { stop_->Attach(nullptr); }
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+
+  absl::StatusOr<BenchResult> Run() {
+    BH_RETURN_IF_ERROR(Open());
+    for (int run = 0; run < options_.repeats && !result_.interrupted; ++run) {
+      BH_ASSIGN_OR_RETURN(BenchPrompts prompts, MakePrompts(options_.dataset, facts_, run));
+      if (run == 0) WarmUp(static_cast<int>(prompts.requests.size()));
+      RunOnce(run, std::move(prompts));
+    }
+    SumUp();
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status Open() {
+    std::string target = options_.target;
+    if (options_.null_server) {
+      BH_ASSIGN_OR_RETURN(null_server_, NullServer::Start());
+      target = null_server_->target();
+    }
+    BH_ASSIGN_OR_RETURN(generator_,
+                        LoadGenerator::Connect(target, options_.client_threads, options_.timeout));
+    stop_->Attach(generator_.get());
+    if (!options_.null_server) {
+      BH_ASSIGN_OR_RETURN(result_.server, AskFacts(generator_->channel()));
+      facts_.vocab_size = result_.server->model.vocab_size();
+      facts_.max_model_len = static_cast<int>(result_.server->server.max_model_len());
+      if (options_.dataset.name == DatasetName::kText && result_.server->model.supports_text()) {
+        BH_ASSIGN_OR_RETURN(facts_.text_ids, AskTokens(generator_->channel(), BuiltInText()));
+      }
+    }
+    if (!options_.self_check) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(result_.client.ceiling, MeasureCeiling(options_.client_threads));
+    return absl::OkStatus();
+  }
+
+  // Without a salt of its own each run would find the prompts of the run before, and of the last
+  // measurement with this seed, in the prefix cache.
+  void Salt(int run, BenchPrompts* prompts) const {
+    const std::string salt = absl::StrCat("bench-", absl::ToUnixNanos(begin_), "-", run);
+    for (v1::GenerateRequest& request : prompts->requests) {
+      if (!request.has_cache_salt()) request.set_cache_salt(salt);
+    }
+  }
+
+  void WarmUp(int num_prompts) {
+    DatasetOptions dataset = options_.dataset;
+    dataset.num_prompts = std::min(options_.num_warmups, num_prompts);
+    if (*dataset.num_prompts == 0) return;
+    absl::StatusOr<BenchPrompts> prompts = MakePrompts(dataset, facts_, kWarmupRun);
+    BH_CHECK(prompts.ok());  // they are the first of those that were made before
+    Salt(kWarmupRun, &*prompts);
+    LoadPlan plan;
+    plan.requests = &prompts->requests;
+    plan.max_concurrency = options_.max_concurrency.value_or(*dataset.num_prompts);
+    generator_->Run(plan);
+  }
+
+  LoadPlan PlanOf(int run, const BenchPrompts& prompts) const {
+    LoadPlan plan;
+    plan.requests = &prompts.requests;
+    plan.max_concurrency = options_.max_concurrency;
+    plan.run = run;
+    if (!prompts.due_s.empty()) {
+      plan.due_s = prompts.due_s;
+    } else if (options_.arrivals.open_loop() || !options_.max_concurrency.has_value()) {
+      plan.due_s = ArrivalTimes(options_.arrivals, static_cast<int>(prompts.requests.size()),
+                                options_.dataset.seed + run);
+    }
+    return plan;
+  }
+
+  void RunOnce(int run, BenchPrompts prompts) {
+    Salt(run, &prompts);
+    ProgressLine progress(options_.progress, static_cast<int>(prompts.requests.size()));
+    TakeSample();
+    {
+      PeriodicThread looks(kLookEvery, [&] {
+        TakeSample();
+        progress.Show(run, generator_->progress());
+      });
+      result_.runs.push_back(generator_->Run(PlanOf(run, prompts)));
+    }
+    TakeSample();
+    result_.client.busiest_thread_share =
+        std::max(result_.client.busiest_thread_share, generator_->busiest_thread_share());
+    result_.interrupted = stop_->stopped() || generator_->server_is_gone();
+  }
+
+  void TakeSample() {
+    if (options_.null_server) return;
+    const absl::StatusOr<v1::LoadInfo> load = AskLoad(generator_->channel());
+    if (!load.ok()) return;  // the requests' own failures tell of it
+    result_.samples.push_back({absl::ToDoubleSeconds(absl::Now() - begin_), *load});
+  }
+
+  void SumUp() {
+    result_.summary = Summarize(result_.runs, options_.summary);
+    result_.client.lag = LagOf(result_.runs);
+    result_.memory = MemoryUseOf(result_.samples);
+    if (!options_.null_server) result_.why_invalid = WhyInvalid(result_.summary, result_.client);
+  }
+
+  const ServeBenchOptions& options_;
+  BenchStop* stop_;
+  const absl::Time begin_ = absl::Now();
+  BenchResult result_;
+  DatasetFacts facts_;
+  std::unique_ptr<NullServer> null_server_;
+  std::unique_ptr<LoadGenerator> generator_;
+};
+
+absl::Status WriteFile(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc | std::ios::binary);
+  file << text;
+  file.close();
+  if (!file.fail()) return absl::OkStatus();
+  return WithExitCode(absl::DataLossError(absl::StrCat("cannot write ", path.string())),
+                      ExitCode::kClientError);
+}
+
+}  // namespace
+
+void BenchStop::Attach(LoadGenerator* generator) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  generator_ = generator;
+  if (stopped_ && generator_ != nullptr) generator_->Stop();
+}
+
+void BenchStop::Stop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+  if (generator_ != nullptr) generator_->Stop();
+}
+
+bool BenchStop::stopped() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return stopped_;
+}
+
+absl::StatusOr<BenchResult> Measure(const ServeBenchOptions& options, BenchStop* stop) {
+  return Measurement(options, stop).Run();
+}
+
+absl::Status MakeResultDir(const std::optional<std::string>& dir) {
+  if (!dir.has_value()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(*dir, error);
+  if (!error && access(dir->c_str(), W_OK) == 0) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat("cannot write into --result-dir ", *dir)),
+      ExitCode::kUsage);
+}
+
+absl::Status SaveResult(const BenchResult& result) {
+  if (!result.options.result_dir.has_value()) return absl::OkStatus();
+  const std::filesystem::path dir = *result.options.result_dir;
+  BH_RETURN_IF_ERROR(WriteFile(dir / "result.json", ResultJson(result)));
+  BH_RETURN_IF_ERROR(WriteFile(dir / "requests.jsonl", RequestsJsonLines(result.runs)));
+  return WriteFile(dir / "report.html", ReportPage(result));
+}
+
+absl::Status OutcomeOf(const BenchResult& result) {
+  const BenchSummary& summary = result.summary;
+  if (summary.failed == 0 || result.options.allow_failures) return absl::OkStatus();
+  std::string first;
+  for (const RunRecord& run : result.runs) {
+    for (const RequestRecord& request : run.requests) {
+      if (request.outcome == RequestOutcome::kFailed && first.empty()) {
+        first = absl::StrCat(request.code, ": ", request.message);
+      }
+    }
+  }
+  return WithExitCode(absl::UnavailableError(absl::StrCat(
+                          summary.failed, " of ", summary.completed + summary.failed,
+                          " requests failed (--allow-failures accepts it); first: ", first)),
+                      ExitCode::kClientError);
+}
+
+absl::Status RunServeBench(const ServeBenchOptions& options) {
+  BH_RETURN_IF_ERROR(MakeResultDir(options.result_dir));
+  BenchStop stop;
+  std::atomic<int> ended_by{0};
+  SignalThread signals({SIGINT, SIGTERM}, [&](int signal) {
+    if (ended_by.exchange(signal) != 0) _exit(128 + signal);
+    stop.Stop();
+  });
+  BH_ASSIGN_OR_RETURN(const BenchResult result, Measure(options, &stop));
+  std::cout << ConsoleTable(result);
+  BH_RETURN_IF_ERROR(FlushStandardOutput());
+  BH_RETURN_IF_ERROR(SaveResult(result));
+  if (options.result_dir.has_value()) {
+    std::cout << "wrote result.json, requests.jsonl and report.html into " << *options.result_dir
+              << std::endl;
+  }
+  if (ended_by != 0) {
+    return WithExitCode(
+        absl::CancelledError("stopped by a signal; the result is of what had ended"),
+        static_cast<ExitCode>(128 + ended_by));
+  }
+  return OutcomeOf(result);
+}
+
+}  // namespace bulkhead

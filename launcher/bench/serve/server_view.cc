@@ -1,0 +1,110 @@
+#include "launcher/bench/serve/server_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "bulkhead/v1/generation.grpc.pb.h"
+#include "launcher/clients/client_channel.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kCallLimit = absl::Seconds(10);
+
+template <typename Stub, typename Request, typename Response>
+absl::Status Ask(Stub* stub,
+                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                 const Request& request, Response* response) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
+  const grpc::Status status = (stub->*method)(&context, request, response);
+  return status.ok() ? absl::OkStatus() : WithExitCode(StatusOf(status), ExitCode::kClientError);
+}
+
+}  // namespace
+
+absl::StatusOr<ServerFacts> AskFacts(const std::shared_ptr<grpc::Channel>& channel) {
+  using Control = v1::Control::Stub;
+  const auto control = v1::Control::NewStub(channel);
+  ServerFacts facts;
+  BH_RETURN_IF_ERROR(Ask(control.get(), &Control::GetServerInfo, {}, &facts.server));
+  BH_RETURN_IF_ERROR(Ask(control.get(), &Control::GetModelInfo, {}, &facts.model));
+  BH_RETURN_IF_ERROR(Ask(control.get(), &Control::GetRankTable, {}, &facts.ranks));
+  return facts;
+}
+
+absl::StatusOr<v1::LoadInfo> AskLoad(const std::shared_ptr<grpc::Channel>& channel) {
+  const auto control = v1::Control::NewStub(channel);
+  v1::LoadInfo load;
+  BH_RETURN_IF_ERROR(Ask(control.get(), &v1::Control::Stub::GetLoad, {}, &load));
+  return load;
+}
+
+absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Channel>& channel,
+                                                absl::string_view text) {
+  const auto generation = v1::Generation::NewStub(channel);
+  v1::TokenizeRequest request;
+  request.set_text(std::string(text));
+  request.set_add_special_tokens(false);
+  v1::TokenizeResponse response;
+  BH_RETURN_IF_ERROR(Ask(generation.get(), &v1::Generation::Stub::Tokenize, request, &response));
+  const auto& ids = response.token_ids().ids();
+  return std::vector<uint32_t>(ids.begin(), ids.end());
+}
+
+PeriodicThread::PeriodicThread(absl::Duration period, std::function<void()> look)
+    : thread_([this, period, look = std::move(look)] {
+        std::unique_lock<std::mutex> lock(mutex_);
+        while (!stopped_) {
+          lock.unlock();
+          look();
+          lock.lock();
+          changed_.wait_for(lock, absl::ToChronoNanoseconds(period), [this] { return stopped_; });
+        }
+      }) {}
+
+PeriodicThread::~PeriodicThread() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+std::optional<MemoryUse> MemoryUseOf(const std::vector<LoadSample>& samples) {
+  if (samples.size() < 2) return std::nullopt;
+  const v1::LoadInfo& first = samples.front().load;
+  const v1::LoadInfo& last = samples.back().load;
+  MemoryUse use;
+  use.kv_blocks = last.num_kv_blocks();
+  for (const LoadSample& sample : samples) {
+    const v1::LoadInfo& load = sample.load;
+    use.kv_blocks_used_peak = std::max(use.kv_blocks_used_peak, load.num_kv_blocks_used());
+    use.requests_running_peak =
+        std::max<uint64_t>(use.requests_running_peak, load.num_requests_running());
+    use.requests_waiting_peak =
+        std::max<uint64_t>(use.requests_waiting_peak, load.num_requests_waiting());
+    use.resident_bytes_peak = std::max(use.resident_bytes_peak, load.resident_bytes());
+  }
+  if (last.num_kv_blocks_used_peak() > first.num_kv_blocks_used_peak()) {
+    use.kv_blocks_used_peak = last.num_kv_blocks_used_peak();
+    use.peak_is_exact = true;
+  }
+  use.preemptions = last.num_preemptions_total() - first.num_preemptions_total();
+  for (const auto& [reason, count] : last.num_errors_by_reason()) {
+    const auto before = first.num_errors_by_reason().find(reason);
+    const uint64_t more =
+        count - (before == first.num_errors_by_reason().end() ? 0 : before->second);
+    if (more > 0) use.refusals[reason] = more;
+  }
+  use.device_allocations_after_ready = last.device_allocations_after_ready();
+  use.prefix_cache_queries = last.prefix_cache_queries_total() - first.prefix_cache_queries_total();
+  use.prefix_cache_hits = last.prefix_cache_hits_total() - first.prefix_cache_hits_total();
+  return use;
+}
+
+}  // namespace bulkhead

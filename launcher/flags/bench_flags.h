@@ -1,0 +1,10 @@
+// The parsers of the single bench commands; ParseBench chooses one by its name.
+#pragma once
+
+#include "launcher/flags/command_flags.h"
+
+namespace bulkhead {
+
+absl::StatusOr<Command> ParseServeBench(CommandArgs args);
+
+}  // namespace bulkhead

@@ -1,0 +1,272 @@
+// The bench commands that are clients of a server: serve, sweep, compare.
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/bench/serve/definitions.h"
+#include "launcher/flags/bench_flags.h"
+#include "launcher/flags/command_flags.h"
+#include "launcher/flags/flag_values.h"
+#include "launcher/flags/request_flags.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMostPrompts = 10'000'000;
+constexpr int kMostTokens = 1 << 24;
+constexpr int kMostConcurrency = 1 << 16;
+constexpr double kMostRate = 1e6;
+
+absl::StatusOr<double> ParseReal(absl::string_view text, double least, double most) {
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value) || !(value >= least && value <= most)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is not a number from ", least, " to ", most));
+  }
+  return value;
+}
+
+// A number, or "inf".
+Flags::Apply RateValue(double* out, double least) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text == "inf") {
+      *out = std::numeric_limits<double>::infinity();
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<double> value = ParseReal(text, least, kMostRate);
+    if (!value.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(value.status().message(), ", nor inf"));
+    }
+    *out = *value;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply NumberValue(double* out, double least, double most) {
+  return [=](const std::string& text) -> absl::Status {
+    BH_ASSIGN_OR_RETURN(*out, ParseReal(text, least, most));
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply PercentilesValue(std::vector<double>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    std::vector<double> values;
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1, 99.99));
+      values.push_back(value);
+    }
+    *out = std::move(values);
+    return absl::OkStatus();
+  };
+}
+
+// "ttft:2000,tpot:100,e2el:30000", also in several flags.
+Flags::Apply GoodputValue(Goodput* out) {
+  return [=](const std::string& text) -> absl::Status {
+    for (const absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(", "))) {
+      const std::pair<std::string, std::string> pair =
+          absl::StrSplit(part, absl::MaxSplits(':', 1));
+      std::optional<double>* limit = pair.first == "ttft"                          ? &out->ttft_ms
+                                     : pair.first == "tpot"                        ? &out->tpot_ms
+                                     : pair.first == "e2el" || pair.first == "e2e" ? &out->e2el_ms
+                                                                                   : nullptr;
+      if (limit == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", part, "' is none of ttft:MS, tpot:MS, e2el:MS"));
+      }
+      BH_ASSIGN_OR_RETURN(*limit, ParseReal(pair.second, 0, 1e9));
+    }
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply MetadataValue(std::map<std::string, std::string>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (pair.first.empty() || text.find('=') == std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not KEY=VALUE"));
+    }
+    (*out)[pair.first] = pair.second;
+    return absl::OkStatus();
+  };
+}
+
+// Lengths as they were given; what is absent depends on the data set.
+struct LengthsDraft {
+  std::optional<int> input_len, output_len, prefix_len;
+};
+
+void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flags) {
+  flags->Group("Data");
+  flags->Add("--dataset-name", "NAME",
+             "random (ids, the default), prefix_repetition (groups of prompts that begin alike), "
+             "text (a built-in text), custom (JSON lines as of generate --prompts), trace (JSON "
+             "lines with timestamp in ms, input_length, output_length and perhaps hash_ids)",
+             ChoiceValue<DatasetName>(&dataset->name,
+                                      {{"random", DatasetName::kRandom},
+                                       {"prefix_repetition", DatasetName::kPrefixRepetition},
+                                       {"text", DatasetName::kText},
+                                       {"custom", DatasetName::kCustom},
+                                       {"trace", DatasetName::kTrace}}));
+  flags->Add("--dataset-path", "FILE", "the file of custom and trace", TextValue(&dataset->path));
+  flags->Add("--num-prompts", "N", "requests of each run (default 1000, or a file's lines)",
+             IntegerValue(&dataset->num_prompts, 1, kMostPrompts));
+  flags->Add("--random-input-len,--input-len,--prefix-repetition-suffix-len", "N",
+             "tokens of each prompt, behind the shared ones (default 1024; 256 for "
+             "prefix_repetition)",
+             IntegerValue(&lengths->input_len, 1, kMostTokens));
+  flags->Add("--random-output-len,--output-len,--prefix-repetition-output-len,--custom-output-len",
+             "N", "tokens of each answer (default 128); of custom: where a line has no max_tokens",
+             IntegerValue(&lengths->output_len, 1, kMostTokens));
+  flags->Add("--random-range-ratio", "R",
+             "draw lengths from (1 - R) to (1 + R) times those (default 0)",
+             NumberValue(&dataset->range_ratio, 0, 0.99));
+  flags->Add("--random-prefix-len,--prefix-repetition-prefix-len", "N",
+             "tokens that all prompts, or those of a group, begin with (default 0; 256 for "
+             "prefix_repetition)",
+             IntegerValue(&lengths->prefix_len, 0, kMostTokens));
+  flags->Add("--prefix-repetition-num-prefixes", "N", "groups of prefix_repetition (default 10)",
+             IntegerValue(&dataset->num_prefixes, 1, kMostPrompts));
+  flags->Add("--seed", "N", "of data and arrivals (default 0)",
+             [dataset](const std::string& text) -> absl::Status {
+               std::optional<uint64_t> seed;
+               BH_RETURN_IF_ERROR(SeedValue(&seed)(text));
+               dataset->seed = seed.value_or(0);
+               return absl::OkStatus();
+             });
+  flags->AddSwitch("--ignore-eos", "generate to the full length (default, but for custom)",
+                   [dataset](bool on) { dataset->ignore_eos = on; });
+  flags->Add("--temperature", "X", "default 0: greedy",
+             [dataset](const std::string& text) -> absl::Status {
+               BH_ASSIGN_OR_RETURN(const double value, ParseReal(text, 0, 100));
+               dataset->temperature = static_cast<float>(value);
+               return absl::OkStatus();
+             });
+}
+
+void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
+  flags->Group("Arrivals");
+  ArrivalOptions* arrivals = &options->arrivals;
+  flags->Add("--burstiness", "X",
+             "1 (default) is a Poisson process, less comes in bursts, more is more even, inf is "
+             "constant",
+             RateValue(&arrivals->burstiness, 1e-3));
+  flags->Add("--ramp-up-strategy", "NAME", "linear or exponential, from start to end rate",
+             ChoiceValue<RampUp>(&arrivals->ramp_up, {{"linear", RampUp::kLinear},
+                                                      {"exponential", RampUp::kExponential}}));
+  flags->Add("--ramp-up-start-rps", "X", "requests per second at the begin",
+             NumberValue(&arrivals->ramp_up_start_rps, 1e-3, kMostRate));
+  flags->Add("--ramp-up-end-rps", "X", "requests per second at the end",
+             NumberValue(&arrivals->ramp_up_end_rps, 1e-3, kMostRate));
+  flags->Add("--trace-speed", "X", "a trace's times are divided by it (default 1)",
+             NumberValue(&options->dataset.trace_speed, 1e-3, 1e6));
+}
+
+void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
+  flags->Group("Measurement");
+  flags->Add("--num-warmups", "N", "requests before those that count (default 8)",
+             IntegerValue(&options->num_warmups, 0, kMostPrompts));
+  flags->Add("--repeats", "N", "runs with new prompts, counted together (default 1)",
+             IntegerValue(&options->repeats, 1, 1000));
+  flags->Add("--metric-percentiles", "LIST", "default 90,95,99,99.9",
+             PercentilesValue(&options->summary.percents));
+  flags->Add("--goodput", "LIST",
+             "count requests that keep limits in ms: ttft:2000,tpot:100,e2el:30000",
+             GoodputValue(&options->summary.goodput));
+  flags->Add("--timeout", "TIME", "of each request, in seconds or as 90s, 2m (default: none)",
+             DurationValue(&options->timeout));
+  flags->Add("--client-threads", "N", "threads that receive, each with its connection (default 2)",
+             IntegerValue(&options->client_threads, 1, 64));
+  flags->AddSwitch("--no-self-check", "do not measure the client's own ceiling first",
+                   [options](bool on) { options->self_check = !on; });
+  flags->AddSwitch("--null-server", "measure the client alone, against a server that does nothing",
+                   [options](bool on) { options->null_server = on; });
+  flags->AddSwitch("--allow-failures", "end with 0 also when requests failed",
+                   [options](bool on) { options->allow_failures = on; });
+  flags->AddSwitch("--no-progress,--disable-tqdm", "no progress on standard error",
+                   [options](bool on) { options->progress = !on; });
+  flags->Group("Result");
+  flags->Add("--result-dir", "DIR", "write result.json, requests.jsonl and report.html there",
+             TextValue(&options->result_dir));
+  flags->AddSwitch("--save-result", "the same as --result-dir . when that is not given",
+                   [options](bool on) {
+                     if (on && !options->result_dir.has_value()) options->result_dir = ".";
+                   });
+  flags->AddSwitch("--save-detailed", "vLLM's lists of every request in result.json, too",
+                   [options](bool on) { options->save_detailed = on; });
+  flags->Add("--label", "TEXT", "kept in result.json", TextValue(&options->label));
+  flags->Add("--metadata", "KEY=VALUE", "likewise; may be given several times",
+             MetadataValue(&options->metadata));
+}
+
+absl::Status Complete(const LengthsDraft& lengths, ServeBenchOptions* options) {
+  DatasetOptions& dataset = options->dataset;
+  const bool prefixes = dataset.name == DatasetName::kPrefixRepetition;
+  dataset.input_len = lengths.input_len.value_or(prefixes ? 256 : 1024);
+  dataset.output_len = lengths.output_len.value_or(128);
+  dataset.prefix_len = lengths.prefix_len.value_or(prefixes ? 256 : 0);
+  const bool file = dataset.name == DatasetName::kCustom || dataset.name == DatasetName::kTrace;
+  if (file && !dataset.path.has_value()) {
+    return absl::InvalidArgumentError("--dataset-name custom and trace need --dataset-path FILE");
+  }
+  if (!file && dataset.path.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dataset-path ", *dataset.path, " needs --dataset-name custom or trace"));
+  }
+  ArrivalOptions& arrivals = options->arrivals;
+  const bool rates = arrivals.ramp_up_start_rps > 0 && arrivals.ramp_up_end_rps > 0;
+  if (arrivals.ramp_up != RampUp::kNone && !rates) {
+    return absl::InvalidArgumentError(
+        "--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps");
+  }
+  if (arrivals.ramp_up == RampUp::kNone &&
+      (arrivals.ramp_up_start_rps > 0 || arrivals.ramp_up_end_rps > 0)) {
+    return absl::InvalidArgumentError(
+        "--ramp-up-start-rps and --ramp-up-end-rps need --ramp-up-strategy linear or exponential");
+  }
+  if (arrivals.ramp_up != RampUp::kNone && !std::isinf(arrivals.request_rate)) {
+    return absl::InvalidArgumentError(
+        "--request-rate and --ramp-up-strategy exclude each other; the ramp has its own rates");
+  }
+  if (dataset.name == DatasetName::kTrace && arrivals.open_loop()) {
+    return absl::InvalidArgumentError(
+        "a trace has its own times: leave out --request-rate and --ramp-up-strategy, or scale it "
+        "with --trace-speed");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
+  Flags flags("bench serve", "[FLAGS]",
+              "Measures a running server: sends requests when they are due and tells latencies, "
+              "throughput and what\nthe server's memory did. The flags are those of vLLM's "
+              "benchmark where they mean the same.",
+              "bulkhead bench serve --request-rate 4 --num-prompts 500 --random-input-len 512\n"
+              "bulkhead bench serve --max-concurrency 16 --num-prompts 200 --result-dir result\n"
+              "bulkhead bench serve --goodput ttft:500,tpot:50 --request-rate 8 --repeats 3");
+  ServeBenchOptions options;
+  LengthsDraft lengths;
+  options.args.assign(args.begin(), args.end());
+  AddTargetFlag(&options.target, &flags);
+  AddDatasetFlags(&options.dataset, &lengths, &flags);
+  AddArrivalFlags(&options, &flags);
+  flags.Add("--request-rate", "X",
+            "requests per second; inf (default): all at once, or one when one of --max-concurrency "
+            "ends",
+            RateValue(&options.arrivals.request_rate, 1e-3));
+  flags.Add("--max-concurrency", "N", "requests in flight at the most",
+            IntegerValue(&options.max_concurrency, 1, kMostConcurrency));
+  AddMeasurementFlags(&options, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_RETURN_IF_ERROR(Complete(lengths, &options));
+  return options;
+}
+
+}  // namespace bulkhead
