@@ -13,7 +13,9 @@
 #include "launcher/bench/comm.h"
 #include "launcher/bench/kernels.h"
 #include "launcher/bench/scale.h"
+#include "launcher/bench/serve/compare.h"
 #include "launcher/bench/serve/serve.h"
+#include "launcher/bench/serve/sweep.h"
 #include "launcher/bench/simulate.h"
 #include "launcher/bench/throughput.h"
 #include "launcher/bench/verify.h"
@@ -50,6 +52,12 @@ struct RunCommand {
   }
   int operator()(const ServeBenchOptions& options) const {
     return ExitWith(RunServeBench(options));
+  }
+  int operator()(const SweepBenchOptions& options) const {
+    return ExitWith(RunSweepBench(options));
+  }
+  int operator()(const CompareBenchOptions& options) const {
+    return ExitWith(RunCompareBench(options));
   }
   int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }

@@ -6,5 +6,7 @@
 namespace bulkhead {
 
 absl::StatusOr<Command> ParseServeBench(CommandArgs args);
+absl::StatusOr<Command> ParseSweepBench(CommandArgs args);
+absl::StatusOr<Command> ParseCompareBench(CommandArgs args);
 
 }  // namespace bulkhead

@@ -237,7 +237,7 @@ using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions
                              TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
                              ThroughputOptions, KernelsOptions, CommOptions, ScaleOptions,
                              VerifyOptions, VerifyGroupsOptions, SimulateOptions, ServeBenchOptions,
-                             PrintText>;
+                             SweepBenchOptions, CompareBenchOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.

@@ -99,12 +99,14 @@ struct BenchEntry {
 
 constexpr BenchEntry kBenches[] = {
     {"comm", "sums, gathers and broadcasts between the ranks of a group", ParseComm},
+    {"compare", "two results of serve", ParseCompareBench},
     {"definitions", "what the metrics of serve are, and what other tools call them",
      [](CommandArgs) -> absl::StatusOr<Command> { return PrintText{DefinitionsText()}; }},
     {"kernels", "products and attention, against the machine's ceilings", ParseKernels},
     {"scale", "what more ranks bring, planned and measured", ParseScale},
     {"serve", "a running server, from a client's place", ParseServeBench},
     {"simulate", "what a step costs rank 0 of a large group", ParseSimulate},
+    {"sweep", "a running server at several loads", ParseSweepBench},
     {"throughput", "prefill and decode of a group, with no server and no network", ParseThroughput},
     {"verify", "whether groups answer as one rank does, bit by bit", ParseVerify},
 };

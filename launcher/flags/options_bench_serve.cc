@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/bench/serve/definitions.h"
 #include "launcher/flags/bench_flags.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -48,6 +47,17 @@ Flags::Apply RateValue(double* out, double least) {
 Flags::Apply NumberValue(double* out, double least, double most) {
   return [=](const std::string& text) -> absl::Status {
     BH_ASSIGN_OR_RETURN(*out, ParseReal(text, least, most));
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply NumberListValue(std::vector<double>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    out->clear();
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1e-3, kMostRate));
+      out->push_back(value);
+    }
     return absl::OkStatus();
   };
 }
@@ -149,7 +159,6 @@ void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flag
 }
 
 void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
-  flags->Group("Arrivals");
   ArrivalOptions* arrivals = &options->arrivals;
   flags->Add("--burstiness", "X",
              "1 (default) is a Poisson process, less comes in bursts, more is more even, inf is "
@@ -255,17 +264,86 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
   options.args.assign(args.begin(), args.end());
   AddTargetFlag(&options.target, &flags);
   AddDatasetFlags(&options.dataset, &lengths, &flags);
-  AddArrivalFlags(&options, &flags);
+  flags.Group("Arrivals");
   flags.Add("--request-rate", "X",
             "requests per second; inf (default): all at once, or one when one of --max-concurrency "
             "ends",
             RateValue(&options.arrivals.request_rate, 1e-3));
   flags.Add("--max-concurrency", "N", "requests in flight at the most",
             IntegerValue(&options.max_concurrency, 1, kMostConcurrency));
+  AddArrivalFlags(&options, &flags);
   AddMeasurementFlags(&options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_RETURN_IF_ERROR(Complete(lengths, &options));
+  return options;
+}
+
+absl::StatusOr<Command> ParseSweepBench(CommandArgs args) {
+  Flags flags("bench sweep", "[FLAGS]",
+              "Measures a running server at each of some request rates, or concurrencies: a table, "
+              "and the curve of\nthroughput against what one user sees. It takes the flags of "
+              "'bench serve'.",
+              "bulkhead bench sweep --max-concurrency 1,2,4,8,16 --num-prompts 200\n"
+              "bulkhead bench sweep --request-rate 1,2,4,8 --goodput ttft:500 --result-dir sweep");
+  SweepBenchOptions options;
+  LengthsDraft lengths;
+  options.serve.args.assign(args.begin(), args.end());
+  AddTargetFlag(&options.serve.target, &flags);
+  AddDatasetFlags(&options.serve.dataset, &lengths, &flags);
+  flags.Group("Arrivals");
+  flags.Add("--request-rate", "LIST", "requests per second at each point",
+            NumberListValue(&options.request_rates));
+  flags.Add("--max-concurrency", "LIST", "requests in flight at each point",
+            [&options](const std::string& text) -> absl::Status {
+              options.max_concurrencies.clear();
+              for (const absl::string_view part : absl::StrSplit(text, ',')) {
+                BH_ASSIGN_OR_RETURN(const int64_t value,
+                                    ParseInteger(std::string(part), 1, kMostConcurrency));
+                options.max_concurrencies.push_back(static_cast<int>(value));
+              }
+              return absl::OkStatus();
+            });
+  AddArrivalFlags(&options.serve, &flags);
+  AddMeasurementFlags(&options.serve, &flags);
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  BH_RETURN_IF_ERROR(Complete(lengths, &options.serve));
+  if (options.request_rates.empty() == options.max_concurrencies.empty()) {
+    return absl::InvalidArgumentError(
+        "sweep what? give either --request-rate 1,2,4 or --max-concurrency 1,2,4");
+  }
+  if (options.serve.arrivals.ramp_up != RampUp::kNone ||
+      options.serve.dataset.name == DatasetName::kTrace) {
+    return absl::InvalidArgumentError(
+        "a ramp or a trace has its own times and cannot be swept; use 'bench serve'");
+  }
+  return options;
+}
+
+absl::StatusOr<Command> ParseCompareBench(CommandArgs args) {
+  Flags flags("bench compare", "BEFORE AFTER",
+              "Says whether the second of two results of 'bench serve' is better or worse, or "
+              "whether the intervals\nleave it open. Ends with 1 when it is worse, or when one "
+              "of them cannot be trusted.",
+              "bulkhead bench compare before/result.json after/result.json");
+  CompareBenchOptions options;
+  std::vector<std::string> files;
+  flags.Group("Comparison");
+  flags.AddSwitch("--json", "print JSON instead of a table",
+                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--any-workload", "compare results of different loads, too",
+                  [&options](bool on) { options.any_workload = on; });
+  flags.AddPositional("FILE", 2, TextListValue(&files));
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
+  if (files.size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("compare needs two result.json, and ", files.size(),
+                     " were given; write 'bulkhead bench compare BEFORE AFTER'"));
+  }
+  options.before = files[0];
+  options.after = files[1];
   return options;
 }
 

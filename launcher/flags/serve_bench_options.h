@@ -51,7 +51,8 @@ struct ServeBenchOptions {
   std::vector<std::string> args;  // as they were given, for the record
 };
 
-// `bench sweep`: `bench serve` at each of the rates, or each of the concurrencies.
+// `bench sweep`: `bench serve` at each of the rates, or each of the concurrencies; the other list
+// is empty.
 struct SweepBenchOptions {
   ServeBenchOptions serve;
   std::vector<double> request_rates;
@@ -61,6 +62,7 @@ struct SweepBenchOptions {
 struct CompareBenchOptions {
   std::string before, after;  // result.json of `bench serve`
   bool json = false;
+  bool any_workload = false;  // compare results of different loads, too
 };
 
 }  // namespace bulkhead

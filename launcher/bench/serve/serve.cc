@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -67,7 +66,10 @@ class ProgressLine {
 // The steps of one measurement, in order.
 class Measurement {
  public:
-  Measurement(const ServeBenchOptions& options, BenchStop* stop) : options_(options), stop_(stop) {
+  Measurement(const ServeBenchOptions& options, const std::optional<ClientCeiling>& ceiling,
+              BenchStop* stop)
+      : options_(options), stop_(stop) {
+    result_.client.ceiling = ceiling;
     result_.options = options;
     result_.version = std::string(Version());
     result_.date = absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone());
@@ -188,15 +190,6 @@ class Measurement {
   std::unique_ptr<LoadGenerator> generator_;
 };
 
-absl::Status WriteFile(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc | std::ios::binary);
-  file << text;
-  file.close();
-  if (!file.fail()) return absl::OkStatus();
-  return WithExitCode(absl::DataLossError(absl::StrCat("cannot write ", path.string())),
-                      ExitCode::kClientError);
-}
-
 }  // namespace
 
 void BenchStop::Attach(LoadGenerator* generator) {
@@ -216,8 +209,9 @@ bool BenchStop::stopped() const {
   return stopped_;
 }
 
-absl::StatusOr<BenchResult> Measure(const ServeBenchOptions& options, BenchStop* stop) {
-  return Measurement(options, stop).Run();
+absl::StatusOr<BenchResult> Measure(const ServeBenchOptions& options,
+                                    const std::optional<ClientCeiling>& ceiling, BenchStop* stop) {
+  return Measurement(options, ceiling, stop).Run();
 }
 
 absl::Status MakeResultDir(const std::optional<std::string>& dir) {
@@ -230,12 +224,21 @@ absl::Status MakeResultDir(const std::optional<std::string>& dir) {
       ExitCode::kUsage);
 }
 
+absl::Status WriteTextFile(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc | std::ios::binary);
+  file << text;
+  file.close();
+  if (!file.fail()) return absl::OkStatus();
+  return WithExitCode(absl::DataLossError(absl::StrCat("cannot write ", path.string())),
+                      ExitCode::kClientError);
+}
+
 absl::Status SaveResult(const BenchResult& result) {
   if (!result.options.result_dir.has_value()) return absl::OkStatus();
   const std::filesystem::path dir = *result.options.result_dir;
-  BH_RETURN_IF_ERROR(WriteFile(dir / "result.json", ResultJson(result)));
-  BH_RETURN_IF_ERROR(WriteFile(dir / "requests.jsonl", RequestsJsonLines(result.runs)));
-  return WriteFile(dir / "report.html", ReportPage(result));
+  BH_RETURN_IF_ERROR(WriteTextFile(dir / "result.json", ResultJson(result)));
+  BH_RETURN_IF_ERROR(WriteTextFile(dir / "requests.jsonl", RequestsJsonLines(result.runs)));
+  return WriteTextFile(dir / "report.html", ReportPage(result));
 }
 
 absl::Status OutcomeOf(const BenchResult& result) {
@@ -263,7 +266,7 @@ absl::Status RunServeBench(const ServeBenchOptions& options) {
     if (ended_by.exchange(signal) != 0) _exit(128 + signal);
     stop.Stop();
   });
-  BH_ASSIGN_OR_RETURN(const BenchResult result, Measure(options, &stop));
+  BH_ASSIGN_OR_RETURN(const BenchResult result, Measure(options, std::nullopt, &stop));
   std::cout << ConsoleTable(result);
   BH_RETURN_IF_ERROR(FlushStandardOutput());
   BH_RETURN_IF_ERROR(SaveResult(result));

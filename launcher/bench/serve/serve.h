@@ -1,7 +1,9 @@
 // `bulkhead bench serve`: measures a running server from a client's place.
 #pragma once
 
-#include <functional>
+#include <filesystem>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,8 +29,15 @@ class BenchStop {
 };
 
 // One measurement: connects, warms up, runs and sums up. Fails when there is no server, or when the
-// options do not fit it; failures of requests are in the result.
-absl::StatusOr<BenchResult> Measure(const ServeBenchOptions& options, BenchStop* stop);
+// options do not fit it; failures of requests are in the result. `ceiling`: of this client, where
+// it has been measured already.
+absl::StatusOr<BenchResult> Measure(const ServeBenchOptions& options,
+                                    const std::optional<ClientCeiling>& ceiling, BenchStop* stop);
+
+// INVALID_ARGUMENT with exit code 2 when `dir` cannot be made or written into.
+absl::Status MakeResultDir(const std::optional<std::string>& dir);
+// DATA_LOSS with exit code 1 when it cannot be written.
+absl::Status WriteTextFile(const std::filesystem::path& path, const std::string& text);
 
 // result.json, requests.jsonl and report.html in options.result_dir, if there is one.
 absl::Status SaveResult(const BenchResult& result);
