@@ -264,13 +264,14 @@ class Planner {
 
 std::string DeviceBudget::Serialize() const {
   return absl::StrCat(rank, " ", total_bytes, " ", others_bytes, " ", reserve_bytes, " ",
-                      transient_bytes, " ", probed ? 1 : 0, " ", device, " ", host);
+                      transient_bytes, " ", probed ? 1 : 0, " ", device, " ", cores, " ",
+                      numa_nodes, " ", host);
 }
 
 absl::StatusOr<DeviceBudget> DeviceBudget::Parse(absl::string_view text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 7));
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 9));
   DeviceBudget budget;
-  if (parts.size() != 8 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
+  if (parts.size() != 10 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
       !absl::SimpleAtoi(parts[1], &budget.total_bytes) ||
       !absl::SimpleAtoi(parts[2], &budget.others_bytes) ||
       !absl::SimpleAtoi(parts[3], &budget.reserve_bytes) ||
@@ -279,7 +280,9 @@ absl::StatusOr<DeviceBudget> DeviceBudget::Parse(absl::string_view text) {
   }
   budget.probed = parts[5] == "1";
   budget.device = parts[6];
-  budget.host = parts[7];
+  budget.cores = parts[7];
+  budget.numa_nodes = parts[8];
+  budget.host = parts[9];
   return budget;
 }
 

@@ -24,11 +24,13 @@ namespace bulkhead {
 // What one rank's device offers.
 struct DeviceBudget {
   int rank = 0;
-  std::string host = "";        // no spaces
-  std::string device = "";      // "cpu"; no spaces
-  int64_t total_bytes = 0;      // what there is, or the cap that was given
-  int64_t others_bytes = 0;     // used by others already; 0 under a given cap
-  int64_t reserve_bytes = 0;    // not to be claimed
+  std::string host = "";         // no spaces
+  std::string device = "";       // "cpu"; no spaces
+  std::string cores = "-";       // that the rank may run on, "0-3,8"; "-": not known
+  std::string numa_nodes = "-";  // that hold those cores, "0,1"; "-": not known
+  int64_t total_bytes = 0;       // what there is, or the cap that was given
+  int64_t others_bytes = 0;      // used by others already; 0 under a given cap
+  int64_t reserve_bytes = 0;     // not to be claimed
   int64_t transient_bytes = 0;  // used while weights load, returned afterwards; 0 under a given cap
   bool probed = false;          // measured; false: a cap that was given
 

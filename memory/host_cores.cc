@@ -5,10 +5,34 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "memory/cgroup.h"
 
 namespace bulkhead {
+namespace {
+
+// What a file lists as "0-3,8"; empty when it does not exist or says something else.
+std::vector<int> CoreListIn(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  std::getline(file, text);
+  std::vector<int> list;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::pair<std::string, std::string> range = absl::StrSplit(part, absl::MaxSplits('-', 1));
+    int first = 0;
+    int last = 0;
+    if (!absl::SimpleAtoi(range.first, &first)) return {};
+    if (!absl::SimpleAtoi(range.second.empty() ? range.first : range.second, &last)) return {};
+    for (int i = first; i <= last && i < kMaxCores; ++i) list.push_back(i);
+  }
+  return list;
+}
+
+}  // namespace
 
 std::vector<int> AllowedCores() {
   std::vector<int> cores;
@@ -20,6 +44,31 @@ std::vector<int> AllowedCores() {
   }
   if (cores.empty()) cores.push_back(0);
   return cores;
+}
+
+std::string CoreListText(const std::vector<int>& cores) {
+  std::string text;
+  for (size_t i = 0; i < cores.size();) {
+    size_t last = i;
+    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+    absl::StrAppend(&text, text.empty() ? "" : ",", cores[i]);
+    if (last > i) absl::StrAppend(&text, "-", cores[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& root) {
+  std::vector<int> nodes;
+  for (const int node : CoreListIn(root + "/sys/devices/system/node/online")) {
+    const std::vector<int> of_node =
+        CoreListIn(absl::StrCat(root, "/sys/devices/system/node/node", node, "/cpulist"));
+    const bool holds_one = std::any_of(of_node.begin(), of_node.end(), [&](int core) {
+      return std::binary_search(cores.begin(), cores.end(), core);
+    });
+    if (holds_one) nodes.push_back(node);
+  }
+  return nodes;
 }
 
 std::optional<double> CoreQuota(const std::string& root) {

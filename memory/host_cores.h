@@ -13,6 +13,13 @@ inline constexpr int kMaxCores = 8192;
 // The cores of this process's affinity mask, ascending; {0} when it cannot be read.
 std::vector<int> AllowedCores();
 
+// As the kernel writes a list of cores: "0-3,8".
+std::string CoreListText(const std::vector<int>& cores);
+
+// The NUMA nodes that hold any of `cores`, ascending; empty where the kernel does not say. `root`
+// is put before /sys.
+std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& root = "");
+
 // How many cores' worth of time the cgroups grant, where they limit it: the least quota over period
 // of every ancestor (v1 and v2), more than 0. A container with 2 of 64 cores has 64 allowed cores
 // and a quota of 2. `root` as in cgroup.h.

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "launcher/group/config_text.h"
+#include "launcher/group/provenance.h"
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
 #include "launcher/version.h"
@@ -132,6 +133,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   server.set_num_kv_blocks(limits.num_kv_blocks);
   server.set_kv_cache_dtype(std::string(KvFormatName(limits.kv_format)));
   server.set_device(engine.device->name());
+  for (auto& [key, value] : Provenance()) (*server.mutable_provenance())[key] = value;
   v1::ModelInfo& info = parts.model_info;
   info.set_served_model_name(name);
   info.set_architecture(model.architecture);

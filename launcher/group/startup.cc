@@ -19,6 +19,7 @@
 #include "memory/bytes.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
+#include "memory/host_cores.h"
 #include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -157,6 +158,10 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(const EngineOptions& opt
         BH_ASSIGN_OR_RETURN(mine, BudgetOf(options, topology.rank, topology.size,
                                            topology.local_size, engine.threads.num_threads));
         mine.host = topology.hosts[topology.rank];
+        const std::vector<int> cores = AllowedCores();
+        mine.cores = CoreListText(cores);
+        const std::vector<int> nodes = NumaNodesOf(cores);
+        if (!nodes.empty()) mine.numa_nodes = absl::StrJoin(nodes, ",");
         return absl::OkStatus();
       }));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,

@@ -103,6 +103,8 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
     row.set_rank(rank.budget.rank);
     row.set_host(rank.budget.host);
     row.set_device(rank.budget.device);
+    row.set_cores(rank.budget.cores);
+    row.set_numa_nodes(rank.budget.numa_nodes);
     row.set_total_bytes(rank.budget.total_bytes);
     row.set_others_bytes(rank.budget.others_bytes);
     row.set_reserve_bytes(rank.budget.reserve_bytes);

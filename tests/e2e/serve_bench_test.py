@@ -105,6 +105,11 @@ class ServeBenchTest(unittest.TestCase):
         self.assertEqual(len(memory["ranks"]), group.RANKS)
         for rank in memory["ranks"]:
             self.assertGreater(rank["arenas"]["kv"], 0)
+            self.assertRegex(rank["cores"], r"^\d")
+        provenance = ours["server"]["provenance"]
+        self.assertIn("--max-num-seqs 8", provenance["command"])
+        self.assertIn("Open MPI", provenance["mpi"])
+        self.assertEqual(provenance.get("launcher"), "mpirun" if group.RANKS > 1 else None)
         self.assertEqual(memory["device_allocations_after_ready"], 0)
         self.assertEqual(ours["server"]["tensor_parallel_size"], group.RANKS)
         self.assertEqual(ours["client"]["args"][-2:], ["--repeats", "2"])

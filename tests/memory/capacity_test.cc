@@ -234,9 +234,13 @@ TEST(DeviceBudgetTest, TravelsAsText) {
   budget.reserve_bytes = 20;
   budget.transient_bytes = 30;
   budget.probed = true;
+  budget.cores = "0-3,8";
+  budget.numa_nodes = "1";
   const auto parsed = DeviceBudget::Parse(budget.Serialize());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), budget.Serialize());
+  EXPECT_EQ(parsed->cores, "0-3,8");
+  EXPECT_EQ(parsed->numa_nodes, "1");
   for (const char* text : {"", "1 2 3", "x 1 1 1 1 1 cpu h"}) {
     EXPECT_FALSE(DeviceBudget::Parse(text).ok()) << text;
   }

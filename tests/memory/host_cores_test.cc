@@ -7,6 +7,7 @@
 namespace bulkhead {
 namespace {
 
+using testing::ElementsAre;
 using testing::Ge;
 using testing::Optional;
 
@@ -41,6 +42,25 @@ TEST_F(HostCoresTest, HostileTextIsIgnored) {
     Write("/sys/fs/cgroup/a/cpu.max", text);
     EXPECT_EQ(CoreQuota(root_), std::nullopt) << text;
   }
+}
+
+TEST_F(HostCoresTest, AreListedAsTheKernelDoes) {
+  EXPECT_EQ(CoreListText({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
+  EXPECT_EQ(CoreListText({5}), "5");
+  EXPECT_EQ(CoreListText({}), "");
+}
+
+TEST_F(HostCoresTest, BelongToNumaNodes) {
+  EXPECT_THAT(NumaNodesOf({0, 9}, root_), ElementsAre());
+  Write("/sys/devices/system/node/online", "0-2\n");
+  Write("/sys/devices/system/node/node0/cpulist", "0-3,8-11\n");
+  Write("/sys/devices/system/node/node1/cpulist", "4-7,12-15\n");
+  Write("/sys/devices/system/node/node2/cpulist", "\n");  // memory alone
+  EXPECT_THAT(NumaNodesOf({0, 9}, root_), ElementsAre(0));
+  EXPECT_THAT(NumaNodesOf({3, 4}, root_), ElementsAre(0, 1));
+  EXPECT_THAT(NumaNodesOf({12}, root_), ElementsAre(1));
+  Write("/sys/devices/system/node/online", "x-y\n");
+  EXPECT_THAT(NumaNodesOf({0}, root_), ElementsAre());
 }
 
 TEST_F(HostCoresTest, OfThisMachineAreKnown) { EXPECT_THAT(AllowedCores().size(), Ge(1U)); }

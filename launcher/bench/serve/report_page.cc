@@ -158,6 +158,16 @@ std::string Facts(const BenchResult& result) {
   return HtmlTable(rows);
 }
 
+std::string Ranks(const BenchResult& result) {
+  if (!result.server.has_value()) return "";
+  std::vector<std::vector<std::string>> rows = {{"rank", "host", "device", "cores", "NUMA nodes"}};
+  for (const v1::RankRow& rank : result.server->ranks.ranks()) {
+    rows.push_back(
+        {absl::StrCat(rank.rank()), rank.host(), rank.device(), rank.cores(), rank.numa_nodes()});
+  }
+  return HtmlTable(rows);
+}
+
 }  // namespace
 
 std::string ReportPage(const BenchResult& result) {
@@ -170,7 +180,7 @@ std::string ReportPage(const BenchResult& result) {
   if (!result.runs.empty()) absl::StrAppend(&html, LoadCharts(result.runs.back()));
   absl::StrAppend(&html, SplitChart(result.summary.split), MemoryCharts(result), "</div>\n",
                   "<h2>Figures</h2>\n<pre>", EscapeHtml(ConsoleTable(result)), "</pre>\n",
-                  "<h2>How it was measured</h2>\n", Facts(result), kPageEnd);
+                  "<h2>How it was measured</h2>\n", Facts(result), Ranks(result), kPageEnd);
   return html;
 }
 

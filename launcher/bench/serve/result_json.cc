@@ -137,6 +137,8 @@ ordered_json MemoryJson(const ServerFacts& facts, const std::optional<MemoryUse>
     ranks.push_back({{"rank", rank.rank()},
                      {"host", rank.host()},
                      {"device", rank.device()},
+                     {"cores", rank.cores()},
+                     {"numa_nodes", rank.numa_nodes()},
                      {"total_bytes", rank.total_bytes()},
                      {"others_bytes", rank.others_bytes()},
                      {"reserve_bytes", rank.reserve_bytes()},
