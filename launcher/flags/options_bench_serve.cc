@@ -295,15 +295,7 @@ absl::StatusOr<Command> ParseSweepBench(CommandArgs args) {
   flags.Add("--request-rate", "LIST", "requests per second at each point",
             NumberListValue(&options.request_rates));
   flags.Add("--max-concurrency", "LIST", "requests in flight at each point",
-            [&options](const std::string& text) -> absl::Status {
-              options.max_concurrencies.clear();
-              for (const absl::string_view part : absl::StrSplit(text, ',')) {
-                BH_ASSIGN_OR_RETURN(const int64_t value,
-                                    ParseInteger(std::string(part), 1, kMostConcurrency));
-                options.max_concurrencies.push_back(static_cast<int>(value));
-              }
-              return absl::OkStatus();
-            });
+            IntegersValue(&options.max_concurrencies, 1, kMostConcurrency));
   AddArrivalFlags(&options.serve, &flags);
   AddMeasurementFlags(&options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
