@@ -58,9 +58,8 @@ absl::Status Agree(GroupExchange& exchange, absl::string_view phase, const absl:
   for (int rank = 0; rank < topology.size; ++rank) {
     const absl::Status& status = outcomes[rank].second;
     if (status.ok()) continue;
-    if (topology.size == 1) return MarkAgreed(mine);
-    return MarkAgreed(
-        Prefixed(absl::StrCat("rank ", rank, " (host ", topology.hosts[rank], "): "), status));
+    if (topology.size == 1 && topology.world_ranks.empty()) return MarkAgreed(mine);
+    return MarkAgreed(Prefixed(absl::StrCat(topology.NameOf(rank), ": "), status));
   }
   return absl::OkStatus();
 }

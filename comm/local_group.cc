@@ -1,12 +1,36 @@
 #include "comm/local_group.h"
 
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "comm/local_link.h"
+#include "comm/nodes_group.h"
 #include "comm/shm_group.h"
 #include "comm/single_group.h"
 #include "memory/check.h"
 
 namespace bulkhead {
+namespace {
+
+// An exchange whose ranks are on other nodes than it knows.
+class RenamedExchange final : public GroupExchange {
+ public:
+  RenamedExchange(GroupExchange& real, const RankTopology& topology)
+      : real_(real), topology_(topology) {}
+  const RankTopology& topology() const override { return topology_; }
+  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
+                                                     absl::Duration timeout) override {
+    return real_.AllGather(mine, timeout);
+  }
+
+ private:
+  GroupExchange& real_;
+  const RankTopology& topology_;
+};
+
+}  // namespace
 
 std::vector<std::unique_ptr<Group>> NewLocalGroups(int size) {
   std::vector<std::unique_ptr<Group>> groups;
@@ -23,6 +47,48 @@ std::vector<std::unique_ptr<Group>> NewLocalGroups(int size) {
     groups.push_back(std::make_unique<ShmGroup>(std::make_shared<Region>(*memory, rank, size),
                                                 *topology, &ShareBetweenThreads));
   }
+  return groups;
+}
+
+std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_of_rank) {
+  std::vector<std::string> identities;
+  for (const int node : node_of_rank) {
+    identities.push_back(absl::StrCat("host", node, " boot 1"));
+  }
+  const auto size = static_cast<int>(node_of_rank.size());
+  // The groups meet over one that they have in common, as processes do over MPI.
+  const std::vector<std::unique_ptr<Group>> bootstrap = NewLocalGroups(size);
+  std::vector<std::shared_ptr<Region>> regions;  // by node, the leader's
+  std::vector<SharedMemory> memories;            // by node
+  std::vector<RankTopology> worlds;              // by rank
+  for (int rank = 0; rank < size; ++rank) {
+    worlds.push_back(*TopologyFrom(rank, identities));
+    if (worlds[rank].local_rank != 0) continue;
+    const int local_size = worlds[rank].local_size;
+    memories.push_back(*NewThreadSharedMemory(Region::Bytes(local_size)));
+    regions.push_back(std::make_shared<Region>(memories.back(), 0, local_size));
+  }
+  std::vector<std::unique_ptr<LeaderLink>> links = NewLocalLinks(regions);
+  std::vector<std::unique_ptr<Group>> groups(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const RankTopology& world = worlds[rank];
+      const int node = world.node();
+      const bool leader = world.local_rank == 0;
+      RenamedExchange exchange(bootstrap[rank]->exchange(), world);
+      auto star = NodeStar::Connect(exchange, "lo", absl::Minutes(1), &MonotonicNanos);
+      BH_CHECK(star.ok());
+      auto region =
+          leader ? regions[node]
+                 : std::make_shared<Region>(memories[node], world.local_rank, world.local_size);
+      auto shm = std::make_unique<ShmGroup>(region, NodeTopology(world), &ShareBetweenThreads);
+      groups[rank] = std::make_unique<NodesGroup>(region, std::move(shm), world,
+                                                  leader ? std::move(links[node]) : nullptr,
+                                                  *std::move(star), &ShareBetweenThreads);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
   return groups;
 }
 

@@ -2,10 +2,13 @@
 
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "comm/launch_environment.h"
+#include "comm/mpi_link.h"
 #include "comm/mpi_session.h"
 #include "comm/node_group.h"
+#include "comm/nodes_group.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
@@ -16,29 +19,54 @@ LaunchEnvironment OwnLaunch() {
   return ReadLaunchEnvironment([](const char* name) { return std::getenv(name); });
 }
 
-// A node's group, and the session that brought it together.
+// A group on one node or several, and the session that brought it together.
 class MpiGroup final : public Group {
  public:
-  MpiGroup(std::unique_ptr<MpiSession> session, std::unique_ptr<Group> node)
-      : session_(std::move(session)), node_(std::move(node)) {}
-  GroupExchange& exchange() override { return node_->exchange(); }
-  ControlBus& bus() override { return node_->bus(); }
-  GroupLiveness& liveness() override { return node_->liveness(); }
-  void AllowSpinning(bool allowed) override { node_->AllowSpinning(allowed); }
+  MpiGroup(std::unique_ptr<MpiSession> session, std::unique_ptr<Group> group)
+      : session_(std::move(session)), group_(std::move(group)) {}
+  GroupExchange& exchange() override { return group_->exchange(); }
+  ControlBus& bus() override { return group_->bus(); }
+  GroupLiveness& liveness() override { return group_->liveness(); }
+  void AllowSpinning(bool allowed) override { group_->AllowSpinning(allowed); }
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                         MemoryLedger& ledger) override {
-    return node_->Connect(limits, ledger);
+    return group_->Connect(limits, ledger);
   }
   void Leave(const absl::Status& status) override {
-    node_->Leave(status);
+    group_->Leave(status);
     if (!IsAgreed(status)) MpiSession::Abort(static_cast<int>(ExitCodeOf(status)));
     session_->Finalize();
   }
 
  private:
   std::unique_ptr<MpiSession> session_;
-  std::unique_ptr<Group> node_;
+  std::unique_ptr<Group> group_;
 };
+
+std::unique_ptr<LeaderLink> LinkOf(const RankTopology& world, std::shared_ptr<Region> region) {
+  if (world.local_rank != 0) return nullptr;
+  std::vector<int> leaders;
+  for (int node = 0; node < world.num_nodes(); ++node) {
+    leaders.push_back(world.RanksOf(node).front());
+  }
+  return std::make_unique<MpiLink>(world.node(), std::move(leaders),
+                                   [region = std::move(region)] { return region->abort_status(); });
+}
+
+// The ranks of each host first come together among themselves, then the hosts.
+absl::StatusOr<std::unique_ptr<Group>> NewNodesGroup(MpiSession& session, absl::Duration timeout) {
+  const RankTopology& world = session.topology();
+  BH_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> bootstrap, session.SplitByNode(timeout));
+  absl::StatusOr<NodePart> part = NewNodePart(*bootstrap, timeout);
+  BH_RETURN_IF_ERROR(Agree(session, "the ranks of each host", part.status(), timeout));
+  const char* const include = std::getenv("OMPI_MCA_btl_tcp_if_include");
+  BH_ASSIGN_OR_RETURN(
+      std::unique_ptr<NodeStar> star,
+      NodeStar::Connect(session, include == nullptr ? "" : include, timeout, &MonotonicNanos));
+  std::unique_ptr<LeaderLink> link = LinkOf(world, part->region);
+  return std::make_unique<NodesGroup>(part->region, std::move(part->group), world, std::move(link),
+                                      std::move(star), &ShareBetweenProcesses);
+}
 
 }  // namespace
 
@@ -46,12 +74,14 @@ bool LaunchedAsGroup() { return OwnLaunch().by_launcher(); }
 
 absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
   BH_ASSIGN_OR_RETURN(std::unique_ptr<MpiSession> session, MpiSession::Start(OwnLaunch(), timeout));
-  absl::StatusOr<std::unique_ptr<Group>> node = NewNodeGroup(*session, timeout);
-  if (!node.ok()) {
-    if (IsAgreed(node.status())) session->Finalize();
-    return node.status();
+  absl::StatusOr<std::unique_ptr<Group>> group = session->topology().one_host()
+                                                     ? NewNodeGroup(*session, timeout)
+                                                     : NewNodesGroup(*session, timeout);
+  if (!group.ok()) {
+    if (IsAgreed(group.status())) session->Finalize();
+    return group.status();
   }
-  return std::make_unique<MpiGroup>(std::move(session), *std::move(node));
+  return std::make_unique<MpiGroup>(std::move(session), *std::move(group));
 }
 
 }  // namespace bulkhead

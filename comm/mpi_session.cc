@@ -100,6 +100,10 @@ struct MpiSession::Pending {
   std::string all;
 };
 
+struct MpiSession::Ranks {
+  MPI_Comm comm = MPI_COMM_WORLD;
+};
+
 absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnvironment& launch,
                                                               absl::Duration timeout) {
   BH_RETURN_IF_ERROR(CheckCanMeet(launch));
@@ -126,7 +130,19 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnviro
   return session;
 }
 
+MpiSession::MpiSession() : ranks_(std::make_unique<Ranks>()) {}
+
 MpiSession::~MpiSession() = default;
+
+absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::SplitByNode(absl::Duration timeout) const {
+  auto node = std::unique_ptr<MpiSession>(new MpiSession());
+  node->topology_ = NodeTopology(topology_);
+  const CallLimit limit("MPI_Comm_split", timeout, ExitCode::kGroupNotUp);
+  BH_RETURN_IF_ERROR(
+      FromMpi(MPI_Comm_split(MPI_COMM_WORLD, topology_.node(), topology_.rank, &node->ranks_->comm),
+              "MPI_Comm_split"));
+  return node;
+}
 
 absl::StatusOr<std::vector<std::string>> MpiSession::AllGather(absl::string_view mine,
                                                                absl::Duration timeout) {
@@ -156,7 +172,7 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
   pending.lengths.resize(topology_.size);
   MPI_Request request;
   BH_RETURN_IF_ERROR(FromMpi(MPI_Iallgather(&pending.length, 1, MPI_INT, pending.lengths.data(), 1,
-                                            MPI_INT, MPI_COMM_WORLD, &request),
+                                            MPI_INT, ranks_->comm, &request),
                              "MPI_Iallgather"));
   BH_RETURN_IF_ERROR(Poll(&request, deadline_ns));
   int64_t total = 0;
@@ -173,7 +189,7 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
   BH_RETURN_IF_ERROR(
       FromMpi(MPI_Iallgatherv(pending.mine.data(), pending.length, MPI_CHAR, pending.all.data(),
                               pending.lengths.data(), pending.offsets.data(), MPI_CHAR,
-                              MPI_COMM_WORLD, &request),
+                              ranks_->comm, &request),
               "MPI_Iallgatherv"));
   return Poll(&request, deadline_ns);
 }

@@ -1,5 +1,5 @@
-// MpiSession: MPI from its beginning to its end, used to bring ranks together. The one class that
-// calls MPI; all its calls come from the thread that started it (MPI_THREAD_FUNNELED).
+// MpiSession: MPI from its beginning to its end, used to bring ranks together. It and MpiLink alone
+// call MPI, on the thread that started it (MPI_THREAD_FUNNELED).
 #pragma once
 
 #include <memory>
@@ -29,6 +29,8 @@ class MpiSession final : public GroupExchange {
   // core.
   absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
                                                      absl::Duration timeout) override;
+  // Collective: the exchange of this node's ranks alone, for as long as the session lasts.
+  absl::StatusOr<std::unique_ptr<MpiSession>> SplitByNode(absl::Duration timeout) const;
   // Collective, for an end in good order.
   void Finalize();
   // Ends all ranks at once; the launcher's exit code is `code`.
@@ -36,10 +38,12 @@ class MpiSession final : public GroupExchange {
 
  private:
   struct Pending;
-  MpiSession() = default;
+  struct Ranks;  // the communicator
+  MpiSession();
   absl::Status Gather(Pending& pending, absl::string_view mine, int64_t deadline_ns);
 
   RankTopology topology_;
+  std::unique_ptr<Ranks> ranks_;
   // Buffers of calls that MPI may still write to: given up by a timeout, kept to the end of the
   // process.
   std::unique_ptr<Pending> pending_;

@@ -2,12 +2,10 @@
 
 #include <unistd.h>
 
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "comm/shm_group.h"
 #include "comm/single_group.h"
 #include "memory/exit_code.h"
@@ -16,19 +14,12 @@
 namespace bulkhead {
 namespace {
 
-// Equal on all ranks, as the topology is.
-absl::Status RefuseUnlessOneHost(const RankTopology& topology) {
-  absl::Status refusal;
-  if (!topology.one_host()) {
-    const std::set<std::string> hosts(topology.hosts.begin(), topology.hosts.end());
-    refusal = absl::UnimplementedError(absl::StrCat(
-        "the group spans ", hosts.size() > 1 ? "the hosts " : "several machines named ",
-        absl::StrJoin(hosts, ", "), "; all ranks must run on one host"));
-  } else if (topology.size > kMaxLocalRanks) {
-    refusal = absl::UnimplementedError(absl::StrCat(topology.size, " ranks on one host; at most ",
-                                                    kMaxLocalRanks, " can share it"));
-  }
-  return MarkAgreed(WithExitCode(refusal, ExitCode::kGroupNotUp));
+absl::Status RefuseUnlessFew(const RankTopology& topology) {
+  if (topology.size <= kMaxLocalRanks) return absl::OkStatus();
+  return WithExitCode(absl::UnimplementedError(absl::StrCat(
+                          topology.size, " ranks on host ", topology.hosts[0], "; at most ",
+                          kMaxLocalRanks, " can share it: spread them over more hosts")),
+                      ExitCode::kGroupNotUp);
 }
 
 // The launcher started this process, or the shell wrapped around it, and outlives it.
@@ -42,17 +33,23 @@ absl::Status WatchProcesses(GroupExchange& bootstrap, Region& region, ShmLivenes
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Group>> NewNodeGroup(GroupExchange& bootstrap,
-                                                    absl::Duration timeout) {
+absl::StatusOr<NodePart> NewNodePart(GroupExchange& bootstrap, absl::Duration timeout) {
   const RankTopology& topology = bootstrap.topology();
-  if (topology.size == 1) return NewSingleGroup();
-  BH_RETURN_IF_ERROR(RefuseUnlessOneHost(topology));
+  BH_RETURN_IF_ERROR(MarkAgreed(RefuseUnlessFew(topology)));
   BH_ASSIGN_OR_RETURN(SharedMemory memory,
                       ShareBetweenProcesses(bootstrap, Region::Bytes(topology.size), timeout));
-  auto region = std::make_shared<Region>(std::move(memory), topology.rank, topology.size);
-  auto group = std::make_unique<ShmGroup>(region, topology, &ShareBetweenProcesses);
-  BH_RETURN_IF_ERROR(WatchProcesses(bootstrap, *region, group->liveness(), timeout));
-  return group;
+  NodePart part;
+  part.region = std::make_shared<Region>(std::move(memory), topology.rank, topology.size);
+  part.group = std::make_unique<ShmGroup>(part.region, topology, &ShareBetweenProcesses);
+  BH_RETURN_IF_ERROR(WatchProcesses(bootstrap, *part.region, part.group->liveness(), timeout));
+  return part;
+}
+
+absl::StatusOr<std::unique_ptr<Group>> NewNodeGroup(GroupExchange& bootstrap,
+                                                    absl::Duration timeout) {
+  if (bootstrap.topology().size == 1) return NewSingleGroup();
+  BH_ASSIGN_OR_RETURN(NodePart part, NewNodePart(bootstrap, timeout));
+  return std::move(part.group);
 }
 
 }  // namespace bulkhead

@@ -29,7 +29,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kGranule = 16;  // floats, a cache line: shares never split one
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 constexpr int64_t kFloatBytes = sizeof(float);
@@ -38,13 +37,12 @@ int64_t RoundUp(int64_t value, int64_t granule) {
   return (value + granule - 1) / granule * granule;
 }
 
-// Where rank r's share of `elements` begins.
+}  // namespace
+
 int64_t ShareBegin(int64_t elements, int rank, int size) {
   const int64_t granules = (elements + kGranule - 1) / kGranule;
   return std::min(elements, granules * rank / size * kGranule);
 }
-
-}  // namespace
 
 CommunicationLayout::CommunicationLayout(const CommLimits& limits, int size) {
   BH_CHECK(limits.max_sum_elements >= 0 && limits.max_sum_elements <= kMaxElements);
@@ -72,7 +70,8 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<Region> region, const CommLimit
       limits_(limits),
       layout_(limits, region_->size()),
       tensors_(std::move(tensors)),
-      result_(std::move(result)) {
+      result_(std::move(result)),
+      barrier_(*region_) {
   for (int turn = 0; turn < 2; ++turn) {
     for (int r = 0; r < size(); ++r) {
       terms_[turn].push_back(reinterpret_cast<const float*>(slot(turn, r)));
@@ -97,7 +96,7 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
   const int64_t elements = term_rows_ * term_cols_;
   const std::vector<const float*>& terms = terms_[turn_];
   turn_ ^= 1;
-  BH_RETURN_IF_ERROR(Barrier(elements));
+  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   float* sum = reinterpret_cast<float*>(result_.data());
   if (elements * kFloatBytes <= kSmallSumBytes) {
     TreeSum(terms, 0, elements, sum);
@@ -105,7 +104,7 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
     sum = shared_result();
     TreeSum(terms, ShareBegin(elements, rank(), size()), ShareBegin(elements, rank() + 1, size()),
             sum);
-    BH_RETURN_IF_ERROR(Barrier(elements));
+    BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   }
   return ConstMatrixView(reinterpret_cast<const std::byte*>(sum), DType::kF32, term_rows_,
                          term_cols_);
@@ -125,7 +124,7 @@ absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
   for (int64_t row = 0; rank() != 0 && row < rows; ++row) {
     std::memcpy(slot(turn, rank()) + row * row_bytes, part.F32(row), row_bytes);
   }
-  BH_RETURN_IF_ERROR(Barrier(-1 - rows));
+  BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
   if (rank() != 0) return absl::OkStatus();
   int64_t col = 0;
   for (int r = 0; r < size(); ++r) {
@@ -141,19 +140,18 @@ absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
   return absl::OkStatus();
 }
 
-// Meets all ranks. `note` says what this rank is doing; a rank that does something else is a bug
-// that would otherwise end in wrong numbers.
-absl::Status ShmCommunicator::Barrier(int64_t note) {
-  const int parity = static_cast<int>(++barriers_ % 2);
-  region_->sums(rank()).notes[parity] = note;
-  Raise(region_->sums(rank()), barriers_);
-  for (int r = 0; r < size(); ++r) {
-    BH_RETURN_IF_ERROR(region_->Wait(region_->sums(r), barriers_));
-    const int64_t other = region_->sums(r).notes[parity];
+absl::Status ShmBarrier::Meet(int64_t note) {
+  const int own = region_.rank();
+  const int parity = static_cast<int>(++met_ % 2);
+  region_.sums(own).notes[parity] = note;
+  Raise(region_.sums(own), met_);
+  for (int r = 0; r < region_.size(); ++r) {
+    BH_RETURN_IF_ERROR(region_.Wait(region_.sums(r), met_));
+    const int64_t other = region_.sums(r).notes[parity];
     if (other == note) continue;
     return WithExitCode(
-        absl::InternalError(absl::StrCat("collective ", barriers_, ": rank ", rank(), " brings ",
-                                         note, " elements, rank ", r, " ", other)),
+        absl::InternalError(absl::StrCat("collective ", met_, ": local rank ", own, " brings ",
+                                         note, " elements, local rank ", r, " ", other)),
         ExitCode::kBug);
   }
   return absl::OkStatus();

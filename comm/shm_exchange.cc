@@ -20,9 +20,7 @@ int64_t DeadlineIn(absl::Duration timeout) {
 }  // namespace
 
 std::string RankName(const RankTopology& topology, Region& region, int rank) {
-  const int64_t pid = region.life(rank).pid.load();
-  const std::string process = pid == 0 ? "" : absl::StrCat(", pid ", pid);
-  return absl::StrCat("rank ", rank, " (host ", topology.hosts[rank], process, ")");
+  return topology.NameOf(rank, region.life(rank).pid.load());
 }
 
 // A message goes through the rank's mailbox in rounds of a piece each; everyone takes as many

@@ -2,18 +2,10 @@
 
 #include <utility>
 
-#include "comm/shm_communicator.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
 namespace bulkhead {
-namespace {
-
-constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
-constexpr char kConnectPhase[] = "communication buffers";
-
-}  // namespace
-
 ShmGroup::ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology, ShareMemory share)
     : region_(std::move(region)),
       share_(share),
@@ -23,9 +15,8 @@ ShmGroup::ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology,
   region_->set_may_spin(topology.local_size <= topology.local_cores);
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> ShmGroup::Connect(const CommLimits& limits,
-                                                                MemoryLedger& ledger) {
-  const CommunicationLayout layout(limits, region_->size());
+absl::StatusOr<Buffer> TakeCommunication(const CommunicationLayout& layout, GroupExchange& exchange,
+                                         MemoryLedger& ledger) {
   absl::Status taken = ledger.TakeMapped(Term::kCommunication, layout.MappedBytes());
   absl::StatusOr<Buffer> result = Buffer();
   if (taken.ok()) {
@@ -33,13 +24,19 @@ absl::StatusOr<std::unique_ptr<Communicator>> ShmGroup::Connect(const CommLimits
     taken = result.status();
   }
   taken = WithExitCode(taken, ExitCode::kDoesNotFit);
-  BH_RETURN_IF_ERROR(Agree(exchange_, kConnectPhase, taken, kConnectTimeout));
+  BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, taken, kConnectTimeout));
+  return result;
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> ShmGroup::Connect(const CommLimits& limits,
+                                                                MemoryLedger& ledger) {
+  const CommunicationLayout layout(limits, region_->size());
+  BH_ASSIGN_OR_RETURN(Buffer result, TakeCommunication(layout, exchange_, ledger));
   // One page more, so that there is something to share when the limits are 0.
-  constexpr int64_t kPageBytes = 4096;
   BH_ASSIGN_OR_RETURN(
       SharedMemory tensors,
       share_(exchange_, region_->size() * layout.MappedBytes() + kPageBytes, kConnectTimeout));
-  return std::make_unique<ShmCommunicator>(region_, limits, std::move(tensors), *std::move(result));
+  return std::make_unique<ShmCommunicator>(region_, limits, std::move(tensors), std::move(result));
 }
 
 void ShmGroup::Leave(const absl::Status& status) {

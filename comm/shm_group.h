@@ -1,15 +1,25 @@
 // ShmGroup: a group whose ranks share a Region, as threads or as processes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "comm/group.h"
 #include "comm/region.h"
 #include "comm/shm_bus.h"
+#include "comm/shm_communicator.h"
 #include "comm/shm_exchange.h"
 #include "comm/shm_liveness.h"
 
 namespace bulkhead {
+
+inline constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
+inline constexpr char kConnectPhase[] = "communication buffers";
+
+// Takes this rank's communication memory from the ledger; returns its private part. Ends in
+// agreement.
+absl::StatusOr<Buffer> TakeCommunication(const CommunicationLayout& layout, GroupExchange& exchange,
+                                         MemoryLedger& ledger);
 
 class ShmGroup final : public Group {
  public:

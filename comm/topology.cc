@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <cstdlib>
 #include <fstream>
+#include <map>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +21,8 @@ namespace {
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
   if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
-  std::string text = name;
+  const char* const given = std::getenv("BULKHEAD_NODE_NAME");
+  std::string text = given != nullptr && given[0] != '\0' ? given : name;
   std::replace(text.begin(), text.end(), ' ', '_');
   return text;
 }
@@ -40,6 +44,34 @@ std::string AffinityMask() {
 
 }  // namespace
 
+int RankTopology::num_nodes() const {
+  return nodes.empty() ? 1 : 1 + *std::max_element(nodes.begin(), nodes.end());
+}
+
+std::vector<int> RankTopology::RanksOf(int node) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size; ++r) {
+    if (nodes.empty() || nodes[r] == node) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+std::string RankTopology::NameOf(int r, int64_t pid) const {
+  const std::string process = pid == 0 ? "" : absl::StrCat(", pid ", pid);
+  return absl::StrCat("rank ", world_ranks.empty() ? r : world_ranks[r], " (host ", hosts[r],
+                      process, ")");
+}
+
+RankTopology NodeTopology(const RankTopology& world) {
+  RankTopology node;
+  node.rank = node.local_rank = world.local_rank;
+  node.size = node.local_size = world.local_size;
+  node.local_cores = world.local_cores;
+  node.world_ranks = world.RanksOf(world.node());
+  for (const int rank : node.world_ranks) node.hosts.push_back(world.hosts[rank]);
+  return node;
+}
+
 std::string HostIdentity() { return absl::StrCat(HostName(), " ", BootId(), " ", AffinityMask()); }
 
 absl::StatusOr<RankTopology> TopologyFrom(int rank, absl::Span<const std::string> identities) {
@@ -56,9 +88,14 @@ absl::StatusOr<RankTopology> TopologyFrom(int rank, absl::Span<const std::string
     }
     topology.hosts.push_back(fields.back()[0]);
   }
+  std::map<std::pair<std::string, std::string>, int> known;
+  for (const std::vector<std::string>& field : fields) {
+    const auto next = static_cast<int>(known.size());
+    topology.nodes.push_back(known.try_emplace({field[0], field[1]}, next).first->second);
+  }
   std::string cores;
   for (int other = 0; other < topology.size; ++other) {
-    if (fields[other][0] != fields[rank][0] || fields[other][1] != fields[rank][1]) continue;
+    if (topology.nodes[other] != topology.nodes[rank]) continue;
     if (other < rank) ++topology.local_rank;
     ++topology.local_size;
     const std::string& mask = fields[other][2];

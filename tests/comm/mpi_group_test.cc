@@ -106,6 +106,18 @@ Process Mpirun(int ranks, const std::string& mode) {
                  {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
 }
 
+// Rank r runs as if on host hosts[r].
+Process MpirunOnHosts(const std::vector<std::string>& hosts, const std::string& mode) {
+  std::vector<std::string> command = {"mpirun", "--oversubscribe", "--bind-to", "none"};
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (rank > 0) command.push_back(":");
+    command.insert(command.end(),
+                   {"-x", "BULKHEAD_NODE_NAME=" + hosts[rank], "-n", "1", BH_RANKS_PROGRAM, mode});
+  }
+  return Process(command,
+                 {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+}
+
 Process Alone(const Environment& environment) {
   return Process({BH_RANKS_PROGRAM, "sums"}, environment);
 }
@@ -126,6 +138,55 @@ TEST_P(MpiGroup, SumsGathersAndMessagesAreRightAndTheEndIsClean) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiGroup, testing::Values(1, 2, 3, 4));
+
+TEST(MpiNodes, SumsGathersAndMessagesAreRightWhereverTheRanksAre) {
+  const std::vector<std::string> layouts[] = {
+      {"a", "b"}, {"a", "a", "b", "b"}, {"a", "b", "a", "b"}, {"a", "a", "b"}, {"a", "b", "c"}};
+  for (const std::vector<std::string>& hosts : layouts) {
+    Process ranks = MpirunOnHosts(hosts, "sums");
+    EXPECT_THAT(ranks.Lines("OK", hosts.size()), SizeIs(hosts.size())) << ranks.output();
+    EXPECT_EQ(ranks.Wait(), 0) << ranks.output();
+  }
+}
+
+TEST(MpiNodes, WaitingBetweenHostsCostsLittle) {
+  Process ranks = MpirunOnHosts({"a", "b", "b"}, "idle");
+  for (const std::string& cpu : ranks.Lines("CPU", 3)) {
+    double seconds = 1;
+    EXPECT_TRUE(absl::SimpleAtod(cpu, &seconds));
+    EXPECT_LT(seconds, 0.3) << ranks.output();  // of two
+  }
+  EXPECT_EQ(ranks.Wait(), 0) << ranks.output();
+}
+
+TEST(MpiNodes, ARefusalOnOneHostIsEverybodys) {
+  Process ranks = MpirunOnHosts({"a", "b"}, "refuse");
+  const std::vector<std::string> ended = ranks.Lines("ENDED", 2);
+  ASSERT_THAT(ended, SizeIs(2)) << ranks.output();
+  for (const std::string& line : ended) EXPECT_EQ(line, "rank 1 (host b): the file is cut");
+  EXPECT_EQ(ranks.Wait(), 3) << ranks.output();
+}
+
+// On the host of the lost rank its neighbour knows at once, the other host is told.
+TEST(MpiNodes, AKilledRankIsNamedOnEveryHost) {
+  Process ranks = MpirunOnHosts({"a", "b", "b"}, "kill");
+  const std::vector<std::string> lost = ranks.Lines("LOST", 2);
+  ASSERT_THAT(lost, SizeIs(2)) << ranks.output();
+  for (const std::string& line : lost) {
+    EXPECT_THAT(line, HasSubstr("rank 1 (host b"));
+    EXPECT_THAT(line, HasSubstr(" ended"));
+  }
+  EXPECT_EQ(ranks.Wait(), 137) << ranks.output();
+}
+
+TEST(MpiNodes, AStoppedHostIsNamedByItsSilence) {
+  Process ranks = MpirunOnHosts({"a", "b"}, "stop");
+  const std::vector<std::string> lost = ranks.Lines("LOST", 1);
+  ASSERT_THAT(lost, SizeIs(1)) << ranks.output();
+  EXPECT_THAT(lost[0], HasSubstr("rank 1 (host b"));
+  EXPECT_THAT(lost[0], HasSubstr("was silent for 3."));
+  EXPECT_EQ(ranks.Wait(), 6) << ranks.output();
+}
 
 TEST(MpiGroupFault, AKilledRankIsNamedByAllOthersWithinTwoSeconds) {
   Process ranks = Mpirun(3, "kill");

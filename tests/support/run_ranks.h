@@ -14,8 +14,7 @@
 namespace bulkhead {
 
 template <typename Body>
-void RunRanks(int size, const Body& body) {
-  const std::vector<std::unique_ptr<Group>> groups = NewLocalGroups(size);
+void RunRanksOf(const std::vector<std::unique_ptr<Group>>& groups, const Body& body) {
   std::vector<std::thread> threads;
   for (const auto& group : groups) {
     threads.emplace_back([&body, &group] {
@@ -24,6 +23,11 @@ void RunRanks(int size, const Body& body) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+template <typename Body>
+void RunRanks(int size, const Body& body) {
+  RunRanksOf(NewLocalGroups(size), body);
 }
 
 }  // namespace bulkhead

@@ -1,0 +1,314 @@
+#include "comm/node_star.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "comm/star_handshake.h"
+#include "comm/status_codec.h"
+#include "comm/wait.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr char kPhase[] = "liveness between hosts";
+constexpr int kKeyBytes = 32;
+constexpr absl::Duration kConnectLimit = absl::Seconds(20);
+constexpr int64_t kGreetNanos = 2'000'000'000;
+constexpr int64_t kLastWordNanos = 100'000'000;
+constexpr size_t kMaxUnsentBytes = 64 * 1024;
+
+absl::Status Lost(const std::string& text) {
+  return WithExitCode(absl::UnavailableError(text), ExitCode::kRankLost);
+}
+
+absl::Status NotUp(absl::Status status) {
+  return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
+}
+
+// "key address,port address,port", the key in hexadecimal.
+std::string TicketText(const std::string& key, const std::vector<Listener>& listeners) {
+  std::string text = absl::BytesToHexString(key);
+  for (const Listener& listener : listeners) {
+    absl::StrAppend(&text, " ", listener.address, ",", listener.port);
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<Listener>> ListenOnAll(const std::string& include) {
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, OwnAddresses(include));
+  std::vector<Listener> listeners;
+  absl::Status why;
+  for (const std::string& address : addresses) {
+    absl::StatusOr<Listener> listener = ListenOn(address);
+    if (listener.ok()) {
+      listeners.push_back(*std::move(listener));
+    } else {
+      why = listener.status();
+    }
+  }
+  if (listeners.empty()) return why;
+  return listeners;
+}
+
+// The names of all nodes' leaders, as they call themselves.
+absl::StatusOr<std::vector<std::string>> LeaderNames(GroupExchange& exchange,
+                                                     absl::Duration timeout) {
+  const RankTopology& topology = exchange.topology();
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> pids,
+                      exchange.AllGather(absl::StrCat(getpid()), timeout));
+  std::vector<std::string> names;
+  for (int node = 0; node < topology.num_nodes(); ++node) {
+    const int leader = topology.RanksOf(node).front();
+    int64_t pid = 0;
+    static_cast<void>(absl::SimpleAtoi(pids[leader], &pid));
+    names.push_back(topology.NameOf(leader, pid));
+  }
+  return names;
+}
+
+}  // namespace
+
+NodeStar::Peer::Peer(std::string peer_name, Socket connected, const std::string& key, bool to_rank0)
+    : name(std::move(peer_name)),
+      socket(std::move(connected)),
+      sealer(Mac(key, to_rank0 ? "up" : "down")),
+      opener(Mac(key, to_rank0 ? "down" : "up")) {}
+
+absl::StatusOr<std::unique_ptr<NodeStar>> NodeStar::Connect(GroupExchange& exchange,
+                                                            const std::string& include,
+                                                            absl::Duration timeout,
+                                                            int64_t (*now_ns)()) {
+  const RankTopology& topology = exchange.topology();
+  const bool leader = topology.local_rank == 0;
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> names, LeaderNames(exchange, timeout));
+  absl::StatusOr<std::vector<Listener>> listeners = std::vector<Listener>();
+  if (topology.rank == 0) listeners = ListenOnAll(include);
+  BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(listeners.status()), timeout));
+  const std::string key = topology.rank == 0 ? RandomBytes(kKeyBytes) : "";
+  BH_ASSIGN_OR_RETURN(
+      const std::vector<std::string> tickets,
+      exchange.AllGather(topology.rank == 0 ? TicketText(key, *listeners) : "", timeout));
+  std::unique_ptr<NodeStar> star(leader ? new NodeStar(now_ns) : nullptr);
+  const int64_t deadline_ns =
+      MonotonicNanos() + absl::ToInt64Nanoseconds(std::min(timeout, kConnectLimit));
+  absl::Status mine;
+  if (topology.rank == 0) {
+    mine = star->AcceptAll(names, *std::move(listeners), key, deadline_ns);
+  } else if (leader) {
+    mine = star->ReachRank0(names[0], topology.node(), tickets[0], deadline_ns);
+  }
+  if (mine.ok() && leader) mine = star->Watch();
+  BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(mine), timeout));
+  return star;
+}
+
+NodeStar::~NodeStar() {
+  if (epoll_fd_ >= 0) close(epoll_fd_);
+}
+
+// Whoever else calls meanwhile is hung up on.
+absl::Status NodeStar::AcceptAll(const std::vector<std::string>& names,
+                                 std::vector<Listener> listeners, const std::string& key,
+                                 int64_t deadline_ns) {
+  peers_.resize(names.size() - 1);
+  size_t missing = peers_.size();
+  while (missing > 0) {
+    Socket socket = AcceptFrom(listeners, deadline_ns);
+    if (!socket.is_open()) {
+      std::vector<std::string> absent;
+      for (size_t i = 0; i < peers_.size(); ++i) {
+        if (peers_[i] == nullptr) absent.push_back(names[i + 1]);
+      }
+      return absl::DeadlineExceededError(
+          absl::StrCat(absl::StrJoin(absent, ", "), " did not connect to rank 0"));
+    }
+    const int64_t greet_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+    const auto caller = GreetCaller(socket, key, greet_ns);
+    if (!caller.ok() || caller->node < 1 || caller->node >= static_cast<int>(names.size()))
+      continue;
+    std::unique_ptr<Peer>& peer = peers_[caller->node - 1];
+    if (peer != nullptr) continue;
+    peer = std::make_unique<Peer>(names[caller->node], std::move(socket), caller->session_key,
+                                  /*to_rank0=*/false);
+    --missing;
+  }
+  return absl::OkStatus();
+}
+
+// Tries rank 0's addresses one by one, again and again: the first that answers with the key is the
+// one that the hosts reach each other by.
+absl::Status NodeStar::ReachRank0(const std::string& name, int node, const std::string& ticket,
+                                  int64_t deadline_ns) {
+  const std::vector<std::string> parts = absl::StrSplit(ticket, ' ');
+  const std::string key = absl::HexStringToBytes(parts[0]);
+  std::vector<std::string> failures;
+  do {
+    failures.clear();
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const std::pair<std::string, std::string> at = absl::StrSplit(parts[i], ',');
+      int port = 0;
+      if (!absl::SimpleAtoi(at.second, &port)) continue;
+      const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+      absl::StatusOr<Socket> socket = ConnectTo(at.first, port, limit_ns);
+      absl::StatusOr<std::string> session = "";
+      if (!socket.ok()) {
+        session = socket.status();
+      } else {
+        session = IntroduceTo(*socket, key, node, limit_ns);
+      }
+      if (session.ok()) {
+        peers_.push_back(
+            std::make_unique<Peer>(name, *std::move(socket), *session, /*to_rank0=*/true));
+        return absl::OkStatus();
+      }
+      failures.push_back(absl::StrCat(parts[i], " (", session.status().message(), ")"));
+    }
+    usleep(100'000);
+  } while (MonotonicNanos() < deadline_ns);
+  return absl::UnavailableError(absl::StrCat(
+      "cannot reach ", name, " at ", absl::StrJoin(failures, ", "),
+      "; allow TCP between the hosts, or name the network with OMPI_MCA_btl_tcp_if_include"));
+}
+
+absl::Status NodeStar::Watch() {
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_fd_ < 0) return absl::ResourceExhaustedError("epoll_create1 failed");
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, peer->socket.fd(), &event) != 0) {
+      return absl::ResourceExhaustedError("epoll_ctl failed");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void NodeStar::Beat() {
+  const std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<Peer>& peer : peers_) Send(*peer, FrameKind::kBeat, "");
+}
+
+void NodeStar::Rearm() {
+  const std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer->heard_ns != 0) peer->heard_ns = now_ns_();
+  }
+}
+
+void NodeStar::Ending() {
+  ending_.store(true);
+  const std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<Peer>& peer : peers_) Send(*peer, FrameKind::kEnding, "");
+}
+
+void NodeStar::Abort(const absl::Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(abort_sent_, true)) return;
+  const int64_t until_ns = MonotonicNanos() + kLastWordNanos;
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    Send(*peer, FrameKind::kAbort, EncodeStatus(why));
+    // What is not read when the process ends makes the other side's kernel forget our last word.
+    static_cast<void>(Drain(*peer, now_ns_()));
+    while (!peer->gone && !peer->unsent.empty() && MonotonicNanos() < until_ns) {
+      usleep(1000);
+      Flush(*peer);
+    }
+  }
+}
+
+// A peer that does not read gets no more beats: what it is told last must still fit.
+void NodeStar::Send(Peer& peer, FrameKind kind, absl::string_view text) {
+  if (peer.gone || (kind == FrameKind::kBeat && peer.unsent.size() > kMaxUnsentBytes)) return;
+  peer.unsent += peer.sealer.Seal(kind, text);
+  Flush(peer);
+}
+
+void NodeStar::Flush(Peer& peer) {
+  while (!peer.unsent.empty()) {
+    const ssize_t n = send(peer.socket.fd(), peer.unsent.data(), peer.unsent.size(), MSG_NOSIGNAL);
+    if (n > 0) {
+      peer.unsent.erase(0, n);
+    } else if (errno != EINTR) {
+      return;  // full, or broken: what is read next tells
+    }
+  }
+}
+
+absl::Status NodeStar::Check(absl::Duration silence) {
+  const std::lock_guard lock(mutex_);
+  if (!lost_.ok()) return lost_;
+  const int64_t now_ns = now_ns_();
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer->gone) continue;
+    lost_ = Drain(*peer, now_ns);
+    if (lost_.ok()) lost_ = CheckPeer(*peer, now_ns, silence);
+    if (!lost_.ok()) break;
+  }
+  return lost_;
+}
+
+absl::Status NodeStar::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence) {
+  if (peer.gone || peer.ending || ending_.load() || peer.heard_ns == 0) return absl::OkStatus();
+  const int64_t silent_ns = now_ns - peer.heard_ns;
+  if (silent_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
+  return Lost(absl::StrFormat(
+      "%s was silent for %.1f s: it, its host or the link between the hosts stands still",
+      peer.name, static_cast<double>(silent_ns) * 1e-9));
+}
+
+// Reads what there is. After the end of a connection the peer is gone: a loss, unless it said so.
+absl::Status NodeStar::Drain(Peer& peer, int64_t now_ns) {
+  char buffer[4096];
+  while (!peer.gone) {
+    const ssize_t n = recv(peer.socket.fd(), buffer, sizeof(buffer), 0);
+    if (n > 0) {
+      peer.opener.Feed(absl::string_view(buffer, n));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    peer.gone = true;
+  }
+  absl::Status status;
+  Frame frame;
+  while (status.ok()) {
+    const absl::StatusOr<bool> got = peer.opener.Next(frame);
+    if (!got.ok()) status = Lost(absl::StrCat(peer.name, ": ", got.status().message()));
+    if (!got.ok() || !*got) break;
+    status = Take(peer, frame, now_ns);
+  }
+  if (!peer.gone) return status;
+  peer.socket.Close();  // which also takes it out of the epoll set
+  if (!status.ok() || peer.ending || ending_.load()) return status;
+  return Lost(absl::StrCat(peer.name, " ended"));
+}
+
+absl::Status NodeStar::Take(Peer& peer, const Frame& frame, int64_t now_ns) {
+  peer.heard_ns = now_ns;
+  switch (frame.kind) {
+    case FrameKind::kBeat:
+      return absl::OkStatus();
+    case FrameKind::kEnding:
+      peer.ending = true;
+      return absl::OkStatus();
+    case FrameKind::kAbort:
+      break;
+  }
+  const absl::Status why = DecodeStatus(frame.text);
+  return why.ok() || ending_.load() ? absl::OkStatus() : why;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,76 @@
+// NodeStar: what the leaders of nodes know of each other: one TCP connection from each to rank 0,
+// beside MPI, which notices neither a stopped peer nor a cut link. Both ends of a connection have
+// proved that they hold the key that rank 0 handed out at start, and every frame is sealed with it.
+// A leader speaks for its node: what it hears of its own ranks (shm_liveness.h) it passes on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/group.h"
+#include "comm/sealed_frames.h"
+#include "comm/socket.h"
+
+namespace bulkhead {
+
+class NodeStar final : public GroupLiveness {
+ public:
+  // Collective over `exchange`, whose topology has several nodes; ends in agreement. Nothing
+  // listens any more when it returns. Null on a rank that leads no node. `include` as in
+  // OwnAddresses; `now_ns`: a monotonic clock. Errors carry ExitCode::kGroupNotUp.
+  static absl::StatusOr<std::unique_ptr<NodeStar>> Connect(GroupExchange& exchange,
+                                                           const std::string& include,
+                                                           absl::Duration timeout,
+                                                           int64_t (*now_ns)());
+  NodeStar(const NodeStar&) = delete;
+  NodeStar& operator=(const NodeStar&) = delete;
+  ~NodeStar() override;
+
+  void Beat() override;
+  absl::Status Check(absl::Duration silence) override;
+  void Rearm() override;
+  std::string Laggards() override { return ""; }
+  int fd() const override { return epoll_fd_; }
+  // Tells the other leaders, who then tell their nodes.
+  void Abort(const absl::Status& why) override;
+  void Ending() override;
+
+ private:
+  // The other end of a connection.
+  struct Peer {
+    Peer(std::string peer_name, Socket connected, const std::string& key, bool to_rank0);
+    std::string name;  // "rank 2 (host b, pid 4711)"
+    Socket socket;
+    FrameSealer sealer;
+    FrameOpener opener;
+    std::string unsent;
+    int64_t heard_ns = 0;  // 0 until it has beaten
+    bool ending = false;
+    bool gone = false;
+  };
+  explicit NodeStar(int64_t (*now_ns)()) : now_ns_(now_ns) {}
+  absl::Status AcceptAll(const std::vector<std::string>& names, std::vector<Listener> listeners,
+                         const std::string& key, int64_t deadline_ns);
+  absl::Status ReachRank0(const std::string& name, int node, const std::string& ticket,
+                          int64_t deadline_ns);
+  absl::Status Watch();
+  void Send(Peer& peer, FrameKind kind, absl::string_view text);
+  static void Flush(Peer& peer);
+  absl::Status Drain(Peer& peer, int64_t now_ns);
+  absl::Status Take(Peer& peer, const Frame& frame, int64_t now_ns);
+  absl::Status CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence);
+
+  int64_t (*const now_ns_)();
+  int epoll_fd_ = -1;
+  std::atomic<bool> ending_ = false;
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::unique_ptr<Peer>> peers_;
+  bool abort_sent_ = false;
+  absl::Status lost_;
+};
+
+}  // namespace bulkhead

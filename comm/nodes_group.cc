@@ -1,0 +1,99 @@
+#include "comm/nodes_group.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "comm/tree_communicator.h"
+#include "memory/check.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+
+NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const LeaderLink* link,
+                             NodeStar* star)
+    : node_(node), world_(world), link_(link), star_(star) {
+  if (star_ == nullptr) return;
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  BH_CHECK(epoll_fd_ >= 0);
+  for (const int fd : {node_.fd(), star_->fd()}) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    if (fd >= 0) BH_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
+  }
+}
+
+NodesLiveness::~NodesLiveness() {
+  if (epoll_fd_ >= 0) close(epoll_fd_);
+}
+
+void NodesLiveness::Beat() {
+  node_.Beat();
+  if (star_ != nullptr) star_->Beat();
+}
+
+// What this node knows of its own ranks is nearer to the cause than what others make of it.
+absl::Status NodesLiveness::Check(absl::Duration silence) {
+  absl::Status lost = node_.Check(silence);
+  if (lost.ok() && star_ != nullptr) lost = star_->Check(silence);
+  return lost;
+}
+
+void NodesLiveness::Rearm() {
+  node_.Rearm();
+  if (star_ != nullptr) star_->Rearm();
+}
+
+std::string NodesLiveness::Laggards() {
+  const int node = link_ == nullptr ? -1 : link_->awaited_node();
+  if (node < 0) return node_.Laggards();
+  return absl::StrCat("the ranks of host ", world_.hosts[world_.RanksOf(node).front()]);
+}
+
+void NodesLiveness::Abort(const absl::Status& why) {
+  node_.Abort(why);
+  if (star_ != nullptr) star_->Abort(why);
+}
+
+void NodesLiveness::Ending() {
+  node_.Ending();
+  if (star_ != nullptr) star_->Ending();
+}
+
+NodesGroup::NodesGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
+                       const RankTopology& world, std::unique_ptr<LeaderLink> link,
+                       std::unique_ptr<NodeStar> star, ShareMemory share)
+    : world_(world),
+      region_(std::move(region)),
+      node_(std::move(node)),
+      link_(std::move(link)),
+      star_(std::move(star)),
+      share_(share),
+      exchange_(node_->exchange(), link_.get(), world_),
+      bus_(node_->bus(), link_.get()),
+      liveness_(node_->liveness(), world_, link_.get(), star_.get()) {}
+
+void NodesGroup::AllowSpinning(bool allowed) {
+  node_->AllowSpinning(allowed);
+  if (link_ != nullptr) link_->set_may_spin(allowed);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> NodesGroup::Connect(const CommLimits& limits,
+                                                                  MemoryLedger& ledger) {
+  const CommunicationLayout layout(limits, world_.size);
+  BH_ASSIGN_OR_RETURN(Buffer result, TakeCommunication(layout, exchange_, ledger));
+  absl::StatusOr<SharedMemory> tensors = share_(
+      node_->exchange(), region_->size() * layout.MappedBytes() + kPageBytes, kConnectTimeout);
+  BH_RETURN_IF_ERROR(Agree(exchange_, kConnectPhase, tensors.status(), kConnectTimeout));
+  return std::make_unique<TreeCommunicator>(region_, world_, link_.get(), limits,
+                                            *std::move(tensors), std::move(result));
+}
+
+void NodesGroup::Leave(const absl::Status& status) {
+  liveness_.Ending();
+  if (!IsAgreed(status)) liveness_.Abort(status);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,68 @@
+// NodesGroup: a group on several nodes: on each a ShmGroup, between their leaders a LeaderLink for
+// what is said and a NodeStar for who lives.
+#pragma once
+
+#include <memory>
+
+#include "comm/group.h"
+#include "comm/leader_link.h"
+#include "comm/node_star.h"
+#include "comm/shm_group.h"
+#include "comm/tree_bus.h"
+#include "comm/tree_exchange.h"
+
+namespace bulkhead {
+
+// A node's own liveness, and on its leader that of the other nodes.
+class NodesLiveness final : public GroupLiveness {
+ public:
+  // `link` and `star` are null but on the leader.
+  NodesLiveness(ShmLiveness& node, const RankTopology& world, const LeaderLink* link,
+                NodeStar* star);
+  NodesLiveness(const NodesLiveness&) = delete;
+  NodesLiveness& operator=(const NodesLiveness&) = delete;
+  ~NodesLiveness() override;
+  void Beat() override;
+  absl::Status Check(absl::Duration silence) override;
+  void Rearm() override;
+  std::string Laggards() override;
+  int fd() const override { return epoll_fd_ >= 0 ? epoll_fd_ : node_.fd(); }
+  void Abort(const absl::Status& why) override;
+  void Ending() override;
+
+ private:
+  ShmLiveness& node_;
+  const RankTopology& world_;
+  const LeaderLink* link_;
+  NodeStar* star_;
+  int epoll_fd_ = -1;  // of both
+};
+
+class NodesGroup final : public Group {
+ public:
+  // `link` and `star` are null but on the node's leader. `share` shares memory between the ranks of
+  // this node.
+  NodesGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
+             const RankTopology& world, std::unique_ptr<LeaderLink> link,
+             std::unique_ptr<NodeStar> star, ShareMemory share);
+  GroupExchange& exchange() override { return exchange_; }
+  ControlBus& bus() override { return bus_; }
+  GroupLiveness& liveness() override { return liveness_; }
+  void AllowSpinning(bool allowed) override;
+  absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
+                                                        MemoryLedger& ledger) override;
+  void Leave(const absl::Status& status) override;
+
+ private:
+  const RankTopology world_;
+  std::shared_ptr<Region> region_;
+  std::unique_ptr<ShmGroup> node_;
+  std::unique_ptr<LeaderLink> link_;
+  std::unique_ptr<NodeStar> star_;
+  ShareMemory share_;
+  TreeExchange exchange_;
+  TreeBus bus_;
+  NodesLiveness liveness_;
+};
+
+}  // namespace bulkhead

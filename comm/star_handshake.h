@@ -1,0 +1,28 @@
+// How the two ends of a connection between leaders prove to each other that they hold the key of
+// the group, without showing it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "comm/socket.h"
+
+namespace bulkhead {
+
+struct Introduction {
+  int node = 0;             // who called
+  std::string session_key;  // of this connection alone
+};
+
+// Rank 0's side: UNAUTHENTICATED when the caller does not hold `key`.
+absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view key,
+                                         int64_t deadline_ns);
+
+// The caller's side: the connection's session key. UNAUTHENTICATED when it is not rank 0 that
+// answers.
+absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int node,
+                                        int64_t deadline_ns);
+
+}  // namespace bulkhead

@@ -1,0 +1,241 @@
+#include "comm/tree_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/tree_sum.h"
+#include "memory/check.h"
+#include "memory/status.h"
+
+// When may memory be written again? Every operation begins with a barrier A of the node and ends
+// with a barrier E.
+//   * A rank's first slot, read by others between A and E: written after E.
+//   * The sum, read by its callers until their next Term: written again after the next A, which
+//     every rank enters after its Term. Pieces and staging are read between A and E only.
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the first-level cache
+
+int Half(int begin, int end) { return begin + (end - begin + 1) / 2; }
+
+void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<SumPiece>& pieces) {
+  const bool whole = std::all_of(nodes.begin() + begin, nodes.begin() + end,
+                                 [&](int node) { return node == nodes[begin]; });
+  if (whole) {
+    pieces.push_back({begin, end, nodes[begin]});
+    return;
+  }
+  AddPieces(nodes, begin, Half(begin, end), pieces);
+  AddPieces(nodes, Half(begin, end), end, pieces);
+}
+
+int LocalIndex(const std::vector<int>& local, int rank) {
+  return static_cast<int>(std::lower_bound(local.begin(), local.end(), rank) - local.begin());
+}
+
+}  // namespace
+
+std::vector<SumPiece> SumPieces(const std::vector<int>& nodes) {
+  std::vector<SumPiece> pieces;
+  AddPieces(nodes, 0, static_cast<int>(nodes.size()), pieces);
+  return pieces;
+}
+
+TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTopology& world,
+                                   LeaderLink* link, const CommLimits& limits, SharedMemory tensors,
+                                   Buffer result)
+    : region_(std::move(region)),
+      world_(world),
+      local_(world.RanksOf(world.node())),
+      link_(link),
+      limits_(limits),
+      layout_(limits, world.size),
+      tensors_(std::move(tensors)),
+      result_(std::move(result)),
+      pieces_(SumPieces(world.nodes)),
+      piece_at_(pieces_.size()),
+      barrier_(*region_) {
+  BH_CHECK(world.num_nodes() > 1 && (link != nullptr) == (region_->rank() == 0));
+  // Touched first by their rank, so that they lie on its NUMA node.
+  for (int which = 0; which < 2; ++which) {
+    std::memset(slot(which, region_->rank()), 0, layout_.slot_bytes);
+  }
+  if (link_ == nullptr) return;
+  staging_ =
+      reinterpret_cast<float*>(layout_.shared_result_bytes > 0 ? slot(2, 0) : result_.data());
+  chunk_elements_ = kMaxLinkMessageBytes / kFloatBytes;
+  for (int node = 0; node < world.num_nodes(); ++node) {
+    chunk_elements_ = std::min(chunk_elements_, ChunkElements(node));
+  }
+  BH_CHECK(limits.max_sum_elements == 0 || chunk_elements_ > 0);
+}
+
+// How much of every piece that node can take at once.
+int64_t TreeCommunicator::ChunkElements(int node) const {
+  const auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
+                                     [&](const SumPiece& piece) { return piece.node != node; });
+  const auto ranks = std::count(world_.nodes.begin(), world_.nodes.end(), node);
+  const int64_t staging_bytes = layout_.shared_result_bytes > 0
+                                    ? layout_.shared_result_bytes * ranks
+                                    : layout_.private_result_bytes;
+  return foreign == 1 ? kMaxLinkMessageBytes / kFloatBytes
+                      : staging_bytes / kFloatBytes / (foreign - 1);
+}
+
+MatrixView TreeCommunicator::Term(int64_t rows, int64_t cols) {
+  BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
+  has_term_ = true;
+  term_rows_ = rows;
+  term_cols_ = cols;
+  return MatrixView(slot(0, region_->rank()), DType::kF32, rows, cols);
+}
+
+absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
+  BH_CHECK(has_term_);
+  has_term_ = false;
+  const int64_t elements = term_rows_ * term_cols_;
+  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  if (elements * kFloatBytes <= kSmallSumBytes) {
+    if (link_ != nullptr) SumOwnPieces(0, elements);
+  } else {
+    SumOwnPieces(ShareBegin(elements, region_->rank(), region_->size()),
+                 ShareBegin(elements, region_->rank() + 1, region_->size()));
+    BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  }
+  if (link_ != nullptr) BH_RETURN_IF_ERROR(SwapAndAdd(elements));
+  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  return ConstMatrixView(slot(1, 0), DType::kF32, term_rows_, term_cols_);
+}
+
+// Where a piece of this node's ranks is once it is added up: that of a single rank is its term.
+float* TreeCommunicator::OwnPiece(const SumPiece& piece) const {
+  const int first = LocalIndex(local_, piece.begin);
+  return piece.end - piece.begin == 1 ? term(first) : reinterpret_cast<float*>(slot(1, first + 1));
+}
+
+void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
+  for (const SumPiece& piece : pieces_) {
+    if (piece.node != world_.node() || piece.end - piece.begin == 1) continue;
+    std::vector<const float*> terms;
+    for (int rank = piece.begin; rank < piece.end; ++rank) {
+      terms.push_back(term(LocalIndex(local_, rank)));
+    }
+    TreeSum(terms, begin, end, OwnPiece(piece));
+  }
+}
+
+// The leader: gives its pieces to every other node, takes theirs and adds them all up, in chunks as
+// large as every node's staging memory allows.
+absl::Status TreeCommunicator::SwapAndAdd(int64_t elements) {
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
+    const int64_t count = std::min(chunk_elements_, elements - begin);
+    sends.clear();
+    receives.clear();
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const SumPiece& piece = pieces_[i];
+      if (piece.node != world_.node()) {
+        float* to = receives.empty()
+                        ? sum() + begin
+                        : staging_ + (static_cast<int64_t>(receives.size()) - 1) * count;
+        receives.push_back({.node = piece.node, .data = to, .row_bytes = count * kFloatBytes});
+        piece_at_[i] = to;
+        continue;
+      }
+      piece_at_[i] = OwnPiece(piece) + begin;
+      for (int node = 0; node < world_.num_nodes(); ++node) {
+        if (node != piece.node) sends.push_back({node, piece_at_[i], count * kFloatBytes});
+      }
+    }
+    BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, sends, receives));
+    for (int64_t at = 0; at < count; at += kBlock) {
+      // Not straight into the sum: the first foreign piece is there.
+      float block[kBlock];
+      size_t piece = 0;
+      const int64_t block_count = std::min(kBlock, count - at);
+      AddTree(0, world_.size, piece, at, block_count, block);
+      std::memcpy(sum() + begin + at, block, block_count * kFloatBytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The subtree over the ranks [begin, end), of which `piece` is the first piece; moves it on.
+void TreeCommunicator::AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count,
+                               float* sum) const {
+  if (pieces_[piece].begin == begin && pieces_[piece].end == end) {
+    std::memcpy(sum, piece_at_[piece++] + at, count * kFloatBytes);
+    return;
+  }
+  float right[kBlock];
+  AddTree(begin, Half(begin, end), piece, at, count, sum);
+  AddTree(Half(begin, end), end, piece, at, count, right);
+  for (int64_t i = 0; i < count; ++i) sum[i] += right[i];
+}
+
+absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
+                                          absl::Span<const int64_t> cols_of_rank, MatrixView out) {
+  BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
+  BH_CHECK(part.cols() == cols_of_rank[rank()]);
+  const int64_t rows = part.rows();
+  for (const int64_t cols : cols_of_rank) {
+    BH_CHECK(cols >= 0 && rows * cols <= limits_.max_gather_elements);
+  }
+  for (int64_t row = 0; rank() != 0 && row < rows; ++row) {
+    std::memcpy(term(region_->rank()) + row * part.cols(), part.F32(row),
+                part.cols() * kFloatBytes);
+  }
+  BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
+  if (rank() == 0) {
+    BH_RETURN_IF_ERROR(GatherToRank0(part, cols_of_rank, out));
+  } else if (link_ != nullptr) {
+    BH_RETURN_IF_ERROR(GatherFromNode(rows, cols_of_rank));
+  }
+  return barrier_.Meet(-1 - rows);
+}
+
+absl::Status TreeCommunicator::GatherFromNode(int64_t rows,
+                                              absl::Span<const int64_t> cols_of_rank) {
+  std::vector<Outgoing> sends;
+  for (size_t i = 0; i < local_.size(); ++i) {
+    const int64_t bytes = rows * cols_of_rank[local_[i]] * kFloatBytes;
+    if (bytes > 0) sends.push_back({0, term(static_cast<int>(i)), bytes});
+  }
+  return sends.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, sends, {});
+}
+
+absl::Status TreeCommunicator::GatherToRank0(ConstMatrixView part,
+                                             absl::Span<const int64_t> cols_of_rank,
+                                             MatrixView out) {
+  const int64_t rows = part.rows();
+  std::vector<Incoming> receives;
+  int64_t col = 0;
+  for (int r = 0; r < size(); ++r) {
+    const int64_t cols = cols_of_rank[r];
+    BH_CHECK(out.rows() == rows && col + cols <= out.cols());
+    if (rows * cols == 0) continue;
+    if (world_.nodes[r] != 0) {
+      receives.push_back({.node = world_.nodes[r],
+                          .data = out.F32(0) + col,
+                          .row_bytes = cols * kFloatBytes,
+                          .rows = rows,
+                          .stride_bytes = out.row_stride() * kFloatBytes});
+    } else {
+      const float* from = term(LocalIndex(local_, r));
+      for (int64_t row = 0; row < rows; ++row) {
+        std::memcpy(out.F32(row) + col, r == 0 ? part.F32(row) : from + row * cols,
+                    cols * kFloatBytes);
+      }
+    }
+    col += cols;
+  }
+  BH_CHECK(col == out.cols());
+  return receives.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, {}, receives);
+}
+
+}  // namespace bulkhead
