@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -25,9 +26,10 @@ namespace {
 
 constexpr char kPhase[] = "liveness between hosts";
 constexpr int kKeyBytes = 32;
-constexpr absl::Duration kConnectLimit = absl::Seconds(20);
+constexpr absl::Duration kConnectLimit = absl::Seconds(10);
 constexpr int64_t kGreetNanos = 2'000'000'000;
 constexpr int64_t kLastWordNanos = 100'000'000;
+constexpr int64_t kNeighboursWordNanos = 400'000'000;
 constexpr size_t kMaxUnsentBytes = 64 * 1024;
 
 absl::Status Lost(const std::string& text) {
@@ -63,26 +65,26 @@ absl::StatusOr<std::vector<Listener>> ListenOnAll(const std::string& include) {
   return listeners;
 }
 
-// The names of all nodes' leaders, as they call themselves.
-absl::StatusOr<std::vector<std::string>> LeaderNames(GroupExchange& exchange,
-                                                     absl::Duration timeout) {
+// "rank 2 (host b, pid 4711)", by rank.
+absl::StatusOr<std::vector<std::string>> NamesOf(GroupExchange& exchange, absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> pids,
                       exchange.AllGather(absl::StrCat(getpid()), timeout));
   std::vector<std::string> names;
-  for (int node = 0; node < topology.num_nodes(); ++node) {
-    const int leader = topology.RanksOf(node).front();
+  for (int rank = 0; rank < topology.size; ++rank) {
     int64_t pid = 0;
-    static_cast<void>(absl::SimpleAtoi(pids[leader], &pid));
-    names.push_back(topology.NameOf(leader, pid));
+    static_cast<void>(absl::SimpleAtoi(pids[rank], &pid));
+    names.push_back(topology.NameOf(rank, pid));
   }
   return names;
 }
 
 }  // namespace
 
-NodeStar::Peer::Peer(std::string peer_name, Socket connected, const std::string& key, bool to_rank0)
+NodeStar::Peer::Peer(std::string peer_name, int peer_node, Socket connected, const std::string& key,
+                     bool to_rank0)
     : name(std::move(peer_name)),
+      node(peer_node),
       socket(std::move(connected)),
       sealer(Mac(key, to_rank0 ? "up" : "down")),
       opener(Mac(key, to_rank0 ? "down" : "up")) {}
@@ -92,8 +94,8 @@ absl::StatusOr<std::unique_ptr<NodeStar>> NodeStar::Connect(GroupExchange& excha
                                                             absl::Duration timeout,
                                                             int64_t (*now_ns)()) {
   const RankTopology& topology = exchange.topology();
-  const bool leader = topology.local_rank == 0;
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> names, LeaderNames(exchange, timeout));
+  const bool takes_part = topology.rank == 0 || topology.node() != 0;
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesOf(exchange, timeout));
   absl::StatusOr<std::vector<Listener>> listeners = std::vector<Listener>();
   if (topology.rank == 0) listeners = ListenOnAll(include);
   BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(listeners.status()), timeout));
@@ -101,17 +103,20 @@ absl::StatusOr<std::unique_ptr<NodeStar>> NodeStar::Connect(GroupExchange& excha
   BH_ASSIGN_OR_RETURN(
       const std::vector<std::string> tickets,
       exchange.AllGather(topology.rank == 0 ? TicketText(key, *listeners) : "", timeout));
-  std::unique_ptr<NodeStar> star(leader ? new NodeStar(now_ns) : nullptr);
+  std::unique_ptr<NodeStar> star(takes_part ? new NodeStar(now_ns) : nullptr);
   const int64_t deadline_ns =
       MonotonicNanos() + absl::ToInt64Nanoseconds(std::min(timeout, kConnectLimit));
-  absl::Status mine;
+  absl::Status accepted;
+  absl::Status reached;
   if (topology.rank == 0) {
-    mine = star->AcceptAll(names, *std::move(listeners), key, deadline_ns);
-  } else if (leader) {
-    mine = star->ReachRank0(names[0], topology.node(), tickets[0], deadline_ns);
+    accepted = star->AcceptAll(topology, names, *std::move(listeners), key, deadline_ns);
+  } else if (takes_part) {
+    reached = star->ReachRank0(names[0], topology.rank, tickets[0], deadline_ns);
   }
-  if (mine.ok() && leader) mine = star->Watch();
-  BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(mine), timeout));
+  // Who could not reach rank 0 knows more of it than rank 0.
+  BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(reached), timeout));
+  if (accepted.ok() && takes_part) accepted = star->Watch();
+  BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(accepted), timeout));
   return star;
 }
 
@@ -120,37 +125,35 @@ NodeStar::~NodeStar() {
 }
 
 // Whoever else calls meanwhile is hung up on.
-absl::Status NodeStar::AcceptAll(const std::vector<std::string>& names,
+absl::Status NodeStar::AcceptAll(const RankTopology& topology,
+                                 const std::vector<std::string>& names,
                                  std::vector<Listener> listeners, const std::string& key,
                                  int64_t deadline_ns) {
-  peers_.resize(names.size() - 1);
-  size_t missing = peers_.size();
-  while (missing > 0) {
+  std::set<int> missing;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    if (topology.nodes[rank] != 0) missing.insert(rank);
+  }
+  while (!missing.empty()) {
     Socket socket = AcceptFrom(listeners, deadline_ns);
     if (!socket.is_open()) {
       std::vector<std::string> absent;
-      for (size_t i = 0; i < peers_.size(); ++i) {
-        if (peers_[i] == nullptr) absent.push_back(names[i + 1]);
-      }
+      for (const int rank : missing) absent.push_back(names[rank]);
       return absl::DeadlineExceededError(
           absl::StrCat(absl::StrJoin(absent, ", "), " did not connect to rank 0"));
     }
     const int64_t greet_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
     const auto caller = GreetCaller(socket, key, greet_ns);
-    if (!caller.ok() || caller->node < 1 || caller->node >= static_cast<int>(names.size()))
-      continue;
-    std::unique_ptr<Peer>& peer = peers_[caller->node - 1];
-    if (peer != nullptr) continue;
-    peer = std::make_unique<Peer>(names[caller->node], std::move(socket), caller->session_key,
-                                  /*to_rank0=*/false);
-    --missing;
+    if (!caller.ok() || missing.erase(caller->rank) == 0) continue;
+    peers_.push_back(std::make_unique<Peer>(names[caller->rank], topology.nodes[caller->rank],
+                                            std::move(socket), caller->session_key,
+                                            /*to_rank0=*/false));
   }
   return absl::OkStatus();
 }
 
 // Tries rank 0's addresses one by one, again and again: the first that answers with the key is the
 // one that the hosts reach each other by.
-absl::Status NodeStar::ReachRank0(const std::string& name, int node, const std::string& ticket,
+absl::Status NodeStar::ReachRank0(const std::string& name, int rank, const std::string& ticket,
                                   int64_t deadline_ns) {
   const std::vector<std::string> parts = absl::StrSplit(ticket, ' ');
   const std::string key = absl::HexStringToBytes(parts[0]);
@@ -167,11 +170,11 @@ absl::Status NodeStar::ReachRank0(const std::string& name, int node, const std::
       if (!socket.ok()) {
         session = socket.status();
       } else {
-        session = IntroduceTo(*socket, key, node, limit_ns);
+        session = IntroduceTo(*socket, key, rank, limit_ns);
       }
       if (session.ok()) {
         peers_.push_back(
-            std::make_unique<Peer>(name, *std::move(socket), *session, /*to_rank0=*/true));
+            std::make_unique<Peer>(name, 0, *std::move(socket), *session, /*to_rank0=*/true));
         return absl::OkStatus();
       }
       failures.push_back(absl::StrCat(parts[i], " (", session.status().message(), ")"));
@@ -252,16 +255,32 @@ absl::Status NodeStar::Check(absl::Duration silence) {
   if (!lost_.ok()) return lost_;
   const int64_t now_ns = now_ns_();
   for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (peer->gone) continue;
-    lost_ = Drain(*peer, now_ns);
+    if (lost_.ok()) lost_ = Drain(*peer, now_ns);
+  }
+  for (const std::unique_ptr<Peer>& peer : peers_) {
     if (lost_.ok()) lost_ = CheckPeer(*peer, now_ns, silence);
-    if (!lost_.ok()) break;
   }
   return lost_;
 }
 
+// Whether ranks of its host are still there, who may know why it is gone.
+bool NodeStar::HasNeighbours(const Peer& peer) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const std::unique_ptr<Peer>& other) {
+    return other->node == peer.node && !other->gone;
+  });
+}
+
 absl::Status NodeStar::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence) {
-  if (peer.gone || peer.ending || ending_.load() || peer.heard_ns == 0) return absl::OkStatus();
+  if (peer.ending || ending_.load()) return absl::OkStatus();
+  if (peer.gone) {
+    if (HasNeighbours(peer) && now_ns - peer.gone_ns < kNeighboursWordNanos)
+      return absl::OkStatus();
+    return Lost(absl::StrCat(peer.name,
+                             " ended without a word: it was killed or crashed, cause not "
+                             "readable from here (exit code 137 of the launcher: killed "
+                             "by signal 9)"));
+  }
+  if (peer.heard_ns == 0) return absl::OkStatus();
   const int64_t silent_ns = now_ns - peer.heard_ns;
   if (silent_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
   return Lost(absl::StrFormat(
@@ -269,7 +288,7 @@ absl::Status NodeStar::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration sile
       peer.name, static_cast<double>(silent_ns) * 1e-9));
 }
 
-// Reads what there is. After the end of a connection the peer is gone: a loss, unless it said so.
+// Reads what there is. After the end of a connection the peer is gone.
 absl::Status NodeStar::Drain(Peer& peer, int64_t now_ns) {
   char buffer[4096];
   while (!peer.gone) {
@@ -281,6 +300,8 @@ absl::Status NodeStar::Drain(Peer& peer, int64_t now_ns) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     peer.gone = true;
+    peer.gone_ns = now_ns;
+    peer.socket.Close();  // which also takes it out of the epoll set
   }
   absl::Status status;
   Frame frame;
@@ -290,10 +311,7 @@ absl::Status NodeStar::Drain(Peer& peer, int64_t now_ns) {
     if (!got.ok() || !*got) break;
     status = Take(peer, frame, now_ns);
   }
-  if (!peer.gone) return status;
-  peer.socket.Close();  // which also takes it out of the epoll set
-  if (!status.ok() || peer.ending || ending_.load()) return status;
-  return Lost(absl::StrCat(peer.name, " ended"));
+  return status;
 }
 
 absl::Status NodeStar::Take(Peer& peer, const Frame& frame, int64_t now_ns) {

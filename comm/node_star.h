@@ -1,7 +1,7 @@
-// NodeStar: what the leaders of nodes know of each other: one TCP connection from each to rank 0,
-// beside MPI, which notices neither a stopped peer nor a cut link. Both ends of a connection have
-// proved that they hold the key that rank 0 handed out at start, and every frame is sealed with it.
-// A leader speaks for its node: what it hears of its own ranks (shm_liveness.h) it passes on.
+// NodeStar: what hosts know of each other: a TCP connection to rank 0 from every rank of another
+// node, beside MPI, which notices neither a stopped peer nor a cut link. Both ends of a connection
+// have proved that they hold the key that rank 0 handed out at start, and every frame is sealed
+// with it. What ranks of one node hear of each other (shm_liveness.h) they pass on.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace bulkhead {
 class NodeStar final : public GroupLiveness {
  public:
   // Collective over `exchange`, whose topology has several nodes; ends in agreement. Nothing
-  // listens any more when it returns. Null on a rank that leads no node. `include` as in
+  // listens any more when it returns. Null on the ranks of node 0 but rank 0. `include` as in
   // OwnAddresses; `now_ns`: a monotonic clock. Errors carry ExitCode::kGroupNotUp.
   static absl::StatusOr<std::unique_ptr<NodeStar>> Connect(GroupExchange& exchange,
                                                            const std::string& include,
@@ -35,15 +35,17 @@ class NodeStar final : public GroupLiveness {
   void Rearm() override;
   std::string Laggards() override { return ""; }
   int fd() const override { return epoll_fd_; }
-  // Tells the other leaders, who then tell their nodes.
+  // Tells rank 0, which tells the others.
   void Abort(const absl::Status& why) override;
   void Ending() override;
 
  private:
   // The other end of a connection.
   struct Peer {
-    Peer(std::string peer_name, Socket connected, const std::string& key, bool to_rank0);
+    Peer(std::string peer_name, int peer_node, Socket connected, const std::string& key,
+         bool to_rank0);
     std::string name;  // "rank 2 (host b, pid 4711)"
+    int node = 0;
     Socket socket;
     FrameSealer sealer;
     FrameOpener opener;
@@ -51,11 +53,13 @@ class NodeStar final : public GroupLiveness {
     int64_t heard_ns = 0;  // 0 until it has beaten
     bool ending = false;
     bool gone = false;
+    int64_t gone_ns = 0;
   };
   explicit NodeStar(int64_t (*now_ns)()) : now_ns_(now_ns) {}
-  absl::Status AcceptAll(const std::vector<std::string>& names, std::vector<Listener> listeners,
-                         const std::string& key, int64_t deadline_ns);
-  absl::Status ReachRank0(const std::string& name, int node, const std::string& ticket,
+  absl::Status AcceptAll(const RankTopology& topology, const std::vector<std::string>& names,
+                         std::vector<Listener> listeners, const std::string& key,
+                         int64_t deadline_ns);
+  absl::Status ReachRank0(const std::string& name, int rank, const std::string& ticket,
                           int64_t deadline_ns);
   absl::Status Watch();
   void Send(Peer& peer, FrameKind kind, absl::string_view text);
@@ -63,6 +67,7 @@ class NodeStar final : public GroupLiveness {
   absl::Status Drain(Peer& peer, int64_t now_ns);
   absl::Status Take(Peer& peer, const Frame& frame, int64_t now_ns);
   absl::Status CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence);
+  bool HasNeighbours(const Peer& peer) const;
 
   int64_t (*const now_ns_)();
   int epoll_fd_ = -1;

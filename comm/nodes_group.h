@@ -1,5 +1,5 @@
 // NodesGroup: a group on several nodes: on each a ShmGroup, between their leaders a LeaderLink for
-// what is said and a NodeStar for who lives.
+// what is said, between their ranks a NodeStar for who lives.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace bulkhead {
 
-// A node's own liveness, and on its leader that of the other nodes.
+// A node's own liveness, and that of other nodes where this rank has a part in the star.
 class NodesLiveness final : public GroupLiveness {
  public:
-  // `link` and `star` are null but on the leader.
+  // `link` is null but on the leader, `star` where NodeStar::Connect says.
   NodesLiveness(ShmLiveness& node, const RankTopology& world, const LeaderLink* link,
                 NodeStar* star);
   NodesLiveness(const NodesLiveness&) = delete;
@@ -40,8 +40,8 @@ class NodesLiveness final : public GroupLiveness {
 
 class NodesGroup final : public Group {
  public:
-  // `link` and `star` are null but on the node's leader. `share` shares memory between the ranks of
-  // this node.
+  // `link` is null but on the node's leader, `star` where NodeStar::Connect says. `share` shares
+  // memory between the ranks of this node.
   NodesGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
              const RankTopology& world, std::unique_ptr<LeaderLink> link,
              std::unique_ptr<NodeStar> star, ShareMemory share);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,7 +40,9 @@ absl::Status ShmLiveness::WatchProcesses(int64_t parent_pid) {
   if (epoll_fd_ < 0) return absl::ResourceExhaustedError("epoll_create1 failed");
   for (int rank = 0; rank < region_->size(); ++rank) {
     if (rank == region_->rank()) continue;
-    BH_RETURN_IF_ERROR(Watch(peers_[rank], region_->life(rank).pid.load()));
+    const int64_t pid = region_->life(rank).pid.load();
+    BH_RETURN_IF_ERROR(Watch(peers_[rank], pid));
+    peers_[rank].oom_kills = ReadOomKills(pid);
   }
   launcher_pid_ = parent_pid;
   return parent_pid == 0 ? absl::OkStatus() : Watch(launcher_, parent_pid);
@@ -98,7 +101,7 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
   const bool in_order = ending_.load() || life.ending.load() != 0;
   if (ended && in_order) Forget(peer);
   if (in_order) return absl::OkStatus();
-  if (ended) return Lost(absl::StrCat(RankName(topology_, *region_, rank), " ended"));
+  if (ended) return Ended(rank);
   const uint64_t beats = life.beats.load();
   if (beats != peer.beats) {
     peer.beats = beats;
@@ -108,6 +111,19 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
   if (beats == 0 || silent_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
   return Lost(absl::StrFormat("%s was silent for %.1f s", RankName(topology_, *region_, rank),
                               static_cast<double>(silent_ns) * 1e-9));
+}
+
+// A rank that the kernel killed cannot say so; its cgroup can.
+absl::Status ShmLiveness::Ended(int rank) const {
+  const OomKills& before = peers_[rank].oom_kills;
+  const std::string name = RankName(topology_, *region_, rank);
+  const std::optional<int64_t> kills = OomKillsSince(before);
+  if (kills.value_or(0) <= 0) return Lost(absl::StrCat(name, " ended"));
+  return Lost(absl::StrCat(
+      name, " ended: the kernel killed ", *kills, *kills == 1 ? " process" : " processes",
+      " of its cgroup for memory (oom_kill ", before.count + *kills, " in ", before.dir,
+      "); give the host more memory, or the ranks less "
+      "(--device-memory, --reserve)"));
 }
 
 absl::Status ShmLiveness::CheckLauncher() {

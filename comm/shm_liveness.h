@@ -16,6 +16,7 @@
 
 #include "comm/group.h"
 #include "comm/region.h"
+#include "memory/oom_kills.h"
 
 namespace bulkhead {
 
@@ -42,12 +43,14 @@ class ShmLiveness final : public GroupLiveness {
  private:
   struct Peer {
     int pid_fd = -1;
+    OomKills oom_kills;    // of its cgroup, at first
     uint64_t beats = 0;    // as last seen
     int64_t heard_ns = 0;  // when they last changed
   };
   absl::Status Watch(Peer& peer, int64_t pid);
   bool HasEnded(const Peer& peer) const;
   void Forget(Peer& peer);
+  absl::Status Ended(int rank) const;
   absl::Status CheckRank(int rank, int64_t now_ns, absl::Duration silence);
   absl::Status CheckLauncher();
 

@@ -1,4 +1,4 @@
-// How the two ends of a connection between leaders prove to each other that they hold the key of
+// How the two ends of a connection between hosts prove to each other that they hold the key of
 // the group, without showing it.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace bulkhead {
 
 struct Introduction {
-  int node = 0;             // who called
+  int rank = 0;             // who called
   std::string session_key;  // of this connection alone
 };
 
@@ -21,8 +21,8 @@ absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view
                                          int64_t deadline_ns);
 
 // The caller's side: the connection's session key. UNAUTHENTICATED when it is not rank 0 that
-// answers.
-absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int node,
+// answers. The answer to what was sent by the deadline may come ten seconds later.
+absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int rank,
                                         int64_t deadline_ns);
 
 }  // namespace bulkhead

@@ -11,9 +11,10 @@
 
 namespace bulkhead {
 
-std::vector<CgroupDir> CgroupDirs(absl::string_view controller, const std::string& root) {
+std::vector<CgroupDir> CgroupDirs(absl::string_view controller, const std::string& root,
+                                  absl::string_view process) {
   std::vector<CgroupDir> dirs;
-  std::ifstream cgroups(root + "/proc/self/cgroup");
+  std::ifstream cgroups(absl::StrCat(root, "/proc/", process, "/cgroup"));
   std::string line;
   while (std::getline(cgroups, line)) {
     // hierarchy:controllers:path, with no controllers for v2

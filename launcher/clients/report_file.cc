@@ -96,6 +96,7 @@ ReportFile ReportOf(const json& object, std::string& wrong) {
   const Fields fields(object, "", wrong);
   ReportFile report;
   report.fits = fields.Boolean("fits");
+  if (object.contains("lost")) report.lost = fields.Text("lost");
   v1::RankTable& table = report.ranks;
   table.set_max_num_seqs(static_cast<uint32_t>(fields.Natural("max_num_seqs")));
   table.set_max_model_len(static_cast<uint32_t>(fields.Natural("max_model_len")));
@@ -154,6 +155,7 @@ std::string ExplainReport(const ReportFile& report) {
   const std::string rank =
       absl::StrCat("rank ", row.rank(), row.host().empty() ? "" : absl::StrCat(" on ", row.host()));
   std::string text = absl::StrCat(
+      report.lost.empty() ? "" : absl::StrCat("The group was lost: ", report.lost, ".\n\n"),
       report.fits ? "It fits. " : "It does not fit. ", "Of ", table.ranks_size(), " ranks ", rank,
       " binds, with ", table.binding_term(), "; it has ",
       FormatBytes(static_cast<int64_t>(row.total_bytes())), " and needs at least ",

@@ -12,6 +12,7 @@ namespace bulkhead {
 struct ReportFile {
   bool fits = false;
   v1::RankTable ranks;
+  std::string lost;  // why the group that wrote it ended, where it was lost
   // Where it does not fit: the rank and term, what was needed and what was left.
   int short_rank = 0;
   std::string short_term;

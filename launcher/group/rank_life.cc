@@ -106,9 +106,12 @@ void RankLife::RunSteps(StepRunner& runner, Coordinator* coordinator) {
 bool RankLife::SpeaksForGroup(const absl::Status& why) const {
   Group* const group = joined_.load();
   if (group == nullptr) return IsFirstRank();
-  const int rank = group->exchange().topology().rank;
-  // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's.
-  return rank == 0 || (rank == 1 && absl::StartsWith(why.message(), "rank 0 "));
+  const RankTopology& topology = group->exchange().topology();
+  // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's. A
+  // host that has lost sight of rank 0 speaks for itself.
+  if (topology.rank == 0) return true;
+  return absl::StartsWith(why.message(), "rank 0 ") &&
+         (topology.rank == 1 || (!topology.one_host() && topology.local_rank == 0));
 }
 
 absl::Status RankLife::Finish(const absl::Status& status) {

@@ -156,10 +156,13 @@ absl::Status CheckCanWrite(const std::string& report) {
 }
 
 // A report that can no longer be written is no reason to stop serving.
-void KeepReport(const ServeOptions& options, const RankEngine& engine) {
+void KeepReport(const ServeOptions& options, const RankEngine& engine,
+                absl::string_view lost = "") {
   if (!options.report.has_value()) return;
+  ReportFacts facts = FactsOf(options, engine);
+  facts.lost = std::string(lost);
   const absl::Status status =
-      WriteReport(*options.report, CapacityJson(engine.capacity, {}, FactsOf(options, engine)));
+      WriteReport(*options.report, CapacityJson(engine.capacity, {}, facts));
   if (!status.ok()) BH_LOG(kWarning) << status.message();
 }
 
@@ -173,6 +176,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
                       [&](const absl::Status& why) {
                         server.SetLost(why, LostRankOf(why));
                         coordinator.Fail(why);
+                        KeepReport(options, engine, why.message());
                       },
                   .flush = [&] { server.FlushAndWait(kLastWords); }});
   coordinator.SetServing();

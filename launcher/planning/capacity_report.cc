@@ -68,6 +68,7 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
     ranks.push_back(RankJson(rank, capacity.block_tokens));
   }
   report["ranks"] = std::move(ranks);
+  if (!facts.lost.empty()) report["lost"] = facts.lost;
   if (facts.host.has_value()) {
     report["host"] = {{"grpc_bytes", facts.host->grpc_bytes},
                       {"queue_bytes", facts.host->queue_bytes},
@@ -157,8 +158,10 @@ std::string CapacityTable(const Capacity& capacity) {
   absl::StrAppend(&text, "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ",
                   capacity.block_tokens, " = ",
                   FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
-                  " tokens, limited by rank ", capacity.binding_rank, " (", binding.rule_text,
-                  "); holds ", FormatCount(capacity.full_sequences), " sequences of max_model_len",
+                  " tokens, limited by rank ", capacity.binding_rank,
+                  binding.budget.host.empty() ? "" : absl::StrCat(" on ", binding.budget.host),
+                  " (", binding.rule_text, "); holds ", FormatCount(capacity.full_sequences),
+                  " sequences of max_model_len",
                   capacity.full_sequences < limits.max_num_seqs
                       ? absl::StrCat(", fewer than max_num_seqs ", FormatCount(limits.max_num_seqs),
                                      ": the rest wait\n")

@@ -18,6 +18,7 @@ struct ReportFacts {
   std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
   std::optional<HostTerm> host = std::nullopt;  // of a server
+  std::string lost = "";                        // why the group ended, where it was lost
 };
 
 // One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not

@@ -54,7 +54,7 @@ TEST(Handshake, BothSidesKnowTheCallerAndTheSessionKey) {
   const Meeting meeting = Meet("key", "key");
   ASSERT_TRUE(meeting.greeted.ok()) << meeting.greeted.status();
   ASSERT_TRUE(meeting.introduced.ok()) << meeting.introduced.status();
-  EXPECT_EQ(meeting.greeted->node, 7);
+  EXPECT_EQ(meeting.greeted->rank, 7);
   EXPECT_EQ(meeting.greeted->session_key, *meeting.introduced);
 }
 

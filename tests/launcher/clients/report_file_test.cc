@@ -88,5 +88,16 @@ TEST_F(ReportFileTest, WhatIsNoReportIsRefusedWithTheFieldThatIsWrong) {
   EXPECT_THAT(Read(text).status().message(), HasSubstr("binding.rank"));
 }
 
+TEST_F(ReportFileTest, WhyAGroupWasLostComesFirst) {
+  Capacity capacity = Refused();
+  capacity.fits = true;
+  capacity.shortage.reset();
+  const ReportFacts facts{.lost = "rank 1 (host b, pid 7) ended: the kernel killed it"};
+  const auto report = Read(CapacityJson(capacity, {}, facts));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->lost, facts.lost);
+  EXPECT_THAT(ExplainReport(*report), testing::StartsWith("The group was lost: " + facts.lost));
+}
+
 }  // namespace
 }  // namespace bulkhead
