@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/version.h"
@@ -31,10 +31,6 @@ namespace {
 constexpr absl::Duration kLeastStepTimeout = absl::Seconds(60);
 // A full chunk that takes longer is reckoned, not run.
 constexpr absl::Duration kRehearsalPatience = absl::Seconds(10);
-
-absl::Status Refuse(absl::StatusCode code, absl::string_view message, ExitCode exit_code) {
-  return WithExitCode(absl::Status(code, message), exit_code);
-}
 
 // Logs how far the load of this rank is, now and then, until it dies.
 class LoadReporter {
@@ -94,57 +90,6 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
   BH_LOG(kWarning) << "no tokenizer.json in " << engine.source.dir
                    << ": token ids alone are served";
-  return absl::OkStatus();
-}
-
-// What the checkpoint's shapes do not tell.
-std::string ConfigDigest(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
-  std::string digest =
-      absl::StrCat(config.architecture, " eps ", config.rms_norm_eps, " rope ", rope.theta, " ",
-                   static_cast<int>(rope.scaling), " ", rope.factor, " ", rope.low_freq_factor, " ",
-                   rope.high_freq_factor, " ", rope.original_max_position_embeddings, " window ",
-                   config.sliding_window, " tied ", config.tie_word_embeddings, " heads ",
-                   config.num_attention_heads, " ", config.num_key_value_heads, " eos ",
-                   absl::StrJoin(config.eos_token_ids, ","), " windows ");
-  for (int i = 0; i < config.num_hidden_layers; ++i) digest += config.UsesWindow(i) ? '1' : '0';
-  return digest;
-}
-
-std::string LimitText(const std::optional<int>& limit) {
-  return limit.has_value() ? absl::StrCat(*limit) : "auto";
-}
-
-// What must be equal on all ranks, as "key=value" lines.
-std::string Digest(const EngineOptions& options, const RankEngine& engine) {
-  const ModelLimits& formats = engine.source.formats;
-  const KvRule& rule = options.kv_rule;
-  return absl::StrCat(
-      "build=", Version(), "\nmodel=", engine.source.checkpoint->Fingerprint(),
-      "\nconfig=", ConfigDigest(engine.source.config.model),
-      "\ndtype=", WeightFormatsText(formats.weights), " ", static_cast<int>(formats.activation),
-      "\nkv-cache-dtype=", KvFormatName(formats.kv_format), "\nblock-size=", formats.block_tokens,
-      "\ntp-shares=", options.tp_shares_auto ? "auto" : absl::StrJoin(options.tp_shares, ","),
-      "\nmax-num-seqs=", LimitText(options.max_num_seqs),
-      "\nmax-model-len=", LimitText(options.max_model_len),
-      "\nmax-num-batched-tokens=", LimitText(options.max_num_batched_tokens),
-      "\nkv-rule=", static_cast<int>(rule.kind), " ", rule.fraction, " ", rule.count);
-}
-
-// INVALID_ARGUMENT (exit code 5) naming the first rank and key that differ from rank 0.
-absl::Status CompareDigests(const std::vector<std::string>& digests) {
-  const std::vector<std::string> first = absl::StrSplit(digests[0], '\n');
-  for (size_t rank = 1; rank < digests.size(); ++rank) {
-    const std::vector<std::string> lines = absl::StrSplit(digests[rank], '\n');
-    for (size_t i = 0; i < first.size(); ++i) {
-      if (i < lines.size() && lines[i] == first[i]) continue;
-      return Refuse(absl::StatusCode::kInvalidArgument,
-                    absl::StrCat("rank ", rank, " has ", i < lines.size() ? lines[i] : "nothing",
-                                 " and rank 0 has ", first[i],
-                                 "; start every rank with the same program, model and flags"),
-                    ExitCode::kGroupNotUp);
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -293,11 +238,14 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   engine->topology = exchange.topology();
   BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
   group.AllowSpinning(engine->threads.may_spin);
-  BH_RETURN_IF_ERROR(
-      RunPhase(exchange, "model", timeout, [&] { return ReadModel(options, *engine); }));
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests,
-                      exchange.AllGather(Digest(options, *engine), timeout));
-  BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(digests)));
+  std::string digest;
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "model", timeout, [&]() -> absl::Status {
+    BH_RETURN_IF_ERROR(ReadModel(options, *engine));
+    BH_ASSIGN_OR_RETURN(digest, RankDigest(options, engine->source));
+    return absl::OkStatus();
+  }));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests, exchange.AllGather(digest, timeout));
+  BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(engine->topology, digests)));
   BH_RETURN_IF_ERROR(PlanMemory(options, group, report, *engine));
   if (before_memory != nullptr) {
     BH_RETURN_IF_ERROR(
