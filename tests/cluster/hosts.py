@@ -18,7 +18,7 @@ NIC = "eth0"
 STATE = "/run/bulkhead"  # in the test's own tmpfs
 SKIPPED = 77
 INSIDE = "BULKHEAD_INSIDE_CLUSTER"
-LIMIT_S = 60  # for anything that should take a second or two; a loaded machine may need more
+LIMIT_S = 200  # for anything that should take a second or two; a loaded machine may need more
 
 
 def skip(why):
@@ -149,8 +149,7 @@ class Hosts:
         return self
 
     def __exit__(self, *error):
-        for pid in self.pids():
-            os.kill(pid, signal.SIGCONT)
+        subprocess.run(["iptables", "-F"], check=True)  # what drop() left on hosta
         self._holder.kill()  # and with it every process of hostb
         self._holder.wait()
         self._holder.stdout.close()

@@ -8,7 +8,8 @@ import hosts
 sys.path.insert(0, os.path.join(os.path.dirname(hosts.HERE), "e2e"))
 import group  # noqa: E402
 
-FLAGS = ["--kv-cache-dtype", "f32", "--max-num-seqs", "8", "--max-model-len", "2048"]
+group.LIMIT_S = hosts.LIMIT_S
+FLAGS = ["--kv-cache-dtype", "f32", "--max-num-seqs", "8", "--max-model-len", "2048"]  # group.Group's
 
 
 def mpirun(ranks, *more):
@@ -20,8 +21,8 @@ def srun(ranks, *more):
 
 
 def keep_code():
-    """A front for a rank that keeps its exit code in STATE/code.RANK."""
-    return ["sh", "-c", f'"$@"; code=$?; echo $code > {hosts.STATE}/code.$PMIX_RANK; exit $code', "sh"]
+    """A front for a rank that keeps its exit code in STATE/code.RANK, although the launcher stops the front too."""
+    return ["sh", "-c", f'trap : TERM; "$@"; code=$?; echo $code > {hosts.STATE}/code.$PMIX_RANK; exit $code', "sh"]
 
 
 class Served(group.Group):
