@@ -136,6 +136,7 @@ class Hosts:
         for host in ADDRESS:
             self.run(host, "ip", "address", "add", ADDRESS[host] + "/24", "dev", NIC)
             self.run(host, "ip", "link", "set", NIC, "up")
+        self.set_tcp_retries(15)  # the kernel's default; hosta may have been left with another
         with open(STATE + "/hostfile", "w", encoding="ascii") as f:
             f.write("".join(f"{host} slots={self.slots}\n" for host in ADDRESS))
         # mpirun without ssh, speaking over the cable alone.

@@ -27,11 +27,11 @@ class MemoryTest(unittest.TestCase):
 
     def test_the_host_with_less_memory_is_named_as_binding(self):
         report = hosts.STATE + "/report.json"
-        with Served(mpirun(4, "--map-by", "ppr:2:node", *capped(self.cap)), "--max-model-len", "131072",
-                    "--max-num-seqs", "64", "--report", report) as served:
+        with Served(mpirun(4, "--map-by", "ppr:2:node", *capped(self.cap)), "--max-num-seqs", "64", "--report",
+                    report) as served:
             limited = [line for line in served.lines if "limited by rank" in line]
             self.assertEqual(len(limited), 1)
-            self.assertIn("limited by rank 2", limited[0])
+            self.assertIn("limited by rank 2 on hostb", limited[0])
             table = [line.split() for line in served.lines if " hostb cpu " in line]
             self.assertEqual([row[4] for row in table if "<" in row], ["hostb"], table)
             doctor = subprocess.run([group.BINARY, "doctor", "--report", report], check=True, stdout=subprocess.PIPE,

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <map>
 
 #include "comm/topology.h"
@@ -100,6 +102,28 @@ TEST(RankTopology, TheOwnIdentityIsWellFormed) {
   ASSERT_TRUE(topology.ok()) << topology.status();
   EXPECT_TRUE(topology->one_host());
   EXPECT_GE(topology->local_cores, 1);
+}
+
+TEST(RankTopology, NumbersNodesByTheirLowestRankAndKeepsRanksNames) {
+  const std::vector<std::string> identities = {"b boot 1", "a boot 11", "b boot 1", "a boot 11"};
+  const auto world = TopologyFrom(3, identities);
+  ASSERT_TRUE(world.ok());
+  EXPECT_EQ(world->nodes, (std::vector<int>{0, 1, 0, 1}));
+  EXPECT_EQ(world->num_nodes(), 2);
+  EXPECT_EQ(world->RanksOf(1), (std::vector<int>{1, 3}));
+  const RankTopology node = NodeTopology(*world);
+  EXPECT_EQ(node.rank, 1);
+  EXPECT_EQ(node.size, 2);
+  EXPECT_TRUE(node.one_host());
+  EXPECT_EQ(node.NameOf(1, 7), "rank 3 (host a, pid 7)");
+  EXPECT_EQ(world->NameOf(2), "rank 2 (host b)");
+}
+
+TEST(RankTopology, TheNodeNameCanBeGiven) {
+  ASSERT_EQ(setenv("BULKHEAD_NODE_NAME", "left half", 1), 0);
+  EXPECT_EQ(HostIdentity().substr(0, 10), "left_half ");
+  ASSERT_EQ(unsetenv("BULKHEAD_NODE_NAME"), 0);
+  EXPECT_NE(HostIdentity().substr(0, 10), "left_half ");
 }
 
 }  // namespace

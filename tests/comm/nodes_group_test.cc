@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -122,7 +124,7 @@ void SumAndGather(Group& group, const CommLimits& limits) {
 }
 
 TEST_P(NodesGroupTest, SumsHaveTheBitsOfOneNodeAndGathersAreWhole) {
-  for (const int64_t elements : {6000, 100'000}) {  // all small; some large
+  for (const int64_t elements : {200, 6000, 100'000}) {  // all small; some large
     RunRanksOf(NewLocalNodes(GetParam()), [&](Group& group) {
       SumAndGather(group, {.max_sum_elements = elements, .max_gather_elements = 64});
     });
@@ -184,6 +186,26 @@ TEST(NodesGroup, WhyOneRankGivesUpReachesAllNodes) {
     group.liveness().Abort(lost);  // as a watchdog does
     EXPECT_EQ(lost.message(), why.message());
     EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
+  });
+}
+
+TEST(NodesGroup, WhoWaitsForAnotherHostNamesItAsTheLaggard) {
+  std::atomic<bool> seen = false;
+  RunRanksOf(NewLocalNodes({0, 1}), [&](Group& group) {
+    std::string message;
+    if (group.exchange().topology().rank == 0) {
+      while (!seen) std::this_thread::yield();
+      ASSERT_TRUE(group.bus().Publish("go on").ok());
+      return;
+    }
+    EXPECT_EQ(group.liveness().Laggards(), "");
+    std::thread watchdog([&] {
+      while (group.liveness().Laggards() != "the ranks of host host0") std::this_thread::yield();
+      seen = true;
+    });
+    ASSERT_TRUE(group.bus().Receive(&message).ok());
+    watchdog.join();
+    EXPECT_EQ(group.liveness().Laggards(), "");
   });
 }
 

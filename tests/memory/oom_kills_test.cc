@@ -24,7 +24,7 @@ TEST_F(OomKillsTest, AreCountedInTheCgroupOfTheProcessV2) {
 TEST_F(OomKillsTest, AreCountedInTheCgroupOfTheProcessV1) {
   Write("/proc/7/cgroup", "9:memory:/job\n0::/unified\n");
   Write("/sys/fs/cgroup/memory/job/memory.oom_control",
-             "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
   EXPECT_EQ(ReadOomKills(7, root_).count, 2);
 }
 
