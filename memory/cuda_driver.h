@@ -1,0 +1,123 @@
+// CudaDriver: what Bulkhead asks of a CUDA device: one context with one ordered queue of work, as
+// Device promises it. Nothing above it includes a CUDA header; two classes implement it, the CUDA
+// runtime and the emulator of the tests.
+//
+// Verbs that return nothing only enqueue; what goes wrong in them, a fault inside a kernel
+// included, surfaces once at the next Synchronize, HostWait or EndCapture. After a fault the device
+// is lost: everything enqueued later fails, too. One thread uses a driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace bulkhead {
+
+// A kernel whose only argument is one struct of parameters, its type erased. The .cu files make
+// these: compiled for a device `function` is what cudaLaunchKernel takes and `run_thread` is null;
+// compiled for the host, run_thread(function, parameters) runs one thread of it.
+struct CudaKernel {
+  const char* name = "";
+  const void* function = nullptr;
+  void (*run_thread)(const void* function, const void* parameters) = nullptr;
+  int64_t parameter_bytes = 0;
+};
+
+struct LaunchShape {
+  int grid[3] = {1, 1, 1};   // blocks; a launch of none does nothing
+  int block[3] = {1, 1, 1};  // threads
+  int64_t shared_bytes = 0;  // dynamic shared memory of a block; above 48 KiB, too
+
+  bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
+};
+
+struct CudaProperties {
+  std::string name;          // "NVIDIA H200"
+  std::string uuid;          // "GPU-..." or "MIG-..."
+  int capability_major = 0;  // 9 of sm_90
+  int capability_minor = 0;
+  int num_sms = 0;
+  int64_t total_bytes = 0;
+  int64_t max_shared_bytes = 0;   // that a block may opt in to
+  int64_t map_granule_bytes = 0;  // Map and Reserve take multiples of it
+};
+
+struct CudaMemory {
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+enum class CudaEvent : int {};
+enum class CudaGraph : int {};
+
+class CudaDriver {
+ public:
+  virtual ~CudaDriver() = default;
+  virtual const CudaProperties& properties() const = 0;
+  // As the device says it now, whoever uses it.
+  virtual absl::StatusOr<CudaMemory> Memory() = 0;
+
+  // ---- virtual ranges
+  // Addresses without memory, `bytes` of them, aligned to a granule.
+  virtual absl::StatusOr<std::byte*> Reserve(int64_t bytes) = 0;
+  // Puts memory of undefined content behind [at, at + bytes) of a reserved range.
+  // RESOURCE_EXHAUSTED when the device has no more.
+  virtual absl::Status Map(std::byte* at, int64_t bytes) = 0;
+  // Gives back what one call of Map took; nothing enqueued may still use it.
+  virtual void Unmap(std::byte* at, int64_t bytes) = 0;
+  // Gives back a range in which nothing is mapped any more.
+  virtual void ReleaseRange(std::byte* at, int64_t bytes) = 0;
+
+  // ---- pinned host memory, zeroed
+  virtual absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) = 0;
+  virtual void FreeHost(std::byte* memory) = 0;
+
+  // ---- the queue. Parameters are copied at the call; host memory of a copy is read or written
+  // when the work runs, and stays as it is until then. Inside a capture it must be pinned.
+  virtual void Launch(const CudaKernel& kernel, const LaunchShape& shape,
+                      const void* parameters) = 0;
+  virtual void CopyToDevice(const void* host, std::byte* device, int64_t bytes) = 0;
+  virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;
+  virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;  // apart
+  virtual void Fill(std::byte* device, std::byte value, int64_t bytes) = 0;
+  // Waits for everything enqueued.
+  virtual absl::Status Synchronize() = 0;
+
+  // ---- events: places in the queue
+  virtual CudaEvent NewEvent() = 0;
+  virtual void Record(CudaEvent event) = 0;
+  // Whether the queue has come past the last Record; true before the first.
+  virtual bool Query(CudaEvent event) = 0;
+  // Waits on the host until it has.
+  virtual absl::Status HostWait(CudaEvent event) = 0;
+
+  // ---- graphs: between the two calls work is recorded instead of run. Parameters, addresses and
+  // sizes are kept as they were; contents are read when the graph runs. Graphs live as long as the
+  // driver. Synchronize, events and captures inside a capture are bugs.
+  virtual void BeginCapture() = 0;
+  virtual absl::StatusOr<CudaGraph> EndCapture() = 0;
+  virtual void LaunchGraph(CudaGraph graph) = 0;
+};
+
+// A kernel of known parameters.
+template <typename Parameters>
+struct CudaKernelOf {
+  static_assert(std::is_trivially_copyable_v<Parameters>);
+  static_assert(sizeof(Parameters) <= 4096);  // what a launch can carry
+  CudaKernel kernel;
+
+  void Launch(CudaDriver& driver, const LaunchShape& shape, const Parameters& parameters) const {
+    if (!shape.empty()) driver.Launch(kernel, shape, &parameters);
+  }
+};
+
+// The CUDA device `ordinal` of this machine through the CUDA runtime. UNIMPLEMENTED in a build
+// without CUDA, UNAVAILABLE with the cause where there is no driver or no such device.
+absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int ordinal);
+
+}  // namespace bulkhead
