@@ -3,38 +3,20 @@
 // runtime and the emulator of the tests.
 //
 // Verbs that return nothing only enqueue; what goes wrong in them, a fault inside a kernel
-// included, surfaces once at the next Synchronize, HostWait or EndCapture. After a fault the device
-// is lost: everything enqueued later fails, too. One thread uses a driver.
+// included, surfaces at the next Synchronize, HostWait or EndCapture and at all after it: the device
+// is lost. One thread uses a driver.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "memory/cuda_kernel.h"
 
 namespace bulkhead {
-
-// A kernel whose only argument is one struct of parameters, its type erased. The .cu files make
-// these: compiled for a device `function` is what cudaLaunchKernel takes and `run_thread` is null;
-// compiled for the host, run_thread(function, parameters) runs one thread of it.
-struct CudaKernel {
-  const char* name = "";
-  const void* function = nullptr;
-  void (*run_thread)(const void* function, const void* parameters) = nullptr;
-  int64_t parameter_bytes = 0;
-};
-
-struct LaunchShape {
-  int grid[3] = {1, 1, 1};   // blocks; a launch of none does nothing
-  int block[3] = {1, 1, 1};  // threads
-  int64_t shared_bytes = 0;  // dynamic shared memory of a block; above 48 KiB, too
-
-  bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
-};
 
 struct CudaProperties {
   std::string name;          // "NVIDIA H200"
@@ -104,17 +86,11 @@ class CudaDriver {
   virtual void LaunchGraph(CudaGraph graph) = 0;
 };
 
-// A kernel of known parameters.
 template <typename Parameters>
-struct CudaKernelOf {
-  static_assert(std::is_trivially_copyable_v<Parameters>);
-  static_assert(sizeof(Parameters) <= 4096);  // what a launch can carry
-  CudaKernel kernel;
-
-  void Launch(CudaDriver& driver, const LaunchShape& shape, const Parameters& parameters) const {
-    if (!shape.empty()) driver.Launch(kernel, shape, &parameters);
-  }
-};
+void Enqueue(CudaDriver& driver, const CudaKernelOf<Parameters>& kernel, const LaunchShape& shape,
+             const Parameters& parameters) {
+  if (!shape.empty()) driver.Launch(kernel.kernel, shape, &parameters);
+}
 
 // The CUDA device `ordinal` of this machine through the CUDA runtime. UNIMPLEMENTED in a build
 // without CUDA, UNAVAILABLE with the cause where there is no driver or no such device.

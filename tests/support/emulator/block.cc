@@ -1,0 +1,259 @@
+#include "tests/support/emulator/block.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+
+namespace bulkhead::emulator {
+namespace {
+
+constexpr size_t kSharedAlignBytes = 128;
+constexpr int kSharedPoison = 0xFB;  // -2.6e36 as bf16 or f32, -65376 as f16
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxGridYz = 65535;
+
+thread_local Lane* current_lane = nullptr;
+
+}  // namespace
+
+Lane& CurrentLane() { return *current_lane; }
+
+absl::Status Block::CheckLaunch() const {
+  const auto refuse = [&](const std::string& why) {
+    return absl::InternalError(absl::StrCat("kernel ", kernel_->name, ": ", why));
+  };
+  if (kernel_->run_thread == nullptr) return refuse("compiled for a device");
+  if (shape_.block[1] != 1 || shape_.block[2] != 1 || threads_ < kWarpLanes ||
+      threads_ > kMaxThreads || threads_ % kWarpLanes != 0) {
+    return refuse(absl::StrCat("blocks of ", threads_, " x ", shape_.block[1], " x ",
+                               shape_.block[2], " threads"));
+  }
+  if (shape_.grid[0] < 0 || shape_.grid[1] < 0 || shape_.grid[2] < 0 ||
+      shape_.grid[1] > kMaxGridYz || shape_.grid[2] > kMaxGridYz) {
+    return refuse(absl::StrCat("a grid of ", shape_.grid[0], " x ", shape_.grid[1], " x ",
+                               shape_.grid[2], " blocks"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
+                           const void* parameters, Schedule schedule, uint32_t seed) {
+  kernel_ = &kernel;
+  shape_ = shape;
+  parameters_ = parameters;
+  schedule_ = schedule;
+  random_ = seed * 2654435761U + 1;
+  threads_ = shape.block[0];
+  if (absl::Status status = CheckLaunch(); !status.ok()) return status;
+  while (static_cast<int>(lanes_.size()) < threads_) lanes_.emplace_back();
+  while (static_cast<int>(warps_.size()) * kWarpLanes < threads_) warps_.emplace_back();
+  order_.resize(threads_);
+  std::iota(order_.begin(), order_.end(), 0);
+  // To the byte, so that an address sanitiser sees what goes beyond.
+  void* shared = nullptr;
+  BH_CHECK(posix_memalign(&shared, kSharedAlignBytes, std::max<size_t>(shape.shared_bytes, 1)) ==
+           0);
+  const std::unique_ptr<void, void (*)(void*)> owner(shared, std::free);
+  shared_ = static_cast<std::byte*>(shared);
+  fault_.clear();
+  const bool backwards =
+      schedule == Schedule::kDescending || schedule == Schedule::kWarpGreedyDescending;
+  const int64_t blocks = int64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+  for (int64_t i = 0; i < blocks && fault_.empty(); ++i) {
+    const int64_t block = backwards ? blocks - 1 - i : i;
+    index_[0] = static_cast<int>(block % shape.grid[0]);
+    index_[1] = static_cast<int>(block / shape.grid[0] % shape.grid[1]);
+    index_[2] = static_cast<int>(block / shape.grid[0] / shape.grid[1]);
+    RunOne();
+  }
+  shared_ = nullptr;
+  return fault_.empty() ? absl::OkStatus() : absl::InternalError(fault_);
+}
+
+void Block::RunOne() {
+  std::memset(shared_, kSharedPoison, shape_.shared_bytes);
+  meeting_ = {};
+  for (Warp& warp : warps_) warp.meeting = {};
+  for (int i = 0; i < threads_; ++i) {
+    Lane& lane = lanes_[i];
+    lane.block = this;
+    lane.thread = i;
+    lane.done = false;
+    lane.at = "its beginning";
+    lane.waits_for = nullptr;
+    lane.open_copies.clear();
+    lane.copy_groups.clear();
+    lane.phase = 0;
+    lane.fiber.Begin(&RunLane, &lane);
+  }
+  while (fault_.empty() && !AllDone()) RunTurn();
+  if (fault_.empty()) FindLeftovers();
+}
+
+void Block::RunTurn() {
+  bool any = false;
+  const int warps = threads_ / kWarpLanes;
+  switch (schedule_) {
+    case Schedule::kWarpGreedy:
+      for (int w = 0; w < warps; ++w) any |= RunWarp(w);
+      break;
+    case Schedule::kWarpGreedyDescending:
+      for (int w = warps - 1; w >= 0; --w) any |= RunWarp(w);
+      break;
+    case Schedule::kAscending:
+      for (int i = 0; i < threads_; ++i) any |= Resume(lanes_[i]);
+      break;
+    case Schedule::kDescending:
+      for (int i = threads_ - 1; i >= 0; --i) any |= Resume(lanes_[i]);
+      break;
+    case Schedule::kShuffled:
+      for (int i = threads_ - 1; i > 0; --i) std::swap(order_[i], order_[NextRandom() % (i + 1)]);
+      for (const int i : order_) any |= Resume(lanes_[i]);
+      break;
+  }
+  if (any || !fault_.empty()) return;
+  for (int i = 0; i < threads_; ++i) {
+    if (lanes_[i].done) continue;
+    running_ = &lanes_[i];
+    fault_ = Describe("deadlock: it waits for threads that never come");
+    return;
+  }
+}
+
+bool Block::RunWarp(int warp) {
+  bool any = false;
+  for (bool more = true; more && fault_.empty();) {
+    more = false;
+    for (int i = 0; i < kWarpLanes; ++i) more |= Resume(lanes_[warp * kWarpLanes + i]);
+    any |= more;
+  }
+  return any;
+}
+
+// Whether the lane could run.
+bool Block::Resume(Lane& lane) {
+  if (!lane.Runnable() || !fault_.empty()) return false;
+  lane.waits_for = nullptr;
+  Lane* const outer = std::exchange(current_lane, &lane);
+  running_ = &lane;
+  lane.fiber.Resume();
+  current_lane = outer;
+  return true;
+}
+
+void Block::RunLane(void* argument) {
+  Lane& lane = *static_cast<Lane*>(argument);
+  const Block& block = *lane.block;
+  block.kernel_->run_thread(block.kernel_->function, block.parameters_);
+  lane.done = true;
+  lane.at = "its end";
+  while (true) lane.fiber.Yield();
+}
+
+bool Block::AllDone() const {
+  return std::all_of(lanes_.begin(), lanes_.begin() + threads_,
+                     [](const Lane& lane) { return lane.done; });
+}
+
+void Block::FindLeftovers() {
+  for (int i = 0; i < threads_; ++i) {
+    if (lanes_[i].open_copies.empty() && lanes_[i].copy_groups.empty()) continue;
+    running_ = &lanes_[i];
+    fault_ = Describe("it ended with copies that it did not wait for");
+    return;
+  }
+}
+
+uint32_t Block::NextRandom() {
+  random_ = random_ * 1664525U + 1013904223U;
+  return random_ >> 8;
+}
+
+void Block::Meet(Meeting& meeting, int lanes, const char* what) {
+  Lane& lane = *running_;
+  lane.at = what;
+  if (meeting.arrived > 0 && std::strcmp(meeting.what, what) != 0) {
+    Fault(absl::StrCat("others of its warp or block are at ", meeting.what));
+  }
+  meeting.what = what;
+  if (++meeting.arrived == lanes) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    return;
+  }
+  lane.waits_for = &meeting;
+  lane.waits_until = meeting.generation + 1;
+  lane.fiber.Yield();
+}
+
+void Block::MeetBlock(const char* what) { Meet(meeting_, threads_, what); }
+
+void Block::MeetWarp(const char* what) {
+  Meet(warps_[running_->thread / kWarpLanes].meeting, kWarpLanes, what);
+}
+
+const Block::Exchange& Block::ExchangeInWarp(const char* what, const void* value, size_t bytes) {
+  BH_CHECK(bytes <= kExchangeBytes);
+  Lane& lane = *running_;
+  Exchange& exchange = warps_[lane.thread / kWarpLanes].exchanges[lane.phase ^= 1];
+  std::memcpy(exchange[lane.thread % kWarpLanes].data(), value, bytes);
+  MeetWarp(what);
+  return exchange;
+}
+
+void Block::BeginCopy(void* to, const void* from, bool valid) {
+  constexpr size_t kBytes = 16;
+  CheckShared(to, kBytes, "CopyAsync16");
+  CheckAligned(from, kBytes, "CopyAsync16");
+  running_->open_copies.push_back(
+      {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), valid});
+}
+
+void Block::CommitCopies() {
+  running_->copy_groups.push_back(std::exchange(running_->open_copies, {}));
+}
+
+void Block::WaitCopies(size_t left) {
+  auto& groups = running_->copy_groups;
+  for (; groups.size() > left; groups.pop_front()) {
+    for (const AsyncCopy& copy : groups.front()) {
+      if (copy.valid) {
+        std::memcpy(copy.to, copy.from, 16);
+      } else {
+        std::memset(copy.to, 0, 16);
+      }
+    }
+  }
+}
+
+void Block::CheckShared(const void* address, size_t bytes, const char* what) {
+  CheckAligned(address, bytes, what);
+  const auto* at = static_cast<const std::byte*>(address);
+  if (at < shared_ || at + bytes > shared_ + shape_.shared_bytes) {
+    Fault(absl::StrCat(what, " ", at - shared_, " bytes into ", shape_.shared_bytes,
+                       " bytes of shared memory"));
+  }
+}
+
+void Block::CheckAligned(const void* address, size_t bytes, const char* what) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+    Fault(absl::StrCat(what, " of an address that is no multiple of ", bytes));
+  }
+}
+
+std::string Block::Describe(const std::string& what) const {
+  return absl::StrCat("kernel ", kernel_->name, ", block ", index_[0], ",", index_[1], ",",
+                      index_[2], ", thread ", running_->thread, " at ", running_->at, ": ", what);
+}
+
+void Block::Fault(const std::string& what) {
+  fault_ = Describe(what);
+  while (true) running_->fiber.Yield();
+}
+
+}  // namespace bulkhead::emulator

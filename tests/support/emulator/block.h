@@ -1,0 +1,135 @@
+// Block: runs the threads of one block of a kernel as fibers on the calling thread, in an order of
+// choice, and watches for what a device would not forgive. What the words of a kernel do
+// (tests/support/emulator/words.h) goes through the lane that runs.
+//
+// Lanes run until they meet others: a warp at a collective, the block at a barrier. Lanes that meet
+// at different ones, that wait for lanes which never come, misaligned or stray copies, and copies
+// that nobody waited for are faults: the launch ends, with a message.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "memory/cuda_kernel.h"
+#include "tests/support/emulator/fiber.h"
+
+namespace bulkhead::emulator {
+
+// A missing barrier gives different results in different orders.
+enum class Schedule {
+  kAscending,  // every lane in turn: warps nearly in lockstep
+  kDescending,
+  kShuffled,    // another order at every turn
+  kWarpGreedy,  // one warp as far as it gets, then the next
+  kWarpGreedyDescending,
+};
+inline constexpr std::array kAllSchedules = {Schedule::kAscending, Schedule::kDescending,
+                                             Schedule::kShuffled, Schedule::kWarpGreedy,
+                                             Schedule::kWarpGreedyDescending};
+
+inline constexpr int kWarpLanes = 32;
+
+// Where lanes meet.
+struct Meeting {
+  int arrived = 0;
+  uint64_t generation = 0;
+  const char* what = nullptr;
+};
+
+struct AsyncCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  bool valid = true;
+};
+
+class Block;
+
+// One thread of the block.
+struct Lane {
+  Block* block = nullptr;
+  int thread = 0;
+  bool done = false;
+  const char* at = "its beginning";    // the last word, for messages
+  const Meeting* waits_for = nullptr;  // and which of its generations
+  uint64_t waits_until = 0;
+  std::vector<AsyncCopy> open_copies;              // not yet committed
+  std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
+  int phase = 0;                                   // which exchange of its warp comes next
+  Fiber fiber;
+
+  bool Runnable() const {
+    return !done && (waits_for == nullptr || waits_for->generation >= waits_until);
+  }
+};
+
+// The lane that runs on this thread; there is one while a kernel's code runs.
+Lane& CurrentLane();
+
+class Block {
+ public:
+  static constexpr size_t kExchangeBytes = 32;
+  using Exchange = std::array<std::array<std::byte, kExchangeBytes>, kWarpLanes>;
+
+  // Runs all blocks of the launch, one after the other; INTERNAL with the first fault.
+  absl::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters,
+                      Schedule schedule, uint32_t seed);
+
+  // ---- for the words, about the running lane
+  const int* index() const { return index_; }
+  const LaunchShape& shape() const { return shape_; }
+  std::byte* shared() const { return shared_; }
+  // Waits until all lanes of the warp, or of the block, have come to `what`.
+  void MeetWarp(const char* what);
+  void MeetBlock(const char* what);
+  // Meets the warp and returns what its lanes brought. Two exchanges in turn, so that a fast lane's
+  // next value never takes the place of one that a slow lane still has to read.
+  const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
+  void BeginCopy(void* to, const void* from, bool valid);
+  void CommitCopies();
+  void WaitCopies(size_t left);
+  // A fault unless [address, address + bytes) is aligned and in shared memory.
+  void CheckShared(const void* address, size_t bytes, const char* what);
+  void CheckAligned(const void* address, size_t bytes, const char* what);
+  [[noreturn]] void Fault(const std::string& what);
+
+ private:
+  struct Warp {
+    Meeting meeting;
+    std::array<Exchange, 2> exchanges;
+  };
+
+  absl::Status CheckLaunch() const;
+  void RunOne();
+  void RunTurn();
+  bool RunWarp(int warp);
+  bool Resume(Lane& lane);
+  void Meet(Meeting& meeting, int lanes, const char* what);
+  bool AllDone() const;
+  void FindLeftovers();
+  std::string Describe(const std::string& what) const;
+  uint32_t NextRandom();
+  static void RunLane(void* lane);
+
+  const CudaKernel* kernel_ = nullptr;
+  LaunchShape shape_;
+  const void* parameters_ = nullptr;
+  Schedule schedule_ = Schedule::kAscending;
+  uint32_t random_ = 1;
+  int index_[3] = {0, 0, 0};
+  int threads_ = 0;
+  std::byte* shared_ = nullptr;
+  std::deque<Lane> lanes_;  // stacks are kept from launch to launch
+  std::vector<int> order_;
+  std::deque<Warp> warps_;
+  Meeting meeting_;
+  Lane* running_ = nullptr;
+  std::string fault_;
+};
+
+}  // namespace bulkhead::emulator

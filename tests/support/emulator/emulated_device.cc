@@ -1,0 +1,252 @@
+#include "tests/support/emulator/emulated_device.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/check.h"
+
+namespace bulkhead::emulator {
+namespace {
+
+constexpr int kUnwritten = 0xFF;  // a NaN in every format
+
+}  // namespace
+
+EmulatedCudaDriver::EmulatedCudaDriver(const DeviceOptions& options) : options_(options) {
+  properties_.name = "emulated device";
+  properties_.uuid = "GPU-emulated";
+  properties_.capability_major = 8;
+  properties_.num_sms = options.num_sms;
+  properties_.total_bytes = options.total_bytes;
+  properties_.max_shared_bytes = options.max_shared_bytes;
+  properties_.map_granule_bytes = options.map_granule_bytes;
+}
+
+EmulatedCudaDriver::~EmulatedCudaDriver() {
+  BH_CHECK(mapped_.empty() && reserved_.empty() && pinned_.empty());
+}
+
+absl::StatusOr<CudaMemory> EmulatedCudaDriver::Memory() {
+  return CudaMemory{options_.total_bytes - mapped_bytes_ - others_bytes_, options_.total_bytes};
+}
+
+absl::StatusOr<std::byte*> EmulatedCudaDriver::Reserve(int64_t bytes) {
+  const int64_t granule = options_.map_granule_bytes;
+  BH_CHECK(bytes > 0 && bytes % granule == 0);
+  void* const all =
+      mmap(nullptr, bytes + granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) return absl::ResourceExhaustedError("no addresses left");
+  // Aligned to a granule: what lies before and behind goes back.
+  auto* const base = static_cast<std::byte*>(all);
+  const int64_t before = (granule - reinterpret_cast<intptr_t>(base) % granule) % granule;
+  if (before > 0) munmap(base, before);
+  if (granule > before) munmap(base + before + bytes, granule - before);
+  reserved_[base + before] = bytes;
+  return base + before;
+}
+
+absl::Status EmulatedCudaDriver::Map(std::byte* at, int64_t bytes) {
+  const int64_t granule = options_.map_granule_bytes;
+  BH_CHECK(bytes > 0 && bytes % granule == 0 && reinterpret_cast<intptr_t>(at) % granule == 0);
+  auto range = reserved_.upper_bound(at);
+  BH_CHECK(range != reserved_.begin());
+  --range;
+  BH_CHECK(at + bytes <= range->first + range->second);
+  const auto next = mapped_.lower_bound(at);
+  BH_CHECK(next == mapped_.end() || at + bytes <= next->first);
+  if (next != mapped_.begin()) {
+    const auto before = std::prev(next);
+    BH_CHECK(before->first + before->second <= at);
+  }
+  const int64_t left = options_.total_bytes - mapped_bytes_ - others_bytes_;
+  if (bytes > left) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(bytes, " bytes asked for, ", left, " left on the device"));
+  }
+  if (mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) {
+    return absl::ResourceExhaustedError("the host has no memory left");
+  }
+  std::memset(at, kUnwritten, bytes);
+  mapped_[at] = bytes;
+  mapped_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+void EmulatedCudaDriver::Unmap(std::byte* at, int64_t bytes) {
+  const auto mapping = mapped_.find(at);
+  BH_CHECK(mapping != mapped_.end() && mapping->second == bytes);
+  madvise(at, bytes, MADV_DONTNEED);
+  BH_CHECK(mprotect(at, bytes, PROT_NONE) == 0);
+  mapped_.erase(mapping);
+  mapped_bytes_ -= bytes;
+}
+
+void EmulatedCudaDriver::ReleaseRange(std::byte* at, int64_t bytes) {
+  const auto range = reserved_.find(at);
+  BH_CHECK(range != reserved_.end() && range->second == bytes);
+  const auto mapping = mapped_.lower_bound(at);
+  BH_CHECK(mapping == mapped_.end() || mapping->first >= at + bytes);
+  munmap(at, bytes);
+  reserved_.erase(range);
+}
+
+absl::StatusOr<std::byte*> EmulatedCudaDriver::AllocateHost(int64_t bytes) {
+  auto* const memory = static_cast<std::byte*>(std::calloc(bytes, 1));
+  if (memory == nullptr) return absl::ResourceExhaustedError("the host has no memory left");
+  pinned_[memory] = bytes;
+  return memory;
+}
+
+void EmulatedCudaDriver::FreeHost(std::byte* memory) {
+  BH_CHECK(pinned_.erase(memory) == 1);
+  std::free(memory);
+}
+
+bool EmulatedCudaDriver::IsMapped(const std::byte* at, int64_t bytes) const {
+  // Neighbouring mappings are one piece of memory.
+  for (const std::byte* const end = at + bytes; at < end;) {
+    auto mapping = mapped_.upper_bound(const_cast<std::byte*>(at));
+    if (mapping == mapped_.begin()) return false;
+    --mapping;
+    if (at >= mapping->first + mapping->second) return false;
+    at = mapping->first + mapping->second;
+  }
+  return true;
+}
+
+bool EmulatedCudaDriver::IsPinned(const void* at, int64_t bytes) const {
+  const auto* const begin = static_cast<const std::byte*>(at);
+  auto range = pinned_.upper_bound(const_cast<std::byte*>(begin));
+  if (range == pinned_.begin()) return false;
+  --range;
+  return begin + bytes <= range->first + range->second;
+}
+
+void EmulatedCudaDriver::Fail(const std::string& why) {
+  if (fault_.ok()) fault_ = absl::InternalError(why);
+}
+
+void EmulatedCudaDriver::Enqueue(Work work) {
+  if (capturing_) {
+    captured_.push_back(std::move(work));
+    return;
+  }
+  queue_.push_back({++enqueued_, std::move(work)});
+  if (!options_.late) RunUpTo(enqueued_);
+}
+
+void EmulatedCudaDriver::RunUpTo(int64_t place) {
+  size_t done = 0;
+  for (; done < queue_.size() && queue_[done].place <= place; ++done) {
+    if (!fault_.ok()) continue;  // the device is lost
+    if (absl::Status status = queue_[done].work(); !status.ok()) fault_ = status;
+  }
+  queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+void EmulatedCudaDriver::CheckMapped(const std::byte* at, int64_t bytes, const char* what) {
+  if (!IsMapped(at, bytes)) Fail(absl::StrCat(what, " of addresses without device memory"));
+}
+
+void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& shape,
+                                const void* parameters) {
+  BH_CHECK(!shape.empty());
+  if (shape.shared_bytes > options_.max_shared_bytes) {
+    return Fail(absl::StrCat("kernel ", kernel.name, ": ", shape.shared_bytes,
+                             " bytes of shared memory; a block may have ",
+                             options_.max_shared_bytes));
+  }
+  const auto* const bytes = static_cast<const std::byte*>(parameters);
+  Enqueue(
+      [this, kernel, shape, copy = std::vector<std::byte>(bytes, bytes + kernel.parameter_bytes)] {
+        ++launches_;
+        return block_.Launch(kernel, shape, copy.data(), options_.schedule,
+                             static_cast<uint32_t>(launches_));
+      });
+}
+
+void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64_t bytes) {
+  CheckMapped(device, bytes, "CopyToDevice");
+  if (capturing_ && !IsPinned(host, bytes)) Fail("a graph copies from memory that is not pinned");
+  Enqueue([=] { return std::memcpy(device, host, bytes), absl::OkStatus(); });
+}
+
+void EmulatedCudaDriver::CopyToHost(const std::byte* device, void* host, int64_t bytes) {
+  CheckMapped(device, bytes, "CopyToHost");
+  if (capturing_ && !IsPinned(host, bytes)) Fail("a graph copies to memory that is not pinned");
+  Enqueue([=] { return std::memcpy(host, device, bytes), absl::OkStatus(); });
+}
+
+void EmulatedCudaDriver::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
+  CheckMapped(from, bytes, "Copy");
+  CheckMapped(to, bytes, "Copy");
+  if (from < to + bytes && to < from + bytes && bytes > 0) Fail("Copy of ranges that overlap");
+  Enqueue([=] { return std::memmove(to, from, bytes), absl::OkStatus(); });
+}
+
+void EmulatedCudaDriver::Fill(std::byte* device, std::byte value, int64_t bytes) {
+  CheckMapped(device, bytes, "Fill");
+  Enqueue([=] {
+    std::memset(device, std::to_integer<int>(value), bytes);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status EmulatedCudaDriver::Synchronize() {
+  BH_CHECK(!capturing_);
+  RunUpTo(enqueued_);
+  return fault_;
+}
+
+CudaEvent EmulatedCudaDriver::NewEvent() {
+  events_.push_back(0);
+  return static_cast<CudaEvent>(events_.size() - 1);
+}
+
+void EmulatedCudaDriver::Record(CudaEvent event) {
+  BH_CHECK(!capturing_);
+  events_[static_cast<int>(event)] = enqueued_;
+}
+
+// Every question takes a late queue one piece of work further, so that asking comes to an end.
+bool EmulatedCudaDriver::Query(CudaEvent event) {
+  BH_CHECK(!capturing_);
+  const int64_t place = events_[static_cast<int>(event)];
+  const bool passed = queue_.empty() || queue_.front().place > place;
+  if (!passed) RunUpTo(queue_.front().place);
+  return passed;
+}
+
+absl::Status EmulatedCudaDriver::HostWait(CudaEvent event) {
+  BH_CHECK(!capturing_);
+  RunUpTo(events_[static_cast<int>(event)]);
+  return fault_;
+}
+
+void EmulatedCudaDriver::BeginCapture() {
+  BH_CHECK(!capturing_);
+  capturing_ = true;
+}
+
+absl::StatusOr<CudaGraph> EmulatedCudaDriver::EndCapture() {
+  BH_CHECK(capturing_);
+  capturing_ = false;
+  graphs_.push_back(std::make_shared<const std::vector<Work>>(std::exchange(captured_, {})));
+  if (!fault_.ok()) return fault_;
+  return static_cast<CudaGraph>(graphs_.size() - 1);
+}
+
+void EmulatedCudaDriver::LaunchGraph(CudaGraph graph) {
+  Enqueue([works = graphs_[static_cast<int>(graph)]] {
+    for (const Work& work : *works) {
+      if (absl::Status status = work(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace bulkhead::emulator

@@ -1,0 +1,95 @@
+// EmulatedCudaDriver: a CUDA device in host memory, for tests: kernels run under the emulator of
+// blocks (block.h), memory is a range of host addresses with a budget, and the queue runs each
+// piece of work either at once or as late as the interface allows: when somebody waits for it.
+// Device addresses are host addresses, so tests may look at what lies there once the queue is done.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory/cuda_driver.h"
+#include "tests/support/emulator/block.h"
+
+namespace bulkhead::emulator {
+
+struct DeviceOptions {
+  int64_t total_bytes = int64_t{1} << 30;
+  int64_t map_granule_bytes = int64_t{64} << 10;
+  int64_t max_shared_bytes = 227 << 10;
+  int num_sms = 4;
+  bool late = false;  // work runs when somebody waits for it, else when it is enqueued
+  Schedule schedule = Schedule::kAscending;
+};
+
+class EmulatedCudaDriver final : public CudaDriver {
+ public:
+  explicit EmulatedCudaDriver(const DeviceOptions& options);
+  ~EmulatedCudaDriver() override;  // a bug while anything is mapped, reserved or pinned
+
+  const CudaProperties& properties() const override { return properties_; }
+  absl::StatusOr<CudaMemory> Memory() override;
+  absl::StatusOr<std::byte*> Reserve(int64_t bytes) override;
+  absl::Status Map(std::byte* at, int64_t bytes) override;
+  void Unmap(std::byte* at, int64_t bytes) override;
+  void ReleaseRange(std::byte* at, int64_t bytes) override;
+  absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) override;
+  void FreeHost(std::byte* memory) override;
+  void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override;
+  void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override;
+  void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
+  void Copy(const std::byte* from, std::byte* to, int64_t bytes) override;
+  void Fill(std::byte* device, std::byte value, int64_t bytes) override;
+  absl::Status Synchronize() override;
+  CudaEvent NewEvent() override;
+  void Record(CudaEvent event) override;
+  bool Query(CudaEvent event) override;
+  absl::Status HostWait(CudaEvent event) override;
+  void BeginCapture() override;
+  absl::StatusOr<CudaGraph> EndCapture() override;
+  void LaunchGraph(CudaGraph graph) override;
+
+  // ---- for tests
+  void set_schedule(Schedule schedule) { options_.schedule = schedule; }
+  // What other processes use of the device from now on.
+  void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
+  // Kernels that ran so far.
+  int64_t launches() const { return launches_; }
+
+ private:
+  using Work = std::function<absl::Status()>;
+  struct Item {
+    int64_t place = 0;  // in the queue
+    Work work;
+  };
+
+  void Enqueue(Work work);
+  void RunUpTo(int64_t place);
+  void CheckMapped(const std::byte* at, int64_t bytes, const char* what);
+  bool IsMapped(const std::byte* at, int64_t bytes) const;
+  bool IsPinned(const void* at, int64_t bytes) const;
+  void Fail(const std::string& why);
+
+  DeviceOptions options_;
+  CudaProperties properties_;
+  Block block_;
+  std::map<std::byte*, int64_t> reserved_;
+  std::map<std::byte*, int64_t> mapped_;
+  std::map<std::byte*, int64_t> pinned_;
+  std::atomic<int64_t> mapped_bytes_ = 0;
+  std::atomic<int64_t> others_bytes_ = 0;
+  int64_t launches_ = 0;
+  std::vector<Item> queue_;      // not yet run; in order
+  int64_t enqueued_ = 0;         // places given out
+  std::vector<int64_t> events_;  // the place that each stands behind
+  bool capturing_ = false;
+  std::vector<Work> captured_;
+  std::vector<std::shared_ptr<const std::vector<Work>>> graphs_;
+  absl::Status fault_;  // the first; final
+};
+
+}  // namespace bulkhead::emulator

@@ -1,0 +1,129 @@
+// What a device would not forgive, and the emulator says.
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/emulator/block.h"
+#include "tests/support/emulator/words.h"
+
+namespace bulkhead::emulator {
+namespace {
+
+using cuda::ThreadIndex;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Global {
+  std::byte* bytes = nullptr;
+};
+
+// The first fault of `kernel` on one block of 64 threads with 256 bytes of shared memory.
+std::string FaultOf(void (*kernel)(Global), Schedule schedule) {
+  alignas(16) std::byte global[64] = {};
+  const CudaKernel erased = cuda::KernelOf("wrong", kernel).kernel;
+  const Global parameters{global};
+  const LaunchShape shape{.block = {64, 1, 1}, .shared_bytes = 256};
+  return std::string(Block().Launch(erased, shape, &parameters, schedule, 1).message());
+}
+
+class FaultTest : public testing::TestWithParam<Schedule> {};
+INSTANTIATE_TEST_SUITE_P(AllSchedules, FaultTest, testing::ValuesIn(kAllSchedules));
+
+TEST_P(FaultTest, LanesOfAWarpAtDifferentCollectives) {
+  const auto kernel = [](Global) {
+    if (ThreadIndex() == 5) {
+      cuda::ShuffleXor(1.0F, 1);
+    } else {
+      cuda::Shuffle(1.0F, 0);
+    }
+  };
+  EXPECT_THAT(FaultOf(kernel, GetParam()),
+              AllOf(HasSubstr("kernel wrong"), HasSubstr("others of its warp or block are at")));
+}
+
+TEST_P(FaultTest, HalfAWarpSkipsAShuffle) {
+  const auto kernel = [](Global) {
+    if (ThreadIndex() % 32 < 16) cuda::Shuffle(1.0F, 0);
+  };
+  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("deadlock"));
+}
+
+TEST_P(FaultTest, AWarpThatEndedBeforeABarrier) {
+  const auto kernel = [](Global) {
+    if (ThreadIndex() < 32) cuda::SyncBlock();
+  };
+  EXPECT_THAT(FaultOf(kernel, GetParam()), AllOf(HasSubstr("deadlock"), HasSubstr("SyncBlock")));
+}
+
+TEST_P(FaultTest, CopiesThatNobodyWaitedFor) {
+  const auto begun = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory(), p.bytes, true); };
+  EXPECT_THAT(FaultOf(begun, GetParam()), HasSubstr("copies that it did not wait for"));
+  const auto committed = [](Global p) {
+    cuda::CopyAsync16(cuda::SharedMemory(), p.bytes, true);
+    cuda::CommitCopies();
+    cuda::WaitCopies<1>();
+  };
+  EXPECT_THAT(FaultOf(committed, GetParam()), HasSubstr("copies that it did not wait for"));
+}
+
+TEST_P(FaultTest, AMisalignedCopy) {
+  const auto to = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory() + 8, p.bytes, true); };
+  EXPECT_THAT(FaultOf(to, GetParam()), HasSubstr("no multiple of 16"));
+  const auto from = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory(), p.bytes + 4, true); };
+  EXPECT_THAT(FaultOf(from, GetParam()), HasSubstr("no multiple of 16"));
+}
+
+TEST_P(FaultTest, ACopyOrATileOutsideSharedMemory) {
+  const auto copy = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory() + 256, p.bytes, true); };
+  EXPECT_THAT(FaultOf(copy, GetParam()), HasSubstr("256 bytes into 256 bytes of shared memory"));
+  const auto tile = [](Global p) {
+    uint32_t r[4];
+    cuda::LoadTiles(r, p.bytes);
+  };
+  EXPECT_THAT(FaultOf(tile, GetParam()), HasSubstr("of shared memory"));
+}
+
+TEST_P(FaultTest, AMisalignedRowOfATile) {
+  const auto kernel = [](Global) {
+    uint32_t r[4];
+    cuda::LoadTilesTransposed(r, cuda::SharedMemory() + 2 * cuda::LaneIndex());
+  };
+  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("LoadTilesTransposed of an address"));
+}
+
+TEST_P(FaultTest, AMisalignedLoadOfSixteenBytes) {
+  const auto kernel = [](Global p) { cuda::LoadStream(p.bytes + 8); };
+  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("no multiple of 16"));
+}
+
+TEST_P(FaultTest, AShuffleFromOutsideTheWarp) {
+  const auto kernel = [](Global) { cuda::Shuffle(1.0F, 32); };
+  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("outside the warp"));
+}
+
+TEST(LaunchTest, RefusesShapesThatNoDeviceTakes) {
+  const auto fault = [](LaunchShape shape) {
+    const CudaKernel kernel = cuda::KernelOf(
+                                  "wrong", +[](Global) {})
+                                  .kernel;
+    const Global parameters;
+    return std::string(
+        Block().Launch(kernel, shape, &parameters, Schedule::kAscending, 1).message());
+  };
+  EXPECT_EQ(fault({.block = {1024, 1, 1}}), "");
+  EXPECT_THAT(fault({.block = {1056, 1, 1}}), HasSubstr("1056 x 1 x 1 threads"));
+  EXPECT_THAT(fault({.block = {48, 1, 1}}), HasSubstr("48 x 1 x 1 threads"));
+  EXPECT_THAT(fault({.block = {32, 2, 1}}), HasSubstr("32 x 2 x 1 threads"));
+  EXPECT_THAT(fault({.grid = {1, 65536, 1}, .block = {32, 1, 1}}), HasSubstr("1 x 65536 x 1"));
+}
+
+TEST(LaunchTest, RefusesAKernelThatWasCompiledForADevice) {
+  const CudaKernel kernel{.name = "foreign", .parameter_bytes = sizeof(Global)};
+  const Global parameters;
+  EXPECT_THAT(
+      Block().Launch(kernel, {.block = {32, 1, 1}}, &parameters, Schedule::kAscending, 1).message(),
+      HasSubstr("compiled for a device"));
+}
+
+}  // namespace
+}  // namespace bulkhead::emulator

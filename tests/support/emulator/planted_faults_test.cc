@@ -1,0 +1,134 @@
+// Mistakes of the kind that kernels have, planted: some schedule must give a result that is wrong,
+// or other bytes than the other schedules. Beside each stands the same kernel without it.
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/emulator/block.h"
+#include "tests/support/emulator/words.h"
+
+namespace bulkhead::emulator {
+namespace {
+
+using cuda::ThreadIndex;
+
+constexpr int kThreads = 96;
+
+struct Floats {
+  const float* in = nullptr;
+  float* out = nullptr;
+};
+
+// What `kernel` makes of 0, 1, 2 ... in each schedule; different results only.
+std::set<std::vector<float>> Results(void (*kernel)(Floats)) {
+  std::set<std::vector<float>> results;
+  alignas(16) float in[kThreads * 4];
+  std::iota(in, in + kThreads * 4, 0.0F);
+  for (const Schedule schedule : kAllSchedules) {
+    std::vector<float> out(kThreads, -1.0F);
+    const Floats parameters{in, out.data()};
+    const LaunchShape shape{.block = {kThreads, 1, 1}, .shared_bytes = kThreads * 16};
+    const CudaKernel erased = cuda::KernelOf("planted", kernel).kernel;
+    const absl::Status status = Block().Launch(erased, shape, &parameters, schedule, 7);
+    EXPECT_TRUE(status.ok()) << status;
+    results.insert(out);
+  }
+  return results;
+}
+
+std::vector<float> Expected(float (*of)(int thread)) {
+  std::vector<float> expected(kThreads);
+  for (int i = 0; i < kThreads; ++i) expected[i] = of(i);
+  return expected;
+}
+
+float* Shared() { return reinterpret_cast<float*>(cuda::SharedMemory()); }
+
+// out[i] = in[the thread across the block].
+template <bool kBarrier>
+void Mirror(Floats p) {
+  const int i = ThreadIndex();
+  Shared()[i] = p.in[i];
+  if (kBarrier) cuda::SyncBlock();
+  p.out[i] = Shared()[kThreads - 1 - i];
+}
+
+TEST(PlantedFault, NoBarrierBetweenWritingAndReading) {
+  EXPECT_THAT(Results(Mirror<true>),
+              testing::ElementsAre(Expected(+[](int i) { return float(kThreads - 1 - i); })));
+  EXPECT_GT(Results(Mirror<false>).size(), 1U);
+}
+
+// Two rounds over the same shared memory: out[i] = in[i + 1] + 2 in[i + 1].
+template <bool kBarrier>
+void Reuse(Floats p) {
+  const int i = ThreadIndex();
+  const int next = (i + 1) % kThreads;
+  float sum = 0;
+  for (int round = 1; round <= 2; ++round) {
+    Shared()[i] = p.in[i] * static_cast<float>(round);
+    cuda::SyncBlock();
+    sum += Shared()[next];
+    if (kBarrier) cuda::SyncBlock();
+  }
+  p.out[i] = sum;
+}
+
+TEST(PlantedFault, NoBarrierBeforeSharedMemoryIsWrittenAgain) {
+  EXPECT_THAT(
+      Results(Reuse<true>),
+      testing::ElementsAre(Expected(+[](int i) { return 3.0F * float((i + 1) % kThreads); })));
+  EXPECT_GT(Results(Reuse<false>).size(), 1U);
+}
+
+// Each thread copies four numbers aside and reads its own.
+template <int kLeft>
+void Aside(Floats p) {
+  const int i = ThreadIndex();
+  cuda::CopyAsync16(Shared() + 4 * i, p.in + 4 * i, true);
+  cuda::CommitCopies();
+  cuda::WaitCopies<kLeft>();
+  p.out[i] = Shared()[4 * i];
+  cuda::WaitCopies<0>();
+}
+
+TEST(PlantedFault, OneGroupOfCopiesTooFewWaitedFor) {
+  const std::vector<float> expected = Expected(+[](int i) { return 4.0F * float(i); });
+  EXPECT_THAT(Results(Aside<0>), testing::ElementsAre(expected));
+  EXPECT_THAT(Results(Aside<1>), testing::Not(testing::Contains(expected)));
+}
+
+// out[2 (i % 4) ...]: a product with the identity, which gives the rows of a back.
+template <bool kSwapped>
+void Identity(Floats p) {
+  const int g = cuda::LaneIndex() / 4;
+  const int j = cuda::LaneIndex() % 4;
+  const auto pair = [&](int row, int column) {
+    return cuda::Bf16Pair(p.in[row * 16 + column], p.in[row * 16 + column + 1]);
+  };
+  uint32_t a[4] = {pair(g, 2 * j), pair(g + 8, 2 * j), pair(g, 2 * j + 8), pair(g + 8, 2 * j + 8)};
+  if (kSwapped) {
+    const uint32_t a1 = a[1];
+    a[1] = a[2];
+    a[2] = a1;
+  }
+  const auto one = [&](int row) { return row == g ? 1.0F : 0.0F; };
+  const uint32_t b[2] = {cuda::Bf16Pair(one(2 * j), one(2 * j + 1)), 0};
+  float c[4] = {};
+  cuda::MultiplyBf16(c, a, b);
+  p.out[ThreadIndex()] = c[0] + 100.0F * c[2];
+}
+
+TEST(PlantedFault, TwoRegistersOfAFragmentSwapped) {
+  const std::vector<float> expected = Expected(+[](int i) {
+    const int first = i % 32 / 4 * 16 + i % 4 * 2;
+    return float(first) + 100.0F * float(first + 8 * 16);
+  });
+  EXPECT_THAT(Results(Identity<false>), testing::ElementsAre(expected));
+  EXPECT_THAT(Results(Identity<true>), testing::Not(testing::Contains(expected)));
+}
+
+}  // namespace
+}  // namespace bulkhead::emulator

@@ -1,0 +1,153 @@
+#include "tests/support/emulator/words.h"
+
+#include <cmath>
+
+#include "kernels/cpu/number_format.h"
+#include "tests/support/emulator/block.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+using emulator::Block;
+using emulator::CurrentLane;
+using Exchange = Block::Exchange;
+
+Block& TheBlock() { return *CurrentLane().block; }
+
+template <typename T>
+T Brought(const Exchange& exchange, int lane, size_t offset = 0) {
+  T value;
+  std::memcpy(&value, exchange[lane].data() + offset, sizeof(value));
+  return value;
+}
+
+template <typename T>
+T ShuffleFrom(const char* what, T value, int lane) {
+  const Exchange& all = TheBlock().ExchangeInWarp(what, &value, sizeof(value));
+  if (lane < 0 || lane >= kWarp) TheBlock().Fault("a shuffle from outside the warp");
+  return Brought<T>(all, lane);
+}
+
+// Number (row, column) of a tile that the lanes hold, four to a row, at `offset` of what they
+// brought.
+uint16_t TileNumber(const Exchange& all, int row, int column, size_t offset) {
+  return Brought<uint16_t>(all, row * 4 + column / 2, offset + column % 2 * 2);
+}
+
+uint32_t Pair(uint16_t low, uint16_t high) { return uint32_t{high} << 16 | low; }
+
+void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool transposed) {
+  TheBlock().CheckShared(address, 16, what);
+  const Exchange& all = TheBlock().ExchangeInWarp(what, &address, sizeof(address));
+  const int g = LaneIndex() / 4;
+  const int j = LaneIndex() % 4;
+  for (int tile = 0; tile < 4; ++tile) {
+    const auto number = [&](int row, int column) {
+      const auto* numbers = Brought<const std::byte*>(all, tile * 8 + row);
+      uint16_t bits;
+      std::memcpy(&bits, numbers + column * 2, sizeof(bits));
+      return bits;
+    };
+    r[tile] = transposed ? Pair(number(2 * j, g), number(2 * j + 1, g))
+                         : Pair(number(g, 2 * j), number(g, 2 * j + 1));
+  }
+}
+
+template <typename Widen>
+void Multiply(const char* what, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+              const Widen& widen) {
+  const uint32_t brought[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const Exchange& all = TheBlock().ExchangeInWarp(what, brought, sizeof(brought));
+  const int g = LaneIndex() / 4;
+  const int j = LaneIndex() % 4;
+  float rows[2][16];
+  float columns[2][16];
+  for (int k = 0; k < 16; ++k) {
+    for (int i = 0; i < 2; ++i) {
+      // Register i + 2 (k / 8) of a, k / 8 of b.
+      rows[i][k] = widen(TileNumber(all, g, k % 8, 4 * (i + 2 * (k / 8))));
+      columns[i][k] =
+          widen(Brought<uint16_t>(all, (2 * j + i) * 4 + k % 8 / 2, 16 + 4 * (k / 8) + k % 2 * 2));
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
+  }
+}
+
+}  // namespace
+
+int ThreadIndex() { return CurrentLane().thread; }
+int NumThreads() { return TheBlock().shape().block[0]; }
+int BlockX() { return TheBlock().index()[0]; }
+int BlockY() { return TheBlock().index()[1]; }
+int BlockZ() { return TheBlock().index()[2]; }
+int GridX() { return TheBlock().shape().grid[0]; }
+
+unsigned char* SharedMemory() { return reinterpret_cast<unsigned char*>(TheBlock().shared()); }
+
+void SyncBlock() { TheBlock().MeetBlock("SyncBlock"); }
+void SyncWarp() { TheBlock().MeetWarp("SyncWarp"); }
+float Shuffle(float value, int lane) { return ShuffleFrom("Shuffle", value, lane); }
+float ShuffleXor(float value, int mask) {
+  return ShuffleFrom("ShuffleXor", value, LaneIndex() ^ mask);
+}
+int ShuffleXor(int value, int mask) {
+  return ShuffleFrom("ShuffleXor of int", value, LaneIndex() ^ mask);
+}
+
+void CopyAsync16(void* shared, const void* global, bool valid) {
+  TheBlock().BeginCopy(shared, global, valid);
+}
+void CommitCopies() { TheBlock().CommitCopies(); }
+void WaitCopiesUntil(int left) { TheBlock().WaitCopies(left); }
+
+void LoadTiles(uint32_t (&r)[4], const void* row) { LoadTilesAs(r, row, "LoadTiles", false); }
+void LoadTilesTransposed(uint32_t (&r)[4], const void* row) {
+  LoadTilesAs(r, row, "LoadTilesTransposed", true);
+}
+uint32_t TransposeTile(uint32_t value) {
+  const Exchange& all = TheBlock().ExchangeInWarp("TransposeTile", &value, sizeof(value));
+  const int g = LaneIndex() / 4;
+  const int j = LaneIndex() % 4;
+  return Pair(TileNumber(all, 2 * j, g, 0), TileNumber(all, 2 * j + 1, g, 0));
+}
+
+void MultiplyBf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Multiply("MultiplyBf16", c, a, b, [](uint16_t bits) { return bulkhead::F32OfBf16(bits); });
+}
+void MultiplyF16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Multiply("MultiplyF16", c, a, b, [](uint16_t bits) { return bulkhead::F32OfF16(bits); });
+}
+
+uint32_t Bf16Pair(float low, float high) { return Pair(Bf16OfF32(low), Bf16OfF32(high)); }
+uint32_t F16Pair(float low, float high) { return Pair(F16OfF32(low), F16OfF32(high)); }
+float F32OfBf16(uint16_t bits) { return bulkhead::F32OfBf16(bits); }
+float F32OfF16(uint16_t bits) { return bulkhead::F32OfF16(bits); }
+uint16_t Bf16OfF32(float x) { return bulkhead::Bf16OfF32(x); }
+uint16_t F16OfF32(float x) { return bulkhead::F16OfF32(x); }
+float F32OfBits(uint32_t bits) { return bulkhead::F32OfBits(bits); }
+
+uint32_t SelectBytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t r = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t which = selector >> (4 * i) & 7;
+    r |= static_cast<uint32_t>(bytes >> (8 * which) & 0xFF) << (8 * i);
+  }
+  return r;
+}
+
+float Exp2(float x) {
+  const float r = std::exp2(x);
+  return r < 0x1p-126F ? 0.0F : r;
+}
+
+Words4 LoadStream(const void* global) {
+  TheBlock().CheckAligned(global, 16, "LoadStream");
+  Words4 r;
+  std::memcpy(&r, global, sizeof(r));
+  return r;
+}
+
+}  // namespace bulkhead::cuda
