@@ -7,15 +7,17 @@ endif()
 
 add_library(bulkhead_flags INTERFACE)
 # Products and sums are written as the chains they are: the compiler may neither fuse nor reorder them.
-target_compile_options(bulkhead_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno
-                                                $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 warns of its own std::string
-                                                $<$<CONFIG:Release>:-g1>)
+target_compile_options(bulkhead_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fno-math-errno>"
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>  # g++ 12 warns of its own std::string
+  $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:C,CXX>>:-g1>)
 target_compile_definitions(bulkhead_flags INTERFACE BH_DEBUG_BUILD=$<CONFIG:Debug>)
 target_include_directories(bulkhead_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 if(BH_SANITIZE)
   # g++ takes its own instrumentation for uses of uninitialised memory.
-  target_compile_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE} -fno-omit-frame-pointer
-                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  target_compile_options(bulkhead_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${BH_SANITIZE};-fno-omit-frame-pointer>"
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   target_link_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE})
 endif()
 

@@ -1,0 +1,37 @@
+# CUDA and NCCL are optional. BH_CUDA=AUTO takes what is there, ON insists, OFF builds without. Sets
+# BH_HAS_CUDA and BH_HAS_NCCL; what is absent is a file *_absent.cc that says so. Nothing of either is
+# linked but the static runtime: the program starts where neither driver nor NCCL is installed.
+set(BH_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
+set_property(CACHE BH_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(BH_HAS_CUDA FALSE)
+set(BH_HAS_NCCL FALSE)
+
+if(NOT BH_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static
+     AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.4)
+    set(BH_HAS_CUDA TRUE)
+  elseif(BH_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BH_CUDA=ON needs nvcc and cudart_static of CUDA 12.4 or later; name the toolkit with "
+                        "-DCUDAToolkit_ROOT=DIR, or build without it: -DBH_CUDA=OFF")
+  endif()
+endif()
+
+if(BH_HAS_CUDA)
+  set(CMAKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
+  endif()
+  if(CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  find_path(BH_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(BH_NCCL_INCLUDE_DIR)
+    set(BH_HAS_NCCL TRUE)
+  endif()
+endif()
+message(STATUS "CUDA: ${BH_HAS_CUDA} ${CMAKE_CUDA_COMPILER_VERSION} [${CMAKE_CUDA_ARCHITECTURES}], NCCL: ${BH_HAS_NCCL}")
