@@ -9,10 +9,10 @@ set(BH_HAS_NCCL FALSE)
 if(NOT BH_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static
-     AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.4)
+     AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.5)
     set(BH_HAS_CUDA TRUE)
   elseif(BH_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "BH_CUDA=ON needs nvcc and cudart_static of CUDA 12.4 or later; name the toolkit with "
+    message(FATAL_ERROR "BH_CUDA=ON needs nvcc and cudart_static of CUDA 12.5 or later; name the toolkit with "
                         "-DCUDAToolkit_ROOT=DIR, or build without it: -DBH_CUDA=OFF")
   endif()
 endif()

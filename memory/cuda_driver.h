@@ -41,8 +41,12 @@ class CudaDriver {
  public:
   virtual ~CudaDriver() = default;
   virtual const CudaProperties& properties() const = 0;
-  // As the device says it now, whoever uses it.
+  // As the device says it now, whoever uses it. Any thread may ask.
   virtual absl::StatusOr<CudaMemory> Memory() = 0;
+
+  // The CUDA stream behind the queue, for libraries that enqueue by themselves; null where there is
+  // none.
+  virtual void* native_stream() { return nullptr; }
 
   // ---- virtual ranges
   // Addresses without memory, `bytes` of them, aligned to a granule.

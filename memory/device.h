@@ -33,6 +33,7 @@ class Buffer {
   int64_t bytes() const { return bytes_; }
 
  private:
+  friend class Device;
   Device* device_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
@@ -47,6 +48,10 @@ class Device {
   // Makes the pages of a buffer real now, so that nobody else can have them later.
   // RESOURCE_EXHAUSTED when the machine has no more.
   virtual absl::Status Commit(const Buffer& buffer) = 0;
+  // Makes the buffer that was allocated last larger, in place: `more_bytes` zeroes at its end, real
+  // at once. RESOURCE_EXHAUSTED likewise, the buffer as it was; UNIMPLEMENTED where memory has no
+  // room to grow into.
+  virtual absl::Status Extend(Buffer& buffer, int64_t more_bytes);
   virtual void CopyFromHost(const void* host, std::byte* device, int64_t bytes) = 0;  // enqueued
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
   // INTERNAL when anything enqueued since the last call failed.
@@ -60,6 +65,7 @@ class Device {
  protected:
   friend class Buffer;
   virtual void Free(std::byte* data, int64_t bytes) = 0;
+  static void SetBytes(Buffer& buffer, int64_t bytes) { buffer.bytes_ = bytes; }
 };
 
 // Host memory as a device. `capacity_bytes` 0: no cap; otherwise allocations beyond it are refused,

@@ -94,6 +94,10 @@ Buffer::~Buffer() {
   if (device_ != nullptr) device_->Free(data_, bytes_);
 }
 
+absl::Status Device::Extend(Buffer&, int64_t) {
+  return absl::UnimplementedError(absl::StrCat("memory of ", name(), " does not grow"));
+}
+
 std::unique_ptr<Device> NewHostDevice(int64_t capacity_bytes) {
   return std::make_unique<HostDevice>(capacity_bytes);
 }

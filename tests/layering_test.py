@@ -34,7 +34,7 @@ CONFINED = [
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
      re.compile(r"runtime/service/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
-     re.compile(r"memory/cuda_device\.|comm/nccl_|kernels/cuda/"), "CUDA"),
+     re.compile(r"memory/cuda_runtime_|comm/nccl_|kernels/cuda/"), "CUDA"),
 ]
 # Concrete backends and groups are named by the composition root alone.
 CONCRETE = re.compile(r"(kernels/(cpu|cuda|reference)/|comm/[a-z]+_group\.h)")

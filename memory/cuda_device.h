@@ -1,0 +1,68 @@
+// CudaDevice: a GPU's memory and queue as a Device. One reserved range of addresses; each
+// allocation maps memory behind the ones before it, so that what is allocated last (the KV pool)
+// can be as large as what is left, and no address ever moves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "memory/cuda_driver.h"
+#include "memory/device.h"
+
+namespace bulkhead {
+
+class CudaDevice final : public Device {
+ public:
+  static constexpr int64_t kAlignBytes = 256;
+
+  // `driver` outlives the device. `capacity_bytes` 0: what the GPU has; otherwise allocations
+  // beyond it are refused, as on a smaller GPU.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> New(CudaDriver& driver,
+                                                         int64_t capacity_bytes);
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() override;
+
+  const char* name() const override { return driver_.properties().name.c_str(); }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
+  absl::Status Commit(const Buffer& buffer) override;
+  absl::Status Extend(Buffer& buffer, int64_t more_bytes) override;
+  void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override;
+  void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
+  absl::Status Synchronize() override;
+  int64_t allocated_bytes() const override { return allocated_bytes_; }
+  absl::Status Charge(int64_t bytes) override;
+  void Release(int64_t bytes) override { allocated_bytes_ -= bytes; }
+
+  // What is mapped, whole granules: at most a granule, and 256 bytes a buffer, above what is
+  // allocated.
+  int64_t mapped_bytes() const { return mapped_end_ - base_; }
+  CudaDriver& driver() { return driver_; }
+
+ protected:
+  void Free(std::byte* data, int64_t bytes) override;
+
+ private:
+  struct Piece {
+    std::byte* begin;
+    int64_t bytes;
+    bool live;
+  };
+  CudaDevice(CudaDriver& driver, int64_t capacity_bytes, std::byte* base, int64_t range_bytes);
+  absl::Status MapUpTo(std::byte* end);
+
+  CudaDriver& driver_;
+  const int64_t capacity_bytes_;
+  std::byte* const base_;
+  const int64_t range_bytes_;
+  std::byte* mapped_end_;
+  std::vector<Piece> pieces_;    // in the order of addresses; the last one is live
+  std::vector<Piece> mappings_;  // one per call of Map, in the order of addresses
+  int64_t allocated_bytes_ = 0;
+  absl::Status fault_;  // found while memory was given back, kept for Synchronize
+};
+
+}  // namespace bulkhead

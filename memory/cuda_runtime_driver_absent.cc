@@ -1,0 +1,15 @@
+#include "memory/cuda_runtime_driver.h"
+
+namespace bulkhead {
+
+absl::StatusOr<int> CountCudaDevices() {
+  return absl::UnimplementedError(
+      "this build has no CUDA: build it where nvcc is installed (-DBH_CUDA=ON insists), or use "
+      "--device cpu");
+}
+
+absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int) {
+  return CountCudaDevices().status();
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,30 @@
+// Who computes on a GPU besides us: asked of NVML, which comes with the driver and is opened at run
+// time, so that the program builds and starts without it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+struct GpuProcess {
+  int64_t pid = 0;
+  std::string name;        // "" where /proc does not show it (another container's)
+  int64_t used_bytes = 0;  // -1 where the driver does not say
+};
+
+// The processes with a context on the GPU ("GPU-...") or MIG instance ("MIG-...") of this UUID, but
+// for those of `own_pids`. UNIMPLEMENTED without NVML, NOT_FOUND for a UUID that it does not know,
+// UNAVAILABLE when it does not answer. Any thread. `library` is what is opened.
+absl::StatusOr<std::vector<GpuProcess>> OtherGpuProcesses(
+    absl::string_view uuid, const std::vector<int64_t>& own_pids,
+    const std::string& library = "libnvidia-ml.so.1");
+
+// "python (pid 4711) 3.0 GiB, pid 12": for messages; "nobody that NVML names" for none.
+std::string GpuProcessesText(const std::vector<GpuProcess>& processes);
+
+}  // namespace bulkhead
