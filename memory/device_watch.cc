@@ -1,0 +1,73 @@
+#include "memory/device_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "memory/bytes.h"
+#include "memory/log.h"
+
+namespace bulkhead {
+
+DeviceWatch::DeviceWatch(Options options, int64_t sealed_free_bytes)
+    : options_(std::move(options)),
+      reading_{sealed_free_bytes, sealed_free_bytes, sealed_free_bytes, 0} {
+  if (options_.period != absl::InfiniteDuration()) thread_ = std::thread([this] { Loop(); });
+}
+
+DeviceWatch::~DeviceWatch() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+DeviceWatchReading DeviceWatch::reading() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return reading_;
+}
+
+std::string DeviceWatch::Look() {
+  const absl::StatusOr<int64_t> now = options_.free_bytes();
+  DeviceWatchReading before;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    before = reading_;
+    if (now.ok()) {
+      reading_.free_bytes = *now;
+      reading_.least_free_bytes = std::min(before.least_free_bytes, *now);
+    } else {
+      ++reading_.failed_looks_total;
+    }
+  }
+  if (!now.ok()) {
+    if (before.failed_looks_total > 0) return "";  // said once
+    return absl::StrCat(options_.device,
+                        " does not say what it has free: ", now.status().message());
+  }
+  if (*now == before.free_bytes) return "";
+  const int64_t missing = before.sealed_free_bytes - *now;
+  if (missing <= 0) {
+    return absl::StrCat(options_.device, " has ", FormatBytes(*now),
+                        " free, all that it had when the ledger was sealed");
+  }
+  return absl::StrCat(options_.device, " has ", FormatBytes(*now), " free, ", FormatBytes(missing),
+                      " less than when the ledger was sealed; not taken by us, whose memory is all "
+                      "taken before; on it besides us: ",
+                      options_.others());
+}
+
+void DeviceWatch::Loop() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (
+      !wake_.wait_for(lock, absl::ToChronoNanoseconds(options_.period), [this] { return done_; })) {
+    lock.unlock();
+    const std::string line = Look();
+    if (!line.empty()) BH_LOG(kWarning) << line;
+    lock.lock();
+  }
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,106 @@
+#include "memory/device_lock.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DeviceLockTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/device_lock_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override {
+    unlink(PathOf("GPU-a").c_str());
+    unlink(PathOf("GPU-b").c_str());
+    rmdir(folder_.c_str());
+  }
+  std::string PathOf(const std::string& uuid) const {
+    return absl::StrCat(folder_, "/bulkhead-", uuid, ".lock");
+  }
+  absl::StatusOr<std::unique_ptr<DeviceLock>> Acquire(const std::string& uuid) const {
+    return DeviceLock::Acquire(uuid, absl::ZeroDuration(), folder_);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(DeviceLockTest, OneHolderAtATimeAndTheOtherIsToldWho) {
+  const auto first = Acquire("GPU-a");
+  ASSERT_TRUE(first.ok()) << first.status();
+  const absl::Status second = Acquire("GPU-a").status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ExitCodeOf(second), ExitCode::kGroupNotUp);
+  EXPECT_THAT(std::string(second.message()), HasSubstr(absl::StrCat("process ", getpid())));
+  EXPECT_THAT(std::string(second.message()), HasSubstr("GPU-a"));
+  EXPECT_TRUE(Acquire("GPU-b").ok());
+}
+
+TEST_F(DeviceLockTest, ItIsFreeAgainWhenItsHolderLetsGo) {
+  { ASSERT_TRUE(Acquire("GPU-a").ok()); }
+  EXPECT_TRUE(Acquire("GPU-a").ok());
+}
+
+TEST_F(DeviceLockTest, ItIsFreeAgainWhenItsHolderIsKilled) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t holder = fork();
+  if (holder == 0) {
+    const auto lock = Acquire("GPU-a");
+    const char answer = lock.ok() ? 'y' : 'n';
+    if (write(ready[1], &answer, 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  EXPECT_FALSE(Acquire("GPU-a").ok());
+  kill(holder, SIGKILL);
+  waitpid(holder, nullptr, 0);
+  EXPECT_TRUE(Acquire("GPU-a").ok());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(DeviceLockTest, AWaitEndsWhenTheHolderLetsGo) {
+  auto first = Acquire("GPU-a");
+  ASSERT_TRUE(first.ok());
+  std::thread waiter(
+      [&] { EXPECT_TRUE(DeviceLock::Acquire("GPU-a", absl::Minutes(5), folder_).ok()); });
+  first->reset();
+  waiter.join();
+}
+
+TEST_F(DeviceLockTest, EveryUserMayLockAGpuThatAnotherHasLockedBefore) {
+  const mode_t mask = umask(077);
+  { ASSERT_TRUE(Acquire("GPU-a").ok()); }
+  umask(mask);
+  struct stat file;
+  ASSERT_EQ(stat(PathOf("GPU-a").c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0666);
+}
+
+TEST_F(DeviceLockTest, AFolderThatIsNotThereIsSaid) {
+  const absl::Status status =
+      DeviceLock::Acquire("GPU-a", absl::ZeroDuration(), "/nonexistent").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent/bulkhead-GPU-a.lock"));
+}
+
+}  // namespace
+}  // namespace bulkhead
