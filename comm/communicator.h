@@ -37,14 +37,23 @@ class Communicator {
                                   MatrixView out) = 0;
 };
 
+// How tensors travel between ranks: through host memory that they share; from devices by way of it
+// (staged_communicator.h); or between devices, by NCCL (nccl_communicator.h).
+enum class Transport { kShared, kStaged, kNccl };
+
+// "shared memory", "staged", "nccl".
+const char* TransportName(Transport transport);
+
 // What a communicator must be able to carry; sizes its part of the ledger.
 struct CommLimits {
   int64_t max_sum_elements = 0;     // rows x cols of the largest AllReduceSum
   int64_t max_gather_elements = 0;  // rows x the largest rank's cols of the largest GatherCols
+  Transport transport = Transport::kShared;
 };
 
-// What a rank of a group of `size` ranks on one host takes for these limits: its slots, its private
-// result and its share of the shared one. The same on every rank, and on every host.
+// What a rank of a group of `size` ranks takes of its device for these limits. kShared: its slots,
+// its private result and its share of the shared one; kStaged: a term, which becomes the sum;
+// kNccl: a term, a part and all ranks' parts. The same on every rank, and on every host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 
 }  // namespace bulkhead

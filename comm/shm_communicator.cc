@@ -59,11 +59,6 @@ CommunicationLayout::CommunicationLayout(const CommLimits& limits, int size) {
   }
 }
 
-int64_t CommunicationBytes(const CommLimits& limits, int size) {
-  const CommunicationLayout layout(limits, size);
-  return layout.MappedBytes() + layout.private_result_bytes;
-}
-
 ShmCommunicator::ShmCommunicator(std::shared_ptr<Region> region, const CommLimits& limits,
                                  SharedMemory tensors, Buffer result)
     : region_(std::move(region)),

@@ -3,8 +3,8 @@
 // runtime and the emulator of the tests.
 //
 // Verbs that return nothing only enqueue; what goes wrong in them, a fault inside a kernel
-// included, surfaces at the next Synchronize, HostWait or EndCapture and at all after it: the device
-// is lost. One thread uses a driver.
+// included, surfaces at the next Synchronize, HostWait or EndCapture and at all after it: the
+// device is lost. One thread uses a driver.
 #pragma once
 
 #include <cstddef>
@@ -70,6 +70,13 @@ class CudaDriver {
   virtual void CopyToDevice(const void* host, std::byte* device, int64_t bytes) = 0;
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;
   virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;  // apart
+  // `rows` pieces of `bytes`, a stride apart on either side; on the device, apart.
+  virtual void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                        int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
+    for (int64_t row = 0; row < rows; ++row) {
+      Copy(from + row * from_stride_bytes, to + row * to_stride_bytes, bytes);
+    }
+  }
   virtual void Fill(std::byte* device, std::byte value, int64_t bytes) = 0;
   // Waits for everything enqueued.
   virtual absl::Status Synchronize() = 0;

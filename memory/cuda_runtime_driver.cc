@@ -198,6 +198,13 @@ class CudaRuntimeDriver final : public CudaDriver {
   void Copy(const std::byte* from, std::byte* to, int64_t bytes) override {
     CopyAs(from, to, bytes, cudaMemcpyDeviceToDevice);
   }
+  void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                int64_t to_stride_bytes, int64_t bytes, int64_t rows) override {
+    Note(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride_bytes), from,
+                           static_cast<size_t>(from_stride_bytes), static_cast<size_t>(bytes),
+                           static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
+         "cudaMemcpy2DAsync");
+  }
   void Fill(std::byte* device, std::byte value, int64_t bytes) override {
     Note(cudaMemsetAsync(device, std::to_integer<int>(value), static_cast<size_t>(bytes), stream_),
          "cudaMemsetAsync");

@@ -1,0 +1,317 @@
+#include "comm/nccl_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "comm/nccl_library.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr absl::Duration kLookAgain = absl::Microseconds(200);
+constexpr absl::Duration kFarewell = absl::Seconds(5);
+constexpr char kConnectPhase[] = "NCCL";
+
+// A rank's place in NCCL's own group, and how it waits: every call may answer "in progress".
+class NcclRank {
+ public:
+  NcclRank(const NcclLibrary& nccl, Group& group) : nccl_(nccl), group_(group) {
+    const RankTopology& topology = group.exchange().topology();
+    name_ = absl::StrCat("rank ", topology.rank, " (host ", topology.hosts[topology.rank], ")");
+  }
+  NcclRank(const NcclRank&) = delete;
+  NcclRank& operator=(const NcclRank&) = delete;
+  ~NcclRank() {
+    if (comm_ == nullptr) return;
+    // In good order where all is well; a broken communicator can only be aborted.
+    const absl::Time deadline = absl::Now() + kFarewell;
+    const bool good = Settle(nccl_.comm_finalize(comm_), "ncclCommFinalize", deadline).ok();
+    (good ? nccl_.comm_destroy : nccl_.comm_abort)(comm_);
+  }
+
+  absl::Status Init(const ncclUniqueId& id, absl::Time deadline) {
+    const RankTopology& topology = group_.exchange().topology();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t begun =
+        nccl_.comm_init_rank_config(&comm_, topology.size, id, topology.rank, &config);
+    return Settle(begun, "ncclCommInitRank", deadline);
+  }
+
+  // Waits until what was begun with this answer is done. UNAVAILABLE with what NCCL says, or with
+  // the rank that the group has lost; DEADLINE_EXCEEDED.
+  absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
+    while (answer == ncclInProgress) {
+      BH_RETURN_IF_ERROR(group_.liveness().Check(absl::InfiniteDuration()));
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(name_, ": ", call, " has not ended in time; NCCL_DEBUG=INFO tells more"));
+      }
+      absl::SleepFor(kLookAgain);
+      const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &answer);
+      if (asked != ncclSuccess) answer = asked;
+    }
+    if (answer == ncclSuccess) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(name_, ": ", call, ": ", nccl_.error_text(answer),
+                                               ", ", nccl_.last_error(comm_)));
+  }
+
+  // What went wrong behind our back, if anything did.
+  absl::Status AsyncError() {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &state);
+    if (asked != ncclSuccess) state = asked;
+    if (state == ncclInProgress) return absl::OkStatus();
+    return Settle(state, "a collective", absl::InfiniteFuture());
+  }
+
+  const NcclLibrary& nccl() const { return nccl_; }
+  ncclComm_t comm() const { return comm_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  const NcclLibrary& nccl_;
+  Group& group_;
+  std::string name_;
+  ncclComm_t comm_ = nullptr;
+};
+
+// Memory that NCCL gave, registered as a window of all ranks where it can be.
+class NcclMemory {
+ public:
+  explicit NcclMemory(NcclRank& rank) : rank_(rank) {}
+  NcclMemory(const NcclMemory&) = delete;
+  NcclMemory& operator=(const NcclMemory&) = delete;
+  ~NcclMemory() {
+    if (window_ != nullptr) rank_.nccl().window_deregister(rank_.comm(), window_);
+    if (data_ != nullptr) rank_.nccl().mem_free(data_);
+  }
+
+  absl::Status Allocate(int64_t bytes) {
+    const ncclResult_t answer = rank_.nccl().mem_alloc(&data_, static_cast<size_t>(bytes));
+    bytes_ = bytes;
+    if (answer == ncclSuccess) return absl::OkStatus();
+    data_ = nullptr;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("communication: ncclMemAlloc: ", rank_.nccl().error_text(answer)));
+  }
+  // Collective; all ranks have the same version. NCCL leaves the window null where devices cannot
+  // reach each other's memory: its sums then travel as without one.
+  absl::Status Register(absl::Time deadline) {
+    if (rank_.nccl().window_register == nullptr) return absl::OkStatus();
+    const ncclResult_t begun = rank_.nccl().window_register(
+        rank_.comm(), data_, static_cast<size_t>(bytes_), &window_, NCCL_WIN_COLL_SYMMETRIC);
+    return rank_.Settle(begun, "ncclCommWindowRegister", deadline);
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  bool has_window() const { return window_ != nullptr; }
+
+ private:
+  NcclRank& rank_;
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  ncclWindow_t window_ = nullptr;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const NcclLibrary& nccl, Group& group, const CommLimits& limits,
+                   CudaDriver& driver)
+      : topology_(group.exchange().topology()),
+        limits_(limits),
+        layout_(limits, topology_.size),
+        driver_(driver),
+        liveness_(group.liveness()),
+        rank_(nccl, group),
+        memory_(rank_) {}
+  int rank() const override { return topology_.rank; }
+  int size() const override { return topology_.size; }
+  NcclRank& nccl_rank() { return rank_; }
+  NcclMemory& memory() { return memory_; }
+
+  MatrixView Term(int64_t rows, int64_t cols) override {
+    BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
+    view_ = MatrixView(memory_.data(), DType::kF32, rows, cols);
+    return view_;
+  }
+
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override {
+    const int64_t elements = view_.rows() * view_.cols();
+    if (elements > 0) {
+      const ncclResult_t begun =
+          rank_.nccl().all_reduce(view_.data(), view_.data(), static_cast<size_t>(elements),
+                                  ncclFloat32, ncclSum, rank_.comm(), stream());
+      BH_RETURN_IF_ERROR(rank_.Settle(begun, "ncclAllReduce", absl::InfiniteFuture()));
+    }
+    BH_RETURN_IF_ERROR(rank_.AsyncError());
+    return ConstMatrixView(view_);
+  }
+
+  absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          MatrixView out) override {
+    BH_CHECK(static_cast<int>(cols_of_rank.size()) == size() &&
+             part.cols() == cols_of_rank[rank()]);
+    const int64_t widest = *std::max_element(cols_of_rank.begin(), cols_of_rank.end());
+    const int64_t share = part.rows() * widest;  // of each rank, the end of a narrower one unused
+    BH_CHECK(share <= limits_.max_gather_elements);
+    if (share == 0) return absl::OkStatus();
+    std::byte* const mine = memory_.data() + layout_.part_offset_bytes;
+    std::byte* const all = memory_.data() + layout_.whole_offset_bytes;
+    const int64_t row_bytes = part.cols() * kFloatBytes;
+    if (row_bytes > 0) {
+      driver_.CopyRows(part.data(), part.row_stride() * kFloatBytes, mine, row_bytes, row_bytes,
+                       part.rows());
+    }
+    const ncclResult_t begun = rank_.nccl().all_gather(mine, all, static_cast<size_t>(share),
+                                                       ncclFloat32, rank_.comm(), stream());
+    BH_RETURN_IF_ERROR(rank_.Settle(begun, "ncclAllGather", absl::InfiniteFuture()));
+    BH_RETURN_IF_ERROR(rank_.AsyncError());
+    if (rank() != 0) return absl::OkStatus();
+    int64_t col = 0;
+    for (int r = 0; r < size(); ++r) {
+      const int64_t bytes = cols_of_rank[r] * kFloatBytes;
+      BH_CHECK(out.rows() == part.rows() && col + cols_of_rank[r] <= out.cols());
+      if (bytes > 0) {
+        driver_.CopyRows(all + r * share * kFloatBytes, bytes, out.data() + col * kFloatBytes,
+                         out.row_stride() * kFloatBytes, bytes, part.rows());
+      }
+      col += cols_of_rank[r];
+    }
+    BH_CHECK(col == out.cols());
+    return absl::OkStatus();
+  }
+
+  // Sums `elements` numbers that every rank knows, and looks at every one. Whole numbers below
+  // 2^24: exact in any order.
+  absl::Status SumAndCheck(int64_t elements, absl::Time deadline) {
+    if (elements == 0) return absl::OkStatus();
+    const auto value = [](int64_t i, int r) { return static_cast<float>(i % 1000 + 1000 * r); };
+    std::vector<float> numbers(elements);
+    for (int64_t i = 0; i < elements; ++i) numbers[i] = value(i, rank());
+    const MatrixView term = Term(1, elements);
+    driver_.CopyToDevice(numbers.data(), term.data(), elements * kFloatBytes);
+    BH_RETURN_IF_ERROR(AllReduceSum().status());
+    driver_.CopyToHost(term.data(), numbers.data(), elements * kFloatBytes);
+    BH_RETURN_IF_ERROR(WaitForQueue(deadline));
+    for (int64_t i = 0; i < elements; ++i) {
+      float expected = 0;
+      for (int r = 0; r < size(); ++r) expected += value(i, r);
+      if (numbers[i] == expected) continue;
+      return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL sums wrongly: element ", i,
+                                              " of ", elements, " is ", numbers[i],
+                                              " and should be ", expected, "; use --comm staged"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  cudaStream_t stream() { return static_cast<cudaStream_t>(driver_.native_stream()); }
+
+  // A collective that a rank never joins must end the start, not hang it.
+  absl::Status WaitForQueue(absl::Time deadline) {
+    if (!event_.has_value()) event_ = driver_.NewEvent();
+    driver_.Record(*event_);
+    while (!driver_.Query(*event_)) {
+      BH_RETURN_IF_ERROR(liveness_.Check(absl::InfiniteDuration()));
+      BH_RETURN_IF_ERROR(rank_.AsyncError());
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(rank_.name(), ": NCCL's first sum has not ended in time"));
+      }
+      absl::SleepFor(kLookAgain);
+    }
+    return driver_.Synchronize();
+  }
+
+  const RankTopology topology_;
+  const CommLimits limits_;
+  const NcclWindow layout_;
+  CudaDriver& driver_;
+  GroupLiveness& liveness_;
+  NcclRank rank_;
+  NcclMemory memory_;
+  std::optional<CudaEvent> event_;
+  MatrixView view_;  // of the term
+};
+
+// Rank 0 makes the id of the group and every rank gets it.
+absl::StatusOr<ncclUniqueId> ShareId(const NcclLibrary& nccl, GroupExchange& exchange,
+                                     absl::Duration timeout) {
+  ncclUniqueId id = {};
+  absl::Status made;
+  if (exchange.topology().coordinator()) {
+    const ncclResult_t answer = nccl.get_unique_id(&id);
+    if (answer != ncclSuccess) {
+      made = absl::UnavailableError(absl::StrCat("ncclGetUniqueId: ", nccl.error_text(answer), ", ",
+                                                 nccl.last_error(nullptr)));
+    }
+  }
+  BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, made, timeout));
+  BH_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      exchange.AllGather(absl::string_view(id.internal, sizeof(id.internal)), timeout));
+  BH_CHECK(all[0].size() == sizeof(id.internal));
+  std::memcpy(id.internal, all[0].data(), sizeof(id.internal));
+  return id;
+}
+
+// Windows and wire formats are of one version.
+absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, GroupExchange& exchange,
+                            absl::Duration timeout) {
+  BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, nccl.status(), timeout));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> versions,
+                      exchange.AllGather(absl::StrCat((*nccl)->version), timeout));
+  for (size_t r = 1; r < versions.size(); ++r) {
+    if (versions[r] == versions[0]) continue;
+    return MarkAgreed(WithExitCode(absl::FailedPreconditionError(absl::StrCat(
+                                       "rank ", r, " has NCCL ", versions[r], " and rank 0 has ",
+                                       versions[0], "; name one with BULKHEAD_NCCL")),
+                                   ExitCode::kGroupNotUp));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
+                                                          CudaDriver& driver, MemoryLedger& ledger,
+                                                          absl::Duration timeout) {
+  GroupExchange& exchange = group.exchange();
+  const absl::StatusOr<const NcclLibrary*> nccl = NcclLibrary::Get();
+  BH_RETURN_IF_ERROR(AgreeOnVersion(nccl, exchange, timeout));
+  BH_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareId(**nccl, exchange, timeout));
+  const absl::Time deadline = absl::Now() + timeout;
+  auto comm = std::make_unique<NcclCommunicator>(**nccl, group, limits, driver);
+  const auto agree = [&](absl::Status mine, ExitCode code) {
+    return Agree(exchange, kConnectPhase, WithExitCode(std::move(mine), code), timeout);
+  };
+  BH_RETURN_IF_ERROR(agree(comm->nccl_rank().Init(id, deadline), ExitCode::kGroupNotUp));
+  const int64_t bytes = CommunicationBytes(limits, comm->size());
+  absl::Status taken = ledger.TakeMapped(Term::kCommunication, bytes);
+  if (taken.ok()) taken = comm->memory().Allocate(bytes);
+  BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));
+  driver.Fill(comm->memory().data(), std::byte{0}, bytes);
+  BH_RETURN_IF_ERROR(agree(comm->memory().Register(deadline), ExitCode::kGroupNotUp));
+  // Few numbers and many travel in different ways.
+  const int64_t most = limits.max_sum_elements;
+  for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
+    BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
+  }
+  BH_LOG(kInfo) << "NCCL " << (*nccl)->version << " connects " << comm->size()
+                << " ranks; symmetric windows: " << (comm->memory().has_window() ? "yes" : "no");
+  return comm;
+}
+
+}  // namespace bulkhead

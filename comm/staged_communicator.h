@@ -1,0 +1,25 @@
+// StagedCommunicator: sums and gathers of ranks whose tensors lie on devices, by way of the host
+// memory that the ranks share: for devices that NCCL does not serve, such as one that several ranks
+// share. Every operation waits for the device's queue; the bits are the host communicator's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "comm/group.h"
+#include "memory/device.h"
+#include "memory/ledger.h"
+
+namespace bulkhead {
+
+// What a rank takes of its device; part of CommunicationBytes.
+int64_t StagedTermBytes(const CommLimits& limits);
+
+// Collective, as Group::Connect, which it calls with host memory of its own for the host's part.
+// `device` outlives the communicator; `ledger` is the device's and gives the term.
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const CommLimits& limits,
+                                                            Device& device, MemoryLedger& ledger);
+
+}  // namespace bulkhead
