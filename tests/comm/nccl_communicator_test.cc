@@ -1,0 +1,209 @@
+#include "comm/nccl_communicator.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "memory/cuda_device.h"
+#include "memory/exit_code.h"
+#include "tests/comm/fake_nccl.h"
+#include "tests/comm/terms.h"
+#include "tests/support/emulator/emulated_device.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr CommLimits kLimits{
+    .max_sum_elements = 20000, .max_gather_elements = 64, .transport = Transport::kNccl};
+
+// The library is opened once for the process: named before anything asks for it.
+FakeNcclControls& Controls() {
+  static FakeNcclControls* const controls = [] {
+    setenv("BULKHEAD_NCCL", BH_FAKE_NCCL, 1);
+    void* const library = dlopen(BH_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<FakeNcclControls* (*)()>(dlsym(library, "fake_nccl_controls"))();
+  }();
+  return *controls;
+}
+
+// What the library allocates is the device's of the rank that asks: a thread.
+thread_local CudaDriver* rank_driver = nullptr;
+thread_local std::map<void*, int64_t> rank_memory;
+
+void* AllocateOnDevice(size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  const auto at = rank_driver->Reserve(size);
+  if (!at.ok() || !rank_driver->Map(*at, size).ok()) {
+    if (at.ok()) rank_driver->ReleaseRange(*at, size);
+    return nullptr;
+  }
+  rank_memory[*at] = size;
+  return *at;
+}
+
+void FreeOnDevice(void* memory) {
+  auto* const at = static_cast<std::byte*>(memory);
+  rank_driver->Unmap(at, rank_memory[memory]);
+  rank_driver->ReleaseRange(at, rank_memory[memory]);
+}
+
+class NcclCommunicatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Controls().fault = FakeNcclFault::kNone;
+    Controls().fail = false;
+    Controls().allocate = &AllocateOnDevice;
+    Controls().free = &FreeOnDevice;
+  }
+  void TearDown() override {
+    EXPECT_EQ(Controls().windows, 0);
+    EXPECT_EQ(Controls().communicators, 0);
+  }
+};
+
+// A rank with an emulated device that tries to connect.
+struct NcclRankOfTest {
+  NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20)
+      : driver({.total_bytes = device_bytes}),
+        device(*CudaDevice::New(driver, 0)),
+        ledger(std::make_unique<MemoryLedger>(*device)) {
+    rank_driver = &driver;
+    ledger->Claim(Term::kCommunication,
+                  CommunicationBytes(kLimits, group.exchange().topology().size));
+    comm = ConnectNccl(group, kLimits, driver, *ledger, timeout);
+  }
+
+  emulator::EmulatedCudaDriver driver;
+  std::unique_ptr<CudaDevice> device;
+  std::unique_ptr<MemoryLedger> ledger;
+  absl::StatusOr<std::unique_ptr<Communicator>> comm;
+};
+
+TEST_F(NcclCommunicatorTest, SumsWhatTheRanksPutIntoTheirTerms) {
+  for (const int size : {2, 3, 4}) {
+    RunRanks(size, [&](Group& group) {
+      NcclRankOfTest rank(group, absl::Minutes(5));
+      ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+      EXPECT_EQ(Controls().windows, size);
+      for (const int64_t elements : {1, 300, 20000}) {
+        std::vector<float> values(elements);
+        for (int64_t i = 0; i < elements; ++i) {
+          values[i] = static_cast<float>(i + (*rank.comm)->rank());
+        }
+        const MatrixView term = (*rank.comm)->Term(1, elements);
+        rank.driver.CopyToDevice(values.data(), term.data(), elements * 4);
+        const auto sum = (*rank.comm)->AllReduceSum();
+        ASSERT_TRUE(sum.ok()) << sum.status();
+        rank.driver.CopyToHost(sum->data(), values.data(), elements * 4);
+        ASSERT_TRUE(rank.driver.Synchronize().ok());
+        for (int64_t i = 0; i < elements; ++i) {
+          ASSERT_EQ(values[i], static_cast<float>(size * i + size * (size - 1) / 2));
+        }
+      }
+    });
+  }
+}
+
+TEST_F(NcclCommunicatorTest, GathersUnevenColumnsOnRankZero) {
+  constexpr int64_t kRows = 5;
+  const std::vector<int64_t> cols = {3, 0, 4};
+  RunRanks(3, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const int r = (*rank.comm)->rank();
+    const int64_t stride = cols[r] + 2;
+    const Buffer buffer = *rank.device->Allocate(kRows * stride * 4);
+    std::vector<float> part(kRows * stride);
+    for (size_t i = 0; i < part.size(); ++i) part[i] = static_cast<float>(1000 * r + i);
+    rank.driver.CopyToDevice(part.data(), buffer.data(), kRows * stride * 4);
+    const ConstMatrixView view(buffer.data(), DType::kF32, kRows, cols[r], stride);
+    const Buffer out_buffer = *rank.device->Allocate(kRows * 9 * 4);
+    MatrixView out;
+    if (r == 0) out = MatrixView(out_buffer.data(), DType::kF32, kRows, 7, 9);
+    ASSERT_TRUE((*rank.comm)->GatherCols(view, cols, out).ok());
+    if (r != 0) return;
+    std::vector<float> whole(kRows * 9);
+    rank.driver.CopyToHost(out_buffer.data(), whole.data(), kRows * 9 * 4);
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t c = 0; c < 9; ++c) {
+        const float expected = static_cast<float>(c >= 7  ? 0
+                                                  : c < 3 ? row * 5 + c
+                                                          : 2000 + row * 6 + (c - 3));
+        EXPECT_EQ(whole[row * 9 + c], expected) << row << " " << c;
+      }
+    }
+  });
+}
+
+TEST_F(NcclCommunicatorTest, TakesExactlyWhatThePlanSays) {
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    EXPECT_EQ(rank.ledger->taken(Term::kCommunication), CommunicationBytes(kLimits, 2));
+    rank.ledger->Seal();
+  });
+}
+
+TEST_F(NcclCommunicatorTest, RanksThatNeverConnectEndTheStartAtTheDeadline) {
+  Controls().fault = FakeNcclFault::kNeverConnects;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Seconds(2));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
+    EXPECT_TRUE(IsAgreed(rank.comm.status()));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, ASumThatIsWrongIsFoundBeforeAnybodyReliesOnIt) {
+  Controls().fault = FakeNcclFault::kSumsWrongly;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("element 1000 of 20000"));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, AnErrorBehindOurBackNamesTheRankThatSawIt) {
+  RunRanks(2, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    ASSERT_TRUE(Agree(group.exchange(), "up", absl::OkStatus(), absl::Minutes(5)).ok());
+    Controls().fail = true;
+    (void)(*rank.comm)->Term(1, 1);
+    const absl::Status status = (*rank.comm)->AllReduceSum().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank " + std::to_string((*rank.comm)->rank()) + " (host "));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("remote process exited"));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, ADeviceWithoutTheMemoryFailsAllRanksByItsName) {
+  RunRanks(2, [&](Group& group) {
+    const int64_t bytes = group.exchange().topology().rank == 1 ? 1 << 20 : 64 << 20;
+    const NcclRankOfTest rank(group, absl::Minutes(5), bytes);
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kDoesNotFit);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("rank 1 (host "));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, AWindowThatIsRefusedEndsTheStartWithNcclsWords) {
+  Controls().fault = FakeNcclFault::kRefusesWindows;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("ncclCommWindowRegister"));
+  });
+}
+
+}  // namespace
+}  // namespace bulkhead
