@@ -2,6 +2,7 @@
 // over it faults; what nobody wrote is NaN.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>

@@ -1,0 +1,16 @@
+// The device that the tests of kernels/cuda run on: the emulator, or in a build of its own a real
+// one.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "memory/cuda_driver.h"
+
+namespace bulkhead {
+
+// One driver for each order in which the emulator runs threads; a real device is one. Dies when
+// there is none.
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest();
+
+}  // namespace bulkhead

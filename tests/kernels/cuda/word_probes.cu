@@ -1,0 +1,130 @@
+#include "tests/kernels/cuda/word_probes.h"
+
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+BH_DEVICE float AsF32(uint32_t bits) { return F32OfBits(bits); }
+BH_DEVICE uint32_t AsBits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+BH_KERNEL(32) ShuffleKernel(ProbeParameters p) {
+  const int lane = LaneIndex();
+  p.out[lane] = AsBits(Shuffle(AsF32(p.in[lane]), 7 * lane % kWarp));
+}
+
+BH_KERNEL(32) ShuffleXorKernel(ProbeParameters p) {
+  const int lane = LaneIndex();
+  p.out[lane] = AsBits(ShuffleXor(AsF32(p.in[lane]), 5));
+}
+
+template <bool kTransposed>
+BH_DEVICE void LoadTilesOf(const ProbeParameters& p) {
+  auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
+  const int lane = LaneIndex();
+  for (int i = 0; i < 4; ++i) shared[4 * lane + i] = p.in[4 * lane + i];
+  SyncWarp();
+  uint32_t r[4];
+  if (kTransposed) {
+    LoadTilesTransposed(r, shared + 4 * lane);
+  } else {
+    LoadTiles(r, shared + 4 * lane);
+  }
+  for (int i = 0; i < 4; ++i) p.out[4 * lane + i] = r[i];
+}
+BH_KERNEL(32) LoadTilesKernel(ProbeParameters p) { LoadTilesOf<false>(p); }
+BH_KERNEL(32) LoadTilesTransposedKernel(ProbeParameters p) { LoadTilesOf<true>(p); }
+
+BH_KERNEL(32) TransposeTileKernel(ProbeParameters p) {
+  p.out[LaneIndex()] = TransposeTile(p.in[LaneIndex()]);
+}
+
+template <bool kF16>
+BH_DEVICE void MultiplyOf(const ProbeParameters& p) {
+  const uint32_t* const in = p.in + 10 * LaneIndex();
+  const uint32_t a[4] = {in[0], in[1], in[2], in[3]};
+  const uint32_t b[2] = {in[4], in[5]};
+  float c[4] = {AsF32(in[6]), AsF32(in[7]), AsF32(in[8]), AsF32(in[9])};
+  if (kF16) {
+    MultiplyF16(c, a, b);
+  } else {
+    MultiplyBf16(c, a, b);
+  }
+  for (int i = 0; i < 4; ++i) p.out[4 * LaneIndex() + i] = AsBits(c[i]);
+}
+BH_KERNEL(32) MultiplyBf16Kernel(ProbeParameters p) { MultiplyOf<false>(p); }
+BH_KERNEL(32) MultiplyF16Kernel(ProbeParameters p) { MultiplyOf<true>(p); }
+
+BH_KERNEL(32) CopyKernel(ProbeParameters p) {
+  auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
+  const int lane = LaneIndex();
+  CopyAsync16(shared + 4 * lane, p.in + lane / 2 * 4, lane % 2 == 0);
+  CommitCopies();
+  CommitCopies();
+  WaitCopies<1>();
+  for (int i = 0; i < 4; ++i) p.out[4 * lane + i] = shared[4 * lane + i];
+  WaitCopies<0>();
+}
+
+BH_KERNEL(32) PairKernel(ProbeParameters p) {
+  const int lane = LaneIndex();
+  const float low = AsF32(p.in[2 * lane]);
+  const float high = AsF32(p.in[2 * lane + 1]);
+  p.out[2 * lane] = Bf16Pair(low, high);
+  p.out[2 * lane + 1] = F16Pair(low, high);
+}
+
+BH_KERNEL(32) WidenKernel(ProbeParameters p) {
+  const int lane = LaneIndex();
+  for (int i = 0; i < 2; ++i) {
+    const auto bits = static_cast<uint16_t>(p.in[lane] >> (16 * i));
+    p.out[4 * lane + 2 * i] = AsBits(F32OfBf16(bits));
+    p.out[4 * lane + 2 * i + 1] = AsBits(F32OfF16(bits));
+  }
+}
+
+BH_KERNEL(32) SelectBytesKernel(ProbeParameters p) {
+  const uint32_t* const in = p.in + 3 * LaneIndex();
+  p.out[LaneIndex()] = SelectBytes(in[0], in[1], in[2]);
+}
+
+BH_KERNEL(32) Exp2Kernel(ProbeParameters p) {
+  p.out[LaneIndex()] = AsBits(Exp2(AsF32(p.in[LaneIndex()])));
+}
+
+BH_KERNEL(32) LoadStreamKernel(ProbeParameters p) {
+  const Words4 words = LoadStream(p.in + 4 * LaneIndex());
+  for (int i = 0; i < 4; ++i) p.out[4 * LaneIndex() + i] = words.w[i];
+}
+
+BH_KERNEL(256) SyncBlockKernel(ProbeParameters p) {
+  auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
+  shared[ThreadIndex()] = p.in[ThreadIndex()];
+  SyncBlock();
+  p.out[ThreadIndex()] = shared[NumThreads() - 1 - ThreadIndex()];
+}
+
+}  // namespace
+
+Probe ShuffleProbe() { return KernelOf("shuffle", ShuffleKernel); }
+Probe ShuffleXorProbe() { return KernelOf("shuffle_xor", ShuffleXorKernel); }
+Probe LoadTilesProbe() { return KernelOf("load_tiles", LoadTilesKernel); }
+Probe LoadTilesTransposedProbe() {
+  return KernelOf("load_tiles_transposed", LoadTilesTransposedKernel);
+}
+Probe TransposeTileProbe() { return KernelOf("transpose_tile", TransposeTileKernel); }
+Probe MultiplyBf16Probe() { return KernelOf("multiply_bf16", MultiplyBf16Kernel); }
+Probe MultiplyF16Probe() { return KernelOf("multiply_f16", MultiplyF16Kernel); }
+Probe CopyProbe() { return KernelOf("copy", CopyKernel); }
+Probe PairProbe() { return KernelOf("pair", PairKernel); }
+Probe WidenProbe() { return KernelOf("widen", WidenKernel); }
+Probe SelectBytesProbe() { return KernelOf("select_bytes", SelectBytesKernel); }
+Probe Exp2Probe() { return KernelOf("exp2", Exp2Kernel); }
+Probe LoadStreamProbe() { return KernelOf("load_stream", LoadStreamKernel); }
+Probe SyncBlockProbe() { return KernelOf("sync_block", SyncBlockKernel); }
+
+}  // namespace bulkhead::cuda
