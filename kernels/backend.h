@@ -40,6 +40,7 @@ struct StepLimits {
   int max_num_seqs = 0;            // S at most
   int max_model_len = 0;
   int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
+  int64_t max_inputs = 0;       // K at most of any product
 };
 
 // In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row

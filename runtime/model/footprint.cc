@@ -107,11 +107,10 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
   const ModelConfig& config = plan.config();
   const RankShard& shard = plan.rank(rank);
-  StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len, 0};
-  if (limits.activation == ActivationDType::kInt8) {
-    step.max_int8_inputs = std::max<int64_t>(
-        {config.hidden_size, shard.heads.size() * config.head_dim, shard.mlp.size()});
-  }
+  StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
+  step.max_inputs = std::max<int64_t>(
+      {config.hidden_size, shard.heads.size() * config.head_dim, shard.mlp.size()});
+  if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = step.max_inputs;
   return step;
 }
 

@@ -1,0 +1,134 @@
+// The two kernels of attention (kernels.h) for one format of the cache; one .cu file for each
+// format, because there are many shapes.
+#pragma once
+
+#include "kernels/cuda/attention.cuh"
+
+namespace bulkhead::cuda {
+
+// The columns see `range`; put() as AttendLane::Merge has it.
+template <KvFormat kFormat, int kDimTiles, int kTiles, typename Put>
+BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int kv_head,
+                          const CacheRange& range, const Put& put) {
+  using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
+  unsigned char* const tiles = SharedMemory() + Shape::kTilesAt;
+  const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
+  const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
+                       kv_head * p.cache.head_bytes};
+  const int begin = range.first / kAttendTokens * kAttendTokens;
+  AttendLane<kFormat, kDimTiles, kTiles> lane(p, columns, SharedMemory());
+  if constexpr (Shape::kQuantized) {
+    constexpr int kBits = KvElementBits(kFormat);
+    lane.LoadQueries();
+    for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
+      SyncBlock();  // everybody is done with the tile before
+      ExpandTile<Shape::kDims, kBits>(head, token0, range, tiles);
+      SyncBlock();
+      lane.Add(tiles, token0, range);
+    }
+  } else {
+    CopyTile<Shape::kDims>(head, begin, range, tiles);
+    lane.LoadQueries();
+    int stage = 0;
+    for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
+      WaitCopies<0>();
+      SyncBlock();  // the tile is there, and everybody is done with the one before
+      const int next = token0 + kAttendTokens;
+      if (next < range.end) {
+        CopyTile<Shape::kDims>(head, next, range, tiles + (1 - stage) * Shape::kTileBytes);
+      }
+      lane.Add(tiles + stage * Shape::kTileBytes, token0, range);
+      stage = 1 - stage;
+    }
+  }
+  lane.Merge(put);
+}
+
+// Which query heads a block has; none: heads is 0 or less.
+BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int kv_head) {
+  Columns columns;
+  columns.head0 = p.head_begin[kv_head] + BlockY() % p.head_tiles * p.heads_of_tile;
+  columns.heads = p.head_begin[kv_head + 1] - columns.head0;
+  if (columns.heads > p.heads_of_tile) columns.heads = p.heads_of_tile;
+  return columns;
+}
+
+BH_DEVICE int FirstSeen(int position, int window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// A stretch of the cache of a sequence of one token.
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+BH_KERNEL(kAttendThreads)
+AttendSplit(AttendParameters p) {
+  const int seq = BlockZ();
+  const int split = BlockX();
+  const int kv_head = BlockY() / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, kv_head);
+  columns.token0 = p.cache.seq_begin[seq];
+  columns.tokens = p.cache.seq_begin[seq + 1] - columns.token0;
+  if (columns.tokens != 1 || columns.heads <= 0) return;
+  const int position = p.cache.position[columns.token0];
+  CacheRange range{split * p.split_tokens, (split + 1) * p.split_tokens};
+  const int first = FirstSeen(position, p.window);
+  if (first > range.first) range.first = first;
+  if (position + 1 < range.end) range.end = position + 1;
+  if (range.first >= range.end) return;
+  const int64_t row = (static_cast<int64_t>(seq) * p.splits + split) * p.num_heads;
+  AttendOver<kFormat, kDimTiles, kTiles>(
+      p, columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
+        const int64_t at = row + columns.Head(column);
+        p.parts[at * p.cache.head_dim + dim] = out;
+        if (dim == 0) p.part_sums[2 * at] = greatest;
+        if (dim == 0) p.part_sums[2 * at + 1] = sum;
+      });
+}
+
+// Tokens of sequences that have more than one: those of this block's that belong together, one
+// sequence after the other.
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+BH_KERNEL(kAttendThreads)
+AttendWhole(AttendParameters p) {
+  const int kv_head = BlockY() / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, kv_head);
+  if (columns.heads <= 0) return;
+  int end = (BlockX() + 1) * p.tile_tokens;
+  if (end > p.num_tokens) end = p.num_tokens;
+  for (int token = BlockX() * p.tile_tokens; token < end; token += columns.tokens) {
+    const int seq = p.cache.token_seq[token];
+    const int seq_begin = p.cache.seq_begin[seq];
+    const int seq_end = p.cache.seq_begin[seq + 1];
+    columns.token0 = token;
+    columns.tokens = (seq_end < end ? seq_end : end) - token;
+    if (seq_end - seq_begin == 1) continue;
+    const CacheRange range{FirstSeen(p.cache.position[token], p.window),
+                           p.cache.position[token + columns.tokens - 1] + 1};
+    AttendOver<kFormat, kDimTiles, kTiles>(
+        p, columns, kv_head, range, [&](int column, int dim, float out, float, float sum) {
+          p.out.data[columns.Token(column) * p.out.stride +
+                     static_cast<int64_t>(columns.Head(column)) * p.cache.head_dim + dim] =
+              out / sum;
+        });
+    SyncBlock();  // shared memory is free again
+  }
+}
+
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+AttendLaunch AttendLaunchOf(const char* name, bool split) {
+  return {split ? KernelOf(name, AttendSplit<kFormat, kDimTiles, kTiles>)
+                : KernelOf(name, AttendWhole<kFormat, kDimTiles, kTiles>),
+          AttendShape<kFormat, kDimTiles, kTiles>::kBytes};
+}
+
+template <KvFormat kFormat>
+AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, bool split) {
+  if (head_dim > 128) return AttendLaunchOf<kFormat, 16, 1>(name, split);
+  if (head_dim > 64) {
+    return column_tiles == 1 ? AttendLaunchOf<kFormat, 8, 1>(name, split)
+                             : AttendLaunchOf<kFormat, 8, 2>(name, split);
+  }
+  return column_tiles == 1 ? AttendLaunchOf<kFormat, 4, 1>(name, split)
+                           : AttendLaunchOf<kFormat, 4, 2>(name, split);
+}
+
+}  // namespace bulkhead::cuda

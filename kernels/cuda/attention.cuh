@@ -1,0 +1,308 @@
+// Causal attention over the paged cache on the tensor cores. A block has up to 8 kTiles columns:
+// pairs of a token and a query head that share one KV head, so that keys and values are read once
+// for all of them. Its four warps take 16 of each 64 tokens of the cache:
+//   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
+// with a running maximum and sum for each column, in base 2; at the end the warps' sums are merged.
+#pragma once
+
+#include "kernels/cuda/attention_cache.cuh"
+#include "kernels/cuda/kernels.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+
+inline constexpr float kNever = -1e30F;  // a score that nobody sees
+inline constexpr int kAttendWarps = kAttendThreads / kWarp;
+inline constexpr float kLog2OfE = 1.4426950408889634F;
+
+// The columns of a block: tokens [token0, token0 + tokens) of one sequence times query heads
+// [head0, head0 + heads).
+struct Columns {
+  int token0 = 0;
+  int tokens = 0;
+  int head0 = 0;
+  int heads = 0;
+
+  BH_DEVICE int size() const { return tokens * heads; }
+  BH_DEVICE int Token(int column) const { return token0 + column / heads; }
+  BH_DEVICE int Head(int column) const { return head0 + column % heads; }
+};
+
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+struct AttendShape {
+  static constexpr bool kQuantized = IsQuantized(kFormat);
+  static constexpr int kDims = kDimTiles * 16;
+  static constexpr int kColumns = kTiles * 8;
+  static constexpr int kStages = kQuantized ? 1 : 2;
+  using Tile = CacheTileShape<kDims>;
+  static constexpr int kTileBytes = kQuantized ? Tile::kQuantizedBytes : Tile::kBytes;
+  static constexpr int kQueryRowBytes = kDims * 2 + kRowGapBytes;
+  static constexpr int kQuerySumsAt = kColumns * kQueryRowBytes;
+  static constexpr int kTilesAt = kQuerySumsAt + kColumns * 4;
+  // The merge reuses the tiles: [3][warp][column], then [warp][column][dim].
+  static constexpr int kMergeBytes = kAttendWarps * kColumns * (3 + kDims) * 4;
+  static constexpr int kTilesBytes =
+      kStages * kTileBytes > kMergeBytes ? kStages* kTileBytes : kMergeBytes;
+  static constexpr int kBytes = kTilesAt + kTilesBytes;
+};
+
+// f16 for keys and values in f16, else bf16.
+template <KvFormat kFormat>
+BH_DEVICE uint32_t PairOf(float low, float high) {
+  return kFormat == KvFormat::kF16 ? F16Pair(low, high) : Bf16Pair(low, high);
+}
+template <KvFormat kFormat>
+BH_DEVICE void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (kFormat == KvFormat::kF16) {
+    MultiplyF16(c, a, b);
+  } else {
+    MultiplyBf16(c, a, b);
+  }
+}
+
+// What one lane keeps: its columns are 2j and 2j + 1 of each tile of 8, j = lane % 4; its tokens
+// lane / 4 and 8 more, its dims likewise.
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+class AttendLane {
+  using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
+
+ public:
+  BH_DEVICE AttendLane(const AttendParameters& p, const Columns& columns, unsigned char* shared)
+      : p_(p), columns_(columns), shared_(shared) {
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int column = ColumnOf(n, i);
+        last_[n][i] = column < columns.size() ? p.cache.position[columns.Token(column)] : -1;
+        greatest_[n][i] = kNever;
+      }
+    }
+  }
+
+  // Queries into shared memory and from there into fragments.
+  BH_DEVICE void LoadQueries() {
+    const int d = p_.cache.head_dim;
+    const int pairs = (d + 15) / 16 * 8;
+    for (int i = ThreadIndex(); i < Shape::kColumns * pairs; i += kAttendThreads) {
+      const int column = i / pairs;
+      const int dim = i % pairs * 2;
+      uint32_t pair = 0;
+      if (column < columns_.size() && dim < d) {
+        const float* const q = p_.qkv.data + columns_.Token(column) * p_.qkv.stride +
+                               static_cast<int64_t>(columns_.Head(column)) * d + dim;
+        pair = PairOf<kFormat>(q[0], q[1]);
+      }
+      StoreWord(shared_ + column * Shape::kQueryRowBytes + dim * 2, pair);
+    }
+    SyncBlock();
+    if constexpr (Shape::kQuantized) SumQueries(pairs);
+    BH_UNROLL
+    for (int k = 0; k < kDimTiles; ++k) {
+      if (16 * k < d) {
+        BH_UNROLL
+        for (int n = 0; n < kTiles; ++n) {
+          const unsigned char* const row = shared_ +
+                                           (8 * n + LaneIndex() / 4) * Shape::kQueryRowBytes +
+                                           (16 * k + LaneIndex() % 4 * 2) * 2;
+          query_[k][n][0] = *reinterpret_cast<const uint32_t*>(row);
+          query_[k][n][1] = *reinterpret_cast<const uint32_t*>(row + 16);
+        }
+      }
+    }
+  }
+
+  // One tile of the cache, tokens token0 .. token0 + 63.
+  BH_DEVICE void Add(const unsigned char* tile, int token0, const CacheRange& range) {
+    float scores[kTiles][4] = {};
+    Scores(tile, scores);
+    Weigh(tile, token0, range, scores);
+    uint32_t weights[kTiles][2];
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      weights[n][0] = TransposeTile(PairOf<kFormat>(scores[n][0], scores[n][1]));
+      weights[n][1] = TransposeTile(PairOf<kFormat>(scores[n][2], scores[n][3]));
+    }
+    const int warp_token = WarpIndex() * 16;
+    const int tile_of_lane = LaneIndex() / 8;
+    const unsigned char* const row =
+        tile + Shape::Tile::kValuesAt +
+        (warp_token + tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::Tile::kValueRowBytes +
+        tile_of_lane % 2 * 16;
+    BH_UNROLL
+    for (int k = 0; k < kDimTiles; ++k) {
+      if (16 * k < p_.cache.head_dim) {
+        uint32_t a[4];
+        LoadTilesTransposed(a, row + 32 * k);
+        BH_UNROLL
+        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(out_[k][n], a, weights[n]);
+      }
+    }
+  }
+
+  // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, greatest score, sum
+  // of p). The tiles' shared memory is used again.
+  template <typename Put>
+  BH_DEVICE void Merge(const Put& put) {
+    auto* const greatest = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
+    auto* const sums = greatest + kAttendWarps * Shape::kColumns;
+    auto* const zeros = sums + kAttendWarps * Shape::kColumns;
+    auto* const outs = zeros + kAttendWarps * Shape::kColumns;
+    SyncBlock();
+    StoreSums(greatest, sums, zeros, outs);
+    SyncBlock();
+    const int d = p_.cache.head_dim;
+    for (int i = ThreadIndex(); i < columns_.size() * d; i += kAttendThreads) {
+      const int column = i / d;
+      const int dim = i % d;
+      float most = kNever;
+      BH_UNROLL
+      for (int w = 0; w < kAttendWarps; ++w) {
+        most = fmaxf(most, greatest[w * Shape::kColumns + column]);
+      }
+      float sum = 0.0F;
+      float out = 0.0F;
+      BH_UNROLL
+      for (int w = 0; w < kAttendWarps; ++w) {
+        const int at = w * Shape::kColumns + column;
+        const float scale = Exp2(greatest[at] - most);
+        sum = fmaf(scale, sums[at], sum);
+        out = fmaf(scale, outs[at * Shape::kDims + dim] + zeros[at], out);
+      }
+      put(column, dim, out, most, sum);
+    }
+  }
+
+ private:
+  BH_DEVICE static int ColumnOf(int tile, int i) { return 8 * tile + LaneIndex() % 4 * 2 + i; }
+
+  // The sum of each column's query, which a key's zero is multiplied with.
+  BH_DEVICE void SumQueries(int pairs) {
+    auto* const sums = reinterpret_cast<float*>(shared_ + Shape::kQuerySumsAt);
+    if (ThreadIndex() < Shape::kColumns) {
+      const auto* const row =
+          reinterpret_cast<const uint32_t*>(shared_ + ThreadIndex() * Shape::kQueryRowBytes);
+      float sum = 0.0F;
+      for (int i = 0; i < pairs; ++i) {
+        sum += F32OfBf16(static_cast<uint16_t>(row[i])) +
+               F32OfBf16(static_cast<uint16_t>(row[i] >> 16));
+      }
+      sums[ThreadIndex()] = sum;
+    }
+    SyncBlock();
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) query_sum_[n][i] = sums[ColumnOf(n, i)];
+    }
+  }
+
+  BH_DEVICE void Scores(const unsigned char* tile, float (&scores)[kTiles][4]) {
+    const int tile_of_lane = LaneIndex() / 8;
+    const unsigned char* const row = tile +
+                                     (tile_of_lane / 2 * 8 + LaneIndex() % 8) * kKeyRowBytes +
+                                     (WarpIndex() * 16 + tile_of_lane % 2 * 8) * 2;
+    BH_UNROLL
+    for (int k = 0; k < kDimTiles; ++k) {
+      if (16 * k < p_.cache.head_dim) {
+        uint32_t a[4];
+        LoadTilesTransposed(a, row + 16 * k * kKeyRowBytes);
+        BH_UNROLL
+        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(scores[n], a, query_[k][n]);
+      }
+    }
+  }
+
+  // Scores become weights p, times the values' scales where there are any.
+  BH_DEVICE void Weigh(const unsigned char* tile, int token0, const CacheRange& range,
+                       float (&scores)[kTiles][4]) {
+    const int in_tile = WarpIndex() * 16 + LaneIndex() / 4;
+    const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
+    const float scale = p_.scale * kLog2OfE;
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      bool seen[4];
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int token = token0 + in_tile + i / 2 * 8;
+        const int last = last_[n][i % 2];
+        seen[i] = token >= range.first && token < range.end && token <= last &&
+                  (p_.window == 0 || token > last - p_.window);
+        float score = scores[n][i];
+        if constexpr (Shape::kQuantized) {
+          const int at = in_tile + i / 2 * 8;
+          score = fmaf(scaling[at], score, scaling[kAttendTokens + at] * query_sum_[n][i % 2]);
+        }
+        scores[n][i] = seen[i] ? score * scale : kNever;
+      }
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) Raise(n, i, fmaxf(scores[n][i], scores[n][2 + i]));
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        float weight = seen[i] ? Exp2(scores[n][i] - greatest_[n][i % 2]) : 0.0F;
+        sum_[n][i % 2] += weight;
+        if constexpr (Shape::kQuantized) {
+          const int at = 2 * kAttendTokens + in_tile + i / 2 * 8;
+          zero_sum_[n][i % 2] = fmaf(weight, scaling[kAttendTokens + at], zero_sum_[n][i % 2]);
+          weight *= scaling[at];
+        }
+        scores[n][i] = weight;
+      }
+    }
+  }
+
+  // A column's greatest score is `score` of this lane or of one of its warp, or stays.
+  BH_DEVICE void Raise(int n, int i, float score) {
+    BH_UNROLL
+    for (int mask = 4; mask < kWarp; mask *= 2) score = fmaxf(score, ShuffleXor(score, mask));
+    const float most = fmaxf(score, greatest_[n][i]);
+    const float shrink = Exp2(greatest_[n][i] - most);
+    greatest_[n][i] = most;
+    sum_[n][i] *= shrink;
+    zero_sum_[n][i] *= shrink;
+    BH_UNROLL
+    for (int k = 0; k < kDimTiles; ++k) {
+      out_[k][n][i] *= shrink;
+      out_[k][n][2 + i] *= shrink;
+    }
+  }
+
+  BH_DEVICE void StoreSums(float* greatest, float* sums, float* zeros, float* outs) {
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        BH_UNROLL
+        for (int mask = 4; mask < kWarp; mask *= 2) {
+          sum_[n][i] += ShuffleXor(sum_[n][i], mask);
+          zero_sum_[n][i] += ShuffleXor(zero_sum_[n][i], mask);
+        }
+        const int at = WarpIndex() * Shape::kColumns + ColumnOf(n, i);
+        if (LaneIndex() < 4) {
+          greatest[at] = greatest_[n][i];
+          sums[at] = sum_[n][i];
+          zeros[at] = zero_sum_[n][i];
+        }
+        BH_UNROLL
+        for (int k = 0; k < kDimTiles; ++k) {
+          float* const to = outs + at * Shape::kDims + 16 * k + LaneIndex() / 4;
+          to[0] = out_[k][n][i];
+          to[8] = out_[k][n][2 + i];
+        }
+      }
+    }
+  }
+
+  const AttendParameters& p_;
+  const Columns columns_;
+  unsigned char* const shared_;
+  int last_[kTiles][2];
+  uint32_t query_[kDimTiles][kTiles][2] = {};
+  float query_sum_[kTiles][2] = {};
+  float greatest_[kTiles][2];
+  float sum_[kTiles][2] = {};
+  float zero_sum_[kTiles][2] = {};
+  float out_[kDimTiles][kTiles][4] = {};
+};
+
+}  // namespace bulkhead::cuda

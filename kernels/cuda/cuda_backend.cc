@@ -1,0 +1,322 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/linear_layout.h"
+#include "kernels/cuda/linear_packing.h"
+#include "memory/check.h"
+#include "memory/kv_format_name.h"
+#include "memory/ledger.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMostHeadDim = 256;
+constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
+constexpr int kLeastSplitTokens = 512;
+constexpr int kMostTokenTiles = 4;
+
+int CeilDiv(int64_t x, int64_t y) { return static_cast<int>((x + y - 1) / y); }
+
+cuda::Rows RowsOf(MatrixView x) { return {x.F32(), x.row_stride()}; }
+cuda::ConstRows RowsOf(ConstMatrixView x) { return {x.F32(), x.row_stride()}; }
+const float* VectorOf(ConstMatrixView x) { return x.empty() ? nullptr : x.F32(); }
+
+LaunchShape OneBlockPerRow(ConstMatrixView x) {
+  return {.grid = {static_cast<int>(x.rows()), 1, 1}, .block = {cuda::kRowThreads, 1, 1}};
+}
+
+// How attention is cut into blocks.
+struct AttentionCuts {
+  int head_tiles = 1;
+  int heads_of_tile = 1;
+  int column_tiles = 1;
+
+  AttentionCuts(int most_heads_of_kv, int head_dim, bool split) {
+    const bool wide = head_dim <= 128 && (!split || most_heads_of_kv > 8);
+    column_tiles = wide ? 2 : 1;
+    heads_of_tile = std::clamp(most_heads_of_kv, 1, 8 * column_tiles);
+    head_tiles = CeilDiv(std::max(most_heads_of_kv, 1), heads_of_tile);
+  }
+  int tile_tokens() const { return std::max(1, 8 * column_tiles / heads_of_tile); }
+};
+
+// The workspace: head_begin, the inputs of a product in 16 bits, the sums of attention's splits.
+struct Scratch {
+  int32_t* head_begin = nullptr;
+  uint16_t* inputs = nullptr;
+  float* parts = nullptr;
+  float* part_sums = nullptr;
+  int64_t inputs_count = 0;
+  int split_tokens = 0;
+  int splits = 0;
+
+  Scratch() = default;
+  Scratch(const StepLimits& limits, const HeadLayout& heads, Carver& carver) {
+    const int64_t shortest = CeilDiv(limits.max_model_len, kMostSplits);
+    split_tokens = static_cast<int>(std::max<int64_t>(
+        kLeastSplitTokens, CeilDiv(shortest, cuda::kAttendTokens) * cuda::kAttendTokens));
+    splits = CeilDiv(std::max(limits.max_model_len, 1), split_tokens);
+    // Cells that are no whole chunks need more: MatMul then takes fewer rows at a time, and one row
+    // always fits.
+    const int64_t depth = CeilDiv(limits.max_inputs, cuda::kDepthGranule) * cuda::kDepthGranule;
+    inputs_count = std::max<int64_t>(limits.max_num_batched_tokens * depth, 0) +
+                   limits.max_inputs * cuda::kChunkInputs;
+    head_begin = reinterpret_cast<int32_t*>(carver.Next((heads.num_kv_heads + 1) * 4));
+    inputs = reinterpret_cast<uint16_t*>(carver.Next(inputs_count * 2));
+    const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
+    parts = reinterpret_cast<float*>(carver.Next(rows * heads.head_dim * 4));
+    part_sums = reinterpret_cast<float*>(carver.Next(rows * 2 * 4));
+  }
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {}
+
+  Device& device() override { return device_; }
+
+  int64_t PackedBytes(const LinearShape& shape) const override {
+    return PackedLayout(shape).bytes();
+  }
+
+  std::unique_ptr<WeightSink> Pack(const Linear& linear) override {
+    return NewPackingSink(linear, [this](const void* host, std::byte* packed, int64_t bytes) {
+      const std::lock_guard lock(packing_);
+      device_.CopyFromHost(host, packed, bytes);
+      // A device that is lost says so again at the next step.
+      device_.Synchronize().IgnoreError();
+    });
+  }
+
+  int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
+    Carver carver;
+    const Scratch scratch(limits, heads, carver);
+    return carver.used_bytes();
+  }
+
+  void SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                    const HeadLayout& heads) override {
+    Carver carver(workspace);
+    scratch_ = Scratch(limits, heads, carver);
+    head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
+    most_heads_of_kv_ = 0;
+    for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
+      const int32_t* const all = heads.head_to_kv;
+      head_begin_[kv] =
+          static_cast<int32_t>(std::lower_bound(all, all + heads.num_heads, kv) - all);
+      most_heads_of_kv_ = std::max(most_heads_of_kv_, head_begin_[kv + 1] - head_begin_[kv]);
+    }
+    device_.CopyFromHost(head_begin_.data(), reinterpret_cast<std::byte*>(scratch_.head_begin),
+                         static_cast<int64_t>(head_begin_.size()) * 4);
+  }
+
+  void Embed(const int32_t* tokens, const Linear& table, int64_t first_row,
+             MatrixView out) override {
+    if (out.empty()) return;
+    const PackedLayout layout(table.shape);
+    Enqueue(driver_, cuda::EmbedKernel(table.shape.format), OneBlockPerRow(out),
+            {tokens, layout.Parameters(table.shape, table.packed), first_row, RowsOf(out)});
+  }
+
+  void RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) override {
+    if (out.empty()) return;
+    LaunchShape shape = OneBlockPerRow(out);
+    shape.shared_bytes = cuda::kRowThreads / 32 * 4;
+    Enqueue(driver_, cuda::RmsNormKernel(), shape,
+            {RowsOf(x), weight.F32(), epsilon, static_cast<int>(x.cols()), RowsOf(out)});
+  }
+
+  void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
+    if (x.empty() || out.empty()) return;
+    const PackedLayout layout(weight.shape);
+    const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
+    const int64_t rows_at_once = scratch_.inputs_count / layout.depth();
+    BH_CHECK(rows_at_once > 0);
+    for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
+      const int64_t rows = std::min(rows_at_once, x.rows() - row);
+      MultiplyRows(x.Rows(row, rows), weight.shape.format, packed, out.Rows(row, rows));
+    }
+  }
+
+  void AddBias(ConstMatrixView bias, MatrixView x) override {
+    if (x.empty()) return;
+    Enqueue(driver_, cuda::AddKernel(), OneBlockPerRow(x),
+            {{bias.F32(), 0}, nullptr, static_cast<int>(x.cols()), RowsOf(x)});
+  }
+
+  void NormRope(const StepIndex& index, const HeadLayout& heads, ConstMatrixView q_norm,
+                ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
+                MatrixView qkv) override {
+    if (qkv.empty()) return;
+    const int all = heads.num_heads + heads.num_kv_heads;
+    Enqueue(driver_, cuda::NormRopeKernel(),
+            {.grid = {index.num_tokens, CeilDiv(all, cuda::kHeadWarps), 1},
+             .block = {cuda::kHeadWarps * 32, 1, 1}},
+            {index.position, VectorOf(q_norm), VectorOf(k_norm), epsilon, RowsOf(rope),
+             heads.num_heads, heads.num_kv_heads, heads.head_dim, RowsOf(qkv)});
+  }
+
+  void AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                const KvLayerView& kv) override {
+    if (qkv.empty() || heads.num_kv_heads == 0) return;
+    Enqueue(driver_, cuda::AppendKvKernel(kv.geometry.format),
+            {.grid = {index.num_tokens, CeilDiv(2 * heads.num_kv_heads, cuda::kHeadWarps), 1},
+             .block = {cuda::kHeadWarps * 32, 1, 1}},
+            {CacheOf(index, kv), RowsOf(qkv), heads.num_heads, heads.num_kv_heads});
+  }
+
+  void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+              const KvLayerView& kv, float scale, int window, MatrixView out) override {
+    if (out.empty()) return;
+    cuda::AttendParameters p;
+    p.cache = CacheOf(index, kv);
+    p.qkv = RowsOf(qkv);
+    p.head_begin = scratch_.head_begin;
+    p.num_tokens = index.num_tokens;
+    p.num_heads = heads.num_heads;
+    p.split_tokens = scratch_.split_tokens;
+    p.splits = scratch_.splits;
+    p.window = window;
+    p.scale = scale;
+    p.parts = scratch_.parts;
+    p.part_sums = scratch_.part_sums;
+    p.out = RowsOf(out);
+    AttendWith(true, {p.splits, heads.num_kv_heads, index.num_seqs}, kv, p);
+    Enqueue(driver_, cuda::CombineKernel(),
+            {.grid = {index.num_seqs, CeilDiv(heads.num_heads, cuda::kHeadWarps), 1},
+             .block = {cuda::kHeadWarps * 32, 1, 1}},
+            p);
+    if (index.num_tokens > index.num_seqs) {
+      AttendWith(false, {index.num_tokens, heads.num_kv_heads, 1}, kv, p);
+    }
+  }
+
+  void SwiGlu(ConstMatrixView gate_up, MatrixView out) override {
+    if (out.empty()) return;
+    Enqueue(driver_, cuda::SwiGluKernel(), OneBlockPerRow(out),
+            {RowsOf(gate_up), static_cast<int>(out.cols()), RowsOf(out)});
+  }
+
+  void AddResidual(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden) override {
+    if (hidden.empty()) return;
+    Enqueue(driver_, cuda::AddKernel(), OneBlockPerRow(hidden),
+            {RowsOf(sum), VectorOf(bias), static_cast<int>(hidden.cols()), RowsOf(hidden)});
+  }
+
+  void SelectRows(ConstMatrixView x, const int32_t* rows, MatrixView out) override {
+    if (out.empty()) return;
+    Enqueue(driver_, cuda::SelectRowsKernel(), OneBlockPerRow(out),
+            {RowsOf(x), rows, static_cast<int>(out.cols()), RowsOf(out)});
+  }
+
+  void Fill(float value, MatrixView x) override {
+    if (x.empty()) return;
+    Enqueue(driver_, cuda::FillKernel(), OneBlockPerRow(x),
+            {value, static_cast<int>(x.cols()), RowsOf(x)});
+  }
+
+ private:
+  void MultiplyRows(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight,
+                    MatrixView out) {
+    const int tokens = static_cast<int>(x.rows());
+    Enqueue(driver_, cuda::GatherInputsKernel(format == WeightFormat::kF16), OneBlockPerRow(x),
+            {RowsOf(x), weight.input_at, weight.inputs, weight.depth, scratch_.inputs});
+    int token_tiles = 1;
+    while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
+    const LaunchShape shape{
+        .grid = {CeilDiv(weight.rows, cuda::kTileRows), CeilDiv(tokens, token_tiles * 8), 1},
+        .block = {cuda::kLinearThreads, 1, 1},
+        .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
+    Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
+            {scratch_.inputs, tokens, weight, RowsOf(out)});
+  }
+
+  static cuda::CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
+    const KvGeometry& g = kv.geometry;
+    return {reinterpret_cast<unsigned char*>(kv.base),
+            g.LayerBlockBytes(),
+            g.HeadBytes(),
+            g.KeysBytes(),
+            g.block_tokens,
+            g.head_dim,
+            index.seq_begin,
+            index.seq_slot,
+            index.position,
+            index.token_seq,
+            index.block_tables,
+            index.block_table_stride};
+  }
+
+  // `grid`: splits or tokens, KV heads, sequences.
+  void AttendWith(bool split, std::array<int, 3> grid, const KvLayerView& kv,
+                  cuda::AttendParameters p) {
+    const AttentionCuts cuts(most_heads_of_kv_, kv.geometry.head_dim, split);
+    p.head_tiles = cuts.head_tiles;
+    p.heads_of_tile = cuts.heads_of_tile;
+    p.tile_tokens = cuts.tile_tokens();
+    const cuda::AttendLaunch launch =
+        LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, split);
+    if (!split) grid[0] = CeilDiv(grid[0], p.tile_tokens);
+    Enqueue(driver_, launch.kernel,
+            {.grid = {grid[0], grid[1] * p.head_tiles, grid[2]},
+             .block = {cuda::kAttendThreads, 1, 1},
+             .shared_bytes = launch.shared_bytes},
+            p);
+  }
+
+  static cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, bool split) {
+    switch (format) {
+      case KvFormat::kBF16:
+        return cuda::AttendBF16Kernel(head_dim, column_tiles, split);
+      case KvFormat::kF16:
+        return cuda::AttendF16Kernel(head_dim, column_tiles, split);
+      case KvFormat::kInt8:
+        return cuda::AttendInt8Kernel(head_dim, column_tiles, split);
+      case KvFormat::kInt4:
+        return cuda::AttendInt4Kernel(head_dim, column_tiles, split);
+      case KvFormat::kF32:
+        break;
+    }
+    BH_CHECK(false);
+  }
+
+  Device& device_;
+  CudaDriver& driver_;
+  std::mutex packing_;  // of copies from the threads that load
+  Scratch scratch_;
+  std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
+  int most_heads_of_kv_ = 0;
+};
+
+}  // namespace
+
+absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim) {
+  if (weights == WeightFormat::kF32) {
+    return absl::InvalidArgumentError(
+        "CUDA computes with weights in bfloat16, float16, int8 or int4, not in float32: add "
+        "--dtype "
+        "bfloat16, or --device cpu");
+  }
+  if (cache == KvFormat::kF32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("CUDA keeps keys and values in bfloat16, float16, int8 or int4, not in ",
+                     KvFormatName(cache), ": add --kv-cache-dtype bfloat16, or --device cpu"));
+  }
+  if (head_dim % 8 != 0 || head_dim > kMostHeadDim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", kMostHeadDim,
+                     " numbers; the model's have ", head_dim, ": add --device cpu"));
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver) {
+  return std::make_unique<CudaBackend>(device, driver);
+}
+
+}  // namespace bulkhead

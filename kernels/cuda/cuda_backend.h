@@ -1,0 +1,25 @@
+// The verbs of Backend as launches on a CUDA device. Activations are f32; products and attention
+// round their inputs to bf16 (f16 where weights or cache are f16) at the tensor cores and sum in
+// f32. The same sequence of steps gives the same bits on one kind of device; they are not those of
+// the CPU, and depend on the group's size.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "memory/cuda_driver.h"
+#include "memory/kv_format.h"
+#include "memory/weight_format.h"
+
+namespace bulkhead {
+
+// INVALID_ARGUMENT, with what to ask for instead, unless the CUDA backend can compute with weights
+// and a cache in these formats and heads of this size.
+absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
+
+// `device` and `driver` are one GPU; both outlive the backend. One thread uses it, but for the
+// sinks of weights, which may be filled from several.
+std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver);
+
+}  // namespace bulkhead

@@ -1,0 +1,54 @@
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/linear_layout.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+template <WeightFormat kFormat>
+BH_DEVICE float NumberAt(const PackedWeight& table, int64_t row, int at) {
+  if constexpr (IsQuantized(kFormat)) {
+    constexpr bool kInt8 = kFormat == WeightFormat::kInt8;
+    const CodePlace place =
+        kInt8 ? Int8Place(row, at, table.depth) : Int4Place(row, at, table.depth);
+    const uint32_t word = reinterpret_cast<const uint32_t*>(table.numbers)[place.word];
+    const int code = static_cast<int>(word >> place.shift & (kInt8 ? 255 : 15));
+    const int64_t padded_rows = (table.rows + kTileRows - 1) / kTileRows * kTileRows;
+    const uint32_t scaling = table.scaling[table.chunk_cell[at / kChunkInputs] * padded_rows + row];
+    const float zero = F32OfF16(static_cast<uint16_t>(scaling >> 16));
+    return (static_cast<float>(code) - zero) * F32OfF16(static_cast<uint16_t>(scaling));
+  } else {
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(table.numbers)[row * table.depth + at];
+    return kFormat == WeightFormat::kBF16 ? F32OfBf16(bits) : F32OfF16(bits);
+  }
+}
+
+template <WeightFormat kFormat>
+BH_KERNEL(kRowThreads)
+Embed(EmbedParameters p) {
+  const int64_t row = p.tokens[BlockX()] - p.first_row;
+  float* const out = p.out.data + BlockX() * p.out.stride;
+  const bool here = row >= 0 && row < p.table.rows;
+  for (int at = ThreadIndex(); at < p.table.depth; at += kRowThreads) {
+    const int input = IsQuantized(kFormat) ? p.table.input_at[at] : at;
+    if (input < 0 || input >= p.table.inputs) continue;
+    out[input] = here ? NumberAt<kFormat>(p.table, row, at) + 0.0F : 0.0F;
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF16:
+      return KernelOf("embed f16", Embed<WeightFormat::kF16>);
+    case WeightFormat::kInt8:
+      return KernelOf("embed int8", Embed<WeightFormat::kInt8>);
+    case WeightFormat::kInt4:
+      return KernelOf("embed int4", Embed<WeightFormat::kInt4>);
+    default:
+      return KernelOf("embed bf16", Embed<WeightFormat::kBF16>);
+  }
+}
+
+}  // namespace bulkhead::cuda

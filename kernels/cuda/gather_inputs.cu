@@ -1,0 +1,26 @@
+#include "kernels/cuda/kernels.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+template <bool kF16>
+BH_KERNEL(kRowThreads)
+GatherInputs(GatherInputsParameters p) {
+  const float* const x = p.x.data + BlockX() * p.x.stride;
+  uint16_t* const out = p.out + static_cast<int64_t>(BlockX()) * p.depth;
+  for (int at = ThreadIndex(); at < p.depth; at += kRowThreads) {
+    const int input = p.input_at == nullptr ? at : p.input_at[at];
+    const float value = input >= 0 && input < p.inputs ? x[input] : 0.0F;
+    out[at] = kF16 ? F16OfF32(value) : Bf16OfF32(value);
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<GatherInputsParameters> GatherInputsKernel(bool f16) {
+  return f16 ? KernelOf("gather_inputs f16", GatherInputs<true>)
+             : KernelOf("gather_inputs bf16", GatherInputs<false>);
+}
+
+}  // namespace bulkhead::cuda

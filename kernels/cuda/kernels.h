@@ -1,0 +1,188 @@
+// The kernels of the CUDA backend: what each takes and how it is launched. One .cu file holds each
+// kernel, written in the words of words.h; host code sees parameters and CudaKernels alone.
+//
+// Pointers are device memory. Letters as in memory/matrix.h. Activations are f32 in rows that lie
+// `stride` elements apart. There are no atomics: the same step gives the same bits.
+#pragma once
+
+#include <stdint.h>
+
+#include "memory/cuda_kernel.h"
+#include "memory/kv_format.h"
+#include "memory/weight_format.h"
+
+namespace bulkhead::cuda {
+
+struct Rows {
+  float* data = nullptr;
+  int64_t stride = 0;
+};
+struct ConstRows {
+  const float* data = nullptr;
+  int64_t stride = 0;
+};
+
+// ---- one block of kRowThreads for each row; grid {T}
+inline constexpr int kRowThreads = 256;
+
+// A packed weight (linear_layout.h).
+struct PackedWeight {
+  const unsigned char* numbers = nullptr;
+  // Quantised formats alone:
+  const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero
+  const int32_t* chunk_cell = nullptr;  // [depth / 32] the cell of each chunk, ascending
+  const int32_t* input_at = nullptr;    // [depth] which input is there; -1: none
+  int rows = 0;                         // N
+  int inputs = 0;                       // K
+  int depth = 0;
+};
+
+struct EmbedParameters {
+  const int32_t* tokens = nullptr;  // [T]
+  PackedWeight table;
+  int64_t first_row = 0;
+  Rows out;
+};
+CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format);  // not f32
+
+struct RmsNormParameters {
+  ConstRows x;
+  const float* weight = nullptr;  // [D]
+  float epsilon = 0;
+  int width = 0;  // D
+  Rows out;
+};
+CudaKernelOf<RmsNormParameters> RmsNormKernel();
+
+struct SwiGluParameters {
+  ConstRows gate_up;
+  int width = 0;  // f
+  Rows out;
+};
+CudaKernelOf<SwiGluParameters> SwiGluKernel();
+
+// x += addend (+ bias where there is one).
+struct AddParameters {
+  ConstRows addend;  // stride 0: one row for all
+  const float* bias = nullptr;
+  int width = 0;
+  Rows x;
+};
+CudaKernelOf<AddParameters> AddKernel();
+
+struct SelectRowsParameters {
+  ConstRows x;
+  const int32_t* rows = nullptr;
+  int width = 0;
+  Rows out;
+};
+CudaKernelOf<SelectRowsParameters> SelectRowsKernel();
+
+struct FillParameters {
+  float value = 0;
+  int width = 0;
+  Rows x;
+};
+CudaKernelOf<FillParameters> FillKernel();
+
+// out[t][at] = x[t][input_at[at]], or x[t][at] without a map, as bf16 or f16; 0 where there is
+// none.
+struct GatherInputsParameters {
+  ConstRows x;
+  const int32_t* input_at = nullptr;
+  int inputs = 0;
+  int depth = 0;
+  uint16_t* out = nullptr;  // [T][depth]
+};
+CudaKernelOf<GatherInputsParameters> GatherInputsKernel(bool f16);
+
+// ---- products: out[t][n] = sum over the depth of x[t] weight[n]
+struct LinearParameters {
+  const uint16_t* x = nullptr;  // [T][depth]: f16 for weights in f16, bf16 for all others
+  int tokens = 0;
+  PackedWeight weight;
+  Rows out;
+};
+inline constexpr int kLinearThreads = 128;
+// For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
+CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
+
+// ---- heads
+struct NormRopeParameters {
+  const int32_t* position = nullptr;  // [T]
+  const float* q_norm = nullptr;      // [d] or null, and for k
+  const float* k_norm = nullptr;
+  float epsilon = 0;
+  ConstRows rope;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  Rows qkv;
+};
+inline constexpr int kHeadWarps = 4;                // heads of a block; a warp each
+CudaKernelOf<NormRopeParameters> NormRopeKernel();  // grid {T, heads and KV heads / kHeadWarps}
+
+// One layer of the cache, and where a step's tokens are in it (kernels/backend.h, StepIndex).
+struct CacheParameters {
+  unsigned char* base = nullptr;
+  int64_t block_bytes = 0;  // of this layer
+  int64_t head_bytes = 0;
+  int64_t keys_bytes = 0;
+  int block_tokens = 0;
+  int head_dim = 0;
+  const int32_t* seq_begin = nullptr;
+  const int32_t* seq_slot = nullptr;
+  const int32_t* position = nullptr;
+  const int32_t* token_seq = nullptr;
+  const int32_t* block_tables = nullptr;
+  int block_table_stride = 0;
+};
+
+struct AppendKvParameters {
+  CacheParameters cache;
+  ConstRows qkv;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+};
+// grid {T, 2 KV heads / kHeadWarps}
+CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
+
+// Causal attention. A block takes up to `columns` pairs of a token and a query head that share a KV
+// head, and the 64 tokens of the cache at a time. Two kernels share the work:
+//   sequences of one token   grid {splits, KV heads x head_tiles, S}: each block a stretch of
+//                            split_tokens of the cache, its sums to `parts`; CombineKernel adds
+//   sequences of more        grid {T / tile_tokens, KV heads x head_tiles}: whole, to `out`
+struct AttendParameters {
+  CacheParameters cache;
+  ConstRows qkv;
+  const int32_t* head_begin = nullptr;  // [KV heads + 1] first query head of each KV head
+  int num_tokens = 0;
+  int num_heads = 0;
+  int head_tiles = 0;     // blocks for the query heads of a KV head
+  int heads_of_tile = 0;  // at most
+  int tile_tokens = 0;
+  int split_tokens = 0;  // a multiple of 64
+  int splits = 0;        // of the longest context
+  int window = 0;
+  float scale = 0;
+  // [S][splits][h][d]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum of p}
+  float* parts = nullptr;
+  float* part_sums = nullptr;
+  Rows out;
+};
+inline constexpr int kAttendThreads = 128;
+inline constexpr int kAttendTokens = 64;
+struct AttendLaunch {
+  CudaKernelOf<AttendParameters> kernel;
+  int64_t shared_bytes = 0;
+};
+// For keys and values in each format. head_dim: a multiple of 8 up to 256; column_tiles, of 8
+// columns each, 1 or 2 (up to 128 dims, beyond it 1). `split`: the first of the two.
+AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
+AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
+AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);
+AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, bool split);
+
+CudaKernelOf<AttendParameters> CombineKernel();  // grid {S, h / kHeadWarps}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,35 @@
+#include "kernels/cuda/kernels.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+// The sum over the block, in one fixed order; every thread gets it.
+BH_DEVICE float SumOfBlock(float value) {
+  auto* const sums = reinterpret_cast<float*>(SharedMemory());
+  BH_UNROLL
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += ShuffleXor(value, mask);
+  if (LaneIndex() == 0) sums[WarpIndex()] = value;
+  SyncBlock();
+  float sum = 0.0F;
+  BH_UNROLL
+  for (int i = 0; i < kRowThreads / kWarp; ++i) sum += sums[i];
+  return sum;
+}
+
+// Every thread reads and writes the same elements, so that out may be x.
+BH_KERNEL(kRowThreads) RmsNorm(RmsNormParameters p) {
+  const float* const x = p.x.data + BlockX() * p.x.stride;
+  float* const out = p.out.data + BlockX() * p.out.stride;
+  float squares = 0.0F;
+  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) squares = fmaf(x[i], x[i], squares);
+  const float mean = SumOfBlock(squares) / static_cast<float>(p.width);
+  const float scale = 1.0F / sqrtf(mean + p.epsilon);
+  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) out[i] = x[i] * scale * p.weight[i];
+}
+
+}  // namespace
+
+CudaKernelOf<RmsNormParameters> RmsNormKernel() { return KernelOf("rms_norm", RmsNorm); }
+
+}  // namespace bulkhead::cuda
