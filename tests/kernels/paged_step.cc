@@ -119,6 +119,7 @@ void PagedSequences::PoisonBefore(int seq, int position) {
 void PagedSequences::Append(const std::vector<Piece>& pieces) {
   const Step step = MakeStep(pieces);
   backend_.AppendKv(step.index, Heads(), Qkv(step), Layer());
+  BH_CHECK(backend_.device().Synchronize().ok());
 }
 
 std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pieces) {

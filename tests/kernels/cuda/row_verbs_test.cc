@@ -1,0 +1,144 @@
+// The verbs that take rows one by one, against the reference in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/tolerance.h"
+#include "tests/kernels/variants.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kRows = 5;
+constexpr int kGap = 3;  // rows lie further apart than they are wide
+
+// A matrix whose gaps must stay as they are.
+class Matrix {
+ public:
+  Matrix(int64_t rows, int64_t cols, uint32_t seed)
+      : rows_(rows), cols_(cols), values_(rows * (cols + kGap), NAN) {
+    const std::vector<float> random = RandomFloats(rows * cols, seed);
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(&random[r * cols], cols, &values_[r * (cols + kGap)]);
+    }
+  }
+  static Matrix Unwritten(int64_t rows, int64_t cols) {
+    Matrix matrix(rows, cols, 0);
+    matrix.values_.assign(matrix.values_.size(), NAN);
+    return matrix;
+  }
+  MatrixView View() {
+    return MatrixView(reinterpret_cast<std::byte*>(values_.data()), DType::kF32, rows_, cols_,
+                      cols_ + kGap);
+  }
+  std::vector<float> Values() const {
+    std::vector<float> values;
+    for (int64_t r = 0; r < rows_; ++r) {
+      const float* const row = &values_[r * (cols_ + kGap)];
+      values.insert(values.end(), row, row + cols_);
+      for (int i = 0; i < kGap; ++i) EXPECT_TRUE(std::isnan(row[cols_ + i]));
+    }
+    return values;
+  }
+
+ private:
+  int64_t rows_;
+  int64_t cols_;
+  std::vector<float> values_;
+};
+
+// `run` on the reference and on every schedule.
+template <typename Run>
+void ExpectLikeReference(const Run& run, double tolerance) {
+  const auto whole = [&](Backend& backend) {
+    const std::vector<float> out = run(backend);
+    return out;
+  };
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  ExpectNear(OnAllSchedules(whole), whole(*NewReferenceBackend(*host)), tolerance);
+}
+
+void Wait(Backend& backend) {
+  const absl::Status status = backend.device().Synchronize();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+class RowVerbs : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Widths, RowVerbs, testing::Values(1, 31, 64, 112, 300, 1030));
+
+TEST_P(RowVerbs, RmsNormIsThatOfTheReference) {
+  const auto run = [&](Backend& backend) {
+    Matrix x(kRows, GetParam(), 1), weight(1, GetParam(), 2);
+    backend.RmsNorm(x.View(), weight.View(), 1e-5F, x.View());
+    Wait(backend);
+    return x.Values();
+  };
+  ExpectLikeReference(run, kNormTolerance);
+}
+
+TEST_P(RowVerbs, SwiGluIsThatOfTheReference) {
+  const auto run = [&](Backend& backend) {
+    Matrix gate_up(kRows, 2 * GetParam(), 3), out = Matrix::Unwritten(kRows, GetParam());
+    backend.SwiGlu(gate_up.View(), out.View());
+    Wait(backend);
+    return out.Values();
+  };
+  ExpectLikeReference(run, kSwiGluTolerance);
+}
+
+TEST_P(RowVerbs, SumsBiasesAndResidualsAreExact) {
+  const auto run = [&](Backend& backend) {
+    Matrix x(kRows, GetParam(), 4), sum(kRows, GetParam(), 5), bias(1, GetParam(), 6);
+    backend.AddBias(bias.View(), x.View());
+    backend.AddResidual(sum.View(), bias.View(), x.View());
+    backend.AddResidual(sum.View(), ConstMatrixView(), x.View());
+    Wait(backend);
+    return x.Values();
+  };
+  ExpectLikeReference(run, 0);
+}
+
+TEST_P(RowVerbs, SelectedAndFilledRowsAreExact) {
+  const auto run = [&](Backend& backend) {
+    Matrix x(kRows, GetParam(), 7), out = Matrix::Unwritten(4, GetParam());
+    const std::vector<int32_t> rows = {4, 0, 0};
+    backend.SelectRows(x.View(), rows.data(), out.View().Rows(0, 3));
+    backend.Fill(-0.0F, out.View().Rows(3, 1));
+    Wait(backend);
+    return out.Values();
+  };
+  ExpectLikeReference(run, 0);
+}
+
+struct RopeCase {
+  int heads, kv_heads, head_dim;
+  bool norms;
+};
+class NormRope : public testing::TestWithParam<RopeCase> {};
+INSTANTIATE_TEST_SUITE_P(Heads, NormRope,
+                         testing::Values(RopeCase{8, 4, 16, false}, RopeCase{3, 3, 8, true},
+                                         RopeCase{5, 1, 80, true}, RopeCase{1, 1, 256, false},
+                                         RopeCase{4, 2, 24, true}));
+
+TEST_P(NormRope, IsThatOfTheReference) {
+  const RopeCase& c = GetParam();
+  const auto run = [&](Backend& backend) {
+    const std::vector<int32_t> kv_of(c.heads, 0);
+    const HeadLayout heads{c.heads, c.kv_heads, c.head_dim, kv_of.data()};
+    const std::vector<int32_t> position = {0, 7, 3, 3, 9};
+    Matrix qkv(kRows, (c.heads + 2 * c.kv_heads) * c.head_dim, 8), rope(10, c.head_dim, 9);
+    Matrix q_norm(1, c.head_dim, 10), k_norm(1, c.head_dim, 11);
+    const StepIndex index{.num_seqs = 1, .num_tokens = kRows, .position = position.data()};
+    const auto if_norms = [&](Matrix& m) { return c.norms ? m.View() : MatrixView(); };
+    backend.NormRope(index, heads, if_norms(q_norm), if_norms(k_norm), 1e-6F, rope.View(),
+                     qkv.View());
+    Wait(backend);
+    return qkv.Values();
+  };
+  ExpectLikeReference(run, kRopeTolerance * 2);
+}
+
+}  // namespace
+}  // namespace bulkhead
