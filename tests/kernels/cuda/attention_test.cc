@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(Cases()));
 TEST_P(CudaAttention, IsThatOfTheReferenceInEverySchedule) {
   const AttentionCase& c = GetParam();
   const std::vector<float> out =
-      OnAllSchedules([&](Backend& backend) { return RunMixedStep(backend, c); });
+      OnAllSchedules([&](Backend& backend) { return RunMixedStep(backend, c); }, c.head_dim > 32);
   EXPECT_LT(RelativeError(out, OfReference(c)), ToleranceOf(c.format));
 }
 

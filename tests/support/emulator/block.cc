@@ -177,7 +177,7 @@ uint32_t Block::NextRandom() {
 void Block::Meet(Meeting& meeting, int lanes, const char* what) {
   Lane& lane = *running_;
   lane.at = what;
-  if (meeting.arrived > 0 && std::strcmp(meeting.what, what) != 0) {
+  if (meeting.arrived > 0 && meeting.what != what && std::strcmp(meeting.what, what) != 0) {
     Fault(absl::StrCat("others of its warp or block are at ", meeting.what));
   }
   meeting.what = what;

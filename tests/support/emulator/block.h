@@ -73,8 +73,9 @@ Lane& CurrentLane();
 
 class Block {
  public:
-  static constexpr size_t kExchangeBytes = 32;
-  using Exchange = std::array<std::array<std::byte, kExchangeBytes>, kWarpLanes>;
+  static constexpr size_t kExchangeBytes = 48;
+  struct alignas(16) Brought : std::array<std::byte, kExchangeBytes> {};
+  using Exchange = std::array<Brought, kWarpLanes>;
 
   // Runs all blocks of the launch, one after the other; INTERNAL with the first fault.
   absl::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters,

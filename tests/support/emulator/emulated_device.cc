@@ -149,7 +149,8 @@ void EmulatedCudaDriver::RunUpTo(int64_t place) {
 }
 
 void EmulatedCudaDriver::CheckMapped(const std::byte* at, int64_t bytes, const char* what) {
-  if (!options_.host_memory_too && !IsMapped(at, bytes)) Fail(absl::StrCat(what, " of addresses without device memory"));
+  if (!options_.host_memory_too && !IsMapped(at, bytes))
+    Fail(absl::StrCat(what, " of addresses without device memory"));
 }
 
 void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& shape,

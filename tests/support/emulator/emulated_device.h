@@ -23,7 +23,7 @@ struct DeviceOptions {
   int64_t max_shared_bytes = 227 << 10;
   int num_sms = 4;
   bool host_memory_too = false;  // copies may name host memory where device memory is meant
-  bool late = false;  // work runs when somebody waits for it, else when it is enqueued
+  bool late = false;             // work runs when somebody waits for it, else when it is enqueued
   Schedule schedule = Schedule::kAscending;
 };
 

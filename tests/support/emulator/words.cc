@@ -53,25 +53,31 @@ void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool t
   }
 }
 
+// Lanes bring their numbers widened: 8 of a, 4 of b.
 template <typename Widen>
 void Multiply(const char* what, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
               const Widen& widen) {
-  const uint32_t brought[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  float brought[12];
+  for (int i = 0; i < 12; ++i) {
+    const uint32_t word = i < 8 ? a[i / 2] : b[i / 2 - 4];
+    brought[i] = widen(static_cast<uint16_t>(word >> (i % 2 * 16)));
+  }
   const Exchange& all = TheBlock().ExchangeInWarp(what, brought, sizeof(brought));
   const int g = LaneIndex() / 4;
   const int j = LaneIndex() % 4;
-  float rows[2][16];
-  float columns[2][16];
   for (int k = 0; k < 16; ++k) {
+    // Inputs 2i and 2i + 1 are with lane i % 4 of a row or column, from 8 on in its last registers.
+    const int lane = k % 8 / 2;
+    const auto* const a_of_lane = reinterpret_cast<const float*>(all[4 * g + lane].data());
+    const float upper = a_of_lane[k / 8 * 4 + k % 2];      // row g
+    const float lower = a_of_lane[k / 8 * 4 + 2 + k % 2];  // row g + 8
     for (int i = 0; i < 2; ++i) {
-      // Register i + 2 (k / 8) of a, k / 8 of b.
-      rows[i][k] = widen(TileNumber(all, g, k % 8, 4 * (i + 2 * (k / 8))));
-      columns[i][k] =
-          widen(Brought<uint16_t>(all, (2 * j + i) * 4 + k % 8 / 2, 16 + 4 * (k / 8) + k % 2 * 2));
+      const auto* const b_of_lane =
+          reinterpret_cast<const float*>(all[4 * (2 * j + i) + lane].data()) + 8;
+      const float x = b_of_lane[k / 8 * 2 + k % 2];
+      c[i] += upper * x;
+      c[2 + i] += lower * x;
     }
-  }
-  for (int i = 0; i < 4; ++i) {
-    for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
   }
 }
 

@@ -1,0 +1,177 @@
+// Embed and MatMul on CUDA against the reference in double: every weight format, odd shapes, groups
+// that borders of slices cut, act order; the same bits in every order of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "kernels/cpu/number_format.h"
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/products_support.h"
+#include "tests/kernels/variants.h"
+#include "tests/support/golden.h"
+
+namespace bulkhead {
+namespace {
+
+// norm(got - want) / norm(want): inputs are rounded to 8 (bf16) or 11 bits.
+constexpr double kBf16Tolerance = 5e-3;
+constexpr double kF16Tolerance = 4e-4;
+
+struct ProductCase {
+  LinearShape shape;
+  bool codes_as_stored = false;  // of a checkpoint, not quantised at load
+};
+
+std::ostream& operator<<(std::ostream& out, const ProductCase& c) {
+  return out << WeightFormatName(c.shape.format) << " " << c.shape.cols << " -> " << c.shape.rows
+             << ", groups of " << c.shape.groups.size << (c.codes_as_stored ? ", stored" : "");
+}
+
+std::vector<ProductCase> Cases() {
+  std::vector<ProductCase> cases;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const auto& [rows, cols] : {std::pair{33, 7}, {64, 128}, {5, 1000}, {100, 322}}) {
+      cases.push_back({LinearShape::Whole(rows, cols, dtype)});
+    }
+  }
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const bool stored : {false, true}) {
+      cases.push_back({{33, 7, format, {0, 7}, {32, 0, 0}}, stored});
+      cases.push_back({{64, 256, format, {0, 256}, {128, 0, 0}}, stored});
+      cases.push_back({{100, 322, format, {0, 322}, {64, 0, 0}}, stored});
+      cases.push_back({{31, 320, format, {0, 64, 128, 192, 320}, {32, 0, 0}}, stored});
+      cases.push_back({{40, 150, format, {0, 38, 75, 113, 150}, {32, 0, 0}}, stored});
+      cases.push_back({{16, 64, format, {0, 64, 64, 64, 64}, {32, 0, 0}}, stored});
+    }
+    cases.push_back({{70, 96, format, {0, 48, 96}, {32, 16, 0}}, true});  // begins in a group
+  }
+  cases.push_back({{40, 150, WeightFormat::kInt4, {0, 75, 150}, {32, 0, 5}}, true});  // act order
+  cases.push_back({{48, 64, WeightFormat::kInt4, {0, 64}, {32, 0, 3}}, true});
+  return cases;
+}
+
+// Rows in two parts, the last ones first, as a loader with threads may bring them.
+void Fill(const ProductCase& c, WeightSink& sink) {
+  const LinearShape& shape = c.shape;
+  const int64_t half = shape.rows / 2;
+  const std::vector<std::pair<int64_t, int64_t>> parts = {{half, shape.rows}, {0, half}};
+  if (!c.codes_as_stored) {
+    const std::vector<float> weights = NormalFloats(shape.rows * shape.cols, 5);
+    const std::vector<std::byte> bytes = AsBytes(weights, DType::kBF16);
+    for (const auto& [begin, end] : parts) {
+      sink.PutRows(begin, ConstMatrixView(bytes.data() + begin * shape.cols * 2, DType::kBF16,
+                                          end - begin, shape.cols));
+    }
+    return;
+  }
+  std::mt19937 random(3);
+  const int64_t groups = NumGroups(shape);
+  const bool is_int4 = shape.format == WeightFormat::kInt4;
+  std::vector<uint8_t> codes(shape.rows * shape.cols), zeros(shape.rows * groups);
+  std::vector<uint16_t> scales(shape.rows * groups);
+  for (uint8_t& code : codes)
+    code = static_cast<uint8_t>(is_int4 ? random() % 16 : 1 + random() % 255);
+  for (uint8_t& zero : zeros) zero = static_cast<uint8_t>(is_int4 ? random() % 17 : 128);
+  for (uint16_t& scale : scales)
+    scale = F16OfF32(0.001F + 0.01F * static_cast<float>(random() % 100));
+  for (const auto& [begin, end] : parts) {
+    sink.PutQuantizedRows(begin, {end - begin, codes.data() + begin * shape.cols,
+                                  scales.data() + begin * groups, zeros.data() + begin * groups});
+    if (begin == half && shape.groups.indexed > 0) {  // between the rows
+      std::vector<int32_t> index(shape.cols);
+      for (int32_t& group : index) group = static_cast<int32_t>(random() % shape.groups.indexed);
+      sink.PutGroupIndex(index);
+    }
+  }
+}
+
+// A packed weight and a workspace on the backend's device.
+class Packed {
+ public:
+  Packed(Backend& backend, const ProductCase& c, int max_rows) : backend_(backend) {
+    const StepLimits limits{max_rows, max_rows, 128, 0, c.shape.cols};
+    static constexpr int32_t kHead = 0;
+    const HeadLayout heads{1, 1, 16, &kHead};
+    workspace_ = Allocate(backend.WorkspaceBytes(limits, heads));
+    backend.SetWorkspace(workspace_.data(), limits, heads);
+    memory_ = Allocate(backend.PackedBytes(c.shape));
+    linear = {c.shape, memory_.data()};
+    Fill(c, *backend.Pack(linear));
+  }
+  void Wait() {
+    const absl::Status status = backend_.device().Synchronize();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  Linear linear;
+
+ private:
+  Buffer Allocate(int64_t bytes) { return std::move(backend_.device().Allocate(bytes)).value(); }
+
+  Backend& backend_;
+  Buffer workspace_;
+  Buffer memory_;
+};
+
+class CudaProducts : public testing::TestWithParam<ProductCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaProducts, testing::ValuesIn(Cases()));
+
+TEST_P(CudaProducts, AreThoseOfTheReference) {
+  const ProductCase& c = GetParam();
+  for (const int64_t rows : {1, 7, 9, 45}) {
+    std::vector<float> x = NormalFloats(rows * (c.shape.cols + 3), static_cast<uint32_t>(rows));
+    const auto run = [&](Backend& backend) {
+      Packed packed(backend, c, 33);  // fewer rows at once than the most
+      std::vector<float> out(rows * (c.shape.rows + 1), NAN);
+      backend.MatMul(ViewOf(x, rows, c.shape.cols, c.shape.cols + 3), packed.linear,
+                     ViewOf(out, rows, c.shape.rows, c.shape.rows + 1));
+      packed.Wait();
+      for (int64_t row = rows; row > 0; --row) {
+        EXPECT_TRUE(std::isnan(out[row * (c.shape.rows + 1) - 1]));
+        out.erase(out.begin() + row * (c.shape.rows + 1) - 1);
+      }
+      return out;
+    };
+    const std::unique_ptr<Device> host = NewHostDevice(0);
+    const double tolerance = c.shape.format == WeightFormat::kF16 ? kF16Tolerance : kBf16Tolerance;
+    EXPECT_LT(RelativeError(OnAllSchedules(run), run(*NewReferenceBackend(*host))), tolerance)
+        << rows << " rows";
+  }
+}
+
+TEST_P(CudaProducts, TableRowsAreWidenedExactly) {
+  const ProductCase& c = GetParam();
+  const std::vector<int32_t> tokens = {102, 99, 100, 104, 100 + static_cast<int32_t>(c.shape.rows)};
+  const auto run = [&](Backend& backend) {
+    Packed packed(backend, c, 8);
+    std::vector<float> out(tokens.size() * c.shape.cols, NAN);
+    backend.Embed(tokens.data(), packed.linear, 100,
+                  ViewOf(out, static_cast<int64_t>(tokens.size()), c.shape.cols, c.shape.cols));
+    packed.Wait();
+    return out;
+  };
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  ExpectSameBits(OnAllSchedules(run), run(*NewReferenceBackend(*host)));
+}
+
+TEST(CudaProduct, AWeightThatIsNoNumberIsNoticed) {
+  for (const WeightFormat format :
+       {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+    const ProductCase c{{16, 64, format, {0, 64}, {32, 0, 0}}};
+    CudaUnderTest cuda(emulator::Schedule::kAscending);
+    Packed packed(*cuda.backend, c, 1);
+    std::vector<float> weights(16 * 64, 1.0F), x(64, 1.0F), out(16);
+    weights[3 * 64 + 5] = NAN;
+    cuda.backend->Pack(packed.linear)
+        ->PutRows(0, ConstMatrixView(reinterpret_cast<const std::byte*>(weights.data()),
+                                     DType::kF32, 16, 64));
+    cuda.backend->MatMul(ViewOf(x, 1, 64, 64), packed.linear, ViewOf(out, 1, 16, 16));
+    packed.Wait();
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(out[i]), i == 3) << i;
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
