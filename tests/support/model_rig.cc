@@ -43,6 +43,14 @@ std::unique_ptr<Backend> MakeBackend(Device& device, const RigOptions& options) 
                                       .may_spin = false}));
 }
 
+RigDevice MakeDevice(const RigOptions& options) {
+  if (options.make_device) return options.make_device();
+  RigDevice host;
+  host.device = NewHostDevice(0);
+  host.backend = MakeBackend(*host.device, options);
+  return host;
+}
+
 // Keeps the rows of prompt logits of one prompt.
 class KeepLogits final : public LogitsSink {
  public:
@@ -211,9 +219,8 @@ class Script {
 void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions& options,
                 const ModelLimits& limits, Group& group, Script* script) {
   const int rank = group.exchange().topology().rank;
-  std::unique_ptr<Device> device = NewHostDevice(0);
+  const auto [driver, device, backend] = MakeDevice(options);
   MemoryLedger ledger(*device);
-  std::unique_ptr<Backend> backend = MakeBackend(*device, options);
   const RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
   const CommLimits comm_limits = CommLimitsOf(plan, limits);
   ClaimArenas(needs, limits.num_kv_blocks, ledger);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,9 +16,17 @@
 
 namespace bulkhead {
 
+// A device and its backend, for a rank; destroyed in the opposite order.
+struct RigDevice {
+  std::shared_ptr<void> driver;  // what the device works with, if anything
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Backend> backend;
+};
+
 struct RigOptions {
   int size = 1;
-  std::string backend = "auto";  // "reference", "ordered", or an isa of NewCpuBackend
+  std::string backend = "auto";            // "reference", "ordered", or an isa of NewCpuBackend
+  std::function<RigDevice()> make_device;  // instead of the host and `backend`
   int threads = 1;
   int chunk_tokens = 512;  // of one sequence in one step
   int block_tokens = 16;
