@@ -288,7 +288,7 @@ class CudaRuntimeDriver final : public CudaDriver {
 
 }  // namespace
 
-absl::StatusOr<int> CountCudaDevices() {
+absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
     return absl::UnavailableError("there is no CUDA driver (libcuda.so.1) on this machine");
@@ -301,14 +301,25 @@ absl::StatusOr<int> CountCudaDevices() {
                      version / 1000, ".", version % 1000 / 10,
                      "; CUDA_VISIBLE_DEVICES and, on a GPU in MIG mode, an instance to use)"));
   }
-  return count;
+  std::vector<CudaDeviceIdentity> devices;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    cudaDeviceProp device;
+    char pci_bus_id[32] = {};
+    BH_RETURN_IF_ERROR(
+        RuntimeStatus(cudaGetDeviceProperties(&device, ordinal), "cudaGetDeviceProperties"));
+    BH_RETURN_IF_ERROR(RuntimeStatus(cudaDeviceGetPCIBusId(pci_bus_id, sizeof(pci_bus_id), ordinal),
+                                     "cudaDeviceGetPCIBusId"));
+    devices.push_back({device.name, UuidOf(device), pci_bus_id});
+  }
+  return devices;
 }
 
 absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int ordinal) {
-  BH_ASSIGN_OR_RETURN(const int count, CountCudaDevices());
-  if (ordinal < 0 || ordinal >= count) {
+  BH_ASSIGN_OR_RETURN(const std::vector<CudaDeviceIdentity> devices, ListCudaDevices());
+  if (ordinal < 0 || ordinal >= static_cast<int>(devices.size())) {
     return absl::UnavailableError(absl::StrCat("there is no CUDA device ", ordinal, "; CUDA shows ",
-                                               count, " to this process, numbered from 0"));
+                                               devices.size(),
+                                               " to this process, numbered from 0"));
   }
   auto driver = std::make_unique<CudaRuntimeDriver>(ordinal);
   const absl::Status opened = driver->Open();

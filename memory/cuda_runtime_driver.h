@@ -1,15 +1,23 @@
 // The CUDA devices of this machine, before one is opened (NewCudaRuntimeDriver, cuda_driver.h).
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "memory/cuda_driver.h"
 
 namespace bulkhead {
 
-// How many devices CUDA shows this process, at least one; CUDA_VISIBLE_DEVICES chooses among them.
+struct CudaDeviceIdentity {
+  std::string name;        // "NVIDIA H200"
+  std::string uuid;        // "GPU-..." or "MIG-..."
+  std::string pci_bus_id;  // "0000:65:00.0"
+};
+
+// What CUDA shows this process, by ordinal, at least one; CUDA_VISIBLE_DEVICES chooses among all.
 // Of MIG instances CUDA shows a process one. UNIMPLEMENTED in a build without CUDA, UNAVAILABLE
-// with the cause where there is no driver, or one that is too old, or no device. Creates no
-// context.
-absl::StatusOr<int> CountCudaDevices();
+// with the cause where there is no driver, or one that is too old, or no device. Makes no context.
+absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices();
 
 }  // namespace bulkhead

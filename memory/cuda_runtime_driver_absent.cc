@@ -2,14 +2,14 @@
 
 namespace bulkhead {
 
-absl::StatusOr<int> CountCudaDevices() {
+absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices() {
   return absl::UnimplementedError(
       "this build has no CUDA: build it where nvcc is installed (-DBH_CUDA=ON insists), or use "
       "--device cpu");
 }
 
 absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int) {
-  return CountCudaDevices().status();
+  return ListCudaDevices().status();
 }
 
 }  // namespace bulkhead

@@ -67,9 +67,17 @@ void AddModelFlags(EngineDraft* draft, Flags* flags) {
 void AddDeviceFlags(EngineDraft* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Device");
-  flags->Add("--device", "NAME", "cpu or auto (default auto)",
-             ChoiceValue<DeviceChoice>(
-                 &options.device, {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}}));
+  flags->Add("--device", "NAME",
+             "cpu, cuda, or auto: cuda where every rank has a GPU, else cpu (default auto)",
+             ChoiceValue<DeviceChoice>(&options.device, {{"auto", DeviceChoice::kAuto},
+                                                         {"cpu", DeviceChoice::kCpu},
+                                                         {"cuda", DeviceChoice::kCuda}}));
+  flags->Add("--comm", "NAME",
+             "how GPUs sum: nccl, staged (through host memory, also where ranks share a GPU), or "
+             "auto: nccl where it is installed (default auto)",
+             ChoiceValue<CommChoice>(&options.comm, {{"auto", CommChoice::kAuto},
+                                                     {"nccl", CommChoice::kNccl},
+                                                     {"staged", CommChoice::kStaged}}));
   flags->Add("--threads", "N",
              "threads of each rank (default, or 0: the cores it may use, shared among the ranks of "
              "its host)",

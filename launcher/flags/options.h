@@ -26,7 +26,8 @@
 
 namespace bulkhead {
 
-enum class DeviceChoice { kAuto, kCpu };
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+enum class CommChoice { kAuto, kStaged, kNccl };  // between GPUs
 enum class CpuIsa { kAuto, kAvx512Vnni, kAvx512, kAvx2, kPlain };
 
 // One size for every rank, or one for each of them.
@@ -41,6 +42,7 @@ struct RankSizes {
 struct EngineOptions {
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceChoice device = DeviceChoice::kAuto;
+  CommChoice comm = CommChoice::kAuto;
   CpuIsa cpu_isa = CpuIsa::kAuto;
   std::optional<DType> dtype;                // how weights are held; absent: the checkpoint's
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load

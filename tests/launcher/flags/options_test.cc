@@ -75,7 +75,8 @@ TEST(OptionsTest, PrefixCachingIsOnUnlessTurnedOff) {
 
 TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const Args flags = absl::StrSplit(
-      "--host 0.0.0.0 --insecure --port 0 --served-model-name name --device cpu --dtype "
+      "--host 0.0.0.0 --insecure --port 0 --served-model-name name --device cpu --comm staged "
+      "--dtype "
       "bf16 --kv-cache-dtype f16 --threads 3 --max-num-seqs 7 --max-model-len 32K "
       "--max-num-batched-tokens 1k --block-size 64 --kv-cache-bytes 1.5GiB --tensor-parallel-size "
       "2 --strict-config --admission optimistic --scheduling-policy priority --step-timeout "
@@ -90,6 +91,7 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   const EngineOptions& engine = options.engine;
   EXPECT_EQ(engine.device, DeviceChoice::kCpu);
+  EXPECT_EQ(engine.comm, CommChoice::kStaged);
   EXPECT_EQ(engine.dtype, DType::kBF16);
   EXPECT_EQ(engine.kv_cache_dtype, KvFormat::kF16);
   EXPECT_EQ(engine.threads, 3);

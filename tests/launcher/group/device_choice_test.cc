@@ -1,0 +1,152 @@
+#include "launcher/group/device_choice.h"
+
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "memory/exit_code.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Status kNoDriver = absl::UnavailableError("there is no CUDA driver");
+const absl::Status kNoNccl = absl::UnavailableError("NCCL is not found");
+
+DevicesFound Gpus(int count, absl::StatusOr<int> nccl = 22809) {
+  std::vector<CudaDeviceIdentity> gpus;
+  for (int i = 0; i < count; ++i) gpus.push_back({"H200", absl::StrCat("GPU-", i), ""});
+  return {gpus, std::move(nccl)};
+}
+
+// What every rank of a group of `size` comes to, where rank r finds found(r).
+std::vector<absl::StatusOr<RankDevice>> ChooseAll(const EngineOptions& options, int size,
+                                                  const std::function<DevicesFound(int)>& found) {
+  std::vector<absl::StatusOr<RankDevice>> all(size, absl::UnknownError("not run"));
+  RunRanks(size, [&](Group& group) {
+    const int rank = group.exchange().topology().rank;
+    all[rank] = ChooseDevice(
+        options, group.exchange(), [&] { return found(rank); }, absl::Minutes(1));
+  });
+  return all;
+}
+
+// The refusal that all ranks agree on.
+absl::Status RefusalOf(const std::vector<absl::StatusOr<RankDevice>>& all) {
+  for (const auto& one : all) {
+    EXPECT_EQ(one.status().code(), all[0].status().code());
+    EXPECT_EQ(one.status().message(), all[0].status().message());
+    EXPECT_TRUE(IsAgreed(one.status()));
+  }
+  return all[0].status();
+}
+
+TEST(DeviceChoiceTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
+  const auto all = ChooseAll({}, 3, [](int) { return Gpus(4); });
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(all[rank].ok()) << all[rank].status();
+    EXPECT_TRUE(all[rank]->cuda);
+    EXPECT_EQ(all[rank]->ordinal, rank);
+    EXPECT_EQ(all[rank]->identity.uuid, absl::StrCat("GPU-", rank));
+    EXPECT_EQ(all[rank]->sharers, 1);
+    EXPECT_TRUE(all[rank]->first_sharer);
+    EXPECT_EQ(all[rank]->transport, Transport::kNccl);
+    EXPECT_EQ(all[rank]->text, "H200, sums by NCCL 22809");
+  }
+}
+
+TEST(DeviceChoiceTest, WithoutNcclOnOneRankAllAreStagedAndItIsSaidWhy) {
+  const auto all =
+      ChooseAll({}, 2, [](int rank) { return rank == 1 ? Gpus(2, kNoNccl) : Gpus(2); });
+  for (const auto& one : all) {
+    ASSERT_TRUE(one.ok()) << one.status();
+    EXPECT_EQ(one->transport, Transport::kStaged);
+    EXPECT_THAT(one->text, HasSubstr("since rank 1 (host "));
+    EXPECT_THAT(one->text, HasSubstr("NCCL is not found"));
+  }
+  EngineOptions nccl;
+  nccl.comm = CommChoice::kNccl;
+  const absl::Status refused = RefusalOf(
+      ChooseAll(nccl, 2, [](int rank) { return rank == 1 ? Gpus(2, kNoNccl) : Gpus(2); }));
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--comm nccl: rank 1 (host "));
+}
+
+TEST(DeviceChoiceTest, WhereOneRankHasNoGpuAutoIsTheCpuForAllAndCudaIsRefused) {
+  const auto found = [](int rank) {
+    return rank == 2 ? DevicesFound{kNoDriver, kNoDriver} : Gpus(3);
+  };
+  for (const auto& one : ChooseAll({}, 3, found)) {
+    ASSERT_TRUE(one.ok()) << one.status();
+    EXPECT_FALSE(one->cuda);
+    EXPECT_EQ(one->transport, Transport::kShared);
+    EXPECT_THAT(one->text, HasSubstr("CPU, since rank 2 (host "));
+    EXPECT_THAT(one->text, HasSubstr("there is no CUDA driver"));
+  }
+  EngineOptions cuda;
+  cuda.device = DeviceChoice::kCuda;
+  const absl::Status refused = RefusalOf(ChooseAll(cuda, 3, found));
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("use --device cpu"));
+}
+
+TEST(DeviceChoiceTest, TheCpuThatIsAskedForLooksForNoGpu) {
+  EngineOptions cpu;
+  cpu.device = DeviceChoice::kCpu;
+  const auto all = ChooseAll(cpu, 2, [](int) {
+    ADD_FAILURE() << "looked";
+    return Gpus(2);
+  });
+  ASSERT_TRUE(all[0].ok()) << all[0].status();
+  EXPECT_EQ(all[0]->text, "CPU");
+  cpu.comm = CommChoice::kStaged;
+  const absl::Status refused = RefusalOf(ChooseAll(cpu, 2, [](int) { return Gpus(2); }));
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--comm staged is for GPUs"));
+}
+
+TEST(DeviceChoiceTest, RanksThatWouldShareAGpuAreNamedAndRefused) {
+  const absl::Status refused = RefusalOf(ChooseAll({}, 3, [](int) { return Gpus(2); }));
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("ranks 0 and 2 would share one GPU, H200"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("GPU-0"));
+  EngineOptions nccl;
+  nccl.comm = CommChoice::kNccl;
+  EXPECT_FALSE(ChooseAll(nccl, 3, [](int) { return Gpus(2, 22809); })[0].ok());
+  EXPECT_TRUE(ChooseAll(nccl, 3, [](int) { return Gpus(2, 23000); })[0].ok());
+}
+
+TEST(DeviceChoiceTest, StagedRanksMayShareAGpuAndOneOfThemLocksIt) {
+  EngineOptions staged;
+  staged.comm = CommChoice::kStaged;
+  const auto all = ChooseAll(staged, 3, [](int) { return Gpus(2); });
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(all[rank].ok()) << all[rank].status();
+    EXPECT_EQ(all[rank]->ordinal, rank % 2);
+    EXPECT_EQ(all[rank]->sharers, rank == 1 ? 1 : 2);
+    EXPECT_EQ(all[rank]->first_sharer, rank < 2);
+    EXPECT_EQ(all[rank]->transport, Transport::kStaged);
+  }
+}
+
+TEST(DeviceChoiceTest, RanksThatWantDifferentThingsAreRefusedByName) {
+  std::vector<absl::Status> all(2);
+  RunRanks(2, [&](Group& group) {
+    const int rank = group.exchange().topology().rank;
+    EngineOptions options;
+    options.device = rank == 0 ? DeviceChoice::kAuto : DeviceChoice::kCuda;
+    all[rank] = ChooseDevice(
+                    options, group.exchange(), [] { return Gpus(2); }, absl::Minutes(1))
+                    .status();
+  });
+  EXPECT_EQ(ExitCodeOf(all[0]), ExitCode::kGroupNotUp);
+  EXPECT_EQ(all[0], all[1]);
+  EXPECT_THAT(std::string(all[0].message()), HasSubstr("rank 1 (host "));
+  EXPECT_THAT(std::string(all[0].message()), HasSubstr("--device cuda --comm auto"));
+}
+
+}  // namespace
+}  // namespace bulkhead
