@@ -43,6 +43,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const char* name() const = 0;
+  // Whether the CPU may read and write buffers itself, with no copy.
+  virtual bool host_memory() const { return false; }
   // RESOURCE_EXHAUSTED when the capacity or the machine has no more.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
   // Makes the pages of a buffer real now, so that nobody else can have them later.

@@ -20,6 +20,7 @@ class HostDevice final : public Device {
   ~HostDevice() override { BH_CHECK(allocated_bytes_ == 0); }  // a buffer outlived its device
 
   const char* name() const override { return "cpu"; }
+  bool host_memory() const override { return true; }
 
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override {
     BH_CHECK(bytes >= 0);

@@ -56,6 +56,12 @@ absl::StatusOr<Buffer> MemoryLedger::TakeTogether(Term first, int64_t first_byte
   return Allocate(second, first_bytes + second_bytes);
 }
 
+absl::Status MemoryLedger::Extend(Term term, Buffer& buffer, int64_t more_bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(term, more_bytes));
+  const absl::Status extended = device_.Extend(buffer, more_bytes);
+  return absl::Status(extended.code(), absl::StrCat(TermName(term), ": ", extended.message()));
+}
+
 absl::Status MemoryLedger::TakeMapped(Term term, int64_t bytes) {
   BH_RETURN_IF_ERROR(CountTaken(term, bytes));
   absl::Status charged = device_.Charge(bytes);

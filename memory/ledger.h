@@ -44,6 +44,8 @@ class MemoryLedger {
   // One buffer for two terms that lie side by side in memory (block 0 and the KV pool).
   absl::StatusOr<Buffer> TakeTogether(Term first, int64_t first_bytes, Term second,
                                       int64_t second_bytes);
+  // Makes `buffer`, the last that was taken, larger in place by memory that was claimed.
+  absl::Status Extend(Term term, Buffer& buffer, int64_t more_bytes);
   // Accounts memory that was claimed and that somebody maps without the device (shared between
   // ranks); the device's capacity is charged, and the charge lives as long as the ledger.
   absl::Status TakeMapped(Term term, int64_t bytes);

@@ -34,6 +34,9 @@ class Decoder {
   // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` is overwritten.
   void Logits(MatrixView hidden, MatrixView part);
 
+  // The cache from the next Forward on.
+  void SetKv(const KvArena& kv) { parts_.kv = kv; }
+
  private:
   absl::Status Attention(int layer, const StepIndex& index);
   absl::Status Mlp(int layer, int64_t rows);

@@ -56,23 +56,62 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       vocab_cols_(plan.vocab_cols()) {
   Carver arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(limits_, arrays);
+  host_steps_.resize(arrays.used_bytes());
+  Carver host_arrays(host_steps_.data());
+  host_arrays_ = LayOutStepArrays(limits_, host_arrays);
+  table_ranges_.resize(limits_.max_num_seqs);
   Carver logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, logits);
-  if (rank_ == 0) sampler_.emplace(plan_.config().vocab_size, logits_.sampler_scratch);
+  if (rank_ == 0) {
+    std::byte* scratch = logits_.sampler_scratch;
+    if (!backend_.device().host_memory()) {
+      host_scratch_.resize(Sampler::ScratchBytes(plan_.config().vocab_size));
+      scratch = host_scratch_.data();
+      host_logits_.resize(logits_.whole.rows() * logits_.whole.cols());
+    }
+    sampler_.emplace(plan_.config().vocab_size, scratch);
+  }
   Carver carver(arenas_.workspace.data());
   const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, carver);
-  FillRopeTable(plan_.config().rope, plan_.config().head_dim, workspace.rope);
+  CopyRopeTable(workspace.rope);
   backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
                         HeadLayoutOf(plan_, rank_));
   Carver activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
-      DecoderParts{
-          plan_, rank_, weights_, LayOutActivations(plan_, rank_, limits_, activations),
-          workspace.rope,
-          KvArena{KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()}},
+      DecoderParts{plan_, rank_, weights_, LayOutActivations(plan_, rank_, limits_, activations),
+                   workspace.rope, Kv()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
+}
+
+KvArena ModelRunner::Kv() const {
+  return {KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()};
+}
+
+// Some rows at a time: the whole table may be large. What goes wrong is said by the first step.
+void ModelRunner::CopyRopeTable(MatrixView rope) {
+  constexpr int64_t kRowsAtOnce = 256;
+  std::vector<float> values(kRowsAtOnce * rope.cols());
+  for (int64_t begin = 0; begin < rope.rows(); begin += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, rope.rows() - begin);
+    const MatrixView rows(reinterpret_cast<std::byte*>(values.data()), DType::kF32, n, rope.cols());
+    FillRopeRows(plan_.config().rope, plan_.config().head_dim, begin, rows);
+    backend_.device().CopyFromHost(rows.data(), rope.RowBytes(begin),
+                                   n * rope.cols() * static_cast<int64_t>(sizeof(float)));
+    backend_.device().Synchronize().IgnoreError();
+  }
+}
+
+absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
+  const int64_t more = num_kv_blocks - limits_.num_kv_blocks;
+  BH_CHECK(more >= 0);
+  const int64_t bytes = more * KvGeometryOf(plan_, rank_, limits_).BlockBytes();
+  ledger.Claim(Term::kKv, bytes);
+  if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(Term::kKv, arenas_.kv, bytes));
+  limits_.num_kv_blocks = num_kv_blocks;
+  decoder_->SetKv(Kv());
+  return absl::OkStatus();
 }
 
 absl::Status ModelRunner::Check(const StepPlan& plan) const {
@@ -132,26 +171,34 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
 StepIndex ModelRunner::Prepare(const StepPlan& plan) {
   const int stride = limits_.blocks_per_seq();
   for (int i = 0; i < plan.table_slot_size(); ++i) {
-    arrays_.block_tables[int64_t{plan.table_slot(i)} * stride + plan.table_index(i)] =
-        plan.table_block(i);
+    const int slot = plan.table_slot(i);
+    const int at = plan.table_index(i);
+    host_arrays_.block_tables[int64_t{slot} * stride + at] = plan.table_block(i);
+    TableRange& range = table_ranges_[slot];
+    if (range.end == 0) {
+      changed_slots_.push_back(slot);
+      range = {at, at + 1};
+    }
+    range = {std::min(range.begin, at), std::max(range.end, at + 1)};
   }
   logit_seq_.clear();
   logit_position_.clear();
+  const StepArrays& arrays = host_arrays_;
   int token = 0;
   for (int s = 0; s < plan.slot_size(); ++s) {
-    arrays_.seq_begin[s] = token;
-    arrays_.seq_slot[s] = plan.slot(s);
+    arrays.seq_begin[s] = token;
+    arrays.seq_slot[s] = plan.slot(s);
     for (int i = 0; i < plan.num_tokens(s); ++i, ++token) {
-      arrays_.position[token] = plan.start_position(s) + i;
-      arrays_.token_seq[token] = s;
-      arrays_.token_ids[token] = plan.token_ids(token);
+      arrays.position[token] = plan.start_position(s) + i;
+      arrays.token_seq[token] = s;
+      arrays.token_ids[token] = plan.token_ids(token);
       if (i < plan.num_tokens(s) - plan.num_logits(s)) continue;
-      arrays_.logit_rows[logit_seq_.size()] = token;
+      arrays.logit_rows[logit_seq_.size()] = token;
       logit_seq_.push_back(s);
       logit_position_.push_back(plan.start_position(s) + i);
     }
   }
-  arrays_.seq_begin[plan.slot_size()] = token;
+  arrays.seq_begin[plan.slot_size()] = token;
   return StepIndex{.num_seqs = plan.slot_size(),
                    .num_tokens = token,
                    .seq_begin = arrays_.seq_begin,
@@ -162,9 +209,44 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
                    .block_table_stride = stride};
 }
 
+// The copies read the host's arrays until the step's Synchronize.
+void ModelRunner::CopyArrays(const StepIndex& index) {
+  const auto copy = [&](const int32_t* host, int32_t* device, int64_t count) {
+    if (count == 0) return;
+    backend_.device().CopyFromHost(host, reinterpret_cast<std::byte*>(device),
+                                   count * static_cast<int64_t>(sizeof(int32_t)));
+  };
+  for (const int slot : changed_slots_) {
+    TableRange& range = table_ranges_[slot];
+    const int64_t at = int64_t{slot} * index.block_table_stride + range.begin;
+    copy(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
+    range = {};
+  }
+  changed_slots_.clear();
+  copy(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
+  copy(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
+  copy(host_arrays_.position, arrays_.position, index.num_tokens);
+  copy(host_arrays_.token_seq, arrays_.token_seq, index.num_tokens);
+  copy(host_arrays_.token_ids, arrays_.token_ids, index.num_tokens);
+  copy(host_arrays_.logit_rows, arrays_.logit_rows, static_cast<int64_t>(logit_seq_.size()));
+}
+
+absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
+  Device& device = backend_.device();
+  if (device.host_memory()) return logits;
+  BH_CHECK(logits.row_stride() == logits.cols());
+  const ConstMatrixView host(reinterpret_cast<const std::byte*>(host_logits_.data()), DType::kF32,
+                             logits.rows(), logits.cols());
+  device.CopyToHost(logits.data(), host_logits_.data(),
+                    logits.rows() * logits.cols() * static_cast<int64_t>(sizeof(float)));
+  BH_RETURN_IF_ERROR(device.Synchronize());
+  return host;
+}
+
 absl::StatusOr<StepResult> ModelRunner::Run(const Step& step) {
   BH_RETURN_IF_ERROR(Check(step.plan));
   const StepIndex index = Prepare(step.plan);
+  CopyArrays(index);
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, decoder_->Forward(index, arrays_.token_ids));
   StepResult result;
   result.prompt_logits.resize(step.prompt_logits.size());
@@ -185,7 +267,9 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
     MatrixView whole;  // [R, V] on rank 0
     if (rank_ == 0) whole = logits_.whole.Rows(0, n);
     if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
-    if (rank_ == 0) TakeTile(step, first, whole, result);
+    if (rank_ != 0) continue;
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView logits, OnHost(whole));
+    TakeTile(step, first, logits, result);
   }
   return absl::OkStatus();
 }

@@ -41,29 +41,49 @@ class ModelRunner final : public StepRunner {
               Backend& backend, Communicator& comm);
 
   const ModelWeights& weights() const { return weights_; }
+  // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
+  // What the cache holds is lost. RESOURCE_EXHAUSTED when the device has no more.
+  absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
   absl::StatusOr<StepResult> Run(const Step& step) override;
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
-  // Applies the plan's table changes and lays the indices of the step into the step arrays.
+  void CopyRopeTable(MatrixView rope);
+  KvArena Kv() const;
+  // Applies the plan's table changes and lays the indices of the step into the step arrays, on the
+  // host; CopyArrays enqueues their way to the device.
   StepIndex Prepare(const internal::StepPlan& plan);
+  void CopyArrays(const StepIndex& index);
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
+  // The same where the CPU can read it.
+  absl::StatusOr<ConstMatrixView> OnHost(ConstMatrixView logits);
   // Hands the rows of one tile to whoever wants them: prompt logits sinks, then the sampler.
   void TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits, StepResult& result);
 
   const ShardPlan& plan_;
   const int rank_;
-  const ModelLimits limits_;
+  ModelLimits limits_;
   ModelArenas arenas_;
   Backend& backend_;
   Communicator& comm_;
   ModelWeights weights_;
-  StepArrays arrays_;
+  StepArrays arrays_;                  // on the device
+  std::vector<std::byte> host_steps_;  // what host_arrays_ lie in
+  StepArrays host_arrays_;             // what the device's will be; the copies of a step read it
+  struct TableRange {
+    int begin = 0;
+    int end = 0;
+  };
+  std::vector<TableRange> table_ranges_;  // [slots] of block_tables, changed by this step
+  std::vector<int> changed_slots_;
   LogitBuffers logits_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<int64_t> vocab_cols_;      // [size]
-  std::vector<int> logit_seq_;           // [logit rows of the step] which sequence
-  std::optional<Sampler> sampler_;       // rank 0
+  std::vector<int64_t> vocab_cols_;  // [size]
+  std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
+  std::optional<Sampler> sampler_;   // rank 0
+  // Rank 0, where the CPU cannot read the device's memory.
+  std::vector<float> host_logits_;
+  std::vector<std::byte> host_scratch_;  // the sampler's
   std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute position
 };
 

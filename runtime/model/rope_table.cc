@@ -72,11 +72,12 @@ std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int head_dim) 
   return inverse;
 }
 
-void FillRopeTable(const RopeConfig& rope, int head_dim, MatrixView table) {
+void FillRopeRows(const RopeConfig& rope, int head_dim, int64_t first_position, MatrixView rows) {
   const std::vector<float> inverse = RopeInverseFrequencies(rope, head_dim);
   const int half = head_dim / 2;
-  for (int64_t position = 0; position < table.rows(); ++position) {
-    float* row = table.F32(position);
+  for (int64_t r = 0; r < rows.rows(); ++r) {
+    const int64_t position = first_position + r;
+    float* row = rows.F32(r);
     for (int i = 0; i < half; ++i) {
       // The angle is rounded to f32, as the implementations that trained these models do.
       const float angle = static_cast<float>(position) * inverse[i];

@@ -13,7 +13,8 @@ namespace bulkhead {
 // Llama 3.1 configuration (factor, low and high frequency factors over the original length).
 std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int head_dim);
 
-// table [max_model_len, d] f32: row p holds d/2 cosines, then d/2 sines of p x inverse frequency.
-void FillRopeTable(const RopeConfig& rope, int head_dim, MatrixView table);
+// rows [n, d] f32, in host memory: the table's rows from `first_position` on. Row p of the table
+// holds d/2 cosines, then d/2 sines of p x inverse frequency.
+void FillRopeRows(const RopeConfig& rope, int head_dim, int64_t first_position, MatrixView rows);
 
 }  // namespace bulkhead

@@ -3,6 +3,8 @@
 #include <initializer_list>
 #include <memory>
 
+#include "memory/status.h"
+
 namespace bulkhead {
 namespace {
 
@@ -85,13 +87,23 @@ class Targets {
       list_.back().sink_row = 0;
     }
   }
+  // Read on the host, and copied at the end.
   void Vectors(ConstMatrixView view, int layer, std::initializer_list<WeightKind> kinds) {
     if (view.empty()) return;
+    vectors_.push_back({view, std::vector<float>(view.cols())});
     for (const WeightKind kind : kinds) {
-      // The arena is ours and not const; weights hand out const views to everyone else.
-      float* vector = const_cast<float*>(view.F32()) + FusedRowOf(kind, config_, shard_);
+      float* vector = vectors_.back().values.data() + FusedRowOf(kind, config_, shard_);
       list_.push_back({.name = {kind, layer}, .sink = nullptr, .sink_row = 0, .vector = vector});
     }
+  }
+  absl::Status CopyVectors() const {
+    for (const Vector& vector : vectors_) {
+      // The arena is ours and not const; weights hand out const views to everyone else.
+      backend_.device().CopyFromHost(vector.values.data(),
+                                     const_cast<std::byte*>(vector.view.data()),
+                                     vector.view.cols() * static_cast<int64_t>(sizeof(float)));
+    }
+    return backend_.device().Synchronize();
   }
 
   void Layer(int i, const LayerWeights& w) {
@@ -112,10 +124,16 @@ class Targets {
   const std::vector<Checkpoint::Target>& list() const { return list_; }
 
  private:
+  struct Vector {
+    ConstMatrixView view;  // [1, n], where it belongs
+    std::vector<float> values;
+  };
+
   const ModelConfig& config_;
   const RankShard& shard_;
   Backend& backend_;
   std::vector<std::unique_ptr<WeightSink>> sinks_;
+  std::vector<Vector> vectors_;
   std::vector<Checkpoint::Target> list_;
 };
 
@@ -143,7 +161,9 @@ absl::Status LoadWeights(const Checkpoint& checkpoint, const ModelConfig& config
   targets.Vectors(weights.final_norm, -1, {WeightKind::kFinalNorm});
   for (int i = 0; i < config.num_hidden_layers; ++i) targets.Layer(i, weights.layers[i]);
   progress->total_bytes = checkpoint.BytesToRead(targets.list(), shard);
-  return checkpoint.Load(targets.list(), shard, num_threads, &progress->done_bytes, cancelled);
+  BH_RETURN_IF_ERROR(
+      checkpoint.Load(targets.list(), shard, num_threads, &progress->done_bytes, cancelled));
+  return targets.CopyVectors();
 }
 
 }  // namespace bulkhead
