@@ -76,6 +76,7 @@ TEST_P(CudaModel, AgreesWithTheCpu) {
   }
 }
 
+// No cache in int4: a code that flips in one of 15 levels is a larger difference than bf16 makes.
 std::vector<ModelCase> Cases() {
   const auto int4 = WeightFormat::kInt4;
   return {
@@ -83,7 +84,7 @@ std::vector<ModelCase> Cases() {
       {"llama3_gqa_bf16", 2},
       {"llama3_gqa_bf16", 1, int4},
       {"llama3_gqa_bf16", 2, int4, KvFormat::kInt8},
-      {"llama32_tied_bf16", 2, WeightFormat::kInt8, KvFormat::kInt4},
+      {"llama32_tied_bf16", 2, WeightFormat::kInt8, KvFormat::kInt8},
       {"mistral_window_bf16", 1},
       {"qwen2_14h_bf16", 2},
       {"qwen3_bf16", 1},
