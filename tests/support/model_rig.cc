@@ -8,6 +8,7 @@
 
 #include "comm/group.h"
 #include "comm/local_group.h"
+#include "comm/staged_communicator.h"
 #include "memory/check.h"
 #include "memory/kv_block_pool.h"
 #include "memory/status.h"
@@ -221,10 +222,15 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   const int rank = group.exchange().topology().rank;
   const auto [driver, device, backend] = MakeDevice(options);
   MemoryLedger ledger(*device);
-  const RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
-  const CommLimits comm_limits = CommLimitsOf(plan, limits);
+  RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
+  CommLimits comm_limits = CommLimitsOf(plan, limits);
+  if (!device->host_memory()) comm_limits.transport = Transport::kStaged;
+  needs.term_bytes[static_cast<int>(Term::kCommunication)] =
+      CommunicationBytes(comm_limits, plan.size());
   ClaimArenas(needs, limits.num_kv_blocks, ledger);
-  const std::unique_ptr<Communicator> comm = OrDie(group.Connect(comm_limits, ledger));
+  const std::unique_ptr<Communicator> comm =
+      OrDie(device->host_memory() ? group.Connect(comm_limits, ledger)
+                                  : ConnectStaged(group, comm_limits, *device, ledger));
   ModelRunner runner(plan, rank, limits, OrDie(TakeArenas(needs, limits.num_kv_blocks, ledger)),
                      *backend, *comm);
   ledger.Seal();

@@ -71,6 +71,7 @@ absl::Status EmulatedCudaDriver::Map(std::byte* at, int64_t bytes) {
     return absl::ResourceExhaustedError("the host has no memory left");
   }
   std::memset(at, kUnwritten, bytes);
+  if (options_.guarded) BH_CHECK(mprotect(at, bytes, PROT_NONE) == 0);
   mapped_[at] = bytes;
   mapped_bytes_ += bytes;
   return absl::OkStatus();
@@ -143,9 +144,23 @@ void EmulatedCudaDriver::RunUpTo(int64_t place) {
   size_t done = 0;
   for (; done < queue_.size() && queue_[done].place <= place; ++done) {
     if (!fault_.ok()) continue;  // the device is lost
-    if (absl::Status status = queue_[done].work(); !status.ok()) fault_ = status;
+    if (absl::Status status = RunWork(queue_[done].work); !status.ok()) fault_ = status;
   }
   queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+absl::Status EmulatedCudaDriver::RunWork(const Work& work) {
+  if (!options_.guarded) return work();
+  Guard(false);
+  const absl::Status status = work();
+  Guard(true);
+  return status;
+}
+
+void EmulatedCudaDriver::Guard(bool closed) {
+  for (const auto& [at, bytes] : mapped_) {
+    BH_CHECK(mprotect(at, bytes, closed ? PROT_NONE : PROT_READ | PROT_WRITE) == 0);
+  }
 }
 
 void EmulatedCudaDriver::CheckMapped(const std::byte* at, int64_t bytes, const char* what) {

@@ -1,7 +1,8 @@
 // EmulatedCudaDriver: a CUDA device in host memory, for tests: kernels run under the emulator of
 // blocks (block.h), memory is a range of host addresses with a budget, and the queue runs each
 // piece of work either at once or as late as the interface allows: when somebody waits for it.
-// Device addresses are host addresses, so tests may look at what lies there once the queue is done.
+// Device addresses are host addresses, so tests may look at what lies there once the queue is done,
+// unless the memory is guarded.
 #pragma once
 
 #include <atomic>
@@ -23,6 +24,7 @@ struct DeviceOptions {
   int64_t max_shared_bytes = 227 << 10;
   int num_sms = 4;
   bool host_memory_too = false;  // copies may name host memory where device memory is meant
+  bool guarded = false;          // the host faults when it touches device memory
   bool late = false;             // work runs when somebody waits for it, else when it is enqueued
   Schedule schedule = Schedule::kAscending;
 };
@@ -74,6 +76,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   bool IsMapped(const std::byte* at, int64_t bytes) const;
   bool IsPinned(const void* at, int64_t bytes) const;
   void Fail(const std::string& why);
+  absl::Status RunWork(const Work& work);
+  void Guard(bool closed);
 
   DeviceOptions options_;
   CudaProperties properties_;

@@ -152,5 +152,19 @@ TEST_P(EmulatedDeviceTest, AfterAFaultNothingRunsAnyMore) {
   EXPECT_EQ(numbers_[0], 0);
 }
 
+TEST(GuardedDeviceDeathTest, TheHostFaultsWhenItTouchesDeviceMemory) {
+  EmulatedCudaDriver driver({.guarded = true});
+  std::byte* const range = driver.Reserve(kGranule).value();
+  ASSERT_TRUE(driver.Map(range, kGranule).ok());
+  driver.Fill(range, std::byte{3}, kGranule);
+  std::byte copied{0};
+  driver.CopyToHost(range, &copied, 1);
+  EXPECT_TRUE(driver.Synchronize().ok());
+  EXPECT_EQ(copied, std::byte{3});
+  EXPECT_DEATH(*static_cast<volatile std::byte*>(range) = copied, "");
+  driver.Unmap(range, kGranule);
+  driver.ReleaseRange(range, kGranule);
+}
+
 }  // namespace
 }  // namespace bulkhead::emulator
