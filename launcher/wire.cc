@@ -10,7 +10,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "comm/mpi_group.h"
+#include "comm/nccl_communicator.h"
 #include "comm/single_group.h"
+#include "comm/staged_communicator.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "memory/check.h"
+#include "memory/cuda_device.h"
+#include "memory/cuda_runtime_driver.h"
 #include "memory/exit_code.h"
 #include "memory/host_cores.h"
 #include "memory/log.h"
@@ -107,6 +113,16 @@ std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget) {
   return NewHostDevice(budget.probed ? 0 : budget.total_bytes);
 }
 
+DevicesFound FindDevices() {
+  DevicesFound found{ListCudaDevices(), absl::UnavailableError("there is no GPU")};
+  if (found.cuda.ok()) found.nccl_version = NcclVersion();
+  return found;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, CudaDriver& driver) {
+  return CudaDevice::New(driver, budget.probed ? 0 : budget.total_bytes);
+}
+
 const char* IsaNameOf(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kAuto:
@@ -132,6 +148,31 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                         .may_spin = threads.may_spin});
   if (!backend.ok()) return WithExitCode(backend.status(), ExitCode::kUsage);
   return backend;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
+                                                     Device& device, CudaDriver& driver) {
+  for (const WeightFormat weights : {formats.weights.layers, formats.weights.tables}) {
+    const absl::Status known = CheckCudaFormats(weights, formats.kv_format, head_dim);
+    if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
+  }
+  return NewCudaBackend(device, driver);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const CommLimits& limits,
+                                                           Device& device, CudaDriver* driver,
+                                                           MemoryLedger& ledger,
+                                                           absl::Duration timeout) {
+  switch (limits.transport) {
+    case Transport::kShared:
+      break;
+    case Transport::kStaged:
+      return ConnectStaged(group, limits, device, ledger);
+    case Transport::kNccl:
+      BH_CHECK(driver != nullptr);
+      return ConnectNccl(group, limits, *driver, ledger, timeout);
+  }
+  return group.Connect(limits, ledger);
 }
 
 }  // namespace bulkhead

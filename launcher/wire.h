@@ -7,7 +7,11 @@
 #include "comm/group.h"
 #include "kernels/backend.h"
 #include "launcher/flags/options.h"
+#include "launcher/group/device_choice.h"
+#include "memory/cuda_driver.h"
 #include "memory/device.h"
+#include "memory/ledger.h"
+#include "runtime/model/footprint.h"
 
 namespace bulkhead {
 
@@ -28,12 +32,27 @@ struct ThreadChoice {
 absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout);
 
-// With the budget's cap, where one was given.
+// What CUDA and NCCL show this process. Makes no context.
+DevicesFound FindDevices();
+// Of the CPU, with the budget's cap, where one was given.
 std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget);
+// Of the driver's GPU, likewise. `driver` outlives the device.
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, CudaDriver& driver);
 // As the CPU backend calls it.
 const char* IsaNameOf(CpuIsa isa);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
                                                      const ThreadChoice& threads,
                                                      ActivationDType activation, Device& device);
+
+// INVALID_ARGUMENT (exit code 2) for formats that the GPU's kernels do not know.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
+                                                     Device& device, CudaDriver& driver);
+
+// Collective: the communicator of the chosen way, from the ledger of the rank's device. `driver` is
+// null on a CPU.
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const CommLimits& limits,
+                                                           Device& device, CudaDriver* driver,
+                                                           MemoryLedger& ledger,
+                                                           absl::Duration timeout);
 
 }  // namespace bulkhead

@@ -87,11 +87,11 @@ class RankFitter {
     switch (rule_.kind) {
       case KvRule::Kind::kNone: {
         const int64_t one_sequence = Product(blocks_per_seq_, block);
-        const int64_t most =
-            budget.probed ? std::max(left / 2, std::min(left, one_sequence)) : left;
-        const std::string room = absl::StrCat(
-            budget.probed ? "half of " : "", FormatBytes(left), " left after all other arenas",
-            budget.probed ? " (but no less than one sequence)" : "");
+        const bool shared = budget.probed && budget.on_cpu();  // with the other programs
+        const int64_t most = shared ? std::max(left / 2, std::min(left, one_sequence)) : left;
+        const std::string room = absl::StrCat(shared ? "half of " : "", FormatBytes(left),
+                                              " left after all other arenas",
+                                              shared ? " (but no less than one sequence)" : "");
         fit.rule_text =
             wanted_blocks_ == kMostBlocks
                 ? room
@@ -264,25 +264,26 @@ class Planner {
 
 std::string DeviceBudget::Serialize() const {
   return absl::StrCat(rank, " ", total_bytes, " ", others_bytes, " ", reserve_bytes, " ",
-                      transient_bytes, " ", probed ? 1 : 0, " ", device, " ", cores, " ",
-                      numa_nodes, " ", host);
+                      transient_bytes, " ", driver_bytes, " ", probed ? 1 : 0, " ", device, " ",
+                      cores, " ", numa_nodes, " ", host);
 }
 
 absl::StatusOr<DeviceBudget> DeviceBudget::Parse(absl::string_view text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 9));
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 10));
   DeviceBudget budget;
-  if (parts.size() != 10 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
+  if (parts.size() != 11 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
       !absl::SimpleAtoi(parts[1], &budget.total_bytes) ||
       !absl::SimpleAtoi(parts[2], &budget.others_bytes) ||
       !absl::SimpleAtoi(parts[3], &budget.reserve_bytes) ||
-      !absl::SimpleAtoi(parts[4], &budget.transient_bytes)) {
+      !absl::SimpleAtoi(parts[4], &budget.transient_bytes) ||
+      !absl::SimpleAtoi(parts[5], &budget.driver_bytes)) {
     return absl::InternalError(absl::StrCat("not a rank's budget: '", text, "'"));
   }
-  budget.probed = parts[5] == "1";
-  budget.device = parts[6];
-  budget.cores = parts[7];
-  budget.numa_nodes = parts[8];
-  budget.host = parts[9];
+  budget.probed = parts[6] == "1";
+  budget.device = parts[7];
+  budget.cores = parts[8];
+  budget.numa_nodes = parts[9];
+  budget.host = parts[10];
   return budget;
 }
 

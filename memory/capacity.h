@@ -30,11 +30,13 @@ struct DeviceBudget {
   std::string numa_nodes = "-";  // that hold those cores, "0,1"; "-": not known
   int64_t total_bytes = 0;       // what there is, or the cap that was given
   int64_t others_bytes = 0;      // used by others already; 0 under a given cap
+  int64_t driver_bytes = 0;        // a GPU's: taken by its libraries for us; 0 under a given cap
   int64_t reserve_bytes = 0;     // not to be claimed
   int64_t transient_bytes = 0;  // used while weights load, returned afterwards; 0 under a given cap
   bool probed = false;          // measured; false: a cap that was given
 
-  int64_t free_bytes() const { return total_bytes - others_bytes; }
+  int64_t free_bytes() const { return total_bytes - others_bytes - driver_bytes; }
+  bool on_cpu() const { return device == "cpu"; }
   // One line of text, for the exchange between ranks.
   std::string Serialize() const;
   static absl::StatusOr<DeviceBudget> Parse(absl::string_view text);
@@ -60,7 +62,7 @@ using NeedsOf = std::function<RankNeeds(int rank, const GroupLimits& limits)>;
 struct KvRule {
   enum class Kind {
     kNone,         // all that is left, up to max_num_seqs full sequences where so asked for; on a
-                   // probed device at most half of it, but never less than one full sequence
+                   // probed host at most half of it, but never less than one full sequence
     kUtilization,  // own bytes, KV and all other arenas, up to `fraction` of total
     kShareOfFree,  // `fraction` of what is free after the weights
     kBlocks,       // `count` blocks

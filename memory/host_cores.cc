@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -69,6 +70,32 @@ std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& r
     if (holds_one) nodes.push_back(node);
   }
   return nodes;
+}
+
+std::vector<int> AllowedCoresNear(const std::string& pci_bus_id, const std::string& root) {
+  const std::vector<int> allowed = AllowedCores();
+  std::string list;  // "0-15,32-47"
+  std::ifstream(absl::StrCat(root, "/sys/bus/pci/devices/", absl::AsciiStrToLower(pci_bus_id),
+                             "/local_cpulist")) >>
+      list;
+  std::vector<int> near;
+  for (const absl::string_view range : absl::StrSplit(list, ',')) {
+    const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(range, '-');
+    int first = 0;
+    if (!absl::SimpleAtoi(ends.first, &first)) return allowed;
+    int last = first;
+    if (!ends.second.empty() && !absl::SimpleAtoi(ends.second, &last)) return allowed;
+    for (const int core : allowed) {
+      if (core >= first && core <= last) near.push_back(core);
+    }
+  }
+  return near.empty() ? allowed : near;
+}
+
+void UseCores(const std::vector<int>& cores) {
+  unsigned char mask[kMaxCores / 8] = {};
+  for (const int core : cores) mask[core / 8] |= static_cast<unsigned char>(1 << (core % 8));
+  sched_setaffinity(0, sizeof(mask), reinterpret_cast<const cpu_set_t*>(mask));
 }
 
 std::optional<double> CoreQuota(const std::string& root) {

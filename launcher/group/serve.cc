@@ -47,35 +47,40 @@ LostRank LostRankOf(const absl::Status& why) {
 // What the service may ask of the engine.
 class Control final : public EngineControl {
  public:
-  Control(Coordinator& coordinator, GrpcServer& server, const MemoryLedger& ledger,
+  Control(Coordinator& coordinator, GrpcServer& server, const RankEngine& engine,
           absl::Duration timeout)
-      : coordinator_(coordinator), server_(server), ledger_(ledger), drain_timeout_(timeout) {}
+      : coordinator_(coordinator), server_(server), engine_(engine), drain_timeout_(timeout) {}
 
   LoadSnapshot Load() override {
     const CoordinatorLoad load = coordinator_.Load();
     const SchedulerPressure& pressure = load.scheduler.pressure;
-    return LoadSnapshot{
-        .num_requests_running = load.scheduler.num_running,
-        .num_requests_waiting = load.scheduler.num_waiting,
-        .num_kv_blocks = load.num_kv_blocks,
-        .num_kv_blocks_used = load.scheduler.num_blocks_used,
-        .num_waiting_tokens = load.scheduler.num_waiting_tokens,
-        .prompt_tokens_total = load.scheduler.prompt_tokens_total,
-        .generation_tokens_total = load.scheduler.generation_tokens_total,
-        .num_preemptions_total = load.scheduler.preemptions_total,
-        .device_allocations_after_ready = static_cast<uint64_t>(ledger_.refused_after_seal()),
-        .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
-        .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
-        .prefix_cache_hits_total = load.scheduler.prefix_hits_total,
-        .uptime_s = absl::ToInt64Seconds(absl::Now() - ready_),
-        .num_requests_running_peak = pressure.peak_running,
-        .num_requests_waiting_peak = pressure.peak_waiting,
-        .num_kv_blocks_used_peak = pressure.peak_blocks_used,
-        .num_steps_short_of_blocks = pressure.steps_short_of_blocks,
-        .num_steps_short_of_slots = pressure.steps_short_of_slots,
-        .num_requests_by_log2_tokens = load.length_counts,
-        .longest_request_tokens = load.longest_tokens,
-        .resident_bytes = ResidentBytes()};
+    const DeviceWatchReading device =
+        engine_.watch != nullptr ? engine_.watch->reading() : DeviceWatchReading();
+    return LoadSnapshot{.num_requests_running = load.scheduler.num_running,
+                        .num_requests_waiting = load.scheduler.num_waiting,
+                        .num_kv_blocks = load.num_kv_blocks,
+                        .num_kv_blocks_used = load.scheduler.num_blocks_used,
+                        .num_waiting_tokens = load.scheduler.num_waiting_tokens,
+                        .prompt_tokens_total = load.scheduler.prompt_tokens_total,
+                        .generation_tokens_total = load.scheduler.generation_tokens_total,
+                        .num_preemptions_total = load.scheduler.preemptions_total,
+                        .device_allocations_after_ready =
+                            static_cast<uint64_t>(engine_.ledger->refused_after_seal()),
+                        .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
+                        .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
+                        .prefix_cache_hits_total = load.scheduler.prefix_hits_total,
+                        .uptime_s = absl::ToInt64Seconds(absl::Now() - ready_),
+                        .num_requests_running_peak = pressure.peak_running,
+                        .num_requests_waiting_peak = pressure.peak_waiting,
+                        .num_kv_blocks_used_peak = pressure.peak_blocks_used,
+                        .num_steps_short_of_blocks = pressure.steps_short_of_blocks,
+                        .num_steps_short_of_slots = pressure.steps_short_of_slots,
+                        .num_requests_by_log2_tokens = load.length_counts,
+                        .longest_request_tokens = load.longest_tokens,
+                        .resident_bytes = ResidentBytes(),
+                        .device_free_bytes = device.free_bytes,
+                        .device_free_bytes_at_ready = device.sealed_free_bytes,
+                        .device_free_bytes_least = device.least_free_bytes};
   }
   LiveLimits Limits() override { return coordinator_.limits(); }
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
@@ -93,7 +98,7 @@ class Control final : public EngineControl {
  private:
   Coordinator& coordinator_;
   GrpcServer& server_;
-  const MemoryLedger& ledger_;
+  const RankEngine& engine_;
   absl::Duration drain_timeout_;
   const absl::Time ready_ = absl::Now();
 };
@@ -171,7 +176,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
                    GrpcServer& server, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, options.max_num_queued_reqs)));
-  Control control(coordinator, server, *engine.ledger, options.drain_timeout);
+  Control control(coordinator, server, engine, options.drain_timeout);
   life.SetEnding({.fail =
                       [&](const absl::Status& why) {
                         server.SetLost(why, LostRankOf(why));

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "launcher/group/gpu_start.h"
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/device_budget.h"
@@ -94,15 +95,17 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   return absl::OkStatus();
 }
 
-// Every rank's budget, so that every rank can plan for all.
-absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(const EngineOptions& options, Group& group,
-                                                        RankEngine& engine) {
+// Every rank's budget, measured or given.
+absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& options, Group& group,
+                                                      RankEngine& engine) {
   const RankTopology& topology = engine.topology;
   DeviceBudget mine;
   BH_RETURN_IF_ERROR(
       RunPhase(group.exchange(), "memory probe", options.startup_timeout, [&]() -> absl::Status {
-        BH_ASSIGN_OR_RETURN(mine, BudgetOf(options, topology.rank, topology.size,
-                                           topology.local_size, engine.threads.num_threads));
+        BH_ASSIGN_OR_RETURN(mine, engine.driver != nullptr
+                                      ? MeasureGpu(options, engine)
+                                      : BudgetOf(options, topology.rank, topology.size,
+                                                 topology.local_size, engine.threads.num_threads));
         mine.host = topology.hosts[topology.rank];
         const std::vector<int> cores = AllowedCores();
         mine.cores = CoreListText(cores);
@@ -110,45 +113,38 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(const EngineOptions& opt
         if (!nodes.empty()) mine.numa_nodes = absl::StrJoin(nodes, ",");
         return absl::OkStatus();
       }));
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                      group.exchange().AllGather(mine.Serialize(), options.startup_timeout));
-  std::vector<DeviceBudget> budgets;
-  for (const std::string& text : texts) {
-    BH_ASSIGN_OR_RETURN(budgets.emplace_back(), DeviceBudget::Parse(text));
-  }
-  return budgets;
+  return GatherBudgets(group.exchange(), options.startup_timeout, mine);
 }
 
-// Rank 0 tells why, with what would fit; every rank comes to the same refusal.
-absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
-                            const std::optional<std::string>& report) {
-  const Capacity& capacity = engine.capacity;
-  if (engine.topology.coordinator()) {
-    const Remedies remedies = model.FindRemedies(capacity);
-    LogLines(CapacityTable(capacity));
-    LogLines(RemediesText(remedies));
-    if (report.has_value()) {
-      BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
-    }
+// The device and its kernels.
+absl::Status MakeParts(const EngineOptions& options, const DeviceBudget& budget,
+                       RankEngine& engine) {
+  const ModelLimits& formats = engine.source.formats;
+  if (engine.driver == nullptr) {
+    engine.device = MakeDevice(budget);
+    BH_ASSIGN_OR_RETURN(engine.backend,
+                        MakeBackend(options, engine.threads, formats.activation, *engine.device));
+    return absl::OkStatus();
   }
-  return MarkAgreed(
-      WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit));
+  BH_ASSIGN_OR_RETURN(engine.device, MakeDevice(budget, *engine.driver));
+  BH_ASSIGN_OR_RETURN(engine.backend, MakeBackend(formats, engine.source.config.model.head_dim,
+                                                  *engine.device, *engine.driver));
+  return absl::OkStatus();
 }
 
 // The group's limits and pool: every rank computes the same from the same budgets, before any
 // weight is read.
 absl::Status PlanMemory(const EngineOptions& options, Group& group,
                         const std::optional<std::string>& report, RankEngine& engine) {
-  BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
-                      GatherBudgets(options, group, engine));
-  engine.device = MakeDevice(budgets[engine.topology.rank]);
+  BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets, FindBudgets(options, group, engine));
+  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "backend", options.startup_timeout, [&] {
+    return MakeParts(options, budgets[engine.topology.rank], engine);
+  }));
   engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options, engine.threads, engine.source.formats.activation, *engine.device);
-  BH_RETURN_IF_ERROR(Agree(group.exchange(), "backend", backend.status(), options.startup_timeout));
-  engine.backend = *std::move(backend);
+  engine.source.formats.transport = engine.choice.transport;
   const ModelConfig& config = engine.source.config.model;
-  const ModelCapacity model(config, engine.source.formats, options, *engine.backend);
+  const ModelCapacity model(config, engine.source.formats, options, *engine.backend,
+                            engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu);
   absl::StatusOr<Capacity> capacity = model.Plan(budgets);
   if (!capacity.ok()) return MarkAgreed(capacity.status());  // equal inputs: the same on every rank
   engine.capacity = *std::move(capacity);
@@ -159,7 +155,9 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group,
   engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;
   engine.limits.max_model_len = engine.capacity.limits.max_model_len;
   engine.limits.max_num_batched_tokens = engine.capacity.limits.max_num_batched_tokens;
-  engine.limits.num_kv_blocks = engine.capacity.num_kv_blocks;
+  engine.limits.num_kv_blocks = KvComesLast(engine)
+                                    ? RehearsalBlocks(SchedulerLimitsOf(engine, options, 1))
+                                    : engine.capacity.num_kv_blocks;
   return absl::OkStatus();
 }
 
@@ -168,6 +166,11 @@ absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& en
   const RankNeeds needs =
       FootprintOf(*engine.plan, engine.topology.rank, engine.limits, *engine.backend);
   ClaimArenas(needs, engine.limits.num_kv_blocks, ledger);
+  // Before the KV pool, which can grow where it is the last.
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm,
+                      ConnectRanks(group, CommLimitsOf(*engine.plan, engine.limits), *engine.device,
+                                   engine.driver.get(), ledger, timeout));
+  engine.comm = std::make_unique<TimedCommunicator>(std::move(comm));
   std::optional<ModelArenas> arenas;
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&]() -> absl::Status {
     absl::StatusOr<ModelArenas> taken = TakeArenas(needs, engine.limits.num_kv_blocks, ledger);
@@ -175,17 +178,20 @@ absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& en
     arenas = *std::move(taken);
     return absl::OkStatus();
   }));
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm,
-                      group.Connect(CommLimitsOf(*engine.plan, engine.limits), ledger));
-  engine.comm = std::make_unique<TimedCommunicator>(std::move(comm));
   engine.runner = std::make_unique<ModelRunner>(*engine.plan, engine.topology.rank, engine.limits,
                                                 *std::move(arenas), *engine.backend, *engine.comm);
-  // The plan is the run.
+  return absl::OkStatus();
+}
+
+// The plan is the run.
+absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine) {
   const RankCapacity& planned = engine.capacity.ranks[engine.topology.rank];
   for (int i = 0; i < kNumTerms; ++i) {
-    BH_CHECK(ledger.claimed(static_cast<Term>(i)) == planned.arena_bytes[i]);
+    BH_CHECK(engine.ledger->claimed(static_cast<Term>(i)) == planned.arena_bytes[i]);
   }
-  return absl::OkStatus();
+  engine.ledger->Seal();
+  if (engine.driver == nullptr) return absl::OkStatus();
+  return RunPhase(exchange, "seal", timeout, [&] { return WatchGpu(engine); });
 }
 
 absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
@@ -230,6 +236,33 @@ absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Dur
   return Agree(exchange, name, work(), timeout);
 }
 
+absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
+                                                        absl::Duration timeout,
+                                                        const DeviceBudget& mine) {
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      exchange.AllGather(mine.Serialize(), timeout));
+  std::vector<DeviceBudget> budgets;
+  for (const std::string& text : texts) {
+    BH_ASSIGN_OR_RETURN(budgets.emplace_back(), DeviceBudget::Parse(text));
+  }
+  return budgets;
+}
+
+absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
+                            const std::optional<std::string>& report) {
+  const Capacity& capacity = engine.capacity;
+  if (engine.topology.coordinator()) {
+    const Remedies remedies = model.FindRemedies(capacity);
+    LogLines(CapacityTable(capacity));
+    LogLines(RemediesText(remedies));
+    if (report.has_value()) {
+      BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
+    }
+  }
+  return MarkAgreed(
+      WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit));
+}
+
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     const EngineOptions& options, Group& group, const std::optional<std::string>& report,
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
@@ -237,6 +270,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   const absl::Duration timeout = options.startup_timeout;
   GroupExchange& exchange = group.exchange();
   engine->topology = exchange.topology();
+  BH_RETURN_IF_ERROR(OpenRankDevice(options, group, *engine));
   BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
   group.AllowSpinning(engine->threads.may_spin);
   std::string digest;
@@ -255,7 +289,8 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   BH_RETURN_IF_ERROR(TakeEverything(group, timeout, *engine));
   BH_RETURN_IF_ERROR(LoadAll(group, timeout, *engine));
   BH_RETURN_IF_ERROR(RehearseSteps(options, group, *engine));
-  engine->ledger->Seal();
+  if (KvComesLast(*engine)) BH_RETURN_IF_ERROR(TakeKvLast(options, group, report, *engine));
+  BH_RETURN_IF_ERROR(Seal(exchange, timeout, *engine));
   return engine;
 }
 

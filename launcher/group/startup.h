@@ -19,6 +19,8 @@
 #include "launcher/planning/model_source.h"
 #include "launcher/wire.h"
 #include "memory/capacity.h"
+#include "memory/device_lock.h"
+#include "memory/device_watch.h"
 #include "memory/ledger.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/scheduler_limits.h"
@@ -32,20 +34,25 @@ namespace bulkhead {
 // gave.
 struct RankEngine {
   RankTopology topology;
+  RankDevice choice;
   ThreadChoice threads;
   ModelSource source;
   std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null when the checkpoint has none
   Capacity capacity;
   std::unique_ptr<ShardPlan> plan;
   ModelLimits limits;
+  std::unique_ptr<DeviceLock> lock;    // on a GPU, until the seal
+  std::unique_ptr<CudaDriver> driver;  // on a GPU
+  int64_t probed_free_bytes = 0;       // of the GPU, before anything was taken
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryLedger> ledger;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<TimedCommunicator> comm;
   std::unique_ptr<ModelRunner> runner;
-  absl::Duration load_time;     // of this rank's weights
-  int64_t loaded_bytes = 0;     // that it read
-  absl::Duration step_timeout;  // as given, or what the rehearsal suggests
+  std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
+  absl::Duration load_time;            // of this rank's weights
+  int64_t loaded_bytes = 0;            // that it read
+  absl::Duration step_timeout;         // as given, or what the rehearsal suggests
 
   ReportFacts facts() const;
 };
@@ -54,6 +61,16 @@ struct RankEngine {
 using Phase = std::function<absl::Status()>;
 absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
                       const Phase& work);
+
+// Collective: every rank's budget, so that every rank can plan for all.
+absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
+                                                        absl::Duration timeout,
+                                                        const DeviceBudget& mine);
+
+// The refusal of a plan that does not fit: rank 0 tells why, with what would; every rank comes to
+// the same.
+absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
+                            const std::optional<std::string>& report);
 
 // Collective. Returns with the ledger sealed. A refusal for lack of memory is written to `report`,
 // too. `before_memory` (may be null) runs as a phase of its own once the limits are known and

@@ -22,6 +22,7 @@ ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
           {"device", rank.budget.device},
           {"total_bytes", rank.budget.total_bytes},
           {"others_bytes", rank.budget.others_bytes},
+          {"driver_bytes", rank.budget.driver_bytes},
           {"reserve_bytes", rank.budget.reserve_bytes},
           {"transient_bytes", rank.budget.transient_bytes},
           {"required_bytes", rank.required_bytes},
@@ -108,6 +109,7 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
     row.set_numa_nodes(rank.budget.numa_nodes);
     row.set_total_bytes(rank.budget.total_bytes);
     row.set_others_bytes(rank.budget.others_bytes);
+    row.set_driver_bytes(rank.budget.driver_bytes);
     row.set_reserve_bytes(rank.budget.reserve_bytes);
     for (int i = 0; i < kNumTerms; ++i) {
       v1::Arena& arena = *row.add_arenas();
@@ -152,6 +154,11 @@ std::string CapacityTable(const Capacity& capacity) {
   if (const int64_t staging = capacity.ranks[0].budget.transient_bytes; staging > 0) {
     absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
                     " of staging on rank 0, within its reserve\n");
+  }
+  for (const RankCapacity& rank : capacity.ranks) {
+    if (rank.budget.driver_bytes == 0) continue;
+    absl::StrAppend(&text, "driver: ", FormatBytes(rank.budget.driver_bytes), " of rank ",
+                    rank.budget.rank, "'s GPU for what libraries take beside our arenas\n");
   }
   if (!capacity.fits) return text;
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
@@ -206,8 +213,13 @@ std::string ShortageText(const Capacity& capacity) {
       FormatBytes(shortage.bytes), shortage.bytes, TermName(shortage.term),
       FormatBytes(shortage.needed_bytes), FormatBytes(shortage.left_bytes),
       FormatBytes(budget.total_bytes),
-      budget.others_bytes > 0 ? absl::StrCat(" (others use ", FormatBytes(budget.others_bytes), ")")
-                              : "");
+      budget.others_bytes > 0
+          ? absl::StrCat(" (others use ", FormatBytes(budget.others_bytes),
+                         budget.driver_bytes > 0
+                             ? absl::StrCat(", the driver ", FormatBytes(budget.driver_bytes))
+                             : "",
+                         ")")
+          : "");
 }
 
 std::string RemediesText(const Remedies& remedies) {

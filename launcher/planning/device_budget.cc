@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "memory/exit_code.h"
 #include "memory/host_memory.h"
 #include "memory/status.h"
@@ -13,6 +14,26 @@ namespace {
 
 // Of what is free on a probed host: for the page cache, the other programs, and our own heap.
 constexpr int64_t kReserveDivisor = 10;
+constexpr int64_t kLeastGpuReserveBytes = int64_t{256} << 20;
+constexpr int64_t kGpuReserveDivisor = 100;
+// Before they are measured: modules that load at the first launch, and NCCL's channels.
+constexpr int64_t kModulesGuessBytes = int64_t{128} << 20;
+constexpr int64_t kNcclGuessBytes = int64_t{768} << 20;
+
+// What --device-memory and --reserve say, where they say anything.
+absl::Status ApplyFlags(const EngineOptions& options, int size, DeviceBudget& budget) {
+  if (options.device_memory.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> caps,
+                        SizesOfRanks(*options.device_memory, size, "--device-memory"));
+    budget.total_bytes = caps[budget.rank];
+  }
+  if (options.reserve.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
+                        SizesOfRanks(*options.reserve, size, "--reserve"));
+    budget.reserve_bytes = reserves[budget.rank];
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -39,11 +60,7 @@ absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, in
   DeviceBudget budget;
   budget.rank = rank;
   budget.device = "cpu";
-  if (options.device_memory.has_value()) {
-    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> caps,
-                        SizesOfRanks(*options.device_memory, size, "--device-memory"));
-    budget.total_bytes = caps[rank];
-  } else {
+  if (!options.device_memory.has_value()) {
     BH_ASSIGN_OR_RETURN(const HostMemory host, ProbeHostMemory());
     budget.probed = true;
     budget.total_bytes = host.total_bytes / local_size;
@@ -52,11 +69,28 @@ absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, in
         std::min(num_threads, Checkpoint::kMaxThreads) * Checkpoint::kStagingBytes;
     budget.reserve_bytes = std::max(budget.free_bytes() / kReserveDivisor, budget.transient_bytes);
   }
-  if (options.reserve.has_value()) {
-    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
-                        SizesOfRanks(*options.reserve, size, "--reserve"));
-    budget.reserve_bytes = reserves[rank];
+  BH_RETURN_IF_ERROR(ApplyFlags(options, size, budget));
+  return budget;
+}
+
+int64_t GpuReserveBytes(int64_t total_bytes) {
+  return std::max(kLeastGpuReserveBytes, total_bytes / kGpuReserveDivisor);
+}
+
+absl::StatusOr<DeviceBudget> GpuBudgetOf(const EngineOptions& options, int rank, int size,
+                                         const GpuFound& found, Transport transport) {
+  DeviceBudget budget;
+  budget.rank = rank;
+  budget.device = absl::StrReplaceAll(found.name, {{" ", "-"}});
+  if (!options.device_memory.has_value()) {
+    budget.probed = true;
+    budget.total_bytes = found.total_bytes / found.sharers;
+    budget.others_bytes = budget.total_bytes - found.free_bytes / found.sharers;
+    budget.driver_bytes =
+        kModulesGuessBytes + (transport == Transport::kNccl ? kNcclGuessBytes : 0);
+    budget.reserve_bytes = GpuReserveBytes(budget.total_bytes);
   }
+  BH_RETURN_IF_ERROR(ApplyFlags(options, size, budget));
   return budget;
 }
 

@@ -2,9 +2,11 @@
 // was measured on this host.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/communicator.h"
 #include "launcher/flags/options.h"
 #include "memory/capacity.h"
 
@@ -19,5 +21,21 @@ absl::StatusOr<std::vector<int64_t>> SizesOfRanks(const RankSizes& sizes, int si
 // `num_threads` read its weights.
 absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, int size,
                                       int local_size, int num_threads);
+
+// What a rank finds on its GPU, once the group's ranks have opened theirs: contexts are others'.
+struct GpuFound {
+  std::string name;
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+  int sharers = 1;  // ranks on this GPU; each gets its share of everything
+};
+
+// Before anything is taken. What libraries will take is a guess, and `driver_bytes` says so; once
+// they have taken it, a plan with what was measured takes this one's place.
+absl::StatusOr<DeviceBudget> GpuBudgetOf(const EngineOptions& options, int rank, int size,
+                                         const GpuFound& found, Transport transport);
+
+// What a GPU keeps for others by default.
+int64_t GpuReserveBytes(int64_t total_bytes);
 
 }  // namespace bulkhead

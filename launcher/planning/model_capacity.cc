@@ -98,7 +98,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
   request.max_model_len = either(change.max_model_len, options_.max_model_len);
   request.max_num_batched_tokens =
       either(change.max_num_batched_tokens, options_.max_num_batched_tokens);
-  const bool gpu = kind_ == DeviceKind::kGpu;
+  const bool gpu = kind_ != DeviceKind::kCpu;
   request.start = {gpu ? kGpuMaxNumSeqs : kCpuMaxNumSeqs, config_.max_position_embeddings,
                    gpu ? kGpuMaxNumBatchedTokens : kCpuMaxNumBatchedTokens};
   request.cap_at_max_num_seqs = !gpu;
@@ -109,7 +109,8 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
     limits.max_model_len = fitted.max_model_len;
     limits.max_num_batched_tokens = fitted.max_num_batched_tokens;
     RankNeeds needs = FootprintOf(plan, rank, limits, backend_);
-    if (gpu) needs.term_bytes[static_cast<int>(Term::kWeights)] = needs.stored_weight_bytes;
+    if (kind_ == DeviceKind::kGpuEstimate)
+      needs.term_bytes[static_cast<int>(Term::kWeights)] = needs.stored_weight_bytes;
     return needs;
   });
 }

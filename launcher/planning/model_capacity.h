@@ -27,9 +27,9 @@ struct Remedies {
   std::string none_because;  // when the list is empty
 };
 
-// What the ranks compute on. For GPUs, which this build cannot run on yet, weights and KV are exact
-// and the other arenas are the CPU's, as an estimate.
-enum class DeviceKind { kCpu, kGpu };
+// What the ranks compute on. kGpuEstimate: a GPU that is not here, planned with a CPU's backend;
+// weights and KV are exact, and the other arenas are the CPU's.
+enum class DeviceKind { kCpu, kGpu, kGpuEstimate };
 
 class ModelCapacity {
  public:

@@ -24,9 +24,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kLeastGpuReserveBytes = int64_t{256} << 20;
-constexpr int64_t kGpuReserveDivisor = 100;
-
 // What the ranks of one configuration have.
 class Budgeter {
  public:
@@ -59,7 +56,7 @@ class Budgeter {
     DeviceBudget budget;
     budget.rank = rank;
     budget.total_bytes = gpu_->usable_bytes;
-    budget.reserve_bytes = std::max(kLeastGpuReserveBytes, gpu_->usable_bytes / kGpuReserveDivisor);
+    budget.reserve_bytes = GpuReserveBytes(gpu_->usable_bytes);
     if (engine_.reserve.has_value()) {
       BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
                           SizesOfRanks(*engine_.reserve, size, "--reserve"));
@@ -97,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
                       MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
   plan->model = std::make_unique<ModelCapacity>(
       plan->source.config.model, plan->source.formats, plan->engine, *plan->backend,
-      plan->budgeter->is_gpu() ? DeviceKind::kGpu : DeviceKind::kCpu);
+      plan->budgeter->is_gpu() ? DeviceKind::kGpuEstimate : DeviceKind::kCpu);
   BH_ASSIGN_OR_RETURN(plan->capacity, plan->model->Plan(plan->budgets));
   return plan;
 }

@@ -55,6 +55,13 @@ absl::StatusOr<absl::Duration> Longest(absl::Duration mine, GroupExchange& excha
 
 }  // namespace
 
+int64_t RehearsalBlocks(const SchedulerLimits& limits) {
+  const int tokens = limits.max_num_batched_tokens;
+  const int seqs = std::min(limits.max_num_seqs, tokens);
+  const int longest = std::min((tokens + seqs - 1) / seqs, limits.max_model_len);
+  return (longest + limits.block_tokens - 1) / limits.block_tokens;
+}
+
 absl::StatusOr<absl::Duration> Rehearse(StepRunner& runner, const SchedulerLimits& limits,
                                         absl::Duration patience, GroupExchange& exchange,
                                         absl::Duration timeout) {

@@ -2,6 +2,8 @@
 // every collective has worked once before READY, and the group knows how long a step takes here.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "comm/exchange.h"
@@ -17,5 +19,8 @@ namespace bulkhead {
 absl::StatusOr<absl::Duration> Rehearse(StepRunner& runner, const SchedulerLimits& limits,
                                         absl::Duration patience, GroupExchange& exchange,
                                         absl::Duration timeout);
+
+// How many blocks of the pool the rehearsal uses.
+int64_t RehearsalBlocks(const SchedulerLimits& limits);
 
 }  // namespace bulkhead

@@ -99,6 +99,7 @@ HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank) {
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   const std::vector<int64_t> cols = plan.vocab_cols();
   CommLimits comm;
+  comm.transport = limits.transport;
   comm.max_sum_elements = int64_t{limits.max_num_batched_tokens} * plan.config().hidden_size;
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
   return comm;

@@ -24,6 +24,7 @@ struct ModelLimits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
   KvFormat kv_format = KvFormat::kF32;
+  Transport transport = Transport::kShared;
 
   int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
 };

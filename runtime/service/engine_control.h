@@ -35,6 +35,9 @@ struct LoadSnapshot {
   std::array<uint64_t, 32> num_requests_by_log2_tokens = {};
   int64_t longest_request_tokens = 0;
   int64_t resident_bytes = 0;
+  int64_t device_free_bytes = 0;  // a GPU's; 0 on a CPU
+  int64_t device_free_bytes_at_ready = 0;
+  int64_t device_free_bytes_least = 0;
 };
 
 // Thread-safe; no call waits for a step.

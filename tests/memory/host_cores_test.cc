@@ -22,6 +22,23 @@ TEST_F(HostCoresTest, WithoutALimitThereIsNoQuota) {
   EXPECT_EQ(CoreQuota(root_), std::nullopt);
 }
 
+TEST_F(HostCoresTest, CoresNearADeviceAreThoseOfItsNodeThatWeMayUse) {
+  const std::vector<int> allowed = AllowedCores();
+  const auto near = [&] { return AllowedCoresNear("0000:C1:00.0", root_); };
+  EXPECT_EQ(near(), allowed);  // the system does not say
+  const std::string path = "/sys/bus/pci/devices/0000:c1:00.0/local_cpulist";
+  Write(path, std::to_string(allowed.back()) + ",9000-9100\n");
+  EXPECT_EQ(near(), std::vector<int>{allowed.back()});
+  Write(path, "0-8191\n");
+  EXPECT_EQ(near(), allowed);
+  for (const char* text : {"\n", "9000-9100\n", "a-b\n", "0-\n,", "-1\n"}) {
+    Write(path, text);
+    EXPECT_EQ(near().empty(), false) << text;
+  }
+  Write(path, "9000-9100\n");
+  EXPECT_EQ(near(), allowed);  // none of them is ours
+}
+
 TEST_F(HostCoresTest, TheTightestAncestorCounts) {
   Write("/proc/self/cgroup", "0::/a/b\n");
   Write("/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n");

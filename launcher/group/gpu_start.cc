@@ -1,0 +1,160 @@
+#include "launcher/group/gpu_start.h"
+
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/planning/device_budget.h"
+#include "launcher/wire.h"
+#include "memory/bytes.h"
+#include "memory/check.h"
+#include "memory/exit_code.h"
+#include "memory/gpu_processes.h"
+#include "memory/host_cores.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// A lock that cannot be made is no reason not to start; one that is held is.
+absl::Status LockGpu(absl::Duration timeout, RankEngine& engine) {
+  if (!engine.choice.first_sharer) return absl::OkStatus();
+  auto lock = DeviceLock::Acquire(engine.choice.identity.uuid, timeout);
+  if (lock.ok()) {
+    engine.lock = *std::move(lock);
+  } else if (absl::IsUnavailable(lock.status())) {
+    BH_LOG(kWarning) << lock.status().message();
+  } else {
+    return lock.status();
+  }
+  return absl::OkStatus();
+}
+
+std::string OthersOn(const std::string& uuid) {
+  const auto others = OtherGpuProcesses(uuid, {getpid()});
+  return others.ok() ? GpuProcessesText(*others) : std::string(others.status().message());
+}
+
+// What the ranks on this rank's GPU have allocated there, all together. Collective.
+absl::StatusOr<int64_t> SharersBytes(GroupExchange& exchange, absl::Duration timeout,
+                                     const RankEngine& engine) {
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      exchange.AllGather(absl::StrCat(engine.device->allocated_bytes(), " ",
+                                                      engine.choice.identity.uuid),
+                                         timeout));
+  int64_t sum = 0;
+  for (const std::string& text : texts) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(text, absl::MaxSplits(' ', 1));
+    int64_t bytes = 0;
+    if (!absl::SimpleAtoi(parts.first, &bytes)) {
+      return absl::InternalError(absl::StrCat("not a rank's bytes: '", text, "'"));
+    }
+    if (parts.second == engine.choice.identity.uuid) sum += bytes;
+  }
+  return sum;
+}
+
+// The budget of the second plan: what libraries took, instead of a guess. Collective: while one
+// rank looks, none of them takes anything.
+absl::StatusOr<DeviceBudget> MeasureDriver(GroupExchange& exchange, absl::Duration timeout,
+                                           const RankEngine& engine) {
+  int64_t free_bytes = 0;
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "memory probe", timeout, [&]() -> absl::Status {
+    BH_RETURN_IF_ERROR(engine.device->Synchronize());
+    BH_ASSIGN_OR_RETURN(const CudaMemory memory, engine.driver->Memory());
+    free_bytes = memory.free_bytes;
+    return absl::OkStatus();
+  }));
+  BH_ASSIGN_OR_RETURN(const int64_t ours, SharersBytes(exchange, timeout, engine));
+  DeviceBudget budget = engine.capacity.ranks[engine.topology.rank].budget;
+  // The pool may end in the middle of a granule.
+  budget.driver_bytes =
+      std::max<int64_t>(0, engine.probed_free_bytes - free_bytes - ours) / engine.choice.sharers +
+      engine.driver->properties().map_granule_bytes;
+  return budget;
+}
+
+}  // namespace
+
+absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngine& engine) {
+  GroupExchange& exchange = group.exchange();
+  const absl::Duration timeout = options.startup_timeout;
+  BH_ASSIGN_OR_RETURN(engine.choice, ChooseDevice(options, exchange, &FindDevices, timeout));
+  BH_LOG(kInfo) << "device: " << engine.choice.text;
+  if (!engine.choice.cuda) return absl::OkStatus();
+  UseCores(AllowedCoresNear(engine.choice.identity.pci_bus_id));
+  return RunPhase(exchange, "device", timeout, [&]() -> absl::Status {
+    BH_RETURN_IF_ERROR(LockGpu(timeout, engine));
+    absl::StatusOr<std::unique_ptr<CudaDriver>> driver =
+        NewCudaRuntimeDriver(engine.choice.ordinal);
+    if (!driver.ok()) return WithExitCode(driver.status(), ExitCode::kGroupNotUp);
+    engine.driver = *std::move(driver);
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<DeviceBudget> MeasureGpu(const EngineOptions& options, RankEngine& engine) {
+  BH_ASSIGN_OR_RETURN(const CudaMemory memory, engine.driver->Memory());
+  engine.probed_free_bytes = memory.free_bytes;
+  return GpuBudgetOf(options, engine.topology.rank, engine.topology.size,
+                     {.name = engine.choice.identity.name,
+                      .total_bytes = memory.total_bytes,
+                      .free_bytes = memory.free_bytes,
+                      .sharers = engine.choice.sharers},
+                     engine.choice.transport);
+}
+
+bool KvComesLast(const RankEngine& engine) {
+  return engine.driver != nullptr && engine.capacity.ranks[engine.topology.rank].budget.probed;
+}
+
+absl::Status TakeKvLast(const EngineOptions& options, Group& group,
+                        const std::optional<std::string>& report, RankEngine& engine) {
+  GroupExchange& exchange = group.exchange();
+  const absl::Duration timeout = options.startup_timeout;
+  BH_ASSIGN_OR_RETURN(const DeviceBudget mine, MeasureDriver(exchange, timeout, engine));
+  BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
+                      GatherBudgets(exchange, timeout, mine));
+  EngineOptions fixed = options;  // arenas stand that these limits made
+  fixed.max_num_seqs = engine.limits.max_num_seqs;
+  fixed.max_model_len = engine.limits.max_model_len;
+  fixed.max_num_batched_tokens = engine.limits.max_num_batched_tokens;
+  const ModelCapacity model(engine.source.config.model, engine.source.formats, fixed,
+                            *engine.backend, DeviceKind::kGpu);
+  absl::StatusOr<Capacity> capacity = model.Plan(budgets);
+  if (!capacity.ok()) return MarkAgreed(capacity.status());
+  engine.capacity = *std::move(capacity);
+  if (!engine.capacity.fits) return RefuseCapacity(model, engine, report);
+  const int64_t blocks = engine.capacity.num_kv_blocks;
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "KV pool", timeout, [&]() -> absl::Status {
+    absl::Status grown = engine.runner->GrowKv(blocks, *engine.ledger);
+    if (grown.ok()) grown = engine.device->Synchronize();
+    return WithExitCode(std::move(grown), ExitCode::kDoesNotFit);
+  }));
+  engine.limits.num_kv_blocks = blocks;
+  return absl::OkStatus();
+}
+
+absl::Status WatchGpu(RankEngine& engine) {
+  CudaDriver* const driver = engine.driver.get();
+  BH_ASSIGN_OR_RETURN(const CudaMemory memory, driver->Memory());
+  const std::string uuid = engine.choice.identity.uuid;
+  engine.watch = std::make_unique<DeviceWatch>(
+      DeviceWatch::Options{.device = absl::StrCat(engine.choice.identity.name, " (", uuid, ")"),
+                           .free_bytes = [driver]() -> absl::StatusOr<int64_t> {
+                             BH_ASSIGN_OR_RETURN(const CudaMemory now, driver->Memory());
+                             return now.free_bytes;
+                           },
+                           .others = [uuid] { return OthersOn(uuid); }},
+      memory.free_bytes);
+  engine.lock.reset();
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead
