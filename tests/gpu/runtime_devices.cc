@@ -1,0 +1,16 @@
+#include <utility>
+
+#include "memory/check.h"
+#include "tests/kernels/cuda/device_under_test.h"
+
+namespace bulkhead {
+
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest() {
+  absl::StatusOr<std::unique_ptr<CudaDriver>> driver = NewCudaRuntimeDriver(0);
+  BH_CHECK(driver.ok());
+  std::vector<std::unique_ptr<CudaDriver>> devices;
+  devices.push_back(*std::move(driver));
+  return devices;
+}
+
+}  // namespace bulkhead
