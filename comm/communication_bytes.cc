@@ -36,7 +36,7 @@ const char* TransportName(Transport transport) {
 }
 
 int64_t CommunicationBytes(const CommLimits& limits, int size) {
-  switch (size == 1 ? Transport::kShared : limits.transport) {
+  switch (limits.transport) {
     case Transport::kShared:
       break;
     case Transport::kStaged:

@@ -227,13 +227,17 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   if (!device->host_memory()) comm_limits.transport = Transport::kStaged;
   needs.term_bytes[static_cast<int>(Term::kCommunication)] =
       CommunicationBytes(comm_limits, plan.size());
-  ClaimArenas(needs, limits.num_kv_blocks, ledger);
+  ModelLimits first = limits;
+  if (options.blocks_at_first > 0) first.num_kv_blocks = options.blocks_at_first;
+  ClaimArenas(needs, first.num_kv_blocks, ledger);
   const std::unique_ptr<Communicator> comm =
       OrDie(device->host_memory() ? group.Connect(comm_limits, ledger)
                                   : ConnectStaged(group, comm_limits, *device, ledger));
-  ModelRunner runner(plan, rank, limits, OrDie(TakeArenas(needs, limits.num_kv_blocks, ledger)),
+  ModelRunner runner(plan, rank, first, OrDie(TakeArenas(needs, first.num_kv_blocks, ledger)),
                      *backend, *comm);
+  OrDie(runner.GrowKv(limits.num_kv_blocks, ledger));
   ledger.Seal();
+  BH_CHECK(ledger.taken(Term::kKv) == limits.num_kv_blocks * needs.kv_block_bytes);
   const auto checkpoint = OrDie(Checkpoint::Open(dir));
   OrDie(checkpoint->CheckAgainst(plan.config()));
   LoadProgress progress;

@@ -34,6 +34,8 @@ struct RigOptions {
   KvFormat kv_format = KvFormat::kF32;
   std::optional<WeightFormat> weight_dtype = std::nullopt;  // quantised at load
   ActivationDType activation = ActivationDType::kF32;
+  // > 0: the pool has so many blocks when the runner is made, and grows to its size afterwards.
+  int64_t blocks_at_first = 0;
   int decode_tokens = 0;  // greedy tokens after each prompt
   // >= 0: when all is done everything is run once more behind the full blocks that it left in the
   // cache, as if so many of the greedy tokens belonged to the prompt. What this second turn

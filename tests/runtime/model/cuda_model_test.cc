@@ -114,5 +114,20 @@ TEST(CudaModelBits, AreTheSameInEveryOrderOfThreadsAndWheneverTheQueueRuns) {
   }
 }
 
+TEST(CudaModelBits, AreTheSameWhenTheKvPoolHasGrownInPlace) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/qwen3_bf16";
+  const std::vector<std::vector<int32_t>> prompts = {ReadGolden(dir).prompts[2]};
+  RigOptions options;
+  options.size = 2;
+  options.kv_format = KvFormat::kBF16;
+  options.decode_tokens = 3;
+  options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
+  const RigResult whole = RunRig(dir, prompts, options);
+  options.blocks_at_first = 1;
+  const RigResult grown = RunRig(dir, prompts, options);
+  EXPECT_TRUE(grown.logits == whole.logits);
+  EXPECT_EQ(grown.greedy_ids, whole.greedy_ids);
+}
+
 }  // namespace
 }  // namespace bulkhead
