@@ -8,7 +8,7 @@
 
 #include "memory/cuda_kernel.h"
 
-#define BH_KERNEL(threads) static __global__ __launch_bounds__(threads) void
+#define BH_KERNEL(threads) static __global__ __launch_bounds__(threads, 1) void
 #define BH_DEVICE __device__ __forceinline__
 #define BH_UNROLL _Pragma("unroll")
 

@@ -1,0 +1,14 @@
+#!/bin/sh
+# A compiler launcher: runs COMMAND... -o OBJECT ... and keeps what ptxas says of registers and spills
+# beside the object, for tests/kernels/cuda/registers_test.py.
+object=
+previous=
+for argument in "$@"; do
+  [ "$previous" = -o ] && object=$argument
+  previous=$argument
+done
+[ -n "$object" ] || exec "$@"
+"$@" 2>"$object.ptxas"
+code=$?
+[ $code -eq 0 ] || cat "$object.ptxas" >&2
+exit $code
