@@ -114,21 +114,28 @@ AttendWhole(AttendParameters p) {
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-AttendLaunch AttendLaunchOf(const char* name, bool split) {
-  return {split ? KernelOf(name, AttendSplit<kFormat, kDimTiles, kTiles>)
-                : KernelOf(name, AttendWhole<kFormat, kDimTiles, kTiles>),
+AttendLaunch SplitLaunch(const char* name) {
+  return {KernelOf(name, AttendSplit<kFormat, kDimTiles, kTiles>),
+          AttendShape<kFormat, kDimTiles, kTiles>::kBytes};
+}
+
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+AttendLaunch WholeLaunch(const char* name) {
+  return {KernelOf(name, AttendWhole<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles>::kBytes};
 }
 
 template <KvFormat kFormat>
 AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, bool split) {
-  if (head_dim > 128) return AttendLaunchOf<kFormat, 16, 1>(name, split);
-  if (head_dim > 64) {
-    return column_tiles == 1 ? AttendLaunchOf<kFormat, 8, 1>(name, split)
-                             : AttendLaunchOf<kFormat, 8, 2>(name, split);
+  if (head_dim > 128) {
+    return split ? SplitLaunch<kFormat, 16, 1>(name) : WholeLaunch<kFormat, 16, 1>(name);
   }
-  return column_tiles == 1 ? AttendLaunchOf<kFormat, 4, 1>(name, split)
-                           : AttendLaunchOf<kFormat, 4, 2>(name, split);
+  if (!split)
+    return head_dim > 64 ? WholeLaunch<kFormat, 8, 2>(name) : WholeLaunch<kFormat, 4, 2>(name);
+  if (column_tiles == 1) {
+    return head_dim > 64 ? SplitLaunch<kFormat, 8, 1>(name) : SplitLaunch<kFormat, 4, 1>(name);
+  }
+  return head_dim > 64 ? SplitLaunch<kFormat, 8, 2>(name) : SplitLaunch<kFormat, 4, 2>(name);
 }
 
 }  // namespace bulkhead::cuda

@@ -177,7 +177,8 @@ struct AttendLaunch {
   int64_t shared_bytes = 0;
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256; column_tiles, of 8
-// columns each, 1 or 2 (up to 128 dims, beyond it 1). `split`: the first of the two.
+// columns each, 1 or 2: up to 128 dims 2 for whole sequences, beyond it 1. `split`: the first of
+// the two.
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);

@@ -52,15 +52,16 @@ std::vector<AttentionCase> Cases() {
   for (const KvFormat format :
        {KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
     cases.push_back({groups(2, 2), 2, 16, format, 16, 0});
-    cases.push_back({groups(1, 7), 1, 64, format, 64, 24});
-    cases.push_back({groups(1, 4), 1, 128, format, 32, 0});
-    cases.push_back({groups(1, 9), 1, 80, format, 16, 300});
+    cases.push_back({groups(1, 7), 1, 32, format, 64, 24});
     cases.push_back({{0, 0, 1, 1, 1}, 3, 24, format, 256, 0});  // nobody reads the last
   }
+  cases.push_back({groups(1, 9), 1, 80, KvFormat::kF16, 16, 300});
+  cases.push_back({groups(1, 4), 1, 128, KvFormat::kBF16, 32, 0});
+  cases.push_back({groups(1, 2), 1, 104, KvFormat::kInt8, 16, 300});
   cases.push_back({groups(3, 1), 3, 8, KvFormat::kBF16, 128, 1});
   cases.push_back({crowd, 1, 40, KvFormat::kBF16, 16, 0});
-  cases.push_back({groups(1, 2), 1, 256, KvFormat::kBF16, 16, 0});
-  cases.push_back({groups(1, 2), 1, 136, KvFormat::kInt4, 16, 0});
+  cases.push_back({groups(1, 1), 1, 256, KvFormat::kBF16, 16, 0});
+  cases.push_back({groups(1, 1), 1, 136, KvFormat::kInt4, 16, 0});
   return cases;
 }
 
