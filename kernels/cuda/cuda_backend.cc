@@ -19,6 +19,7 @@ constexpr int kMostHeadDim = 256;
 constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
 constexpr int kLeastSplitTokens = 512;
 constexpr int kMostTokenTiles = 4;
+constexpr int kMostFewTokens = 64;  // beyond it weights are worth a way through shared memory
 
 int CeilDiv(int64_t x, int64_t y) { return static_cast<int>((x + y - 1) / y); }
 
@@ -226,6 +227,14 @@ class CudaBackend final : public Backend {
     const int tokens = static_cast<int>(x.rows());
     Enqueue(driver_, cuda::GatherInputsKernel(format == WeightFormat::kF16), OneBlockPerRow(x),
             {RowsOf(x), weight.input_at, weight.inputs, weight.depth, scratch_.inputs});
+    if (tokens > kMostFewTokens && !IsQuantized(format)) {
+      const LaunchShape shape{
+          .grid = {CeilDiv(weight.rows, cuda::kGemmTile), CeilDiv(tokens, cuda::kGemmTile), 1},
+          .block = {cuda::kGemmThreads, 1, 1},
+          .shared_bytes = cuda::kGemmSharedBytes};
+      return Enqueue(driver_, cuda::GemmKernel(format == WeightFormat::kF16), shape,
+                     {scratch_.inputs, tokens, weight, RowsOf(out)});
+    }
     int token_tiles = 1;
     while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
     const LaunchShape shape{

@@ -8,7 +8,9 @@
 
 #include "memory/cuda_kernel.h"
 
-#define BH_KERNEL(threads) static __global__ __launch_bounds__(threads, 1) void
+#define BH_KERNEL(threads) BH_KERNEL_SHARING(threads, 1)
+// So many blocks at least on a multiprocessor.
+#define BH_KERNEL_SHARING(threads, blocks) static __global__ __launch_bounds__(threads, blocks) void
 #define BH_DEVICE __device__ __forceinline__
 #define BH_UNROLL _Pragma("unroll")
 

@@ -120,10 +120,10 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaProducts, testing::ValuesIn(Cases()));
 
 TEST_P(CudaProducts, AreThoseOfTheReference) {
   const ProductCase& c = GetParam();
-  for (const int64_t rows : {1, 7, 9, 45}) {
+  for (const int64_t rows : {1, 7, 9, 45, 200}) {
     std::vector<float> x = NormalFloats(rows * (c.shape.cols + 3), static_cast<uint32_t>(rows));
     const auto run = [&](Backend& backend) {
-      Packed packed(backend, c, 33);  // fewer rows at once than the most
+      Packed packed(backend, c, 100);  // fewer rows at once than the most
       std::vector<float> out(rows * (c.shape.rows + 1), NAN);
       backend.MatMul(ViewOf(x, rows, c.shape.cols, c.shape.cols + 3), packed.linear,
                      ViewOf(out, rows, c.shape.rows, c.shape.rows + 1));

@@ -10,6 +10,7 @@
 #include "memory/cuda_kernel.h"
 
 #define BH_KERNEL(threads) static void
+#define BH_KERNEL_SHARING(threads, blocks) static void
 #define BH_DEVICE inline
 #define BH_UNROLL
 

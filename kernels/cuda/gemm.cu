@@ -1,0 +1,126 @@
+// Products for many tokens: a block computes 128 tokens by 128 outputs, 32 inputs at a time, which
+// come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
+// outputs in registers. Weights and inputs lie as linear_layout.h and GatherInputs leave them.
+#include "kernels/cuda/kernels.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+constexpr int kStepInputs = 32;
+constexpr int kStages = 4;
+constexpr int kRowBytes = kStepInputs * 2 + 16;  // rows of a tile lie in different banks
+constexpr int kOperandBytes = kGemmTile * kRowBytes;
+constexpr int kStageBytes = 2 * kOperandBytes;  // inputs, weights
+constexpr int kWarpTokens = 64;
+constexpr int kWarpOutputs = 32;
+constexpr int kTokenTiles = kWarpTokens / 16;
+constexpr int kOutputTiles = kWarpOutputs / 8;
+static_assert(kStages * kStageBytes == kGemmSharedBytes);
+
+// 128 rows of 32 numbers each from row-major memory; rows from `rows` on are zero.
+BH_DEVICE void CopyRows(const unsigned char* from, int row0, int rows, int depth, int at,
+                        unsigned char* to) {
+  constexpr int kChunks = kStepInputs / 8;
+  for (int i = ThreadIndex(); i < kGemmTile * kChunks; i += kGemmThreads) {
+    const int row = i / kChunks;
+    const int number = i % kChunks * 8;
+    const bool valid = row0 + row < rows;
+    const int64_t source = valid ? static_cast<int64_t>(row0 + row) * depth + at + number : 0;
+    CopyAsync16(to + row * kRowBytes + number * 2, from + source * 2, valid);
+  }
+}
+
+template <bool kF16>
+struct WarpSums {
+  float sums[kTokenTiles][kOutputTiles][4] = {};
+
+  // 16 inputs, `at` bytes into the rows of the operands.
+  BH_DEVICE void Add(const unsigned char* inputs, const unsigned char* weights, int at) {
+    const int lane = LaneIndex();
+    uint32_t b[kOutputTiles][2];
+    BH_UNROLL
+    for (int n = 0; n < kOutputTiles; n += 2) {
+      uint32_t r[4];
+      LoadTiles(r,
+                weights + (8 * n + lane / 16 * 8 + lane % 8) * kRowBytes + at + lane / 8 % 2 * 16);
+      b[n][0] = r[0];
+      b[n][1] = r[1];
+      b[n + 1][0] = r[2];
+      b[n + 1][1] = r[3];
+    }
+    BH_UNROLL
+    for (int m = 0; m < kTokenTiles; ++m) {
+      uint32_t a[4];
+      LoadTiles(a, inputs + (16 * m + lane % 16) * kRowBytes + at + lane / 16 * 16);
+      BH_UNROLL
+      for (int n = 0; n < kOutputTiles; ++n) {
+        if constexpr (kF16) {
+          MultiplyF16(sums[m][n], a, b[n]);
+        } else {
+          MultiplyBf16(sums[m][n], a, b[n]);
+        }
+      }
+    }
+  }
+
+  BH_DEVICE void Store(const LinearParameters& p, int token0, int output0) const {
+    BH_UNROLL
+    for (int m = 0; m < kTokenTiles; ++m) {
+      BH_UNROLL
+      for (int n = 0; n < kOutputTiles; ++n) {
+        BH_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int token = token0 + 16 * m + LaneIndex() / 4 + i / 2 * 8;
+          const int output = output0 + 8 * n + LaneIndex() % 4 * 2 + i % 2;
+          if (token < p.tokens && output < p.weight.rows) {
+            p.out.data[static_cast<int64_t>(token) * p.out.stride + output] = sums[m][n][i];
+          }
+        }
+      }
+    }
+  }
+};
+
+template <bool kF16>
+BH_KERNEL_SHARING(kGemmThreads, 2)
+Gemm(LinearParameters p) {
+  unsigned char* const shared = SharedMemory();
+  const int depth = p.weight.depth;
+  const int steps = depth / kStepInputs;
+  const int token0 = BlockY() * kGemmTile;
+  const int output0 = BlockX() * kGemmTile;
+  const auto load = [&](int step) {
+    if (step < steps) {
+      unsigned char* const stage = shared + step % kStages * kStageBytes;
+      const int at = step * kStepInputs;
+      CopyRows(reinterpret_cast<const unsigned char*>(p.x), token0, p.tokens, depth, at, stage);
+      CopyRows(p.weight.numbers, output0, p.weight.rows, depth, at, stage + kOperandBytes);
+    }
+    CommitCopies();  // an empty group counts, too
+  };
+  for (int step = 0; step < kStages - 1; ++step) load(step);
+  const int warp_token = WarpIndex() % 2 * kWarpTokens;
+  const int warp_output = WarpIndex() / 2 * kWarpOutputs;
+  WarpSums<kF16> sums;
+  for (int step = 0; step < steps; ++step) {
+    WaitCopies<kStages - 2>();
+    SyncBlock();  // the stage is there, and everybody is done with the one before
+    load(step + kStages - 1);
+    const unsigned char* const stage = shared + step % kStages * kStageBytes;
+    BH_UNROLL
+    for (int at = 0; at < kStepInputs * 2; at += 32) {
+      sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes, at);
+    }
+  }
+  WaitCopies<0>();
+  sums.Store(p, token0 + warp_token, output0 + warp_output);
+}
+
+}  // namespace
+
+CudaKernelOf<LinearParameters> GemmKernel(bool f16) {
+  return f16 ? KernelOf("gemm f16", Gemm<true>) : KernelOf("gemm bf16", Gemm<false>);
+}
+
+}  // namespace bulkhead::cuda
