@@ -227,12 +227,12 @@ class CudaBackend final : public Backend {
     const int tokens = static_cast<int>(x.rows());
     Enqueue(driver_, cuda::GatherInputsKernel(format == WeightFormat::kF16), OneBlockPerRow(x),
             {RowsOf(x), weight.input_at, weight.inputs, weight.depth, scratch_.inputs});
-    if (tokens > kMostFewTokens && !IsQuantized(format)) {
+    if (tokens > kMostFewTokens) {
       const LaunchShape shape{
           .grid = {CeilDiv(weight.rows, cuda::kGemmTile), CeilDiv(tokens, cuda::kGemmTile), 1},
           .block = {cuda::kGemmThreads, 1, 1},
           .shared_bytes = cuda::kGemmSharedBytes};
-      return Enqueue(driver_, cuda::GemmKernel(format == WeightFormat::kF16), shape,
+      return Enqueue(driver_, cuda::GemmKernel(format), shape,
                      {scratch_.inputs, tokens, weight, RowsOf(out)});
     }
     int token_tiles = 1;

@@ -107,11 +107,11 @@ inline constexpr int kLinearThreads = 128;
 // For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
 CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
 
-// For many tokens and weights in bf16 or f16: grid {rows / kGemmTile, T / kGemmTile}.
+// For many tokens: grid {rows / kGemmTile, T / kGemmTile}.
 inline constexpr int kGemmThreads = 256;
 inline constexpr int kGemmTile = 128;
 inline constexpr int kGemmSharedBytes = 80 << 10;
-CudaKernelOf<LinearParameters> GemmKernel(bool f16);
+CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format);
 
 // ---- heads
 struct NormRopeParameters {
