@@ -46,7 +46,7 @@ if $with_source; then
   limit_mb=60
 fi
 
-tar -C "$(dirname "$folder")" -cf - "$(basename "$folder")" | xz -T0 -3 >"$folder.tar.xz"
+tar -C "$(dirname "$folder")" -cf - "$(basename "$folder")" | xz -T0 -6 >"$folder.tar.xz"
 megabytes=$(($(stat -c %s "$folder.tar.xz") / 1000000))
 say "$folder: $(du -sm "$folder" | cut -f1) MB, $folder.tar.xz: $megabytes MB"
 if ((megabytes >= limit_mb)); then

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "memory/cuda_device.h"
 #include "tests/support/golden.h"
@@ -37,6 +38,10 @@ struct ModelCase {
   std::optional<WeightFormat> weights = std::nullopt;  // as stored
   KvFormat kv_format = KvFormat::kBF16;
 };
+
+void PrintTo(const ModelCase& c, std::ostream* out) {
+  *out << c.model << (c.weights.has_value() ? WeightFormatName(*c.weights) : "");
+}
 
 class ModelOnGpu : public testing::TestWithParam<std::tuple<ModelCase, int>> {};
 
@@ -82,7 +87,11 @@ std::vector<ModelCase> Cases() {
           {"quantised/awq"}};
 }
 INSTANTIATE_TEST_SUITE_P(Fixtures, ModelOnGpu,
-                         testing::Combine(testing::ValuesIn(Cases()), testing::Values(1, 2)));
+                         testing::Combine(testing::ValuesIn(Cases()), testing::Values(1, 2)),
+                         [](const auto& test) {
+                           const auto& [c, size] = test.param;
+                           return absl::StrCat("Case", test.index / 2, "AtTp", size);
+                         });
 
 }  // namespace
 }  // namespace bulkhead

@@ -1,0 +1,34 @@
+// A build without CUDA says what it lacks, whoever asks, and what to do instead.
+#include "comm/nccl_communicator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "memory/cuda_runtime_driver.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+void ExpectAbsent(const absl::Status& status, const char* what, const char* remedy) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(what), HasSubstr(remedy)));
+}
+
+TEST(WithoutCuda, DevicesAreRefusedWithTheRemedy) {
+  ExpectAbsent(ListCudaDevices().status(), "no CUDA", "--device cpu");
+  ExpectAbsent(NewCudaRuntimeDriver(0).status(), "no CUDA", "--device cpu");
+}
+
+TEST(WithoutCuda, NcclIsRefusedWithTheRemedy) {
+  ExpectAbsent(NcclVersion().status(), "no NCCL", "--comm staged");
+}
+
+TEST(WithoutCuda, NoFormatIsOneThatItComputesWith) {
+  ExpectAbsent(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 128), "no CUDA",
+               "--device cpu");
+}
+
+}  // namespace
+}  // namespace bulkhead
