@@ -88,7 +88,7 @@ class CodeSink final : public WeightSink {
         const auto size = static_cast<size_t>(cell.size());
         const WeightScaling scaling =
             QuantizeWeights(absl::MakeConstSpan(values).subspan(cell.begin, size), shape.format,
-                            {&codes_[to * shape.cols + cell.begin], size});
+                            kPlainWeightLoops, {&codes_[to * shape.cols + cell.begin], size});
         PutScaling(to, static_cast<int64_t>(i), scaling.scale, scaling.zero);
       }
     }
