@@ -253,7 +253,7 @@ std::string Block::Describe(const std::string& what) const {
 
 void Block::Fault(const std::string& what) {
   fault_ = Describe(what);
-  while (true) running_->fiber.Yield();
+  while (!fault_.empty()) running_->fiber.Yield();
 }
 
 }  // namespace bulkhead::emulator
