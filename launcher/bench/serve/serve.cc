@@ -84,7 +84,7 @@ class Measurement {
     BH_RETURN_IF_ERROR(Open());
     for (int run = 0; run < options_.repeats && !result_.interrupted; ++run) {
       BH_ASSIGN_OR_RETURN(BenchPrompts prompts, MakePrompts(options_.dataset, facts_, run));
-      if (run == 0) WarmUp(static_cast<int>(prompts.requests.size()));
+      if (run == 0) BH_RETURN_IF_ERROR(WarmUp(static_cast<int>(prompts.requests.size())));
       RunOnce(run, std::move(prompts));
     }
     SumUp();
@@ -123,17 +123,22 @@ class Measurement {
     }
   }
 
-  void WarmUp(int num_prompts) {
+  absl::Status WarmUp(int num_prompts) {
     DatasetOptions dataset = options_.dataset;
     dataset.num_prompts = std::min(options_.num_warmups, num_prompts);
-    if (*dataset.num_prompts == 0) return;
+    if (*dataset.num_prompts == 0) return absl::OkStatus();
     absl::StatusOr<BenchPrompts> prompts = MakePrompts(dataset, facts_, kWarmupRun);
     BH_CHECK(prompts.ok());  // they are the first of those that were made before
     Salt(kWarmupRun, &*prompts);
     LoadPlan plan;
     plan.requests = &prompts->requests;
     plan.max_concurrency = options_.max_concurrency.value_or(*dataset.num_prompts);
-    generator_->Run(plan);
+    const RunRecord run = generator_->Run(plan);
+    if (!generator_->server_is_gone()) return absl::OkStatus();
+    const RequestRecord& first = run.requests.front();
+    return WithExitCode(absl::UnavailableError(absl::StrCat(
+                            "no request of the warm-up found a server: ", first.message)),
+                        ExitCode::kClientError);
   }
 
   LoadPlan PlanOf(int run, const BenchPrompts& prompts) const {

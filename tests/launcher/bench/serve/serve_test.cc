@@ -1,0 +1,162 @@
+// A whole measurement against a server in this process.
+#include "launcher/bench/serve/serve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "bulkhead/v1/generation.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "launcher/bench/serve/load_generator.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FakeGeneration : public v1::Generation::Service {
+ public:
+  std::atomic<bool> gone{false};
+
+  grpc::Status GenerateStream(grpc::ServerContext*, const v1::GenerateRequest* request,
+                              grpc::ServerWriter<v1::GenerateEvent>* writer) override {
+    if (gone) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "rank 1 was lost");
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++salts_[request->cache_salt()];
+    }
+    v1::GenerateEvent event;
+    event.mutable_delta()->add_tokens()->set_id(1);
+    writer->Write(event);
+    event.mutable_finished()->set_reason(v1::FINISH_REASON_MAX_TOKENS);
+    writer->Write(event);
+    return grpc::Status::OK;
+  }
+  std::map<std::string, int> salts() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return salts_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> salts_;
+};
+
+class FakeControl : public v1::Control::Service {
+ public:
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                             v1::ServerInfo* info) override {
+    info->set_max_model_len(64);
+    return grpc::Status::OK;
+  }
+  grpc::Status GetModelInfo(grpc::ServerContext*, const v1::GetModelInfoRequest*,
+                            v1::ModelInfo* info) override {
+    info->set_served_model_name("tide");
+    info->set_vocab_size(100);
+    return grpc::Status::OK;
+  }
+  grpc::Status GetRankTable(grpc::ServerContext*, const v1::GetRankTableRequest*,
+                            v1::RankTable*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
+                       v1::LoadInfo* load) override {
+    load->set_num_kv_blocks(9);
+    return grpc::Status::OK;
+  }
+};
+
+class MeasureTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&generation_);
+    builder.RegisterService(&control_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    options_.target = absl::StrCat("127.0.0.1:", port);
+    options_.self_check = false;
+    options_.progress = false;
+    options_.max_concurrency = 2;
+    options_.dataset.num_prompts = 6;
+    options_.dataset.input_len = 5;
+    options_.dataset.output_len = 1;
+    options_.num_warmups = 3;
+  }
+  void TearDown() override { server_->Shutdown(); }
+
+  FakeGeneration generation_;
+  FakeControl control_;
+  std::unique_ptr<grpc::Server> server_;
+  ServeBenchOptions options_;
+  BenchStop stop_;
+};
+
+TEST_F(MeasureTest, WarmsUpRunsAndRepeats) {
+  options_.repeats = 2;
+  const auto result = Measure(options_, ClientCeiling{1e6, 1e6}, &stop_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->summary.completed, 12);
+  EXPECT_EQ(result->runs.size(), 2);
+  EXPECT_EQ(result->model_id(), "tide");
+  EXPECT_EQ(result->memory->kv_blocks, 9);
+  EXPECT_EQ(result->client.ceiling->requests_per_s, 1e6);
+  EXPECT_FALSE(result->interrupted);
+  EXPECT_TRUE(OutcomeOf(*result).ok());
+  // Warm-up and runs find nothing of each other in the prefix cache.
+  std::multiset<int> counts;
+  for (const auto& [salt, count] : generation_.salts()) {
+    EXPECT_FALSE(salt.empty());
+    counts.insert(count);
+  }
+  EXPECT_EQ(counts, std::multiset<int>({3, 6, 6}));
+}
+
+TEST_F(MeasureTest, WhatTheServerCannotHoldIsRefusedBeforeAnythingIsSent) {
+  options_.dataset.input_len = 64;
+  const absl::Status status = Measure(options_, std::nullopt, &stop_).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(status.message(), HasSubstr("the server's is 64"));
+  EXPECT_TRUE(generation_.salts().empty());
+}
+
+TEST_F(MeasureTest, AServerLostDuringTheWarmUpEndsTheMeasurement) {
+  generation_.gone = true;
+  options_.dataset.num_prompts = 100;
+  options_.num_warmups = 40;
+  const absl::Status status = Measure(options_, std::nullopt, &stop_).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 was lost"));
+}
+
+TEST_F(MeasureTest, AServerLostDuringTheRunIsAFailureThatNamesTheCause) {
+  generation_.gone = true;
+  options_.dataset.num_prompts = 100;
+  options_.num_warmups = 0;
+  const auto result = Measure(options_, std::nullopt, &stop_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->interrupted);
+  EXPECT_GE(result->summary.failed, 16);
+  EXPECT_GT(result->summary.unfinished, 0);
+  EXPECT_THAT(OutcomeOf(*result).message(), HasSubstr("UNAVAILABLE: rank 1 was lost"));
+}
+
+TEST_F(MeasureTest, OnceStoppedNothingIsSent) {
+  stop_.Stop();
+  const auto result = Measure(options_, std::nullopt, &stop_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->interrupted);
+  EXPECT_EQ(result->summary.unfinished, 6);
+  EXPECT_TRUE(generation_.salts().empty());
+}
+
+}  // namespace
+}  // namespace bulkhead
