@@ -17,6 +17,7 @@ constexpr int kRight = 20;
 constexpr int kTop = 50;
 constexpr int kBottom = 46;
 constexpr int kBarHeight = 26;
+constexpr double kLabelEdge = 0.8 * kWidth;
 constexpr double kTextWidth = 6.6;  // of a letter, roughly
 constexpr const char* kColors[] = {"#1f6feb", "#d1570a", "#2da44e", "#8250df",
                                    "#bf3989", "#9a6700", "#57606a", "#0f8b8d"};
@@ -101,7 +102,9 @@ void AddSeries(const Frame& frame, const Series& series, const char* color, std:
                             series.labels.empty() ? "1.8" : "4", color);
     }
     if (i < series.labels.size()) {
-      absl::StrAppendFormat(svg, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 6, y - 6,
+      const bool near_edge = x > kLabelEdge;  // where the text would be cut off
+      absl::StrAppendFormat(svg, "<text%s x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                            near_edge ? " class=\"end\"" : "", x + (near_edge ? -7 : 7), y - 6,
                             EscapeHtml(series.labels[i]));
     }
   }

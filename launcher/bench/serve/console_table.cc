@@ -124,8 +124,8 @@ void AddMemory(const BenchResult& result, Table* table) {
   if (!result.memory.has_value()) return;
   const MemoryUse& memory = *result.memory;
   table->Row("KV blocks used at the most:",
-             absl::StrFormat("%d of %d%s", memory.kv_blocks_used_peak, memory.kv_blocks,
-                             memory.peak_is_exact ? "" : " (as seen once a second)"));
+             absl::StrFormat("%s%d of %d", memory.peak_is_exact ? "" : "at least ",
+                             memory.kv_blocks_used_peak, memory.kv_blocks));
   table->Row("Preemptions:", memory.preemptions);
   table->Row("Refusals:", memory.refusals.empty()
                               ? "none"

@@ -24,7 +24,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Seconds(1);
+constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 constexpr int kWarmupRun = -1;
 
 std::string HostName() {

@@ -80,20 +80,21 @@ std::vector<std::vector<std::string>> RowsOf(const std::vector<SweepPoint>& poin
     const BenchSummary& summary = point.result.summary;
     const auto& good = summary.throughput.good_requests_per_s;
     const auto& memory = point.result.memory;
-    rows.push_back(
-        {point.name, absl::StrFormat("%.2f", summary.throughput.requests_per_s.value),
-         absl::StrFormat("%.1f", point.tokens_per_s),
-         absl::StrFormat("%.1f", point.tokens_per_s_per_user),
-         absl::StrFormat("%.1f", summary.latencies.ttft.mean.value),
-         PercentileCell(summary.latencies.ttft, 99),
-         absl::StrFormat("%.2f", summary.latencies.tpot.mean.value),
-         absl::StrFormat("%.1f", summary.latencies.e2el.mean.value),
-         good.has_value() ? absl::StrFormat("%.2f", *good) : "-", absl::StrCat(summary.failed),
-         memory.has_value() && memory->kv_blocks > 0
-             ? absl::StrFormat("%.0f %%", 100.0 * static_cast<double>(memory->kv_blocks_used_peak) /
+    rows.push_back({point.name, absl::StrFormat("%.2f", summary.throughput.requests_per_s.value),
+                    absl::StrFormat("%.1f", point.tokens_per_s),
+                    absl::StrFormat("%.1f", point.tokens_per_s_per_user),
+                    absl::StrFormat("%.1f", summary.latencies.ttft.mean.value),
+                    PercentileCell(summary.latencies.ttft, 99),
+                    absl::StrFormat("%.2f", summary.latencies.tpot.mean.value),
+                    absl::StrFormat("%.1f", summary.latencies.e2el.mean.value),
+                    good.has_value() ? absl::StrFormat("%.2f", *good) : "-",
+                    absl::StrCat(summary.failed),
+                    memory.has_value() && memory->kv_blocks > 0
+                        ? absl::StrFormat("%s%.0f %%", memory->peak_is_exact ? "" : ">= ",
+                                          100.0 * static_cast<double>(memory->kv_blocks_used_peak) /
                                               static_cast<double>(memory->kv_blocks))
-             : "-",
-         point.on_frontier ? "*" : "", point.result.why_invalid.empty() ? "yes" : "no"});
+                        : "-",
+                    point.on_frontier ? "*" : "", point.result.why_invalid.empty() ? "yes" : "no"});
   }
   return rows;
 }
