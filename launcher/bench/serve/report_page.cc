@@ -145,7 +145,7 @@ std::string Facts(const BenchResult& result) {
   rows.push_back({"client", absl::StrCat(result.version, " on ", result.client_host)});
   if (result.server.has_value()) {
     const ServerFacts& facts = *result.server;
-    rows.push_back({"server", facts.server.version()});
+    rows.push_back({"server: version", facts.server.version()});
     rows.push_back({"ranks", absl::StrCat(facts.server.tensor_parallel_size())});
     rows.push_back({"model", absl::StrCat(facts.model.served_model_name(), " (",
                                           facts.model.architecture(), ", ", facts.model.dtype(),
@@ -153,7 +153,7 @@ std::string Facts(const BenchResult& result) {
     rows.push_back({"config.json, sha256", facts.model.config_sha256()});
     const std::map<std::string, std::string> sorted(facts.server.provenance().begin(),
                                                     facts.server.provenance().end());
-    for (const auto& [key, value] : sorted) rows.push_back({key, value});
+    for (const auto& [key, value] : sorted) rows.push_back({"server: " + key, value});
   }
   return HtmlTable(rows);
 }
