@@ -81,9 +81,10 @@ absl::StatusOr<std::vector<std::string>> NamesOf(GroupExchange& exchange, absl::
 
 }  // namespace
 
-NodeStar::Peer::Peer(std::string peer_name, int peer_node, Socket connected, const std::string& key,
-                     bool to_rank0)
+NodeStar::Peer::Peer(std::string peer_name, int peer_rank, int peer_node, Socket connected,
+                     const std::string& key, bool to_rank0)
     : name(std::move(peer_name)),
+      rank(peer_rank),
       node(peer_node),
       socket(std::move(connected)),
       sealer(Mac(key, to_rank0 ? "up" : "down")),
@@ -144,10 +145,12 @@ absl::Status NodeStar::AcceptAll(const RankTopology& topology,
     const int64_t greet_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
     const auto caller = GreetCaller(socket, key, greet_ns);
     if (!caller.ok() || missing.erase(caller->rank) == 0) continue;
-    peers_.push_back(std::make_unique<Peer>(names[caller->rank], topology.nodes[caller->rank],
-                                            std::move(socket), caller->session_key,
-                                            /*to_rank0=*/false));
+    peers_.push_back(std::make_unique<Peer>(names[caller->rank], caller->rank,
+                                            topology.nodes[caller->rank], std::move(socket),
+                                            caller->session_key, /*to_rank0=*/false));
   }
+  std::sort(peers_.begin(), peers_.end(),
+            [](const auto& a, const auto& b) { return a->rank < b->rank; });
   return absl::OkStatus();
 }
 
@@ -174,7 +177,7 @@ absl::Status NodeStar::ReachRank0(const std::string& name, int rank, const std::
       }
       if (session.ok()) {
         peers_.push_back(
-            std::make_unique<Peer>(name, 0, *std::move(socket), *session, /*to_rank0=*/true));
+            std::make_unique<Peer>(name, 0, 0, *std::move(socket), *session, /*to_rank0=*/true));
         return absl::OkStatus();
       }
       failures.push_back(absl::StrCat(parts[i], " (", session.status().message(), ")"));
@@ -281,11 +284,31 @@ absl::Status NodeStar::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration sile
                              "by signal 9)"));
   }
   if (peer.heard_ns == 0) return absl::OkStatus();
-  const int64_t silent_ns = now_ns - peer.heard_ns;
-  if (silent_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
-  return Lost(absl::StrFormat(
-      "%s was silent for %.1f s: it, its host or the link between the hosts stands still",
-      peer.name, static_cast<double>(silent_ns) * 1e-9));
+  if (now_ns - peer.heard_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
+  return Silent(peer, now_ns, silence);
+}
+
+// A host whose ranks are all silent is named by its first.
+absl::Status NodeStar::Silent(const Peer& peer, int64_t now_ns, absl::Duration silence) const {
+  const Peer* first = nullptr;
+  int ranks = 0;
+  int silent = 0;
+  for (const std::unique_ptr<Peer>& other : peers_) {
+    if (other->node != peer.node || other->heard_ns == 0) continue;
+    ++ranks;
+    if (now_ns - other->heard_ns <= absl::ToInt64Nanoseconds(silence) / 2) continue;
+    ++silent;
+    if (first == nullptr) first = other.get();
+  }
+  if (silent < ranks) first = &peer;
+  const char* what = ": it, its host or the link between the hosts stands still";
+  if (ranks > 1 && silent == ranks) {
+    what = ", as all ranks of its host: that host or the link to it stands still";
+  } else if (ranks > 1) {
+    what = ", while others of its host were not";
+  }
+  return Lost(absl::StrFormat("%s was silent for %.1f s%s", first->name,
+                              static_cast<double>(now_ns - first->heard_ns) * 1e-9, what));
 }
 
 // Reads what there is. After the end of a connection the peer is gone.

@@ -42,9 +42,10 @@ class NodeStar final : public GroupLiveness {
  private:
   // The other end of a connection.
   struct Peer {
-    Peer(std::string peer_name, int peer_node, Socket connected, const std::string& key,
-         bool to_rank0);
+    Peer(std::string peer_name, int peer_rank, int peer_node, Socket connected,
+         const std::string& key, bool to_rank0);
     std::string name;  // "rank 2 (host b, pid 4711)"
+    int rank = 0;
     int node = 0;
     Socket socket;
     FrameSealer sealer;
@@ -68,12 +69,13 @@ class NodeStar final : public GroupLiveness {
   absl::Status Take(Peer& peer, const Frame& frame, int64_t now_ns);
   absl::Status CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence);
   bool HasNeighbours(const Peer& peer) const;
+  absl::Status Silent(const Peer& peer, int64_t now_ns, absl::Duration silence) const;
 
   int64_t (*const now_ns_)();
   int epoll_fd_ = -1;
   std::atomic<bool> ending_ = false;
-  std::mutex mutex_;  // guards what follows
-  std::vector<std::unique_ptr<Peer>> peers_;
+  std::mutex mutex_;                          // guards what follows
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank
   bool abort_sent_ = false;
   absl::Status lost_;
 };

@@ -222,6 +222,22 @@ TEST(NodesGroup, ASilentNodeIsNamedByItsLeader) {
   });
 }
 
+TEST(NodesGroup, ASilentRankIsToldFromASilentHost) {
+  for (const bool whole_host : {true, false}) {
+    std::atomic<bool> done = false;
+    RunRanksOf(NewLocalNodes({0, 1, 1}), [&](Group& group) {
+      const int rank = group.exchange().topology().rank;
+      group.liveness().Beat();
+      while (rank == 1 && !whole_host && !done) group.liveness().Beat();
+      if (rank != 0) return;
+      const std::string lost(AwaitLoss(group.liveness(), absl::Milliseconds(500)).message());
+      EXPECT_THAT(lost, HasSubstr(whole_host ? "rank 1 (host host1" : "rank 2 (host host1"));
+      EXPECT_THAT(lost, HasSubstr(whole_host ? "as all ranks of its host" : "others of its host"));
+      done = true;
+    });
+  }
+}
+
 TEST(NodesGroup, ANodeThatEndsIsALossUnlessItSaidSo) {
   for (const bool in_order : {true, false}) {
     std::vector<std::unique_ptr<Group>> groups = NewLocalNodes({0, 1});
