@@ -24,6 +24,7 @@ from grpc.health.v1 import health_pb2_grpc as health_rpc  # noqa: E402
 BINARY = os.environ["BULKHEAD"]
 SOURCE = os.environ["BULKHEAD_SOURCE"]
 RANKS = int(os.environ["BULKHEAD_RANKS"])
+HOSTS = int(os.environ.get("BULKHEAD_HOSTS", "1"))
 MODEL = os.path.join(SOURCE, "examples", "models", "sample")
 LIMIT_S = 120  # for anything that should take a second or two; a loaded machine may need more
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -37,7 +38,12 @@ def golden():
 
 
 def front():
-    return [] if RANKS == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(RANKS)]
+    """The launcher's words. With BULKHEAD_HOSTS the ranks meet as if they were spread over so many hosts, in order."""
+    words = [] if RANKS == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(RANKS)]
+    if HOSTS > 1:
+        name = f"host$((OMPI_COMM_WORLD_RANK * {HOSTS} / {RANKS}))"
+        words += ["sh", "-c", f'BULKHEAD_NODE_NAME={name} exec "$@"', "sh"]
+    return words
 
 
 def serve_command(*flags):
