@@ -96,7 +96,7 @@ class FaultsTest(unittest.TestCase):
             if retries is not None:
                 two.set_tcp_retries(retries)
             with Served(["mpirun", *settings, "-n", "2"]) as served:
-                inject(two)
+                inject(two, served.pids)
                 begin = time.monotonic()
                 served.ends(range(2), LIMIT_S)
                 hosts.until(lambda: served.process.poll() is not None, "mpirun lives on", LIMIT_S)
@@ -106,7 +106,8 @@ class FaultsTest(unittest.TestCase):
         keepalive = []
         for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
             keepalive += ["--mca", f"oob_tcp_keepalive_{name}", str(value)]
-        for name, inject in (("cut", lambda two: two.cut()), ("drop", lambda two: two.drop())):
+        for name, inject in (("cut", lambda two, _: two.cut()), ("drop", lambda two, _: two.drop()),
+                             ("kill", lambda _, pids: os.kill(pids[1], signal.SIGKILL))):
             with self.subTest(name):
                 seconds, code = self.launcher_end(inject, *keepalive, retries=4)
                 print(f"\n  {name}: mpirun ended after {seconds} s with {code}", end=" ", flush=True)
@@ -120,9 +121,12 @@ class FaultsTest(unittest.TestCase):
                 with Served(srun(4, *keep_code())) as served:
                     call = self.stream(served)
                     inject(served)
+                    begin = time.monotonic()
                     print(f"\n  ended after {served.ends(running, LIMIT_S)} s", end=" ", flush=True)
                     error = self.error_of(call)
                     self.assertIn(named, error.details())
+                    hosts.until(lambda: served.process.poll() is not None, "srun lives on", hosts.LIMIT_S)
+                    print(f"; srun after {time.monotonic() - begin:.1f} s with {served.process.returncode}", end=" ")
 
 
 if __name__ == "__main__":

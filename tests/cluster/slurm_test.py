@@ -81,11 +81,14 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(record["Restarts"], "1")
 
     def test_the_bench_job_prints_its_table(self):
-        job = self.slurm.submit(f"{SCRIPTS}/bench.sbatch", "--model", group.MODEL, "--batch-size", "1",
-                                options=(f"--output={LOG}",))
-        record = self.ended(job)
-        self.assertEqual(record["JobState"], "COMPLETED", log())
-        self.assertRegex(log(), r"tokens/s|tok/s")
+        for arguments, table in ((("throughput", "--model", group.MODEL, "--batch-size", "1"), r"decode tokens/s"),
+                                 (("comm", "--quick", "--max-bytes", "64KiB"), r"(?i)all.?reduce")):
+            with self.subTest(arguments[0]):
+                job = self.slurm.submit(f"{SCRIPTS}/bench.sbatch", *arguments, options=(f"--output={LOG}",))
+                record = self.ended(job)
+                self.assertEqual(record["JobState"], "COMPLETED", log())
+                self.assertRegex(log(), table)
+                os.unlink(LOG)
 
 
 if __name__ == "__main__":
