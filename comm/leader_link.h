@@ -49,8 +49,6 @@ class LeaderLink {
   virtual absl::Status Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
                                 absl::Span<const Incoming> receives,
                                 int64_t deadline_ns = kNoDeadline) = 0;
-  // A node that a transfer is waiting for right now, or -1. Any thread.
-  virtual int awaited_node() const = 0;
 };
 
 }  // namespace bulkhead

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -32,7 +31,6 @@ class LocalLink final : public LeaderLink {
   int node() const override { return node_; }
   int num_nodes() const override { return num_nodes_; }
   void set_may_spin(bool may_spin) override { may_spin_ = may_spin; }
-  int awaited_node() const override { return awaited_node_.load(); }
 
   absl::Status Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
                         absl::Span<const Incoming> receives, int64_t deadline_ns) override {
@@ -43,7 +41,7 @@ class LocalLink final : public LeaderLink {
           static_cast<const char*>(out.data), out.bytes);
     }
     for (const Incoming& in : receives) {
-      awaited_node_.store(in.node);
+      region_->set_awaited_node(in.node);
       BackOff back_off(may_spin_);
       std::string message;
       while (!TryTake({static_cast<int>(kind), in.node, node_}, message)) {
@@ -53,7 +51,7 @@ class LocalLink final : public LeaderLink {
       }
       BH_RETURN_IF_ERROR(Put(message, in));
     }
-    awaited_node_.store(-1);
+    region_->set_awaited_node(-1);
     return absl::OkStatus();
   }
 
@@ -92,7 +90,6 @@ class LocalLink final : public LeaderLink {
   const std::shared_ptr<Region> region_;
   const std::shared_ptr<Post> post_;
   bool may_spin_ = false;
-  std::atomic<int> awaited_node_ = -1;
 };
 
 }  // namespace

@@ -49,8 +49,7 @@ std::unique_ptr<LeaderLink> LinkOf(const RankTopology& world, std::shared_ptr<Re
   for (int node = 0; node < world.num_nodes(); ++node) {
     leaders.push_back(world.RanksOf(node).front());
   }
-  return std::make_unique<MpiLink>(world.node(), std::move(leaders),
-                                   [region = std::move(region)] { return region->abort_status(); });
+  return std::make_unique<MpiLink>(world.node(), std::move(leaders), std::move(region));
 }
 
 // The ranks of each host first come together among themselves, then the hosts.

@@ -12,9 +12,9 @@
 
 namespace bulkhead {
 
-NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const LeaderLink* link,
+NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
                              NodeStar* star)
-    : node_(node), world_(world), link_(link), star_(star) {
+    : node_(node), world_(world), region_(region), star_(star) {
   if (star_ == nullptr) return;
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   BH_CHECK(epoll_fd_ >= 0);
@@ -47,7 +47,7 @@ void NodesLiveness::Rearm() {
 }
 
 std::string NodesLiveness::Laggards() {
-  const int node = link_ == nullptr ? -1 : link_->awaited_node();
+  const int node = region_.awaited_node();
   if (node < 0) return node_.Laggards();
   return absl::StrCat("the ranks of host ", world_.hosts[world_.RanksOf(node).front()]);
 }
@@ -71,9 +71,9 @@ NodesGroup::NodesGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup>
       link_(std::move(link)),
       star_(std::move(star)),
       share_(share),
-      exchange_(node_->exchange(), link_.get(), world_),
+      exchange_(node_->exchange(), *region_, link_.get(), world_),
       bus_(node_->bus(), link_.get()),
-      liveness_(node_->liveness(), world_, link_.get(), star_.get()) {}
+      liveness_(node_->liveness(), world_, *region_, star_.get()) {}
 
 void NodesGroup::AllowSpinning(bool allowed) {
   node_->AllowSpinning(allowed);

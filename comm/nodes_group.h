@@ -16,9 +16,8 @@ namespace bulkhead {
 // A node's own liveness, and that of other nodes where this rank has a part in the star.
 class NodesLiveness final : public GroupLiveness {
  public:
-  // `link` is null but on the leader, `star` where NodeStar::Connect says.
-  NodesLiveness(ShmLiveness& node, const RankTopology& world, const LeaderLink* link,
-                NodeStar* star);
+  // `region`: the node's. `star` is null where NodeStar::Connect says.
+  NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region, NodeStar* star);
   NodesLiveness(const NodesLiveness&) = delete;
   NodesLiveness& operator=(const NodesLiveness&) = delete;
   ~NodesLiveness() override;
@@ -33,7 +32,7 @@ class NodesLiveness final : public GroupLiveness {
  private:
   ShmLiveness& node_;
   const RankTopology& world_;
-  const LeaderLink* link_;
+  const Region& region_;
   NodeStar* star_;
   int epoll_fd_ = -1;  // of both
 };

@@ -50,6 +50,10 @@ class Region {
   }
   BusChunk& bus_chunk(uint32_t index) { return chunks_[index % kBusChunks]; }
 
+  // The node that this one's leader waits for, or -1. Set by the leader; read by any thread.
+  void set_awaited_node(int node) { head_->awaited.store(node + 1, std::memory_order_relaxed); }
+  int awaited_node() const { return head_->awaited.load(std::memory_order_relaxed) - 1; }
+
   // Whether waits may spin before they yield. Main thread only.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
 
@@ -65,6 +69,7 @@ class Region {
   struct Head {
     std::atomic<uint32_t> abort;  // 0 no, 1 being written, 2 the text is complete
     uint32_t abort_bytes;
+    std::atomic<int> awaited;           // node + 1
     std::array<char, 2040> abort_text;  // EncodeStatus
   };
   struct PerRank {

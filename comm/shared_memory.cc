@@ -65,7 +65,8 @@ absl::Status NotShared(const std::string& path, absl::string_view why) {
       absl::FailedPreconditionError(absl::StrCat(
           "cannot map the memory of rank 0 (", path, "): ", why,
           "; the ranks of one host must run as one user and see each other's processes (one PID "
-          "namespace, one container)")),
+          "namespace, one container), or be told apart by a BULKHEAD_NODE_NAME for each "
+          "container")),
       ExitCode::kGroupNotUp);
 }
 

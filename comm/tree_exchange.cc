@@ -76,7 +76,7 @@ absl::Status TreeExchange::TransferOrName(const std::vector<Outgoing>& sends,
                                           int64_t deadline_ns) {
   const absl::Status status = link_->Transfer(LinkKind::kExchange, sends, receives, deadline_ns);
   if (!absl::IsDeadlineExceeded(status)) return status;
-  const int node = std::max(0, link_->awaited_node());
+  const int node = std::max(0, region_.awaited_node());
   const int leader = topology_.RanksOf(node).front();
   return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
                           "the ranks of host ", topology_.hosts[leader], " did not come in time")),

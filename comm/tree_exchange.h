@@ -8,14 +8,15 @@
 
 #include "comm/exchange.h"
 #include "comm/leader_link.h"
+#include "comm/region.h"
 
 namespace bulkhead {
 
 class TreeExchange final : public GroupExchange {
  public:
-  // `node`: the exchange of this node's ranks. `link`: null but on the leader.
-  TreeExchange(GroupExchange& node, LeaderLink* link, RankTopology world)
-      : node_(node), link_(link), topology_(std::move(world)) {}
+  // `node`: the exchange of this node's ranks, who share `region`. `link`: null but on the leader.
+  TreeExchange(GroupExchange& node, const Region& region, LeaderLink* link, RankTopology world)
+      : node_(node), region_(region), link_(link), topology_(std::move(world)) {}
   const RankTopology& topology() const override { return topology_; }
   absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
                                                      absl::Duration timeout) override;
@@ -26,6 +27,7 @@ class TreeExchange final : public GroupExchange {
                               const std::vector<Incoming>& receives, int64_t deadline_ns);
 
   GroupExchange& node_;
+  const Region& region_;
   LeaderLink* link_;
   RankTopology topology_;
 };
