@@ -68,6 +68,7 @@ class AgreementTest(unittest.TestCase):
     def test_hosts_that_cannot_reach_each_other_beside_mpi(self):
         with hosts.Hosts(slots=1) as two:
             # MPI gets ports of its own; those that the kernel picks for others are closed.
+            two.run("hosta", "sysctl", "-qw", "net.ipv4.ip_local_port_range=32768 40000")
             ports = "OMPI_MCA_btl_tcp_port_min_v4=41000", "OMPI_MCA_btl_tcp_port_range_v4=100"
             two.run("hostb", "iptables", "-A", "OUTPUT", "-p", "tcp", "--syn", "-d", hosts.ADDRESS["hosta"], "--dport",
                     "32768:40999", "-j", "REJECT", "--reject-with", "tcp-reset")
