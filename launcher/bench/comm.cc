@@ -1,10 +1,13 @@
 #include "launcher/bench/comm.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,6 +136,9 @@ class CommBench {
 
   const std::vector<CommCase>& cases() const { return cases_; }
   const std::vector<CommPair>& pairs() const { return pairs_; }
+  double shared_core_share() const {
+    return turns_ == 0 ? 0 : static_cast<double>(shared_core_turns_) / turns_;
+  }
 
  private:
   int CallsOf(int64_t bytes) const {
@@ -201,6 +207,7 @@ class CommBench {
       }
       BH_RETURN_IF_ERROR(AgreeOn(collective->Check(call)));
       BH_RETURN_IF_ERROR(Append(times, one.call_s));
+      BH_RETURN_IF_ERROR(NoteCores());
       if (!with_bare) continue;
       BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kWhole), whole));
       BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kHalf), half));
@@ -213,6 +220,16 @@ class CommBench {
   absl::Status Append(const std::vector<double>& mine, std::vector<double>& all) {
     BH_ASSIGN_OR_RETURN(const std::vector<double> slowest, Slowest(mine));
     all.insert(all.end(), slowest.begin(), slowest.end());
+    return absl::OkStatus();
+  }
+
+  // Ranks that are on one core take turns: what they measure then is the system's scheduler.
+  absl::Status NoteCores() {
+    const std::string mine = absl::StrCat(topology_.hosts[topology_.rank], " ", sched_getcpu());
+    BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                        exchange_.AllGather(mine, absl::InfiniteDuration()));
+    ++turns_;
+    shared_core_turns_ += std::set<std::string>(all.begin(), all.end()).size() < all.size() ? 1 : 0;
     return absl::OkStatus();
   }
 
@@ -257,6 +274,8 @@ class CommBench {
   Group& group_;
   std::vector<CommCase> cases_;
   std::vector<CommPair> pairs_;
+  int turns_ = 0;
+  int shared_core_turns_ = 0;
   int64_t max_bytes_ = 0;
   std::unique_ptr<Device> device_;
   std::unique_ptr<MemoryLedger> ledger_;
@@ -306,6 +325,7 @@ absl::Status MeasureOnGroup(const CommOptions& options, RankLife& life) {
   facts.model = options.engine.model;
   facts.hosts = topology.hosts;
   facts.may_spin = topology.local_size <= topology.local_cores;
+  facts.shared_core_share = bench.shared_core_share();
   const std::string json = CommJson(facts, bench.cases(), bench.pairs());
   std::cout << (options.json ? json : CommTable(facts, bench.cases(), bench.pairs()));
   return FlushStandardOutput();

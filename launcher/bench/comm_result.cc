@@ -101,6 +101,12 @@ std::string CommTable(const CommFacts& facts, const std::vector<CommCase>& cases
   std::string text = absl::StrCat(ranks, " ranks on ", absl::StrJoin(hosts, ", "),
                                   facts.may_spin ? "" : ", more ranks than cores: waits yield",
                                   "; every answer checked\n", TextTable(rows));
+  if (facts.shared_core_share > 0) {
+    absl::StrAppendFormat(&text,
+                          "behind %.0f %% of the turns ranks were on one core: such times are "
+                          "those of taking turns, not of talking\n",
+                          100 * facts.shared_core_share);
+  }
   if (pairs.empty()) return text;
   std::vector<std::vector<std::string>> pair_rows = {{"ranks", "bare loop us", "GB/s"}};
   for (const CommPair& pair : pairs) {
@@ -113,10 +119,15 @@ std::string CommTable(const CommFacts& facts, const std::vector<CommCase>& cases
 std::string CommJson(const CommFacts& facts, const std::vector<CommCase>& cases,
                      const std::vector<CommPair>& pairs) {
   const int ranks = static_cast<int>(facts.hosts.size());
-  ordered_json json = {{"bench", "comm"},      {"version", facts.version},
-                       {"date", facts.date},   {"cpu", facts.cpu},
-                       {"model", facts.model}, {"tensor_parallel_size", ranks},
-                       {"hosts", facts.hosts}, {"may_spin", facts.may_spin}};
+  ordered_json json = {{"bench", "comm"},
+                       {"version", facts.version},
+                       {"date", facts.date},
+                       {"cpu", facts.cpu},
+                       {"model", facts.model},
+                       {"tensor_parallel_size", ranks},
+                       {"hosts", facts.hosts},
+                       {"may_spin", facts.may_spin},
+                       {"shared_core_share", facts.shared_core_share}};
   ordered_json list = ordered_json::array();
   for (const CommCase& one : cases) {
     const Figures figures = FiguresOf(one, ranks);

@@ -41,6 +41,7 @@ struct CommFacts {
   std::string version, date, cpu, model;  // `model` is empty when none was named
   std::vector<std::string> hosts;         // of each rank
   bool may_spin = false;                  // the ranks of a host have a core each
+  double shared_core_share = 0;           // of the turns behind which ranks were found on one core
 };
 
 // With a bare loop's medians, and ours over theirs, where any case has them.

@@ -54,6 +54,14 @@ TEST(CommResultTest, WithoutABareLoopItsColumnsAreAbsent) {
   EXPECT_FALSE(json["cases"][0].contains("of_bare"));
 }
 
+TEST(CommResultTest, RanksThatSharedACoreAreTold) {
+  const CommCase one{Collective::kBroadcast, 4000, "", {2e-6}, {}};
+  CommFacts facts = FactsOf({"a", "a"});
+  EXPECT_THAT(CommTable(facts, {one}, {}), Not(HasSubstr("taking turns")));
+  facts.shared_core_share = 0.25;
+  EXPECT_THAT(CommTable(facts, {one}, {}), HasSubstr("behind 25 % of the turns"));
+}
+
 TEST(CommResultTest, PairsHaveATableOfTheirOwn) {
   const CommCase one{Collective::kBroadcast, 4000, "", {2e-6}, {}};
   EXPECT_THAT(CommTable(FactsOf({"a", "b"}), {one}, {{0, 1, 5e-7, 4e9}}),
