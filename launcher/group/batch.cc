@@ -28,7 +28,7 @@ RankFigures RunMeasured(RankLife& life, RankEngine& engine, Coordinator* coordin
   figures.host = engine.topology.hosts[engine.topology.rank];
   figures.load_s = absl::ToDoubleSeconds(engine.load_time);
   figures.load_bytes = engine.loaded_bytes;
-  TimedRunner runner(*engine.runner, *engine.comm, figures);
+  TimedRunner runner = TimedRunnerOf(engine, figures, nullptr);
   life.RunSteps(runner, coordinator);
   figures.resident_bytes_peak = PeakResidentBytes();
   return figures;

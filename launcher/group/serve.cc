@@ -47,9 +47,13 @@ LostRank LostRankOf(const absl::Status& why) {
 // What the service may ask of the engine.
 class Control final : public EngineControl {
  public:
-  Control(Coordinator& coordinator, GrpcServer& server, const RankEngine& engine,
-          absl::Duration timeout)
-      : coordinator_(coordinator), server_(server), engine_(engine), drain_timeout_(timeout) {}
+  Control(Coordinator& coordinator, const StepBoard& board, GrpcServer& server,
+          const RankEngine& engine, absl::Duration timeout)
+      : coordinator_(coordinator),
+        board_(board),
+        server_(server),
+        engine_(engine),
+        drain_timeout_(timeout) {}
 
   LoadSnapshot Load() override {
     const CoordinatorLoad load = coordinator_.Load();
@@ -80,7 +84,8 @@ class Control final : public EngineControl {
                         .resident_bytes = ResidentBytes(),
                         .device_free_bytes = device.free_bytes,
                         .device_free_bytes_at_ready = device.sealed_free_bytes,
-                        .device_free_bytes_least = device.least_free_bytes};
+                        .device_free_bytes_least = device.least_free_bytes,
+                        .rank_steps = RankSteps()};
   }
   LiveLimits Limits() override { return coordinator_.limits(); }
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
@@ -96,7 +101,17 @@ class Control final : public EngineControl {
   }
 
  private:
+  std::vector<RankStepTimes> RankSteps() const {
+    std::vector<RankStepTimes> steps;
+    for (const RankFigures& rank : board_.Get()) {
+      steps.push_back({rank.decode.steps, rank.decode.compute_s(), rank.decode.comm_s,
+                       rank.prefill.steps, rank.prefill.compute_s(), rank.prefill.comm_s});
+    }
+    return steps;
+  }
+
   Coordinator& coordinator_;
+  const StepBoard& board_;
   GrpcServer& server_;
   const RankEngine& engine_;
   absl::Duration drain_timeout_;
@@ -176,7 +191,10 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
                    GrpcServer& server, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, options.max_num_queued_reqs)));
-  Control control(coordinator, server, engine, options.drain_timeout);
+  RankFigures figures;
+  StepBoard board(engine.topology.size);
+  TimedRunner runner = TimedRunnerOf(engine, figures, &board);
+  Control control(coordinator, board, server, engine, options.drain_timeout);
   life.SetEnding({.fail =
                       [&](const absl::Status& why) {
                         server.SetLost(why, LostRankOf(why));
@@ -195,7 +213,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
               engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
   std::fflush(stdout);
   life.SetDrain([&] { control.BeginDrain(std::nullopt); });
-  life.RunSteps(*engine.runner, &coordinator);
+  life.RunSteps(runner, &coordinator);
   life.SetDrain(nullptr);
   server.Shutdown(kFlush);
   life.SetEnding({});
@@ -237,7 +255,9 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
   if (coordinator) {
     ServeRequests(options, life, *engine, *server, begin);
   } else {
-    life.RunSteps(*engine->runner, nullptr);
+    RankFigures figures;
+    TimedRunner runner = TimedRunnerOf(*engine, figures, nullptr);
+    life.RunSteps(runner, nullptr);
   }
   return absl::OkStatus();
 }

@@ -328,6 +328,13 @@ ReportFacts RankEngine::facts() const {
               ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal())};
 }
 
+TimedRunner TimedRunnerOf(RankEngine& engine, RankFigures& figures, StepBoard* board) {
+  // Where this thread cannot write a term, the ranks keep their figures to themselves.
+  const int64_t max_sum_elements =
+      engine.device->host_memory() ? CommLimitsOf(*engine.plan, engine.limits).max_sum_elements : 0;
+  return TimedRunner(*engine.runner, *engine.comm, max_sum_elements, figures, board);
+}
+
 absl::Status WriteReport(const std::string& path, const std::string& json) {
   std::ofstream file(path, std::ios::trunc);
   file << json << std::flush;

@@ -57,6 +57,9 @@ struct RankEngine {
   ReportFacts facts() const;
 };
 
+// The engine's runner with its clock; `figures` and `board` (may be null) outlive it.
+TimedRunner TimedRunnerOf(RankEngine& engine, RankFigures& figures, StepBoard* board);
+
 // Runs one phase of the start: `work` on this rank, then the group's agreement.
 using Phase = std::function<absl::Status()>;
 absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,

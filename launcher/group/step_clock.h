@@ -2,7 +2,11 @@
 // for each sum, gather and step; the rank's main thread alone.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -30,18 +34,49 @@ class TimedCommunicator final : public Communicator {
   double seconds_ = 0;
 };
 
+// What rank 0 knows of every rank's steps. Thread-safe.
+class StepBoard {
+ public:
+  explicit StepBoard(int ranks) : ranks_(ranks) {}
+  // Since the start, up to the last time that the ranks told each other; hosts and loads are empty.
+  std::vector<RankFigures> Get() const;
+  // One more window of steps, by rank.
+  void Add(absl::Span<const RankFigures> window);
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<RankFigures> ranks_;
+};
+
 // A runner that notes of every step how long it took and how long of that in `comm`, which the
-// runner uses. Both outlive it; so does `figures`.
+// runner uses. Behind every kShareEverySteps-th step, by the plans' numbers and so alike on all
+// ranks, the ranks tell each other in one more sum what that came to. What is passed in outlives
+// it; `board` is null but on rank 0, and may be null there.
 class TimedRunner final : public StepRunner {
  public:
-  TimedRunner(StepRunner& runner, const TimedCommunicator& comm, RankFigures& figures)
-      : runner_(runner), comm_(comm), figures_(figures) {}
+  static constexpr uint64_t kShareEverySteps = 32;
+
+  // `max_sum_elements`: of `comm`. Where it is too small for the ranks' figures they keep them.
+  TimedRunner(StepRunner& runner, TimedCommunicator& comm, int64_t max_sum_elements,
+              RankFigures& figures, StepBoard* board)
+      : runner_(runner),
+        comm_(comm),
+        shares_(max_sum_elements >= int64_t{kShared} * comm.size()),
+        figures_(figures),
+        board_(board) {}
   absl::StatusOr<StepResult> Run(const Step& step) override;
 
  private:
+  static constexpr int kShared = 4;  // numbers of each rank
+
+  absl::Status Share();
+
   StepRunner& runner_;
-  const TimedCommunicator& comm_;
+  TimedCommunicator& comm_;
+  const bool shares_;
   RankFigures& figures_;
+  RankFigures told_;  // figures_ when they were last shared
+  StepBoard* const board_;
 };
 
 }  // namespace bulkhead

@@ -5,12 +5,23 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
+
+// Where one rank's steps spent their time since READY, as of some steps ago.
+struct RankStepTimes {
+  int64_t decode_steps = 0;  // in which every sequence had one token
+  double decode_compute_s = 0;
+  double decode_comm_s = 0;  // in sums and gathers: waiting for other ranks, too
+  int64_t prefill_steps = 0;
+  double prefill_compute_s = 0;
+  double prefill_comm_s = 0;
+};
 
 struct LoadSnapshot {
   int num_requests_running = 0;
@@ -38,6 +49,7 @@ struct LoadSnapshot {
   int64_t device_free_bytes = 0;  // a GPU's; 0 on a CPU
   int64_t device_free_bytes_at_ready = 0;
   int64_t device_free_bytes_least = 0;
+  std::vector<RankStepTimes> rank_steps = {};  // by rank
 };
 
 // Thread-safe; no call waits for a step.

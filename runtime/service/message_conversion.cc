@@ -79,6 +79,15 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
   out.set_device_free_bytes(load.device_free_bytes);
   out.set_device_free_bytes_at_ready(load.device_free_bytes_at_ready);
   out.set_device_free_bytes_least(load.device_free_bytes_least);
+  for (const RankStepTimes& rank : load.rank_steps) {
+    v1::RankSteps& steps = *out.add_rank_steps();
+    steps.set_decode_steps(rank.decode_steps);
+    steps.set_decode_compute_s(rank.decode_compute_s);
+    steps.set_decode_comm_s(rank.decode_comm_s);
+    steps.set_prefill_steps(rank.prefill_steps);
+    steps.set_prefill_compute_s(rank.prefill_compute_s);
+    steps.set_prefill_comm_s(rank.prefill_comm_s);
+  }
   return out;
 }
 

@@ -53,6 +53,17 @@ class OperatorTest(unittest.TestCase):
         self.assertIn("slots full", shown)
         self.assertIn("device out of memory since READY: 0", shown)
 
+    def test_every_ranks_steps_are_told(self):
+        self.generate(80).result()
+        told = self.group.load().rank_steps
+        self.assertEqual(len(told), group.RANKS)
+        for rank in told:
+            self.assertEqual((rank.decode_steps, rank.prefill_steps), (told[0].decode_steps, told[0].prefill_steps))
+            self.assertEqual((rank.decode_steps + rank.prefill_steps) % 32, 0)
+            self.assertGreaterEqual(rank.decode_steps, 32)
+            self.assertGreater(rank.decode_compute_s, 0)
+            self.assertGreater(rank.decode_comm_s, 0)
+
     def test_limits_go_no_higher_than_what_was_sealed(self):
         for flags in (["--max-num-seqs", 5], ["--max-model-len", 1 << 20], ["--max-num-queued-reqs", 21]):
             refused = command("limits", self.group, *flags)

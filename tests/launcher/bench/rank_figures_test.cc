@@ -2,7 +2,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/group/step_clock.h"
 
 namespace bulkhead {
 namespace {
@@ -56,65 +55,6 @@ TEST(RankFiguresTest, FiguresTravelAsText) {
   for (const char* text : {"", "1 2 3", "1 x 3 4 5 6 7 8 9 10 11 host"}) {
     EXPECT_FALSE(RankFigures::Parse(text).ok()) << text;
   }
-}
-
-void Spin(absl::Duration duration) {
-  const absl::Time end = absl::Now() + duration;
-  while (absl::Now() < end) {
-  }
-}
-
-class SlowCommunicator final : public Communicator {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  MatrixView Term(int64_t /*rows*/, int64_t /*cols*/) override { return {}; }
-  absl::StatusOr<ConstMatrixView> AllReduceSum() override {
-    Spin(absl::Milliseconds(2));
-    return ConstMatrixView();
-  }
-  absl::Status GatherCols(ConstMatrixView /*part*/, absl::Span<const int64_t> /*cols*/,
-                          MatrixView /*out*/) override {
-    Spin(absl::Milliseconds(2));
-    return absl::OkStatus();
-  }
-};
-
-class SummingRunner final : public StepRunner {
- public:
-  explicit SummingRunner(Communicator& comm) : comm_(comm) {}
-  absl::StatusOr<StepResult> Run(const Step& /*step*/) override {
-    Spin(absl::Milliseconds(3));
-    if (!comm_.AllReduceSum().ok() || !comm_.GatherCols({}, {}, {}).ok()) {
-      return absl::InternalError("a communicator that never fails failed");
-    }
-    return StepResult();
-  }
-
- private:
-  Communicator& comm_;
-};
-
-TEST(StepClockTest, AStepsTimeIsToldByKindAndTheOtherRanksPartOfIt) {
-  TimedCommunicator comm(std::make_unique<SlowCommunicator>());
-  SummingRunner summing(comm);
-  ASSERT_TRUE(comm.AllReduceSum().ok());  // before any step, as in a rehearsal
-  RankFigures figures;
-  TimedRunner runner(summing, comm, figures);
-  Step decode;
-  decode.plan.add_num_tokens(1);
-  decode.plan.add_num_tokens(1);
-  Step mixed = decode;
-  mixed.plan.add_num_tokens(2);
-  ASSERT_TRUE(runner.Run(decode).ok());
-  ASSERT_TRUE(runner.Run(decode).ok());
-  ASSERT_TRUE(runner.Run(mixed).ok());
-  EXPECT_EQ(figures.decode.steps, 2);
-  EXPECT_EQ(figures.prefill.steps, 1);
-  EXPECT_GE(figures.decode.comm_s, 0.008);
-  EXPECT_GE(figures.decode.compute_s(), 0.006);
-  EXPECT_GE(figures.prefill.comm_s, 0.004);
-  EXPECT_LE(figures.prefill.comm_s, comm.seconds() - 0.010);  // its own step's alone
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   load.num_preemptions_total = 8;
   load.device_allocations_after_ready = 9;
   load.num_kv_blocks_cached = 10;
+  load.rank_steps = {{}, {13, 14, 15, 16, 17, 18}};
   load.prefix_cache_queries_total = 11;
   load.prefix_cache_hits_total = 12;
   engine_.SetLoad(load);
@@ -60,6 +61,14 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   EXPECT_EQ(response.prefix_cache_queries_total(), 11U);
   EXPECT_EQ(response.prefix_cache_hits_total(), 12U);
   EXPECT_FALSE(response.draining());
+  ASSERT_EQ(response.rank_steps_size(), 2);
+  const v1::RankSteps& steps = response.rank_steps(1);
+  EXPECT_EQ(steps.decode_steps(), 13U);
+  EXPECT_EQ(steps.decode_compute_s(), 14);
+  EXPECT_EQ(steps.decode_comm_s(), 15);
+  EXPECT_EQ(steps.prefill_steps(), 16U);
+  EXPECT_EQ(steps.prefill_compute_s(), 17);
+  EXPECT_EQ(steps.prefill_comm_s(), 18);
 }
 
 TEST_F(ControlServiceTest, QuestionsBeforeReadyAreUnavailable) {

@@ -1,0 +1,131 @@
+#include "launcher/group/step_clock.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "memory/device.h"
+#include "memory/ledger.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+void Spin(absl::Duration duration) {
+  const absl::Time end = absl::Now() + duration;
+  while (absl::Now() < end) {
+  }
+}
+
+class SlowCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  MatrixView Term(int64_t /*rows*/, int64_t /*cols*/) override { return {}; }
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override {
+    Spin(absl::Milliseconds(2));
+    return ConstMatrixView();
+  }
+  absl::Status GatherCols(ConstMatrixView /*part*/, absl::Span<const int64_t> /*cols*/,
+                          MatrixView /*out*/) override {
+    Spin(absl::Milliseconds(2));
+    return absl::OkStatus();
+  }
+};
+
+class SummingRunner final : public StepRunner {
+ public:
+  explicit SummingRunner(Communicator& comm) : comm_(comm) {}
+  absl::StatusOr<StepResult> Run(const Step& /*step*/) override {
+    Spin(absl::Milliseconds(3));
+    if (!comm_.AllReduceSum().ok() || !comm_.GatherCols({}, {}, {}).ok()) {
+      return absl::InternalError("a communicator that never fails failed");
+    }
+    return StepResult();
+  }
+
+ private:
+  Communicator& comm_;
+};
+
+TEST(StepClockTest, AStepsTimeIsToldByKindAndTheOtherRanksPartOfIt) {
+  TimedCommunicator comm(std::make_unique<SlowCommunicator>());
+  SummingRunner summing(comm);
+  ASSERT_TRUE(comm.AllReduceSum().ok());  // before any step, as in a rehearsal
+  RankFigures figures;
+  TimedRunner runner(summing, comm, 0, figures, nullptr);
+  Step decode;
+  decode.plan.add_num_tokens(1);
+  decode.plan.add_num_tokens(1);
+  Step mixed = decode;
+  mixed.plan.add_num_tokens(2);
+  ASSERT_TRUE(runner.Run(decode).ok());
+  ASSERT_TRUE(runner.Run(decode).ok());
+  ASSERT_TRUE(runner.Run(mixed).ok());
+  EXPECT_EQ(figures.decode.steps, 2);
+  EXPECT_EQ(figures.prefill.steps, 1);
+  EXPECT_GE(figures.decode.comm_s, 0.008);
+  EXPECT_GE(figures.decode.compute_s(), 0.006);
+  EXPECT_GE(figures.prefill.comm_s, 0.004);
+  EXPECT_LE(figures.prefill.comm_s, comm.seconds() - 0.010);  // its own step's alone
+}
+
+class IdleRunner final : public StepRunner {
+ public:
+  absl::StatusOr<StepResult> Run(const Step& /*step*/) override {
+    Spin(absl::Microseconds(50));
+    return StepResult();
+  }
+};
+
+TEST(StepClockTest, RanksTellEachOtherNowAndThen) {
+  constexpr int kRanks = 3;
+  constexpr int64_t kElements = 64;
+  std::vector<RankFigures> figures(kRanks);
+  StepBoard board(kRanks);
+  RunRanks(kRanks, [&](Group& group) {
+    const std::unique_ptr<Device> device = NewHostDevice(0);
+    MemoryLedger ledger(*device);
+    const CommLimits limits{kElements, 0};
+    ledger.Claim(Term::kCommunication, CommunicationBytes(limits, kRanks));
+    absl::StatusOr<std::unique_ptr<Communicator>> connected = group.Connect(limits, ledger);
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    TimedCommunicator comm(*std::move(connected));
+    const int rank = comm.rank();
+    IdleRunner idle;
+    TimedRunner runner(idle, comm, kElements, figures[rank], rank == 0 ? &board : nullptr);
+    Step step;
+    step.plan.add_num_tokens(1);
+    for (uint64_t seq = 1; seq <= 2 * TimedRunner::kShareEverySteps; ++seq) {
+      if (rank == 0 && seq == TimedRunner::kShareEverySteps) {
+        EXPECT_EQ(board.Get()[1].decode.steps, 0);
+      }
+      step.plan.set_seq(seq);
+      ASSERT_TRUE(runner.Run(step).ok());
+    }
+  });
+  const std::vector<RankFigures> told = board.Get();
+  ASSERT_EQ(told.size(), size_t{kRanks});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(told[rank].decode.steps, int64_t{2 * TimedRunner::kShareEverySteps});
+    EXPECT_GT(figures[rank].decode.step_s, 0);
+    EXPECT_NEAR(told[rank].decode.step_s, figures[rank].decode.step_s,
+                1e-5 * figures[rank].decode.step_s);
+    EXPECT_EQ(told[rank].prefill.steps, 0);
+  }
+}
+
+TEST(StepClockTest, ACommunicatorThatIsTooSmallIsLeftAlone) {
+  TimedCommunicator comm(std::make_unique<SlowCommunicator>());
+  IdleRunner idle;
+  RankFigures figures;
+  TimedRunner runner(idle, comm, 3, figures, nullptr);
+  Step step;
+  step.plan.set_seq(TimedRunner::kShareEverySteps);
+  ASSERT_TRUE(runner.Run(step).ok());
+  EXPECT_EQ(comm.seconds(), 0);
+}
+
+}  // namespace
+}  // namespace bulkhead
