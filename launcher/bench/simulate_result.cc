@@ -201,13 +201,16 @@ std::string SimulateSvg(const std::vector<SimulatedRun>& runs) {
   constexpr double kMostUs = 10000;
   constexpr const char* kColours[] = {"#1f6feb", "#d9730d", "#2da44e", "#8250df", "#cf222e"};
   std::map<int, std::map<int, double>> lines;  // ranks -> sequences -> us
-  int most_seqs = 2;
+  int least_seqs = std::numeric_limits<int>::max();
+  int most_seqs = 1;
   for (const SimulatedRun& run : runs) {
     lines[run.ranks][run.max_num_seqs] = std::clamp(TotalUs(run.steps, 0.5), kLeastUs, kMostUs);
+    least_seqs = std::min(least_seqs, run.max_num_seqs);
     most_seqs = std::max(most_seqs, run.max_num_seqs);
   }
+  const double decades = std::max(1e-9, std::log10(most_seqs) - std::log10(least_seqs));
   const auto x_of = [&](int seqs) {
-    return kMargin + std::log2(seqs) / std::log2(most_seqs) * (kWidth - 2 * kMargin);
+    return kMargin + (std::log10(seqs) - std::log10(least_seqs)) / decades * (kWidth - 2 * kMargin);
   };
   const auto y_of = [&](double us) {
     return kHeight - kMargin - std::log10(us) / std::log10(kMostUs) * (kHeight - 2 * kMargin);
@@ -239,7 +242,7 @@ std::string SimulateSvg(const std::vector<SimulatedRun>& runs) {
     absl::StrAppendFormat(&svg,
                           "<path d=\"%s\" fill=\"none\" stroke=\"%s\"/>\n"
                           "<text x=\"%d\" y=\"%d\" fill=\"%s\">%d ranks</text>\n",
-                          path, stroke, kMargin + 10, kMargin + 16 * static_cast<int>(colour),
+                          path, stroke, kMargin + 10, kMargin + 20 + 16 * static_cast<int>(colour),
                           stroke, ranks);
     ++colour;
   }
