@@ -14,6 +14,9 @@ namespace {
 
 // From here on a pool counts as used up: more sequences would only wait for blocks.
 constexpr double kFullShare = 0.8;
+// A rank that computes so much longer than the mean is told, behind so many steps.
+constexpr double kSlowExcess = 0.2;
+constexpr uint64_t kLeastSteps = 320;
 
 uint64_t ErrorsOf(const v1::LoadInfo& load, const std::string& reason) {
   const auto found = load.num_errors_by_reason().find(reason);
@@ -123,6 +126,33 @@ void AddRefusals(const Examination& seen, std::vector<Finding>& findings) {
   }
 }
 
+// The rank that the others wait for, where that costs them something.
+void AddSlowRank(const Examination& seen, std::vector<Finding>& findings) {
+  const auto compute_s = [](const v1::RankSteps& steps) {
+    return steps.decode_compute_s() + steps.prefill_compute_s();
+  };
+  const auto& ranks = seen.load.rank_steps();
+  double sum_s = 0;
+  int slowest = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    sum_s += compute_s(ranks[rank]);
+    if (compute_s(ranks[rank]) > compute_s(ranks[slowest])) slowest = rank;
+  }
+  const bool is_enough =
+      ranks.size() > 1 && ranks[0].decode_steps() + ranks[0].prefill_steps() >= kLeastSteps;
+  if (!is_enough || sum_s <= 0) return;
+  const double excess = compute_s(ranks[slowest]) / (sum_s / ranks.size()) - 1;
+  if (excess < kSlowExcess) return;
+  const std::string host =
+      slowest < seen.ranks.ranks_size() ? seen.ranks.ranks(slowest).host() : "";
+  findings.push_back(
+      {absl::StrCat("rank ", slowest, host.empty() ? "" : absl::StrCat(" (host ", host, ")"),
+                    " computes ", Percent(excess), " longer than the ranks' mean",
+                    slowest == 0 ? ", sampling included" : "",
+                    ", and the others wait for it in every step"),
+       "see what else runs on its cores, and whether all ranks have as many (--threads)"});
+}
+
 uint64_t BytesOf(const v1::RankRow& row, std::initializer_list<const char*> terms) {
   uint64_t bytes = 0;
   for (const v1::Arena& arena : row.arenas()) {
@@ -150,6 +180,7 @@ std::vector<Finding> Diagnose(const Examination& seen) {
     AddSlots(seen, findings);
   }
   AddRefusals(seen, findings);
+  AddSlowRank(seen, findings);
   return findings;
 }
 

@@ -102,6 +102,25 @@ TEST(DiagnosisTest, AllocationsAfterReadyAreABugAndComeBeforeEverything) {
   EXPECT_EQ(Diagnose(seen)[0].setting, "");
 }
 
+TEST(DiagnosisTest, ARankThatTheOthersWaitForIsNamed) {
+  Examination seen = Calm();
+  seen.ranks.add_ranks()->set_host("b");
+  for (const double compute_s : {10.0, 13.0}) {
+    v1::RankSteps& steps = *seen.load.add_rank_steps();
+    steps.set_decode_steps(320);
+    steps.set_decode_compute_s(compute_s);
+  }
+  EXPECT_THAT(Diagnose(seen), IsEmpty());  // 13 % above the mean
+  seen.load.mutable_rank_steps(1)->set_prefill_compute_s(7);
+  const std::vector<Finding> findings = Diagnose(seen);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_THAT(findings[0].what, HasSubstr("rank 1 (host b) computes 33 % longer"));
+  seen.load.mutable_rank_steps(0)->set_decode_steps(300);
+  EXPECT_THAT(Diagnose(seen), IsEmpty());  // too few
+  seen.load.mutable_rank_steps()->RemoveLast();
+  EXPECT_THAT(Diagnose(seen), IsEmpty());  // alone
+}
+
 TEST(DiagnosisTest, EveryByteOfTheBindingRankHasAConsumer) {
   const Examination seen = Calm();
   const std::string table = ConsumersTable(seen.ranks, nullptr);
