@@ -30,7 +30,7 @@ struct DeviceBudget {
   std::string numa_nodes = "-";  // that hold those cores, "0,1"; "-": not known
   int64_t total_bytes = 0;       // what there is, or the cap that was given
   int64_t others_bytes = 0;      // used by others already; 0 under a given cap
-  int64_t driver_bytes = 0;        // a GPU's: taken by its libraries for us; 0 under a given cap
+  int64_t driver_bytes = 0;      // a GPU's: taken by its libraries for us; 0 under a given cap
   int64_t reserve_bytes = 0;     // not to be claimed
   int64_t transient_bytes = 0;  // used while weights load, returned afterwards; 0 under a given cap
   bool probed = false;          // measured; false: a cap that was given

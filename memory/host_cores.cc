@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -73,22 +74,12 @@ std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& r
 }
 
 std::vector<int> AllowedCoresNear(const std::string& pci_bus_id, const std::string& root) {
+  const std::vector<int> of_node = CoreListIn(absl::StrCat(
+      root, "/sys/bus/pci/devices/", absl::AsciiStrToLower(pci_bus_id), "/local_cpulist"));
   const std::vector<int> allowed = AllowedCores();
-  std::string list;  // "0-15,32-47"
-  std::ifstream(absl::StrCat(root, "/sys/bus/pci/devices/", absl::AsciiStrToLower(pci_bus_id),
-                             "/local_cpulist")) >>
-      list;
   std::vector<int> near;
-  for (const absl::string_view range : absl::StrSplit(list, ',')) {
-    const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(range, '-');
-    int first = 0;
-    if (!absl::SimpleAtoi(ends.first, &first)) return allowed;
-    int last = first;
-    if (!ends.second.empty() && !absl::SimpleAtoi(ends.second, &last)) return allowed;
-    for (const int core : allowed) {
-      if (core >= first && core <= last) near.push_back(core);
-    }
-  }
+  std::set_intersection(allowed.begin(), allowed.end(), of_node.begin(), of_node.end(),
+                        std::back_inserter(near));
   return near.empty() ? allowed : near;
 }
 

@@ -89,8 +89,8 @@ std::vector<ModelCase> Cases() {
 INSTANTIATE_TEST_SUITE_P(Fixtures, ModelOnGpu,
                          testing::Combine(testing::ValuesIn(Cases()), testing::Values(1, 2)),
                          [](const auto& test) {
-                           const auto& [c, size] = test.param;
-                           return absl::StrCat("Case", test.index / 2, "AtTp", size);
+                           return absl::StrCat("Case", test.index / 2, "AtTp",
+                                               std::get<1>(test.param));
                          });
 
 }  // namespace

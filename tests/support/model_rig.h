@@ -25,8 +25,8 @@ struct RigDevice {
 
 struct RigOptions {
   int size = 1;
-  std::string backend = "auto";            // "reference", "ordered", or an isa of NewCpuBackend
-  std::function<RigDevice()> make_device;  // instead of the host and `backend`
+  std::string backend = "auto";  // "reference", "ordered", or an isa of NewCpuBackend
+  std::function<RigDevice()> make_device = nullptr;  // instead of the host and `backend`
   int threads = 1;
   int chunk_tokens = 512;  // of one sequence in one step
   int block_tokens = 16;
