@@ -1,5 +1,6 @@
 #include "launcher/exit_status.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -34,7 +35,8 @@ absl::Status FlushStandardOutput() {
 }
 
 int ExitWith(const absl::Status& status) {
-  if (!status.ok()) {
+  static std::atomic<bool> told = false;
+  if (!status.ok() && !told.exchange(true)) {
     const std::string cause = absl::StrReplaceAll(status.message(), {{"\r", " "}, {"\n", " "}});
     WriteLine(absl::StrCat("bulkhead: ", cause, "\n"), kPatienceMs);
   }

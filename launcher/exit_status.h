@@ -5,7 +5,8 @@
 
 namespace bulkhead {
 
-// Prints "bulkhead: cause" in one line unless `status` is ok; the exit code that it carries.
+// Prints "bulkhead: cause" in one line unless `status` is ok, or a cause was printed already; the
+// exit code that it carries. Any thread.
 int ExitWith(const absl::Status& status);
 
 // Likewise for a command that runs as one of a group: only the first rank prints, as its launcher

@@ -116,6 +116,8 @@ bool RankLife::SpeaksForGroup(const absl::Status& why) const {
 
 absl::Status RankLife::Finish(const absl::Status& status) {
   if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
+  // Before others leave: at the first exit code mpirun stops those that are still here.
+  if (!status.ok() && SpeaksForGroup(status)) ExitWith(status);
   if (group_ != nullptr) group_->liveness().Ending();
   watchdog_.reset();
   if (group_ != nullptr) group_->Leave(status);
