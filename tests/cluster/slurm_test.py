@@ -1,4 +1,5 @@
 """The batch scripts of deploy/slurm, as a user submits them."""
+import json
 import os
 import re
 import signal
@@ -89,6 +90,23 @@ class SlurmTest(unittest.TestCase):
                 self.assertEqual(record["JobState"], "COMPLETED", log())
                 self.assertRegex(log(), table)
                 os.unlink(LOG)
+
+    def test_a_server_is_measured_from_a_node_of_the_clients_own(self):
+        results = hosts.STATE + "/results"
+        job = self.slurm.submit(f"{SCRIPTS}/bench_serve.sbatch", "--client-nodes", "1", "--model", group.MODEL,
+                                "--port", "0", "--", "--num-prompts", "20", "--request-rate", "20",
+                                "--random-input-len", "16", "--random-output-len", "8", "--result-dir", results,
+                                options=(f"--output={LOG}",))
+        record = self.ended(job)
+        self.assertEqual(record["JobState"], "COMPLETED", log())
+        self.assertRegex(log(), r"Successful requests: +20")
+        with open(results + "/result.json", encoding="utf-8") as f:
+            result = json.load(f)
+        self.assertEqual(result["completed"], 20)
+        ours = result["x_bulkhead"]
+        text = json.dumps(ours)
+        self.assertIn("hosta", text)  # where the rank is
+        self.assertIn("hostb", text)  # where the client was
 
 
 if __name__ == "__main__":
