@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 from group import Streamed, grpc, health_pb, long_request, pb  # noqa: E402
 
-OPEN_TOKENS = 500  # long enough for a drain to begin meanwhile, even on a fast machine
+OPEN_TOKENS = 1900  # more than a second of a fast machine: the drain must find them running
 DRAIN_FLAGS = ("--drain-timeout", 2 * group.LIMIT_S)
 
 
