@@ -9,7 +9,7 @@ std::string MpiVersion() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "unknown";
-  std::string version(text, length);
+  const std::string version = text;  // Open MPI counts the final zero in `length`
   return version.substr(0, version.find('\n'));
 }
 
