@@ -186,7 +186,7 @@ absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
   for (const int64_t cols : cols_of_rank) {
     BH_CHECK(cols >= 0 && rows * cols <= limits_.max_gather_elements);
   }
-  for (int64_t row = 0; rank() != 0 && row < rows; ++row) {
+  for (int64_t row = 0; rank() != 0 && part.cols() > 0 && row < rows; ++row) {
     std::memcpy(term(region_->rank()) + row * part.cols(), part.F32(row),
                 part.cols() * kFloatBytes);
   }
