@@ -44,6 +44,18 @@ int64_t ShareBegin(int64_t elements, int rank, int size) {
   return std::min(elements, granules * rank / size * kGranule);
 }
 
+void PutPart(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank, int rank,
+             const CommLimits& limits, float* slot) {
+  BH_CHECK(part.cols() == cols_of_rank[rank]);
+  for (const int64_t cols : cols_of_rank) {
+    BH_CHECK(cols >= 0 && part.rows() * cols <= limits.max_gather_elements);
+  }
+  if (rank == 0 || part.empty()) return;
+  for (int64_t row = 0; row < part.rows(); ++row) {
+    std::memcpy(slot + row * part.cols(), part.F32(row), part.cols() * kFloatBytes);
+  }
+}
+
 CommunicationLayout::CommunicationLayout(const CommLimits& limits, int size) {
   BH_CHECK(limits.max_sum_elements >= 0 && limits.max_sum_elements <= kMaxElements);
   BH_CHECK(limits.max_gather_elements >= 0 && limits.max_gather_elements <= kMaxElements);
@@ -108,24 +120,17 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
 absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
                                          absl::Span<const int64_t> cols_of_rank, MatrixView out) {
   BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
-  BH_CHECK(part.cols() == cols_of_rank[rank()]);
   const int64_t rows = part.rows();
-  for (const int64_t cols : cols_of_rank) {
-    BH_CHECK(cols >= 0 && rows * cols <= limits_.max_gather_elements);
-  }
   const int turn = turn_;
   turn_ ^= 1;
-  const int64_t row_bytes = part.cols() * kFloatBytes;
-  for (int64_t row = 0; rank() != 0 && row < rows; ++row) {
-    std::memcpy(slot(turn, rank()) + row * row_bytes, part.F32(row), row_bytes);
-  }
+  PutPart(part, cols_of_rank, rank(), limits_, reinterpret_cast<float*>(slot(turn, rank())));
   BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
   if (rank() != 0) return absl::OkStatus();
   int64_t col = 0;
   for (int r = 0; r < size(); ++r) {
     const int64_t cols = cols_of_rank[r];
     BH_CHECK(out.rows() == rows && col + cols <= out.cols());
-    for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t row = 0; cols > 0 && row < rows; ++row) {
       const float* from = r == 0 ? part.F32(row) : terms_[turn][r] + row * cols;
       std::memcpy(out.F32(row) + col, from, cols * kFloatBytes);
     }

@@ -34,6 +34,11 @@ struct CommunicationLayout {
 // Where rank r's share of `elements` begins, of `size` ranks; a share never splits a cache line.
 int64_t ShareBegin(int64_t elements, int rank, int size);
 
+// How a gather begins: checks its sizes, and puts `part` into this rank's slot, row behind row.
+// Rank 0's own part stays where it is.
+void PutPart(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank, int rank,
+             const CommLimits& limits, float* slot);
+
 // Where all ranks of a Region meet, again and again.
 class ShmBarrier {
  public:

@@ -181,15 +181,8 @@ void TreeCommunicator::AddTree(int begin, int end, size_t& piece, int64_t at, in
 absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
                                           absl::Span<const int64_t> cols_of_rank, MatrixView out) {
   BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
-  BH_CHECK(part.cols() == cols_of_rank[rank()]);
   const int64_t rows = part.rows();
-  for (const int64_t cols : cols_of_rank) {
-    BH_CHECK(cols >= 0 && rows * cols <= limits_.max_gather_elements);
-  }
-  for (int64_t row = 0; rank() != 0 && part.cols() > 0 && row < rows; ++row) {
-    std::memcpy(term(region_->rank()) + row * part.cols(), part.F32(row),
-                part.cols() * kFloatBytes);
-  }
+  PutPart(part, cols_of_rank, rank(), limits_, term(region_->rank()));
   BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
   if (rank() == 0) {
     BH_RETURN_IF_ERROR(GatherToRank0(part, cols_of_rank, out));
