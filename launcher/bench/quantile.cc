@@ -6,14 +6,18 @@
 
 namespace bulkhead {
 
-double QuantileOf(std::vector<double> values, double q) {
+double QuantileOfSorted(const std::vector<double>& sorted, double q) {
   BH_CHECK(q >= 0 && q <= 1);
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
+  if (sorted.empty()) return 0;
+  const double at = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+double QuantileOf(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return QuantileOfSorted(values, q);
 }
 
 }  // namespace bulkhead

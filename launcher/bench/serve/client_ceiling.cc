@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "launcher/bench/quantile.h"
 #include "launcher/bench/serve/load_generator.h"
 #include "launcher/bench/serve/null_server.h"
 #include "memory/status.h"
@@ -56,7 +57,7 @@ SendLag LagOf(const std::vector<RunRecord>& runs) {
   }
   if (lags.empty()) return {};
   std::sort(lags.begin(), lags.end());
-  return {PercentileOf(lags, 50), PercentileOf(lags, 99), lags.back()};
+  return {QuantileOfSorted(lags, 0.5), QuantileOfSorted(lags, 0.99), lags.back()};
 }
 
 std::vector<std::string> WhyInvalid(const BenchSummary& summary, const ClientFacts& client) {

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <random>
 
+#include "launcher/bench/quantile.h"
+
 namespace bulkhead {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr double kBeyond = 10;             // observations that a percentile wan
 // The 95 % interval that `replicates` give around `value`.
 Estimate IntervalOf(double value, std::vector<double> replicates) {
   std::sort(replicates.begin(), replicates.end());
-  return {value, PercentileOf(replicates, 2.5), PercentileOf(replicates, 97.5)};
+  return {value, QuantileOfSorted(replicates, 0.025), QuantileOfSorted(replicates, 0.975)};
 }
 
 // How often each of `count` clusters was drawn.
@@ -92,13 +94,6 @@ int64_t LeastCount(double percent) {
   return static_cast<int64_t>(std::ceil(kBeyond / beyond - 1e-6));
 }
 
-double PercentileOf(const std::vector<double>& sorted, double percent) {
-  const double rank = percent / 100 * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(rank);
-  if (below + 1 >= sorted.size()) return sorted.back();
-  return sorted[below] + (sorted[below + 1] - sorted[below]) * (rank - static_cast<double>(below));
-}
-
 Distribution Describe(std::vector<Observation> observations, const std::vector<double>& percents) {
   Distribution result;
   result.count = static_cast<int64_t>(observations.size());
@@ -141,7 +136,7 @@ Distribution Describe(std::vector<Observation> observations, const std::vector<d
   }
   const auto estimate = [&](double percent) {
     const size_t k = std::find(wanted.begin(), wanted.end(), percent) - wanted.begin();
-    return IntervalOf(PercentileOf(sorted, percent), drawn[k]);
+    return IntervalOf(QuantileOfSorted(sorted, percent / 100), drawn[k]);
   };
   result.mean = IntervalOf(mean, means);
   result.median = estimate(50);

@@ -40,9 +40,6 @@ struct Distribution {
 // The least number of observations that carries a percentile: ten beyond it.
 int64_t LeastCount(double percent);
 
-// Linear between the two nearest ranks, as numpy.percentile does; `sorted` is not empty.
-double PercentileOf(const std::vector<double>& sorted, double percent);
-
 // Mean, median and percentiles with bootstrap intervals (percentile method, resampled by cluster);
 // all zero of no observation.
 Distribution Describe(std::vector<Observation> observations, const std::vector<double>& percents);

@@ -33,6 +33,10 @@ TEST(CommResultTest, QuantilesLieBetweenNeighbours) {
   EXPECT_EQ(QuantileOf({4, 1, 3, 2}, 1), 4);
   EXPECT_EQ(QuantileOf({4, 1, 3, 2}, 0), 1);
   EXPECT_DOUBLE_EQ(QuantileOf({0, 10}, 0.99), 9.9);
+  // numpy.percentile([1, 2, 4, 8], [25, 50, 90]) = [1.75, 3, 6.8].
+  EXPECT_DOUBLE_EQ(QuantileOfSorted({1, 2, 4, 8}, 0.25), 1.75);
+  EXPECT_DOUBLE_EQ(QuantileOfSorted({1, 2, 4, 8}, 0.5), 3);
+  EXPECT_DOUBLE_EQ(QuantileOfSorted({1, 2, 4, 8}, 0.9), 6.8);
 }
 
 TEST(CommResultTest, ABareLoopStandsBesideItsSize) {

@@ -24,17 +24,6 @@ std::vector<double> Normal(int count, double mean, double deviation, int seed) {
   return values;
 }
 
-TEST(Statistics, PercentilesLieLinearlyBetweenRanks) {
-  // numpy.percentile([1, 2, 4, 8], [0, 25, 50, 90, 100]) = [1, 1.75, 3, 6.8, 8].
-  const std::vector<double> sorted = {1, 2, 4, 8};
-  EXPECT_DOUBLE_EQ(PercentileOf(sorted, 0), 1);
-  EXPECT_DOUBLE_EQ(PercentileOf(sorted, 25), 1.75);
-  EXPECT_DOUBLE_EQ(PercentileOf(sorted, 50), 3);
-  EXPECT_DOUBLE_EQ(PercentileOf(sorted, 90), 6.8);
-  EXPECT_DOUBLE_EQ(PercentileOf(sorted, 100), 8);
-  EXPECT_DOUBLE_EQ(PercentileOf({5}, 99), 5);
-}
-
 TEST(Statistics, APercentileWantsTenObservationsBeyondIt) {
   EXPECT_EQ(LeastCount(50), 20);
   EXPECT_EQ(LeastCount(90), 100);
