@@ -63,6 +63,10 @@ class CudaDriver {
   virtual absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) = 0;
   virtual void FreeHost(std::byte* memory) = 0;
 
+  // Brings the kernel's code onto the device, which takes memory there, if it is not there yet. A
+  // launch would do so too, at a time of its own.
+  virtual void Load(const CudaKernel& kernel) = 0;
+
   // ---- the queue. Parameters are copied at the call; host memory of a copy is read or written
   // when the work runs, and stays as it is until then. Inside a capture it must be pinned.
   virtual void Launch(const CudaKernel& kernel, const LaunchShape& shape,

@@ -19,7 +19,8 @@
 namespace bulkhead {
 namespace {
 
-constexpr unsigned kRangeApi = 10020;            // the version of the functions below
+constexpr unsigned kRangeApi = 10020;  // the versions of the functions below
+constexpr unsigned kLoadApi = 12040;
 constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for, kernel by kernel
 
 absl::Status RuntimeStatus(cudaError_t error, const char* call) {
@@ -39,9 +40,9 @@ absl::Status DriverStatus(CUresult result, const char* call) {
   return absl::InternalError(absl::StrCat(call, ": driver error ", static_cast<int>(result)));
 }
 
-// Virtual ranges are the driver's alone. Its functions are asked for at run time: a program that
-// links libcuda.so.1 does not start where there is none.
-struct RangeFunctions {
+// What the driver's interface alone has: virtual ranges, and the loading of code. Its functions are
+// asked for at run time: a program that links libcuda.so.1 does not start where there is none.
+struct DriverFunctions {
   PFN_cuMemGetAllocationGranularity_v10020 granularity = nullptr;
   PFN_cuMemAddressReserve_v10020 reserve = nullptr;
   PFN_cuMemAddressFree_v10020 free_range = nullptr;
@@ -50,12 +51,14 @@ struct RangeFunctions {
   PFN_cuMemMap_v10020 map = nullptr;
   PFN_cuMemSetAccess_v10020 set_access = nullptr;
   PFN_cuMemUnmap_v10020 unmap = nullptr;
+  PFN_cuFuncLoad_v12040 load = nullptr;  // null: the driver is older
 
   absl::Status Find() {
-    const auto find = [](const char* name, auto* function) -> absl::Status {
+    const auto find = [](const char* name, auto* function,
+                         unsigned version = kRangeApi) -> absl::Status {
       cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
       const cudaError_t error = cudaGetDriverEntryPointByVersion(
-          name, reinterpret_cast<void**>(function), kRangeApi, cudaEnableDefault, &found);
+          name, reinterpret_cast<void**>(function), version, cudaEnableDefault, &found);
       if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) return absl::OkStatus();
       return absl::UnavailableError(absl::StrCat("the CUDA driver has no ", name));
     };
@@ -66,6 +69,7 @@ struct RangeFunctions {
     BH_RETURN_IF_ERROR(find("cuMemRelease", &release));
     BH_RETURN_IF_ERROR(find("cuMemMap", &map));
     BH_RETURN_IF_ERROR(find("cuMemSetAccess", &set_access));
+    if (!find("cuFuncLoad", &load, kLoadApi).ok()) load = nullptr;
     return find("cuMemUnmap", &unmap);
   }
 };
@@ -108,11 +112,11 @@ class CudaRuntimeDriver final : public CudaDriver {
     cudaDeviceProp device;
     BH_RETURN_IF_ERROR(
         RuntimeStatus(cudaGetDeviceProperties(&device, ordinal_), "cudaGetDeviceProperties"));
-    BH_RETURN_IF_ERROR(ranges_.Find());
+    BH_RETURN_IF_ERROR(driver_.Find());
     const CUmemAllocationProp allocation = AllocationOn(ordinal_);
     size_t granule = 0;
     BH_RETURN_IF_ERROR(DriverStatus(
-        ranges_.granularity(&granule, &allocation, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+        driver_.granularity(&granule, &allocation, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
         "cuMemGetAllocationGranularity"));
     properties_ = {.name = device.name,
                    .uuid = UuidOf(device),
@@ -139,7 +143,7 @@ class CudaRuntimeDriver final : public CudaDriver {
 
   absl::StatusOr<std::byte*> Reserve(int64_t bytes) override {
     CUdeviceptr at = 0;
-    BH_RETURN_IF_ERROR(DriverStatus(ranges_.reserve(&at, static_cast<size_t>(bytes), 0, 0, 0),
+    BH_RETURN_IF_ERROR(DriverStatus(driver_.reserve(&at, static_cast<size_t>(bytes), 0, 0, 0),
                                     "cuMemAddressReserve"));
     return reinterpret_cast<std::byte*>(at);
   }
@@ -148,24 +152,24 @@ class CudaRuntimeDriver final : public CudaDriver {
     const auto size = static_cast<size_t>(bytes);
     const CUmemAllocationProp allocation = AllocationOn(ordinal_);
     CUmemGenericAllocationHandle memory = 0;
-    BH_RETURN_IF_ERROR(DriverStatus(ranges_.create(&memory, size, &allocation, 0), "cuMemCreate"));
-    absl::Status mapped = DriverStatus(ranges_.map(Address(at), size, 0, memory, 0), "cuMemMap");
-    ranges_.release(memory);  // the mapping keeps it alive
+    BH_RETURN_IF_ERROR(DriverStatus(driver_.create(&memory, size, &allocation, 0), "cuMemCreate"));
+    absl::Status mapped = DriverStatus(driver_.map(Address(at), size, 0, memory, 0), "cuMemMap");
+    driver_.release(memory);  // the mapping keeps it alive
     BH_RETURN_IF_ERROR(mapped);
     const CUmemAccessDesc access = {.location = allocation.location,
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     absl::Status usable =
-        DriverStatus(ranges_.set_access(Address(at), size, &access, 1), "cuMemSetAccess");
+        DriverStatus(driver_.set_access(Address(at), size, &access, 1), "cuMemSetAccess");
     if (!usable.ok()) Unmap(at, bytes);
     return usable;
   }
 
   void Unmap(std::byte* at, int64_t bytes) override {
-    Note(DriverStatus(ranges_.unmap(Address(at), static_cast<size_t>(bytes)), "cuMemUnmap"));
+    Note(DriverStatus(driver_.unmap(Address(at), static_cast<size_t>(bytes)), "cuMemUnmap"));
   }
 
   void ReleaseRange(std::byte* at, int64_t bytes) override {
-    Note(DriverStatus(ranges_.free_range(Address(at), static_cast<size_t>(bytes)),
+    Note(DriverStatus(driver_.free_range(Address(at), static_cast<size_t>(bytes)),
                       "cuMemAddressFree"));
   }
 
@@ -177,6 +181,17 @@ class CudaRuntimeDriver final : public CudaDriver {
     return static_cast<std::byte*>(memory);
   }
   void FreeHost(std::byte* memory) override { Note(cudaFreeHost(memory), "cudaFreeHost"); }
+
+  // To ask for a kernel's attributes loads it where there is no call that says so.
+  void Load(const CudaKernel& kernel) override {
+    cudaFuncAttributes attributes;
+    Note(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
+    cudaFunction_t function = nullptr;
+    Note(cudaGetFuncBySymbol(&function, kernel.function), kernel.name);
+    if (driver_.load != nullptr && fault_.ok()) {
+      Note(DriverStatus(driver_.load(function), "cuFuncLoad"));
+    }
+  }
 
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override {
     AllowShared(kernel, shape.shared_bytes);
@@ -210,6 +225,7 @@ class CudaRuntimeDriver final : public CudaDriver {
          "cudaMemsetAsync");
   }
   absl::Status Synchronize() override {
+    Note(cudaSetDevice(ordinal_), "cudaSetDevice");
     Note(cudaStreamSynchronize(stream_), "the device's queue");
     return fault_;
   }
@@ -260,7 +276,10 @@ class CudaRuntimeDriver final : public CudaDriver {
   }
   void Note(cudaError_t error, const char* what) { Note(RuntimeStatus(error, what)); }
 
+  // Weights are copied from threads of their own; each begins on device 0, and would make a context
+  // there.
   void CopyAs(const void* from, void* to, int64_t bytes, cudaMemcpyKind kind) {
+    Note(cudaSetDevice(ordinal_), "cudaSetDevice");
     Note(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_), "cudaMemcpyAsync");
   }
 
@@ -277,7 +296,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   cudaEvent_t EventOf(CudaEvent event) const { return events_.at(static_cast<size_t>(event)); }
 
   const int ordinal_;
-  RangeFunctions ranges_;
+  DriverFunctions driver_;
   CudaProperties properties_;
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> events_;

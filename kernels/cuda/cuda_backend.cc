@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/all_kernels.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
 #include "kernels/cuda/linear_packing.h"
@@ -77,7 +78,9 @@ struct Scratch {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {}
+  CudaBackend(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {
+    for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
+  }
 
   Device& device() override { return device_; }
 

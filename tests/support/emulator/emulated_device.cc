@@ -176,6 +176,9 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
                              " bytes of shared memory; a block may have ",
                              options_.max_shared_bytes));
   }
+  if (!loaded_.empty() && !loaded_.contains(kernel.function)) {
+    return Fail(absl::StrCat("kernel ", kernel.name, " is launched and was not loaded before"));
+  }
   const auto* const bytes = static_cast<const std::byte*>(parameters);
   Enqueue(
       [this, kernel, shape, copy = std::vector<std::byte>(bytes, bytes + kernel.parameter_bytes)] {

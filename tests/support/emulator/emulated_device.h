@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   void ReleaseRange(std::byte* at, int64_t bytes) override;
   absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) override;
   void FreeHost(std::byte* memory) override;
+  // Once a kernel was loaded, all that are launched must have been.
+  void Load(const CudaKernel& kernel) override { loaded_.insert(kernel.function); }
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override;
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override;
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
@@ -87,6 +90,7 @@ class EmulatedCudaDriver final : public CudaDriver {
   std::map<std::byte*, int64_t> pinned_;
   std::atomic<int64_t> mapped_bytes_ = 0;
   std::atomic<int64_t> others_bytes_ = 0;
+  std::set<const void*> loaded_;
   int64_t launches_ = 0;
   std::vector<Item> queue_;      // not yet run; in order
   int64_t enqueued_ = 0;         // places given out

@@ -54,6 +54,16 @@ class EmulatedDeviceTest : public testing::TestWithParam<bool> {
 
 INSTANTIATE_TEST_SUITE_P(AtOnceAndLate, EmulatedDeviceTest, testing::Bool());
 
+void OtherKernel(AddParameters) {}
+
+TEST_P(EmulatedDeviceTest, LaunchesNothingUnloadedOnceSomethingWasLoaded) {
+  Add(1);
+  EXPECT_TRUE(driver_.Synchronize().ok());
+  driver_.Load(cuda::KernelOf("other", OtherKernel).kernel);
+  Add(1);
+  EXPECT_THAT(driver_.Synchronize().message(), HasSubstr("kernel add is launched and was not"));
+}
+
 TEST_P(EmulatedDeviceTest, MapsNoMoreThanTheDeviceHas) {
   EXPECT_EQ(driver_.Memory()->free_bytes, 3 * kGranule);
   driver_.set_others_bytes(2 * kGranule);
