@@ -76,6 +76,7 @@ struct Sums {
   float done[kTiles][4] = {};
   float cell[kTiles][4] = {};
   float inputs[kTiles] = {};  // of x over the cell: token lane / 4, this lane's inputs
+  uint32_t scaling[2] = {};   // of the cell, rows lane / 4 and 8 more
 
   BH_DEVICE void Multiply(int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (IsQuantized(kFormat)) {
@@ -95,10 +96,16 @@ struct Sums {
     }
   }
 
-  // The cell is complete, as far as this warp goes.
-  BH_DEVICE void FinishCell(const PackedWeight& weight, int row0, int which) {
+  // Asked for now, wanted when the cell is complete.
+  BH_DEVICE void BeginCell(const PackedWeight& weight, int row0, int which) {
     const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
-    const uint32_t* const scaling = weight.scaling + which * padded_rows + row0 + LaneIndex() / 4;
+    const uint32_t* const of_row = weight.scaling + which * padded_rows + row0 + LaneIndex() / 4;
+    scaling[0] = of_row[0];
+    scaling[1] = of_row[8];
+  }
+
+  // The cell is complete, as far as this warp goes.
+  BH_DEVICE void FinishCell() {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       float first = 0.0F;
@@ -112,7 +119,7 @@ struct Sums {
       }
       BH_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const uint32_t bits = scaling[8 * half];
+        const uint32_t bits = scaling[half];
         const float scale = F32OfF16(static_cast<uint16_t>(bits));
         // Codes of 4 bits stand for 128 more, those of 8 bits were centred.
         const float zero = kFormat == WeightFormat::kInt4
@@ -129,54 +136,86 @@ struct Sums {
   }
 };
 
-// This warp's part of the depth of one tile of rows.
+// 64 inputs of a tile of rows times those of the tokens.
 template <WeightFormat kFormat, int kTiles>
-BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat, kTiles>& sums) {
+BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>& tile, int step,
+                            int token0, int& cell, Sums<kFormat, kTiles>& sums) {
   const PackedWeight& weight = p.weight;
-  const int steps = weight.depth / kDepthGranule;
-  const int steps_of_warp = (steps + kWarps - 1) / kWarps;
-  const int begin = WarpIndex() * steps_of_warp;
-  const int end = begin + steps_of_warp < steps ? begin + steps_of_warp : steps;
-  const int row0 = BlockX() * kTileRows;
-  int cell = 0;
-  if (IsQuantized(kFormat) && begin < end) cell = weight.chunk_cell[2 * begin];
-  for (int step = begin; step < end; ++step) {
-    WeightTile<kFormat> tile;
-    tile.Load(weight, BlockX(), step);
-    BH_UNROLL
-    for (int chunk = 0; chunk < 2; ++chunk) {
-      if constexpr (IsQuantized(kFormat)) {
-        const int next = weight.chunk_cell[2 * step + chunk];
-        if (next != cell) sums.FinishCell(weight, row0, cell);
-        cell = next;
+  BH_UNROLL
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    if constexpr (IsQuantized(kFormat)) {
+      const int next = weight.chunk_cell[2 * step + chunk];
+      if (next != cell) {
+        sums.FinishCell();
+        sums.BeginCell(weight, BlockX() * kTileRows, next);
       }
-      Words4 x[kTiles];
+      cell = next;
+    }
+    Words4 x[kTiles];
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      const int token = token0 + 8 * n + LaneIndex() / 4;
+      const int64_t at = static_cast<int64_t>(token) * weight.depth + step * kDepthGranule +
+                         chunk * kChunkInputs + LaneIndex() % 4 * 8;
+      x[n] = {};
+      if (token < p.tokens) x[n] = *reinterpret_cast<const Words4*>(p.x + at);
+      if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, x[n]);
+    }
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      uint32_t a[4];
+      tile.Fragment(chunk, half, a);
       BH_UNROLL
       for (int n = 0; n < kTiles; ++n) {
-        const int token = token0 + 8 * n + LaneIndex() / 4;
-        const int64_t at = static_cast<int64_t>(token) * weight.depth + step * kDepthGranule +
-                           chunk * kChunkInputs + LaneIndex() % 4 * 8;
-        x[n] = {};
-        if (token < p.tokens) x[n] = *reinterpret_cast<const Words4*>(p.x + at);
-        if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, x[n]);
-      }
-      BH_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        uint32_t a[4];
-        tile.Fragment(chunk, half, a);
-        BH_UNROLL
-        for (int n = 0; n < kTiles; ++n) {
-          const uint32_t b[2] = {x[n].w[2 * half], x[n].w[2 * half + 1]};
-          sums.Multiply(n, a, b);
-        }
+        const uint32_t b[2] = {x[n].w[2 * half], x[n].w[2 * half + 1]};
+        sums.Multiply(n, a, b);
       }
     }
   }
-  if (IsQuantized(kFormat) && begin < end) sums.FinishCell(weight, row0, cell);
+}
+
+// Steps of a warp that are asked for and not used yet: bytes under way hide the memory's latency,
+// and few rows make few warps. With more tokens registers run out, and warps are more.
+template <WeightFormat kFormat, int kTiles>
+inline constexpr int kAhead = (kFormat == WeightFormat::kInt4   ? 8
+                               : kFormat == WeightFormat::kInt8 ? 6
+                                                                : 4) /
+                              kTiles;
+
+// This warp's part of the depth of one tile of rows.
+template <WeightFormat kFormat, int kTiles>
+BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat, kTiles>& sums) {
+  constexpr int kSteps = kAhead<kFormat, kTiles>;
+  const int steps = p.weight.depth / kDepthGranule;
+  const int steps_of_warp = (steps + kWarps - 1) / kWarps;
+  const int begin = WarpIndex() * steps_of_warp;
+  const int end = begin + steps_of_warp < steps ? begin + steps_of_warp : steps;
+  if (begin >= end) return;
+  WeightTile<kFormat> tiles[kSteps];
+  BH_UNROLL
+  for (int i = 0; i < kSteps; ++i) {
+    if (begin + i < end) tiles[i].Load(p.weight, BlockX(), begin + i);
+  }
+  int cell = 0;
+  if constexpr (IsQuantized(kFormat)) {
+    cell = p.weight.chunk_cell[2 * begin];
+    sums.BeginCell(p.weight, BlockX() * kTileRows, cell);
+  }
+  for (int first = begin; first < end; first += kSteps) {
+    BH_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      const int step = first + i;
+      if (step < end) {
+        MultiplyStep(p, tiles[i], step, token0, cell, sums);
+        if (step + kSteps < end) tiles[i].Load(p.weight, BlockX(), step + kSteps);
+      }
+    }
+  }
+  if constexpr (IsQuantized(kFormat)) sums.FinishCell();
 }
 
 template <WeightFormat kFormat, int kTiles>
-BH_KERNEL(kLinearThreads)
+BH_KERNEL_SHARING(kLinearThreads, 4)
 Linear(LinearParameters p) {
   const int token0 = BlockY() * kTiles * 8;
   Sums<kFormat, kTiles> sums;
