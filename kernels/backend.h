@@ -116,6 +116,13 @@ class Backend {
   // hidden += (sum + bias), bias empty for none                sum, hidden [T, D]; bias [1, D] f32
   virtual void AddResidual(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden) = 0;
 
+  // AddResidual, then RmsNorm of hidden into normed [T, D]: one pass where the device has one.
+  virtual void AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden,
+                               ConstMatrixView weight, float epsilon, MatrixView normed) {
+    AddResidual(sum, bias, hidden);
+    RmsNorm(hidden, weight, epsilon, normed);
+  }
+
   // out[i, :] = x[rows[i], :]                                  rows [R] device memory
   virtual void SelectRows(ConstMatrixView x, const int32_t* rows, MatrixView out) = 0;
 

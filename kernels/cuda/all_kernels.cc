@@ -58,7 +58,7 @@ std::vector<CudaKernel> AllKernels() {
   KernelList kernels;
   AddProducts(kernels);
   AddAttention(kernels);
-  kernels.Add(RmsNormKernel());
+  for (const bool adds : {false, true}) kernels.Add(RmsNormKernel(adds));
   kernels.Add(SwiGluKernel());
   kernels.Add(AddKernel());
   kernels.Add(SelectRowsKernel());

@@ -128,11 +128,9 @@ class CudaBackend final : public Backend {
   }
 
   void RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) override {
-    if (out.empty()) return;
-    LaunchShape shape = OneBlockPerRow(out);
-    shape.shared_bytes = cuda::kRowThreads / 32 * 4;
-    Enqueue(driver_, cuda::RmsNormKernel(), shape,
-            {RowsOf(x), weight.F32(), epsilon, static_cast<int>(x.cols()), RowsOf(out)});
+    cuda::RmsNormParameters p;
+    p.x = RowsOf(x);
+    Norm(p, weight, epsilon, out);
   }
 
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
@@ -212,6 +210,16 @@ class CudaBackend final : public Backend {
             {RowsOf(sum), VectorOf(bias), static_cast<int>(hidden.cols()), RowsOf(hidden)});
   }
 
+  void AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden,
+                       ConstMatrixView weight, float epsilon, MatrixView normed) override {
+    cuda::RmsNormParameters p;
+    p.x = RowsOf(ConstMatrixView(hidden));
+    p.addend = RowsOf(sum);
+    p.bias = VectorOf(bias);
+    p.added = RowsOf(hidden);
+    Norm(p, weight, epsilon, normed);
+  }
+
   void SelectRows(ConstMatrixView x, const int32_t* rows, MatrixView out) override {
     if (out.empty()) return;
     Enqueue(driver_, cuda::SelectRowsKernel(), OneBlockPerRow(out),
@@ -225,6 +233,17 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  void Norm(cuda::RmsNormParameters p, ConstMatrixView weight, float epsilon, MatrixView out) {
+    if (out.empty()) return;
+    p.weight = weight.F32();
+    p.epsilon = epsilon;
+    p.width = static_cast<int>(out.cols());
+    p.out = RowsOf(out);
+    LaunchShape shape = OneBlockPerRow(out);
+    shape.shared_bytes = cuda::kRowThreads / 32 * 4;
+    Enqueue(driver_, cuda::RmsNormKernel(p.addend.data != nullptr), shape, p);
+  }
+
   void MultiplyRows(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight,
                     MatrixView out) {
     const int tokens = static_cast<int>(x.rows());

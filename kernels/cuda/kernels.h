@@ -45,14 +45,18 @@ struct EmbedParameters {
 };
 CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format);  // not f32
 
+// Of x, or of x + addend (+ bias where there is one), which goes to `added`.
 struct RmsNormParameters {
   ConstRows x;
+  ConstRows addend;  // null: none
+  const float* bias = nullptr;
+  Rows added;                     // may be x
   const float* weight = nullptr;  // [D]
   float epsilon = 0;
   int width = 0;  // D
   Rows out;
 };
-CudaKernelOf<RmsNormParameters> RmsNormKernel();
+CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds);
 
 struct SwiGluParameters {
   ConstRows gate_up;

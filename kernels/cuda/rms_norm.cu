@@ -17,12 +17,25 @@ BH_DEVICE float SumOfBlock(float value) {
   return sum;
 }
 
-// Every thread reads and writes the same elements, so that out may be x.
-BH_KERNEL(kRowThreads) RmsNorm(RmsNormParameters p) {
-  const float* const x = p.x.data + BlockX() * p.x.stride;
+// Every thread reads and writes the same elements, so that outputs may be x.
+template <bool kAdds>
+BH_KERNEL(kRowThreads)
+RmsNorm(RmsNormParameters p) {
+  const float* x = p.x.data + BlockX() * p.x.stride;
   float* const out = p.out.data + BlockX() * p.out.stride;
   float squares = 0.0F;
-  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) squares = fmaf(x[i], x[i], squares);
+  if constexpr (kAdds) {
+    const float* const addend = p.addend.data + BlockX() * p.addend.stride;
+    float* const added = p.added.data + BlockX() * p.added.stride;
+    for (int i = ThreadIndex(); i < p.width; i += kRowThreads) {
+      const float sum = x[i] + (p.bias == nullptr ? addend[i] : addend[i] + p.bias[i]);
+      added[i] = sum;
+      squares = fmaf(sum, sum, squares);
+    }
+    x = added;
+  } else {
+    for (int i = ThreadIndex(); i < p.width; i += kRowThreads) squares = fmaf(x[i], x[i], squares);
+  }
   const float mean = SumOfBlock(squares) / static_cast<float>(p.width);
   const float scale = 1.0F / sqrtf(mean + p.epsilon);
   for (int i = ThreadIndex(); i < p.width; i += kRowThreads) out[i] = x[i] * scale * p.weight[i];
@@ -30,6 +43,8 @@ BH_KERNEL(kRowThreads) RmsNorm(RmsNormParameters p) {
 
 }  // namespace
 
-CudaKernelOf<RmsNormParameters> RmsNormKernel() { return KernelOf("rms_norm", RmsNorm); }
+CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds) {
+  return adds ? KernelOf("rms_norm of a sum", RmsNorm<true>) : KernelOf("rms_norm", RmsNorm<false>);
+}
 
 }  // namespace bulkhead::cuda

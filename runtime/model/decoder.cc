@@ -21,7 +21,7 @@ absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const i
   backend_.Embed(token_ids, parts_.weights.embedding, parts_.plan.rank(parts_.rank).vocab.begin,
                  comm_.Term(rows, config_.hidden_size));
   backend_.Fill(0.0F, hidden);
-  BH_RETURN_IF_ERROR(Reduce(ConstMatrixView(), hidden));
+  BH_RETURN_IF_ERROR(Reduce(ConstMatrixView(), rows, parts_.weights.layers[0].input_norm));
   for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
     BH_RETURN_IF_ERROR(Attention(layer, index));
     BH_RETURN_IF_ERROR(Mlp(layer, rows));
@@ -32,17 +32,15 @@ absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const i
 absl::Status Decoder::Attention(int layer, const StepIndex& index) {
   const LayerWeights& w = parts_.weights.layers[layer];
   const int64_t rows = index.num_tokens;
-  const MatrixView hidden = parts_.activations.hidden.Rows(0, rows);      // [T, D]
   const MatrixView normed = parts_.activations.normed.Rows(0, rows);      // [T, D]
   const MatrixView qkv = parts_.activations.qkv.Rows(0, rows);            // [T, (h + 2k) d]
   const MatrixView attended = parts_.activations.attended.Rows(0, rows);  // [T, h d]
   const MatrixView term = comm_.Term(rows, config_.hidden_size);          // [T, D]
   if (heads_.num_heads == 0) {
     backend_.Fill(-0.0F, term);  // a rank without heads adds nothing to the sum
-    return Reduce(w.o_bias, hidden);
+    return Reduce(w.o_bias, rows, w.mlp_norm);
   }
   const KvLayerView kv = parts_.kv.Layer(layer);
-  backend_.RmsNorm(hidden, w.input_norm, config_.rms_norm_eps, normed);
   MatMulParts(normed, w.qkv, qkv);
   if (!w.qkv_bias.empty()) backend_.AddBias(w.qkv_bias, qkv);
   backend_.NormRope(index, heads_, w.q_norm, w.k_norm, config_.rms_norm_eps, parts_.rope, qkv);
@@ -50,22 +48,22 @@ absl::Status Decoder::Attention(int layer, const StepIndex& index) {
   const int window = config_.UsesWindow(layer) ? config_.sliding_window : 0;
   backend_.Attend(index, heads_, qkv, kv, scale_, window, attended);
   backend_.MatMul(attended, w.o, term);
-  return Reduce(w.o_bias, hidden);
+  return Reduce(w.o_bias, rows, w.mlp_norm);
 }
 
 absl::Status Decoder::Mlp(int layer, int64_t rows) {
   const LayerWeights& w = parts_.weights.layers[layer];
-  const MatrixView hidden = parts_.activations.hidden.Rows(0, rows);    // [T, D]
   const MatrixView normed = parts_.activations.normed.Rows(0, rows);    // [T, D]
   const MatrixView gate_up = parts_.activations.gate_up.Rows(0, rows);  // [T, 2f]
   const MatrixView gated = parts_.activations.gated.Rows(0, rows);      // [T, f]
   const MatrixView term = comm_.Term(rows, config_.hidden_size);        // [T, D]
-  backend_.RmsNorm(hidden, w.mlp_norm, config_.rms_norm_eps, normed);
   MatMulParts(normed, w.gate_up, gate_up);
   if (!w.gate_up_bias.empty()) backend_.AddBias(w.gate_up_bias, gate_up);
   backend_.SwiGlu(gate_up, gated);
   backend_.MatMul(gated, w.down, term);
-  return Reduce(w.down_bias, hidden);
+  const bool last = layer + 1 == config_.num_hidden_layers;
+  return Reduce(w.down_bias, rows,
+                last ? ConstMatrixView() : parts_.weights.layers[layer + 1].input_norm);
 }
 
 void Decoder::MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
@@ -76,9 +74,15 @@ void Decoder::MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, M
   }
 }
 
-absl::Status Decoder::Reduce(ConstMatrixView bias, MatrixView hidden) {
+absl::Status Decoder::Reduce(ConstMatrixView bias, int64_t rows, ConstMatrixView norm) {
+  const MatrixView hidden = parts_.activations.hidden.Rows(0, rows);  // [T, D]
   BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
-  backend_.AddResidual(sum, bias, hidden);
+  if (norm.empty()) {
+    backend_.AddResidual(sum, bias, hidden);
+  } else {
+    backend_.AddResidualNorm(sum, bias, hidden, norm, config_.rms_norm_eps,
+                             parts_.activations.normed.Rows(0, rows));
+  }
   return absl::OkStatus();
 }
 

@@ -38,11 +38,13 @@ class Decoder {
   void SetKv(const KvArena& kv) { parts_.kv = kv; }
 
  private:
+  // A layer's two halves: each finds its normed input, and leaves that of the next one.
   absl::Status Attention(int layer, const StepIndex& index);
   absl::Status Mlp(int layer, int64_t rows);
-  // hidden += sum over ranks of the term that was written + bias
   void MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
-  absl::Status Reduce(ConstMatrixView bias, MatrixView hidden);
+  // hidden += sum over ranks of the term that was written + bias; then normed = its norm with
+  // `norm`, where there is one.
+  absl::Status Reduce(ConstMatrixView bias, int64_t rows, ConstMatrixView norm);
 
   DecoderParts parts_;
   const ModelConfig& config_;

@@ -100,6 +100,29 @@ TEST_P(RowVerbs, SumsBiasesAndResidualsAreExact) {
   ExpectLikeReference(run, 0);
 }
 
+TEST_P(RowVerbs, ASumAndItsNormAreThoseOfTwoPasses) {
+  for (const bool has_bias : {false, true}) {
+    const auto run = [&](Backend& backend, bool one_pass) {
+      Matrix x(kRows, GetParam(), 4), sum(kRows, GetParam(), 5), bias(1, GetParam(), 6);
+      Matrix weight(1, GetParam(), 7), normed = Matrix::Unwritten(kRows, GetParam());
+      const ConstMatrixView added = has_bias ? ConstMatrixView(bias.View()) : ConstMatrixView();
+      if (one_pass) {
+        backend.AddResidualNorm(sum.View(), added, x.View(), weight.View(), 1e-5F, normed.View());
+      } else {
+        backend.AddResidual(sum.View(), added, x.View());
+        backend.RmsNorm(x.View(), weight.View(), 1e-5F, normed.View());
+      }
+      Wait(backend);
+      std::vector<float> all = x.Values();
+      const std::vector<float> norms = normed.Values();
+      all.insert(all.end(), norms.begin(), norms.end());
+      return all;
+    };
+    EXPECT_EQ(OnAllSchedules([&](Backend& backend) { return run(backend, true); }),
+              OnAllSchedules([&](Backend& backend) { return run(backend, false); }));
+  }
+}
+
 TEST_P(RowVerbs, SelectedAndFilledRowsAreExact) {
   const auto run = [&](Backend& backend) {
     Matrix x(kRows, GetParam(), 7), out = Matrix::Unwritten(4, GetParam());
