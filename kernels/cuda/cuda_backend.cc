@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/all_kernels.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/linear_layout.h"
+#include "kernels/cuda/launch_arguments.h"
 #include "kernels/cuda/linear_packing.h"
+#include "kernels/cuda/products.h"
 #include "memory/check.h"
 #include "memory/kv_format_name.h"
 #include "memory/ledger.h"
@@ -19,18 +20,11 @@ namespace {
 constexpr int kMostHeadDim = 256;
 constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
 constexpr int kLeastSplitTokens = 512;
-constexpr int kMostTokenTiles = 4;
-constexpr int kMostFewTokens = 64;  // beyond it weights are worth a way through shared memory
 
-int CeilDiv(int64_t x, int64_t y) { return static_cast<int>((x + y - 1) / y); }
-
-cuda::Rows RowsOf(MatrixView x) { return {x.F32(), x.row_stride()}; }
-cuda::ConstRows RowsOf(ConstMatrixView x) { return {x.F32(), x.row_stride()}; }
-const float* VectorOf(ConstMatrixView x) { return x.empty() ? nullptr : x.F32(); }
-
-LaunchShape OneBlockPerRow(ConstMatrixView x) {
-  return {.grid = {static_cast<int>(x.rows()), 1, 1}, .block = {cuda::kRowThreads, 1, 1}};
-}
+using cuda::CeilDiv;
+using cuda::OneBlockPerRow;
+using cuda::RowsOf;
+using cuda::VectorOf;
 
 // How attention is cut into blocks.
 struct AttentionCuts {
@@ -47,13 +41,11 @@ struct AttentionCuts {
   int tile_tokens() const { return std::max(1, 8 * column_tiles / heads_of_tile); }
 };
 
-// The workspace: head_begin, the inputs of a product in 16 bits, the sums of attention's splits.
+// Attention's part of the workspace: head_begin, the sums of its splits.
 struct Scratch {
   int32_t* head_begin = nullptr;
-  uint16_t* inputs = nullptr;
   float* parts = nullptr;
   float* part_sums = nullptr;
-  int64_t inputs_count = 0;
   int split_tokens = 0;
   int splits = 0;
 
@@ -63,13 +55,7 @@ struct Scratch {
     split_tokens = static_cast<int>(std::max<int64_t>(
         kLeastSplitTokens, CeilDiv(shortest, cuda::kAttendTokens) * cuda::kAttendTokens));
     splits = CeilDiv(std::max(limits.max_model_len, 1), split_tokens);
-    // Cells that are no whole chunks need more: MatMul then takes fewer rows at a time, and one row
-    // always fits.
-    const int64_t depth = CeilDiv(limits.max_inputs, cuda::kDepthGranule) * cuda::kDepthGranule;
-    inputs_count = std::max<int64_t>(limits.max_num_batched_tokens * depth, 0) +
-                   limits.max_inputs * cuda::kChunkInputs;
     head_begin = reinterpret_cast<int32_t*>(carver.Next((heads.num_kv_heads + 1) * 4));
-    inputs = reinterpret_cast<uint16_t*>(carver.Next(inputs_count * 2));
     const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
     parts = reinterpret_cast<float*>(carver.Next(rows * heads.head_dim * 4));
     part_sums = reinterpret_cast<float*>(carver.Next(rows * 2 * 4));
@@ -78,7 +64,8 @@ struct Scratch {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {
+  CudaBackend(Device& device, CudaDriver& driver)
+      : device_(device), driver_(driver), products_(driver) {
     for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
   }
 
@@ -99,6 +86,7 @@ class CudaBackend final : public Backend {
 
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
     Carver carver;
+    CudaProducts(driver_).LayOut(limits, carver);
     const Scratch scratch(limits, heads, carver);
     return carver.used_bytes();
   }
@@ -106,6 +94,7 @@ class CudaBackend final : public Backend {
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
     Carver carver(workspace);
+    products_.LayOut(limits, carver);
     scratch_ = Scratch(limits, heads, carver);
     head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
     most_heads_of_kv_ = 0;
@@ -134,15 +123,7 @@ class CudaBackend final : public Backend {
   }
 
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
-    if (x.empty() || out.empty()) return;
-    const PackedLayout layout(weight.shape);
-    const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
-    const int64_t rows_at_once = scratch_.inputs_count / layout.depth();
-    BH_CHECK(rows_at_once > 0);
-    for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
-      const int64_t rows = std::min(rows_at_once, x.rows() - row);
-      MultiplyRows(x.Rows(row, rows), weight.shape.format, packed, out.Rows(row, rows));
-    }
+    products_.MatMul(x, weight, out);
   }
 
   void AddBias(ConstMatrixView bias, MatrixView x) override {
@@ -244,29 +225,6 @@ class CudaBackend final : public Backend {
     Enqueue(driver_, cuda::RmsNormKernel(p.addend.data != nullptr), shape, p);
   }
 
-  void MultiplyRows(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight,
-                    MatrixView out) {
-    const int tokens = static_cast<int>(x.rows());
-    Enqueue(driver_, cuda::GatherInputsKernel(format == WeightFormat::kF16), OneBlockPerRow(x),
-            {RowsOf(x), weight.input_at, weight.inputs, weight.depth, scratch_.inputs});
-    if (tokens > kMostFewTokens) {
-      const LaunchShape shape{
-          .grid = {CeilDiv(weight.rows, cuda::kGemmTile), CeilDiv(tokens, cuda::kGemmTile), 1},
-          .block = {cuda::kGemmThreads, 1, 1},
-          .shared_bytes = cuda::kGemmSharedBytes};
-      return Enqueue(driver_, cuda::GemmKernel(format), shape,
-                     {scratch_.inputs, tokens, weight, RowsOf(out)});
-    }
-    int token_tiles = 1;
-    while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
-    const LaunchShape shape{
-        .grid = {CeilDiv(weight.rows, cuda::kTileRows), CeilDiv(tokens, token_tiles * 8), 1},
-        .block = {cuda::kLinearThreads, 1, 1},
-        .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
-    Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
-            {scratch_.inputs, tokens, weight, RowsOf(out)});
-  }
-
   static cuda::CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
     const KvGeometry& g = kv.geometry;
     return {reinterpret_cast<unsigned char*>(kv.base),
@@ -319,6 +277,7 @@ class CudaBackend final : public Backend {
   Device& device_;
   CudaDriver& driver_;
   std::mutex packing_;  // of copies from the threads that load
+  CudaProducts products_;
   Scratch scratch_;
   std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
   int most_heads_of_kv_ = 0;
