@@ -32,6 +32,9 @@ void AddProducts(KernelList& kernels) {
     kernels.Add(GemmKernel(format));
   }
   for (const bool f16 : {false, true}) kernels.Add(GatherInputsKernel(f16));
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    kernels.Add(UnpackKernel(format));
+  }
 }
 
 void AddAttention(KernelList& kernels) {

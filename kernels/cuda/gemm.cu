@@ -2,6 +2,7 @@
 // come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
 // outputs in registers. Weights and inputs lie as linear_layout.h and GatherInputs leave them.
 // Codes become (code - zero) scale, rounded to bf16, on their way to shared memory.
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
 #include "words.h"
@@ -33,58 +34,16 @@ BH_DEVICE void CopyRows(const unsigned char* from, int row0, int rows, int depth
   }
 }
 
-// The codes of one chunk for one thread: 8 inputs of two rows, read a step before they are stored.
+// A thread has one lane of one of the block's tiles of 16 rows, read a step before it is stored.
 template <WeightFormat kFormat>
-struct Codes {
-  static constexpr bool kInt8 = kFormat == WeightFormat::kInt8;
-  static constexpr int kWords = kInt8 ? 4 : 2;
-  uint32_t words[kWords] = {};
-  uint32_t scaling[2] = {};
-
-  // A thread has one lane of one of the block's tiles of 16 rows.
-  BH_DEVICE void Load(const PackedWeight& weight, int output0, int chunk) {
-    const int row_tile = output0 / kTileRows + WarpIndex();
-    const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
-    if (row_tile * kTileRows >= padded_rows) return;
-    const auto* const all = reinterpret_cast<const uint32_t*>(weight.numbers);
-    const int64_t lane_of_chunk =
-        kInt8
-            ? (static_cast<int64_t>(row_tile) * (weight.depth / kChunkInputs) + chunk) * kWarp
-            : (static_cast<int64_t>(row_tile) * (weight.depth / kDepthGranule) + chunk / 2) * kWarp;
-    const uint32_t* const from =
-        all + (lane_of_chunk + LaneIndex()) * 4 + (kInt8 ? 0 : chunk % 2 * 2);
-    BH_UNROLL
-    for (int i = 0; i < kWords; ++i) words[i] = from[i];
-    const int64_t row =
-        weight.chunk_cell[chunk] * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
-    scaling[0] = weight.scaling[row];
-    scaling[1] = weight.scaling[row + 8];
+BH_DEVICE void StoreCodes(const Codes<kFormat>& codes, unsigned char* operand) {
+  unsigned char* const to =
+      operand + (WarpIndex() * kTileRows + LaneIndex() / 4) * kRowBytes + LaneIndex() % 4 * 16;
+  BH_UNROLL
+  for (int row = 0; row < 2; ++row) {
+    *reinterpret_cast<Words4*>(to + 8 * row * kRowBytes) = codes.Numbers(row);
   }
-
-  BH_DEVICE float Number(int row, int input) const {
-    const float scale = F32OfF16(static_cast<uint16_t>(scaling[row]));
-    const float zero = F32OfF16(static_cast<uint16_t>(scaling[row] >> 16));
-    const int product = input / 4;  // four inputs each
-    const uint32_t code =
-        kInt8 ? words[2 * product + row] >> (input % 4 * 8) & 255
-              : words[product] >> (input % 2 * 16 + (input % 4 / 2 * 2 + row) * 4) & 15;
-    return (static_cast<float>(code) - zero) * scale;
-  }
-
-  BH_DEVICE void Store(unsigned char* operand) const {
-    unsigned char* const to =
-        operand + (WarpIndex() * kTileRows + LaneIndex() / 4) * kRowBytes + LaneIndex() % 4 * 16;
-    BH_UNROLL
-    for (int row = 0; row < 2; ++row) {
-      Words4 numbers;
-      BH_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        numbers.w[i] = Bf16Pair(Number(row, 2 * i), Number(row, 2 * i + 1));
-      }
-      *reinterpret_cast<Words4*>(to + 8 * row * kRowBytes) = numbers;
-    }
-  }
-};
+}
 static_assert(kGemmThreads / kWarp * kTileRows == kGemmTile);
 static_assert(kStepInputs == kChunkInputs);
 
@@ -192,15 +151,16 @@ GemmOfCodes(LinearParameters p) {
     CommitCopies();
   };
   for (int step = 0; step < kStages - 1; ++step) load(step);
+  const int row_tile = output0 / kTileRows + WarpIndex();
   Codes<kFormat> codes;
-  codes.Load(p.weight, output0, 0);
-  codes.Store(stage_of(0) + kOperandBytes);
+  codes.Load(p.weight, row_tile, 0);
+  StoreCodes(codes, stage_of(0) + kOperandBytes);
   const int warp_token = WarpIndex() % 2 * kWarpTokens;
   const int warp_output = WarpIndex() / 2 * kWarpOutputs;
   WarpSums<false> sums;
   for (int step = 0; step < steps; ++step) {
     const bool more = step + 1 < steps;
-    if (more) codes.Load(p.weight, output0, step + 1);
+    if (more) codes.Load(p.weight, row_tile, step + 1);
     WaitCopies<kStages - 2>();
     SyncBlock();  // the stage is there, and everybody is done with the one before
     load(step + kStages - 1);
@@ -209,7 +169,7 @@ GemmOfCodes(LinearParameters p) {
     for (int at = 0; at < kStepInputs * 2; at += 32) {
       sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes, at);
     }
-    if (more) codes.Store(stage_of(step + 1) + kOperandBytes);
+    if (more) StoreCodes(codes, stage_of(step + 1) + kOperandBytes);
   }
   WaitCopies<0>();
   sums.Store(p, token0 + warp_token, output0 + warp_output);

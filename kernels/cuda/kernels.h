@@ -117,6 +117,16 @@ inline constexpr int kGemmTile = 128;
 inline constexpr int kGemmSharedBytes = 80 << 10;
 CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format);
 
+// out[n - first_row] = row n of a quantised weight in bf16, for products that know no codes. Rows
+// from first_row on, a multiple of 16; grid {rows / 16, depth / (64 kUnpackWarps)}.
+struct UnpackParameters {
+  PackedWeight weight;
+  int first_row = 0;
+  uint16_t* out = nullptr;  // [rows filled up][depth]
+};
+inline constexpr int kUnpackWarps = 8;
+CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format);  // int8 or int4
+
 // ---- heads
 struct NormRopeParameters {
   const int32_t* position = nullptr;  // [T]

@@ -1,0 +1,42 @@
+// Rows of a quantised weight as bf16, row-major, for a product that knows no codes. A warp takes
+// 64 inputs of a tile of 16 rows: lanes that share a row write pieces of 64 bytes.
+#include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/linear_layout.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+template <WeightFormat kFormat>
+BH_KERNEL(kUnpackWarps* kWarp)
+Unpack(UnpackParameters p) {
+  constexpr int kChunks = kDepthGranule / kChunkInputs;
+  const int first_chunk = (BlockY() * kUnpackWarps + WarpIndex()) * kChunks;
+  if (first_chunk * kChunkInputs >= p.weight.depth) return;
+  Codes<kFormat> codes[kChunks];
+  BH_UNROLL
+  for (int i = 0; i < kChunks; ++i) {
+    codes[i].Load(p.weight, p.first_row / kTileRows + BlockX(), first_chunk + i);
+  }
+  const int64_t row = static_cast<int64_t>(BlockX()) * kTileRows + LaneIndex() / 4;
+  uint16_t* const to =
+      p.out + row * p.weight.depth + first_chunk * kChunkInputs + LaneIndex() % 4 * 8;
+  BH_UNROLL
+  for (int i = 0; i < kChunks; ++i) {
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      *reinterpret_cast<Words4*>(to + int64_t{8} * half * p.weight.depth + i * kChunkInputs) =
+          codes[i].Numbers(half);
+    }
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format) {
+  return format == WeightFormat::kInt8 ? KernelOf("unpack int8", Unpack<WeightFormat::kInt8>)
+                                       : KernelOf("unpack int4", Unpack<WeightFormat::kInt4>);
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,90 @@
+// Weights in every format, packed on a CUDA backend's device, for the tests of its products.
+#pragma once
+
+#include <ostream>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/number_format.h"
+#include "tests/kernels/products_support.h"
+#include "tests/kernels/variants.h"
+
+namespace bulkhead {
+
+struct ProductCase {
+  LinearShape shape;
+  bool codes_as_stored = false;  // of a checkpoint, not quantised at load
+};
+
+inline std::ostream& operator<<(std::ostream& out, const ProductCase& c) {
+  return out << WeightFormatName(c.shape.format) << " " << c.shape.cols << " -> " << c.shape.rows
+             << ", groups of " << c.shape.groups.size << (c.codes_as_stored ? ", stored" : "");
+}
+
+// Rows in two parts, the last ones first, as a loader with threads may bring them.
+inline void Fill(const ProductCase& c, WeightSink& sink) {
+  const LinearShape& shape = c.shape;
+  const int64_t half = shape.rows / 2;
+  const std::vector<std::pair<int64_t, int64_t>> parts = {{half, shape.rows}, {0, half}};
+  if (!c.codes_as_stored) {
+    const std::vector<float> weights = NormalFloats(shape.rows * shape.cols, 5);
+    const std::vector<std::byte> bytes = AsBytes(weights, DType::kBF16);
+    for (const auto& [begin, end] : parts) {
+      sink.PutRows(begin, ConstMatrixView(bytes.data() + begin * shape.cols * 2, DType::kBF16,
+                                          end - begin, shape.cols));
+    }
+    return;
+  }
+  std::mt19937 random(3);
+  const int64_t groups = NumGroups(shape);
+  const bool is_int4 = shape.format == WeightFormat::kInt4;
+  std::vector<uint8_t> codes(shape.rows * shape.cols), zeros(shape.rows * groups);
+  std::vector<uint16_t> scales(shape.rows * groups);
+  for (uint8_t& code : codes)
+    code = static_cast<uint8_t>(is_int4 ? random() % 16 : 1 + random() % 255);
+  for (uint8_t& zero : zeros) zero = static_cast<uint8_t>(is_int4 ? random() % 17 : 128);
+  for (uint16_t& scale : scales)
+    scale = F16OfF32(0.001F + 0.01F * static_cast<float>(random() % 100));
+  for (const auto& [begin, end] : parts) {
+    sink.PutQuantizedRows(begin, {end - begin, codes.data() + begin * shape.cols,
+                                  scales.data() + begin * groups, zeros.data() + begin * groups});
+    if (begin == half && shape.groups.indexed > 0) {  // between the rows
+      std::vector<int32_t> index(shape.cols);
+      for (int32_t& group : index) group = static_cast<int32_t>(random() % shape.groups.indexed);
+      sink.PutGroupIndex(index);
+    }
+  }
+}
+
+// A packed weight and a workspace on the backend's device.
+class Packed {
+ public:
+  Packed(Backend& backend, const ProductCase& c, int max_rows) : backend_(backend) {
+    const StepLimits limits{max_rows, max_rows, 128, 0, c.shape.cols};
+    static constexpr int32_t kHead = 0;
+    const HeadLayout heads{1, 1, 16, &kHead};
+    workspace_ = Allocate(backend.WorkspaceBytes(limits, heads));
+    backend.SetWorkspace(workspace_.data(), limits, heads);
+    memory_ = Allocate(backend.PackedBytes(c.shape));
+    linear = {c.shape, memory_.data()};
+    Fill(c, *backend.Pack(linear));
+  }
+  void Wait() const {
+    const absl::Status status = backend_.device().Synchronize();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  Linear linear;
+
+ private:
+  Buffer Allocate(int64_t bytes) { return std::move(backend_.device().Allocate(bytes)).value(); }
+
+  Backend& backend_;
+  Buffer workspace_;
+  Buffer memory_;
+};
+
+}  // namespace bulkhead
