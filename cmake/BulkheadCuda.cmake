@@ -1,10 +1,11 @@
-# CUDA and NCCL are optional. BH_CUDA=AUTO takes what is there, ON insists, OFF builds without. Sets
-# BH_HAS_CUDA and BH_HAS_NCCL; what is absent is a file *_absent.cc that says so. Nothing of either is
+# CUDA, NCCL and cuBLASLt are optional. BH_CUDA=AUTO takes what is there, ON insists, OFF builds without. Sets
+# BH_HAS_CUDA, BH_HAS_NCCL and BH_HAS_CUBLASLT; what is absent is a file *_absent.cc that says so. Nothing of them is
 # linked but the static runtime: the program starts where neither driver nor NCCL is installed.
 set(BH_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE BH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(BH_HAS_CUDA FALSE)
 set(BH_HAS_NCCL FALSE)
+set(BH_HAS_CUBLASLT FALSE)
 
 if(NOT BH_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
@@ -36,5 +37,9 @@ if(BH_HAS_CUDA)
   if(BH_NCCL_INCLUDE_DIR)
     set(BH_HAS_NCCL TRUE)
   endif()
+  find_path(BH_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(BH_CUBLASLT_INCLUDE_DIR)
+    set(BH_HAS_CUBLASLT TRUE)
+  endif()
 endif()
-message(STATUS "CUDA: ${BH_HAS_CUDA} ${CMAKE_CUDA_COMPILER_VERSION} [${CMAKE_CUDA_ARCHITECTURES}], NCCL: ${BH_HAS_NCCL}")
+message(STATUS "CUDA: ${BH_HAS_CUDA} ${CMAKE_CUDA_COMPILER_VERSION} [${CMAKE_CUDA_ARCHITECTURES}], NCCL: ${BH_HAS_NCCL}, cuBLASLt: ${BH_HAS_CUBLASLT}")

@@ -41,6 +41,7 @@ struct StepLimits {
   int max_model_len = 0;
   int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
   int64_t max_inputs = 0;       // K at most of any product
+  bool quantized_weights = false;  // whether any product has one
 };
 
 // In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
@@ -87,6 +88,15 @@ class Backend {
 
   // out = x * weight^T, by the chains of memory/linear.h      x [T, K], out [T, N]; x and out apart
   virtual void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) = 0;
+
+  // Once before the first step, for a weight that MatMul will get with many rows: does what MatMul
+  // may do with it for any number of rows, so that what a library loads at first use is loaded.
+  // x [max_num_batched_tokens, K], of any content; out [max_num_batched_tokens, N]. From then on
+  // MatMul may write rows behind the last one of out, up to max_num_batched_tokens in all.
+  virtual absl::Status RehearseMatMul(ConstMatrixView /*x*/, const Linear& /*weight*/,
+                                      MatrixView /*out*/) {
+    return absl::OkStatus();
+  }
 
   // x[t, :] += bias                                           bias [1, N] f32
   virtual void AddBias(ConstMatrixView bias, MatrixView x) = 0;

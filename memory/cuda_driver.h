@@ -85,6 +85,9 @@ class CudaDriver {
   // Waits for everything enqueued.
   virtual absl::Status Synchronize() = 0;
 
+  // What a library said that enqueues by itself: surfaces as a fault inside a kernel does.
+  virtual void ReportFault(absl::Status fault) = 0;
+
   // ---- events: places in the queue
   virtual CudaEvent NewEvent() = 0;
   virtual void Record(CudaEvent event) = 0;

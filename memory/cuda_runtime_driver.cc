@@ -230,6 +230,8 @@ class CudaRuntimeDriver final : public CudaDriver {
     return fault_;
   }
 
+  void ReportFault(absl::Status fault) override { Note(std::move(fault)); }
+
   CudaEvent NewEvent() override {
     cudaEvent_t event = nullptr;
     Note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,8 +65,8 @@ struct Scratch {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(Device& device, CudaDriver& driver)
-      : device_(device), driver_(driver), products_(driver) {
+  CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library)
+      : device_(device), driver_(driver), products_(driver, std::move(library)) {
     for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
   }
 
@@ -86,7 +87,7 @@ class CudaBackend final : public Backend {
 
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
     Carver carver;
-    CudaProducts(driver_).LayOut(limits, carver);
+    products_.LayOut(limits, carver);
     const Scratch scratch(limits, heads, carver);
     return carver.used_bytes();
   }
@@ -94,7 +95,7 @@ class CudaBackend final : public Backend {
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
     Carver carver(workspace);
-    products_.LayOut(limits, carver);
+    products_.SetScratch(products_.LayOut(limits, carver));
     scratch_ = Scratch(limits, heads, carver);
     head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
     most_heads_of_kv_ = 0;
@@ -124,6 +125,9 @@ class CudaBackend final : public Backend {
 
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
     products_.MatMul(x, weight, out);
+  }
+  absl::Status RehearseMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
+    return products_.Rehearse(x, weight, out);
   }
 
   void AddBias(ConstMatrixView bias, MatrixView x) override {
@@ -305,8 +309,9 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
   return absl::OkStatus();
 }
 
-std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver) {
-  return std::make_unique<CudaBackend>(device, driver);
+std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
+                                        std::unique_ptr<GemmLibrary> library) {
+  return std::make_unique<CudaBackend>(device, driver, std::move(library));
 }
 
 }  // namespace bulkhead

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/gemm_library.h"
 #include "memory/cuda_driver.h"
 #include "memory/kv_format.h"
 #include "memory/weight_format.h"
@@ -19,7 +20,9 @@ namespace bulkhead {
 absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
 
 // `device` and `driver` are one GPU; both outlive the backend. One thread uses it, but for the
-// sinks of weights, which may be filled from several.
-std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver);
+// sinks of weights, which may be filled from several. `library` multiplies what RehearseMatMul has
+// seen; null: our own kernels multiply everything.
+std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
+                                        std::unique_ptr<GemmLibrary> library = nullptr);
 
 }  // namespace bulkhead

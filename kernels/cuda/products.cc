@@ -1,56 +1,175 @@
 #include "kernels/cuda/products.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/launch_arguments.h"
 #include "kernels/cuda/linear_layout.h"
-#include "kernels/cuda/linear_packing.h"
 #include "memory/check.h"
+#include "memory/log.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr int kMostTokenTiles = 4;
-constexpr int kMostFewTokens = 64;  // beyond it weights are worth a way through shared memory
+constexpr int64_t kMostFewTokens = 64;  // beyond it weights are worth a way through shared memory
+// From here on to write and read weights as bf16 costs less than the library wins.
+constexpr int64_t kLeastUnpackedTokens = 512;
+constexpr int64_t kLeastBucketStep = 128;
+constexpr int64_t kBucketsPerOctave = 8;
 
 using cuda::CeilDiv;
 using cuda::RowsOf;
 
+int64_t RoundUp(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+int64_t LeastLibraryTokens(WeightFormat format) {
+  return IsQuantized(format) ? kLeastUnpackedTokens : kMostFewTokens + 1;
+}
+
+// The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
+// bucket alone, and the rehearsal meets every product that a step may need.
+int64_t BucketOf(int64_t tokens, int64_t most) {
+  const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
+  const int64_t step = std::max(kLeastBucketStep, octave / kBucketsPerOctave);
+  return std::min(RoundUp(tokens, step), most);
+}
+
 }  // namespace
 
-void CudaProducts::LayOut(const StepLimits& limits, Carver& carver) {
+CudaProducts::Scratch CudaProducts::LayOut(const StepLimits& limits, Carver& carver) const {
+  Scratch scratch;
+  scratch.max_tokens = limits.max_num_batched_tokens;
   // Cells that are no whole chunks need more: MatMul then takes fewer rows at a time, and one row
   // always fits.
-  const int64_t depth = CeilDiv(limits.max_inputs, cuda::kDepthGranule) * cuda::kDepthGranule;
-  inputs_count_ = std::max<int64_t>(limits.max_num_batched_tokens * depth, 0) +
-                  limits.max_inputs * cuda::kChunkInputs;
-  inputs_ = reinterpret_cast<uint16_t*>(carver.Next(inputs_count_ * 2));
+  const int64_t depth = RoundUp(limits.max_inputs, cuda::kDepthGranule);
+  scratch.inputs_count =
+      std::max<int64_t>(scratch.max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;
+  scratch.inputs = reinterpret_cast<uint16_t*>(carver.Next(scratch.inputs_count * 2));
+  if (library_ == nullptr) return scratch;
+  if (scratch.max_tokens > kMostFewTokens) {
+    scratch.library = carver.Next(GemmLibrary::kWorkspaceBytes);
+  }
+  if (limits.quantized_weights && scratch.max_tokens >= kLeastUnpackedTokens) {
+    scratch.unpacked = reinterpret_cast<uint16_t*>(carver.Next(unpacked_bytes_));
+  }
+  return scratch;
+}
+
+int64_t CudaProducts::RowsAtOnce(const PackedLayout& layout) const {
+  const int64_t rows = scratch_.inputs_count / layout.depth();
+  BH_CHECK(rows > 0);
+  return rows;
 }
 
 void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
   if (x.empty() || out.empty()) return;
+  const WeightFormat format = weight.shape.format;
   const PackedLayout layout(weight.shape);
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
-  const int64_t rows_at_once = inputs_count_ / layout.depth();
-  BH_CHECK(rows_at_once > 0);
+  const int64_t rows_at_once = RowsAtOnce(layout);
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
-    MultiplyRows(x.Rows(row, rows), weight.shape.format, packed, out.Rows(row, rows));
+    const MatrixView out_rows = out.Rows(row, rows);
+    Gather(x.Rows(row, rows), format, packed);
+    if (library_ != nullptr && rows >= LeastLibraryTokens(format)) {
+      const int64_t bucket = BucketOf(rows, std::min(scratch_.max_tokens, rows_at_once));
+      const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
+      if (row + bucket <= scratch_.max_tokens && IsPrepared(cut)) {
+        MultiplyByLibrary(cut, format, packed, out_rows);
+        continue;
+      }
+    }
+    MultiplyByKernel(static_cast<int>(rows), format, packed, out_rows);
   }
 }
 
-void CudaProducts::MultiplyRows(ConstMatrixView x, WeightFormat format,
-                                const cuda::PackedWeight& weight, MatrixView out) {
-  const int tokens = static_cast<int>(x.rows());
+absl::Status CudaProducts::Rehearse(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (library_ == nullptr || x.empty() || out.empty()) return absl::OkStatus();
+  BH_CHECK(x.rows() == scratch_.max_tokens && out.rows() == scratch_.max_tokens);
+  const PackedLayout layout(weight.shape);
+  const int64_t most = std::min(scratch_.max_tokens, RowsAtOnce(layout));
+  for (int64_t tokens = LeastLibraryTokens(weight.shape.format); tokens <= most; ++tokens) {
+    tokens = BucketOf(tokens, most);
+    const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);
+    if (IsPrepared(cut) || !Prepare(cut)) continue;
+    MatMul(x.Rows(0, tokens), weight, out.Rows(0, tokens));
+  }
+  return driver_.Synchronize();
+}
+
+CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, int64_t tokens,
+                                      MatrixView out) const {
+  const auto address = reinterpret_cast<uint64_t>(out.data()) | 16;
+  Cut cut;
+  cut.piece = {.f16 = shape.format == WeightFormat::kF16,
+               .tokens = tokens,
+               .outputs = shape.rows,
+               .depth = depth,
+               .out_stride = out.row_stride(),
+               .out_alignment_bytes = static_cast<int64_t>(address & -address)};
+  cut.last = cut.piece;
+  if (!IsQuantized(shape.format)) return cut;
+  // Equal pieces, whole tiles of rows each.
+  const int64_t most = unpacked_bytes_ / 2 / depth / cuda::kTileRows * cuda::kTileRows;
+  BH_CHECK(most > 0);
+  cut.pieces = CeilDiv(shape.rows, most);
+  cut.piece.outputs = RoundUp(CeilDiv(shape.rows, cut.pieces), cuda::kTileRows);
+  cut.pieces = CeilDiv(shape.rows, cut.piece.outputs);
+  cut.last.outputs = shape.rows - (cut.pieces - 1) * cut.piece.outputs;
+  if (cut.pieces == 1) cut.piece = cut.last;
+  return cut;
+}
+
+bool CudaProducts::IsPrepared(const Cut& cut) const {
+  return library_->IsPrepared(cut.piece) && library_->IsPrepared(cut.last);
+}
+
+bool CudaProducts::Prepare(const Cut& cut) {
+  for (const GemmProblem& problem : {cut.piece, cut.last}) {
+    if (refused_.contains(problem)) return false;
+    const absl::Status prepared = library_->Prepare(problem);
+    if (prepared.ok()) continue;
+    BH_LOG(kWarning) << prepared.message() << "; our own kernel does";
+    refused_.insert(problem);
+    return false;
+  }
+  return true;
+}
+
+void CudaProducts::Gather(ConstMatrixView x, WeightFormat format,
+                          const cuda::PackedWeight& weight) {
   Enqueue(driver_, cuda::GatherInputsKernel(format == WeightFormat::kF16), cuda::OneBlockPerRow(x),
-          {RowsOf(x), weight.input_at, weight.inputs, weight.depth, inputs_});
+          {RowsOf(x), weight.input_at, weight.inputs, weight.depth, scratch_.inputs});
+}
+
+void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format,
+                                     const cuda::PackedWeight& weight, MatrixView out) {
+  for (int64_t i = 0; i < cut.pieces; ++i) {
+    const GemmProblem& problem = i + 1 < cut.pieces ? cut.piece : cut.last;
+    const int64_t first_row = i * cut.piece.outputs;
+    const auto* numbers = reinterpret_cast<const uint16_t*>(weight.numbers);
+    if (IsQuantized(format)) {
+      numbers = scratch_.unpacked;
+      Enqueue(driver_, cuda::UnpackKernel(format),
+              {.grid = {CeilDiv(problem.outputs, cuda::kTileRows),
+                        CeilDiv(weight.depth, cuda::kDepthGranule * cuda::kUnpackWarps), 1},
+               .block = {cuda::kUnpackWarps * 32, 1, 1}},
+              {weight, static_cast<int>(first_row), scratch_.unpacked});
+    }
+    library_->Multiply(problem, scratch_.inputs, numbers, out.F32() + first_row, scratch_.library);
+  }
+}
+
+void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format,
+                                    const cuda::PackedWeight& weight, MatrixView out) {
   if (tokens > kMostFewTokens) {
     const LaunchShape shape{
         .grid = {CeilDiv(weight.rows, cuda::kGemmTile), CeilDiv(tokens, cuda::kGemmTile), 1},
         .block = {cuda::kGemmThreads, 1, 1},
         .shared_bytes = cuda::kGemmSharedBytes};
     return Enqueue(driver_, cuda::GemmKernel(format), shape,
-                   {inputs_, tokens, weight, RowsOf(out)});
+                   {scratch_.inputs, tokens, weight, RowsOf(out)});
   }
   int token_tiles = 1;
   while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
@@ -59,7 +178,7 @@ void CudaProducts::MultiplyRows(ConstMatrixView x, WeightFormat format,
       .block = {cuda::kLinearThreads, 1, 1},
       .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
-          {inputs_, tokens, weight, RowsOf(out)});
+          {scratch_.inputs, tokens, weight, RowsOf(out)});
 }
 
 }  // namespace bulkhead

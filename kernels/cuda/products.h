@@ -1,11 +1,18 @@
 // The products of the CUDA backend: how a MatMul is cut into launches, and the memory that it needs
-// beside its operands.
+// beside its operands. Few tokens are multiplied by LinearKernel; more by a library where there is
+// one and it has rehearsed the product, else by GemmKernel.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <set>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/linear_packing.h"
 #include "memory/cuda_driver.h"
 #include "memory/ledger.h"
 #include "memory/linear.h"
@@ -14,22 +21,53 @@ namespace bulkhead {
 
 class CudaProducts {
  public:
-  // `driver` outlives this.
-  explicit CudaProducts(CudaDriver& driver) : driver_(driver) {}
+  struct Scratch {
+    uint16_t* inputs = nullptr;  // of a product, in 16 bits
+    int64_t inputs_count = 0;
+    int64_t max_tokens = 0;
+    std::byte* library = nullptr;  // what the library asks for
+    uint16_t* unpacked = nullptr;  // rows of a quantised weight, for the library
+  };
 
-  // Takes its part of the workspace; without memory behind the carver only counts.
-  void LayOut(const StepLimits& limits, Carver& carver);
+  static constexpr int64_t kUnpackedBytes = int64_t{64} << 20;  // of a weight at once
 
-  // Backend::MatMul.
+  // `driver` outlives this; `library` may be null.
+  CudaProducts(CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
+               int64_t unpacked_bytes = kUnpackedBytes)
+      : driver_(driver), library_(std::move(library)), unpacked_bytes_(unpacked_bytes) {}
+
+  // The part of the workspace that products need; without memory behind the carver only counted.
+  Scratch LayOut(const StepLimits& limits, Carver& carver) const;
+  void SetScratch(const Scratch& scratch) { scratch_ = scratch; }
+
+  // Backend::MatMul, RehearseMatMul.
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out);
+  absl::Status Rehearse(ConstMatrixView x, const Linear& weight, MatrixView out);
 
  private:
-  void MultiplyRows(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight,
-                    MatrixView out);
+  // A product by the library: outputs of a quantised weight come in pieces, which are unpacked one
+  // after the other; all but the last one alike.
+  struct Cut {
+    GemmProblem piece;
+    GemmProblem last;
+    int64_t pieces = 1;
+  };
+
+  int64_t RowsAtOnce(const PackedLayout& layout) const;
+  Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
+  bool IsPrepared(const Cut& cut) const;
+  bool Prepare(const Cut& cut);
+  void Gather(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
+  void MultiplyByLibrary(const Cut& cut, WeightFormat format, const cuda::PackedWeight& weight,
+                         MatrixView out);
+  void MultiplyByKernel(int tokens, WeightFormat format, const cuda::PackedWeight& weight,
+                        MatrixView out);
 
   CudaDriver& driver_;
-  uint16_t* inputs_ = nullptr;  // of a product, in 16 bits
-  int64_t inputs_count_ = 0;
+  const std::unique_ptr<GemmLibrary> library_;
+  const int64_t unpacked_bytes_;
+  Scratch scratch_;
+  std::set<GemmProblem> refused_;  // by the library
 };
 
 }  // namespace bulkhead

@@ -112,6 +112,7 @@ StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limi
   step.max_inputs = std::max<int64_t>(
       {config.hidden_size, shard.heads.size() * config.head_dim, shard.mlp.size()});
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = step.max_inputs;
+  step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
   return step;
 }
 

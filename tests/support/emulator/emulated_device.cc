@@ -215,6 +215,13 @@ void EmulatedCudaDriver::Fill(std::byte* device, std::byte value, int64_t bytes)
   });
 }
 
+void EmulatedCudaDriver::EnqueueForLibrary(const std::vector<Range>& uses, Work work) {
+  for (const Range& range : uses) {
+    CheckMapped(static_cast<const std::byte*>(range.begin), range.bytes, "use by a library");
+  }
+  Enqueue(std::move(work));
+}
+
 absl::Status EmulatedCudaDriver::Synchronize() {
   BH_CHECK(!capturing_);
   RunUpTo(enqueued_);

@@ -51,6 +51,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   void Copy(const std::byte* from, std::byte* to, int64_t bytes) override;
   void Fill(std::byte* device, std::byte value, int64_t bytes) override;
   absl::Status Synchronize() override;
+  void ReportFault(absl::Status fault) override { Fail(std::string(fault.message())); }
+  void* native_stream() override { return this; }  // for libraries that are made for tests
   CudaEvent NewEvent() override;
   void Record(CudaEvent event) override;
   bool Query(CudaEvent event) override;
@@ -60,6 +62,13 @@ class EmulatedCudaDriver final : public CudaDriver {
   void LaunchGraph(CudaGraph graph) override;
 
   // ---- for tests
+  using Work = std::function<absl::Status()>;
+  struct Range {
+    const void* begin = nullptr;
+    int64_t bytes = 0;
+  };
+  // Work of a library, in the queue like any other; `uses` is device memory, or a fault.
+  void EnqueueForLibrary(const std::vector<Range>& uses, Work work);
   void set_schedule(Schedule schedule) { options_.schedule = schedule; }
   // What other processes use of the device from now on.
   void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
@@ -67,7 +76,6 @@ class EmulatedCudaDriver final : public CudaDriver {
   int64_t launches() const { return launches_; }
 
  private:
-  using Work = std::function<absl::Status()>;
   struct Item {
     int64_t place = 0;  // in the queue
     Work work;

@@ -87,6 +87,25 @@ TEST_P(EmulatedDeviceTest, WorkRunsInTheOrderOfTheQueue) {
   EXPECT_THAT(std::vector<int32_t>(numbers_ + 256, numbers_ + 288), Each(3));
 }
 
+TEST_P(EmulatedDeviceTest, ALibrarysWorkHasItsPlaceInTheQueue) {
+  driver_.Fill(range_, std::byte{0}, kGranule);
+  driver_.EnqueueForLibrary({{range_, kGranule}}, [this] {
+    for (int i = 0; i < 32; ++i) numbers_[i] = numbers_[i] * 10 + 1;
+    return absl::OkStatus();
+  });
+  Add(4);
+  EXPECT_THAT(Numbers(), Each(5));
+  driver_.EnqueueForLibrary({{range_, kGranule + 1}}, [] { return absl::OkStatus(); });
+  EXPECT_THAT(driver_.Synchronize().message(), HasSubstr("use by a library of addresses without"));
+}
+
+TEST_P(EmulatedDeviceTest, AFaultThatALibraryReportsIsFinal) {
+  driver_.ReportFault(absl::InternalError("the library is lost"));
+  driver_.ReportFault(absl::InternalError("another"));
+  EXPECT_THAT(driver_.Synchronize().message(), HasSubstr("the library is lost"));
+  EXPECT_THAT(driver_.Synchronize().message(), HasSubstr("the library is lost"));
+}
+
 TEST_P(EmulatedDeviceTest, ACopyReadsItsHostMemoryWhenItRuns) {
   std::vector<int32_t> host(32, 5);
   driver_.CopyToDevice(host.data(), range_, 128);

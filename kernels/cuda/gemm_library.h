@@ -1,0 +1,53 @@
+// GemmLibrary: products of many tokens by a library that is found on the machine. Nothing above it
+// knows which.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "memory/cuda_driver.h"
+
+namespace bulkhead {
+
+// out [tokens][outputs] = x [tokens][depth] weight [outputs][depth]^T; operands in bf16 or f16,
+// row-major without gaps, 16-byte aligned; sums and out in f32.
+struct GemmProblem {
+  bool f16 = false;
+  int64_t tokens = 0;
+  int64_t outputs = 0;
+  int64_t depth = 0;
+  int64_t out_stride = 0;            // numbers from row to row of out
+  int64_t out_alignment_bytes = 16;  // 4, 8 or 16
+
+  auto operator<=>(const GemmProblem&) const = default;
+};
+
+class GemmLibrary {
+ public:
+  // Of device memory, 64-byte aligned, which Multiply may use from call to call.
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+  virtual ~GemmLibrary() = default;
+  // Settles how a problem is computed, for good: equal operands then give equal bits. NOT_FOUND
+  // when the library has no way to compute it.
+  virtual absl::Status Prepare(const GemmProblem& problem) = 0;
+  virtual bool IsPrepared(const GemmProblem& problem) const = 0;
+  // Enqueues a problem that was prepared; pointers are device memory. What goes wrong surfaces at
+  // the driver's next Synchronize.
+  virtual void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight,
+                        float* out, std::byte* workspace) = 0;
+};
+
+// "cuBLASLt 13.1.0" where it is found: $BULKHEAD_CUBLASLT alone when that is set, else by the
+// loader and in the toolkit's folder. UNAVAILABLE, with what to do, where there is none that can be
+// used; UNIMPLEMENTED in a build without its header.
+absl::StatusOr<std::string> CublasLtName();
+// For the device of `driver`, which outlives it. UNAVAILABLE, besides, when it does not start.
+absl::StatusOr<std::unique_ptr<GemmLibrary>> NewCublasLt(CudaDriver& driver);
+
+}  // namespace bulkhead

@@ -1,0 +1,41 @@
+// A library that answers as cuBLASLt does, for an emulated device: what is enqueued runs in the
+// device's queue, over the device's memory. It refuses what cuBLASLt would refuse, and the test
+// says what else goes wrong.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace bulkhead {
+
+enum class FakeCublasLtFault : int {
+  kNone,
+  kDoesNotStart,    // no handle
+  kKnowsNoWay,      // the heuristic has no algorithm for `unknown_tokens`
+  kWantsMore,       // its algorithm needs more memory than was offered
+  kFailsToEnqueue,  // products
+};
+
+struct FakeCublasLtRange {
+  const void* begin;
+  int64_t bytes;
+};
+
+struct FakeCublasLtControls {
+  std::atomic<FakeCublasLtFault> fault{FakeCublasLtFault::kNone};
+  std::atomic<int64_t> unknown_tokens{0};
+  std::atomic<int> handles{0};      // not yet destroyed
+  std::atomic<int> descriptors{0};  // likewise
+  std::atomic<int> products{0};     // enqueued so far
+  std::atomic<int64_t> last_tokens{0};
+  // Puts work that uses device memory into the queue of a stream.
+  void (*enqueue)(void* stream, const std::vector<FakeCublasLtRange>& uses,
+                  std::function<void()> work) = nullptr;
+};
+
+}  // namespace bulkhead
+
+// The library's one.
+extern "C" bulkhead::FakeCublasLtControls* fake_cublas_lt_controls();
