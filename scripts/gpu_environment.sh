@@ -1,53 +1,132 @@
-# Sourced by gpu_check.sh and gpu_bench.sh, in a bundle or in the source tree: where things are, and the table
-# that both end with.
+# Sourced by gpu_check.sh and gpu_bench.sh, in a bundle or in the source tree: where things are, how a step is
+# run, and the table and the JSON that both end with, whatever happens.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$here/..
+mpirun=$(command -v mpirun || true)
 if [[ -x $here/bulkhead ]]; then
+  root=$here
   bulkhead=$here/bulkhead
   gpu_test=$here/gpu_test
+  mpirun=$here/mpirun
   commit=$(cat "$here/commit")
+  models=$here/data/models
 else
-  bulkhead=$here/../build/release/bin/bulkhead
-  gpu_test=$here/../build/release/tests/gpu/gpu_test
-  commit=$(git -C "$here" rev-parse --short=7 HEAD)
+  bulkhead=$root/build/release/bin/bulkhead
+  gpu_test=$root/build/release/tests/gpu/gpu_test
+  commit=$(git -C "$here" rev-parse --short=7 HEAD 2>/dev/null || echo unknown)
+  models=$root/tests/data/models
 fi
 out=${OUT:-$PWD/gpu_results}
-mkdir -p "$out"
+mkdir -p "$out" || exit 2
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1
 
-# NCCL as PyTorch brings it, where the loader does not know one.
-if [[ -z ${BULKHEAD_NCCL:-} ]] && command -v python3 >/dev/null; then
-  nccl=$(python3 -c 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0] + "/lib/libnccl.so.2" if s else "")' 2>/dev/null || true)
-  [[ -z $nccl || ! -e $nccl ]] || export BULKHEAD_NCCL=$nccl
-fi
+limit_s=${LIMIT_S:-450}
+running=    # the process of the step
+results=()  # "name<TAB>ok|FAILED|skipped|absent<TAB>what it says"
 
-gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1 || true)
-started=$SECONDS
-results=()  # "name<TAB>ok|FAILED|skipped<TAB>what it says"
+# printable TEXT: on one line, in ASCII, at most 110 characters.
+printable() { printf '%s' "$1" | LC_ALL=C tr '\t\n' '  ' | LC_ALL=C tr -cd '\40-\176' | cut -c1-110; }
 
 # add NAME STATE TEXT
-add() { results+=("$1"$'\t'"$2"$'\t'"$3"); }
+add() { results+=("$1"$'\t'"$2"$'\t'"$(printable "$3")"); }
 
-# seconds that are left of the script's own limit, at least 1
-left() { local s=$((limit_s - (SECONDS - started))); echo $((s > 1 ? s : 1)); }
+left() { echo $((limit_s - SECONDS)); }
 
-# finish FILE: the results as JSON, then as a table; fails when one did.
+# bounded SECONDS LOG COMMAND...: its exit code, or 124 when it was cut off. What does not even die of SIGKILL
+# (it may hang inside a driver) is left behind.
+bounded() {
+  local seconds=$1 log=$2 end
+  shift 2
+  timeout --kill-after=5 "$seconds" "$@" >"$log" 2>&1 </dev/null &
+  running=$!
+  end=$((SECONDS + seconds + 10))
+  while kill -0 "$running" 2>/dev/null; do
+    ((SECONDS < end)) || return 124
+    sleep 0.2
+  done
+  wait "$running"
+}
+
+last_line() { LC_ALL=C grep -av '^[[:space:]]*$' "$1" 2>/dev/null | tail -n 1; }
+
+# step NAME SECONDS COMMAND...: runs a program (no function) within SECONDS and what is left of the limit. The
+# table shows its last line; all that it says is in the log.
+step() {
+  local name=$1 seconds=$2 log=$out/${1//[^a-zA-Z0-9]/_}.log code=0
+  shift 2
+  if (($(left) < 25)); then
+    add "$name" skipped "no time left"
+    return
+  fi
+  ((seconds < $(left) - 20)) || seconds=$(($(left) - 20))
+  bounded "$seconds" "$log" "$@" || code=$?
+  case $code in
+    0) add "$name" ok "$(last_line "$log")" ;;
+    124 | 137) add "$name" FAILED "cut off after $seconds s: $(last_line "$log")" ;;
+    *) add "$name" FAILED "exit code $code: $(last_line "$log")" ;;
+  esac
+}
+
+# gpu_step ...: the same, where there is a GPU.
+gpu_step() { if [[ -n $gpu ]]; then step "$@"; else add "$1" absent "$no_gpu"; fi; }
+
+# What nvidia-smi calls the GPU, "" and why not in no_gpu.
+find_gpu() {
+  local log=$out/nvidia_smi.log
+  gpu=
+  no_gpu="no GPU: nvidia-smi is not installed"
+  command -v nvidia-smi >/dev/null || return 0
+  if bounded 20 "$log" nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; then
+    gpu=$(printable "$(head -n 1 "$log")")
+    no_gpu="no GPU: nvidia-smi shows none"
+  else
+    no_gpu="no GPU: nvidia-smi: $(last_line "$log")"
+  fi
+}
+
+# NCCL as PyTorch brings it, where the loader does not know one.
+find_nccl() {
+  [[ -z ${BULKHEAD_NCCL:-} ]] && command -v python3 >/dev/null || return 0
+  local log=$out/nccl_path.log path
+  bounded 20 "$log" python3 -c 'import importlib.util as u
+s = u.find_spec("nvidia.nccl")
+print(list(s.submodule_search_locations)[0] + "/lib/libnccl.so.2" if s else "")' || return 0
+  path=$(last_line "$log")
+  [[ ! -e $path ]] || export BULKHEAD_NCCL=$path
+}
+
+quoted() { local text=${1//\\/\\\\}; printf '"%s"' "${text//\"/\\\"}"; }
+
+# finish FILE, when the script ends: the results as JSON, then as a table. Exit code 1 when a step failed, 77
+# when none did and there was no GPU.
 finish() {
-  local file=$out/$1 failed=0 first=true line name state text
+  local file=$out/$1 code=0 separator='' line name state text
+  trap - EXIT
   {
-    printf '{"commit": "%s", "gpu": "%s", "seconds": %d, "results": [' "$commit" "$gpu" $((SECONDS - started))
+    printf '{"commit": %s, "gpu": %s, "seconds": %d, "results": [' "$(quoted "$commit")" "$(quoted "${gpu:-}")" "$SECONDS"
     for line in "${results[@]}"; do
       IFS=$'\t' read -r name state text <<<"$line"
-      $first || printf ', '
-      first=false
-      text=${text//\\/\\\\}
-      printf '\n  {"name": "%s", "state": "%s", "text": "%s"}' "$name" "$state" "${text//\"/\\\"}"
+      printf '%s\n  {"name": %s, "state": "%s", "text": %s}' "$separator" "$(quoted "$name")" "$state" "$(quoted "$text")"
+      separator=,
     done
     printf '\n]}\n'
   } >"$file"
-  printf '\n%s | commit %s | %d s | %s\n' "${gpu:-no GPU}" "$commit" $((SECONDS - started)) "$file"
+  [[ -n ${gpu:-} ]] || code=77
+  printf '\n%s | commit %s | %d s | %s\n' "${gpu:-${no_gpu:-no GPU}}" "$commit" "$SECONDS" "$file"
   for line in "${results[@]}"; do
     IFS=$'\t' read -r name state text <<<"$line"
-    printf '%-34s %-8s %s\n' "$name" "$state" "$text"
-    [[ $state != FAILED ]] || failed=1
+    printf '%-36s %-8s %s\n' "$name" "$state" "$text"
+    [[ $state != FAILED ]] || code=1
   done
-  return $failed
+  exit $code
+}
+
+# begin FILE: from here on the script ends with `finish FILE`, interrupted or not.
+begin() {
+  # shellcheck disable=SC2064  # the file is known now
+  trap "finish '$1'" EXIT
+  trap 'add "the script" FAILED "interrupted"; [[ -z $running ]] || kill "$running" 2>/dev/null; exit 1' INT TERM HUP
+  find_gpu
+  find_nccl
 }

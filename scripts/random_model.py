@@ -1,31 +1,36 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER [--layers N].
 
-Standard library alone. One block of random numbers is written over and over: for timing, not for text."""
+--tiny: of a far smaller shape, to rehearse with. Standard library alone. One block of random numbers is written over and over: for timing, not for text."""
 import argparse
+import collections
 import json
+import math
 import os
 import struct
 
-HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 4096, 32, 8, 128, 14336, 128256
+Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim ffn vocab layers")
+LLAMA_8B = Shape(4096, 32, 8, 128, 14336, 128256, 32)
+TINY = Shape(128, 4, 2, 32, 256, 1024, 2)
 BLOCK_BYTES = 32 << 20
 
 
-def tensors(layers):
-    yield "model.embed_tokens.weight", (VOCAB, HIDDEN)
-    for i in range(layers):
+def tensors(shape):
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    yield "model.embed_tokens.weight", (shape.vocab, shape.hidden)
+    for i in range(shape.layers):
         layer = f"model.layers.{i}."
-        yield layer + "input_layernorm.weight", (HIDDEN,)
-        yield layer + "self_attn.q_proj.weight", (HEADS * HEAD_DIM, HIDDEN)
-        yield layer + "self_attn.k_proj.weight", (KV_HEADS * HEAD_DIM, HIDDEN)
-        yield layer + "self_attn.v_proj.weight", (KV_HEADS * HEAD_DIM, HIDDEN)
-        yield layer + "self_attn.o_proj.weight", (HIDDEN, HEADS * HEAD_DIM)
-        yield layer + "post_attention_layernorm.weight", (HIDDEN,)
-        yield layer + "mlp.gate_proj.weight", (FFN, HIDDEN)
-        yield layer + "mlp.up_proj.weight", (FFN, HIDDEN)
-        yield layer + "mlp.down_proj.weight", (HIDDEN, FFN)
-    yield "model.norm.weight", (HIDDEN,)
-    yield "lm_head.weight", (VOCAB, HIDDEN)
+        yield layer + "input_layernorm.weight", (shape.hidden,)
+        yield layer + "self_attn.q_proj.weight", (queries, shape.hidden)
+        yield layer + "self_attn.k_proj.weight", (keys, shape.hidden)
+        yield layer + "self_attn.v_proj.weight", (keys, shape.hidden)
+        yield layer + "self_attn.o_proj.weight", (shape.hidden, queries)
+        yield layer + "post_attention_layernorm.weight", (shape.hidden,)
+        yield layer + "mlp.gate_proj.weight", (shape.ffn, shape.hidden)
+        yield layer + "mlp.up_proj.weight", (shape.ffn, shape.hidden)
+        yield layer + "mlp.down_proj.weight", (shape.hidden, shape.ffn)
+    yield "model.norm.weight", (shape.hidden,)
+    yield "lm_head.weight", (shape.vocab, shape.hidden)
 
 
 def random_block():
@@ -40,24 +45,26 @@ def random_block():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
-    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
+    shape = TINY if args.tiny else LLAMA_8B
+    if args.layers:
+        shape = shape._replace(layers=args.layers)
     os.makedirs(args.folder, exist_ok=True)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
-              "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": args.layers,
-              "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
-              "vocab_size": VOCAB, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+              "hidden_size": shape.hidden, "intermediate_size": shape.ffn, "num_hidden_layers": shape.layers,
+              "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
+              "vocab_size": shape.vocab, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
               "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": False,
-              "bos_token_id": 128000, "eos_token_id": 128001}
+              "bos_token_id": shape.vocab - 2, "eos_token_id": shape.vocab - 1}
     with open(os.path.join(args.folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=1)
 
     header, at = {}, 0
-    for name, shape in tensors(args.layers):
-        size = 2
-        for n in shape:
-            size *= n
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
+    for name, sides in tensors(shape):
+        size = 2 * math.prod(sides)
+        header[name] = {"dtype": "BF16", "shape": list(sides), "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

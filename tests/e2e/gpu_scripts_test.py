@@ -1,0 +1,156 @@
+"""gpu_check.sh and gpu_bench.sh, in a folder laid out as a bundle, with stand-ins for the programs that they run:
+whatever a machine does to them, they end in time with a table and valid JSON that say so."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+SCRIPTS = os.path.join(os.environ["BULKHEAD_SOURCE"], "scripts")
+SCRIPT_FILES = ("gpu_check.sh", "gpu_bench.sh", "gpu_environment.sh", "random_model.py", "peer_loop.py")
+FINE = "exit 0"
+A_GPU = 'echo "NVIDIA H100 80GB HBM3, 580.65.06, 81559 MiB"'
+# As the program does: it writes the file that it is asked for.
+ANSWERS = 'echo "KV cache: large"; while [ $# -gt 0 ]; do [ "$1" != --out ] || echo "{}" >"$2"; shift; done; echo fine'
+# Refusals have their own exit codes, all the rest works.
+A_RIGHT_PROGRAM = 'case "$*" in *10TiB*) exit 4 ;; esac\n' + ANSWERS
+RUNS_ALL_BUT_UNASKED_SHARERS = 'case "$*" in *--comm*|*"device cpu"*) ;; *) exit 2 ;; esac\nshift 4; exec "$@"'
+
+
+class Machine:
+    """A folder as a bundle's, and a PATH that knows its programs first."""
+
+    def __init__(self, folder, **programs):
+        self.folder = folder
+        self.bin = os.path.join(folder, "bin")
+        self.out = os.path.join(folder, "results")
+        os.makedirs(self.bin)
+        os.makedirs(os.path.join(folder, "data", "models"))
+        for name in SCRIPT_FILES:
+            shutil.copy(os.path.join(SCRIPTS, name), folder)
+        with open(os.path.join(folder, "commit"), "w", encoding="ascii") as f:
+            f.write("abcdef0\n")
+        stand_ins = {"bulkhead": A_RIGHT_PROGRAM, "gpu_test": FINE, "mpirun": RUNS_ALL_BUT_UNASKED_SHARERS,
+                     "nvidia-smi": A_GPU, "compute-sanitizer": FINE, **programs}
+        for name, script in stand_ins.items():
+            at = self.bin if name in ("nvidia-smi", "compute-sanitizer", "python3") else folder
+            self.write(os.path.join(at, name), script)
+
+    @staticmethod
+    def write(path, script):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(path, 0o755)
+
+    def start(self, script, **environment):
+        environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "OUT": self.out, **environment}
+        return subprocess.Popen([os.path.join(self.folder, script)], env=environment, cwd=self.folder, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def result(self, script):
+        with open(os.path.join(self.out, script.replace(".sh", ".json")), encoding="ascii") as f:
+            return json.load(f)
+
+
+class GpuScriptsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.join(folder.name, "bundle")
+
+    def run_script(self, script, limit_s=450, environment=None, **programs):
+        """Exit code, the rows by name as {"state", "text"}, the table."""
+        machine = Machine(self.folder, **programs)
+        running = machine.start(script, LIMIT_S=str(limit_s), **(environment or {}))
+        table, errors = running.communicate(timeout=240)
+        self.assertEqual(errors, "")
+        rows = {row["name"]: row for row in machine.result(script)["results"]}
+        for row in rows.values():
+            self.assertIn(f"{row['name']:36s} {row['state']:8s} {row['text']}".rstrip(), table)
+        return running.returncode, rows, table
+
+    def states(self, rows):
+        return {row["state"] for row in rows.values()}
+
+    def test_on_a_machine_where_all_is_well_every_check_runs(self):
+        code, rows, table = self.run_script("gpu_check.sh")
+        self.assertEqual(self.states(rows), {"ok"}, table)
+        self.assertEqual(code, 0)
+        self.assertIn("NVIDIA H100 80GB HBM3", table)
+
+    def test_without_a_gpu_the_cpus_part_runs_and_the_rest_is_absent(self):
+        code, rows, table = self.run_script("gpu_check.sh", **{"nvidia-smi": "echo NVIDIA-SMI has failed; exit 9"})
+        self.assertEqual(code, 77, table)
+        for name, row in rows.items():
+            cpu = name.startswith("CPU") or name == "a plan for an H100"
+            self.assertEqual(row["state"], "ok" if cpu else "absent", name)
+        self.assertIn("NVIDIA-SMI has failed", rows["memory against the GPU"]["text"])
+
+    def test_a_wrong_program_fails_by_name_and_with_its_last_words(self):
+        code, rows, _ = self.run_script("gpu_check.sh", gpu_test='echo " 3 FAILED TESTS"; exit 1', bulkhead=ANSWERS)
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["models at tp 1 against the CPU"]["state"], "FAILED")
+        self.assertIn("3 FAILED TESTS", rows["models at tp 1 against the CPU"]["text"])
+        self.assertEqual(rows["a cap beyond the GPU is refused"]["state"], "FAILED")
+        self.assertEqual(rows["CPU: one rank"]["state"], "ok")
+
+    def test_whatever_a_program_says_the_json_is_valid(self):
+        code, rows, _ = self.run_script(
+            "gpu_check.sh", **{"gpu_test": r'''printf 'a "word" \\ and a\ttab \033[1m\377\n\n'; exit 1''',
+                               "nvidia-smi": r'''printf 'a "GPU"\\ \001\n' '''})
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["words against the emulator"]["text"], 'exit code 1: a "word" \\ and a tab [1m')
+
+    def test_what_hangs_is_cut_off_and_what_no_time_is_left_for_is_skipped(self):
+        begin = time.monotonic()
+        code, rows, table = self.run_script("gpu_check.sh", limit_s=30, bulkhead="echo busy >&2; exec sleep 1000")
+        self.assertLess(time.monotonic() - begin, 200)
+        self.assertEqual(code, 1)
+        first = rows["a plan for an H100"]
+        self.assertEqual(first["state"], "FAILED")
+        self.assertRegex(first["text"], r"cut off after \d+ s: busy")
+        self.assertIn("skipped", self.states(rows), table)
+
+    def test_an_interrupted_script_still_says_what_it_knows(self):
+        machine = Machine(self.folder, gpu_test='echo $$ >"$OUT/pid"; exec sleep 1000')
+        running = machine.start("gpu_check.sh")
+        while not os.path.exists(os.path.join(machine.out, "pid")):
+            self.assertIsNone(running.poll())
+            time.sleep(0.1)
+        running.send_signal(signal.SIGTERM)
+        table, _ = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 1)
+        rows = {row["name"]: row for row in machine.result("gpu_check.sh")["results"]}
+        self.assertEqual(rows["CPU: one rank"]["state"], "ok")
+        self.assertEqual(rows["the script"]["text"], "interrupted")
+        self.assertIn("interrupted", table)
+        with open(os.path.join(machine.out, "pid"), encoding="ascii") as f:
+            left_behind = int(f.read())
+        end = time.monotonic() + 60
+        while os.path.exists(f"/proc/{left_behind}"):
+            self.assertLess(time.monotonic(), end, "the step still runs")
+            time.sleep(0.1)
+
+    def test_the_benchmark_runs_everything_and_removes_its_weights(self):
+        python = 'case "$*" in *random_model.py*) mkdir -p "$2";; esac; echo fine'
+        code, rows, table = self.run_script("gpu_bench.sh", **{"python3": python})
+        self.assertEqual((code, self.states(rows)), (0, {"ok"}), table)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "results", "random_8b")))
+
+    def test_the_benchmark_without_a_gpu_measures_nothing(self):
+        code, rows, table = self.run_script("gpu_bench.sh", **{"nvidia-smi": "exit 9"})
+        self.assertEqual((code, self.states(rows)), (77, {"absent"}), table)
+
+    def test_the_benchmark_is_rehearsed_with_the_real_program_on_a_cpu(self):
+        program = os.environ["BULKHEAD"]
+        code, rows, table = self.run_script("gpu_bench.sh", environment={"DEVICE": "cpu"},
+                                            **{"bulkhead": f'exec "{program}" "$@"', "nvidia-smi": "exit 9"})
+        self.assertEqual(code, 77, table)
+        self.assertEqual({row["state"] for name, row in rows.items() if "PyTorch" not in name}, {"ok"}, table)
+
+
+if __name__ == "__main__":
+    unittest.main()
