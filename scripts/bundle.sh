@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a folder that runs on another machine with a GPU and nothing installed but its driver:
-# bundle.sh [FOLDER] [--source]. Program, tests, shared libraries and their loader, the small models, the
-# scripts; with --source the source tree, too. Not cuBLASLt and NCCL: those are found on that machine. Beside
-# the folder lies FOLDER.tar.xz, at most 30 MB (60 with the source).
+# bundle.sh [FOLDER] [--source]. Program, tests, mpirun, shared libraries and their loader, the small models,
+# the scripts; with --source the source tree, too. Not cuBLASLt and NCCL: those are found on that machine.
+# Beside the folder lies FOLDER.tar.xz, at most 30 MB (60 with the source).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
@@ -16,20 +16,42 @@ build=build/release
 scripts/build.sh release bulkhead gpu_test
 
 rm -rf --one-file-system "$folder"
-mkdir -p "$folder"/{program,lib,data/models,data/quantised}
-for program in "$build/bin/bulkhead" "$build/tests/gpu/gpu_test"; do
-  strip -o "$folder/program/$(basename "$program")" "$program"
-  ldd "$program" | awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }'
+mkdir -p "$folder"/{program,lib,mpi/plugins,data/models,data/quantised}
+
+# What Open MPI loads by itself. Left out: networks other than TCP (their libraries are large), files, one-sided
+# operations, OpenSHMEM, and what only watches or debugs.
+mpirun=$(readlink -f "$(command -v mpirun)")
+plugins=$(ompi_info --path pkglibdir --parsable | cut -d: -f3)
+help=$(ompi_info --path pkgdatadir --parsable | cut -d: -f3)
+find "$plugins" -name 'mca_*.so' | grep -vE \
+  '_(ofi|openib|ucx|psm2?|monitoring|flux|jsm)\.so|mca_(io|fs|fbtl|fcoll|sharedfp|osc|atomic|memheap|s?pml_cm|scoll|spml|sshmem|vprotocol)_' |
+  xargs cp -t "$folder/mpi/plugins"
+cp -r "$help" "$folder/mpi/share"
+pmix=$(dirname "$(readlink -f "$(ldd "$folder/mpi/plugins/mca_pmix_ext3x.so" | awk '/libpmix/ { print $3 }')")")
+cp -r "$pmix/pmix" "$folder/mpi/pmix"
+cp -r "$pmix/../share/pmix" "$folder/mpi/pmix_share"
+
+cp "$build/bin/bulkhead" "$build/tests/gpu/gpu_test" "$folder/program/"
+cp "$mpirun" "$folder/program/mpirun"
+for binary in "$folder"/{program,mpi/plugins,mpi/pmix}/*; do
+  ldd "$binary" | awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }'
 done | sort -u | while read -r library; do
   cp -L "$library" "$folder/lib/"
 done
+scripts/smaller_icu_data.sh "$folder"/lib/libicudata.so.*
+strip "$folder"/{program,mpi/plugins,mpi/pmix}/*
+strip --strip-unneeded "$folder"/lib/*
+
 # Each program is started by the loader that it was linked for, with its own libraries before any others.
 loader=$(basename "$(ldd "$build/bin/bulkhead" | awk '$1 ~ /^\/.*ld-linux/ { print $1 }')")
-for program in bulkhead gpu_test; do
+for program in bulkhead gpu_test mpirun; do
   cat >"$folder/$program" <<WRAPPER
 #!/bin/sh
 here=\$(cd "\$(dirname "\$0")" && pwd)
 export BULKHEAD_TEST_DATA="\${BULKHEAD_TEST_DATA:-\$here/data}"
+command -v ssh >/dev/null || export OMPI_MCA_plm=isolated
+export OPAL_PKGLIBDIR="\$here/mpi/plugins" OPAL_PKGDATADIR="\$here/mpi/share" OPAL_SYSCONFDIR="\$here/mpi"
+export PMIX_PKGLIBDIR="\$here/mpi/pmix" PMIX_PKGDATADIR="\$here/mpi/pmix_share"
 exec "\$here/lib/$loader" --library-path "\$here/lib:\${LD_LIBRARY_PATH:-}" "\$here/program/$program" "\$@"
 WRAPPER
   chmod +x "$folder/$program"
@@ -46,7 +68,8 @@ if $with_source; then
   limit_mb=60
 fi
 
-tar -C "$(dirname "$folder")" -cf - "$(basename "$folder")" | xz -T0 -6 >"$folder.tar.xz"
+# One dictionary over all of it: the two programs have much in common.
+tar -C "$(dirname "$folder")" -cf - "$(basename "$folder")" | xz -T1 -9 >"$folder.tar.xz"
 megabytes=$(($(stat -c %s "$folder.tar.xz") / 1000000))
 say "$folder: $(du -sm "$folder" | cut -f1) MB, $folder.tar.xz: $megabytes MB"
 if ((megabytes >= limit_mb)); then
