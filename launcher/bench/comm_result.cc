@@ -1,12 +1,11 @@
 #include "launcher/bench/comm_result.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "launcher/bench/quantile.h"
+#include "launcher/bench/rank_figures.h"
 #include "launcher/text_table.h"
 #include "memory/bytes.h"
 #include "memory/check.h"
@@ -97,8 +96,7 @@ std::string CommTable(const CommFacts& facts, const std::vector<CommCase>& cases
     rows.back().push_back(bare ? Microseconds(figures.bare_p50_s) : "-");
     rows.back().push_back(bare ? absl::StrFormat("%.2fx", figures.of_bare) : "-");
   }
-  const std::set<std::string> hosts(facts.hosts.begin(), facts.hosts.end());
-  std::string text = absl::StrCat(ranks, " ranks on ", absl::StrJoin(hosts, ", "),
+  std::string text = absl::StrCat(PlacementText(facts.hosts),
                                   facts.may_spin ? "" : ", more ranks than cores: waits yield",
                                   "; every answer checked\n", TextTable(rows));
   if (facts.shared_core_share > 0) {

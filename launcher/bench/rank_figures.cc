@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "launcher/text_table.h"
@@ -109,6 +110,16 @@ double CommShare(const std::vector<RankFigures>& ranks, StepTotals RankFigures::
     step += (rank.*kind).step_s;
   }
   return Share(comm, step);
+}
+
+std::string PlacementText(const std::vector<std::string>& hosts) {
+  std::vector<std::string> runs;
+  for (size_t first = 0, next = 0; first < hosts.size(); first = next) {
+    while (next < hosts.size() && hosts[next] == hosts[first]) ++next;
+    runs.push_back(absl::StrCat(first, next > first + 1 ? absl::StrCat("-", next - 1) : "", " on ",
+                                hosts[first]));
+  }
+  return absl::StrCat(hosts.size() == 1 ? "rank " : "ranks ", absl::StrJoin(runs, ", "));
 }
 
 std::string RankTable(const std::vector<RankFigures>& ranks) {

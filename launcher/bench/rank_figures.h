@@ -44,6 +44,9 @@ Skew SkewOf(const std::vector<RankFigures>& ranks, StepTotals RankFigures::*kind
 // Time in sums and gathers over time in steps, of all ranks together; 0 of no step.
 double CommShare(const std::vector<RankFigures>& ranks, StepTotals RankFigures::*kind);
 
+// Where ranks are, by rank: "ranks 0-1 on a, 2-3 on b"; "rank 0 on a".
+std::string PlacementText(const std::vector<std::string>& hosts);
+
 // One row per rank, and the slowest one in words where there are several.
 std::string RankTable(const std::vector<RankFigures>& ranks);
 nlohmann::ordered_json RanksJson(const std::vector<RankFigures>& ranks);

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/bench/json_fields.h"
+#include "launcher/bench/rank_figures.h"
 #include "launcher/text_table.h"
 #include "memory/bytes.h"
 #include "nlohmann/json.hpp"
@@ -109,7 +110,7 @@ ordered_json MeasuredJson(const ScaleRow& row, const ScaleRow& base) {
   json["decode_comm_share"] = measured.decode_comm_share;
   json["prefill_comm_share"] = measured.prefill_comm_share;
   json["slowest_rank"] = measured.slowest_rank;
-  json["slowest_host"] = measured.slowest_host;
+  json["hosts"] = measured.hosts;
   json["slowest_excess"] = measured.slowest_excess;
   ordered_json cases = ordered_json::array();
   for (size_t i = 0; i < measured.cases.size(); ++i) {
@@ -154,9 +155,7 @@ absl::StatusOr<ScaleMeasured> ParseMeasured(absl::string_view text) {
   measured.prefill_comm_share = NumberOf(group["prefill"], "comm_share", 0);
   measured.slowest_rank = static_cast<int>(WholeOf(group["decode"], "slowest_rank", 0));
   measured.slowest_excess = NumberOf(group["decode"], "slowest_excess", 0);
-  if (measured.slowest_rank < static_cast<int>(group["ranks"].size())) {
-    measured.slowest_host = TextOf(group["ranks"][measured.slowest_rank], "host");
-  }
+  for (const ordered_json& rank : group["ranks"]) measured.hosts.push_back(TextOf(rank, "host"));
   for (const ordered_json& one : json["cases"]) {
     measured.cases.push_back({static_cast<int>(WholeOf(one, "batch_size", 0)),
                               static_cast<int>(WholeOf(one, "input_len", 0)),
@@ -169,7 +168,7 @@ absl::StatusOr<ScaleMeasured> ParseMeasured(absl::string_view text) {
 std::string ScaleTable(const std::vector<ScaleRow>& rows) {
   std::vector<std::vector<std::string>> table = {{"ranks", "KV tokens planned", "binds",
                                                   "KV tokens measured", "binds", "comm in decode",
-                                                  "in prefill", "slowest rank"}};
+                                                  "in prefill", "slowest rank", "where"}};
   for (const ScaleRow& row : rows) {
     std::vector<std::string> cells = {absl::StrCat(row.ranks), TokensText(row.planned),
                                       BindingText(row.planned)};
@@ -178,8 +177,8 @@ std::string ScaleTable(const std::vector<ScaleRow>& rows) {
       cells.insert(cells.end(),
                    {TokensText(measured.capacity), BindingText(measured.capacity),
                     Percent(measured.decode_comm_share), Percent(measured.prefill_comm_share),
-                    absl::StrCat(measured.slowest_rank, " (", measured.slowest_host, "), +",
-                                 Percent(measured.slowest_excess))});
+                    absl::StrCat(measured.slowest_rank, ", +", Percent(measured.slowest_excess)),
+                    PlacementText(measured.hosts)});
     } else {
       cells.resize(table[0].size(), "-");
     }

@@ -28,7 +28,8 @@ struct ScaleRates {
 };
 
 struct ScaleMeasured {
-  int threads = 1;  // of each rank
+  int threads = 1;                 // of each rank
+  std::vector<std::string> hosts;  // by rank
   std::vector<ScaleRates> cases;
   ScaleCapacity capacity;
   // Of the time in steps.
@@ -36,7 +37,6 @@ struct ScaleMeasured {
   double prefill_comm_share = 0;
   // The rank that computes longest in decode, and by how much more than the mean.
   int slowest_rank = 0;
-  std::string slowest_host;
   double slowest_excess = 0;
 };
 

@@ -132,6 +132,7 @@ class VerifyJob final : public BatchJob {
     vocab_size_ = static_cast<uint64_t>(engine.source.config.model.vocab_size);
     group_.version = std::string(Version());
     group_.ranks = engine.topology.size;
+    group_.hosts = engine.topology.hosts;
     group_.equal_shares = options_.engine.tp_shares.empty() && !options_.engine.tp_shares_auto;
     group_.subject = {
         {"checkpoint", absl::StrCat(absl::Hex(engine.source.checkpoint->Fingerprint()))},

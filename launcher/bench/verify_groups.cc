@@ -18,7 +18,8 @@
 namespace bulkhead {
 namespace {
 
-// A file for the answers of one rank, gone in the end.
+// A file for the answers of one rank, gone in the end. Rank 0 of every group reads it: where that
+// is on another host, TMPDIR must name a folder that both see.
 class AnswersFile {
  public:
   AnswersFile() : fd_(mkstemp(path_.data())) {}
@@ -33,7 +34,12 @@ class AnswersFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = "/tmp/bulkhead-verify-XXXXXX";
+  static std::string Folder() {
+    const char* const folder = std::getenv("TMPDIR");
+    return folder == nullptr || *folder == '\0' ? "/tmp" : folder;
+  }
+
+  std::string path_ = Folder() + "/bulkhead-verify-XXXXXX";
   const int fd_;
 };
 

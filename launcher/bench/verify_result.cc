@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/bench/json_fields.h"
+#include "launcher/bench/rank_figures.h"
 #include "launcher/text_table.h"
 #include "nlohmann/json.hpp"
 
@@ -120,8 +121,8 @@ std::string ComparisonText(const VerifiedGroup& reference, const VerifiedGroup& 
                            const Comparison& comparison) {
   const size_t count = comparison.answers.size();
   std::string text = absl::StrCat(
-      group.ranks, " ranks against ", reference.ranks, ": ", count, " answers, ", comparison.tokens,
-      " tokens: ",
+      group.ranks, " ranks against ", reference.ranks, " (", PlacementText(group.hosts),
+      "): ", count, " answers, ", comparison.tokens, " tokens: ",
       comparison.differing_answers == 0
           ? "all tokens equal"
           : absl::StrCat(comparison.differing_answers, " answers differ in their tokens"),
@@ -160,6 +161,7 @@ std::string ComparisonJson(const VerifiedGroup& reference, const VerifiedGroup& 
   return ordered_json{{"bench", "verify"},
                       {"ok", comparison.ok()},
                       {"tensor_parallel_size", group.ranks},
+                      {"hosts", group.hosts},
                       {"reference_tensor_parallel_size", reference.ranks},
                       {"tokens", comparison.tokens},
                       {"differing_answers", comparison.differing_answers},

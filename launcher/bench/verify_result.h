@@ -26,6 +26,7 @@ struct VerifiedGroup {
   std::map<std::string, std::string> subject;
   std::string version;
   int ranks = 1;
+  std::vector<std::string> hosts;  // by rank; not in the file
   bool equal_shares = true;
   std::vector<VerifiedAnswer> answers;
 

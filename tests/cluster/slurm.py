@@ -115,3 +115,11 @@ class Slurm:
         text = subprocess.run(["scontrol", "-o", "show", "job", job_id], check=True, stdout=subprocess.PIPE,
                               encoding="utf-8").stdout
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    @staticmethod
+    def ended(job_id):
+        """The job's record, once it has ended."""
+        def record():
+            job = Slurm.job(job_id)
+            return job if job["JobState"] not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING") else None
+        return hosts.until(record, "the job does not end")

@@ -1,5 +1,4 @@
-"""The batch scripts of deploy/slurm, as a user submits them."""
-import json
+"""deploy/slurm/serve.sbatch, as a user submits it. bench_test.py has the others."""
 import os
 import re
 import signal
@@ -45,12 +44,6 @@ class SlurmTest(unittest.TestCase):
         except AssertionError as error:
             raise AssertionError(f"{error}\n{log()}") from None
 
-    def ended(self, job):
-        def state():
-            record = self.slurm.job(job)
-            return record if record["JobState"] not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING") else None
-        return hosts.until(state, "the job does not end")
-
     def check_answers(self, target):
         case = group.golden()[0]
         with group.grpc.insecure_channel(target) as channel:
@@ -67,7 +60,7 @@ class SlurmTest(unittest.TestCase):
             self.two.run("hosta", "scancel", "--batch", "--signal=USR1", job)
             streamed = [event for event in call if event.WhichOneof("event") == "finished"]
         self.assertEqual(len(streamed), 1, "the running request was not finished")
-        record = self.ended(job)
+        record = self.slurm.ended(job)
         self.assertEqual((record["JobState"], record["ExitCode"]), ("COMPLETED", "0:0"), log())
         self.assertIn("serve.sbatch: draining", log())
 
@@ -80,33 +73,6 @@ class SlurmTest(unittest.TestCase):
         record = hosts.until(lambda: self.slurm.job(job) if self.slurm.job(job)["JobState"] == "PENDING" else None,
                              "the job is not pending")
         self.assertEqual(record["Restarts"], "1")
-
-    def test_the_bench_job_prints_its_table(self):
-        for arguments, table in ((("throughput", "--model", group.MODEL, "--batch-size", "1"), r"decode tokens/s"),
-                                 (("comm", "--quick", "--max-bytes", "64KiB"), r"(?i)all.?reduce")):
-            with self.subTest(arguments[0]):
-                job = self.slurm.submit(f"{SCRIPTS}/bench.sbatch", *arguments, options=(f"--output={LOG}",))
-                record = self.ended(job)
-                self.assertEqual(record["JobState"], "COMPLETED", log())
-                self.assertRegex(log(), table)
-                os.unlink(LOG)
-
-    def test_a_server_is_measured_from_a_node_of_the_clients_own(self):
-        results = hosts.STATE + "/results"
-        job = self.slurm.submit(f"{SCRIPTS}/bench_serve.sbatch", "--client-nodes", "1", "--model", group.MODEL,
-                                "--port", "0", "--", "--num-prompts", "20", "--request-rate", "20",
-                                "--random-input-len", "16", "--random-output-len", "8", "--result-dir", results,
-                                options=(f"--output={LOG}",))
-        record = self.ended(job)
-        self.assertEqual(record["JobState"], "COMPLETED", log())
-        self.assertRegex(log(), r"Successful requests: +20")
-        with open(results + "/result.json", encoding="utf-8") as f:
-            result = json.load(f)
-        self.assertEqual(result["completed"], 20)
-        ours = result["x_bulkhead"]
-        text = json.dumps(ours)
-        self.assertIn("hosta", text)  # where the rank is
-        self.assertIn("hostb", text)  # where the client was
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ TEST(RankFiguresTest, TheSlowestRankIsTheOneThatComputesLongest) {
   EXPECT_DOUBLE_EQ(json["ranks"][0]["decode"]["compute_ms"], 1000);
 }
 
+TEST(RankFiguresTest, PlacementNamesEachHostAtTheRanksThatItHas) {
+  EXPECT_EQ(PlacementText({"a"}), "rank 0 on a");
+  EXPECT_EQ(PlacementText({"a", "a", "a", "b"}), "ranks 0-2 on a, 3 on b");
+  EXPECT_EQ(PlacementText({"a", "b", "a"}), "ranks 0 on a, 1 on b, 2 on a");
+}
+
 TEST(RankFiguresTest, NothingMeasuredIsNoDivisionByZero) {
   EXPECT_EQ(SkewOf({{}, {}}, &RankFigures::prefill).excess, 0);
   EXPECT_EQ(CommShare({}, &RankFigures::prefill), 0);

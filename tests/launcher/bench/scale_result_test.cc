@@ -7,6 +7,7 @@
 namespace bulkhead {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -20,7 +21,7 @@ ScaleRow RowOf(int ranks, int threads, double prefill, double decode) {
   measured.capacity = row.planned;
   measured.decode_comm_share = 0.25;
   measured.slowest_rank = ranks - 1;
-  measured.slowest_host = "a";
+  measured.hosts.assign(ranks, "a");
   row.measured = measured;
   return row;
 }
@@ -34,7 +35,7 @@ TEST(ScaleResultTest, EfficiencyIsSpeedOverThreads) {
   EXPECT_DOUBLE_EQ(measured["decode_efficiency"], 1);
   EXPECT_EQ(json["sizes"][1]["measured"]["kv_tokens"], json["sizes"][1]["planned"]["kv_tokens"]);
   EXPECT_THAT(ScaleTable(rows), HasSubstr("75.0 %"));
-  EXPECT_THAT(ScaleTable(rows), HasSubstr("7 (a)"));
+  EXPECT_THAT(ScaleTable(rows), HasSubstr("ranks 0-7 on a"));
 }
 
 TEST(ScaleResultTest, ASizeThatDoesNotFitHasNoMeasurement) {
@@ -69,7 +70,7 @@ TEST(ScaleResultTest, WhatChildrenPrintIsReadAndAnythingElseRefused) {
   EXPECT_EQ(measured->capacity.kv_tokens, 64);
   EXPECT_EQ(measured->decode_comm_share, 0.25);
   EXPECT_EQ(measured->prefill_comm_share, 0.5);
-  EXPECT_EQ(measured->slowest_host, "b");
+  EXPECT_THAT(measured->hosts, ElementsAre("a", "b"));
   ASSERT_EQ(measured->cases.size(), 1U);
   EXPECT_EQ(measured->cases[0].decode_tokens_per_s, 7);
   for (const char* text : {"", "{}", "READY", "[1]"}) {

@@ -14,6 +14,7 @@ VerifiedGroup GroupOf(int ranks) {
   group.subject = {{"model", "m"}, {"kv_cache_dtype", "int8"}};
   group.version = "1";
   group.ranks = ranks;
+  for (int rank = 0; rank < ranks; ++rank) group.hosts.emplace_back(2 * rank < ranks ? "a" : "b");
   group.answers = {{17, false, {1, 2, 3}, {10, 20, 30}, "aa"}, {1, true, {4, 5}, {40, 50}, "bb"}};
   return group;
 }
@@ -24,8 +25,8 @@ TEST(VerifyResultTest, EqualAnswersAreEqual) {
   EXPECT_TRUE(comparison->ok());
   EXPECT_EQ(comparison->tokens, 5);
   EXPECT_EQ(ComparisonText(GroupOf(1), GroupOf(4), *comparison),
-            "4 ranks against 1: 2 answers, 5 tokens: all tokens equal; all logits equal, bit by "
-            "bit\n");
+            "4 ranks against 1 (ranks 0-1 on a, 2-3 on b): 2 answers, 5 tokens: all tokens equal; "
+            "all logits equal, bit by bit\n");
 }
 
 TEST(VerifyResultTest, ATokenThatDiffersIsNamed) {
