@@ -66,22 +66,25 @@ void StepTotals::Add(double step_seconds, double comm_seconds) {
 }
 
 std::string RankFigures::Serialize() const {
-  return absl::StrFormat("%s %s %.9g %d %d %s", TotalsText(decode), TotalsText(prefill), load_s,
-                         load_bytes, resident_bytes_peak, host);
+  return absl::StrFormat("%s %s %.9g %d %d %.9g %.9g %s", TotalsText(decode), TotalsText(prefill),
+                         load_s, load_bytes, resident_bytes_peak, clock_offset_us, clock_error_us,
+                         host);
 }
 
 absl::StatusOr<RankFigures> RankFigures::Parse(absl::string_view text) {
-  constexpr size_t kWords = 12;
+  constexpr size_t kWords = 14;
   const std::vector<std::string> words = absl::StrSplit(text, absl::MaxSplits(' ', kWords - 1));
   RankFigures figures;
   if (words.size() != kWords || !ReadTotals(absl::MakeSpan(words).subspan(0, 4), figures.decode) ||
       !ReadTotals(absl::MakeSpan(words).subspan(4, 4), figures.prefill) ||
       !absl::SimpleAtod(words[8], &figures.load_s) ||
       !absl::SimpleAtoi(words[9], &figures.load_bytes) ||
-      !absl::SimpleAtoi(words[10], &figures.resident_bytes_peak)) {
+      !absl::SimpleAtoi(words[10], &figures.resident_bytes_peak) ||
+      !absl::SimpleAtod(words[11], &figures.clock_offset_us) ||
+      !absl::SimpleAtod(words[12], &figures.clock_error_us)) {
     return absl::InternalError(absl::StrCat("not a rank's figures: '", text, "'"));
   }
-  figures.host = words[11];
+  figures.host = words[13];
   return figures;
 }
 
@@ -122,15 +125,22 @@ std::string PlacementText(const std::vector<std::string>& hosts) {
   return absl::StrCat(hosts.size() == 1 ? "rank " : "ranks ", absl::StrJoin(runs, ", "));
 }
 
+std::string ClockText(double offset_us, double error_us) {
+  return absl::StrFormat("%+.1f +- %.1f", offset_us, error_us);
+}
+
 std::string RankTable(const std::vector<RankFigures>& ranks) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "host", "loaded in s", "read",
-                                                 "peak resident", "decode ms/step", "compute ms",
-                                                 "comm", "prefill ms/step", "compute ms", "comm"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"rank", "host", "loaded in s", "read", "peak resident", "clock us", "decode ms/step",
+       "compute ms", "comm", "prefill ms/step", "compute ms", "comm"}};
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFigures& figures = ranks[rank];
-    std::vector<std::string> row = {
-        absl::StrCat(rank), figures.host, absl::StrFormat("%.2f", figures.load_s),
-        FormatBytes(figures.load_bytes), FormatBytes(figures.resident_bytes_peak)};
+    std::vector<std::string> row = {absl::StrCat(rank),
+                                    figures.host,
+                                    absl::StrFormat("%.2f", figures.load_s),
+                                    FormatBytes(figures.load_bytes),
+                                    FormatBytes(figures.resident_bytes_peak),
+                                    ClockText(figures.clock_offset_us, figures.clock_error_us)};
     for (const StepTotals& totals : {figures.decode, figures.prefill}) {
       for (std::string& cell : Cells(totals)) row.push_back(std::move(cell));
     }
@@ -151,6 +161,8 @@ ordered_json RanksJson(const std::vector<RankFigures>& ranks) {
                     {"load_s", figures.load_s},
                     {"load_bytes", figures.load_bytes},
                     {"resident_bytes_peak", figures.resident_bytes_peak},
+                    {"clock_offset_us", figures.clock_offset_us},
+                    {"clock_error_us", figures.clock_error_us},
                     {"decode", MeansJson(figures.decode)},
                     {"prefill", MeansJson(figures.prefill)}});
   }

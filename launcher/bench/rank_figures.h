@@ -30,6 +30,9 @@ struct RankFigures {
   double load_s = 0;   // reading and packing the weights
   int64_t load_bytes = 0;
   int64_t resident_bytes_peak = 0;
+  // Its clock less rank 0's when the group started, true within +- the error.
+  double clock_offset_us = 0;
+  double clock_error_us = 0;
 
   std::string Serialize() const;
   static absl::StatusOr<RankFigures> Parse(absl::string_view text);
@@ -46,6 +49,9 @@ double CommShare(const std::vector<RankFigures>& ranks, StepTotals RankFigures::
 
 // Where ranks are, by rank: "ranks 0-1 on a, 2-3 on b"; "rank 0 on a".
 std::string PlacementText(const std::vector<std::string>& hosts);
+
+// "+3.2 +- 1.5"
+std::string ClockText(double offset_us, double error_us);
 
 // One row per rank, and the slowest one in words where there are several.
 std::string RankTable(const std::vector<RankFigures>& ranks);

@@ -28,6 +28,8 @@ RankFigures RunMeasured(RankLife& life, RankEngine& engine, Coordinator* coordin
   figures.host = engine.topology.hosts[engine.topology.rank];
   figures.load_s = absl::ToDoubleSeconds(engine.load_time);
   figures.load_bytes = engine.loaded_bytes;
+  figures.clock_offset_us = engine.clocks[engine.topology.rank].offset_us;
+  figures.clock_error_us = engine.clocks[engine.topology.rank].error_us;
   TimedRunner runner = TimedRunnerOf(engine, figures, nullptr);
   life.RunSteps(runner, coordinator);
   figures.resident_bytes_peak = PeakResidentBytes();

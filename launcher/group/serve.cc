@@ -154,6 +154,11 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   server.set_kv_cache_dtype(std::string(KvFormatName(limits.kv_format)));
   server.set_device(engine.device->name());
   for (auto& [key, value] : Provenance()) (*server.mutable_provenance())[key] = value;
+  for (const ClockOffset& clock : engine.clocks) {
+    v1::ClockOffset& offset = *server.add_clock_offsets();
+    offset.set_offset_us(clock.offset_us);
+    offset.set_error_us(clock.error_us);
+  }
   v1::ModelInfo& info = parts.model_info;
   info.set_served_model_name(name);
   info.set_architecture(model.architecture);

@@ -291,6 +291,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   BH_RETURN_IF_ERROR(RehearseSteps(options, group, *engine));
   if (KvComesLast(*engine)) BH_RETURN_IF_ERROR(TakeKvLast(options, group, report, *engine));
   BH_RETURN_IF_ERROR(Seal(exchange, timeout, *engine));
+  BH_ASSIGN_OR_RETURN(engine->clocks, MeasureClockOffsets(exchange, timeout, RealtimeNanos));
   return engine;
 }
 

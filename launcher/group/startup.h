@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/clock_offsets.h"
 #include "comm/group.h"
 #include "kernels/backend.h"
 #include "launcher/flags/options.h"
@@ -53,6 +54,7 @@ struct RankEngine {
   absl::Duration load_time;            // of this rank's weights
   int64_t loaded_bytes = 0;            // that it read
   absl::Duration step_timeout;         // as given, or what the rehearsal suggests
+  std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;
 };

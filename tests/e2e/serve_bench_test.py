@@ -106,6 +106,10 @@ class ServeBenchTest(unittest.TestCase):
         for rank in memory["ranks"]:
             self.assertGreater(rank["arenas"]["kv"], 0)
             self.assertRegex(rank["cores"], r"^\d")
+        clocks = ours["server"]["clock_offsets_us"]
+        self.assertEqual(len(clocks), group.RANKS)
+        for clock in clocks:  # all ranks read the same clock
+            self.assertLessEqual(abs(clock["offset"]), clock["error"])
         provenance = ours["server"]["provenance"]
         self.assertIn("--max-num-seqs 8", provenance["command"])
         self.assertIn("Open MPI", provenance["mpi"])

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "launcher/bench/rank_figures.h"
 #include "launcher/bench/serve/bench_result.h"
 #include "memory/bytes.h"
 
@@ -133,6 +134,18 @@ void AddMemory(const BenchResult& result, Table* table) {
   table->Row("Device allocations after READY:", memory.device_allocations_after_ready);
 }
 
+// Where the clocks of a group of several hosts may be apart.
+void AddClocks(const BenchResult& result, Table* table) {
+  if (!result.server.has_value()) return;
+  const auto& clocks = result.server->server.clock_offsets();
+  if (clocks.size() < 2) return;
+  table->Title("Clocks against Rank 0's", '-');
+  for (int rank = 1; rank < clocks.size(); ++rank) {
+    table->Row(absl::StrCat("Rank ", rank, " (us):"),
+               ClockText(clocks[rank].offset_us(), clocks[rank].error_us()));
+  }
+}
+
 void AddClient(const BenchResult& result, Table* table) {
   const ClientFacts& client = result.client;
   table->Title("Client", '-');
@@ -199,6 +212,7 @@ std::string ConsoleTable(const BenchResult& result) {
   AddSplit(summary, &table);
   AddSteady(summary, &table);
   AddMemory(result, &table);
+  AddClocks(result, &table);
   AddClient(result, &table);
   AddEnd(result, &table);
   table.Title("", '=');

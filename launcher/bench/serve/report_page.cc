@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "launcher/bench/rank_figures.h"
 #include "launcher/bench/serve/bench_result.h"
 #include "launcher/bench/serve/chart.h"
 
@@ -160,10 +161,14 @@ std::string Facts(const BenchResult& result) {
 
 std::string Ranks(const BenchResult& result) {
   if (!result.server.has_value()) return "";
-  std::vector<std::vector<std::string>> rows = {{"rank", "host", "device", "cores", "NUMA nodes"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"rank", "host", "device", "cores", "NUMA nodes", "clock, us"}};
   for (const v1::RankRow& rank : result.server->ranks.ranks()) {
+    const int i = static_cast<int>(rank.rank());
+    const auto& clocks = result.server->server.clock_offsets();
     rows.push_back(
-        {absl::StrCat(rank.rank()), rank.host(), rank.device(), rank.cores(), rank.numa_nodes()});
+        {absl::StrCat(i), rank.host(), rank.device(), rank.cores(), rank.numa_nodes(),
+         i < clocks.size() ? ClockText(clocks[i].offset_us(), clocks[i].error_us()) : "-"});
   }
   return HtmlTable(rows);
 }

@@ -111,6 +111,10 @@ ordered_json ServerJson(const ServerFacts& facts) {
   const std::map<std::string, std::string> sorted(server.provenance().begin(),
                                                   server.provenance().end());
   for (const auto& [key, value] : sorted) provenance[key] = value;
+  ordered_json clocks = ordered_json::array();
+  for (const v1::ClockOffset& clock : server.clock_offsets()) {
+    clocks.push_back({{"offset", clock.offset_us()}, {"error", clock.error_us()}});
+  }
   return {{"version", server.version()},
           {"epoch", server.epoch()},
           {"device", server.device()},
@@ -126,7 +130,8 @@ ordered_json ServerJson(const ServerFacts& facts) {
           {"max_num_queued_reqs", server.max_num_queued_reqs()},
           {"block_size", server.block_size()},
           {"num_kv_blocks", server.num_kv_blocks()},
-          {"provenance", provenance}};
+          {"provenance", provenance},
+          {"clock_offsets_us", clocks}};
 }
 
 ordered_json MemoryJson(const ServerFacts& facts, const std::optional<MemoryUse>& memory) {

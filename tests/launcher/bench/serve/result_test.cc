@@ -51,6 +51,10 @@ BenchResult Sample() {
   facts.model.set_served_model_name("<model>");
   facts.server.set_tensor_parallel_size(2);
   (*facts.server.mutable_provenance())["launcher"] = "mpirun";
+  facts.server.add_clock_offsets();
+  v1::ClockOffset& clock = *facts.server.add_clock_offsets();
+  clock.set_offset_us(-12.5);
+  clock.set_error_us(3);
   for (int rank = 0; rank < 2; ++rank) {
     v1::RankRow& row = *facts.ranks.add_ranks();
     row.set_rank(rank);
@@ -170,6 +174,10 @@ TEST(BenchResult, OurKeysCountFromTheScheduledArrivalAndByToken) {
   EXPECT_EQ(ours["memory"]["refusals"], json({{"QUEUE_FULL", 1}}));
   EXPECT_EQ(ours["memory"]["ranks"][1]["arenas"]["kv"], 3 << 20);
   EXPECT_EQ(ours["server"]["provenance"]["launcher"], "mpirun");
+  EXPECT_EQ(ours["server"]["clock_offsets_us"][1]["offset"], -12.5);
+  EXPECT_EQ(ours["server"]["clock_offsets_us"][1]["error"], 3);
+  EXPECT_THAT(ConsoleTable(result), HasSubstr("-12.5 +- 3.0"));
+  EXPECT_THAT(ReportPage(result), HasSubstr("-12.5 +- 3.0"));
   EXPECT_EQ(ours["failures_by_code"], json({{"RESOURCE_EXHAUSTED", 1}}));
   EXPECT_NEAR(ours["time_split_ms"]["prefill"]["value"], 80, 1e-6);
   EXPECT_EQ(ours["client"]["args"], json({"--request-rate", "10"}));
