@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "memory/check.h"
+#include "runtime/engine/candidates.h"
 #include "runtime/engine/scheduler.h"
 
 namespace bulkhead {
@@ -279,6 +280,8 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
     sample.num_logprobs = sequence.num_logprobs;
     ++sequence.pending_samples;
   }
+  plan.add_from_candidates(row.samples && !row.has_prompt_logits &&
+                           DrawsFromCandidates(step.samples.back()));
   prompt_tokens_total_ += std::max<int64_t>(0, std::min(end, sequence.prompt_tokens) - begin);
   sequence.planned_tokens = end;
   ++sequence.in_flight;
