@@ -1,4 +1,4 @@
-// Communicator: sums and gathers of tensors between the ranks of a group. Enqueued on the rank's
+// Communicator: sums, gathers and broadcasts between the ranks of a group. Enqueued on the rank's
 // device like a kernel; called by the rank's main thread only. An error is final for the group:
 // UNAVAILABLE names the rank that was lost, ABORTED means that another rank gave up, INTERNAL that
 // ranks called different things.
@@ -35,6 +35,10 @@ class Communicator {
   // ranks pass an empty `out`. `cols_of_rank` [size] is the same on every rank, and `part` is f32.
   virtual absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                                   MatrixView out) = 0;
+
+  // Rank 0's `values`, on its device, become every rank's; 2 * count is bounded as a sum is. What
+  // is here does for ranks in host memory: halves that the others add zeroes to.
+  virtual absl::Status Broadcast(int32_t* values, int64_t count);
 };
 
 // How tensors travel between ranks: through host memory that they share; from devices by way of it

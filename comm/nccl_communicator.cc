@@ -193,6 +193,14 @@ class NcclCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
+  absl::Status Broadcast(int32_t* values, int64_t count) override {
+    if (count == 0) return absl::OkStatus();
+    const ncclResult_t begun = rank_.nccl().broadcast(values, values, static_cast<size_t>(count),
+                                                      ncclInt32, 0, rank_.comm(), stream());
+    BH_RETURN_IF_ERROR(rank_.Settle(begun, "ncclBroadcast", absl::InfiniteFuture()));
+    return rank_.AsyncError();
+  }
+
   // Sums `elements` numbers that every rank knows, and looks at every one. Whole numbers below
   // 2^24: exact in any order.
   absl::Status SumAndCheck(int64_t elements, absl::Time deadline) {

@@ -57,6 +57,7 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
   find("ncclMemFree", &nccl.mem_free);
   find("ncclAllReduce", &nccl.all_reduce);
   find("ncclAllGather", &nccl.all_gather);
+  find("ncclBroadcast", &nccl.broadcast);
   if (!missing.empty() || get_version(&nccl.version) != ncclSuccess ||
       nccl.version < kOldestVersion) {
     return absl::UnavailableError(absl::StrCat(

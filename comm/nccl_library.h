@@ -25,6 +25,7 @@ struct NcclLibrary {
   decltype(&::ncclMemFree) mem_free = nullptr;
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclAllGather) all_gather = nullptr;
+  decltype(&::ncclBroadcast) broadcast = nullptr;
   // Null before 2.28, whose own leak memory.
   decltype(&::ncclCommWindowRegister) window_register = nullptr;
   decltype(&::ncclCommWindowDeregister) window_deregister = nullptr;

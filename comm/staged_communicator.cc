@@ -88,14 +88,27 @@ class StagedCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
+  absl::Status Broadcast(int32_t* values, int64_t count) override {
+    auto* const device = reinterpret_cast<std::byte*>(values);
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(int32_t));
+    BH_RETURN_IF_ERROR(device_.Synchronize());  // a copy may still read what was broadcast before
+    values_.resize(count);
+    if (rank() == 0 && count > 0) device_.CopyToHost(device, values_.data(), bytes);
+    BH_RETURN_IF_ERROR(device_.Synchronize());
+    BH_RETURN_IF_ERROR(host_->comm->Broadcast(values_.data(), count));
+    if (rank() != 0 && count > 0) device_.CopyFromHost(values_.data(), device, bytes);
+    return absl::OkStatus();
+  }
+
  private:
   std::unique_ptr<HostSide> host_;
   CommLimits limits_;
   Device& device_;
   Buffer term_;
-  MatrixView view_;           // of the term
-  std::vector<float> part_;   // this rank's, on the host
-  std::vector<float> whole_;  // rank 0
+  MatrixView view_;              // of the term
+  std::vector<float> part_;      // this rank's, on the host
+  std::vector<float> whole_;     // rank 0
+  std::vector<int32_t> values_;  // of a broadcast
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// StagedCommunicator: sums and gathers of ranks whose tensors lie on devices, by way of the host
-// memory that the ranks share: for devices that NCCL does not serve, such as one that several ranks
-// share. Every operation waits for the device's queue; the bits are the host communicator's.
+// StagedCommunicator: sums, gathers and broadcasts of ranks whose tensors lie on devices, by way of
+// the host memory that the ranks share: for devices that NCCL does not serve, such as one that
+// several ranks share. Every operation waits for the device's queue; the bits are the host
+// communicator's.
 #pragma once
 
 #include <cstdint>

@@ -32,6 +32,13 @@ absl::Status TimedCommunicator::GatherCols(ConstMatrixView part,
   return status;
 }
 
+absl::Status TimedCommunicator::Broadcast(int32_t* values, int64_t count) {
+  const Clock::time_point begin = Clock::now();
+  absl::Status status = comm_->Broadcast(values, count);
+  seconds_ += SecondsSince(begin);
+  return status;
+}
+
 absl::StatusOr<StepResult> TimedRunner::Run(const Step& step) {
   const double comm_before = comm_.seconds();
   const Clock::time_point begin = Clock::now();

@@ -28,6 +28,7 @@ class TimedCommunicator final : public Communicator {
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override;
+  absl::Status Broadcast(int32_t* values, int64_t count) override;
 
  private:
   const std::unique_ptr<Communicator> comm_;

@@ -127,6 +127,24 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
   }
 }
 
+TEST(Communicator, BroadcastsGiveEveryRankTheBitsOfRankZero) {
+  for (int size = 1; size <= 5; ++size) {
+    RunRanks(size, [&](Group& group) {
+      ConnectedRank rank(group, {.max_sum_elements = 600, .max_gather_elements = 64});
+      for (const int count : {0, 1, 3, 300}) {
+        std::vector<int32_t> values(count), want(count);
+        for (int i = 0; i < count; ++i) {
+          want[i] = static_cast<int32_t>(2654435761U * static_cast<uint32_t>(i + 1));
+          values[i] = rank.comm().rank() == 0 ? want[i] : -i;
+        }
+        ASSERT_TRUE(rank.comm().Broadcast(values.data(), count).ok());
+        EXPECT_EQ(values, want) << size << " ranks";
+        GatherAndCheck(rank.comm(), count, 2);
+      }
+    });
+  }
+}
+
 TEST(Communicator, RanksWithoutAShareSendNegativeZerosAndChangeNoBit) {
   const std::vector<float> values = {1.5F, -0.0F, 0.0F, -7.25F};
   RunRanks(5, [&](Group& group) {

@@ -143,6 +143,24 @@ TEST_F(NcclCommunicatorTest, GathersUnevenColumnsOnRankZero) {
   });
 }
 
+TEST_F(NcclCommunicatorTest, BroadcastsWhatRankZeroHas) {
+  constexpr int kCount = 9;
+  RunRanks(3, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const Buffer buffer = *rank.device->Allocate(kCount * 4);
+    std::vector<int32_t> values(kCount);
+    for (int i = 0; i < kCount; ++i) values[i] = 100000 * ((*rank.comm)->rank() + 1) + i;
+    rank.driver.CopyToDevice(values.data(), buffer.data(), kCount * 4);
+    auto* const on_device = reinterpret_cast<int32_t*>(buffer.data());
+    ASSERT_TRUE((*rank.comm)->Broadcast(on_device, kCount).ok());
+    ASSERT_TRUE((*rank.comm)->Broadcast(on_device, 0).ok());
+    rank.driver.CopyToHost(buffer.data(), values.data(), kCount * 4);
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+    for (int i = 0; i < kCount; ++i) EXPECT_EQ(values[i], 100000 + i);
+  });
+}
+
 TEST_F(NcclCommunicatorTest, TakesExactlyWhatThePlanSays) {
   RunRanks(2, [&](Group& group) {
     const NcclRankOfTest rank(group, absl::Minutes(5));

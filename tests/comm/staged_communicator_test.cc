@@ -126,6 +126,31 @@ TEST_P(StagedCommunicatorTest, GathersUnevenColumnsOnRankZero) {
   });
 }
 
+TEST_P(StagedCommunicatorTest, BroadcastsReachEveryDeviceInTheOrderOfTheQueue) {
+  constexpr int kRounds = 20;
+  constexpr int kCount = 65;
+  RunRanks(3, [&](Group& group) {
+    DeviceRank rank(group, kLimits, GetParam());
+    Device& device = rank.device();
+    const Buffer buffer = *device.Allocate(kCount * 4);
+    auto* const values = reinterpret_cast<int32_t*>(buffer.data());
+    const auto value = [](int round, int i) { return (round << 20) - 7 * i; };
+    std::vector<std::vector<int32_t>> sent(kRounds, std::vector<int32_t>(kCount)), got = sent;
+    for (int round = 0; round < kRounds; ++round) {
+      for (int i = 0; i < kCount; ++i) {
+        sent[round][i] = rank.comm().rank() == 0 ? value(round, i) : -1;
+      }
+      device.CopyFromHost(sent[round].data(), buffer.data(), kCount * 4);
+      ASSERT_TRUE(rank.comm().Broadcast(values, kCount).ok());
+      device.CopyToHost(buffer.data(), got[round].data(), kCount * 4);
+    }
+    ASSERT_TRUE(device.Synchronize().ok());
+    for (int round = 0; round < kRounds; ++round) {
+      for (int i = 0; i < kCount; ++i) ASSERT_EQ(got[round][i], value(round, i)) << round;
+    }
+  });
+}
+
 TEST_P(StagedCommunicatorTest, EmptySumsAndGathersAreLegal) {
   RunRanks(2, [&](Group& group) {
     DeviceRank rank(group, kLimits, GetParam());
