@@ -58,6 +58,8 @@ struct HeadLayout {
   const int32_t* head_to_kv = nullptr;  // [h], ascending; host memory, outlives the backend's use
 };
 
+class DrawVerbs;  // kernels/draw_verbs.h
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -138,6 +140,9 @@ class Backend {
 
   // x[t, :] = value, for a rank that contributes nothing to a sum (value -0.0).
   virtual void Fill(float value, MatrixView x) = 0;
+
+  // Null where the host draws the tokens.
+  virtual DrawVerbs* draw_verbs() const { return nullptr; }
 };
 
 // Plain loops with double sums: the oracle of the tests. Not bit-equal to the others.

@@ -67,6 +67,9 @@ std::vector<CudaKernel> AllKernels() {
   kernels.Add(SelectRowsKernel());
   kernels.Add(FillKernel());
   kernels.Add(NormRopeKernel());
+  kernels.Add(SelectCandidatesKernel());
+  kernels.Add(DrawKernel());
+  kernels.Add(FillInSampledKernel());
   return kernels.Take();
 }
 

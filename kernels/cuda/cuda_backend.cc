@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/all_kernels.h"
+#include "kernels/cuda/cuda_draw_verbs.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch_arguments.h"
 #include "kernels/cuda/linear_packing.h"
@@ -66,11 +67,15 @@ struct Scratch {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library)
-      : device_(device), driver_(driver), products_(driver, std::move(library)) {
+      : device_(device),
+        driver_(driver),
+        draw_verbs_(std::make_unique<CudaDrawVerbs>(driver)),
+        products_(driver, std::move(library)) {
     for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
   }
 
   Device& device() override { return device_; }
+  DrawVerbs* draw_verbs() const override { return draw_verbs_.get(); }
 
   int64_t PackedBytes(const LinearShape& shape) const override {
     return PackedLayout(shape).bytes();
@@ -280,6 +285,7 @@ class CudaBackend final : public Backend {
 
   Device& device_;
   CudaDriver& driver_;
+  const std::unique_ptr<DrawVerbs> draw_verbs_;
   std::mutex packing_;  // of copies from the threads that load
   CudaProducts products_;
   Scratch scratch_;

@@ -2,13 +2,14 @@
 // kernel, written in the words of words.h; host code sees parameters and CudaKernels alone.
 //
 // Pointers are device memory. Letters as in memory/matrix.h. Activations are f32 in rows that lie
-// `stride` elements apart. There are no atomics: the same step gives the same bits.
+// `stride` elements apart. There are no atomics on floats: the same step gives the same bits.
 #pragma once
 
 #include <stdint.h>
 
 #include "memory/cuda_kernel.h"
 #include "memory/kv_format.h"
+#include "memory/token_draw.h"
 #include "memory/weight_format.h"
 
 namespace bulkhead::cuda {
@@ -205,5 +206,39 @@ AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, bool split);
 
 CudaKernelOf<AttendParameters> CombineKernel();  // grid {S, h / kHeadWarps}
+
+// ---- drawing tokens (memory/token_draw.h). A list of candidates is kCandidates logits, then as
+// many ids (int32), the likeliest first and ties by the lower id; an id of -1 ends a shorter one.
+// NaN counts as likelier than everything.
+inline constexpr int kSelectThreads = 512;
+inline constexpr int kSelectSharedBytes = 8208;
+struct SelectCandidatesParameters {
+  ConstRows logits;
+  int width = 0;
+  int32_t first_id = 0;  // of column 0
+  Rows out;              // a list for each row
+};
+CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel();  // grid {rows}
+
+inline constexpr int kDrawSharedBytes = 22560;
+struct DrawParameters {
+  ConstRows candidates;  // `lists` of them in each row
+  int lists = 0;
+  const TokenDraw* draws = nullptr;  // [rows]
+  const int32_t* banned = nullptr;
+  int32_t* drawn = nullptr;         // [rows] an id, kNotFinite or kNothingToDraw
+  int32_t* last_sampled = nullptr;  // [slots] an id; 0 where there is none
+};
+CudaKernelOf<DrawParameters> DrawKernel();  // grid {rows}, kSelectThreads
+
+// token_ids[t] = last_sampled[slot of t] where it is negative.
+struct FillInSampledParameters {
+  const int32_t* last_sampled = nullptr;
+  const int32_t* seq_slot = nullptr;
+  const int32_t* token_seq = nullptr;
+  int32_t* token_ids = nullptr;
+  int tokens = 0;
+};
+CudaKernelOf<FillInSampledParameters> FillInSampledKernel();  // grid {T / kRowThreads}
 
 }  // namespace bulkhead::cuda

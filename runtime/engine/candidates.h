@@ -15,4 +15,11 @@ namespace bulkhead {
 // anyway: it draws there, whatever this says.
 bool DrawsFromCandidates(const SampleRow& row);
 
+// How a device draws such a row of the sequence in `slot`; its banned ids begin at `banned_begin`
+// of an array.
+TokenDraw DrawOf(const SampleRow& row, int slot, int banned_begin);
+
+// What the device drew for it, or why there is nothing: as the Sampler says it.
+absl::StatusOr<GeneratedToken> DrawnToken(int32_t drawn, const SampleRow& row);
+
 }  // namespace bulkhead

@@ -1,45 +1,13 @@
-// exp, log and random numbers whose bits are the same on every x86-64: products and sums in double
-// as written (the build forbids fused and reordered ones), no call into a libm that chooses by CPU.
+// log and random numbers whose bits are the same on every x86-64, as exp's (memory/token_draw.h):
+// products and sums in double as written (the build forbids fused and reordered ones), no call into
+// a libm that chooses by CPU.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 
 namespace bulkhead {
-
-// e^x for x <= 0, with a relative error of a few 1e-16; 0 below -708. Free of branches, so that
-// loops over it vectorise.
-inline double ExpOfNonPositive(double x) {
-  constexpr double kLog2E = 1.4426950408889634;
-  constexpr double kLn2High =
-      6.93147180369123816490e-01;  // its low 32 bits are 0: n * high is exact
-  constexpr double kLn2Low = 1.90821492927058770002e-10;
-  constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  const double clamped = x > -708.0 ? x : -708.0;
-  const double shifted = clamped * kLog2E + kRounder;
-  const double n = shifted - kRounder;
-  const double r = (clamped - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600.0;
-  p = p * r + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
-  // The low bits of `shifted` hold n in two's complement: moved into the exponent they multiply by
-  // 2^n.
-  const auto scale = std::bit_cast<uint64_t>(shifted) << 52;
-  return std::bit_cast<double>(std::bit_cast<uint64_t>(p) + scale);
-}
 
 // The natural logarithm of a finite x >= 1, with an error of a few 1e-16 of max(1, ln x).
 inline double LogOfAtLeastOne(double x) {

@@ -1,29 +1,19 @@
 #include "runtime/engine/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "memory/check.h"
+#include "memory/token_draw.h"
 #include "runtime/engine/portable_math.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kChunkIds = 1024;
-// Weights fall into buckets by exponent and four bits of mantissa, largest first; the last takes
-// all below 2^-64.
-constexpr int kNumBuckets = 1026;
-constexpr double kNoWeight = 1e-300;
 constexpr int64_t kHeapMax =
     2048;  // so many best ones are kept in a heap, more by partial selection
-
-int BucketOf(double weight) {
-  const auto top = static_cast<int64_t>(std::bit_cast<uint64_t>(weight) >> 48);
-  return static_cast<int>(std::min<int64_t>(0x3FF0 - top, kNumBuckets - 1));
-}
 
 // Likelier first, ties to the lower id.
 struct Better {
@@ -77,6 +67,16 @@ void WeighLogits(const float* __restrict logits, int64_t count, double max, doub
 
 }  // namespace
 
+absl::Status NotFiniteError(const SampleRow& row) {
+  return absl::InternalError(
+      absl::StrCat("the model's logits for position ", row.position, " are not finite numbers"));
+}
+
+absl::Status NothingToDrawError(const SampleRow& row) {
+  return absl::InternalError(
+      absl::StrCat("no token can be drawn for position ", row.position, ": all are ruled out"));
+}
+
 int64_t Sampler::ScratchBytes(int64_t vocab_size) {
   return vocab_size * static_cast<int64_t>(sizeof(double) + 2 * sizeof(TokenId)) +
          kNumBuckets * static_cast<int64_t>(sizeof(double));
@@ -94,16 +94,10 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
                                                const SampleRow& row) {
   BH_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
   BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
-  if (!AllCanBeWeighed(logits)) {
-    return absl::InternalError(
-        absl::StrCat("the model's logits for position ", row.position, " are not finite numbers"));
-  }
+  if (!AllCanBeWeighed(logits)) return NotFiniteError(row);
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
-  if (token.id < 0) {
-    return absl::InternalError(
-        absl::StrCat("no token can be drawn for position ", row.position, ": all are ruled out"));
-  }
+  if (token.id < 0) return NothingToDrawError(row);
   const SamplingParams& sampling = row.sampling;
   if (sampling.temperature > 0) {
     const float max = logits[token.id];
@@ -135,8 +129,7 @@ void Sampler::WeighBest(absl::Span<const float> logits, const SampleRow& row, fl
   std::copy(best_, best_ + num_candidates_, ids_);
   std::sort(ids_, ids_ + num_candidates_);
   for (int64_t i = 0; i < num_candidates_; ++i) {
-    const double below = static_cast<double>(logits[ids_[i]]) - static_cast<double>(max);
-    weights_[i] = ExpOfNonPositive(below * per_temperature);
+    weights_[i] = WeightOf(logits[ids_[i]], max, per_temperature);
   }
 }
 

@@ -37,10 +37,16 @@ BH_DEVICE uint32_t SharedAddress(const void* shared) {
 
 // ---- meetings: every thread of the block or of the warp takes part
 BH_DEVICE void SyncBlock() { __syncthreads(); }
+// How many threads of the block brought true.
+BH_DEVICE int SyncBlockCount(bool value) { return __syncthreads_count(value ? 1 : 0); }
 BH_DEVICE void SyncWarp() { __syncwarp(); }
 BH_DEVICE float Shuffle(float value, int lane) { return __shfl_sync(~0U, value, lane); }
 BH_DEVICE float ShuffleXor(float value, int mask) { return __shfl_xor_sync(~0U, value, mask); }
 BH_DEVICE int ShuffleXor(int value, int mask) { return __shfl_xor_sync(~0U, value, mask); }
+
+// ---- a counter in shared memory: adds and returns what it was. Threads come in any order; what
+// must not depend on it has to be put in order afterwards.
+BH_DEVICE int AddShared(int* counter, int value) { return atomicAdd(counter, value); }
 
 // ---- copies of 16 bytes to shared memory that run aside; both ends 16-byte aligned. What is not
 // valid is not read, and the 16 bytes become zero.
@@ -116,6 +122,7 @@ BH_DEVICE float F32OfF16(uint16_t bits) {
 BH_DEVICE uint16_t Bf16OfF32(float x) { return static_cast<uint16_t>(Bf16Pair(x, 0.0F)); }
 BH_DEVICE uint16_t F16OfF32(float x) { return static_cast<uint16_t>(F16Pair(x, 0.0F)); }
 BH_DEVICE float F32OfBits(uint32_t bits) { return __uint_as_float(bits); }
+BH_DEVICE uint32_t BitsOfF32(float x) { return __float_as_uint(x); }
 // The four bytes that the digits of `selector`, lowest first, name: 0-3 of `a`, 4-7 of `b`.
 BH_DEVICE uint32_t SelectBytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);

@@ -108,6 +108,22 @@ BH_KERNEL(256) SyncBlockKernel(ProbeParameters p) {
   p.out[ThreadIndex()] = shared[NumThreads() - 1 - ThreadIndex()];
 }
 
+// Counts odd words three times, and gives every odd one a place of its own.
+BH_KERNEL(256) CountKernel(ProbeParameters p) {
+  auto* const next = reinterpret_cast<int*>(SharedMemory());
+  const uint32_t word = p.in[ThreadIndex()];
+  if (ThreadIndex() == 0) *next = 0;
+  const int odd = SyncBlockCount(word % 2 == 1);
+  if (word % 2 == 1) p.out[256 + AddShared(next, 1)] = word;
+  const int even = SyncBlockCount(word % 2 == 0);
+  const int all = SyncBlockCount(true);
+  p.out[ThreadIndex()] = static_cast<uint32_t>(odd + 1000 * even + 1000000 * (all + *next));
+}
+
+BH_KERNEL(32) BitsOfF32Kernel(ProbeParameters p) {
+  p.out[LaneIndex()] = BitsOfF32(F32OfBits(p.in[LaneIndex()]));
+}
+
 }  // namespace
 
 Probe ShuffleProbe() { return KernelOf("shuffle", ShuffleKernel); }
@@ -126,5 +142,7 @@ Probe SelectBytesProbe() { return KernelOf("select_bytes", SelectBytesKernel); }
 Probe Exp2Probe() { return KernelOf("exp2", Exp2Kernel); }
 Probe LoadStreamProbe() { return KernelOf("load_stream", LoadStreamKernel); }
 Probe SyncBlockProbe() { return KernelOf("sync_block", SyncBlockKernel); }
+Probe CountProbe() { return KernelOf("count", CountKernel); }
+Probe BitsOfF32Probe() { return KernelOf("bits_of_f32", BitsOfF32Kernel); }
 
 }  // namespace bulkhead::cuda

@@ -35,5 +35,10 @@ Probe Exp2Probe();         // f32
 Probe LoadStreamProbe();   // in, out: four words of a lane
 // in, out: 256 words of a block of 256 threads; out[i] = in[255 - i] through shared memory
 Probe SyncBlockProbe();
+// in: 256 words of a block of 256 threads. out[i] = the odd ones + 1000 x the even ones + 10^6 x
+// (all
+// + the counter that gave the odd ones their places); out[256 ...]: the odd ones in any order
+Probe CountProbe();
+Probe BitsOfF32Probe();  // in, out: f32
 
 }  // namespace bulkhead::cuda

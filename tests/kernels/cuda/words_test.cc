@@ -210,5 +210,31 @@ TEST(Words, ABarrierOfTheBlockIsOneOfAllItsWarps) {
   EXPECT_EQ(RunProbe(cuda::SyncBlockProbe(), in, 256, 256), Words(in.rbegin(), in.rend()));
 }
 
+TEST(Words, CountsAreOfTheBlockAndCountersGiveEveryThreadItsOwnPlace) {
+  Words in(256), odd;
+  for (uint32_t i = 0; i < 256; ++i) {
+    in[i] = i % 5 == 2 ? 2 * i + 1 : 2 * i;
+    if (in[i] % 2 == 1) odd.push_back(in[i]);
+  }
+  for (const auto& driver : DevicesUnderTest()) {
+    DeviceArrays arrays(*driver);
+    const auto size = static_cast<int64_t>(256 + odd.size());
+    const cuda::ProbeParameters parameters{arrays.Put(in), arrays.New<uint32_t>(size)};
+    Enqueue(*driver, cuda::CountProbe(), {.block = {256, 1, 1}, .shared_bytes = 16}, parameters);
+    Words out = arrays.Get(parameters.out, size);
+    const auto n = static_cast<uint32_t>(odd.size());
+    EXPECT_EQ(Words(out.begin(), out.begin() + 256),
+              Words(256, n + 1000 * (256 - n) + 1000000 * (256 + n)));
+    EXPECT_THAT(Words(out.begin() + 256, out.end()), testing::UnorderedElementsAreArray(odd));
+  }
+}
+
+TEST(Words, BitsOfNumbersAreThoseThatMadeThem) {
+  const Words in = BitsOf(OddNumbers());
+  ASSERT_GE(in.size(), 32U);
+  const Words first(in.begin(), in.begin() + 32);
+  EXPECT_EQ(RunProbe(cuda::BitsOfF32Probe(), first, 32), first);
+}
+
 }  // namespace
 }  // namespace bulkhead

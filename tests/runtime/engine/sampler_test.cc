@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "memory/token_draw.h"
 #include "runtime/engine/portable_math.h"
 
 namespace bulkhead {

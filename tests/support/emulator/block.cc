@@ -78,6 +78,7 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
 void Block::RunOne() {
   std::memset(shared_, kSharedPoison, shape_.shared_bytes);
   meeting_ = {};
+  counts_ = {};
   for (Warp& warp : warps_) warp.meeting = {};
   for (int i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
@@ -89,6 +90,7 @@ void Block::RunOne() {
     lane.open_copies.clear();
     lane.copy_groups.clear();
     lane.phase = 0;
+    lane.count_phase = 0;
     lane.fiber.Begin(&RunLane, &lane);
   }
   while (fault_.empty() && !AllDone()) RunTurn();
@@ -192,6 +194,15 @@ void Block::Meet(Meeting& meeting, int lanes, const char* what) {
 }
 
 void Block::MeetBlock(const char* what) { Meet(meeting_, threads_, what); }
+
+int Block::CountInBlock(const char* what, bool value) {
+  int& count = counts_[running_->count_phase ^= 1];
+  count += value ? 1 : 0;
+  // Whoever comes last knows that all have read the count before this one.
+  if (meeting_.arrived == threads_ - 1) counts_[running_->count_phase ^ 1] = 0;
+  MeetBlock(what);
+  return count;
+}
 
 void Block::MeetWarp(const char* what) {
   Meet(warps_[running_->thread / kWarpLanes].meeting, kWarpLanes, what);

@@ -61,6 +61,7 @@ struct Lane {
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
   int phase = 0;                                   // which exchange of its warp comes next
+  int count_phase = 0;                             // and which count of the block
   Fiber fiber;
 
   bool Runnable() const {
@@ -88,6 +89,8 @@ class Block {
   // Waits until all lanes of the warp, or of the block, have come to `what`.
   void MeetWarp(const char* what);
   void MeetBlock(const char* what);
+  // Meets the block and returns how many of its lanes brought true.
+  int CountInBlock(const char* what, bool value);
   // Meets the warp and returns what its lanes brought. Two exchanges in turn, so that a fast lane's
   // next value never takes the place of one that a slow lane still has to read.
   const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
@@ -130,6 +133,7 @@ class Block {
   std::vector<int> order_;
   std::deque<Warp> warps_;
   Meeting meeting_;
+  std::array<int, 2> counts_ = {};  // in turn, as a warp's exchanges
   Lane* running_ = nullptr;
   std::string fault_;
 };

@@ -1,6 +1,8 @@
 #include "tests/support/emulator/words.h"
 
+#include <bit>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cpu/number_format.h"
 #include "tests/support/emulator/block.h"
@@ -94,12 +96,18 @@ unsigned char* SharedMemory() { return reinterpret_cast<unsigned char*>(TheBlock
 
 void SyncBlock() { TheBlock().MeetBlock("SyncBlock"); }
 void SyncWarp() { TheBlock().MeetWarp("SyncWarp"); }
+int SyncBlockCount(bool value) { return TheBlock().CountInBlock("SyncBlockCount", value); }
 float Shuffle(float value, int lane) { return ShuffleFrom("Shuffle", value, lane); }
 float ShuffleXor(float value, int mask) {
   return ShuffleFrom("ShuffleXor", value, LaneIndex() ^ mask);
 }
 int ShuffleXor(int value, int mask) {
   return ShuffleFrom("ShuffleXor of int", value, LaneIndex() ^ mask);
+}
+
+int AddShared(int* counter, int value) {
+  TheBlock().CheckShared(counter, sizeof(*counter), "AddShared");
+  return std::exchange(*counter, *counter + value);
 }
 
 void CopyAsync16(void* shared, const void* global, bool valid) {
@@ -133,6 +141,7 @@ float F32OfF16(uint16_t bits) { return bulkhead::F32OfF16(bits); }
 uint16_t Bf16OfF32(float x) { return bulkhead::Bf16OfF32(x); }
 uint16_t F16OfF32(float x) { return bulkhead::F16OfF32(x); }
 float F32OfBits(uint32_t bits) { return bulkhead::F32OfBits(bits); }
+uint32_t BitsOfF32(float x) { return std::bit_cast<uint32_t>(x); }
 
 uint32_t SelectBytes(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;

@@ -33,10 +33,14 @@ unsigned char* SharedMemory();
 
 // ---- meetings
 void SyncBlock();
+int SyncBlockCount(bool value);
 void SyncWarp();
 float Shuffle(float value, int lane);
 float ShuffleXor(float value, int mask);
 int ShuffleXor(int value, int mask);
+
+// ---- a counter in shared memory
+int AddShared(int* counter, int value);
 
 // ---- copies: carried out when somebody waits for them, so that a missing wait reads poison
 void CopyAsync16(void* shared, const void* global, bool valid);
@@ -64,6 +68,7 @@ float F32OfF16(uint16_t bits);
 uint16_t Bf16OfF32(float x);
 uint16_t F16OfF32(float x);
 float F32OfBits(uint32_t bits);
+uint32_t BitsOfF32(float x);
 uint32_t SelectBytes(uint32_t a, uint32_t b, uint32_t selector);
 float Exp2(float x);
 

@@ -1,0 +1,29 @@
+#include "kernels/cuda/candidates.cuh"
+#include "kernels/cuda/kernels.h"
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
+  auto* const keys = reinterpret_cast<CandidateKey*>(SharedMemory());
+  auto* const next = reinterpret_cast<int*>(keys + kSortKeys);
+  const float* const logits = p.logits.data + BlockX() * p.logits.stride;
+  const int32_t first_id = p.first_id;
+  SelectBest([=](int at) { return KeyOf(logits[at], first_id + at); }, p.width, keys, next);
+  float* const out = p.out.data + BlockX() * p.out.stride;
+  for (int i = ThreadIndex(); i < kCandidates; i += kSelectThreads) {
+    const CandidateKey key = keys[i];
+    out[i] = key == 0 ? 0.0F : LogitOf(key);
+    reinterpret_cast<int32_t*>(out + kCandidates)[i] = key == 0 ? -1 : IdOf(key);
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel() {
+  static_assert(kSelectSharedBytes >= kSortKeys * sizeof(CandidateKey) + sizeof(int));
+  return KernelOf("select_candidates", SelectCandidates);
+}
+
+}  // namespace bulkhead::cuda
