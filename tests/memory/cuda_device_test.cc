@@ -49,6 +49,25 @@ TEST_P(CudaDeviceTest, BuffersAreAlignedZeroedAndGivenBack) {
   EXPECT_EQ(FreeBytes(), kTotal);
 }
 
+TEST_P(CudaDeviceTest, HostMemoryIsPinnedZeroedAndGivenBackWhenItsCopiesAreDone) {
+  const auto device = NewDevice();
+  const Buffer buffer = *device->Allocate(100);
+  {
+    const HostMemory host = *device->AllocateHost(100);
+    EXPECT_EQ(std::vector<std::byte>(host.get(), host.get() + 100), std::vector<std::byte>(100));
+    std::memset(host.get(), 5, 100);
+    driver_.BeginCapture();  // which takes pinned memory alone
+    device->CopyFromHost(host.get(), buffer.data(), 100);
+    const auto graph = driver_.EndCapture();
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    driver_.LaunchGraph(*graph);
+  }
+  std::vector<std::byte> read(100);
+  device->CopyToHost(buffer.data(), read.data(), 100);
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_EQ(read, std::vector<std::byte>(100, std::byte{5}));
+}
+
 TEST_P(CudaDeviceTest, BuffersLieTightSoThatAllOfThemLoseLessThanAGranule) {
   const auto device = NewDevice();
   std::vector<Buffer> buffers;
