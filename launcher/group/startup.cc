@@ -308,6 +308,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;
+  if (engine.runner != nullptr) limits.depth = engine.runner->depth();  // else nothing runs yet
   return limits;
 }
 

@@ -39,18 +39,30 @@ absl::Status TimedCommunicator::Broadcast(int32_t* values, int64_t count) {
   return status;
 }
 
-absl::StatusOr<StepResult> TimedRunner::Run(const Step& step) {
-  const double comm_before = comm_.seconds();
-  const Clock::time_point begin = Clock::now();
-  absl::StatusOr<StepResult> result = runner_.Run(step);
+absl::Status TimedRunner::Submit(Step step) {
   const auto& counts = step.plan.num_tokens();
-  const bool decodes =
+  Begun begun;
+  begun.seq = step.plan.seq();
+  begun.decodes =
       std::all_of(counts.begin(), counts.end(), [](int32_t count) { return count == 1; });
-  StepTotals& totals = decodes ? figures_.decode : figures_.prefill;
-  totals.Add(SecondsSince(begin), comm_.seconds() - comm_before);
-  if (result.ok() && shares_ && step.plan.seq() % kShareEverySteps == 0) {
-    BH_RETURN_IF_ERROR(Share());
-  }
+  begun.at = Clock::now();
+  const double comm_before = comm_.seconds();
+  absl::Status status = runner_.Submit(std::move(step));
+  begun.comm_s = comm_.seconds() - comm_before;
+  begun_.push_back(begun);
+  return status;
+}
+
+absl::StatusOr<StepResult> TimedRunner::Collect() {
+  const double comm_before = comm_.seconds();
+  absl::StatusOr<StepResult> result = runner_.Collect();
+  const Begun begun = begun_.front();
+  begun_.pop_front();
+  StepTotals& totals = begun.decodes ? figures_.decode : figures_.prefill;
+  totals.Add(SecondsSince(std::max(begun.at, last_end_)),
+             begun.comm_s + comm_.seconds() - comm_before);
+  last_end_ = Clock::now();
+  if (result.ok() && shares_ && begun.seq % kShareEverySteps == 0) BH_RETURN_IF_ERROR(Share());
   return result;
 }
 

@@ -2,7 +2,9 @@
 // for each sum, gather and step; the rank's main thread alone.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -50,7 +52,8 @@ class StepBoard {
 };
 
 // A runner that notes of every step how long it took and how long of that in `comm`, which the
-// runner uses. Behind every kShareEverySteps-th step, by the plans' numbers and so alike on all
+// runner uses; a step that was submitted while another one was in flight has its time from that
+// one's end on. Behind every kShareEverySteps-th step, by the plans' numbers and so alike on all
 // ranks, the ranks tell each other in one more sum what that came to. What is passed in outlives
 // it; `board` is null but on rank 0, and may be null there.
 class TimedRunner final : public StepRunner {
@@ -65,10 +68,19 @@ class TimedRunner final : public StepRunner {
         shares_(max_sum_elements >= int64_t{kShared} * comm.size()),
         figures_(figures),
         board_(board) {}
-  absl::StatusOr<StepResult> Run(const Step& step) override;
+  int depth() const override { return runner_.depth(); }
+  absl::Status Submit(Step step) override;
+  absl::StatusOr<StepResult> Collect() override;
 
  private:
   static constexpr int kShared = 4;  // numbers of each rank
+
+  struct Begun {
+    uint64_t seq = 0;
+    bool decodes = false;
+    std::chrono::steady_clock::time_point at;
+    double comm_s = 0;  // while it was submitted
+  };
 
   absl::Status Share();
 
@@ -78,6 +90,8 @@ class TimedRunner final : public StepRunner {
   RankFigures& figures_;
   RankFigures told_;  // figures_ when they were last shared
   StepBoard* const board_;
+  std::deque<Begun> begun_;
+  std::chrono::steady_clock::time_point last_end_;
 };
 
 }  // namespace bulkhead

@@ -77,11 +77,12 @@ class Coordinator final : public RequestInbox {
   GroupState state() const;
   LiveLimits limits() const;
 
-  // The rank loop's thread; NextStep and Commit alternate.
-  // Blocks while there is nothing to run. A step with plan.stop() ends the loop; after Fail() its
+  // The rank loop's thread. At most limits.depth steps are uncommitted when NextStep is called,
+  // less one. Blocks while there is nothing to run and nothing in flight. A step with
+  // plan.collect() asks for a Commit first, one with plan.stop() ends the loop; after Fail() its
   // status.
   absl::StatusOr<Step> NextStep();
-  // Delivers deltas and ends. Does nothing after Fail().
+  // Of the oldest uncommitted step: delivers deltas and ends. Does nothing after Fail().
   void Commit(StepResult result);
 
  private:

@@ -12,13 +12,15 @@ namespace bulkhead {
 absl::StatusOr<Step> Coordinator::NextStep() {
   while (true) {
     BH_ASSIGN_OR_RETURN(Arrivals arrivals, TakeArrivals());
-    BH_CHECK(scheduler_.num_in_flight() == 0);
     StartArrivals(std::move(arrivals));
-    if (DrainIsOver()) return scheduler_.PlanStop();
+    if (DrainIsOver()) {
+      return scheduler_.num_in_flight() > 0 ? scheduler_.PlanCollect() : scheduler_.PlanStop();
+    }
     std::optional<Step> step = scheduler_.PlanStep();
     NoteAdmitted();
     Publish();
     if (!step.has_value()) {
+      if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
       BH_CHECK(scheduler_.idle());  // with nothing in flight something must be able to run
       continue;
     }

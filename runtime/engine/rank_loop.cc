@@ -31,27 +31,60 @@ absl::StatusOr<Step> NextStep(ControlBus* bus, Coordinator* coordinator) {
   return step;
 }
 
-absl::Status RunSteps(StepRunner& runner, ControlBus* bus, Coordinator* coordinator,
-                      StepWatch* watch) {
-  for (uint64_t seq = 1;; ++seq) {
-    BH_ASSIGN_OR_RETURN(const Step step, NextStep(bus, coordinator));
-    if (step.plan.seq() != seq) {
-      return Bug(absl::StrCat("step plan ", step.plan.seq(), " came where ", seq, " was due"));
+// Hands plans to the runner and commits what comes of them. Rank 0's coordinator says when to
+// collect although one more step could be in flight, so that all ranks do both in one order.
+class StepLoop {
+ public:
+  StepLoop(StepRunner& runner, Coordinator* coordinator, StepWatch* watch)
+      : runner_(runner), coordinator_(coordinator), watch_(watch) {}
+
+  absl::Status Run(ControlBus* bus) {
+    while (true) {
+      if (in_flight() == runner_.depth()) BH_RETURN_IF_ERROR(Collect());
+      BH_ASSIGN_OR_RETURN(Step step, NextStep(bus, coordinator_));
+      if (step.plan.collect()) {
+        BH_RETURN_IF_ERROR(Collect());
+        continue;
+      }
+      const uint64_t seq = step.plan.seq();
+      if (seq != submitted_ + 1) {
+        return Bug(absl::StrCat("step plan ", seq, " came where ", submitted_ + 1, " was due"));
+      }
+      if (step.plan.stop()) {
+        if (in_flight() == 0) return absl::OkStatus();
+        return Bug(absl::StrCat("stopped with ", in_flight(), " steps in flight"));
+      }
+      if (watch_ != nullptr) watch_->StepBegins(seq);
+      ++submitted_;
+      BH_RETURN_IF_ERROR(runner_.Submit(std::move(step)));
     }
-    if (step.plan.stop()) return absl::OkStatus();
-    if (watch != nullptr) watch->StepBegins(seq);
-    absl::StatusOr<StepResult> result = runner.Run(step);
-    if (watch != nullptr) watch->StepEnds(seq);
-    if (!result.ok()) return result.status();
-    if (coordinator != nullptr) coordinator->Commit(*std::move(result));
   }
-}
+
+ private:
+  int in_flight() const { return static_cast<int>(submitted_ - collected_); }
+
+  absl::Status Collect() {
+    if (in_flight() == 0) return Bug("told to collect with no step in flight");
+    absl::StatusOr<StepResult> result = runner_.Collect();
+    ++collected_;
+    if (watch_ != nullptr) watch_->StepEnds(collected_);
+    if (!result.ok()) return result.status();
+    if (coordinator_ != nullptr) coordinator_->Commit(*std::move(result));
+    return absl::OkStatus();
+  }
+
+  StepRunner& runner_;
+  Coordinator* const coordinator_;
+  StepWatch* const watch_;
+  uint64_t submitted_ = 0;
+  uint64_t collected_ = 0;
+};
 
 }  // namespace
 
 absl::Status RunRank(StepRunner& runner, ControlBus* bus, Coordinator* coordinator,
                      StepWatch* watch) {
-  absl::Status status = RunSteps(runner, bus, coordinator, watch);
+  absl::Status status = StepLoop(runner, coordinator, watch).Run(bus);
   if (!status.ok() && coordinator != nullptr) coordinator->Fail(status);
   return status;
 }

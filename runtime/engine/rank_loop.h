@@ -1,4 +1,5 @@
-// The loop that every rank runs: get the next plan, run it, commit what it drew.
+// The loop that every rank runs: get the next plan, submit it, commit what the oldest step drew. A
+// runner of depth 2 computes a step while the next one is planned and the one before is committed.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,7 +9,8 @@
 
 namespace bulkhead {
 
-// Told when a step begins and ends on this rank; a watchdog holds it against the step's time limit.
+// Told when a step is submitted and when it has ended on this rank; a watchdog holds it against the
+// step's time limit. Steps end in order, and one may begin before the one before it has ended.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;

@@ -71,7 +71,7 @@ absl::StatusOr<absl::Duration> Rehearse(StepRunner& runner, const SchedulerLimit
     const Step step = MakeStep(limits, seqs, num_tokens, exchange.topology().coordinator());
     const absl::Time begin = absl::Now();
     // One request's failure, such as logits that are no numbers, is not the rehearsal's.
-    BH_RETURN_IF_ERROR(runner.Run(step).status());
+    BH_RETURN_IF_ERROR(RunStep(runner, step).status());
     return Longest(absl::Now() - begin, exchange, timeout);
   };
   BH_RETURN_IF_ERROR(run(seqs).status());  // the first touches what no step has touched yet

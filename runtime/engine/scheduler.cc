@@ -80,15 +80,24 @@ void Scheduler::Finish(SequenceId id) {
 }
 
 Step Scheduler::PlanStop() {
+  BH_CHECK(in_flight_.empty());
   Step step;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_stop(true);
   return step;
 }
 
+Step Scheduler::PlanCollect() const {
+  BH_CHECK(!in_flight_.empty());
+  Step step;
+  step.plan.set_seq(plan_seq_);
+  step.plan.set_collect(true);
+  return step;
+}
+
 std::vector<Emission> Scheduler::Commit(StepResult result) {
   BH_CHECK(!in_flight_.empty());
-  const std::vector<PlannedRow> rows = std::move(in_flight_.front());
+  const std::vector<PlannedRow> rows = std::move(in_flight_.front().rows);
   in_flight_.pop_front();
   std::vector<Emission> emissions;
   emissions.reserve(rows.size());

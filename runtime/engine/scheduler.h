@@ -15,7 +15,9 @@
 //
 // With depth 2 a step may be planned while another one is uncommitted. Then a row's input token can
 // be kLastSampled, a stop is seen one step late (the surplus token is dropped), and slots and
-// blocks come back only when no step in flight uses them.
+// blocks come back only when no step in flight uses them. A step whose tokens are not all drawn
+// from candidates is committed before the next one is planned: the ranks have its tokens from the
+// plan alone, and a batch that leaves those sequences out would cost about what a whole one does.
 //
 // With prefix caching a sequence begins behind the longest run of cached blocks that its tokens
 // begin with; at least its last token is computed, and its lane is chosen by what is left. A full
@@ -107,8 +109,10 @@ class Scheduler {
   // The next step, or nothing when nothing can be planned before a commit. At most `depth` steps
   // may be planned and uncommitted.
   std::optional<Step> PlanStep();
-  // The plan after the last one: every rank leaves its loop.
+  // The plan after the last one: every rank leaves its loop. Nothing is in flight.
   Step PlanStop();
+  // No step: every rank collects the oldest one in flight.
+  Step PlanCollect() const;
   // Takes the result of the oldest uncommitted step. Emissions are in the plan's order.
   std::vector<Emission> Commit(StepResult result);
 
@@ -131,6 +135,10 @@ class Scheduler {
     bool samples = false;
     bool has_prompt_logits = false;
     bool ends = false;  // nothing is drawn: the sequence ends when its prompt is computed
+  };
+  struct PlannedStep {
+    std::vector<PlannedRow> rows;
+    bool draws_on_host = false;  // a token that the ranks do not have before it is committed
   };
   struct PrefillBudget;
 
@@ -173,7 +181,7 @@ class Scheduler {
   WaitingLanes waiting_;
   std::vector<Sequence*> running_;  // everything with a slot, in order of admission
   std::vector<int> free_slots_;     // a stack
-  std::deque<std::vector<PlannedRow>> in_flight_;
+  std::deque<PlannedStep> in_flight_;
   std::vector<PlannedRow> planned_rows_;  // of the step being planned
   std::vector<SequenceId> newly_admitted_;
 

@@ -12,6 +12,12 @@ namespace {
 constexpr uint64_t kShortsSeenSteps =
     256;  // so long after the last one, short prompts are expected
 
+bool DrawsOnHost(const Step& step) {
+  return std::any_of(step.samples.begin(), step.samples.end(), [&](const SampleRow& sample) {
+    return !step.plan.from_candidates(sample.seq_index);
+  });
+}
+
 bool PrecedesPtr(const Sequence* a, const Sequence* b) { return Precedes(*a, *b); }
 
 }  // namespace
@@ -31,6 +37,7 @@ struct Scheduler::PrefillBudget {
 std::optional<Step> Scheduler::PlanStep() {
   newly_admitted_.clear();
   if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
+  if (!in_flight_.empty() && in_flight_.back().draws_on_host) return std::nullopt;
   Step step;
   planned_rows_.clear();
   admits_ = true;
@@ -41,7 +48,7 @@ std::optional<Step> Scheduler::PlanStep() {
   if (planned_rows_.empty()) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_padded_tokens(step.plan.token_ids_size());
-  in_flight_.push_back(std::move(planned_rows_));
+  in_flight_.push_back({std::move(planned_rows_), DrawsOnHost(step)});
   planned_rows_ = {};
   return step;
 }

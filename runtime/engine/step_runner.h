@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,14 +47,27 @@ struct StepResult {
   std::vector<absl::Status> prompt_logits;              // parallel to Step::prompt_logits
 };
 
+// Steps are submitted in the order of their plans and collected in the same order. Every rank of a
+// group submits and collects in the same order, and on every rank but 0 `samples` and
+// `prompt_logits` are empty, and so is what is collected. An error of either call is final for the
+// group: UNAVAILABLE when a rank is lost, INTERNAL when the plan oversteps this rank's sealed
+// arenas (a bug of the coordinator: exit code 70).
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  // Collective: every rank runs the same plan; `samples` and `prompt_logits` are empty but on rank
-  // 0, and so is the result. An error is final for the group: UNAVAILABLE when a rank is lost,
-  // INTERNAL when the plan oversteps this rank's sealed arenas (a bug of the coordinator: exit code
-  // 70).
-  virtual absl::StatusOr<StepResult> Run(const Step& step) = 0;
+  // How many steps may be submitted and not collected: 1 where steps are computed by the thread
+  // that submits them, 2 where a device computes one while the next is planned.
+  virtual int depth() const { return 1; }
+  // Collective. Begins a step behind all that were submitted.
+  virtual absl::Status Submit(Step step) = 0;
+  // Collective. Waits until the oldest step that was not collected has ended.
+  virtual absl::StatusOr<StepResult> Collect() = 0;
 };
+
+// One step from beginning to end, where none is in flight.
+inline absl::StatusOr<StepResult> RunStep(StepRunner& runner, Step step) {
+  if (absl::Status status = runner.Submit(std::move(step)); !status.ok()) return status;
+  return runner.Collect();
+}
 
 }  // namespace bulkhead

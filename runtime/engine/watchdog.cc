@@ -29,10 +29,23 @@ int64_t NowNanos() {
 
 void WatchdogRules::StepBegins(uint64_t seq, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
-  BH_CHECK(!limited_);
+  newest_step_ = seq;
+  if (limited_) {
+    BH_CHECK(phase_.empty() && seq == step_seq_ + 1);
+    return;
+  }
   limited_ = true;
   phase_.clear();
   step_seq_ = seq;
+  begin_ns_ = now_ns;
+  limit_ = limits_.step;
+}
+
+void WatchdogRules::StepEnds(int64_t now_ns) {
+  const std::lock_guard lock(mutex_);
+  limited_ = step_seq_ < newest_step_;
+  if (!limited_) return;
+  ++step_seq_;
   begin_ns_ = now_ns;
   limit_ = limits_.step;
 }
@@ -51,7 +64,7 @@ void WatchdogRules::SetStepLimit(absl::Duration limit) {
   limits_.step = limit;
 }
 
-void WatchdogRules::Ends() {
+void WatchdogRules::PhaseEnds() {
   const std::lock_guard lock(mutex_);
   limited_ = false;
 }
@@ -109,11 +122,11 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::StepBegins(uint64_t seq) { rules_.StepBegins(seq, NowNanos()); }
-void Watchdog::StepEnds(uint64_t /*seq*/) { rules_.Ends(); }
+void Watchdog::StepEnds(uint64_t /*seq*/) { rules_.StepEnds(NowNanos()); }
 void Watchdog::PhaseBegins(const std::string& name, absl::Duration limit) {
   rules_.PhaseBegins(name, limit, NowNanos());
 }
-void Watchdog::PhaseEnds() { rules_.Ends(); }
+void Watchdog::PhaseEnds() { rules_.PhaseEnds(); }
 
 void Watchdog::Run() {
   sigset_t all;

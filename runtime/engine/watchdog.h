@@ -30,9 +30,11 @@ class WatchdogRules {
  public:
   WatchdogRules(GroupLiveness& liveness, const WatchdogLimits& limits)
       : liveness_(liveness), limits_(limits) {}
+  // A step that begins while another one lasts has its time from that one's end on.
   void StepBegins(uint64_t seq, int64_t now_ns);
+  void StepEnds(int64_t now_ns);  // the oldest that lasts
   void PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns);
-  void Ends();                              // the phase or step
+  void PhaseEnds();
   void SetStepLimit(absl::Duration limit);  // of steps that begin from now on
   // At least every second. Ok, or why the group is lost: what GroupLiveness::Check found, or
   // DEADLINE_EXCEEDED with ExitCode::kGroupNotUp (a phase) or UNAVAILABLE with kRankLost (a step)
@@ -49,8 +51,9 @@ class WatchdogRules {
   int64_t last_tick_ns_ = 0;
   std::mutex mutex_;  // guards what follows
   bool limited_ = false;
-  std::string phase_;  // empty: it is a step
-  uint64_t step_seq_ = 0;
+  std::string phase_;         // empty: it is a step
+  uint64_t step_seq_ = 0;     // that is timed
+  uint64_t newest_step_ = 0;  // that has begun
   int64_t begin_ns_ = 0;
   absl::Duration limit_;
 };
@@ -67,7 +70,7 @@ class Watchdog final : public StepWatch {
   // Ends the thread; `on_lost` is not called after it.
   ~Watchdog() override;
 
-  // On the rank's main thread; a phase or step begins when the one before has ended.
+  // On the rank's main thread; a phase begins when the one before has ended.
   void StepBegins(uint64_t seq) override;
   void StepEnds(uint64_t seq) override;
   void PhaseBegins(const std::string& name, absl::Duration limit);

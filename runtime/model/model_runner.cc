@@ -243,17 +243,21 @@ absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
   return host;
 }
 
-absl::StatusOr<StepResult> ModelRunner::Run(const Step& step) {
+absl::Status ModelRunner::Submit(Step step) {
   BH_RETURN_IF_ERROR(Check(step.plan));
   const StepIndex index = Prepare(step.plan);
   CopyArrays(index);
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, decoder_->Forward(index, arrays_.token_ids));
-  StepResult result;
-  result.prompt_logits.resize(step.prompt_logits.size());
-  BH_RETURN_IF_ERROR(RunLogits(step, hidden, result));
+  result_ = StepResult();
+  result_.prompt_logits.resize(step.prompt_logits.size());
+  BH_RETURN_IF_ERROR(RunLogits(step, hidden, result_));
+  BH_CHECK(rank_ != 0 || result_.samples.size() == step.samples.size());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> ModelRunner::Collect() {
   BH_RETURN_IF_ERROR(backend_.device().Synchronize());
-  BH_CHECK(rank_ != 0 || result.samples.size() == step.samples.size());
-  return result;
+  return std::move(result_);
 }
 
 absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {

@@ -44,7 +44,8 @@ class ModelRunner final : public StepRunner {
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
   // What the cache holds is lost. RESOURCE_EXHAUSTED when the device has no more.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
-  absl::StatusOr<StepResult> Run(const Step& step) override;
+  absl::Status Submit(Step step) override;
+  absl::StatusOr<StepResult> Collect() override;
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
@@ -81,6 +82,7 @@ class ModelRunner final : public StepRunner {
   std::vector<int64_t> vocab_cols_;  // [size]
   std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
   std::optional<Sampler> sampler_;   // rank 0
+  StepResult result_;                // of the step in flight
   // Rank 0, where the CPU cannot read the device's memory.
   std::vector<float> host_logits_;
   std::vector<std::byte> host_scratch_;  // the sampler's

@@ -77,9 +77,27 @@ TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
   for (uint64_t step = 0; step < 10; ++step) {
     rules_.StepBegins(step, now_ns_);
     EXPECT_TRUE(TickFor(absl::Seconds(50)).ok());
-    rules_.Ends();
+    rules_.StepEnds(now_ns_);
     EXPECT_TRUE(TickFor(absl::Seconds(100)).ok());
   }
+}
+
+TEST_F(WatchdogRulesTest, AStepThatBeginsBehindAnotherHasItsTimeFromThatOnesEnd) {
+  rules_.StepBegins(1, now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(40)).ok());
+  rules_.StepBegins(2, now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
+  rules_.StepEnds(now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
+  EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()), HasSubstr("step 2 did not end"));
+  rules_.StepEnds(now_ns_);
+  EXPECT_TRUE(TickFor(absl::Hours(1)).ok());
+}
+
+TEST_F(WatchdogRulesTest, TheOlderOfTwoStepsIsTheOneThatIsLate) {
+  rules_.StepBegins(1, now_ns_);
+  rules_.StepBegins(2, now_ns_);
+  EXPECT_THAT(std::string(TickFor(absl::Seconds(61)).message()), HasSubstr("step 1 did not end"));
 }
 
 TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {

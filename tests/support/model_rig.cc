@@ -257,7 +257,7 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
       BH_CHECK(step.plan.ParseFromString(message));
     }
     if (step.plan.stop()) return;
-    const StepResult result = OrDie(runner.Run(step));
+    const StepResult result = OrDie(RunStep(runner, step));
     if (script != nullptr) script->Commit(step, result);
   }
 }

@@ -69,6 +69,7 @@ TEST(CandidatesTest, APlanSaysWhichSequencesDrawFromThem) {
   Request greedy = ToyRequest(2, 5, 1);
   greedy.sampling.temperature = 0;
   Request warm = ToyRequest(2, 5, 2);
+  warm.sampling.temperature = 1;
   Request handed_out = ToyRequest(2, 5, 3);
   handed_out.sampling.temperature = 0;
   handed_out.prompt_logits = &rows;

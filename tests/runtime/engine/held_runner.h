@@ -12,20 +12,26 @@
 
 namespace bulkhead {
 
-// Runs the toy model; a step can be held until it is let go.
+// Runs the toy model; the end of a step can be held until it is let go.
 class HeldRunner final : public StepRunner {
  public:
   explicit HeldRunner(const SchedulerLimits& limits) : toy_(limits) {}
 
-  absl::StatusOr<StepResult> Run(const Step& step) override {
-    std::unique_lock<std::mutex> lock(mutex_);
+  int depth() const override { return toy_.depth(); }
+  absl::Status Submit(Step step) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
     ++begun_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return allowed_ >= begun_; });
-    if (!answer_.ok()) return answer_;
-    return toy_.Run(step);
+    return toy_.Submit(std::move(step));
   }
-  // The steps up to number `count` may run.
+  absl::StatusOr<StepResult> Collect() override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++ended_;
+    changed_.wait(lock, [this] { return allowed_ >= ended_; });
+    if (!answer_.ok()) return answer_;
+    return toy_.Collect();
+  }
+  // The steps up to number `count` may end.
   void Allow(int64_t count) {
     std::lock_guard<std::mutex> lock(mutex_);
     allowed_ = count;
@@ -45,6 +51,7 @@ class HeldRunner final : public StepRunner {
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t begun_ = 0;
+  int64_t ended_ = 0;
   int64_t allowed_ = 0;
   absl::Status answer_;
 };

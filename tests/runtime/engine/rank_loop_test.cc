@@ -1,5 +1,6 @@
 #include "runtime/engine/rank_loop.h"
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <thread>
@@ -110,11 +111,12 @@ class CountingWatch final : public StepWatch {
  public:
   void StepBegins(uint64_t seq) override {
     EXPECT_EQ(seq, ++begun);
-    EXPECT_EQ(ended, begun - 1);
+    most_in_flight = std::max(most_in_flight, begun - ended);
   }
   void StepEnds(uint64_t seq) override { EXPECT_EQ(seq, ++ended); }
   uint64_t begun = 0;
   uint64_t ended = 0;
+  uint64_t most_in_flight = 0;
 };
 
 TEST(RankLoopTest, WatchSeesEveryStepBeginAndEnd) {
@@ -128,6 +130,51 @@ TEST(RankLoopTest, WatchSeesEveryStepBeginAndEnd) {
   EXPECT_TRUE(RunRank(runner, nullptr, &coordinator, &watch).ok());
   EXPECT_EQ(watch.begun, 4);
   EXPECT_EQ(watch.ended, 4);
+  EXPECT_EQ(watch.most_in_flight, 1);
+}
+
+TEST(RankLoopTest, WithDepthTwoEveryRankCollectsInTheOrderOfRankZero) {
+  SchedulerLimits limits = ToyLimits();
+  limits.depth = 2;
+  QueueBus bus;
+  ToyRunner first(limits);
+  ToyRunner second(limits);
+  Coordinator::Options options = ToyOptions();
+  options.limits = limits;
+  Coordinator coordinator(std::move(options));
+  coordinator.SetServing();
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 12; ++i) {
+    Request request = ToyRequest(3 + i, 2 + i, i);
+    if (i % 4 == 0) request.num_logprobs = 1;  // ends overlapping for a while
+    sinks.push_back(std::make_shared<RecordingSink>());
+    ASSERT_TRUE(coordinator.Submit(request, sinks.back()).ok());
+  }
+  coordinator.BeginDrain(absl::InfiniteDuration());
+  CountingWatch watches[2];
+  absl::Status other;
+  std::thread thread([&] { other = RunRank(second, &bus, nullptr, &watches[1]); });
+  EXPECT_TRUE(RunRank(first, &bus, &coordinator, &watches[0]).ok());
+  thread.join();
+  EXPECT_TRUE(other.ok()) << other;
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(sinks[i]->tokens().size(), size_t(2 + i));
+  for (const CountingWatch& watch : watches) {
+    EXPECT_EQ(watch.most_in_flight, 2);
+    EXPECT_EQ(watch.begun, static_cast<uint64_t>(first.steps()));
+    EXPECT_EQ(watch.ended, watch.begun);
+  }
+  EXPECT_GT(second.steps_planned_ahead(), 0);
+  EXPECT_EQ(second.steps_planned_ahead(), first.steps_planned_ahead());
+  EXPECT_EQ(second.blocks(), first.blocks());
+}
+
+TEST(RankLoopTest, ToldToCollectNothingIsABug) {
+  QueueBus bus;
+  internal::StepPlan plan;
+  plan.set_collect(true);
+  ASSERT_TRUE(bus.Publish(plan.SerializeAsString()).ok());
+  ToyRunner runner(ToyLimits());
+  EXPECT_EQ(ExitCodeOf(RunRank(runner, &bus, nullptr, nullptr)), ExitCode::kBug);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
                                  static_cast<int>(Below(1000)));
     if (Below(2) == 0) BeginAsAnEarlierOne(request);
     request.priority = static_cast<int>(Below(3));
+    if (Below(16) == 0) request.num_logprobs = 1;  // drawn from whole rows of logits
     request.stopping.ignore_eos = Below(2) == 0;
     request.stopping.min_tokens = static_cast<int>(Below(4));
     if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};

@@ -18,6 +18,7 @@ std::vector<Request> Requests() {
     request.stopping.ignore_eos = i % 3 == 0;
     request.stopping.min_tokens = i % 5 == 0 ? 4 : 0;
     request.priority = static_cast<int>(random() % 3);
+    if (i % 11 == 0) request.num_logprobs = 1;  // drawn from whole rows of logits
     if (i % 4 == 0) request.stopping.stop_token_ids = {5, 6};
     if (i % 7 == 0 && request.stopping.max_tokens > 3) request.emitted = {11, 12};
     requests.push_back(std::move(request));

@@ -106,6 +106,10 @@ void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
 uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, int first_token) {
   const int slot = plan.slot(seq_index);
   const int64_t begin = plan.start_position(seq_index);
+  if (plan.token_ids(first_token) == kLastSampled) {
+    EXPECT_GE(last_sampled_[slot], 0) << "a token that no rank but 0 has";
+    ++steps_planned_ahead_;
+  }
   uint64_t hash = begin == 0 ? starts_[slot] : Cell(slot, begin - 1);
   for (int i = 0; i < plan.num_tokens(seq_index); ++i) {
     const TokenId id = plan.token_ids(first_token + i);
@@ -115,7 +119,8 @@ uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, i
   return hash;
 }
 
-absl::StatusOr<StepResult> ToyRunner::Run(const Step& step) {
+absl::Status ToyRunner::Submit(Step step) {
+  EXPECT_LT(results_.size(), static_cast<size_t>(depth()));
   const internal::StepPlan& plan = step.plan;
   for (int i = 0; i < plan.table_slot_size(); ++i) {
     tables_[plan.table_slot(i)][plan.table_index(i)] = plan.table_block(i);
@@ -143,13 +148,22 @@ absl::StatusOr<StepResult> ToyRunner::Run(const Step& step) {
       EXPECT_EQ(row.position, plan.start_position(i) + plan.num_tokens(i));
       GeneratedToken token;
       token.id = ToyDraw(hash, row.banned);
-      last_sampled_[plan.slot(i)] = token.id;
+      last_sampled_[plan.slot(i)] = plan.from_candidates(i) ? token.id : -1;
       result.samples.emplace_back(std::move(token));
     }
+    if (step.samples.empty() && plan.from_candidates(i))
+      last_sampled_[plan.slot(i)] = ToyDraw(hash, {});
     first_token += plan.num_tokens(i);
   }
   EXPECT_EQ(sample, step.samples.size());
   EXPECT_EQ(logits, step.prompt_logits.size());
+  results_.push_back(std::move(result));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> ToyRunner::Collect() {
+  StepResult result = std::move(results_.front());
+  results_.pop_front();
   return result;
 }
 
@@ -175,20 +189,20 @@ std::vector<Emission> ToyLoop::Step() {
 }
 
 void ToyLoop::PlanAndRun() {
-  while (static_cast<int>(results_.size()) < limits_.depth) {
-    const std::optional<bulkhead::Step> step = scheduler_.PlanStep();
+  while (scheduler_.num_in_flight() < limits_.depth) {
+    std::optional<bulkhead::Step> step = scheduler_.PlanStep();
     if (!step.has_value()) break;
     plan_ = step->plan;
     for (const int slot : plan_.slot()) runner_.SetStart(slot, starts_[scheduler_.IdInSlot(slot)]);
-    results_.push_back(*runner_.Run(*step));
+    EXPECT_TRUE(runner_.Submit(*std::move(step)).ok());
   }
-  EXPECT_TRUE(!results_.empty() || scheduler_.idle()) << "requests wait and nothing can run";
+  EXPECT_TRUE(scheduler_.num_in_flight() > 0 || scheduler_.idle())
+      << "requests wait and nothing can run";
 }
 
 std::vector<Emission> ToyLoop::CommitOldest() {
-  if (results_.empty()) return {};
-  std::vector<Emission> emissions = scheduler_.Commit(std::move(results_.front()));
-  results_.pop_front();
+  if (scheduler_.num_in_flight() == 0) return {};
+  std::vector<Emission> emissions = scheduler_.Commit(*runner_.Collect());
   for (const Emission& emission : emissions) {
     if (emission.token.has_value()) tokens_[emission.id].push_back(emission.token->id);
     if (!emission.finish.has_value() && emission.status.ok()) continue;
@@ -228,6 +242,7 @@ Request ToyRequest(int prompt_tokens, int max_tokens, int salt) {
   request.request_id = "r" + std::to_string(salt);
   for (int i = 0; i < prompt_tokens; ++i)
     request.prompt.push_back((i * 7 + salt * 13 + 1) % kToyVocab);
+  request.sampling.temperature = 0;
   request.stopping.max_tokens = max_tokens;
   request.stopping.ignore_eos = true;
   return request;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <random>
@@ -35,15 +36,23 @@ struct ToyResult {
 ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_ids,
                       int max_model_len);
 
-// Runs plans; throws a test failure (and goes on) when a plan breaks a rule.
+// Runs plans, at their submission; throws a test failure (and goes on) when a plan breaks a rule.
+// Of depth 2 when the limits are: then it knows a slot's newest token if that was drawn from
+// candidates, as every rank does.
 class ToyRunner final : public StepRunner {
  public:
   explicit ToyRunner(const SchedulerLimits& limits);
-  absl::StatusOr<StepResult> Run(const Step& step) override;
+  int depth() const override { return limits_.depth; }
+  absl::Status Submit(Step step) override;
+  absl::StatusOr<StepResult> Collect() override;
   // What the slot's sequence begins with: ToyStart of its salt.
   void SetStart(int slot, uint64_t history) { starts_[slot] = history; }
 
   int64_t steps() const { return steps_; }
+  // Those with an input that was not known when the step was planned.
+  int64_t steps_planned_ahead() const { return steps_planned_ahead_; }
+  // What is in the cache.
+  const std::vector<std::vector<uint64_t>>& blocks() const { return blocks_; }
 
  private:
   void CheckPlan(const internal::StepPlan& plan);
@@ -53,10 +62,12 @@ class ToyRunner final : public StepRunner {
 
   SchedulerLimits limits_;
   int64_t steps_ = 0;
+  int64_t steps_planned_ahead_ = 0;
   std::vector<std::vector<BlockId>> tables_;   // [slot][index]
   std::vector<std::vector<uint64_t>> blocks_;  // [block][token]
-  std::vector<TokenId> last_sampled_;          // [slot]
+  std::vector<TokenId> last_sampled_;          // [slot], -1: on rank 0's host alone
   std::vector<uint64_t> starts_;               // [slot]
+  std::deque<StepResult> results_;             // in flight
 };
 
 // Plans, runs and commits like a rank loop that keeps `depth` steps in flight.
@@ -85,7 +96,6 @@ class ToyLoop {
   KvBlockPool pool_;
   Scheduler scheduler_;
   ToyRunner runner_;
-  std::deque<StepResult> results_;
   internal::StepPlan plan_;
   std::map<SequenceId, std::vector<TokenId>> tokens_;
   std::map<SequenceId, Emission> ends_;

@@ -89,12 +89,12 @@ TEST_F(RunnerTest, WhatWasPlannedIsTakenToTheByte) {
   ledger_.Seal();  // dies unless claimed == taken
   EXPECT_EQ(device_->allocated_bytes(), ledger_.claimed_bytes());
   const int64_t before = device_->allocated_bytes();
-  ASSERT_TRUE(runner_->Run(ValidStep()).ok());
+  ASSERT_TRUE(RunStep(*runner_, ValidStep()).ok());
   EXPECT_EQ(device_->allocated_bytes(), before);
 }
 
 TEST_F(RunnerTest, PlansThatOverstepTheSealedArenasAreABugWithTheRanksName) {
-  ASSERT_TRUE(runner_->Run(ValidStep()).ok());
+  ASSERT_TRUE(RunStep(*runner_, ValidStep()).ok());
   std::vector<Step> bad(11, ValidStep());
   bad[0].plan.set_slot(0, limits_.max_num_seqs);
   bad[1].plan.set_start_position(0, limits_.max_model_len - 1);
@@ -108,7 +108,7 @@ TEST_F(RunnerTest, PlansThatOverstepTheSealedArenasAreABugWithTheRanksName) {
   bad[9].plan.set_padded_tokens(1);
   bad[10].plan.set_padded_tokens(limits_.max_num_batched_tokens + 1);
   for (size_t i = 0; i < bad.size(); ++i) {
-    const absl::Status status = runner_->Run(bad[i]).status();
+    const absl::Status status = RunStep(*runner_, bad[i]).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << i;
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kBug) << i;
     EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status;
