@@ -27,6 +27,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   const char* name() const override { return driver_.properties().name.c_str(); }
+  CudaDriver* cuda_driver() override { return &driver_; }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
   absl::Status Commit(const Buffer& buffer) override;
   absl::Status Extend(Buffer& buffer, int64_t more_bytes) override;
@@ -41,7 +42,6 @@ class CudaDevice final : public Device {
   // What is mapped, whole granules: at most a granule, and 256 bytes a buffer, above what is
   // allocated.
   int64_t mapped_bytes() const { return mapped_end_ - base_; }
-  CudaDriver& driver() { return driver_; }
 
  protected:
   void Free(std::byte* data, int64_t bytes) override;

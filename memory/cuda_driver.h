@@ -97,11 +97,14 @@ class CudaDriver {
   virtual absl::Status HostWait(CudaEvent event) = 0;
 
   // ---- graphs: between the two calls work is recorded instead of run. Parameters, addresses and
-  // sizes are kept as they were; contents are read when the graph runs. Graphs live as long as the
-  // driver. Synchronize, events and captures inside a capture are bugs.
+  // sizes are kept as they were; contents are read when the graph runs. Synchronize, events and
+  // captures inside a capture are bugs.
   virtual void BeginCapture() = 0;
   virtual absl::StatusOr<CudaGraph> EndCapture() = 0;
   virtual void LaunchGraph(CudaGraph graph) = 0;
+  // Gives back what the graph holds; nothing enqueued may still use it. The driver does so with
+  // those that are left when it dies.
+  virtual void FreeGraph(CudaGraph graph) = 0;
 };
 
 template <typename Parameters>

@@ -100,7 +100,9 @@ class CudaRuntimeDriver final : public CudaDriver {
   CudaRuntimeDriver(const CudaRuntimeDriver&) = delete;
   CudaRuntimeDriver& operator=(const CudaRuntimeDriver&) = delete;
   ~CudaRuntimeDriver() override {
-    for (const cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+    for (const cudaGraphExec_t graph : graphs_) {
+      if (graph != nullptr) cudaGraphExecDestroy(graph);
+    }
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
@@ -269,6 +271,10 @@ class CudaRuntimeDriver final : public CudaDriver {
   }
   void LaunchGraph(CudaGraph graph) override {
     Note(cudaGraphLaunch(graphs_.at(static_cast<size_t>(graph)), stream_), "cudaGraphLaunch");
+  }
+  void FreeGraph(CudaGraph graph) override {
+    Note(cudaGraphExecDestroy(std::exchange(graphs_.at(static_cast<size_t>(graph)), nullptr)),
+         "cudaGraphExecDestroy");
   }
 
  private:

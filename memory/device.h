@@ -13,6 +13,7 @@
 
 namespace bulkhead {
 
+class CudaDriver;
 class Device;
 
 // Owns device memory; gives it back to its device when it dies. Zeroed when allocated; at least
@@ -48,6 +49,8 @@ class Device {
   virtual const char* name() const = 0;
   // Whether the CPU may read and write buffers itself, with no copy.
   virtual bool host_memory() const { return false; }
+  // What the queue is made of where it is CUDA's, for its events and graphs; else null.
+  virtual CudaDriver* cuda_driver() { return nullptr; }
   // RESOURCE_EXHAUSTED when the capacity or the machine has no more.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
   // Makes the pages of a buffer real now, so that nobody else can have them later.

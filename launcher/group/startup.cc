@@ -218,7 +218,9 @@ absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngin
   absl::StatusOr<absl::Duration> step =
       Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
                group.exchange(), timeout);
-  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", step.status(), timeout));
+  absl::Status rehearsed = step.status();
+  if (rehearsed.ok()) rehearsed = engine.runner->RehearseDecodes();
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", rehearsed, timeout));
   engine.step_timeout = options.step_timeout.value_or(std::max(kLeastStepTimeout, 10 * *step));
   if (engine.topology.coordinator()) {
     BH_LOG(kInfo) << "rehearsed: a step of " << engine.limits.max_num_batched_tokens
@@ -308,7 +310,10 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;
-  if (engine.runner != nullptr) limits.depth = engine.runner->depth();  // else nothing runs yet
+  if (engine.runner != nullptr) {  // else nothing runs yet
+    limits.depth = engine.runner->depth();
+    limits.pads_decodes = engine.runner->has_decode_graphs();
+  }
   return limits;
 }
 

@@ -18,6 +18,13 @@ bool DrawsOnHost(const Step& step) {
   });
 }
 
+int PaddedTokens(const SchedulerLimits& limits, const internal::StepPlan& plan) {
+  const int tokens = plan.token_ids_size();
+  if (!limits.pads_decodes || tokens > plan.slot_size()) return tokens;
+  return PaddedDecodeRows(tokens,
+                          MostDecodeRows(limits.max_num_seqs, limits.max_num_batched_tokens));
+}
+
 bool PrecedesPtr(const Sequence* a, const Sequence* b) { return Precedes(*a, *b); }
 
 }  // namespace
@@ -47,7 +54,7 @@ std::optional<Step> Scheduler::PlanStep() {
   NotePressure();
   if (planned_rows_.empty()) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
-  step.plan.set_padded_tokens(step.plan.token_ids_size());
+  step.plan.set_padded_tokens(PaddedTokens(limits_, step.plan));
   in_flight_.push_back({std::move(planned_rows_), DrawsOnHost(step)});
   planned_rows_ = {};
   return step;

@@ -26,7 +26,7 @@ absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const i
     BH_RETURN_IF_ERROR(Attention(layer, index));
     BH_RETURN_IF_ERROR(Mlp(layer, rows));
   }
-  return ConstMatrixView(hidden);
+  return Output(rows);
 }
 
 absl::Status Decoder::Attention(int layer, const StepIndex& index) {

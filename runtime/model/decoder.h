@@ -31,6 +31,9 @@ class Decoder {
   // last layer's output [T, D], not yet normed, valid until the next call.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids);
 
+  // What Forward, or a recording of it, leaves of `rows` tokens.
+  ConstMatrixView Output(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
+
   // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` is overwritten.
   void Logits(MatrixView hidden, MatrixView part);
 

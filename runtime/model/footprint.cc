@@ -45,7 +45,7 @@ StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver) {
   const int64_t seqs = limits.max_num_seqs;
   const int64_t tokens = limits.max_num_batched_tokens;
   StepArrays arrays;
-  arrays.block_tables = Int32Array(carver, seqs * limits.blocks_per_seq());
+  arrays.block_tables = Int32Array(carver, (seqs + 1) * limits.blocks_per_seq());
   arrays.seq_begin = Int32Array(carver, seqs + 1);
   arrays.seq_slot = Int32Array(carver, seqs);
   arrays.position = Int32Array(carver, tokens);

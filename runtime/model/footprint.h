@@ -45,9 +45,10 @@ struct Activations {
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               Carver& carver);
 
-// The block tables and the indices of a step: what StepIndex points into.
+// The block tables and the indices of a step: what StepIndex points into. The last table is that of
+// rows that a step is padded with: all block 0.
 struct StepArrays {
-  int32_t* block_tables = nullptr;  // [max_num_seqs, blocks_per_seq]
+  int32_t* block_tables = nullptr;  // [max_num_seqs + 1, blocks_per_seq]
   int32_t* seq_begin = nullptr;     // [max_num_seqs + 1]
   int32_t* seq_slot = nullptr;      // [max_num_seqs]
   int32_t* position = nullptr;      // [T]

@@ -7,6 +7,7 @@
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
+#include "runtime/engine/scheduler_limits.h"
 #include "runtime/model/rope_table.h"
 
 namespace bulkhead {
@@ -83,6 +84,12 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
+  CudaDriver* const driver = backend_.device().cuda_driver();
+  if (driver != nullptr && limits_.transport != Transport::kStaged) {  // which waits on the host
+    graphs_ = std::make_unique<DecodeGraphs>(*driver, [this](int rows) {
+      return decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status();
+    });
+  }
 }
 
 KvArena ModelRunner::Kv() const {
@@ -111,7 +118,24 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
   if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(Term::kKv, arenas_.kv, bytes));
   limits_.num_kv_blocks = num_kv_blocks;
   decoder_->SetKv(Kv());
-  return absl::OkStatus();
+  return graphs_ == nullptr ? absl::OkStatus() : graphs_->RecordAgain();
+}
+
+absl::Status ModelRunner::RehearseDecodes() {
+  if (backend_.device().cuda_driver() == nullptr) return absl::OkStatus();
+  const int most = MostDecodeRows(limits_.max_num_seqs, limits_.max_num_batched_tokens);
+  logit_seq_.clear();
+  CopyArrays(Pad(0, 0, most));
+  for (int rows = 1;; rows = PaddedDecodeRows(rows + 1, most)) {
+    BH_RETURN_IF_ERROR(decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status());
+    const int64_t logit_rows = std::min<int64_t>(rows, logits_.selected.rows());
+    decoder_->Logits(logits_.selected.Rows(0, logit_rows), logits_.part.Rows(0, logit_rows));
+    if (graphs_ != nullptr) {
+      BH_RETURN_IF_ERROR(graphs_->Record(rows));
+      BH_CHECK(graphs_->Launch(rows));
+    }
+    if (rows == most) return backend_.device().Synchronize();
+  }
 }
 
 absl::Status ModelRunner::Check(const StepPlan& plan) const {
@@ -129,6 +153,10 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   }
   if (plan.padded_tokens() < tokens || plan.padded_tokens() > limits_.max_num_batched_tokens) {
     return overstep("padded tokens", plan.padded_tokens(), limits_.max_num_batched_tokens);
+  }
+  const int padded_seqs = seqs + plan.padded_tokens() - tokens;
+  if (padded_seqs > limits_.max_num_seqs) {
+    return overstep("sequences with padding", padded_seqs, limits_.max_num_seqs);
   }
   if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
       plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
@@ -198,15 +226,39 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
       logit_position_.push_back(plan.start_position(s) + i);
     }
   }
-  arrays.seq_begin[plan.slot_size()] = token;
-  return StepIndex{.num_seqs = plan.slot_size(),
-                   .num_tokens = token,
+  return Pad(plan.slot_size(), token, plan.padded_tokens() - token);
+}
+
+StepIndex ModelRunner::Pad(int num_seqs, int num_tokens, int rows) {
+  const StepArrays& arrays = host_arrays_;
+  for (int i = 0; i < rows; ++i, ++num_seqs, ++num_tokens) {
+    arrays.seq_begin[num_seqs] = num_tokens;
+    arrays.seq_slot[num_seqs] = limits_.max_num_seqs;
+    arrays.position[num_tokens] = 0;
+    arrays.token_seq[num_tokens] = num_seqs;
+    arrays.token_ids[num_tokens] = 0;
+  }
+  arrays.seq_begin[num_seqs] = num_tokens;
+  return IndexOf(num_seqs, num_tokens);
+}
+
+StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
+  return StepIndex{.num_seqs = num_seqs,
+                   .num_tokens = num_tokens,
                    .seq_begin = arrays_.seq_begin,
                    .seq_slot = arrays_.seq_slot,
                    .position = arrays_.position,
                    .token_seq = arrays_.token_seq,
                    .block_tables = arrays_.block_tables,
-                   .block_table_stride = stride};
+                   .block_table_stride = limits_.blocks_per_seq()};
+}
+
+absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
+  const bool decodes = index.num_tokens == index.num_seqs;
+  if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {
+    return decoder_->Output(index.num_tokens);
+  }
+  return decoder_->Forward(index, arrays_.token_ids);
 }
 
 // The copies read the host's arrays until the step's Synchronize.
@@ -247,7 +299,7 @@ absl::Status ModelRunner::Submit(Step step) {
   BH_RETURN_IF_ERROR(Check(step.plan));
   const StepIndex index = Prepare(step.plan);
   CopyArrays(index);
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, decoder_->Forward(index, arrays_.token_ids));
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index));
   result_ = StepResult();
   result_.prompt_logits.resize(step.prompt_logits.size());
   BH_RETURN_IF_ERROR(RunLogits(step, hidden, result_));

@@ -11,6 +11,7 @@
 #include "memory/ledger.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/step_runner.h"
+#include "runtime/model/decode_graphs.h"
 #include "runtime/model/decoder.h"
 #include "runtime/model/footprint.h"
 
@@ -42,8 +43,16 @@ class ModelRunner final : public StepRunner {
 
   const ModelWeights& weights() const { return weights_; }
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
-  // What the cache holds is lost. RESOURCE_EXHAUSTED when the device has no more.
+  // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
+  // when the device has no more.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
+  // Whether steps of one token for each sequence may be launched as graphs: their plans are then
+  // padded to PaddedDecodeRows.
+  bool has_decode_graphs() const { return graphs_ != nullptr; }
+  // Collective, once, when weights are loaded and before the seal. On a CUDA device runs a step of
+  // every size that decoding has and records it where it can be: nothing is loaded or recorded
+  // later. Writes to block 0 alone.
+  absl::Status RehearseDecodes();
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
 
@@ -55,6 +64,11 @@ class ModelRunner final : public StepRunner {
   // host; CopyArrays enqueues their way to the device.
   StepIndex Prepare(const internal::StepPlan& plan);
   void CopyArrays(const StepIndex& index);
+  StepIndex IndexOf(int num_seqs, int num_tokens) const;
+  // Lays `rows` sequences of one token behind the others; returns the index of all.
+  StepIndex Pad(int num_seqs, int num_tokens, int rows);
+  // The last layer's output [T, D].
+  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index);
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
   // The same where the CPU can read it.
   absl::StatusOr<ConstMatrixView> OnHost(ConstMatrixView logits);
@@ -87,6 +101,7 @@ class ModelRunner final : public StepRunner {
   std::vector<float> host_logits_;
   std::vector<std::byte> host_scratch_;  // the sampler's
   std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute position
+  std::unique_ptr<DecodeGraphs> graphs_;
 };
 
 }  // namespace bulkhead

@@ -8,10 +8,12 @@
 
 #include "comm/group.h"
 #include "comm/local_group.h"
+#include "comm/single_group.h"
 #include "comm/staged_communicator.h"
 #include "memory/check.h"
 #include "memory/kv_block_pool.h"
 #include "memory/status.h"
+#include "runtime/engine/scheduler_limits.h"
 #include "runtime/model/model_runner.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
@@ -138,7 +140,11 @@ class Script {
     }
     if (step.plan.slot_size() == 0) return std::nullopt;
     ++step_seq_;
-    step.plan.set_padded_tokens(step.plan.token_ids_size());
+    const int tokens = step.plan.token_ids_size();
+    const bool decodes = tokens == step.plan.slot_size();
+    if (decodes) ++result_.decode_steps;
+    step.plan.set_padded_tokens(
+        decodes && options_.pads_decodes ? PaddedDecodeRows(tokens, kMaxSeqs) : tokens);
     return step;
   }
 
@@ -195,7 +201,7 @@ class Script {
       step.plan.add_table_index(b);
       step.plan.add_table_block(seq.blocks[b]);
     }
-    if (in_prompt) step.prompt_logits.push_back({index, &sinks_[slot]});
+    if (in_prompt || options_.decode_logits) step.prompt_logits.push_back({index, &sinks_[slot]});
     if (draws) {
       SampleRow row;
       row.seq_index = index;
@@ -223,27 +229,30 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   const auto [driver, device, backend] = MakeDevice(options);
   MemoryLedger ledger(*device);
   RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
-  CommLimits comm_limits = CommLimitsOf(plan, limits);
-  if (!device->host_memory()) comm_limits.transport = Transport::kStaged;
+  const CommLimits comm_limits = CommLimitsOf(plan, limits);
   needs.term_bytes[static_cast<int>(Term::kCommunication)] =
       CommunicationBytes(comm_limits, plan.size());
   ModelLimits first = limits;
   if (options.blocks_at_first > 0) first.num_kv_blocks = options.blocks_at_first;
   ClaimArenas(needs, first.num_kv_blocks, ledger);
-  const std::unique_ptr<Communicator> comm =
-      OrDie(device->host_memory() ? group.Connect(comm_limits, ledger)
-                                  : ConnectStaged(group, comm_limits, *device, ledger));
+  const std::unique_ptr<Communicator> comm = OrDie(
+      limits.transport == Transport::kShared ? group.Connect(comm_limits, ledger)
+                                             : ConnectStaged(group, comm_limits, *device, ledger));
   ModelRunner runner(plan, rank, first, OrDie(TakeArenas(needs, first.num_kv_blocks, ledger)),
                      *backend, *comm);
-  OrDie(runner.GrowKv(limits.num_kv_blocks, ledger));
-  ledger.Seal();
-  BH_CHECK(ledger.taken(Term::kKv) == limits.num_kv_blocks * needs.kv_block_bytes);
   const auto checkpoint = OrDie(Checkpoint::Open(dir));
   OrDie(checkpoint->CheckAgainst(plan.config()));
   LoadProgress progress;
   OrDie(LoadWeights(*checkpoint, plan.config(), plan.rank(rank), runner.weights(), *backend, 1,
                     &progress, [] { return false; }));
   BH_CHECK(progress.done_bytes == progress.total_bytes);
+  if (options.decode_graphs) {
+    BH_CHECK(runner.has_decode_graphs());
+    OrDie(runner.RehearseDecodes());
+  }
+  OrDie(runner.GrowKv(limits.num_kv_blocks, ledger));
+  ledger.Seal();
+  BH_CHECK(ledger.taken(Term::kKv) == limits.num_kv_blocks * needs.kv_block_bytes);
   while (true) {
     Step step;
     if (script != nullptr) {
@@ -281,9 +290,17 @@ RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int
                      .weights = weights,
                      .activation = options.activation,
                      .kv_format = options.kv_format};
+  if (options.make_device && !options.decode_graphs) limits.transport = Transport::kStaged;
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   Script script(prompts, options, limits.num_kv_blocks);
-  RunRanks(options.size, [&](Group& group) {
+  std::vector<std::unique_ptr<Group>> groups;
+  if (options.decode_graphs) {
+    BH_CHECK(options.size == 1);
+    groups.push_back(NewSingleGroup());
+  } else {
+    groups = NewLocalGroups(options.size);
+  }
+  RunRanksOf(groups, [&](Group& group) {
     const bool first = group.exchange().topology().coordinator();
     RunOneRank(model_dir, plan, options, limits, group, first ? &script : nullptr);
   });

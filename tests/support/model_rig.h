@@ -36,7 +36,13 @@ struct RigOptions {
   ActivationDType activation = ActivationDType::kF32;
   // > 0: the pool has so many blocks when the runner is made, and grows to its size afterwards.
   int64_t blocks_at_first = 0;
-  int decode_tokens = 0;  // greedy tokens after each prompt
+  int decode_tokens = 0;       // greedy tokens after each prompt
+  bool decode_logits = false;  // the logits of those that are run come behind the prompt's
+  // Steps of one token for each sequence are padded to PaddedDecodeRows.
+  bool pads_decodes = false;
+  // On a CUDA device in a group of one: nothing is staged, and decoding is rehearsed and recorded
+  // before the pool grows to its size.
+  bool decode_graphs = false;
   // >= 0: when all is done everything is run once more behind the full blocks that it left in the
   // cache, as if so many of the greedy tokens belonged to the prompt. What this second turn
   // computes takes the place of what the first one did.
@@ -46,6 +52,7 @@ struct RigOptions {
 
 struct RigResult {
   std::vector<std::vector<float>> logits;        // [prompts][tokens x vocab_size]
+  int64_t decode_steps = 0;                      // with one token for each sequence
   std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens]
   int64_t cached_tokens = 0;                     // that the second turn did not compute
 };

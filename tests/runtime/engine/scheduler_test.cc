@@ -149,6 +149,21 @@ TEST(SchedulerTest, NoStepIsPlannedBeyondMaxTokens) {
   EXPECT_FALSE(loop.scheduler().PlanStep().has_value());
 }
 
+TEST(SchedulerTest, StepsOfOneTokenEachAloneArePaddedWhereTheyAre) {
+  SchedulerLimits limits = ToyLimits();
+  limits.pads_decodes = true;
+  ToyLoop loop(limits);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(2, 5, i)).ok());
+  loop.Step();
+  EXPECT_EQ(loop.plan().padded_tokens(), 6);  // prompts
+  loop.Step();
+  EXPECT_EQ(loop.plan().token_ids_size(), 3);
+  EXPECT_EQ(loop.plan().padded_tokens(), 4);
+  ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(2, 5, 3)).ok());
+  loop.Step();
+  EXPECT_EQ(loop.plan().padded_tokens(), 5);
+}
+
 TEST(SchedulerTest, MoreSequencesThanTokensOfAStepTakeTurns) {
   SchedulerLimits limits = ToyLimits();
   limits.max_num_seqs = 8;

@@ -17,7 +17,8 @@ namespace {
 constexpr double kTolerance = 3e-2;   // norm(got - want) / norm(want)
 constexpr float kClearMargin = 0.2F;  // of the CPU's greatest logit: then the arg max must agree
 
-RigDevice EmulatedDevice(emulator::Schedule schedule, bool late) {
+RigDevice EmulatedDevice(emulator::Schedule schedule, bool late,
+                         std::shared_ptr<emulator::EmulatedCudaDriver>* keep = nullptr) {
   emulator::DeviceOptions options{.total_bytes = int64_t{64} << 20, .guarded = true};
   options.late = late;
   options.schedule = schedule;
@@ -25,6 +26,7 @@ RigDevice EmulatedDevice(emulator::Schedule schedule, bool late) {
   RigDevice rig;
   rig.device = std::move(CudaDevice::New(*driver, 0)).value();
   rig.backend = NewCudaBackend(*rig.device, *driver);
+  if (keep != nullptr) *keep = driver;
   rig.driver = std::move(driver);
   return rig;
 }
@@ -127,6 +129,70 @@ TEST(CudaModelBits, AreTheSameWhenTheKvPoolHasGrownInPlace) {
   const RigResult grown = RunRig(dir, prompts, options);
   EXPECT_TRUE(grown.logits == whole.logits);
   EXPECT_EQ(grown.greedy_ids, whole.greedy_ids);
+}
+
+// Prompts of one length, so that all of them decode together.
+std::vector<std::vector<int32_t>> EqualPrompts(const std::string& dir, int count) {
+  const std::vector<int32_t> all = ReadGolden(dir).prompts[2];
+  std::vector<std::vector<int32_t>> prompts;
+  for (int i = 0; i < count; ++i) {
+    prompts.emplace_back(all.begin(), all.begin() + 9);
+    prompts.back()[8] = all[i % all.size()];
+  }
+  return prompts;
+}
+
+TEST(CudaDecodeGraphs, GiveTheBitsOfStepsWithoutThemAtEverySize) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/qwen3_bf16";
+  RigOptions options;
+  options.kv_format = KvFormat::kInt8;
+  options.decode_tokens = 9;  // past the end of a block
+  options.decode_logits = true;
+  constexpr int kSizes = 4;  // 1, 2, 4 and the rig's 8 sequences
+  for (int count = 1; count <= 8; ++count) {
+    const auto prompts = EqualPrompts(dir, count);
+    options.pads_decodes = false;
+    options.decode_graphs = false;
+    options.blocks_at_first = 0;
+    options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
+    const RigResult without = RunRig(dir, prompts, options);
+    for (const bool late : {false, true}) {
+      std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+      options.pads_decodes = true;
+      options.decode_graphs = true;
+      options.blocks_at_first = 2;  // recorded again when the pool grows
+      options.make_device = [&] {
+        return EmulatedDevice(emulator::Schedule::kAscending, late, &driver);
+      };
+      const RigResult with = RunRig(dir, prompts, options);
+      EXPECT_EQ(with.greedy_ids, without.greedy_ids) << count;
+      EXPECT_TRUE(with.logits == without.logits) << count;
+      EXPECT_EQ(with.decode_steps, 8);
+      EXPECT_EQ(driver->graph_launches(), kSizes + with.decode_steps);
+      EXPECT_EQ(driver->live_graphs(), 0);  // all were given back
+    }
+  }
+}
+
+TEST(CudaDecodeGraphs, StepsOfOtherSizesRunWithoutThem) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
+  std::vector<std::vector<int32_t>> prompts = EqualPrompts(dir, 3);
+  prompts[1].resize(3);  // is drawn from while the others' prompts are computed
+  RigOptions options;
+  options.kv_format = KvFormat::kBF16;
+  options.decode_tokens = 5;
+  options.decode_logits = true;
+  options.chunk_tokens = 4;
+  std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+  options.make_device = [&] {
+    return EmulatedDevice(emulator::Schedule::kAscending, true, &driver);
+  };
+  const RigResult without = RunRig(dir, prompts, options);
+  options.decode_graphs = true;  // and steps of three sequences have no graph
+  const RigResult with = RunRig(dir, prompts, options);
+  EXPECT_TRUE(with.logits == without.logits);
+  EXPECT_EQ(with.greedy_ids, without.greedy_ids);
+  EXPECT_LT(driver->graph_launches(), 4 + with.decode_steps);
 }
 
 }  // namespace

@@ -263,10 +263,20 @@ absl::StatusOr<CudaGraph> EmulatedCudaDriver::EndCapture() {
   capturing_ = false;
   graphs_.push_back(std::make_shared<const std::vector<Work>>(std::exchange(captured_, {})));
   if (!fault_.ok()) return fault_;
+  ++live_graphs_;
   return static_cast<CudaGraph>(graphs_.size() - 1);
 }
 
+void EmulatedCudaDriver::FreeGraph(CudaGraph graph) {
+  std::shared_ptr<const std::vector<Work>>& works = graphs_[static_cast<int>(graph)];
+  BH_CHECK(works.use_count() == 1);  // else it was given back before, or is still to run
+  works.reset();
+  --live_graphs_;
+}
+
 void EmulatedCudaDriver::LaunchGraph(CudaGraph graph) {
+  BH_CHECK(graphs_[static_cast<int>(graph)] != nullptr);
+  ++graph_launches_;
   Enqueue([works = graphs_[static_cast<int>(graph)]] {
     for (const Work& work : *works) {
       if (absl::Status status = work(); !status.ok()) return status;

@@ -60,6 +60,7 @@ class EmulatedCudaDriver final : public CudaDriver {
   void BeginCapture() override;
   absl::StatusOr<CudaGraph> EndCapture() override;
   void LaunchGraph(CudaGraph graph) override;
+  void FreeGraph(CudaGraph graph) override;
 
   // ---- for tests
   using Work = std::function<absl::Status()>;
@@ -74,6 +75,9 @@ class EmulatedCudaDriver final : public CudaDriver {
   void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
   // Kernels that ran so far.
   int64_t launches() const { return launches_; }
+  // Graphs that were launched so far, and those that have not been given back.
+  int64_t graph_launches() const { return graph_launches_; }
+  int64_t live_graphs() const { return live_graphs_; }
 
  private:
   struct Item {
@@ -100,6 +104,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   std::atomic<int64_t> others_bytes_ = 0;
   std::set<const void*> loaded_;
   int64_t launches_ = 0;
+  int64_t graph_launches_ = 0;
+  int64_t live_graphs_ = 0;
   std::vector<Item> queue_;      // not yet run; in order
   int64_t enqueued_ = 0;         // places given out
   std::vector<int64_t> events_;  // the place that each stands behind
