@@ -13,7 +13,8 @@ namespace bulkhead {
 namespace {
 
 // `num_seqs` sequences from their beginning, `num_tokens` together.
-Step MakeStep(const SchedulerLimits& limits, int num_seqs, int num_tokens, bool coordinator) {
+Step MakeStep(const SchedulerLimits& limits, int num_seqs, int num_tokens, bool from_candidates,
+              bool coordinator) {
   Step step;
   internal::StepPlan& plan = step.plan;
   for (int s = 0; s < num_seqs; ++s) {
@@ -23,6 +24,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, int num_tokens, bool 
     plan.add_num_tokens(n);
     plan.add_start_position(0);
     plan.add_num_logits(1);
+    plan.add_from_candidates(from_candidates);
     for (int i = 0; i < n; ++i) plan.add_token_ids(0);
     for (int i = 0; i * limits.block_tokens < n; ++i) {
       plan.add_table_slot(s);
@@ -33,6 +35,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, int num_tokens, bool 
     SampleRow row;
     row.seq_index = s;
     row.position = n;
+    if (from_candidates) row.sampling.temperature = 0;
     step.samples.push_back(row);
   }
   plan.set_padded_tokens(plan.token_ids_size());
@@ -67,17 +70,19 @@ absl::StatusOr<absl::Duration> Rehearse(StepRunner& runner, const SchedulerLimit
                                         absl::Duration timeout) {
   const int tokens = limits.max_num_batched_tokens;
   const int seqs = std::min(limits.max_num_seqs, tokens);
-  const auto run = [&](int num_tokens) -> absl::StatusOr<absl::Duration> {
-    const Step step = MakeStep(limits, seqs, num_tokens, exchange.topology().coordinator());
+  const auto run = [&](int num_tokens, bool from_candidates) -> absl::StatusOr<absl::Duration> {
+    const Step step =
+        MakeStep(limits, seqs, num_tokens, from_candidates, exchange.topology().coordinator());
     const absl::Time begin = absl::Now();
     // One request's failure, such as logits that are no numbers, is not the rehearsal's.
     BH_RETURN_IF_ERROR(RunStep(runner, step).status());
     return Longest(absl::Now() - begin, exchange, timeout);
   };
-  BH_RETURN_IF_ERROR(run(seqs).status());  // the first touches what no step has touched yet
-  BH_ASSIGN_OR_RETURN(const absl::Duration small, run(seqs));
+  // The first touches what no step has touched yet. Whole rows of logits take the longest.
+  BH_RETURN_IF_ERROR(run(seqs, true).status());
+  BH_ASSIGN_OR_RETURN(const absl::Duration small, run(seqs, false));
   const absl::Duration reckoned = small * (static_cast<double>(tokens) / seqs);
-  return reckoned > patience ? reckoned : run(tokens);
+  return reckoned > patience ? reckoned : run(tokens, false);
 }
 
 }  // namespace bulkhead

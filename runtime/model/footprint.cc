@@ -71,6 +71,23 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
   return logits;
 }
 
+DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                        const Backend& backend, Carver& carver) {
+  DrawBuffers buffers;
+  if (backend.draw_verbs() == nullptr) return buffers;
+  const int64_t rows = limits.max_num_seqs;
+  buffers.last_sampled = Int32Array(carver, rows);
+  buffers.lists = F32Matrix(carver, rows, kCandidateCols);
+  if (rank != 0) return buffers;
+  buffers.all_lists =
+      plan.size() == 1 ? buffers.lists : F32Matrix(carver, rows, plan.size() * kCandidateCols);
+  buffers.draws =
+      reinterpret_cast<TokenDraw*>(carver.Next(rows * static_cast<int64_t>(sizeof(TokenDraw))));
+  buffers.banned = Int32Array(carver, rows * kCandidates);
+  buffers.drawn = Int32Array(carver, rows);
+  return buffers;
+}
+
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const Backend& backend, Carver& carver) {
   Workspace workspace;
@@ -102,6 +119,10 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   comm.transport = limits.transport;
   comm.max_sum_elements = int64_t{limits.max_num_batched_tokens} * plan.config().hidden_size;
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
+  if (limits.transport != Transport::kShared) {  // devices, which draw from candidates
+    comm.max_gather_elements =
+        std::max(comm.max_gather_elements, limits.max_num_seqs * kCandidateCols);
+  }
   return comm;
 }
 
@@ -156,6 +177,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   set(Term::kBlockTables, arrays.used_bytes());
   Carver logits;
   LayOutLogits(plan, rank, limits, logits);
+  LayOutDraws(plan, rank, limits, backend, logits);
   set(Term::kLogits, logits.used_bytes());
   needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weights);
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();

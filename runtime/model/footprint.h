@@ -6,6 +6,7 @@
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "kernels/draw_verbs.h"
 #include "memory/capacity.h"
 #include "memory/kv_cache.h"
 #include "memory/ledger.h"
@@ -66,6 +67,20 @@ struct LogitBuffers {
 };
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           Carver& carver);
+
+// What drawing on the device takes (kernels/draw_verbs.h); nothing where the host draws. S =
+// max_num_seqs.
+struct DrawBuffers {
+  int32_t* last_sampled = nullptr;  // [S] by slot
+  MatrixView lists;                 // [S, kCandidateCols] this rank's candidates
+  // Rank 0:
+  MatrixView all_lists;        // [S, ranks x kCandidateCols]; the rank's own in a group of one
+  TokenDraw* draws = nullptr;  // [S]
+  int32_t* banned = nullptr;   // [S x kCandidates]
+  int32_t* drawn = nullptr;    // [S]
+};
+DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                        const Backend& backend, Carver& carver);
 
 // The rope table [max_model_len, d] and the backend's scratch.
 struct Workspace {

@@ -63,6 +63,11 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   table_ranges_.resize(limits_.max_num_seqs);
   Carver logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, logits);
+  const DrawBuffers draw_buffers = LayOutDraws(plan_, rank_, limits_, backend_, logits);
+  if (backend_.draw_verbs() != nullptr) {
+    draws_.emplace(draw_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
+                   backend_.device(), *backend_.draw_verbs(), comm_);
+  }
   if (rank_ == 0) {
     std::byte* scratch = logits_.sampler_scratch;
     if (!backend_.device().host_memory()) {
@@ -175,11 +180,14 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     }
     if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
       return overstep("logits", plan.num_logits(s), n);
+    if (DrawnOnDevice(plan, s) && plan.num_logits(s) != 1)
+      return overstep("logits to draw from", plan.num_logits(s), 1);
     sum += n;
   }
   if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);
   for (const int32_t id : plan.token_ids()) {
-    if (id < 0 || id >= plan_.config().vocab_size)
+    const bool known = id >= 0 && id < plan_.config().vocab_size;
+    if (!known && !(id == kLastSampled && draws_.has_value()))
       return overstep("token id", id, plan_.config().vocab_size - 1);
   }
   for (int i = 0; i < plan.table_slot_size(); ++i) {
@@ -209,8 +217,6 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
     }
     range = {std::min(range.begin, at), std::max(range.end, at + 1)};
   }
-  logit_seq_.clear();
-  logit_position_.clear();
   const StepArrays& arrays = host_arrays_;
   int token = 0;
   for (int s = 0; s < plan.slot_size(); ++s) {
@@ -220,12 +226,9 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
       arrays.position[token] = plan.start_position(s) + i;
       arrays.token_seq[token] = s;
       arrays.token_ids[token] = plan.token_ids(token);
-      if (i < plan.num_tokens(s) - plan.num_logits(s)) continue;
-      arrays.logit_rows[logit_seq_.size()] = token;
-      logit_seq_.push_back(s);
-      logit_position_.push_back(plan.start_position(s) + i);
     }
   }
+  ListLogitRows(plan);
   return Pad(plan.slot_size(), token, plan.padded_tokens() - token);
 }
 
@@ -259,6 +262,26 @@ absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
     return decoder_->Output(index.num_tokens);
   }
   return decoder_->Forward(index, arrays_.token_ids);
+}
+
+void ModelRunner::ListLogitRows(const StepPlan& plan) {
+  logit_seq_.clear();
+  logit_position_.clear();
+  size_t host_rows = 0;
+  for (const bool drawn : {false, true}) {
+    int end = 0;  // of the sequence's tokens in the step
+    for (int s = 0; s < plan.slot_size(); ++s) {
+      end += plan.num_tokens(s);
+      if (DrawnOnDevice(plan, s) != drawn) continue;
+      for (int left = plan.num_logits(s); left > 0; --left) {
+        host_arrays_.logit_rows[logit_seq_.size()] = end - left;
+        logit_seq_.push_back(s);
+        logit_position_.push_back(plan.start_position(s) + plan.num_tokens(s) - left);
+      }
+    }
+    if (!drawn) host_rows = logit_seq_.size();
+  }
+  num_drawn_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
 }
 
 // The copies read the host's arrays until the step's Synchronize.
@@ -299,40 +322,60 @@ absl::Status ModelRunner::Submit(Step step) {
   BH_RETURN_IF_ERROR(Check(step.plan));
   const StepIndex index = Prepare(step.plan);
   CopyArrays(index);
+  if (draws_.has_value()) {
+    BH_RETURN_IF_ERROR(draws_->Upload(step, num_drawn_rows_));
+    draws_->FillIn(index, arrays_.token_ids);
+  }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index));
+  step_ = std::move(step);
   result_ = StepResult();
-  result_.prompt_logits.resize(step.prompt_logits.size());
-  BH_RETURN_IF_ERROR(RunLogits(step, hidden, result_));
-  BH_CHECK(rank_ != 0 || result_.samples.size() == step.samples.size());
-  return absl::OkStatus();
+  result_.prompt_logits.resize(step_.prompt_logits.size());
+  result_.samples.resize(step_.samples.size());
+  return RunLogits(step_, hidden, result_);
 }
 
 absl::StatusOr<StepResult> ModelRunner::Collect() {
   BH_RETURN_IF_ERROR(backend_.device().Synchronize());
+  if (draws_.has_value()) draws_->Collect(step_, result_);
   return std::move(result_);
 }
 
 absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
   const int64_t rows = static_cast<int64_t>(logit_seq_.size());
-  for (int64_t first = 0; first < rows; first += logits_.selected.rows()) {
-    const int64_t n = std::min(logits_.selected.rows(), rows - first);
+  const int64_t host_rows = rows - num_drawn_rows_;
+  int64_t n = 0;  // of a tile: rows of one kind
+  for (int64_t first = 0; first < rows; first += n) {
+    n = std::min(logits_.selected.rows(), (first < host_rows ? host_rows : rows) - first);
     const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
     const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
     backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
     decoder_->Logits(selected, part);
-    MatrixView whole;  // [R, V] on rank 0
-    if (rank_ == 0) whole = logits_.whole.Rows(0, n);
-    if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
-    if (rank_ != 0) continue;
-    BH_ASSIGN_OR_RETURN(const ConstMatrixView logits, OnHost(whole));
-    TakeTile(step, first, logits, result);
+    if (first < host_rows) {
+      BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
+    } else {
+      draws_->Select(first - host_rows, part);
+    }
   }
+  if (num_drawn_rows_ == 0) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(draws_->Draw(num_drawn_rows_));
+  draws_->Download();
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
+                                     StepResult& result) {
+  MatrixView whole;  // [R, V] on rank 0
+  if (rank_ == 0) whole = logits_.whole.Rows(0, part.rows());
+  if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
+  if (rank_ != 0) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView logits, OnHost(whole));
+  TakeTile(step, first_row, logits, result);
   return absl::OkStatus();
 }
 
 void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
                            StepResult& result) {
-  const int64_t rows_in_step = static_cast<int64_t>(logit_seq_.size());
+  const int64_t host_rows = static_cast<int64_t>(logit_seq_.size()) - num_drawn_rows_;
   for (int64_t row = 0; row < logits.rows();) {
     const int seq = logit_seq_[first_row + row];
     int64_t end = row + 1;  // of the rows of the same sequence in this tile
@@ -342,12 +385,13 @@ void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView 
       result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(
           logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
     }
-    const bool last_of_seq = first_row + end == rows_in_step || logit_seq_[first_row + end] != seq;
-    const size_t next = result.samples.size();
-    if (last_of_seq && next < step.samples.size() && step.samples[next].seq_index == seq) {
-      result.samples.push_back(sampler_->Sample(
-          absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())),
-          step.samples[next]));
+    const bool last_of_seq = first_row + end == host_rows || logit_seq_[first_row + end] != seq;
+    const auto sample =
+        std::lower_bound(step.samples.begin(), step.samples.end(), seq,
+                         [](const SampleRow& a, int seq_index) { return a.seq_index < seq_index; });
+    if (last_of_seq && sample != step.samples.end() && sample->seq_index == seq) {
+      result.samples[sample - step.samples.begin()] = sampler_->Sample(
+          absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())), *sample);
     }
     row = end;
   }

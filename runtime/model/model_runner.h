@@ -13,6 +13,7 @@
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/decode_graphs.h"
 #include "runtime/model/decoder.h"
+#include "runtime/model/device_draws.h"
 #include "runtime/model/footprint.h"
 
 namespace bulkhead {
@@ -69,7 +70,16 @@ class ModelRunner final : public StepRunner {
   StepIndex Pad(int num_seqs, int num_tokens, int rows);
   // The last layer's output [T, D].
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index);
+  // Lists the rows of the step whose logits are wanted: first those that the host sees, then those
+  // that are drawn on the device, each in the order of the plan.
+  void ListLogitRows(const internal::StepPlan& plan);
+  bool DrawnOnDevice(const internal::StepPlan& plan, int seq_index) const {
+    return draws_.has_value() && DeviceDraws::Draws(plan, seq_index);
+  }
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
+  // Brings the columns of a tile's rows together on rank 0 and hands them out.
+  absl::Status GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
+                          StepResult& result);
   // The same where the CPU can read it.
   absl::StatusOr<ConstMatrixView> OnHost(ConstMatrixView logits);
   // Hands the rows of one tile to whoever wants them: prompt logits sinks, then the sampler.
@@ -93,10 +103,13 @@ class ModelRunner final : public StepRunner {
   std::vector<int> changed_slots_;
   LogitBuffers logits_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<int64_t> vocab_cols_;  // [size]
-  std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
-  std::optional<Sampler> sampler_;   // rank 0
-  StepResult result_;                // of the step in flight
+  std::vector<int64_t> vocab_cols_;   // [size]
+  std::vector<int> logit_seq_;        // [logit rows of the step] which sequence
+  int64_t num_drawn_rows_ = 0;        // of the logit rows; the last ones
+  std::optional<Sampler> sampler_;    // rank 0
+  std::optional<DeviceDraws> draws_;  // where the device can
+  Step step_;                         // in flight
+  StepResult result_;                 // of it
   // Rank 0, where the CPU cannot read the device's memory.
   std::vector<float> host_logits_;
   std::vector<std::byte> host_scratch_;  // the sampler's

@@ -121,7 +121,8 @@ class Script {
     std::vector<BlockId> blocks;
     int prompt = 0;
     int done = 0;
-    int cached_blocks = 0;  // that no step has named yet
+    int cached_blocks = 0;         // that no step has named yet
+    bool drawn_on_device = false;  // the last token
   };
 
   std::optional<Step> NextOfThisTurn() {
@@ -191,7 +192,12 @@ class Script {
     step.plan.add_num_tokens(n);
     step.plan.add_start_position(seq.done);
     step.plan.add_num_logits(in_prompt ? n : 1);
-    for (int t = seq.done; t < seq.done + n; ++t) step.plan.add_token_ids(seq.tokens[t]);
+    const bool from_candidates = options_.from_candidates && draws && !in_prompt;
+    step.plan.add_from_candidates(from_candidates);
+    for (int t = seq.done; t < seq.done + n; ++t) {
+      step.plan.add_token_ids(!in_prompt && seq.drawn_on_device ? kLastSampled : seq.tokens[t]);
+    }
+    seq.drawn_on_device = from_candidates;
     const int blocks = (seq.done + n + options_.block_tokens - 1) / options_.block_tokens;
     int had = static_cast<int>(seq.blocks.size());
     BH_CHECK(pool_.Grow(seq.blocks, std::max(0, blocks - had)));
@@ -205,7 +211,7 @@ class Script {
     if (draws) {
       SampleRow row;
       row.seq_index = index;
-      row.sampling.temperature = 0;
+      row.sampling = options_.sampling;
       row.position = seq.done + n;
       step.samples.push_back(row);
     }
@@ -224,14 +230,13 @@ class Script {
 
 // One rank, from the checkpoint to the last plan.
 void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions& options,
-                const ModelLimits& limits, Group& group, Script* script) {
+                ModelLimits limits, Group& group, Script* script) {
   const int rank = group.exchange().topology().rank;
   const auto [driver, device, backend] = MakeDevice(options);
   MemoryLedger ledger(*device);
-  RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
+  if (!device->host_memory() && !options.decode_graphs) limits.transport = Transport::kStaged;
+  const RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
   const CommLimits comm_limits = CommLimitsOf(plan, limits);
-  needs.term_bytes[static_cast<int>(Term::kCommunication)] =
-      CommunicationBytes(comm_limits, plan.size());
   ModelLimits first = limits;
   if (options.blocks_at_first > 0) first.num_kv_blocks = options.blocks_at_first;
   ClaimArenas(needs, first.num_kv_blocks, ledger);
@@ -290,7 +295,6 @@ RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int
                      .weights = weights,
                      .activation = options.activation,
                      .kv_format = options.kv_format};
-  if (options.make_device && !options.decode_graphs) limits.transport = Transport::kStaged;
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   Script script(prompts, options, limits.num_kv_blocks);
   std::vector<std::unique_ptr<Group>> groups;

@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "memory/kv_format.h"
 #include "memory/weight_format.h"
+#include "runtime/engine/request.h"
 
 namespace bulkhead {
 
@@ -36,7 +37,10 @@ struct RigOptions {
   ActivationDType activation = ActivationDType::kF32;
   // > 0: the pool has so many blocks when the runner is made, and grows to its size afterwards.
   int64_t blocks_at_first = 0;
-  int decode_tokens = 0;       // greedy tokens after each prompt
+  int decode_tokens = 0;  // tokens after each prompt
+  SamplingParams sampling = {.temperature = 0};
+  // Whether tokens behind the first are drawn from candidates; plans then do not name them.
+  bool from_candidates = false;
   bool decode_logits = false;  // the logits of those that are run come behind the prompt's
   // Steps of one token for each sequence are padded to PaddedDecodeRows.
   bool pads_decodes = false;
@@ -53,7 +57,7 @@ struct RigOptions {
 struct RigResult {
   std::vector<std::vector<float>> logits;        // [prompts][tokens x vocab_size]
   int64_t decode_steps = 0;                      // with one token for each sequence
-  std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens]
+  std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens], by `sampling`
   int64_t cached_tokens = 0;                     // that the second turn did not compute
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "memory/cuda_device.h"
@@ -194,6 +195,37 @@ TEST(CudaDecodeGraphs, StepsOfOtherSizesRunWithoutThem) {
   EXPECT_EQ(with.greedy_ids, without.greedy_ids);
   EXPECT_LT(driver->graph_launches(), 4 + with.decode_steps);
 }
+// Prompts of different lengths in small chunks: steps mix rows that the host sees whole with rows
+// that are drawn on the device, whose tokens the next plan does not name.
+class CudaModelDraws : public testing::TestWithParam<std::tuple<int, bool>> {};
+
+TEST_P(CudaModelDraws, AreTheHostsAndFeedTheNextStepOnTheDevice) {
+  const auto [size, late] = GetParam();
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
+  std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
+  prompts.resize(3);
+  RigOptions options;
+  options.size = size;
+  options.kv_format = KvFormat::kBF16;
+  options.chunk_tokens = 8;
+  options.decode_tokens = 4;
+  options.make_device = [late = late] {
+    return EmulatedDevice(emulator::Schedule::kAscending, late);
+  };
+  for (const SamplingParams& sampling :
+       {SamplingParams{.temperature = 0},
+        SamplingParams{.temperature = 2, .top_p = 0.95F, .top_k = 100, .seed = 8}}) {
+    options.sampling = sampling;
+    options.from_candidates = false;
+    const RigResult host = RunRig(dir, prompts, options);
+    options.from_candidates = true;
+    const RigResult device = RunRig(dir, prompts, options);
+    EXPECT_EQ(device.greedy_ids, host.greedy_ids);
+    EXPECT_TRUE(device.logits == host.logits);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Groups, CudaModelDraws,
+                         testing::Combine(testing::Values(1, 2), testing::Bool()));
 
 }  // namespace
 }  // namespace bulkhead

@@ -1,0 +1,108 @@
+#include "runtime/model/device_draws.h"
+
+#include <algorithm>
+
+#include "memory/check.h"
+#include "memory/status.h"
+#include "runtime/engine/candidates.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kIdBytes = sizeof(int32_t);
+
+}  // namespace
+
+DeviceDraws::Staging DeviceDraws::LayOut(int64_t max_num_seqs, Carver& carver) {
+  Staging staging;
+  staging.draws = reinterpret_cast<TokenDraw*>(
+      carver.Next(max_num_seqs * static_cast<int64_t>(sizeof(TokenDraw))));
+  staging.banned = reinterpret_cast<int32_t*>(carver.Next(max_num_seqs * kCandidates * kIdBytes));
+  staging.drawn = reinterpret_cast<int32_t*>(carver.Next(max_num_seqs * kIdBytes));
+  return staging;
+}
+
+DeviceDraws::DeviceDraws(const DrawBuffers& buffers, int64_t first_id, int max_num_seqs,
+                         Device& device, DrawVerbs& verbs, Communicator& comm)
+    : buffers_(buffers),
+      first_id_(first_id),
+      max_num_seqs_(max_num_seqs),
+      device_(device),
+      verbs_(verbs),
+      comm_(comm),
+      cols_of_rank_(comm.size(), kCandidateCols),
+      memory_(HostMemory()) {
+  if (comm_.rank() != 0) return;
+  Carver sizes;
+  for (size_t i = 0; i < staging_.size(); ++i) LayOut(max_num_seqs_, sizes);
+  memory_ = device_.AllocateHost(sizes.used_bytes());
+  if (!memory_.ok()) return;
+  Carver carver(memory_->get());
+  for (Staging& staging : staging_) staging = LayOut(max_num_seqs_, carver);
+}
+
+absl::Status DeviceDraws::Upload(const Step& step, int64_t rows) {
+  if (comm_.rank() != 0) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(memory_.status());
+  BH_CHECK(uploads_ - collects_ < staging_.size());
+  Staging& staging = staging_[uploads_++ % staging_.size()];
+  staging.rows = 0;
+  int banned = 0;
+  for (const SampleRow& row : step.samples) {
+    if (!Draws(step.plan, row.seq_index)) continue;
+    staging.draws[staging.rows++] = DrawOf(row, step.plan.slot(row.seq_index), banned);
+    std::copy(row.banned.begin(), row.banned.end(), staging.banned + banned);
+    banned += static_cast<int>(row.banned.size());
+  }
+  BH_CHECK(staging.rows <= rows && rows <= max_num_seqs_);
+  std::fill(staging.draws + staging.rows, staging.draws + rows, TokenDraw());
+  const auto copy = [&](const void* host, void* device, int64_t bytes) {
+    if (bytes > 0) device_.CopyFromHost(host, static_cast<std::byte*>(device), bytes);
+  };
+  copy(staging.draws, buffers_.draws, rows * static_cast<int64_t>(sizeof(TokenDraw)));
+  copy(staging.banned, buffers_.banned, banned * kIdBytes);
+  return absl::OkStatus();
+}
+
+void DeviceDraws::FillIn(const StepIndex& index, int32_t* token_ids) {
+  verbs_.FillInSampled(index, buffers_.last_sampled, token_ids);
+}
+
+void DeviceDraws::Select(int64_t first_row, ConstMatrixView logits) {
+  verbs_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(first_row, logits.rows()));
+}
+
+absl::Status DeviceDraws::Draw(int64_t rows) {
+  const bool first = comm_.rank() == 0;
+  const MatrixView lists = buffers_.lists.Rows(0, rows);
+  MatrixView all_lists;  // [rows, ranks x kCandidateCols] on rank 0
+  if (first) all_lists = buffers_.all_lists.Rows(0, rows);
+  if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
+  if (first) {
+    verbs_.Draw(all_lists, buffers_.draws, buffers_.banned, buffers_.drawn, buffers_.last_sampled);
+  }
+  if (comm_.size() == 1) return absl::OkStatus();
+  return comm_.Broadcast(buffers_.last_sampled, max_num_seqs_);
+}
+
+void DeviceDraws::Download() {
+  if (comm_.rank() != 0) return;
+  const Staging& staging = staging_[(uploads_ - 1) % staging_.size()];
+  if (staging.rows == 0) return;
+  device_.CopyToHost(reinterpret_cast<const std::byte*>(buffers_.drawn), staging.drawn,
+                     staging.rows * kIdBytes);
+}
+
+void DeviceDraws::Collect(const Step& step, StepResult& result) {
+  if (comm_.rank() != 0) return;
+  const Staging& staging = staging_[collects_++ % staging_.size()];
+  int64_t next = 0;
+  for (size_t i = 0; i < step.samples.size(); ++i) {
+    const SampleRow& row = step.samples[i];
+    if (!Draws(step.plan, row.seq_index)) continue;
+    result.samples[i] = DrawnToken(staging.drawn[next++], row);
+  }
+  BH_CHECK(next == staging.rows);
+}
+
+}  // namespace bulkhead
