@@ -15,19 +15,26 @@ namespace bulkhead {
 
 inline constexpr int64_t kCandidateCols = int64_t{2} * kCandidates;  // of a list, as f32
 
+// How many lists a rank makes of a row when the widest has so many columns: one of each slice, so
+// that several blocks share a long row.
+inline constexpr int64_t kSliceCols = 16384;
+constexpr int64_t ListsOfRank(int64_t widest_cols) {
+  return widest_cols > kSliceCols ? (widest_cols + kSliceCols - 1) / kSliceCols : 1;
+}
+
 class DrawVerbs {
  public:
   virtual ~DrawVerbs() = default;
 
-  // The likeliest of this rank's columns, of which the first is `first_id`.
-  //                                                   logits [R, v]; lists [R, kCandidateCols]
+  // The likeliest of each slice of this rank's columns, of which the first is `first_id`; slices
+  // are as many as lists.                  logits [R, v]; lists [R, slices x kCandidateCols]
   virtual void SelectCandidates(ConstMatrixView logits, int64_t first_id, MatrixView lists) = 0;
 
   // Draws a token of each row from the lists of all ranks, side by side, as the host's sampler
   // (runtime/engine/sampler.h) would from whole rows: the same ids. drawn[i] is an id, kNotFinite
   // or kNothingToDraw; last_sampled[slot] the id, or 0.
-  //     lists [R, ranks x kCandidateCols]; draws [R], banned, drawn [R], last_sampled [slots] in
-  //     device memory
+  //     lists [R, all ranks' slices x kCandidateCols]; draws [R], banned, drawn [R], last_sampled
+  //     [slots] in device memory
   virtual void Draw(ConstMatrixView lists, const TokenDraw* draws, const int32_t* banned,
                     int32_t* drawn, int32_t* last_sampled) = 0;
 

@@ -4,29 +4,27 @@
 #include "memory/check.h"
 
 namespace bulkhead {
-namespace {
-
-LaunchShape OneBlockPerRow(ConstMatrixView x, int64_t shared_bytes) {
-  return {.grid = {static_cast<int>(x.rows()), 1, 1},
-          .block = {cuda::kSelectThreads, 1, 1},
-          .shared_bytes = shared_bytes};
-}
-
-}  // namespace
-
 void CudaDrawVerbs::SelectCandidates(ConstMatrixView logits, int64_t first_id, MatrixView lists) {
-  BH_CHECK(lists.rows() == logits.rows() && lists.cols() == kCandidateCols);
-  Enqueue(driver_, cuda::SelectCandidatesKernel(), OneBlockPerRow(lists, cuda::kSelectSharedBytes),
+  BH_CHECK(lists.rows() == logits.rows() && lists.cols() % kCandidateCols == 0);
+  const int64_t slices = lists.cols() / kCandidateCols;
+  Enqueue(driver_, cuda::SelectCandidatesKernel(),
+          {.grid = {static_cast<int>(slices), static_cast<int>(lists.rows()), 1},
+           .block = {cuda::kSelectThreads, 1, 1},
+           .shared_bytes = cuda::kSelectSharedBytes},
           {{logits.F32(), logits.row_stride()},
            static_cast<int>(logits.cols()),
            static_cast<int32_t>(first_id),
+           static_cast<int>((logits.cols() + slices - 1) / slices),
            {lists.F32(), lists.row_stride()}});
 }
 
 void CudaDrawVerbs::Draw(ConstMatrixView lists, const TokenDraw* draws, const int32_t* banned,
                          int32_t* drawn, int32_t* last_sampled) {
   BH_CHECK(lists.cols() % kCandidateCols == 0);
-  Enqueue(driver_, cuda::DrawKernel(), OneBlockPerRow(lists, cuda::kDrawSharedBytes),
+  Enqueue(driver_, cuda::DrawKernel(),
+          {.grid = {static_cast<int>(lists.rows()), 1, 1},
+           .block = {cuda::kSelectThreads, 1, 1},
+           .shared_bytes = cuda::kDrawSharedBytes},
           {{lists.F32(), lists.row_stride()},
            static_cast<int>(lists.cols() / kCandidateCols),
            draws,

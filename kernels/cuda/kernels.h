@@ -216,9 +216,10 @@ struct SelectCandidatesParameters {
   ConstRows logits;
   int width = 0;
   int32_t first_id = 0;  // of column 0
-  Rows out;              // a list for each row
+  int slice = 0;         // columns of a list
+  Rows out;              // lists of each row
 };
-CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel();  // grid {rows}
+CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel();  // grid {slices, rows}
 
 inline constexpr int kDrawSharedBytes = 22560;
 struct DrawParameters {

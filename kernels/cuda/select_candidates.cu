@@ -8,10 +8,13 @@ namespace {
 BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
   auto* const keys = reinterpret_cast<CandidateKey*>(SharedMemory());
   auto* const next = reinterpret_cast<int*>(keys + kSortKeys);
-  const float* const logits = p.logits.data + BlockX() * p.logits.stride;
-  const int32_t first_id = p.first_id;
-  SelectBest([=](int at) { return KeyOf(logits[at], first_id + at); }, p.width, keys, next);
-  float* const out = p.out.data + BlockX() * p.out.stride;
+  const int begin = BlockX() * p.slice;
+  const int left = p.width - begin;
+  const float* const logits = p.logits.data + BlockY() * p.logits.stride + begin;
+  const int32_t first_id = p.first_id + begin;
+  SelectBest([=](int at) { return KeyOf(logits[at], first_id + at); },
+             left < p.slice ? left : p.slice, keys, next);
+  float* const out = p.out.data + BlockY() * p.out.stride + BlockX() * 2 * kCandidates;
   for (int i = ThreadIndex(); i < kCandidates; i += kSelectThreads) {
     const CandidateKey key = keys[i];
     out[i] = key == 0 ? 0.0F : LogitOf(key);

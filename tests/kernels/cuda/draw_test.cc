@@ -58,20 +58,21 @@ std::vector<int32_t> DrawnByHost(const Rows& rows) {
   return drawn;
 }
 
-// Rank r has the columns [begins[r], begins[r + 1]).
-std::vector<int32_t> DrawnByDevice(Backend& backend, Rows& rows,
-                                   const std::vector<int64_t>& begins) {
+// Rank r has the columns [begins[r], begins[r + 1]) and makes `slices` lists of them.
+std::vector<int32_t> DrawnByDevice(Backend& backend, Rows& rows, const std::vector<int64_t>& begins,
+                                   int64_t slices) {
   DrawVerbs& verbs = *backend.draw_verbs();
   const int64_t n = rows.size();
   const auto ranks = static_cast<int64_t>(begins.size()) - 1;
-  std::vector<float> lists(n * ranks * kCandidateCols, NAN);
+  const int64_t cols_of_rank = slices * kCandidateCols;
+  std::vector<float> lists(n * ranks * cols_of_rank, NAN);
   const MatrixView all(reinterpret_cast<std::byte*>(lists.data()), DType::kF32, n,
-                       ranks * kCandidateCols);
+                       ranks * cols_of_rank);
   for (int64_t r = 0; r < ranks; ++r) {
     const ConstMatrixView part(reinterpret_cast<const std::byte*>(&rows.logits[begins[r]]),
                                DType::kF32, n, begins[r + 1] - begins[r], rows.vocab);
-    const MatrixView list(reinterpret_cast<std::byte*>(&lists[r * kCandidateCols]), DType::kF32, n,
-                          kCandidateCols, ranks * kCandidateCols);
+    const MatrixView list(reinterpret_cast<std::byte*>(&lists[r * cols_of_rank]), DType::kF32, n,
+                          cols_of_rank, ranks * cols_of_rank);
     verbs.SelectCandidates(part, begins[r], list);
   }
   std::vector<TokenDraw> draws;
@@ -91,11 +92,11 @@ std::vector<int32_t> DrawnByDevice(Backend& backend, Rows& rows,
   return drawn;
 }
 
-void ExpectTheHostsDraws(Rows& rows, const std::vector<int64_t>& begins, bool few = true) {
+void ExpectTheHostsDraws(Rows& rows, const std::vector<int64_t>& begins, int64_t slices) {
   ASSERT_LE(rows.size(), kSlots);
   const std::vector<int32_t> want = DrawnByHost(rows);
-  for (CudaUnderTest& cuda : AllSchedules(few)) {
-    EXPECT_EQ(DrawnByDevice(*cuda.backend, rows, begins), want);
+  for (CudaUnderTest& cuda : AllSchedules(true)) {
+    EXPECT_EQ(DrawnByDevice(*cuda.backend, rows, begins, slices), want);
   }
 }
 
@@ -109,12 +110,13 @@ std::vector<float> RandomRow(int64_t vocab, std::mt19937& random) {
 
 struct Split {
   std::vector<int64_t> begins;
+  int64_t slices = 1;
 };
 class Draw : public testing::TestWithParam<Split> {};
 INSTANTIATE_TEST_SUITE_P(Splits, Draw,
                          testing::Values(Split{{0, 5}}, Split{{0, 300}}, Split{{0, 40, 40, 90}},
-                                         Split{{0, 600, 1200}}, Split{{0, 700, 1100, 2500}},
-                                         Split{{0, 5000}}));
+                                         Split{{0, 600, 1200}}, Split{{0, 700, 1100, 2500}, 2},
+                                         Split{{0, 5000}, 3}, Split{{0, 3, 9}, 4}));
 
 TEST_P(Draw, EqualsTheHostsSamplerUnderEveryFilter) {
   std::mt19937 random(5);
@@ -133,7 +135,7 @@ TEST_P(Draw, EqualsTheHostsSamplerUnderEveryFilter) {
     if (best > 2) banned.banned.push_back(best);
     rows.Add(row, banned);
   }
-  ExpectTheHostsDraws(rows, GetParam().begins);
+  ExpectTheHostsDraws(rows, GetParam().begins, GetParam().slices);
 }
 
 TEST_P(Draw, TakesTheLowestIdAmongTies) {
@@ -146,7 +148,7 @@ TEST_P(Draw, TakesTheLowestIdAmongTies) {
     rows.Add(row, Sample(1, 3));
     rows.Add(row, Sample(1, 256, 0.5F));
   }
-  ExpectTheHostsDraws(rows, GetParam().begins);
+  ExpectTheHostsDraws(rows, GetParam().begins, GetParam().slices);
 }
 
 TEST_P(Draw, RowsWithoutATokenAreTheHostsAndTheirOwnAlone) {
@@ -176,7 +178,7 @@ TEST_P(Draw, RowsWithoutATokenAreTheHostsAndTheirOwnAlone) {
     rows.Add(one, banned);
     rows.Add(with(last, kInfinity), banned);  // what is banned is looked at, too
   }
-  ExpectTheHostsDraws(rows, GetParam().begins);
+  ExpectTheHostsDraws(rows, GetParam().begins, GetParam().slices);
 }
 
 TEST(DrawOfLongRows, FindsTheLikeliestWhereverTheyAre) {
@@ -193,8 +195,8 @@ TEST(DrawOfLongRows, FindsTheLikeliestWhereverTheyAre) {
     rows.Add(row, Sample(1, 256));
     rows.Add(row, Sample(1, 256, 0.8F));
   }
-  ExpectTheHostsDraws(rows, {0, kVocab});
-  ExpectTheHostsDraws(rows, {0, 7000, kVocab});
+  ExpectTheHostsDraws(rows, {0, kVocab}, 1);
+  ExpectTheHostsDraws(rows, {0, 7000, kVocab}, 2);
 }
 
 // Through the range of random numbers: the running sums must be the host's, wherever a draw ends.
@@ -208,7 +210,7 @@ TEST(DrawOfOneRow, FollowsTheHostThroughManyPositions) {
     const std::vector<int32_t> want = DrawnByHost(rows);
     EXPECT_GT(std::set<int32_t>(want.begin(), want.end()).size(), 20U);
     CudaUnderTest cuda(emulator::Schedule::kAscending);
-    EXPECT_EQ(DrawnByDevice(*cuda.backend, rows, {0, 1500, kVocab}), want);
+    EXPECT_EQ(DrawnByDevice(*cuda.backend, rows, {0, 1500, kVocab}, 1), want);
   }
 }
 
@@ -223,6 +225,13 @@ TEST(DrawOfNoRow, WritesNothing) {
   ASSERT_TRUE(cuda.backend->device().Synchronize().ok());
   EXPECT_EQ(drawn, -99);
   EXPECT_EQ(last_sampled, -98);
+}
+
+TEST(DrawOfALongRow, HasAsManyListsAsSlices) {
+  EXPECT_EQ(ListsOfRank(0), 1);
+  EXPECT_EQ(ListsOfRank(kSliceCols), 1);
+  EXPECT_EQ(ListsOfRank(kSliceCols + 1), 2);
+  EXPECT_EQ(ListsOfRank(128256), 8);
 }
 
 TEST(FillInSampled, PutsEverySlotsIdWhereThePlanKnewNone) {
