@@ -14,6 +14,7 @@
 #include "comm/single_group.h"
 #include "comm/staged_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/gemm_library.h"
 #include "memory/check.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
@@ -115,7 +116,9 @@ std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget) {
 
 DevicesFound FindDevices() {
   DevicesFound found{ListCudaDevices(), absl::UnavailableError("there is no GPU")};
-  if (found.cuda.ok()) found.nccl_version = NcclVersion();
+  if (!found.cuda.ok()) return found;
+  found.nccl_version = NcclVersion();
+  found.gemm_library = CublasLtName();
   return found;
 }
 
@@ -151,12 +154,16 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
-                                                     Device& device, CudaDriver& driver) {
+                                                     Device& device, CudaDriver& driver,
+                                                     bool gemm_library) {
   for (const WeightFormat weights : {formats.weights.layers, formats.weights.tables}) {
     const absl::Status known = CheckCudaFormats(weights, formats.kv_format, head_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
   }
-  return NewCudaBackend(device, driver);
+  if (!gemm_library) return NewCudaBackend(device, driver);
+  absl::StatusOr<std::unique_ptr<GemmLibrary>> library = NewCublasLt(driver);
+  if (!library.ok()) return WithExitCode(library.status(), ExitCode::kGroupNotUp);
+  return NewCudaBackend(device, driver, *std::move(library));
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const CommLimits& limits,

@@ -32,7 +32,7 @@ struct ThreadChoice {
 absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout);
 
-// What CUDA and NCCL show this process. Makes no context.
+// What CUDA, NCCL and cuBLASLt show this process. Makes no context.
 DevicesFound FindDevices();
 // Of the CPU, with the budget's cap, where one was given.
 std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget);
@@ -44,9 +44,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                                      const ThreadChoice& threads,
                                                      ActivationDType activation, Device& device);
 
-// INVALID_ARGUMENT (exit code 2) for formats that the GPU's kernels do not know.
+// INVALID_ARGUMENT (exit code 2) for formats that the GPU's kernels do not know; exit code 5 for a
+// library of products that does not start.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
-                                                     Device& device, CudaDriver& driver);
+                                                     Device& device, CudaDriver& driver,
+                                                     bool gemm_library);
 
 // Collective: the communicator of the chosen way, from the ledger of the rank's device. `driver` is
 // null on a CPU.

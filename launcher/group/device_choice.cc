@@ -27,17 +27,20 @@ struct Claim {
   std::string gpu;      // its name
   std::string no_nccl;  // why; "" when there is
   int nccl_version = 0;
+  std::string gemm_library;     // its name
+  std::string no_gemm_library;  // why; "" when there is
 
   std::string Serialize() const {
-    std::vector<std::string> lines = {wish, no_cuda, uuid,
-                                      gpu,  no_nccl, absl::StrCat(nccl_version)};
+    std::vector<std::string> lines = {wish,         no_cuda,        uuid,
+                                      gpu,          no_nccl,        absl::StrCat(nccl_version),
+                                      gemm_library, no_gemm_library};
     for (std::string& line : lines) line = absl::StrReplaceAll(line, {{"\n", " "}});
     return absl::StrJoin(lines, "\n");
   }
   static absl::StatusOr<Claim> Parse(const std::string& text) {
     const std::vector<std::string> lines = absl::StrSplit(text, '\n');
     Claim claim;
-    if (lines.size() != 6 || !absl::SimpleAtoi(lines[5], &claim.nccl_version)) {
+    if (lines.size() != 8 || !absl::SimpleAtoi(lines[5], &claim.nccl_version)) {
       return absl::InternalError(absl::StrCat("not a rank's device: '", text, "'"));
     }
     claim.wish = lines[0];
@@ -45,6 +48,8 @@ struct Claim {
     claim.uuid = lines[2];
     claim.gpu = lines[3];
     claim.no_nccl = lines[4];
+    claim.gemm_library = lines[6];
+    claim.no_gemm_library = lines[7];
     return claim;
   }
 };
@@ -71,6 +76,11 @@ Claim ClaimOf(const EngineOptions& options, const RankTopology& topology, const 
   } else {
     claim.no_nccl = std::string(found.nccl_version.status().message());
   }
+  if (found.gemm_library.ok()) {
+    claim.gemm_library = *found.gemm_library;
+  } else {
+    claim.no_gemm_library = std::string(found.gemm_library.status().message());
+  }
   return claim;
 }
 
@@ -96,6 +106,7 @@ class Choice {
       if (claims_[rank].uuid != uuid) continue;
       if (mine.sharers++ == 0) mine.first_sharer = static_cast<int>(rank) == topology_.rank;
     }
+    TakeProducts(mine);
     BH_RETURN_IF_ERROR(TakeTransport(mine));
     return CheckDuplicates(mine.transport);
   }
@@ -135,6 +146,16 @@ class Choice {
     mine = RankDevice();
     mine.text = asked ? "CPU" : absl::StrCat("CPU, since ", why);
     return absl::OkStatus();
+  }
+
+  // The library takes memory that every rank plans for all.
+  void TakeProducts(RankDevice& mine) const {
+    const size_t without = FirstWithout(&Claim::no_gemm_library);
+    mine.gemm_library = without == claims_.size();
+    mine.products = mine.gemm_library
+                        ? claims_[0].gemm_library
+                        : absl::StrCat("our own kernels, since ", RankText(without, topology_),
+                                       ": ", claims_[without].no_gemm_library);
   }
 
   absl::Status TakeTransport(RankDevice& mine) const {

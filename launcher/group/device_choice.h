@@ -18,7 +18,8 @@ namespace bulkhead {
 // What a rank finds; a status says why there is none.
 struct DevicesFound {
   absl::StatusOr<std::vector<CudaDeviceIdentity>> cuda;
-  absl::StatusOr<int> nccl_version;  // asked for only where CUDA is
+  absl::StatusOr<int> nccl_version;  // asked for only where CUDA is, and what is below
+  absl::StatusOr<std::string> gemm_library = absl::UnavailableError("not looked for");  // its name
 };
 
 struct RankDevice {
@@ -28,7 +29,9 @@ struct RankDevice {
   int sharers = 1;              // ranks on this GPU, with this one
   bool first_sharer = true;     // the one of them that locks it
   Transport transport = Transport::kShared;
-  std::string text;  // what was chosen and why, equal on all ranks but for the GPU
+  bool gemm_library = false;  // whether it multiplies many tokens: where every rank has one
+  std::string products;       // what does, on a GPU, and why
+  std::string text;           // what was chosen and why, equal on all ranks but for the GPU
 };
 
 // Collective. A rank takes the GPU of its local rank; `found` is asked for at most once. Errors,

@@ -127,8 +127,9 @@ absl::Status MakeParts(const EngineOptions& options, const DeviceBudget& budget,
     return absl::OkStatus();
   }
   BH_ASSIGN_OR_RETURN(engine.device, MakeDevice(budget, *engine.driver));
-  BH_ASSIGN_OR_RETURN(engine.backend, MakeBackend(formats, engine.source.config.model.head_dim,
-                                                  *engine.device, *engine.driver));
+  BH_ASSIGN_OR_RETURN(engine.backend,
+                      MakeBackend(formats, engine.source.config.model.head_dim, *engine.device,
+                                  *engine.driver, engine.choice.gemm_library));
   return absl::OkStatus();
 }
 
@@ -215,6 +216,8 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
 
 absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
   const absl::Duration timeout = options.startup_timeout;
+  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "rehearsal of products", timeout,
+                              [&] { return engine.runner->RehearseProducts(); }));
   absl::StatusOr<absl::Duration> step =
       Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
                group.exchange(), timeout);

@@ -86,6 +86,28 @@ absl::Status Decoder::Reduce(ConstMatrixView bias, int64_t rows, ConstMatrixView
   return absl::OkStatus();
 }
 
+absl::Status Decoder::RehearseProducts() {
+  const Activations& act = parts_.activations;
+  const auto rehearse = [&](ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
+    int64_t column = 0;
+    for (const Linear& part : parts) {
+      BH_RETURN_IF_ERROR(backend_.RehearseMatMul(x, part, out.Cols(column, part.shape.rows)));
+      column += part.shape.rows;
+    }
+    return absl::OkStatus();
+  };
+  for (const LayerWeights& w : parts_.weights.layers) {
+    // A term of a sum is as wide as what is normed, and lies alike.
+    if (heads_.num_heads > 0) {
+      BH_RETURN_IF_ERROR(rehearse(act.normed, w.qkv, act.qkv));
+      BH_RETURN_IF_ERROR(rehearse(act.attended, {w.o}, act.normed));
+    }
+    BH_RETURN_IF_ERROR(rehearse(act.normed, w.gate_up, act.gate_up));
+    BH_RETURN_IF_ERROR(rehearse(act.gated, {w.down}, act.normed));
+  }
+  return absl::OkStatus();
+}
+
 void Decoder::Logits(MatrixView hidden, MatrixView part) {
   backend_.RmsNorm(hidden, parts_.weights.final_norm, config_.rms_norm_eps, hidden);
   backend_.MatMul(hidden, parts_.weights.lm_head, part);

@@ -47,6 +47,8 @@ class ModelRunner final : public StepRunner {
   // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
   // when the device has no more.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
+  // Once, when weights are loaded and before the first step: what products load at first use.
+  absl::Status RehearseProducts() { return decoder_->RehearseProducts(); }
   // Whether steps of one token for each sequence may be launched as graphs: their plans are then
   // padded to PaddedDecodeRows.
   bool has_decode_graphs() const { return graphs_ != nullptr; }

@@ -251,6 +251,7 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   OrDie(LoadWeights(*checkpoint, plan.config(), plan.rank(rank), runner.weights(), *backend, 1,
                     &progress, [] { return false; }));
   BH_CHECK(progress.done_bytes == progress.total_bytes);
+  OrDie(runner.RehearseProducts());
   if (options.decode_graphs) {
     BH_CHECK(runner.has_decode_graphs());
     OrDie(runner.RehearseDecodes());

@@ -2,8 +2,6 @@
 // it, that its products are right, and who multiplies when it cannot.
 #include "kernels/cuda/gemm_library.h"
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -13,7 +11,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/products.h"
 #include "memory/cuda_device.h"
-#include "tests/kernels/cuda/fake_cublas_lt.h"
+#include "tests/kernels/cuda/fake_cublas_lt_use.h"
 #include "tests/kernels/cuda/packed_weight.h"
 #include "tests/support/emulator/emulated_device.h"
 #include "tests/support/golden.h"
@@ -27,25 +25,6 @@ constexpr int kMaxTokens = 640;
 constexpr double kTolerance = 5e-3;  // norm(got - want) / norm(want)
 constexpr int32_t kHead = 0;
 constexpr HeadLayout kHeads{1, 1, 16, &kHead};
-
-void EnqueueInEmulator(void* stream, const std::vector<FakeCublasLtRange>& uses,
-                       std::function<void()> work) {
-  std::vector<emulator::EmulatedCudaDriver::Range> ranges;
-  for (const FakeCublasLtRange& use : uses) ranges.push_back({use.begin, use.bytes});
-  static_cast<emulator::EmulatedCudaDriver*>(stream)->EnqueueForLibrary(
-      ranges, [work = std::move(work)] { return work(), absl::OkStatus(); });
-}
-
-// The library is opened once for the process: named before anything asks for it.
-FakeCublasLtControls& Controls() {
-  static FakeCublasLtControls* const controls = [] {
-    setenv("BULKHEAD_CUBLASLT", BH_FAKE_CUBLASLT, 1);
-    void* const library = dlopen(BH_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
-    return reinterpret_cast<FakeCublasLtControls* (*)()>(
-        dlsym(library, "fake_cublas_lt_controls"))();
-  }();
-  return *controls;
-}
 
 StepLimits LimitsFor(const LinearShape& shape, int max_tokens = kMaxTokens) {
   return {.max_num_batched_tokens = max_tokens,
@@ -83,11 +62,11 @@ class Multiplier {
   }
   // The product of the first rows; whether the library made it.
   std::pair<std::vector<float>, bool> Multiply(int64_t rows) {
-    const int before = Controls().products;
+    const int before = FakeCublasLt().products;
     backend_->MatMul(X(rows), linear(), Out(rows));
     const absl::Status done = device_->Synchronize();
     EXPECT_TRUE(done.ok()) << done;
-    return {Product(rows), Controls().products > before};
+    return {Product(rows), FakeCublasLt().products > before};
   }
   std::vector<float> Product(int64_t rows) {
     std::vector<float> values;
@@ -130,13 +109,10 @@ std::vector<float> ByReference(const ProductCase& c, std::vector<float> x, int64
 
 class GemmLibraryTest : public testing::Test {
  protected:
-  void SetUp() override {
-    Controls().fault = FakeCublasLtFault::kNone;
-    Controls().enqueue = &EnqueueInEmulator;
-  }
+  void SetUp() override { FakeCublasLt().fault = FakeCublasLtFault::kNone; }
   void TearDown() override {
-    EXPECT_EQ(Controls().handles, 0);
-    EXPECT_EQ(Controls().descriptors, 0);
+    EXPECT_EQ(FakeCublasLt().handles, 0);
+    EXPECT_EQ(FakeCublasLt().descriptors, 0);
   }
 };
 
@@ -176,11 +152,11 @@ TEST_F(GemmLibraryTest, ARowsBitsDependOnTheBucketAlone) {
   std::vector<float> whole = multiplier.Multiply(256).first;
   for (const int64_t rows : {129, 200, 255}) {
     const std::vector<float> product = multiplier.Multiply(rows).first;
-    EXPECT_EQ(Controls().last_tokens, 256);
+    EXPECT_EQ(FakeCublasLt().last_tokens, 256);
     EXPECT_EQ(product, std::vector<float>(whole.begin(), whole.begin() + rows * kPlain.shape.rows));
   }
   multiplier.Multiply(620);
-  EXPECT_EQ(Controls().last_tokens, kMaxTokens) << "no bucket is larger than a step";
+  EXPECT_EQ(FakeCublasLt().last_tokens, kMaxTokens) << "no bucket is larger than a step";
 }
 
 TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
@@ -201,10 +177,10 @@ TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
     ASSERT_TRUE(
         products.Rehearse(multiplier.X(kMaxTokens), multiplier.linear(), multiplier.Out(kMaxTokens))
             .ok());
-    const int before = Controls().products;
+    const int before = FakeCublasLt().products;
     products.MatMul(multiplier.X(600), multiplier.linear(), multiplier.Out(600));
     ASSERT_TRUE(multiplier.device().Synchronize().ok());
-    EXPECT_EQ(Controls().products - before, 3) << "pieces of 16 outputs";
+    EXPECT_EQ(FakeCublasLt().products - before, 3) << "pieces of 16 outputs";
     EXPECT_EQ(multiplier.Product(600), whole);
   }
 }
@@ -214,9 +190,10 @@ TEST_F(GemmLibraryTest, GetsNothingThatWasNotRehearsed) {
   EXPECT_FALSE(multiplier.Multiply(300).second);
   ASSERT_TRUE(multiplier.Rehearse().ok());
   EXPECT_TRUE(multiplier.Multiply(300).second);
-  const int rehearsed = Controls().products;
+  const int rehearsed = FakeCublasLt().products;
   ASSERT_TRUE(multiplier.Rehearse().ok());
-  EXPECT_EQ(Controls().products, rehearsed) << "a second weight of the shape runs nothing again";
+  EXPECT_EQ(FakeCublasLt().products, rehearsed)
+      << "a second weight of the shape runs nothing again";
 }
 
 TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
@@ -224,15 +201,15 @@ TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
     Multiplier multiplier(kPlain);
     return multiplier.Multiply(200).first;
   }();
-  Controls().fault = FakeCublasLtFault::kKnowsNoWay;
-  Controls().unknown_tokens = 256;
+  FakeCublasLt().fault = FakeCublasLtFault::kKnowsNoWay;
+  FakeCublasLt().unknown_tokens = 256;
   {
     Multiplier multiplier(kPlain);
     ASSERT_TRUE(multiplier.Rehearse().ok());
     EXPECT_EQ(multiplier.Multiply(200), std::make_pair(want, false));
     EXPECT_TRUE(multiplier.Multiply(300).second);
   }
-  Controls().fault = FakeCublasLtFault::kWantsMore;
+  FakeCublasLt().fault = FakeCublasLtFault::kWantsMore;
   Multiplier multiplier(kPlain);
   ASSERT_TRUE(multiplier.Rehearse().ok());
   EXPECT_EQ(multiplier.Multiply(200), std::make_pair(want, false));
@@ -241,13 +218,13 @@ TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
 
 TEST_F(GemmLibraryTest, AFailureIsTheDevicesFault) {
   Multiplier multiplier(kPlain);
-  Controls().fault = FakeCublasLtFault::kFailsToEnqueue;
+  FakeCublasLt().fault = FakeCublasLtFault::kFailsToEnqueue;
   EXPECT_THAT(multiplier.Rehearse().message(), HasSubstr("cublasLtMatmul: an error"));
   EXPECT_FALSE(multiplier.device().Synchronize().ok()) << "the device is lost";
 }
 
 TEST_F(GemmLibraryTest, ALibraryThatDoesNotStartSaysWhatToDo) {
-  Controls().fault = FakeCublasLtFault::kDoesNotStart;
+  FakeCublasLt().fault = FakeCublasLtFault::kDoesNotStart;
   emulator::EmulatedCudaDriver driver({});
   const absl::Status status = NewCublasLt(driver).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);

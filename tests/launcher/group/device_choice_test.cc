@@ -44,6 +44,23 @@ absl::Status RefusalOf(const std::vector<absl::StatusOr<RankDevice>>& all) {
   return all[0].status();
 }
 
+TEST(DeviceChoiceTest, ALibraryMultipliesWhereEveryRankHasOne) {
+  const auto found = [](int rank, int without) {
+    DevicesFound gpus = Gpus(3);
+    if (rank != without) gpus.gemm_library = "cuBLASLt 13.1.0";
+    return gpus;
+  };
+  for (const auto& rank : ChooseAll({}, 3, [&](int r) { return found(r, -1); })) {
+    EXPECT_TRUE(rank->gemm_library);
+    EXPECT_EQ(rank->products, "cuBLASLt 13.1.0");
+  }
+  for (const auto& rank : ChooseAll({}, 3, [&](int r) { return found(r, 1); })) {
+    EXPECT_FALSE(rank->gemm_library);
+    EXPECT_THAT(rank->products, HasSubstr("our own kernels, since rank 1 (host "));
+    EXPECT_THAT(rank->products, HasSubstr("not looked for"));
+  }
+}
+
 TEST(DeviceChoiceTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
   const auto all = ChooseAll({}, 3, [](int) { return Gpus(4); });
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,0 +1,68 @@
+// Whole small models on emulated CUDA devices whose products of many tokens are a library's,
+// against the CPU backend.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "memory/cuda_device.h"
+#include "tests/kernels/cuda/fake_cublas_lt_use.h"
+#include "tests/support/emulator/emulated_device.h"
+#include "tests/support/golden.h"
+#include "tests/support/model_rig.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr double kTolerance = 3e-2;  // norm(got - want) / norm(want)
+
+RigDevice DeviceWithLibrary() {
+  FakeCublasLt();
+  auto driver = std::make_shared<emulator::EmulatedCudaDriver>(
+      emulator::DeviceOptions{.total_bytes = int64_t{192} << 20, .guarded = true, .late = true});
+  RigDevice rig;
+  rig.device = std::move(CudaDevice::New(*driver, 0)).value();
+  rig.backend = NewCudaBackend(*rig.device, *driver, std::move(NewCublasLt(*driver)).value());
+  rig.driver = std::move(driver);
+  return rig;
+}
+
+struct ModelCase {
+  std::string model;
+  int size = 1;
+  std::optional<WeightFormat> weights = std::nullopt;  // as stored
+};
+
+// So many prompts at once that a step is a bucket of the library's, whole or not.
+TEST(CudaLibraryModel, AgreesWithTheCpu) {
+  for (const ModelCase& c : {ModelCase{"llama3_gqa_bf16", 1}, ModelCase{"qwen2_14h_bf16", 2},
+                             ModelCase{"llama3_gqa_bf16", 2, WeightFormat::kInt4}}) {
+    SCOPED_TRACE(testing::Message() << c.model << ", tp " << c.size);
+    const std::string dir = std::string(BH_TEST_DATA) + "/models/" + c.model;
+    std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
+    std::vector<int32_t> all;
+    for (const std::vector<int32_t>& prompt : prompts) {
+      all.insert(all.end(), prompt.begin(), prompt.end());
+    }
+    const size_t longest = std::min<size_t>(200, all.size());
+    prompts.assign(3, std::vector<int32_t>(all.begin(), all.begin() + longest));
+    prompts[2].resize(512 - 2 * longest);  // a step of 512 tokens, as codes want
+    RigOptions options;
+    options.size = c.size;
+    options.kv_format = KvFormat::kBF16;
+    options.weight_dtype = c.weights;
+    options.decode_tokens = 2;
+    const RigResult cpu = RunRig(dir, prompts, options);
+    options.make_device = &DeviceWithLibrary;
+    const int before = FakeCublasLt().products;
+    const RigResult cuda = RunRig(dir, prompts, options);
+    EXPECT_GT(FakeCublasLt().products, before);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_LT(RelativeError(cuda.logits[i], cpu.logits[i]), kTolerance) << "prompt " << i;
+    }
+    EXPECT_EQ(FakeCublasLt().handles, 0);
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
