@@ -96,6 +96,17 @@ print(list(s.submodule_search_locations)[0] + "/lib/libnccl.so.2" if s else "")'
   [[ ! -e $path ]] || export BULKHEAD_NCCL=$path
 }
 
+# cuBLASLt likewise. Set and empty means that none is wanted.
+find_cublaslt() {
+  [[ -z ${BULKHEAD_CUBLASLT+x} ]] && command -v python3 >/dev/null || return 0
+  local log=$out/cublaslt_path.log path
+  bounded 20 "$log" python3 -c 'import glob, importlib.util as u
+s = u.find_spec("nvidia")
+print(*(p for d in (s.submodule_search_locations if s else ()) for p in glob.glob(d + "/*/lib/libcublasLt.so.1[2-9]")), sep="\n")' || return 0
+  path=$(last_line "$log")
+  [[ ! -e $path ]] || export BULKHEAD_CUBLASLT=$path
+}
+
 quoted() { local text=${1//\\/\\\\}; printf '"%s"' "${text//\"/\\\"}"; }
 
 # finish FILE, when the script ends: the results as JSON, then as a table. Exit code 1 when a step failed, 77
@@ -129,4 +140,5 @@ begin() {
   trap 'add "the script" FAILED "interrupted"; [[ -z $running ]] || kill "$running" 2>/dev/null; exit 1' INT TERM HUP
   find_gpu
   find_nccl
+  find_cublaslt
 }
