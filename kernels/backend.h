@@ -60,20 +60,28 @@ struct HeadLayout {
 
 class DrawVerbs;  // kernels/draw_verbs.h
 
-class Backend {
+// What a backend takes of memory: the same on every machine, with a device or without.
+class BackendSizes {
  public:
-  virtual ~Backend() = default;
+  virtual ~BackendSizes() = default;
+  // Of a weight when packed.
+  virtual int64_t PackedBytes(const LinearShape& shape) const = 0;
+  // Of the workspace.
+  virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
+  // Whether tokens are drawn on the device, which takes memory for it.
+  virtual bool draws_tokens() const = 0;
+};
+
+class Backend : public BackendSizes {
+ public:
   virtual Device& device() = 0;
 
   // ---- weights
-  // Bytes that a weight takes when packed; the same on every machine.
-  virtual int64_t PackedBytes(const LinearShape& shape) const = 0;
   // A sink that fills `linear.packed` (PackedBytes of it, 64-byte aligned, zeroed, owned by the
   // caller).
   virtual std::unique_ptr<WeightSink> Pack(const Linear& linear) = 0;
 
-  // ---- workspace, taken once before the first verb; the same bytes on every machine
-  virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
+  // ---- workspace, taken once before the first verb: WorkspaceBytes of it
   virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                             const HeadLayout& heads) = 0;
 
@@ -143,6 +151,7 @@ class Backend {
 
   // Null where the host draws the tokens.
   virtual DrawVerbs* draw_verbs() const { return nullptr; }
+  bool draws_tokens() const final { return draw_verbs() != nullptr; }
 };
 
 // Plain loops with double sums: the oracle of the tests. Not bit-equal to the others.

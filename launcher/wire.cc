@@ -14,6 +14,7 @@
 #include "comm/single_group.h"
 #include "comm/staged_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
 #include "memory/check.h"
 #include "memory/cuda_device.h"
@@ -153,13 +154,19 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
   return backend;
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
-                                                     Device& device, CudaDriver& driver,
-                                                     bool gemm_library) {
+absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats, int head_dim,
+                                                           bool gemm_library) {
   for (const WeightFormat weights : {formats.weights.layers, formats.weights.tables}) {
     const absl::Status known = CheckCudaFormats(weights, formats.kv_format, head_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
   }
+  return NewCudaSizes(gemm_library);
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
+                                                     Device& device, CudaDriver& driver,
+                                                     bool gemm_library) {
+  BH_RETURN_IF_ERROR(MakeGpuSizes(formats, head_dim, gemm_library).status());
   if (!gemm_library) return NewCudaBackend(device, driver);
   absl::StatusOr<std::unique_ptr<GemmLibrary>> library = NewCublasLt(driver);
   if (!library.ok()) return WithExitCode(library.status(), ExitCode::kGroupNotUp);

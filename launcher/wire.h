@@ -44,8 +44,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                                      const ThreadChoice& threads,
                                                      ActivationDType activation, Device& device);
 
-// INVALID_ARGUMENT (exit code 2) for formats that the GPU's kernels do not know; exit code 5 for a
-// library of products that does not start.
+// What a rank's backend takes of a GPU, with no GPU: to plan for one. INVALID_ARGUMENT (exit code
+// 2) for formats that the GPU's kernels do not know. `gemm_library`: whether cuBLASLt multiplies.
+absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats, int head_dim,
+                                                           bool gemm_library);
+// The backend, with the same errors; exit code 5 for a library of products that does not start.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
                                                      Device& device, CudaDriver& driver,
                                                      bool gemm_library);

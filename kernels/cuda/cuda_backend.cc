@@ -5,23 +5,17 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/cuda/all_kernels.h"
 #include "kernels/cuda/cuda_draw_verbs.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch_arguments.h"
 #include "kernels/cuda/linear_packing.h"
 #include "kernels/cuda/products.h"
 #include "memory/check.h"
-#include "memory/kv_format_name.h"
-#include "memory/ledger.h"
 
 namespace bulkhead {
 namespace {
-
-constexpr int kMostHeadDim = 256;
-constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
-constexpr int kLeastSplitTokens = 512;
 
 using cuda::CeilDiv;
 using cuda::OneBlockPerRow;
@@ -43,32 +37,12 @@ struct AttentionCuts {
   int tile_tokens() const { return std::max(1, 8 * column_tiles / heads_of_tile); }
 };
 
-// Attention's part of the workspace: head_begin, the sums of its splits.
-struct Scratch {
-  int32_t* head_begin = nullptr;
-  float* parts = nullptr;
-  float* part_sums = nullptr;
-  int split_tokens = 0;
-  int splits = 0;
-
-  Scratch() = default;
-  Scratch(const StepLimits& limits, const HeadLayout& heads, Carver& carver) {
-    const int64_t shortest = CeilDiv(limits.max_model_len, kMostSplits);
-    split_tokens = static_cast<int>(std::max<int64_t>(
-        kLeastSplitTokens, CeilDiv(shortest, cuda::kAttendTokens) * cuda::kAttendTokens));
-    splits = CeilDiv(std::max(limits.max_model_len, 1), split_tokens);
-    head_begin = reinterpret_cast<int32_t*>(carver.Next((heads.num_kv_heads + 1) * 4));
-    const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
-    parts = reinterpret_cast<float*>(carver.Next(rows * heads.head_dim * 4));
-    part_sums = reinterpret_cast<float*>(carver.Next(rows * 2 * 4));
-  }
-};
-
 class CudaBackend final : public Backend {
  public:
   CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library)
       : device_(device),
         driver_(driver),
+        sizes_(NewCudaSizes(library != nullptr)),
         draw_verbs_(std::make_unique<CudaDrawVerbs>(driver)),
         products_(driver, std::move(library)) {
     for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
@@ -78,7 +52,7 @@ class CudaBackend final : public Backend {
   DrawVerbs* draw_verbs() const override { return draw_verbs_.get(); }
 
   int64_t PackedBytes(const LinearShape& shape) const override {
-    return PackedLayout(shape).bytes();
+    return sizes_->PackedBytes(shape);
   }
 
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override {
@@ -91,17 +65,14 @@ class CudaBackend final : public Backend {
   }
 
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
-    Carver carver;
-    products_.LayOut(limits, carver);
-    const Scratch scratch(limits, heads, carver);
-    return carver.used_bytes();
+    return sizes_->WorkspaceBytes(limits, heads);
   }
 
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
     Carver carver(workspace);
     products_.SetScratch(products_.LayOut(limits, carver));
-    scratch_ = Scratch(limits, heads, carver);
+    scratch_ = CudaAttentionScratch(limits, heads, carver);
     head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
     most_heads_of_kv_ = 0;
     for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
@@ -285,35 +256,16 @@ class CudaBackend final : public Backend {
 
   Device& device_;
   CudaDriver& driver_;
+  const std::unique_ptr<BackendSizes> sizes_;
   const std::unique_ptr<DrawVerbs> draw_verbs_;
   std::mutex packing_;  // of copies from the threads that load
   CudaProducts products_;
-  Scratch scratch_;
+  CudaAttentionScratch scratch_;
   std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
   int most_heads_of_kv_ = 0;
 };
 
 }  // namespace
-
-absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim) {
-  if (weights == WeightFormat::kF32) {
-    return absl::InvalidArgumentError(
-        "CUDA computes with weights in bfloat16, float16, int8 or int4, not in float32: add "
-        "--dtype "
-        "bfloat16, or --device cpu");
-  }
-  if (cache == KvFormat::kF32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("CUDA keeps keys and values in bfloat16, float16, int8 or int4, not in ",
-                     KvFormatName(cache), ": add --kv-cache-dtype bfloat16, or --device cpu"));
-  }
-  if (head_dim % 8 != 0 || head_dim > kMostHeadDim) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", kMostHeadDim,
-                     " numbers; the model's have ", head_dim, ": add --device cpu"));
-  }
-  return absl::OkStatus();
-}
 
 std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
                                         std::unique_ptr<GemmLibrary> library) {

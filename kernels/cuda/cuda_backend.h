@@ -6,18 +6,11 @@
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm_library.h"
 #include "memory/cuda_driver.h"
-#include "memory/kv_format.h"
-#include "memory/weight_format.h"
 
 namespace bulkhead {
-
-// INVALID_ARGUMENT, with what to ask for instead, unless the CUDA backend can compute with weights
-// and a cache in these formats and heads of this size.
-absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
 
 // `device` and `driver` are one GPU; both outlive the backend. One thread uses it, but for the
 // sinks of weights, which may be filled from several. `library` multiplies what RehearseMatMul has

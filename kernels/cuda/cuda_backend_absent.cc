@@ -3,12 +3,8 @@
 
 namespace bulkhead {
 
-absl::Status CheckCudaFormats(WeightFormat, KvFormat, int) {
-  return absl::UnimplementedError("this build has no CUDA: use --device cpu");
-}
-
 std::unique_ptr<Backend> NewCudaBackend(Device&, CudaDriver&, std::unique_ptr<GemmLibrary>) {
-  BH_CHECK(false);  // there is no CudaDriver in this build, and no format passes
+  BH_CHECK(false);  // there is no CudaDriver in this build
 }
 
 }  // namespace bulkhead

@@ -12,9 +12,6 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMostTokenTiles = 4;
-constexpr int64_t kMostFewTokens = 64;  // beyond it weights are worth a way through shared memory
-// From here on to write and read weights as bf16 costs less than the library wins.
-constexpr int64_t kLeastUnpackedTokens = 512;
 constexpr int64_t kLeastBucketStep = 128;
 constexpr int64_t kBucketsPerOctave = 8;
 
@@ -36,25 +33,6 @@ int64_t BucketOf(int64_t tokens, int64_t most) {
 }
 
 }  // namespace
-
-CudaProducts::Scratch CudaProducts::LayOut(const StepLimits& limits, Carver& carver) const {
-  Scratch scratch;
-  scratch.max_tokens = limits.max_num_batched_tokens;
-  // Cells that are no whole chunks need more: MatMul then takes fewer rows at a time, and one row
-  // always fits.
-  const int64_t depth = RoundUp(limits.max_inputs, cuda::kDepthGranule);
-  scratch.inputs_count =
-      std::max<int64_t>(scratch.max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;
-  scratch.inputs = reinterpret_cast<uint16_t*>(carver.Next(scratch.inputs_count * 2));
-  if (library_ == nullptr) return scratch;
-  if (scratch.max_tokens > kMostFewTokens) {
-    scratch.library = carver.Next(GemmLibrary::kWorkspaceBytes);
-  }
-  if (limits.quantized_weights && scratch.max_tokens >= kLeastUnpackedTokens) {
-    scratch.unpacked = reinterpret_cast<uint16_t*>(carver.Next(unpacked_bytes_));
-  }
-  return scratch;
-}
 
 int64_t CudaProducts::RowsAtOnce(const PackedLayout& layout) const {
   const int64_t rows = scratch_.inputs_count / layout.depth();

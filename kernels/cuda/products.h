@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_packing.h"
@@ -21,24 +22,16 @@ namespace bulkhead {
 
 class CudaProducts {
  public:
-  struct Scratch {
-    uint16_t* inputs = nullptr;  // of a product, in 16 bits
-    int64_t inputs_count = 0;
-    int64_t max_tokens = 0;
-    std::byte* library = nullptr;  // what the library asks for
-    uint16_t* unpacked = nullptr;  // rows of a quantised weight, for the library
-  };
-
-  static constexpr int64_t kUnpackedBytes = int64_t{64} << 20;  // of a weight at once
-
   // `driver` outlives this; `library` may be null.
   CudaProducts(CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
-               int64_t unpacked_bytes = kUnpackedBytes)
+               int64_t unpacked_bytes = CudaProductScratch::kUnpackedBytes)
       : driver_(driver), library_(std::move(library)), unpacked_bytes_(unpacked_bytes) {}
 
   // The part of the workspace that products need; without memory behind the carver only counted.
-  Scratch LayOut(const StepLimits& limits, Carver& carver) const;
-  void SetScratch(const Scratch& scratch) { scratch_ = scratch; }
+  CudaProductScratch LayOut(const StepLimits& limits, Carver& carver) const {
+    return {limits, library_ != nullptr, unpacked_bytes_, carver};
+  }
+  void SetScratch(const CudaProductScratch& scratch) { scratch_ = scratch; }
 
   // Backend::MatMul, RehearseMatMul.
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out);
@@ -66,7 +59,7 @@ class CudaProducts {
   CudaDriver& driver_;
   const std::unique_ptr<GemmLibrary> library_;
   const int64_t unpacked_bytes_;
-  Scratch scratch_;
+  CudaProductScratch scratch_;
   std::set<GemmProblem> refused_;  // by the library
 };
 

@@ -125,7 +125,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   flags.Group("Plan");
   flags.Add("--gpu", "NAME",
             absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
-                         "; weights and KV are exact, the other arenas estimates"),
+                         "; every arena is exact, what the driver takes a guess"),
             [&options](const std::string& text) -> absl::Status {
               if (!FindGpu(text).has_value()) return NotOneOf(text, GpuNames());
               options.gpu = text;

@@ -29,6 +29,11 @@ constexpr int kGpuMaxNumBatchedTokens = 8192;
 
 }  // namespace
 
+Transport GpuTransport(CommChoice comm, int size) {
+  if (size == 1) return Transport::kShared;
+  return comm == CommChoice::kStaged ? Transport::kStaged : Transport::kNccl;
+}
+
 // What differs from the command line.
 struct ModelCapacity::Change {
   std::optional<int> max_num_seqs, max_model_len, max_num_batched_tokens;
@@ -38,8 +43,9 @@ struct ModelCapacity::Change {
 };
 
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,
-                             const EngineOptions& options, const Backend& backend, DeviceKind kind)
-    : config_(config), formats_(formats), options_(options), backend_(backend), kind_(kind) {}
+                             const EngineOptions& options, const BackendSizes& sizes,
+                             DeviceKind kind)
+    : config_(config), formats_(formats), options_(options), sizes_(sizes), kind_(kind) {}
 
 absl::StatusOr<Capacity> ModelCapacity::Plan(absl::Span<const DeviceBudget> budgets) const {
   return PlanWith(budgets, {});
@@ -98,7 +104,11 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
   request.max_model_len = either(change.max_model_len, options_.max_model_len);
   request.max_num_batched_tokens =
       either(change.max_num_batched_tokens, options_.max_num_batched_tokens);
-  const bool gpu = kind_ != DeviceKind::kCpu;
+  const bool gpu = kind_ == DeviceKind::kGpu;
+  const bool one = budgets.size() == 1;
+  if (gpu && one != (limits.transport == Transport::kShared)) {
+    limits.transport = GpuTransport(options_.comm, static_cast<int>(budgets.size()));
+  }
   request.start = {gpu ? kGpuMaxNumSeqs : kCpuMaxNumSeqs, config_.max_position_embeddings,
                    gpu ? kGpuMaxNumBatchedTokens : kCpuMaxNumBatchedTokens};
   request.cap_at_max_num_seqs = !gpu;
@@ -108,10 +118,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
     limits.max_num_seqs = fitted.max_num_seqs;
     limits.max_model_len = fitted.max_model_len;
     limits.max_num_batched_tokens = fitted.max_num_batched_tokens;
-    RankNeeds needs = FootprintOf(plan, rank, limits, backend_);
-    if (kind_ == DeviceKind::kGpuEstimate)
-      needs.term_bytes[static_cast<int>(Term::kWeights)] = needs.stored_weight_bytes;
-    return needs;
+    return FootprintOf(plan, rank, limits, sizes_);
   });
 }
 
@@ -235,7 +242,7 @@ void ModelCapacity::TryWeightFormats(const std::vector<DeviceBudget>& budgets,
 void ModelCapacity::TryMoreRanks(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
                                  Remedies& remedies) const {
   const int size = static_cast<int>(budgets.size());
-  if (budgets.front().probed) {
+  if (budgets.front().probed && budgets.front().on_cpu()) {
     remedies.none_because =
         "the ranks of this host share its memory, so that more of them do not help; use a host "
         "with more memory, or a smaller model";

@@ -27,16 +27,19 @@ struct Remedies {
   std::string none_because;  // when the list is empty
 };
 
-// What the ranks compute on. kGpuEstimate: a GPU that is not here, planned with a CPU's backend;
-// weights and KV are exact, and the other arenas are the CPU's.
-enum class DeviceKind { kCpu, kGpu, kGpuEstimate };
+enum class DeviceKind { kCpu, kGpu };
+
+// How the GPUs of a group of `size` sum, as far as the flags say it: NCCL unless they say
+// otherwise.
+Transport GpuTransport(CommChoice comm, int size);
 
 class ModelCapacity {
  public:
-  // `config` and `backend` outlive this. `formats`: weights, activation, kv_format and block_tokens
-  // count.
+  // `config`, `options` and `sizes` (of the ranks' backend) outlive this. `formats`: weights,
+  // activation, kv_format, block_tokens and, for a group of as many ranks as it was found for,
+  // transport count.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
-                const Backend& backend, DeviceKind kind = DeviceKind::kCpu);
+                const BackendSizes& sizes, DeviceKind kind = DeviceKind::kCpu);
 
   // For a group of budgets.size() ranks. INVALID_ARGUMENT when the model cannot be split so.
   absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
@@ -71,7 +74,7 @@ class ModelCapacity {
   const ModelConfig& config_;
   const ModelLimits formats_;
   const EngineOptions& options_;
-  const Backend& backend_;
+  const BackendSizes& sizes_;
   const DeviceKind kind_;
 };
 

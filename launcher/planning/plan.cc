@@ -24,6 +24,9 @@
 namespace bulkhead {
 namespace {
 
+// What a plan for a GPU takes to be there.
+constexpr bool kGemmLibrary = false;
+
 // What the ranks of one configuration have.
 class Budgeter {
  public:
@@ -32,19 +35,30 @@ class Budgeter {
         gpu_(options.gpu.has_value() ? FindGpu(*options.gpu) : std::nullopt),
         nodes_(options.nodes) {}
 
-  bool is_gpu() const { return gpu_.has_value(); }
+  bool is_gpu() const { return gpu_.has_value() || engine_.device == DeviceChoice::kCuda; }
+
+  absl::Status Check() const {
+    absl::Status status;
+    if (gpu_.has_value() && engine_.device == DeviceChoice::kCpu) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("--gpu ", gpu_->name, " and --device cpu: leave one of them out"));
+    } else if (is_gpu() && !gpu_.has_value() && !engine_.device_memory.has_value()) {
+      status = absl::InvalidArgumentError(
+          "--device cuda: say which GPU to plan for with --gpu, or what it has with "
+          "--device-memory");
+    }
+    return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+  }
 
   absl::StatusOr<std::vector<DeviceBudget>> Of(int size) const {
     const int per_node = (size + nodes_ - 1) / nodes_;
     const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
     std::vector<DeviceBudget> budgets;
     for (int rank = 0; rank < size; ++rank) {
-      BH_ASSIGN_OR_RETURN(
-          DeviceBudget budget,
-          gpu_.has_value() && !engine_.device_memory.has_value()
-              ? GpuBudget(rank, size)
-              : BudgetOf(engine_, rank, size, per_node, engine_.threads.value_or(num_threads)));
-      if (gpu_.has_value()) budget.device = gpu_->name;
+      BH_ASSIGN_OR_RETURN(DeviceBudget budget,
+                          is_gpu() ? GpuBudget(rank, size)
+                                   : BudgetOf(engine_, rank, size, per_node,
+                                              engine_.threads.value_or(num_threads)));
       if (nodes_ > 1) budget.host = absl::StrCat("node", rank / per_node);
       budgets.push_back(std::move(budget));
     }
@@ -52,17 +66,13 @@ class Budgeter {
   }
 
  private:
+  // Of an empty one.
   absl::StatusOr<DeviceBudget> GpuBudget(int rank, int size) const {
-    DeviceBudget budget;
-    budget.rank = rank;
-    budget.total_bytes = gpu_->usable_bytes;
-    budget.reserve_bytes = GpuReserveBytes(gpu_->usable_bytes);
-    if (engine_.reserve.has_value()) {
-      BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
-                          SizesOfRanks(*engine_.reserve, size, "--reserve"));
-      budget.reserve_bytes = reserves[rank];
-    }
-    return budget;
+    GpuFound found;
+    found.name = gpu_.has_value() ? gpu_->name : "cuda";
+    found.total_bytes = gpu_.has_value() ? gpu_->usable_bytes : 0;
+    found.free_bytes = found.total_bytes;
+    return GpuBudgetOf(engine_, rank, size, found, GpuTransport(engine_.comm, size));
   }
 
   const EngineOptions& engine_;
@@ -74,8 +84,8 @@ class Budgeter {
 struct Planned {
   EngineOptions engine;
   ModelSource source;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Device> device;  // of the CPU
+  std::unique_ptr<BackendSizes> sizes;
   std::unique_ptr<Budgeter> budgeter;
   std::unique_ptr<ModelCapacity> model;
   std::vector<DeviceBudget> budgets;
@@ -88,13 +98,20 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   plan->engine = engine;
   BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
   plan->budgeter = std::make_unique<Budgeter>(plan->engine, options);
+  BH_RETURN_IF_ERROR(plan->budgeter->Check());
   BH_ASSIGN_OR_RETURN(plan->budgets, plan->budgeter->Of(engine.tensor_parallel_size.value_or(1)));
-  plan->device = MakeDevice(plan->budgets[0]);
-  BH_ASSIGN_OR_RETURN(plan->backend,
-                      MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
+  if (plan->budgeter->is_gpu()) {
+    BH_ASSIGN_OR_RETURN(
+        plan->sizes,
+        MakeGpuSizes(plan->source.formats, plan->source.config.model.head_dim, kGemmLibrary));
+  } else {
+    plan->device = MakeDevice(plan->budgets[0]);
+    BH_ASSIGN_OR_RETURN(plan->sizes,
+                        MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
+  }
   plan->model = std::make_unique<ModelCapacity>(
-      plan->source.config.model, plan->source.formats, plan->engine, *plan->backend,
-      plan->budgeter->is_gpu() ? DeviceKind::kGpuEstimate : DeviceKind::kCpu);
+      plan->source.config.model, plan->source.formats, plan->engine, *plan->sizes,
+      plan->budgeter->is_gpu() ? DeviceKind::kGpu : DeviceKind::kCpu);
   BH_ASSIGN_OR_RETURN(plan->capacity, plan->model->Plan(plan->budgets));
   return plan;
 }
@@ -123,11 +140,17 @@ std::string WeightsText(const Planned& plan) {
 
 void PrintTables(const Planned& plan, const PlanOptions& options) {
   std::cout << CapacityTable(plan.capacity) << WeightsText(plan) << "\n";
-  if (options.gpu.has_value()) {
-    std::cout << "for a GPU weights and KV are exact, the other arenas are estimates\n";
-    if (FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
-      std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
-    }
+  if (plan.budgeter->is_gpu()) {
+    std::cout
+        << "arenas are exact"
+        << (plan.engine.device_memory.has_value()
+                ? "\n"
+                : "; the driver's part is a guess, and KV is what that leaves: serve measures "
+                  "both\n");
+  }
+  if (options.gpu.has_value() &&
+      FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
+    std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
   }
   if (!plan.capacity.fits)
     std::cout << RemediesText(plan.model->FindRemedies(plan.capacity)) << "\n";

@@ -72,9 +72,9 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
 }
 
 DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                        const Backend& backend, Carver& carver) {
+                        const BackendSizes& sizes, Carver& carver) {
   DrawBuffers buffers;
-  if (backend.draw_verbs() == nullptr) return buffers;
+  if (!sizes.draws_tokens()) return buffers;
   const int64_t rows = limits.max_num_seqs;
   buffers.last_sampled = Int32Array(carver, rows);
   buffers.lists = F32Matrix(carver, rows, kCandidateCols);
@@ -89,11 +89,11 @@ DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limi
 }
 
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          const Backend& backend, Carver& carver) {
+                          const BackendSizes& sizes, Carver& carver) {
   Workspace workspace;
   workspace.rope = F32Matrix(carver, limits.max_model_len, plan.config().head_dim);
-  workspace.scratch = carver.Next(
-      backend.WorkspaceBytes(StepLimitsOf(plan, rank, limits), HeadLayoutOf(plan, rank)));
+  workspace.scratch =
+      carver.Next(sizes.WorkspaceBytes(StepLimitsOf(plan, rank, limits), HeadLayoutOf(plan, rank)));
   return workspace;
 }
 
@@ -160,13 +160,13 @@ int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& 
 }
 
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                      const Backend& backend) {
+                      const BackendSizes& sizes) {
   RankNeeds needs;
   const auto set = [&needs](Term term, int64_t bytes) {
     needs.term_bytes[static_cast<int>(term)] = bytes;
   };
   Carver weights;
-  LayOutWeights(plan.config(), plan.rank(rank), limits.weights, backend, weights);
+  LayOutWeights(plan.config(), plan.rank(rank), limits.weights, sizes, weights);
   set(Term::kWeights, weights.used_bytes());
   set(Term::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
   Carver activations;
@@ -177,12 +177,12 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   set(Term::kBlockTables, arrays.used_bytes());
   Carver logits;
   LayOutLogits(plan, rank, limits, logits);
-  LayOutDraws(plan, rank, limits, backend, logits);
+  LayOutDraws(plan, rank, limits, sizes, logits);
   set(Term::kLogits, logits.used_bytes());
   needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weights);
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   Carver workspace;
-  LayOutWorkspace(plan, rank, limits, backend, workspace);
+  LayOutWorkspace(plan, rank, limits, sizes, workspace);
   set(Term::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
   return needs;
 }

@@ -80,7 +80,7 @@ struct DrawBuffers {
   int32_t* drawn = nullptr;    // [S]
 };
 DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                        const Backend& backend, Carver& carver);
+                        const BackendSizes& sizes, Carver& carver);
 
 // The rope table [max_model_len, d] and the backend's scratch.
 struct Workspace {
@@ -88,7 +88,7 @@ struct Workspace {
   std::byte* scratch = nullptr;
 };
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          const Backend& backend, Carver& carver);
+                          const BackendSizes& sizes, Carver& carver);
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
@@ -101,6 +101,6 @@ int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& 
 
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                      const Backend& backend);
+                      const BackendSizes& sizes);
 
 }  // namespace bulkhead

@@ -11,12 +11,12 @@ namespace {
 class Layout {
  public:
   Layout(const ModelConfig& config, const RankShard& shard, const WeightFormats& held_as,
-         const Backend& backend, Carver& carver)
-      : config_(config), shard_(shard), held_as_(held_as), backend_(backend), carver_(carver) {}
+         const BackendSizes& sizes, Carver& carver)
+      : config_(config), shard_(shard), held_as_(held_as), sizes_(sizes), carver_(carver) {}
 
   Linear Matrix(LinearKind kind) {
     Linear linear{LinearShapeOf(kind, config_, shard_, held_as_), nullptr};
-    linear.packed = carver_.Next(backend_.PackedBytes(linear.shape));
+    linear.packed = carver_.Next(sizes_.PackedBytes(linear.shape));
     return linear;
   }
   // Of weights that lie one after the other; apart where each has an index of its own.
@@ -26,7 +26,7 @@ class Layout {
     for (const WeightKind weight : weights) {
       LinearShape shape = LinearShapeOf(kind, config_, shard_, held_as_);
       shape.rows = SliceOf(weight, config_, shard_).rows.size();
-      parts.push_back({shape, carver_.Next(backend_.PackedBytes(shape))});
+      parts.push_back({shape, carver_.Next(sizes_.PackedBytes(shape))});
     }
     return parts;
   }
@@ -59,7 +59,7 @@ class Layout {
   const ModelConfig& config_;
   const RankShard& shard_;
   const WeightFormats& held_as_;
-  const Backend& backend_;
+  const BackendSizes& sizes_;
   Carver& carver_;
 };
 
@@ -140,8 +140,9 @@ class Targets {
 }  // namespace
 
 ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard,
-                           const WeightFormats& held_as, const Backend& backend, Carver& carver) {
-  Layout layout(config, shard, held_as, backend, carver);
+                           const WeightFormats& held_as, const BackendSizes& sizes,
+                           Carver& carver) {
+  Layout layout(config, shard, held_as, sizes, carver);
   ModelWeights weights;
   weights.embedding = layout.Matrix(LinearKind::kEmbedding);
   weights.lm_head =

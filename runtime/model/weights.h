@@ -42,7 +42,7 @@ struct ModelWeights {
 };
 
 ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard,
-                           const WeightFormats& held_as, const Backend& backend, Carver& carver);
+                           const WeightFormats& held_as, const BackendSizes& sizes, Carver& carver);
 
 // Reads this rank's part of the checkpoint into weights that were laid out over memory. Not
 // collective. `total_bytes` is set before the first read; `done_bytes` grows up to it.

@@ -146,6 +146,27 @@ class PlanTest(unittest.TestCase):
         self.assertIn("planned, not runnable", text)
         self.assertNotIn("not runnable", self.table("--gpu", "h200"))
 
+    def test_a_gpu_has_arenas_of_its_own_with_or_without_a_name(self):
+        flags = {"--device-memory": "1GiB", "--dtype": "bfloat16", "--kv-cache-dtype": "bfloat16", "--comm": "staged",
+                 "--max-num-seqs": 4, "--max-model-len": 128, "--max-num-batched-tokens": 64}
+        arenas = []
+        for device in ({"--device": "cpu"}, {"--gpu": "h100"}, {"--device": "cuda"}):
+            code, report, errors = plan({**flags, **device}, 2)
+            self.assertEqual(code, 0, errors)
+            arenas.append(report["ranks"][0]["arenas"])
+        cpu, named, cuda = arenas
+        self.assertEqual(named, cuda)
+        for term in ("communication", "workspace"):
+            self.assertNotEqual(cpu[term], cuda[term], term)
+
+    def test_a_gpu_is_refused_what_it_would_refuse(self):
+        for flags, says in (({"--gpu": "h200", "--dtype": "float32"}, "not in float32"),
+                            ({"--device": "cuda"}, "--gpu"),
+                            ({"--gpu": "h200", "--device": "cpu"}, "--device cpu")):
+            code, _, errors = plan(flags, 1)
+            self.assertEqual(code, 2, errors)
+            self.assertIn(says, errors)
+
     def test_a_list_that_leaves_out_a_rank_is_refused(self):
         code, _, errors = plan({"--device-memory": "1=4GiB"}, group.RANKS)
         self.assertEqual(code, 2)

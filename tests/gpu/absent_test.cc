@@ -2,7 +2,7 @@
 #include "comm/nccl_communicator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "memory/cuda_runtime_driver.h"
 
 namespace bulkhead {
@@ -25,9 +25,10 @@ TEST(WithoutCuda, NcclIsRefusedWithTheRemedy) {
   ExpectAbsent(NcclVersion().status(), "no NCCL", "--comm staged");
 }
 
-TEST(WithoutCuda, NoFormatIsOneThatItComputesWith) {
-  ExpectAbsent(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 128), "no CUDA",
-               "--device cpu");
+TEST(WithoutCuda, APlanForAGpuHasItsSizes) {
+  EXPECT_TRUE(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 128).ok());
+  const LinearShape shape{.rows = 100, .cols = 130, .format = WeightFormat::kBF16};
+  EXPECT_EQ(NewCudaSizes(false)->PackedBytes(shape), 112 * 192 * 2);
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+// What the CUDA backend takes of memory, and what it can compute with: from shapes and limits
+// alone. Needs neither a device nor a CUDA toolkit, so that any build can plan for a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "memory/kv_format.h"
+#include "memory/ledger.h"
+#include "memory/weight_format.h"
+
+namespace bulkhead {
+
+// INVALID_ARGUMENT, with what to ask for instead, unless the CUDA backend can compute with weights
+// and a cache in these formats and heads of this size.
+absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
+
+// Those of NewCudaBackend, to the byte, with a library of products or without. Any thread.
+std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);
+
+// Beyond so many tokens weights are worth a way through shared memory, or the library.
+inline constexpr int64_t kMostFewTokens = 64;
+// From so many tokens on to write and read quantised weights as bf16 costs less than the library
+// wins.
+inline constexpr int64_t kLeastUnpackedTokens = 512;
+
+// The parts of the workspace, in this order. Null pointers where there is no memory behind the
+// carver.
+struct CudaProductScratch {
+  static constexpr int64_t kUnpackedBytes = int64_t{64} << 20;  // of a weight at once
+
+  uint16_t* inputs = nullptr;  // of a product, in 16 bits
+  int64_t inputs_count = 0;
+  int64_t max_tokens = 0;
+  std::byte* library = nullptr;  // what the library asks for
+  uint16_t* unpacked = nullptr;  // rows of a quantised weight, for the library
+
+  CudaProductScratch() = default;
+  CudaProductScratch(const StepLimits& limits, bool gemm_library, int64_t unpacked_bytes,
+                     Carver& carver);
+};
+
+struct CudaAttentionScratch {
+  int32_t* head_begin = nullptr;
+  float* parts = nullptr;  // the sums of the splits
+  float* part_sums = nullptr;
+  int split_tokens = 0;
+  int splits = 0;
+
+  CudaAttentionScratch() = default;
+  CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads, Carver& carver);
+};
+
+}  // namespace bulkhead
