@@ -1,15 +1,15 @@
 #include "comm/staged_communicator.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
-#include <vector>
 
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
-// Host memory that a copy to the device still reads is written again only behind a later
-// Synchronize of this rank: its staging is, since every operation begins with one; and what the
-// ranks share is, since nobody goes on before all have come to the next operation.
+// The pinned memory is written by the host only behind a Synchronize of the same operation, so that
+// no copy of an earlier one still reads it.
 
 namespace bulkhead {
 namespace {
@@ -20,13 +20,20 @@ constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
 
 // The host's part: its memory is not the device's, and has no cap.
 struct HostSide {
-  explicit HostSide(const CommLimits& limits, int size) {
-    ledger.Claim(Term::kCommunication, CommunicationBytes(limits, size));
+  HostSide(const CommLimits& limits, int size, int64_t pinned_bytes) {
+    ledger.Claim(Term::kCommunication, CommunicationBytes(limits, size) + pinned_bytes);
   }
   std::unique_ptr<Device> device = NewHostDevice(0);
   MemoryLedger ledger{*device};
   std::unique_ptr<Communicator> comm;
 };
+
+int64_t RoundUp(int64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
+
+// Of a term and its sum, a part, or what is broadcast: one at a time.
+int64_t OutgoingBytes(const CommLimits& limits) {
+  return RoundUp(std::max(limits.max_sum_elements, limits.max_gather_elements) * kFloatBytes);
+}
 
 // Calls copy(row, bytes) for every piece of `view` that lies together: all of it, or each row.
 template <typename Copy>
@@ -40,12 +47,14 @@ void ForDenseRows(ConstMatrixView view, const Copy& copy) {
 
 class StagedCommunicator final : public Communicator {
  public:
+  // `pinned`: StagedHostBytes.
   StagedCommunicator(std::unique_ptr<HostSide> host, const CommLimits& limits, Device& device,
-                     Buffer term)
-      : host_(std::move(host)), limits_(limits), device_(device), term_(std::move(term)) {
-    part_.resize(limits_.max_gather_elements);
-    if (rank() == 0) whole_.resize(limits_.max_gather_elements * size());
-  }
+                     Buffer term, HostMemory pinned)
+      : host_(std::move(host)),
+        limits_(limits),
+        device_(device),
+        term_(std::move(term)),
+        pinned_(std::move(pinned)) {}
   int rank() const override { return host_->comm->rank(); }
   int size() const override { return host_->comm->size(); }
 
@@ -58,27 +67,28 @@ class StagedCommunicator final : public Communicator {
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
     const int64_t bytes = view_.rows() * view_.cols() * kFloatBytes;
     const MatrixView host_term = host_->comm->Term(view_.rows(), view_.cols());
-    if (bytes > 0) device_.CopyToHost(view_.data(), host_term.data(), bytes);
+    if (bytes > 0) device_.CopyToHost(view_.data(), outgoing(), bytes);
     BH_RETURN_IF_ERROR(device_.Synchronize());
+    if (bytes > 0) std::memcpy(host_term.data(), outgoing(), bytes);
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, host_->comm->AllReduceSum());
-    if (bytes > 0) device_.CopyFromHost(sum.data(), view_.data(), bytes);
+    if (bytes == 0) return ConstMatrixView(view_);
+    std::memcpy(outgoing(), sum.data(), bytes);
+    device_.CopyFromHost(outgoing(), view_.data(), bytes);
     return ConstMatrixView(view_);
   }
 
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override {
     BH_CHECK(part.rows() * part.cols() <= limits_.max_gather_elements);
-    const MatrixView host_part(reinterpret_cast<std::byte*>(part_.data()), DType::kF32, part.rows(),
-                               part.cols());
+    const MatrixView host_part(outgoing(), DType::kF32, part.rows(), part.cols());
     ForDenseRows(part, [&](int64_t row, int64_t bytes) {
       device_.CopyToHost(part.RowBytes(row), host_part.RowBytes(row), bytes);
     });
     BH_RETURN_IF_ERROR(device_.Synchronize());
     MatrixView host_out;
     if (rank() == 0) {
-      BH_CHECK(out.rows() * out.cols() <= static_cast<int64_t>(whole_.size()));
-      host_out = MatrixView(reinterpret_cast<std::byte*>(whole_.data()), DType::kF32, out.rows(),
-                            out.cols());
+      BH_CHECK(out.rows() * out.cols() <= limits_.max_gather_elements * size());
+      host_out = MatrixView(whole(), DType::kF32, out.rows(), out.cols());
     }
     BH_RETURN_IF_ERROR(host_->comm->GatherCols(host_part, cols_of_rank, host_out));
     if (rank() != 0) return absl::OkStatus();
@@ -89,44 +99,57 @@ class StagedCommunicator final : public Communicator {
   }
 
   absl::Status Broadcast(int32_t* values, int64_t count) override {
+    BH_CHECK(2 * count <= limits_.max_sum_elements);
     auto* const device = reinterpret_cast<std::byte*>(values);
     const int64_t bytes = count * static_cast<int64_t>(sizeof(int32_t));
-    BH_RETURN_IF_ERROR(device_.Synchronize());  // a copy may still read what was broadcast before
-    values_.resize(count);
-    if (rank() == 0 && count > 0) device_.CopyToHost(device, values_.data(), bytes);
+    if (rank() == 0 && count > 0) device_.CopyToHost(device, outgoing(), bytes);
     BH_RETURN_IF_ERROR(device_.Synchronize());
-    BH_RETURN_IF_ERROR(host_->comm->Broadcast(values_.data(), count));
-    if (rank() != 0 && count > 0) device_.CopyFromHost(values_.data(), device, bytes);
+    BH_RETURN_IF_ERROR(host_->comm->Broadcast(reinterpret_cast<int32_t*>(outgoing()), count));
+    if (rank() != 0 && count > 0) device_.CopyFromHost(outgoing(), device, bytes);
     return absl::OkStatus();
   }
 
  private:
+  std::byte* outgoing() const { return pinned_.get(); }
+  // Rank 0: all ranks' parts.
+  std::byte* whole() const { return pinned_.get() + OutgoingBytes(limits_); }
+
   std::unique_ptr<HostSide> host_;
   CommLimits limits_;
   Device& device_;
   Buffer term_;
-  MatrixView view_;              // of the term
-  std::vector<float> part_;      // this rank's, on the host
-  std::vector<float> whole_;     // rank 0
-  std::vector<int32_t> values_;  // of a broadcast
+  HostMemory pinned_;
+  MatrixView view_;  // of the term
 };
 
 }  // namespace
 
 int64_t StagedTermBytes(const CommLimits& limits) {
-  return (limits.max_sum_elements * kFloatBytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+  return RoundUp(limits.max_sum_elements * kFloatBytes);
+}
+
+int64_t StagedHostBytes(const CommLimits& limits, int rank, int size) {
+  const int64_t whole = rank == 0 ? limits.max_gather_elements * size * kFloatBytes : 0;
+  return OutgoingBytes(limits) + whole;
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const CommLimits& limits,
                                                             Device& device, MemoryLedger& ledger) {
+  const RankTopology& topology = group.exchange().topology();
+  const int64_t pinned_bytes = StagedHostBytes(limits, topology.rank, topology.size);
   absl::StatusOr<Buffer> term = ledger.Take(Term::kCommunication, StagedTermBytes(limits));
+  absl::StatusOr<HostMemory> pinned = device.AllocateHost(pinned_bytes);
+  const absl::Status& taken = term.ok() ? pinned.status() : term.status();
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "communication buffers",
-                           WithExitCode(term.status(), ExitCode::kDoesNotFit), kConnectTimeout));
+                           WithExitCode(taken, ExitCode::kDoesNotFit), kConnectTimeout));
   CommLimits host_limits = limits;
   host_limits.transport = Transport::kShared;
-  auto host = std::make_unique<HostSide>(host_limits, group.exchange().topology().size);
+  auto host = std::make_unique<HostSide>(host_limits, topology.size, pinned_bytes);
+  BH_RETURN_IF_ERROR(host->ledger.TakeMapped(Term::kCommunication, pinned_bytes));
   BH_ASSIGN_OR_RETURN(host->comm, group.Connect(host_limits, host->ledger));
-  return std::make_unique<StagedCommunicator>(std::move(host), limits, device, *std::move(term));
+  host->ledger.Seal();
+  return std::make_unique<StagedCommunicator>(std::move(host), limits, device, *std::move(term),
+                                              *std::move(pinned));
 }
 
 }  // namespace bulkhead

@@ -160,6 +160,27 @@ TEST_P(StagedCommunicatorTest, EmptySumsAndGathersAreLegal) {
   });
 }
 
+// A copy from or to memory that is not pinned would hold up the queue.
+TEST_P(StagedCommunicatorTest, EveryCopyGoesThroughPinnedMemory) {
+  RunRanks(3, [&](Group& group) {
+    DeviceRank rank(group, kLimits, GetParam());
+    const int r = rank.comm().rank();
+    const Buffer buffer = *rank.device().Allocate(4 * 64 * 3);
+    const MatrixView part(buffer.data(), DType::kF32, 4, 5, 6);
+    for (const int64_t elements : {1, 20000}) {
+      (void)rank.comm().Term(1, elements);
+      EXPECT_TRUE(rank.comm().AllReduceSum().ok());
+      const MatrixView out(buffer.data(), DType::kF32, 4, 15, 16);
+      EXPECT_TRUE(rank.comm().GatherCols(part, {5, 5, 5}, r == 0 ? out : MatrixView()).ok());
+      EXPECT_TRUE(rank.comm().Broadcast(reinterpret_cast<int32_t*>(buffer.data()), 10).ok());
+    }
+    EXPECT_TRUE(rank.device().Synchronize().ok());
+    EXPECT_EQ(rank.driver().pageable_copies(), 0);
+    (void)rank.Read(part);
+    EXPECT_GT(rank.driver().pageable_copies(), 0);
+  });
+}
+
 TEST_P(StagedCommunicatorTest, TakesOfTheDeviceExactlyWhatThePlanSays) {
   for (const int size : {2, 3}) {
     RunRanks(size, [&](Group& group) {

@@ -127,6 +127,12 @@ bool EmulatedCudaDriver::IsPinned(const void* at, int64_t bytes) const {
   return begin + bytes <= range->first + range->second;
 }
 
+void EmulatedCudaDriver::CheckPinned(const void* host, int64_t bytes, const char* what) {
+  if (IsPinned(host, bytes)) return;
+  ++pageable_copies_;
+  if (capturing_) Fail(what);
+}
+
 void EmulatedCudaDriver::Fail(const std::string& why) {
   if (fault_.ok()) fault_ = absl::InternalError(why);
 }
@@ -190,13 +196,13 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
 
 void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64_t bytes) {
   CheckMapped(device, bytes, "CopyToDevice");
-  if (capturing_ && !IsPinned(host, bytes)) Fail("a graph copies from memory that is not pinned");
+  CheckPinned(host, bytes, "a graph copies from memory that is not pinned");
   Enqueue([=] { return std::memcpy(device, host, bytes), absl::OkStatus(); });
 }
 
 void EmulatedCudaDriver::CopyToHost(const std::byte* device, void* host, int64_t bytes) {
   CheckMapped(device, bytes, "CopyToHost");
-  if (capturing_ && !IsPinned(host, bytes)) Fail("a graph copies to memory that is not pinned");
+  CheckPinned(host, bytes, "a graph copies to memory that is not pinned");
   Enqueue([=] { return std::memcpy(host, device, bytes), absl::OkStatus(); });
 }
 

@@ -78,6 +78,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   // Graphs that were launched so far, and those that have not been given back.
   int64_t graph_launches() const { return graph_launches_; }
   int64_t live_graphs() const { return live_graphs_; }
+  // Copies from and to host memory that is not pinned: a GPU's queue would wait for them.
+  int64_t pageable_copies() const { return pageable_copies_; }
 
  private:
   struct Item {
@@ -90,6 +92,7 @@ class EmulatedCudaDriver final : public CudaDriver {
   void CheckMapped(const std::byte* at, int64_t bytes, const char* what);
   bool IsMapped(const std::byte* at, int64_t bytes) const;
   bool IsPinned(const void* at, int64_t bytes) const;
+  void CheckPinned(const void* host, int64_t bytes, const char* what);
   void Fail(const std::string& why);
   absl::Status RunWork(const Work& work);
   void Guard(bool closed);
@@ -106,6 +109,7 @@ class EmulatedCudaDriver final : public CudaDriver {
   int64_t launches_ = 0;
   int64_t graph_launches_ = 0;
   int64_t live_graphs_ = 0;
+  int64_t pageable_copies_ = 0;
   std::vector<Item> queue_;      // not yet run; in order
   int64_t enqueued_ = 0;         // places given out
   std::vector<int64_t> events_;  // the place that each stands behind
