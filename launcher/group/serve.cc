@@ -58,8 +58,8 @@ class Control final : public EngineControl {
   LoadSnapshot Load() override {
     const CoordinatorLoad load = coordinator_.Load();
     const SchedulerPressure& pressure = load.scheduler.pressure;
-    const DeviceWatchReading device =
-        engine_.watch != nullptr ? engine_.watch->reading() : DeviceWatchReading();
+    const std::vector<DeviceMemory> devices = Devices();
+    const DeviceMemory mine = devices.empty() ? DeviceMemory() : devices[0];
     return LoadSnapshot{.num_requests_running = load.scheduler.num_running,
                         .num_requests_waiting = load.scheduler.num_waiting,
                         .num_kv_blocks = load.num_kv_blocks,
@@ -82,10 +82,11 @@ class Control final : public EngineControl {
                         .num_requests_by_log2_tokens = load.length_counts,
                         .longest_request_tokens = load.longest_tokens,
                         .resident_bytes = ResidentBytes(),
-                        .device_free_bytes = device.free_bytes,
-                        .device_free_bytes_at_ready = device.sealed_free_bytes,
-                        .device_free_bytes_least = device.least_free_bytes,
-                        .rank_steps = RankSteps()};
+                        .device_free_bytes = mine.free_bytes,
+                        .device_free_bytes_at_ready = mine.free_bytes_at_ready,
+                        .device_free_bytes_least = mine.free_bytes_least,
+                        .rank_steps = RankSteps(),
+                        .devices = devices};
   }
   LiveLimits Limits() override { return coordinator_.limits(); }
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
@@ -108,6 +109,18 @@ class Control final : public EngineControl {
                        rank.prefill.steps, rank.prefill.compute_s(), rank.prefill.comm_s});
     }
     return steps;
+  }
+
+  // By rank; none on CPUs. Rank 0's own at once, the others' as they told it last.
+  std::vector<DeviceMemory> Devices() const {
+    if (engine_.watch == nullptr) return {};
+    std::vector<DeviceWatchReading> readings = board_.Devices();
+    readings[0] = engine_.watch->reading();
+    std::vector<DeviceMemory> devices;
+    for (const DeviceWatchReading& reading : readings) {
+      devices.push_back({reading.free_bytes, reading.sealed_free_bytes, reading.least_free_bytes});
+    }
+    return devices;
   }
 
   Coordinator& coordinator_;

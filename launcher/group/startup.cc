@@ -339,10 +339,10 @@ ReportFacts RankEngine::facts() const {
 }
 
 TimedRunner TimedRunnerOf(RankEngine& engine, RankFigures& figures, StepBoard* board) {
-  // Where this thread cannot write a term, the ranks keep their figures to themselves.
-  const int64_t max_sum_elements =
-      engine.device->host_memory() ? CommLimitsOf(*engine.plan, engine.limits).max_sum_elements : 0;
-  return TimedRunner(*engine.runner, *engine.comm, max_sum_elements, figures, board);
+  return TimedRunner(*engine.runner, *engine.comm,
+                     CommLimitsOf(*engine.plan, engine.limits).max_sum_elements, figures, board,
+                     engine.device->host_memory() ? nullptr : engine.device.get(),
+                     engine.watch.get());
 }
 
 absl::Status WriteReport(const std::string& path, const std::string& json) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "memory/status.h"
@@ -13,6 +14,24 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Bytes as two numbers of 24 bits, which f32 holds exactly.
+void PutBytes(int64_t bytes, float* two) {
+  two[0] = static_cast<float>(bytes >> 24);
+  two[1] = static_cast<float>(bytes & 0xFFFFFF);
+}
+int64_t BytesOf(const float* two) {
+  return static_cast<int64_t>(two[0]) << 24 | static_cast<int64_t>(two[1]);
+}
+
+void PutReading(const DeviceWatchReading& reading, float* six) {
+  PutBytes(reading.free_bytes, six);
+  PutBytes(reading.sealed_free_bytes, six + 2);
+  PutBytes(reading.least_free_bytes, six + 4);
+}
+DeviceWatchReading ReadingOf(const float* six) {
+  return {BytesOf(six), BytesOf(six + 2), BytesOf(six + 4), 0};
 }
 
 }  // namespace
@@ -68,28 +87,62 @@ absl::StatusOr<StepResult> TimedRunner::Collect() {
 
 absl::Status TimedRunner::Share() {
   const int size = comm_.size();
-  const MatrixView term = comm_.Term(1, int64_t{kShared} * size);
-  std::fill_n(term.F32(), kShared * size, 0.0F);
-  float* mine = term.F32() + kShared * comm_.rank();
-  mine[0] = static_cast<float>(figures_.decode.step_s - told_.decode.step_s);
-  mine[1] = static_cast<float>(figures_.decode.comm_s - told_.decode.comm_s);
-  mine[2] = static_cast<float>(figures_.prefill.step_s - told_.prefill.step_s);
-  mine[3] = static_cast<float>(figures_.prefill.comm_s - told_.prefill.comm_s);
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView all, comm_.AllReduceSum());
-  std::vector<RankFigures> window(size);
-  for (int rank = 0; rank < size && board_ != nullptr; ++rank) {
-    const float* one = all.F32() + kShared * rank;
-    window[rank].decode = {figures_.decode.steps - told_.decode.steps, one[0], one[1], 0};
-    window[rank].prefill = {figures_.prefill.steps - told_.prefill.steps, one[2], one[3], 0};
+  numbers_.assign(size_t{kShared} * size, 0.0F);
+  float* const mine = &numbers_[size_t{kShared} * comm_.rank()];
+  if (gpu_ == nullptr) {
+    mine[0] = static_cast<float>(figures_.decode.step_s - told_.decode.step_s);
+    mine[1] = static_cast<float>(figures_.decode.comm_s - told_.decode.comm_s);
+    mine[2] = static_cast<float>(figures_.prefill.step_s - told_.prefill.step_s);
+    mine[3] = static_cast<float>(figures_.prefill.comm_s - told_.prefill.comm_s);
   }
-  if (board_ != nullptr) board_->Add(window);
+  if (watch_ != nullptr) PutReading(watch_->reading(), mine + 4);
+  BH_RETURN_IF_ERROR(Sum());
+  if (board_ != nullptr) {
+    std::vector<RankFigures> window(size);
+    std::vector<DeviceWatchReading> devices(size);
+    for (int rank = 0; rank < size; ++rank) {
+      const float* one = &numbers_[size_t{kShared} * rank];
+      devices[rank] = ReadingOf(one + 4);
+      if (gpu_ != nullptr) continue;
+      window[rank].decode = {figures_.decode.steps - told_.decode.steps, one[0], one[1], 0};
+      window[rank].prefill = {figures_.prefill.steps - told_.prefill.steps, one[2], one[3], 0};
+    }
+    board_->Add(window);
+    board_->SetDevices(std::move(devices));
+  }
   told_ = figures_;
   return absl::OkStatus();
+}
+
+absl::Status TimedRunner::Sum() {
+  const auto count = static_cast<int64_t>(numbers_.size());
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+  const MatrixView term = comm_.Term(1, count);
+  if (gpu_ == nullptr) {
+    std::memcpy(term.data(), numbers_.data(), bytes);
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+    std::memcpy(numbers_.data(), sum.data(), bytes);
+    return absl::OkStatus();
+  }
+  gpu_->CopyFromHost(numbers_.data(), term.data(), bytes);
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+  gpu_->CopyToHost(sum.data(), numbers_.data(), bytes);
+  return gpu_->Synchronize();
 }
 
 std::vector<RankFigures> StepBoard::Get() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return ranks_;
+}
+
+std::vector<DeviceWatchReading> StepBoard::Devices() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return devices_;
+}
+
+void StepBoard::SetDevices(std::vector<DeviceWatchReading> devices) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_ = std::move(devices);
 }
 
 void StepBoard::Add(absl::Span<const RankFigures> window) {

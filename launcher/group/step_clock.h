@@ -14,6 +14,8 @@
 #include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "launcher/bench/rank_figures.h"
+#include "memory/device.h"
+#include "memory/device_watch.h"
 #include "runtime/engine/step_runner.h"
 
 namespace bulkhead {
@@ -37,43 +39,52 @@ class TimedCommunicator final : public Communicator {
   double seconds_ = 0;
 };
 
-// What rank 0 knows of every rank's steps. Thread-safe.
+// What rank 0 knows of every rank, up to the last time that the ranks told each other. Thread-safe.
 class StepBoard {
  public:
-  explicit StepBoard(int ranks) : ranks_(ranks) {}
-  // Since the start, up to the last time that the ranks told each other; hosts and loads are empty.
+  explicit StepBoard(int ranks) : ranks_(ranks), devices_(ranks) {}
+  // Since the start; hosts and loads are empty.
   std::vector<RankFigures> Get() const;
   // One more window of steps, by rank.
   void Add(absl::Span<const RankFigures> window);
+  // Of the ranks' GPUs, without failed looks; all 0 where a rank has not told yet, or has none.
+  std::vector<DeviceWatchReading> Devices() const;
+  void SetDevices(std::vector<DeviceWatchReading> devices);
 
  private:
   mutable std::mutex mutex_;
   std::vector<RankFigures> ranks_;
+  std::vector<DeviceWatchReading> devices_;
 };
 
 // A runner that notes of every step how long it took and how long of that in `comm`, which the
 // runner uses; a step that was submitted while another one was in flight has its time from that
 // one's end on. Behind every kShareEverySteps-th step, by the plans' numbers and so alike on all
-// ranks, the ranks tell each other in one more sum what that came to. What is passed in outlives
-// it; `board` is null but on rank 0, and may be null there.
+// ranks, the ranks tell each other in one more sum what that came to, and what their GPUs have
+// free. What is passed in outlives it; `board` is null but on rank 0, and may be null there.
 class TimedRunner final : public StepRunner {
  public:
   static constexpr uint64_t kShareEverySteps = 32;
 
   // `max_sum_elements`: of `comm`. Where it is too small for the ranks' figures they keep them.
+  // `gpu`: null on a CPU. On a GPU the ranks tell no times, since the host does not see where they
+  // are spent. `watch`: of the GPU's memory.
   TimedRunner(StepRunner& runner, TimedCommunicator& comm, int64_t max_sum_elements,
-              RankFigures& figures, StepBoard* board)
+              RankFigures& figures, StepBoard* board, Device* gpu = nullptr,
+              const DeviceWatch* watch = nullptr)
       : runner_(runner),
         comm_(comm),
         shares_(max_sum_elements >= int64_t{kShared} * comm.size()),
         figures_(figures),
-        board_(board) {}
+        board_(board),
+        gpu_(gpu),
+        watch_(watch) {}
   int depth() const override { return runner_.depth(); }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
 
  private:
-  static constexpr int kShared = 4;  // numbers of each rank
+  static constexpr int kShared = 10;  // numbers of each rank
 
   struct Begun {
     uint64_t seq = 0;
@@ -83,6 +94,8 @@ class TimedRunner final : public StepRunner {
   };
 
   absl::Status Share();
+  // Adds up numbers_ over the ranks.
+  absl::Status Sum();
 
   StepRunner& runner_;
   TimedCommunicator& comm_;
@@ -90,6 +103,9 @@ class TimedRunner final : public StepRunner {
   RankFigures& figures_;
   RankFigures told_;  // figures_ when they were last shared
   StepBoard* const board_;
+  Device* const gpu_;
+  const DeviceWatch* const watch_;
+  std::vector<float> numbers_;  // [size, kShared]
   std::deque<Begun> begun_;
   std::chrono::steady_clock::time_point last_end_;
 };

@@ -23,6 +23,13 @@ struct RankStepTimes {
   double prefill_comm_s = 0;
 };
 
+// A GPU's memory, as LoadInfo says it.
+struct DeviceMemory {
+  int64_t free_bytes = 0;
+  int64_t free_bytes_at_ready = 0;
+  int64_t free_bytes_least = 0;
+};
+
 struct LoadSnapshot {
   int num_requests_running = 0;
   int num_requests_waiting = 0;
@@ -50,6 +57,7 @@ struct LoadSnapshot {
   int64_t device_free_bytes_at_ready = 0;
   int64_t device_free_bytes_least = 0;
   std::vector<RankStepTimes> rank_steps = {};  // by rank
+  std::vector<DeviceMemory> devices = {};      // by rank; none on CPUs
 };
 
 // Thread-safe; no call waits for a step.

@@ -88,6 +88,12 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
     steps.set_prefill_compute_s(rank.prefill_compute_s);
     steps.set_prefill_comm_s(rank.prefill_comm_s);
   }
+  for (const DeviceMemory& device : load.devices) {
+    v1::DeviceMemory& memory = *out.add_device_memory();
+    memory.set_free_bytes(device.free_bytes);
+    memory.set_free_bytes_at_ready(device.free_bytes_at_ready);
+    memory.set_free_bytes_least(device.free_bytes_least);
+  }
   return out;
 }
 

@@ -4,9 +4,12 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "comm/staged_communicator.h"
 #include "gtest/gtest.h"
+#include "memory/cuda_device.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
+#include "tests/support/emulator/emulated_device.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -115,6 +118,47 @@ TEST(StepClockTest, RanksTellEachOtherNowAndThen) {
     EXPECT_NEAR(told[rank].decode.step_s, figures[rank].decode.step_s,
                 1e-5 * figures[rank].decode.step_s);
     EXPECT_EQ(told[rank].prefill.steps, 0);
+  }
+}
+
+// Each rank's GPU is an emulated one, whose memory this thread cannot touch.
+TEST(StepClockTest, RanksTellRankZeroWhatTheirGpusHaveFree) {
+  constexpr int kRanks = 2;
+  constexpr int64_t kSealed = (int64_t{140} << 30) + 4097;
+  StepBoard board(kRanks);
+  RunRanks(kRanks, [&](Group& group) {
+    emulator::EmulatedCudaDriver driver({.guarded = true, .late = true});
+    const std::unique_ptr<CudaDevice> device = *CudaDevice::New(driver, 0);
+    MemoryLedger ledger(*device);
+    const CommLimits limits{64, 0, Transport::kStaged};
+    ledger.Claim(Term::kCommunication, CommunicationBytes(limits, kRanks));
+    auto connected = ConnectStaged(group, limits, *device, ledger);
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    TimedCommunicator comm(*std::move(connected));
+    const int rank = comm.rank();
+    DeviceWatch watch({.device = "a GPU",
+                       .free_bytes = [rank] { return kSealed - 1000 - rank; },
+                       .others = [] { return ""; },
+                       .period = absl::InfiniteDuration()},
+                      kSealed + rank);
+    (void)watch.Look();
+    IdleRunner idle;
+    RankFigures figures;
+    TimedRunner runner(idle, comm, 64, figures, rank == 0 ? &board : nullptr, device.get(), &watch);
+    Step step;
+    step.plan.add_num_tokens(1);
+    for (uint64_t seq = 1; seq <= TimedRunner::kShareEverySteps; ++seq) {
+      step.plan.set_seq(seq);
+      ASSERT_TRUE(RunStep(runner, step).ok());
+    }
+  });
+  const std::vector<DeviceWatchReading> told = board.Devices();
+  ASSERT_EQ(told.size(), size_t{kRanks});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(told[rank].free_bytes, kSealed - 1000 - rank);
+    EXPECT_EQ(told[rank].sealed_free_bytes, kSealed + rank);
+    EXPECT_EQ(told[rank].least_free_bytes, kSealed - 1000 - rank);
+    EXPECT_EQ(board.Get()[rank].decode.steps, 0);
   }
 }
 

@@ -31,6 +31,7 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   load.rank_steps = {{}, {13, 14, 15, 16, 17, 18}};
   load.prefix_cache_queries_total = 11;
   load.prefix_cache_hits_total = 12;
+  load.devices = {{}, {19, 20, 18}};
   engine_.SetLoad(load);
   {
     grpc::ClientContext context;
@@ -69,6 +70,10 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   EXPECT_EQ(steps.prefill_steps(), 16U);
   EXPECT_EQ(steps.prefill_compute_s(), 17);
   EXPECT_EQ(steps.prefill_comm_s(), 18);
+  ASSERT_EQ(response.device_memory_size(), 2);
+  EXPECT_EQ(response.device_memory(1).free_bytes(), 19U);
+  EXPECT_EQ(response.device_memory(1).free_bytes_at_ready(), 20U);
+  EXPECT_EQ(response.device_memory(1).free_bytes_least(), 18U);
 }
 
 TEST_F(ControlServiceTest, QuestionsBeforeReadyAreUnavailable) {
