@@ -43,6 +43,8 @@ gpu_step "a cap beyond the GPU is refused" 60 bash -c '
   echo "exit code $code (4: does not fit)"
   ((code == 4))' _ "${run[@]}"
 
+gpu_step "another process before and after" 100 "$here/gpu_drill.sh" "$bulkhead" "$models/llama3_gqa_bf16" "$out/drill"
+
 if [[ -n $mpirun ]]; then
   first=${CUDA_VISIBLE_DEVICES:-0}
   shared=(env CUDA_VISIBLE_DEVICES="${first%%,*}" "${two[@]}" "${run[@]}" --device cuda)

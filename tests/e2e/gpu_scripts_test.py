@@ -10,13 +10,23 @@ import time
 import unittest
 
 SCRIPTS = os.path.join(os.environ["BULKHEAD_SOURCE"], "scripts")
-SCRIPT_FILES = ("gpu_check.sh", "gpu_bench.sh", "gpu_environment.sh", "random_model.py", "peer_loop.py")
+SCRIPT_FILES = ("gpu_check.sh", "gpu_bench.sh", "gpu_environment.sh", "gpu_drill.sh", "random_model.py", "peer_loop.py")
 FINE = "exit 0"
 A_GPU = 'echo "NVIDIA H100 80GB HBM3, 580.65.06, 81559 MiB"'
 # As the program does: it writes the file that it is asked for.
 ANSWERS = 'echo "KV cache: large"; while [ $# -gt 0 ]; do [ "$1" != --out ] || echo "{}" >"$2"; shift; done; echo fine'
 # Refusals have their own exit codes, all the rest works.
-A_RIGHT_PROGRAM = 'case "$*" in *10TiB*) exit 4 ;; esac\n' + ANSWERS
+# A server that sees another's memory, notices it later, and ends well when it is told to.
+A_SERVER = """if [ "$1" = serve ]; then
+  trap 'exit 0' TERM
+  report=$(echo "$*" | sed 's/.*--report \\([^ ]*\\).*/\\1/')
+  echo '{"others_bytes": 1073741824}' >"$report"
+  echo READY
+  echo "warning: a GPU has 1 MiB free, 2 MiB less than when the ledger was sealed" >&2
+  while :; do sleep 0.1; done
+fi
+"""
+A_RIGHT_PROGRAM = 'case "$*" in *10TiB*) exit 4 ;; esac\n' + A_SERVER + ANSWERS
 RUNS_ALL_BUT_UNASKED_SHARERS = 'case "$*" in *--comm*|*"device cpu"*) ;; *) exit 2 ;; esac\nshift 4; exec "$@"'
 
 
@@ -96,6 +106,20 @@ class GpuScriptsTest(unittest.TestCase):
         self.assertIn("3 FAILED TESTS", rows["models at tp 1 against the CPU"]["text"])
         self.assertEqual(rows["a cap beyond the GPU is refused"]["state"], "FAILED")
         self.assertEqual(rows["CPU: one rank"]["state"], "ok")
+
+    def test_a_server_that_does_not_notice_another_process_fails_the_drill(self):
+        blind = A_RIGHT_PROGRAM.replace("less than when", "as when")
+        unseen = A_RIGHT_PROGRAM.replace("1073741824", "500000000")
+        for program, says in ((blind, "did not notice"), (unseen, "did not see"),
+                              (A_RIGHT_PROGRAM.replace("echo READY", "echo no room >&2; exit 4"), "before READY: no room"),
+                              (A_RIGHT_PROGRAM.replace("exit 0", "exit 70"), "did not end well")):
+            with tempfile.TemporaryDirectory() as folder:
+                bulkhead = os.path.join(folder, "bulkhead")
+                Machine.write(bulkhead, program)
+                done = subprocess.run([os.path.join(SCRIPTS, "gpu_drill.sh"), bulkhead, "model", folder], text=True,
+                                      capture_output=True, timeout=120)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(says, done.stdout)
 
     def test_whatever_a_program_says_the_json_is_valid(self):
         code, rows, _ = self.run_script(
