@@ -4,6 +4,8 @@
 layering_test.py checks this project; LAYERING_ROOT names another tree."""
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -134,6 +136,17 @@ class ThisProject(unittest.TestCase):
     def test_has_every_folder_of_the_rules(self):
         for folder in ALLOWED:
             self.assertTrue(os.path.isdir(os.path.join(ROOT, folder)), folder)
+
+
+    def test_has_a_picture_that_is_as_drawn_and_names_every_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = os.path.join(folder, "drawn.svg")
+            subprocess.run([sys.executable, os.path.join(ROOT, "docs", "draw_architecture.py"), drawn], check=True)
+            with open(drawn, encoding="utf-8") as f, open(os.path.join(ROOT, "docs", "architecture.svg"), encoding="utf-8") as g:
+                text = f.read()
+                self.assertEqual(text, g.read(), "run docs/draw_architecture.py")
+        for folder in list(ALLOWED) + ["proto", "cpu", "cuda"]:
+            self.assertIn(folder + "/", text)
 
 
 class PlantedViolation(unittest.TestCase):
