@@ -33,6 +33,15 @@ void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<Su
   AddPieces(nodes, Half(begin, end), end, pieces);
 }
 
+// Whether `pieces` are the leaves, all at one depth, of the tree over the ranks [begin, end).
+bool IsFullTree(absl::Span<const SumPiece> pieces, int begin, int end) {
+  if (pieces.size() == 1) return pieces[0].begin == begin && pieces[0].end == end;
+  if (pieces.size() % 2 != 0) return false;
+  const int half = Half(begin, end);
+  return IsFullTree(pieces.subspan(0, pieces.size() / 2), begin, half) &&
+         IsFullTree(pieces.subspan(pieces.size() / 2), half, end);
+}
+
 int LocalIndex(const std::vector<int>& local, int rank) {
   return static_cast<int>(std::lower_bound(local.begin(), local.end(), rank) - local.begin());
 }
@@ -43,6 +52,14 @@ std::vector<SumPiece> SumPieces(const std::vector<int>& nodes) {
   std::vector<SumPiece> pieces;
   AddPieces(nodes, 0, static_cast<int>(nodes.size()), pieces);
   return pieces;
+}
+
+bool AddsInPairs(const std::vector<int>& nodes) {
+  const std::vector<SumPiece> pieces = SumPieces(nodes);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].node != static_cast<int>(i)) return false;  // a node has several
+  }
+  return IsFullTree(pieces, 0, static_cast<int>(nodes.size()));
 }
 
 TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTopology& world,
@@ -57,6 +74,7 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
       tensors_(std::move(tensors)),
       result_(std::move(result)),
       pieces_(SumPieces(world.nodes)),
+      in_pairs_(AddsInPairs(world.nodes)),
       piece_at_(pieces_.size()),
       barrier_(*region_) {
   BH_CHECK(world.num_nodes() > 1 && (link != nullptr) == (region_->rank() == 0));
@@ -76,8 +94,9 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
 
 // How much of every piece that node can take at once.
 int64_t TreeCommunicator::ChunkElements(int node) const {
-  const auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
-                                     [&](const SumPiece& piece) { return piece.node != node; });
+  auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
+                               [&](const SumPiece& piece) { return piece.node != node; });
+  if (in_pairs_) foreign = std::min<int64_t>(foreign, 2);  // one there, one where the sum will be
   const auto ranks = std::count(world_.nodes.begin(), world_.nodes.end(), node);
   const int64_t staging_bytes = layout_.shared_result_bytes > 0
                                     ? layout_.shared_result_bytes * ranks
@@ -106,7 +125,9 @@ absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
                  ShareBegin(elements, region_->rank() + 1, region_->size()));
     BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   }
-  if (link_ != nullptr) BH_RETURN_IF_ERROR(SwapAndAdd(elements));
+  if (link_ != nullptr) {
+    BH_RETURN_IF_ERROR(in_pairs_ ? AddInPairs(elements) : SwapAndAdd(elements));
+  }
   BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   return ConstMatrixView(slot(1, 0), DType::kF32, term_rows_, term_cols_);
 }
@@ -126,6 +147,27 @@ void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
     }
     TreeSum(terms, begin, end, OwnPiece(piece));
   }
+}
+
+// The leader: at distance 1, 2, 4 ... it and another one give each other what they have so far,
+// which are the two halves of a subtree.
+absl::Status TreeCommunicator::AddInPairs(int64_t elements) {
+  for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
+    const int64_t count = std::min(chunk_elements_, elements - begin);
+    float* const total = sum() + begin;
+    const float* mine = OwnPiece(pieces_[world_.node()]) + begin;
+    for (int distance = 1; distance < world_.num_nodes(); distance *= 2) {
+      const int peer = world_.node() ^ distance;
+      float* const theirs = distance == 1 ? total : staging_;
+      const Outgoing send{peer, mine, count * kFloatBytes};
+      const Incoming receive{.node = peer, .data = theirs, .row_bytes = count * kFloatBytes};
+      BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, {&send, 1}, {&receive, 1}));
+      const float* const other = distance == 1 ? mine : theirs;
+      for (int64_t i = 0; i < count; ++i) total[i] += other[i];
+      mine = total;
+    }
+  }
+  return absl::OkStatus();
 }
 
 // The leader: gives its pieces to every other node, takes theirs and adds them all up, in chunks as

@@ -2,13 +2,15 @@
 // memory, the nodes' leaders over a LeaderLink.
 //
 // The tree of a sum is the one of communicator.h, wherever the ranks are: a node adds up its
-// *pieces*, the largest subtrees whose ranks it all has, the leaders swap pieces, and every node
-// adds the pieces in the tree's order. Ranks in equal numbers, powers of two, in order, make one
-// piece a node. Others work and have more to send: every node sends its pieces to all others.
+// *pieces*, the largest subtrees whose ranks it all has, and the leaders bring pieces together in
+// the tree's order. Ranks in equal numbers, in order, on a power of two of nodes make one piece a
+// node, and the tree over them pairs neighbours: leaders at distance 1, 2, 4 ... swap what they
+// have added up so far, log2(nodes) messages each. Others work and have more to send: every node
+// sends its pieces to all others, and adds them all.
 //
 // It takes no more memory than a group of as many ranks on one node (CommunicationBytes). Of the
 // two slots of each rank the first holds its term; the second of the node's first rank holds the
-// sum, and that of a piece's second rank the piece. The space of the shared result takes pieces
+// sum, and that of a piece's second rank the piece. The space of the shared result takes what comes
 // from other nodes beyond the first, which is put where the sum will be.
 #pragma once
 
@@ -30,6 +32,9 @@ struct SumPiece {
 
 // In the order of ranks.
 std::vector<SumPiece> SumPieces(const std::vector<int>& nodes);
+
+// Whether the tree over the pieces is one that leaders can add up in pairs.
+bool AddsInPairs(const std::vector<int>& nodes);
 
 class TreeCommunicator final : public Communicator {
  public:
@@ -53,6 +58,7 @@ class TreeCommunicator final : public Communicator {
   float* OwnPiece(const SumPiece& piece) const;
   void SumOwnPieces(int64_t begin, int64_t end);
   int64_t ChunkElements(int node) const;
+  absl::Status AddInPairs(int64_t elements);
   absl::Status SwapAndAdd(int64_t elements);
   void AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count, float* sum) const;
   absl::Status GatherFromNode(int64_t rows, absl::Span<const int64_t> cols_of_rank);
@@ -68,6 +74,7 @@ class TreeCommunicator final : public Communicator {
   SharedMemory tensors_;
   Buffer result_;
   const std::vector<SumPiece> pieces_;
+  const bool in_pairs_;
   float* staging_ = nullptr;            // leader: for foreign pieces but the first
   int64_t chunk_elements_ = 0;          // leader: of a piece, at most; alike on all nodes
   std::vector<const float*> piece_at_;  // leader: where each piece of the current chunk begins

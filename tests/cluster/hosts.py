@@ -1,4 +1,5 @@
-"""Two hosts on one machine: "hosta", where the test itself runs, and "hostb", joined by one cable.
+"""Hosts on one machine: "hosta", where the test itself runs, and "hostb", joined by one cable; or up to four of them,
+joined by a switch.
 
 A host is a set of namespaces: network, host name, mounts and processes. contain() runs the test again as the first
 process of hosta's, so everything it starts ends with it, killed or not, and every file it makes lies in a tmpfs that
@@ -12,7 +13,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ADDRESS = {"hosta": "10.77.0.1", "hostb": "10.77.0.2"}
+ADDRESS = {"hosta": "10.77.0.1", "hostb": "10.77.0.2", "hostc": "10.77.0.3", "hostd": "10.77.0.4"}
 NETWORK = "10.77.0.0/24"
 NIC = "eth0"
 STATE = "/run/bulkhead"  # in the test's own tmpfs
@@ -27,7 +28,7 @@ def skip(why):
 
 
 def contain(*tools):
-    """Returns inside hosta's namespaces, with hostb and the cable not yet there. Skips the test (exit code 77) where
+    """Returns inside hosta's namespaces, with no other host there yet. Skips the test (exit code 77) where
     it is not root's, or `tools` are not installed."""
     if os.environ.get(INSIDE):
         settle()
@@ -118,30 +119,29 @@ def ranks(name="bulkhead"):
 
 
 class Hosts:
-    """hostb and the cable, for as long as the context lasts."""
+    """The other hosts and what joins them, for as long as the context lasts."""
 
-    def __init__(self, slots=1):
+    def __init__(self, slots=1, count=2):
         self.slots = slots
+        self.names = list(ADDRESS)[:count]
+        self._holders = {}  # host -> what started it
+        self.holders = {}  # host -> pid of the process that holds its namespaces
 
     def __enter__(self):
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-             "hostname hostb && mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo up && exec sleep infinity"],
-            stdout=subprocess.PIPE, encoding="ascii")
-        if self._holder.stdout.readline() != "up\n":
-            raise AssertionError("hostb did not come up")
-        self.holder = children(self._holder.pid)[0]
-        subprocess.run(["ip", "link", "add", NIC, "type", "veth", "peer", "name", NIC, "netns", str(self.holder)],
-                       check=True)
-        for host in ADDRESS:
+        for host in self.names[1:]:
+            self._begin(host)
+        self._join()
+        for host in self.names:
             self.run(host, "ip", "address", "add", ADDRESS[host] + "/24", "dev", NIC)
             self.run(host, "ip", "link", "set", NIC, "up")
         self.set_tcp_retries(15)  # the kernel's default; hosta may have been left with another
         with open(STATE + "/hostfile", "w", encoding="ascii") as f:
-            f.write("".join(f"{host} slots={self.slots}\n" for host in ADDRESS))
+            f.write("".join(f"{host} slots={self.slots}\n" for host in self.names))
         # mpirun without ssh, speaking over the cable alone.
         os.environ.update({
-            "BULKHEAD_HOSTB": str(self.holder), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "BULKHEAD_HOLDERS": " ".join(f"{name}={pid}" for host, pid in self.holders.items()
+                                         for name in (host, ADDRESS[host])),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_orte_default_hostfile": STATE + "/hostfile",
             "OMPI_MCA_plm_rsh_agent": HERE + "/host_shell.sh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -149,30 +149,56 @@ class Hosts:
             "OMPI_MCA_oob_tcp_if_include": NETWORK})
         return self
 
+    def _begin(self, host):
+        holder = subprocess.Popen(
+            ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+             f"hostname {host} && mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo up && exec sleep infinity"],
+            stdout=subprocess.PIPE, encoding="ascii")
+        self._holders[host] = holder
+        if holder.stdout.readline() != "up\n":
+            raise AssertionError(f"{host} did not come up")
+        self.holders[host] = children(holder.pid)[0]
+
+    def _join(self):
+        """A cable between two hosts; a switch in hosta, which is its own port, between more."""
+        def ip(*words):
+            subprocess.run(["ip", "link", *words], check=True)
+        switched = len(self.names) > 2
+        if switched:
+            ip("add", NIC, "type", "bridge")
+        for host, holder in self.holders.items():
+            port = f"to-{host}" if switched else NIC
+            ip("add", port, "type", "veth", "peer", "name", NIC, "netns", str(holder))
+            if switched:
+                ip("set", port, "master", NIC, "up")
+
     def __exit__(self, *error):
         subprocess.run(["iptables", "-F"], check=True)  # what drop() left on hosta
-        self._holder.kill()  # and with it every process of hostb
-        self._holder.wait()
-        self._holder.stdout.close()
-        until(lambda: not alive(self.holder), "hostb did not end")
+        for host, holder in self._holders.items():
+            holder.kill()  # and with it every process of the host
+            holder.wait()
+            holder.stdout.close()
+            if host in self.holders:
+                until(lambda pid=self.holders[host]: not alive(pid), f"{host} did not end")
         subprocess.run(["ip", "link", "delete", NIC], check=False, stderr=subprocess.DEVNULL)
 
     def command(self, host, *command):
         """What runs `command` on that host."""
         if host == "hosta":
             return list(command)
-        return ["nsenter", "--target", str(self.holder), "--net", "--uts", "--mount", "--pid", "--", *command]
+        return ["nsenter", "--target", str(self.holders[host]), "--net", "--uts", "--mount", "--pid", "--", *command]
 
     def run(self, host, *command):
         return subprocess.run(self.command(host, *command), check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
 
     def pids(self):
         """Every process of hostb but the one that holds it."""
-        space = os.readlink(f"/proc/{self.holder}/ns/pid")
+        holder = self.holders["hostb"]
+        space = os.readlink(f"/proc/{holder}/ns/pid")
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
-                if int(pid) != self.holder and os.readlink(f"/proc/{pid}/ns/pid") == space:
+                if int(pid) != holder and os.readlink(f"/proc/{pid}/ns/pid") == space:
                     found.append(int(pid))
             except OSError:
                 continue
@@ -189,18 +215,18 @@ class Hosts:
 
     def drop(self):
         """Packets vanish, and nobody is told."""
-        for host in ADDRESS:
+        for host in self.names:
             self.run(host, "iptables", "-I", "INPUT", "-i", NIC, "-j", "DROP")
             self.run(host, "iptables", "-I", "OUTPUT", "-o", NIC, "-j", "DROP")
 
     def heal(self):
         """Undoes cut and drop."""
         self.run("hostb", "ip", "link", "set", NIC, "up")
-        for host in ADDRESS:
+        for host in self.names:
             self.run(host, "iptables", "-F")
 
     def set_tcp_retries(self, retries):
-        for host in ADDRESS:
+        for host in self.names:
             self.run(host, "sysctl", "-qw", f"net.ipv4.tcp_retries2={retries}")
 
 

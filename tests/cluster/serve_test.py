@@ -57,6 +57,16 @@ class ServeTest(unittest.TestCase):
                 with self.subTest(ranks=ranks, placement=placement):
                     self.assertEqual(alone, self.logits(mpirun(ranks, "--map-by", placement)))
 
+    def test_logits_have_these_bits_on_three_and_four_hosts_too(self):
+        alone = self.logits([])
+        for count, ranks, placement in ((3, 4, ("--host", "hosta:2,hostb:1,hostc:1")),  # all to all
+                                        (3, 4, ("--map-by", "node")),
+                                        (4, 4, ("--map-by", "ppr:1:node")),  # in pairs
+                                        (4, 8, ("--map-by", "ppr:2:node")),
+                                        (4, 8, ("--map-by", "node"))):
+            with self.subTest(count=count, placement=placement), hosts.Hosts(slots=2, count=count):
+                self.assertEqual(alone, self.logits(mpirun(ranks, *placement)))
+
 
 if __name__ == "__main__":
     hosts.contain(*slurm.TOOLS)

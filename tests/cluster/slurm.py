@@ -72,7 +72,7 @@ class Slurm:
                     f"--seed-file={DIR}/munge/seed")
         hosts.until(lambda: os.path.exists(f"{DIR}/munge.sock"), "munged did not come up")
         self._start("hosta", "slurmctld", "-D")
-        for host in hosts.ADDRESS:
+        for host in self.hosts.names:
             self._start(host, "slurmd", "-D", "-N", host)
         hosts.until(self._idle, "the nodes did not become idle")
         return self

@@ -28,14 +28,17 @@ using Nodes = std::vector<int>;  // of each rank
 constexpr absl::Duration kLong = absl::Minutes(1);
 
 // In order and even, uneven, one rank a node, three nodes, dealt like cards, one node inside
-// another.
+// another; four and eight nodes that add in pairs, and four that cannot.
 const Nodes kLayouts[] = {{0, 0, 1, 1},
                           {0, 0, 0, 1},
                           {0, 1},
                           {0, 1, 2},
                           {0, 1, 0, 1},
                           {0, 1, 1, 0, 2},
-                          {0, 0, 1, 1, 2, 2, 3, 3}};
+                          {0, 0, 1, 1, 2, 2, 3, 3},
+                          {0, 1, 2, 3, 4, 5, 6, 7},
+                          {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3},
+                          {0, 0, 0, 0, 1, 1, 2, 3}};
 
 std::string NameOf(const Nodes& nodes) {
   std::string name = "nodes";
@@ -143,6 +146,17 @@ TEST(SumPieces, AreTheLargestSubtreesOfANode) {
   EXPECT_THAT(pieces_of({0, 0, 0, 1}), ElementsAre("0-2@0", "2-3@0", "3-4@1"));
   EXPECT_THAT(pieces_of({0, 1, 1}), ElementsAre("0-1@0", "1-2@1", "2-3@1"));
   EXPECT_THAT(pieces_of({0, 1, 0, 1}), ElementsAre("0-1@0", "1-2@1", "2-3@0", "3-4@1"));
+}
+
+TEST(SumPieces, AreAddedInPairsWhereTheTreeOverNodesIsFull) {
+  for (const Nodes& full : {Nodes{0, 1}, Nodes{0, 0, 1, 1}, Nodes{0, 1, 2, 3},
+                            Nodes{0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3}}) {
+    EXPECT_TRUE(AddsInPairs(full)) << NameOf(full);
+  }
+  for (const Nodes& other : {Nodes{0, 0, 0, 1}, Nodes{0, 1, 2}, Nodes{0, 1, 0, 1},
+                             Nodes{0, 1, 2, 3, 4, 5}, Nodes{0, 0, 0, 0, 1, 1, 2, 3}}) {
+    EXPECT_FALSE(AddsInPairs(other)) << NameOf(other);
+  }
 }
 
 TEST(NodesGroup, AMissingRankIsNamedByItsOwnNode) {
