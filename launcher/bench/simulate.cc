@@ -14,7 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/bench/provenance.h"
+#include "launcher/bench/token_cost.h"
 #include "launcher/exit_status.h"
+#include "launcher/model_path.h"
 #include "launcher/version.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
@@ -133,6 +135,7 @@ class Simulation {
     begin = Now();
     for (std::vector<char>& place : places_) std::memcpy(place.data(), plan.data(), plan.size());
     sample.hand_out_s = Now() - begin;
+    sample.drawn = static_cast<int64_t>(step->samples.size());
     StepResult result;
     for (size_t i = 0; i < step->samples.size(); ++i) {
       GeneratedToken token;
@@ -187,6 +190,13 @@ absl::StatusOr<StepCost> CompleteCost(const SimulateOptions& options) {
   return Merged(Merged(options.cost, *measured), kDefaultCost);
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const std::string& model) {
+  BH_ASSIGN_OR_RETURN(const std::string dir, ResolveModelPath(model));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(dir);
+  if (!tokenizer.ok()) return WithExitCode(tokenizer.status(), ExitCode::kModelRefused);
+  return tokenizer;
+}
+
 }  // namespace
 
 SimulatedRun Simulate(const SimulateOptions& options, const StepCost& cost, int ranks,
@@ -210,6 +220,11 @@ absl::Status RunSimulate(const SimulateOptions& options) {
           ExitCode::kUsage);
     }
   }
+  std::unique_ptr<Tokenizer> tokenizer = MadeUpTokenizer(kVocabSize);
+  if (options.model.has_value()) {
+    BH_ASSIGN_OR_RETURN(tokenizer, TokenizerOf(*options.model));
+  }
+  facts.token_cost = MeasureTokenCost(*tokenizer);
   std::vector<SimulatedRun> runs;
   for (const int ranks : options.ranks) {
     for (const int seqs : options.max_num_seqs) {

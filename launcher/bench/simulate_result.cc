@@ -40,6 +40,7 @@ struct RangeSummary {
   double total_p50_us = 0;
   double total_p99_us = 0;
   int64_t plan_bytes = 0;
+  double drawn = 0;  // tokens of a step
 };
 
 double MedianUs(const std::vector<StepSample>& steps, double StepSample::*part) {
@@ -62,6 +63,9 @@ RangeSummary SummaryOf(const char* queue, const std::vector<StepSample>& steps) 
   summary.encode_us = MedianUs(steps, &StepSample::encode_s);
   summary.hand_out_us = MedianUs(steps, &StepSample::hand_out_s);
   summary.commit_us = MedianUs(steps, &StepSample::commit_s);
+  std::vector<double> drawn;
+  for (const StepSample& step : steps) drawn.push_back(static_cast<double>(step.drawn));
+  summary.drawn = QuantileOf(std::move(drawn), 0.5);
   summary.total_p50_us = TotalUs(steps, 0.5);
   summary.total_p99_us = TotalUs(steps, 0.99);
   for (const StepSample& step : steps) {
@@ -85,6 +89,13 @@ std::vector<RangeSummary> SummariesOf(const SimulatedRun& run) {
 }
 
 std::string Us(double us) { return absl::StrFormat("%.1f", us); }
+
+std::string TokenText(const TokenCost& token) {
+  return absl::StrFormat(
+      "on top, where rank 0 draws on its CPU, for each sequence: %.1f us greedily or %.1f us at "
+      "temperature 1 from %d logits, and %.2f us for the text\n",
+      1e6 * token.greedy_s, 1e6 * token.sampled_s, token.vocab_size, 1e6 * token.text_s);
+}
 
 std::string CostText(const StepCost& cost) {
   return absl::StrFormat(
@@ -130,18 +141,21 @@ StepCost Merged(const StepCost& first, const StepCost& second) {
 }
 
 std::string SimulateTable(const SimulateFacts& facts, const std::vector<SimulatedRun>& runs) {
-  std::vector<std::vector<std::string>> rows = {{"ranks", "sequences", "queue", "steps", "plan us",
-                                                 "encode", "hand out", "commit", "rank 0 p50 us",
-                                                 "p99 us", "plan bytes"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"ranks", "sequences", "queue", "steps", "plan us", "encode", "hand out", "commit",
+       "rank 0 p50 us", "p99 us", "plan bytes", "greedy us", "or sampled", "detokenise"}};
   std::vector<std::vector<std::string>> totals = {{"ranks", "sequences", "copies of a plan",
                                                    "submit us", "simulated s", "tokens/s",
                                                    "rank 0's share"}};
+  const TokenCost& token = facts.token_cost;
   for (const SimulatedRun& run : runs) {
     for (const RangeSummary& range : SummariesOf(run)) {
-      rows.push_back({absl::StrCat(run.ranks), absl::StrCat(run.max_num_seqs), range.queue,
-                      absl::StrCat(range.steps), Us(range.plan_us), Us(range.encode_us),
-                      Us(range.hand_out_us), Us(range.commit_us), Us(range.total_p50_us),
-                      Us(range.total_p99_us), FormatCount(range.plan_bytes)});
+      rows.push_back(
+          {absl::StrCat(run.ranks), absl::StrCat(run.max_num_seqs), range.queue,
+           absl::StrCat(range.steps), Us(range.plan_us), Us(range.encode_us), Us(range.hand_out_us),
+           Us(range.commit_us), Us(range.total_p50_us), Us(range.total_p99_us),
+           FormatCount(range.plan_bytes), Us(1e6 * range.drawn * token.greedy_s),
+           Us(1e6 * range.drawn * token.sampled_s), Us(1e6 * range.drawn * token.text_s)});
     }
     totals.push_back({absl::StrCat(run.ranks), absl::StrCat(run.max_num_seqs),
                       absl::StrCat(run.copies), Us(1e6 * run.submit_s),
@@ -150,7 +164,7 @@ std::string SimulateTable(const SimulateFacts& facts, const std::vector<Simulate
                       absl::StrFormat("%.2f %%", 100 * run.rank0_s / run.group_s)});
   }
   return absl::StrCat("measured, rank 0's processor time of a step, medians:\n", TextTable(rows),
-                      "\n", CostText(facts.cost), TextTable(totals));
+                      TokenText(token), "\n", CostText(facts.cost), TextTable(totals));
 }
 
 std::string SimulateJson(const SimulateFacts& facts, const std::vector<SimulatedRun>& runs) {
@@ -163,7 +177,12 @@ std::string SimulateJson(const SimulateFacts& facts, const std::vector<Simulated
                         {{"step_us", *facts.cost.step_us},
                          {"decode_row_us", *facts.cost.decode_row_us},
                          {"prompt_token_us", *facts.cost.prompt_token_us},
-                         {"message_us", *facts.cost.message_us}}}};
+                         {"message_us", *facts.cost.message_us}}},
+                       {"token",
+                        {{"vocab_size", facts.token_cost.vocab_size},
+                         {"greedy_us", 1e6 * facts.token_cost.greedy_s},
+                         {"sampled_us", 1e6 * facts.token_cost.sampled_s},
+                         {"detokenise_us", 1e6 * facts.token_cost.text_s}}}};
   ordered_json list = ordered_json::array();
   for (const SimulatedRun& run : runs) {
     ordered_json ranges = ordered_json::array();
@@ -176,6 +195,7 @@ std::string SimulateJson(const SimulateFacts& facts, const std::vector<Simulated
                         {"commit_us", range.commit_us},
                         {"rank0_p50_us", range.total_p50_us},
                         {"rank0_p99_us", range.total_p99_us},
+                        {"drawn", range.drawn},
                         {"plan_bytes", range.plan_bytes}});
     }
     list.push_back({{"ranks", run.ranks},

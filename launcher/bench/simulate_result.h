@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/bench/token_cost.h"
 
 namespace bulkhead {
 
@@ -30,6 +31,7 @@ struct StepSample {
   double hand_out_s = 0;  // a copy of the plan for its own node and each node it sends to
   double commit_s = 0;
   int64_t queued = 0;  // requests that waited
+  int64_t drawn = 0;   // tokens
   int64_t plan_bytes = 0;
   double total_s() const { return plan_s + encode_s + hand_out_s + commit_s; }
 };
@@ -49,9 +51,11 @@ struct SimulateFacts {
   std::string version, date, cpu;
   int requests = 0;
   StepCost cost;  // complete
+  TokenCost token_cost;
 };
 
-// A row per run and range of the queue: medians, and the 99th percentile of the whole step.
+// A row per run and range of the queue: medians, and the 99th percentile of the whole step. Drawing
+// and detokenising stand apart: a GPU can draw, and a measured step has both in it.
 std::string SimulateTable(const SimulateFacts& facts, const std::vector<SimulatedRun>& runs);
 std::string SimulateJson(const SimulateFacts& facts, const std::vector<SimulatedRun>& runs);
 // Cost by sequences, a line per size of the group; both axes logarithmic.

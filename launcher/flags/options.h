@@ -190,6 +190,7 @@ struct SimulateOptions {
   int max_num_batched_tokens = 8192;
   StepCost cost;
   std::optional<std::string> measured;
+  std::optional<std::string> model;  // whose tokenizer and vocabulary; absent: made up
   bool json = false;
   std::optional<std::string> svg;
 };

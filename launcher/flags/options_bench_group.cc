@@ -192,14 +192,17 @@ absl::StatusOr<Command> ParseVerify(CommandArgs args) {
 }
 
 absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
-  Flags flags("bench simulate", "[FLAGS]",
-              "Drives the real scheduler of rank 0 with requests and no model, and prints what a "
-              "step costs rank 0:\n"
-              "planning, encoding the plan, handing it out, committing. Only how long a step takes "
-              "the group is\n"
-              "assumed: step + decode rows + prompt tokens + messages between the ranks.",
-              "bulkhead bench simulate --ranks 512 --requests 10000\n"
-              "bulkhead bench simulate --measured throughput.json --svg cost.svg");
+  Flags flags(
+      "bench simulate", "[FLAGS]",
+      "Drives the real scheduler of rank 0 with requests and no model, and prints what a "
+      "step costs rank 0:\n"
+      "planning, encoding the plan, handing it out, committing; and beside that what drawing "
+      "and detokenising\n"
+      "its tokens would add. Only how long a step takes the group is assumed: step + decode "
+      "rows + prompt\n"
+      "tokens + messages between the ranks.",
+      "bulkhead bench simulate --ranks 512 --requests 10000\n"
+      "bulkhead bench simulate --measured throughput.json --svg cost.svg");
   SimulateOptions options;
   flags.Group("What is simulated");
   flags.Add("--ranks", "LIST", "sizes of the group (default 8,64,512)",
@@ -217,6 +220,10 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
             IntegerValue(&options.output_len, 1, kMaxLen));
   flags.Add("--max-num-batched-tokens", "N", "of one step (default 8192)",
             IntegerValue(&options.max_num_batched_tokens, 1, kMaxLen));
+  flags.Add("--model", "DIR",
+            "its tokenizer.json detokenises, and a row of logits is as long as its vocabulary "
+            "(default: one of 32,000 words, made up)",
+            TextValue(&options.model));
   flags.Group("What a step takes the group (assumed, microseconds)");
   flags.Add("--step-us", "T", "any step (default 8000)",
             RealValue(&options.cost.step_us, 0, 1e9, Border::kIncluded));

@@ -28,14 +28,31 @@ TEST(SimulateTest, EveryRequestRunsToItsEndAndTheQueueEmpties) {
   EXPECT_EQ(run.steps.front().queued, 50);
   EXPECT_EQ(run.steps.back().queued, 0);
   EXPECT_GE(run.steps.size(), 50U * 5 / 4);  // at least half the mean tokens, four at once
+  int64_t drawn = 0;
   for (const StepSample& step : run.steps) {
     EXPECT_GT(step.plan_bytes, 0);
     EXPECT_GE(step.total_s(), step.plan_s);
+    EXPECT_LE(step.drawn, 4);
+    drawn += step.drawn;
   }
+  EXPECT_GE(drawn, 50 * 5);
+  EXPECT_LE(drawn, 50 * 15);
   // No step takes less than what is assumed of any step.
   EXPECT_GE(run.group_s, 1e-3 * static_cast<double>(run.steps.size()));
   EXPECT_GT(run.rank0_s, 0);
   EXPECT_LT(run.rank0_s, run.group_s);
+}
+
+TEST(SimulateTest, ATokensCostIsThatOfTheRealSamplerAndTheRealText) {
+  const std::unique_ptr<Tokenizer> small = MadeUpTokenizer(1000);
+  EXPECT_EQ(small->vocab_size(), 1000);
+  EXPECT_EQ(small->Decode({{7, 974, 999}}, true), " w7az");
+  const TokenCost cost = MeasureTokenCost(*small);
+  EXPECT_EQ(cost.vocab_size, 1000);
+  EXPECT_GT(cost.text_s, 0);
+  const TokenCost large = MeasureTokenCost(*MadeUpTokenizer(100'000));
+  EXPECT_GT(large.greedy_s, 10 * cost.greedy_s);
+  EXPECT_GT(large.sampled_s, large.greedy_s);
 }
 
 TEST(SimulateTest, RequestsThatComeApartFindNoQueue) {
@@ -87,16 +104,19 @@ TEST(SimulateTest, QueuesAreToldApartByTheirMagnitude) {
   run.max_num_seqs = 1000;
   run.group_s = 1;
   for (const int64_t queued : {0, 5, 99, 100})
-    run.steps.push_back({1e-6, 2e-6, 3e-6, 4e-6, queued, 7});
+    run.steps.push_back({1e-6, 2e-6, 3e-6, 4e-6, queued, 900, 7});
   SimulateFacts facts;
   facts.cost = kCost;
+  facts.token_cost = {32000, 5e-6, 20e-6, 1e-6};
   const auto json = nlohmann::json::parse(SimulateJson(facts, {run}));
   const auto& ranges = json["runs"][0]["by_queue"];
   ASSERT_EQ(ranges.size(), 3U);
   EXPECT_EQ(ranges[1]["queue"], "1 - 99");
   EXPECT_EQ(ranges[1]["steps"], 2);
   EXPECT_DOUBLE_EQ(ranges[1]["rank0_p50_us"], 10);
+  EXPECT_EQ(ranges[1]["drawn"], 900);
   EXPECT_THAT(SimulateTable(facts, {run}), HasSubstr("100 - 999"));
+  EXPECT_THAT(SimulateTable(facts, {run}), HasSubstr("18000.0"));  // 900 sampled tokens of 20 us
   EXPECT_THAT(SimulateSvg({run}), HasSubstr("512 ranks"));
 }
 
