@@ -359,6 +359,12 @@ Coordinator::Options CoordinatorOptions(const RankEngine& engine, const Schedule
   options.eos_ids.assign(engine.source.config.model.eos_token_ids.begin(),
                          engine.source.config.model.eos_token_ids.end());
   options.tokenizer = engine.tokenizer.get();
+  options.costs = [&engine] {
+    StepCosts costs;
+    if (engine.device->host_memory()) costs.collective_ns = engine.comm->seconds() * 1e9;
+    costs.sampling_ns = engine.runner->sampling_ns();
+    return costs;
+  };
   options.now_ns = [] {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

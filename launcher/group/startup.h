@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
 SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
                                   int max_num_queued_reqs);
 
+// `engine` outlives the coordinator.
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits);
 
 // The start-up report of rank 0: one line per fact.

@@ -53,6 +53,8 @@ class Coordinator final : public RequestInbox {
     std::vector<TokenId> eos_ids;
     const Tokenizer* tokenizer = nullptr;  // null: token ids alone; outlives the coordinator
     std::function<uint64_t()> now_ns;      // monotonic, thread-safe; null: the steady clock
+    // Since the start, but for text_ns; called by the rank loop's thread. Null: not known.
+    std::function<StepCosts()> costs;
     absl::Duration log_period = absl::Seconds(10);
   };
   explicit Coordinator(Options options);
@@ -109,6 +111,7 @@ class Coordinator final : public RequestInbox {
   bool DrainIsOver();
   void EndAll(const absl::Status& why);
   void NoteAdmitted();
+  StepCosts Costs() const;  // since the start
   void Publish();
 
   const Options options_;
@@ -132,6 +135,7 @@ class Coordinator final : public RequestInbox {
   Scheduler scheduler_;
   absl::flat_hash_map<SequenceId, std::unique_ptr<Active>> active_;
   LoadMeter meter_;
+  uint64_t text_ns_ = 0;
 };
 
 }  // namespace bulkhead

@@ -35,6 +35,7 @@ struct Coordinator::Live {
   int completion_tokens = 0;
   int cached_prompt_tokens = 0;
   RequestTimings timings;
+  std::optional<StepCosts> costs_before;  // when it was first scheduled
 
   // The coordinator's mutex is held.
   RequestEnd MakeEnd(EndCause cause, uint64_t now_ns) {
@@ -48,6 +49,17 @@ struct Coordinator::Live {
     end.cached_prompt_tokens = cached_prompt_tokens;
     end.timings = timings;
     return end;
+  }
+
+  // The coordinator's mutex is held.
+  void TakeCosts(const StepCosts& now) {
+    if (!costs_before.has_value()) return;
+    const StepCosts& before = *costs_before;
+    StepCosts& costs = timings.costs;
+    if (now.collective_ns.has_value())
+      costs.collective_ns = *now.collective_ns - *before.collective_ns;
+    costs.sampling_ns = now.sampling_ns - before.sampling_ns;
+    costs.text_ns = now.text_ns - before.text_ns;
   }
 };
 

@@ -124,7 +124,9 @@ void Coordinator::Commit(StepResult result) {
   std::vector<Emission> emissions = scheduler_.Commit(std::move(result));
   std::vector<Delivery> deliveries;
   deliveries.reserve(emissions.size());
+  const uint64_t begin = options_.now_ns();
   for (Emission& emission : emissions) deliveries.push_back(DeliveryOf(std::move(emission)));
+  text_ns_ += options_.now_ns() - begin;
   Deliver(std::move(deliveries));
   Publish();
   const std::optional<std::string> line = meter_.Line(options_.now_ns(), scheduler_.load());
@@ -169,6 +171,7 @@ Coordinator::Delivery Coordinator::EndOf(const std::shared_ptr<Live>& live, absl
 void Coordinator::Deliver(std::vector<Delivery> deliveries) {
   if (deliveries.empty()) return;
   const uint64_t now = options_.now_ns();
+  const StepCosts costs = Costs();
   std::vector<std::optional<RequestEnd>> ends(deliveries.size());
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -185,6 +188,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
         live.completion_tokens += static_cast<int>(deliveries[i].delta->tokens.size());
       }
       if (!deliveries[i].end.has_value()) continue;
+      live.TakeCosts(costs);
       ends[i] = live.MakeEnd(*std::move(deliveries[i].end), now);
       CountLength(live);
       Forget(live);  // its id may be used again as soon as the client hears of the end
@@ -246,12 +250,21 @@ void Coordinator::EndAll(const absl::Status& why) {
 
 void Coordinator::NoteAdmitted() {
   const uint64_t now = options_.now_ns();
+  const StepCosts costs = Costs();
   std::lock_guard<std::mutex> lock(mutex_);
   for (const SequenceId id : scheduler_.newly_admitted()) {
     Live& live = *active_.at(id)->live;
     live.timings.queue_ns = now - live.submitted_ns;
+    live.costs_before = costs;
     live.cached_prompt_tokens = static_cast<int>(scheduler_.cached_prompt_tokens(id));
   }
+}
+
+StepCosts Coordinator::Costs() const {
+  StepCosts costs;
+  if (options_.costs != nullptr) costs = options_.costs();
+  costs.text_ns = text_ns_;
+  return costs;
 }
 
 // What the other threads may know after a plan or a commit.

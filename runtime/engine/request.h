@@ -86,11 +86,21 @@ struct OutputDelta {
 
 enum class FinishReason { kEos, kStopToken, kStopString, kMaxTokens, kModelLength };
 
+// What rank 0's main thread spent time on.
+struct StepCosts {
+  std::optional<uint64_t>
+      collective_ns;  // absent where a device sums, and the thread does not wait
+  uint64_t sampling_ns = 0;
+  uint64_t text_ns = 0;  // detokenising, and looking for stop strings
+};
+
 struct RequestTimings {
   uint64_t queue_ns = 0;
   uint64_t first_token_ns = 0;
   uint64_t total_ns = 0;
   int preemptions = 0;
+  // Of total_ns - queue_ns, whichever sequences it was spent for: this one waited for it.
+  StepCosts costs;
 };
 
 struct RequestEnd {

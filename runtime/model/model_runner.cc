@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "comm/wait.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
@@ -390,8 +391,10 @@ void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView 
         std::lower_bound(step.samples.begin(), step.samples.end(), seq,
                          [](const SampleRow& a, int seq_index) { return a.seq_index < seq_index; });
     if (last_of_seq && sample != step.samples.end() && sample->seq_index == seq) {
+      const int64_t begin_ns = MonotonicNanos();
       result.samples[sample - step.samples.begin()] = sampler_->Sample(
           absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())), *sample);
+      sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
     }
     row = end;
   }

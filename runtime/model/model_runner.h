@@ -58,6 +58,8 @@ class ModelRunner final : public StepRunner {
   absl::Status RehearseDecodes();
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
+  // Spent in the sampler since the start; rank 0.
+  uint64_t sampling_ns() const { return sampling_ns_; }
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
@@ -109,6 +111,7 @@ class ModelRunner final : public StepRunner {
   std::vector<int> logit_seq_;        // [logit rows of the step] which sequence
   int64_t num_drawn_rows_ = 0;        // of the logit rows; the last ones
   std::optional<Sampler> sampler_;    // rank 0
+  uint64_t sampling_ns_ = 0;
   std::optional<DeviceDraws> draws_;  // where the device can
   Step step_;                         // in flight
   StepResult result_;                 // of it

@@ -47,6 +47,12 @@ v1::Finished ToProto(const RequestEnd& end, int prompt_tokens) {
   out.mutable_timings()->set_first_token_ns(end.timings.first_token_ns);
   out.mutable_timings()->set_total_ns(end.timings.total_ns);
   out.mutable_timings()->set_preemptions(end.timings.preemptions);
+  const StepCosts& costs = end.timings.costs;
+  if (costs.collective_ns.has_value()) {
+    out.mutable_timings()->set_collective_ns(*costs.collective_ns);
+  }
+  out.mutable_timings()->set_sampling_ns(costs.sampling_ns);
+  out.mutable_timings()->set_detokenise_ns(costs.text_ns);
   return out;
 }
 

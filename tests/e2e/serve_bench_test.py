@@ -98,9 +98,15 @@ class ServeBenchTest(unittest.TestCase):
         self.assertEqual(split["count"], 80)
         for part in ("prefill", "decode"):
             self.assertGreater(split[part]["value"], 0, part)
-        parts = sum(split[p]["value"] for p in ("client_wait", "queue", "prefill", "decode", "network_grpc_text"))
+        parts = sum(split[p]["value"] for p in ("client_wait", "queue", "prefill", "decode", "network"))
         ends = [1e3 * (r["end_s"] - r["scheduled_s"]) for r in self.requests()]
         self.assertAlmostEqual(parts, sum(ends) / len(ends), delta=0.01 * parts)
+        spent = {name: part["value"] for name, part in split["of_prefill_and_decode"].items()}
+        for name in ("computing", "sampling", "detokenise"):
+            self.assertGreater(spent[name], 0, name)
+        self.assertEqual(spent["collective"] > 0, group.RANKS > 1)
+        both = split["prefill"]["value"] + split["decode"]["value"]
+        self.assertAlmostEqual(sum(spent.values()), both, delta=0.01 * both)
         memory = ours["memory"]
         self.assertEqual(len(memory["ranks"]), group.RANKS)
         for rank in memory["ranks"]:

@@ -93,7 +93,14 @@ void AddSplit(const BenchSummary& summary, Table* table) {
   table->Row("Server: queue (ms):", summary.split.queue.value);
   table->Row("Server: prefill (ms):", summary.split.prefill.value);
   table->Row("Server: decode (ms):", summary.split.decode.value);
-  table->Row("Network, gRPC, text (ms):", summary.split.rest.value);
+  table->Row("Network, gRPC, tokenising (ms):", summary.split.rest.value);
+  table->Title("Of Prefill and Decode (means)", '-');
+  table->Row("Model and scheduling (ms):", summary.split.computing.value);
+  for (const auto& [name, part] : {std::pair("Collectives (ms):", summary.split.collective),
+                                   std::pair("Sampling (ms):", summary.split.sampling),
+                                   std::pair("Detokenising (ms):", summary.split.detokenise)}) {
+    if (part.has_value()) table->Row(name, part->value);
+  }
 }
 
 void AddSteady(const BenchSummary& summary, Table* table) {

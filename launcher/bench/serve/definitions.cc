@@ -74,8 +74,20 @@ std::string DefinitionsText() {
       "nor emptying counts. It needs 20 requests, and a quarter of all.\n"
       "\n"
       "Where the time went: queue, prefill and decode are the server's, on rank 0's clock\n"
-      "(submitted, first scheduled, first token, end); network, gRPC, text is what remains of the\n"
-      "client's time from sending to the end.\n");
+      "(submitted, first scheduled, first token, end); network is what remains of the client's "
+      "time\n"
+      "from sending to the end, gRPC and tokenising the prompt included. These four and the wait "
+      "in\n"
+      "the client add up to e2el.\n"
+      "\n"
+      "Collectives, sampling, detokenising and computing (the model, scheduling) are another cut "
+      "of\n"
+      "prefill + decode, and add up to it: what rank 0 spent between the request's first "
+      "scheduling\n"
+      "and its end. A step's time counts whole for each request that runs meanwhile, since each\n"
+      "waits for it: do not add it up over requests. Collectives include waiting for slower "
+      "ranks;\n"
+      "on GPUs they are not known apart, and are in computing.\n");
   return text;
 }
 

@@ -106,6 +106,12 @@ class LoadGenerator::Call {
     times.prefill_s = static_cast<double>(timings.first_token_ns()) / kNsPerS - times.queue_s;
     times.decode_s = static_cast<double>(timings.total_ns() - timings.first_token_ns()) / kNsPerS;
     times.preemptions = static_cast<int>(timings.preemptions());
+    const auto seconds = [](bool known, uint64_t ns) {
+      return known ? std::optional<double>(static_cast<double>(ns) / kNsPerS) : std::nullopt;
+    };
+    times.collective_s = seconds(timings.has_collective_ns(), timings.collective_ns());
+    times.sampling_s = seconds(timings.has_sampling_ns(), timings.sampling_ns());
+    times.detokenise_s = seconds(timings.has_detokenise_ns(), timings.detokenise_ns());
     record_->server = times;
   }
 

@@ -99,11 +99,19 @@ std::string LoadCharts(const RunRecord& run) {
 
 std::string SplitChart(const TimeSplit& split) {
   if (split.count == 0) return "";
+  const auto value = [](const std::optional<Estimate>& part) {
+    return part.has_value() ? part->value : 0;
+  };
   return StackedBars("Where the time went (means)", "ms",
-                     {"client wait", "queue", "prefill", "decode", "network, gRPC, text"},
+                     {"client wait", "queue", "prefill", "decode", "network, gRPC, tokenising"},
                      {{"a request",
                        {split.send_delay.value, split.queue.value, split.prefill.value,
-                        split.decode.value, split.rest.value}}});
+                        split.decode.value, split.rest.value}}}) +
+         StackedBars("What prefill and decode spent (means)", "ms",
+                     {"model and scheduling", "collectives", "sampling", "detokenising"},
+                     {{"a request",
+                       {split.computing.value, value(split.collective), value(split.sampling),
+                        value(split.detokenise)}}});
 }
 
 std::string MemoryCharts(const BenchResult& result) {

@@ -21,6 +21,8 @@ struct ServerTimes {
   double prefill_s = 0;  // first scheduled until the first token
   double decode_s = 0;   // first token until the end
   int preemptions = 0;
+  // Parts of prefill and decode together; absent where the server does not say.
+  std::optional<double> collective_s, sampling_s, detokenise_s;
 
   double total_s() const { return queue_s + prefill_s + decode_s; }
 };

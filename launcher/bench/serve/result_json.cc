@@ -218,6 +218,16 @@ ordered_json WorkloadJson(const ServeBenchOptions& options) {
   return json;
 }
 
+ordered_json PartsJson(const TimeSplit& split) {
+  ordered_json json = {{"computing", EstimateJson(split.computing)}};
+  for (const auto& [name, part] :
+       {std::pair("collective", split.collective), std::pair("sampling", split.sampling),
+        std::pair("detokenise", split.detokenise)}) {
+    json[name] = part.has_value() ? EstimateJson(*part) : ordered_json(nullptr);
+  }
+  return json;
+}
+
 ordered_json OursJson(const BenchResult& result) {
   const BenchSummary& summary = result.summary;
   ordered_json json = {{"format", 1},
@@ -260,7 +270,8 @@ ordered_json OursJson(const BenchResult& result) {
                            {"queue", EstimateJson(split.queue)},
                            {"prefill", EstimateJson(split.prefill)},
                            {"decode", EstimateJson(split.decode)},
-                           {"network_grpc_text", EstimateJson(split.rest)}};
+                           {"network", EstimateJson(split.rest)},
+                           {"of_prefill_and_decode", PartsJson(split)}};
   json["cached_prompt_tokens"] = summary.cached_prompt_tokens;
   json["client"] = ClientJson(result);
   if (result.server.has_value()) {
@@ -344,6 +355,11 @@ std::string RequestsJsonLines(const std::vector<RunRecord>& runs) {
                              {"prefill", kMsPerS * request.server->prefill_s},
                              {"decode", kMsPerS * request.server->decode_s},
                              {"preemptions", request.server->preemptions}};
+        for (const auto& [name, part] : {std::pair("collective", request.server->collective_s),
+                                         std::pair("sampling", request.server->sampling_s),
+                                         std::pair("detokenise", request.server->detokenise_s)}) {
+          if (part.has_value()) json["server_ms"][name] = kMsPerS * *part;
+        }
       }
       text += json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
     }

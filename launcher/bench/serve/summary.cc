@@ -53,6 +53,7 @@ Latencies LatenciesOf(const Requests& requests, const std::vector<double>& perce
 
 TimeSplit SplitOf(const Requests& requests) {
   std::vector<double> delay, queue, prefill, decode, rest;
+  std::vector<double> collective, sampling, detokenise, computing;
   for (const RequestRecord* request : requests) {
     if (!request->server.has_value()) continue;
     const ServerTimes& server = *request->server;
@@ -61,13 +62,30 @@ TimeSplit SplitOf(const Requests& requests) {
     prefill.push_back(kMsPerS * server.prefill_s);
     decode.push_back(kMsPerS * server.decode_s);
     rest.push_back(kMsPerS * (request->end_s - *request->sent_s - server.total_s()));
+    computing.push_back(prefill.back() + decode.back());
+    for (const auto& [part, values] :
+         {std::pair(server.collective_s, &collective), std::pair(server.sampling_s, &sampling),
+          std::pair(server.detokenise_s, &detokenise)}) {
+      if (!part.has_value()) continue;
+      values->push_back(kMsPerS * *part);
+      computing.back() -= values->back();
+    }
   }
-  return {static_cast<int64_t>(queue.size()),
-          MeanOf(delay),
-          MeanOf(queue),
-          MeanOf(prefill),
-          MeanOf(decode),
-          MeanOf(rest)};
+  const auto known = [](const std::vector<double>& values) {
+    return values.empty() ? std::nullopt : std::optional<Estimate>(MeanOf(values));
+  };
+  TimeSplit split;
+  split.count = static_cast<int64_t>(queue.size());
+  split.send_delay = MeanOf(delay);
+  split.queue = MeanOf(queue);
+  split.prefill = MeanOf(prefill);
+  split.decode = MeanOf(decode);
+  split.rest = MeanOf(rest);
+  split.collective = known(collective);
+  split.sampling = known(sampling);
+  split.detokenise = known(detokenise);
+  split.computing = MeanOf(computing);
+  return split;
 }
 
 // Amounts laid into equal slices of windows, as rates: what the interval of a throughput is drawn

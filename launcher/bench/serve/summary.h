@@ -39,8 +39,12 @@ struct Latencies {
 struct TimeSplit {
   int64_t count = 0;
   Estimate send_delay, queue, prefill, decode;
-  // What is left of the time from sending to the end: network, gRPC, tokenising, detokenising.
+  // What is left of the time from sending to the end: network, gRPC, tokenising.
   Estimate rest;
+  // What prefill and decode together went to; parts that no request's end carried are absent, and
+  // in `computing`: the model, scheduling, and steps that ran without the request.
+  std::optional<Estimate> collective, sampling, detokenise;
+  Estimate computing;
 };
 
 struct Window {

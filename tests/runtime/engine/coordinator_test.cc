@@ -18,6 +18,27 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Takes a while for each token, when it is told to.
+class SlowTokenizer final : public Tokenizer {
+ public:
+  explicit SlowTokenizer(std::atomic<uint64_t>& now_ns) : now_ns_(now_ns) {}
+  void SetDelay(uint64_t delay_ns) { delay_ns_ = delay_ns; }
+
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add) const override {
+    return letters_.Encode(text, add);
+  }
+  std::string Decode(absl::Span<const int32_t> ids, bool skip) const override {
+    now_ns_ += delay_ns_ * ids.size();
+    return letters_.Decode(ids, skip);
+  }
+  int vocab_size() const override { return letters_.vocab_size(); }
+
+ private:
+  const LetterTokenizer letters_;
+  std::atomic<uint64_t>& now_ns_;
+  std::atomic<uint64_t> delay_ns_{0};
+};
+
 class CoordinatorTest : public testing::Test {
  protected:
   static constexpr int64_t kAll = int64_t{1} << 60;
@@ -30,6 +51,9 @@ class CoordinatorTest : public testing::Test {
     options.eos_ids = {kToyEos};
     options.tokenizer = &tokenizer_;
     options.now_ns = [this] { return now_ns_.load(); };
+    options.costs = [this] {
+      return StepCosts{.collective_ns = collective_ns_, .sampling_ns = sampling_ns_};
+    };
     coordinator_ = std::make_unique<Coordinator>(std::move(options));
     loop_ =
         std::thread([this] { status_ = RunRank(*runner_, nullptr, coordinator_.get(), nullptr); });
@@ -50,8 +74,10 @@ class CoordinatorTest : public testing::Test {
   }
 
   SchedulerLimits limits_;
-  LetterTokenizer tokenizer_;
   std::atomic<uint64_t> now_ns_{1000};
+  std::atomic<uint64_t> collective_ns_{100};
+  std::atomic<uint64_t> sampling_ns_{200};
+  SlowTokenizer tokenizer_{now_ns_};
   std::unique_ptr<HeldRunner> runner_;
   std::unique_ptr<Coordinator> coordinator_;
   std::thread loop_;
@@ -352,6 +378,33 @@ TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
   EXPECT_EQ(end.timings.queue_ns, 0);
   EXPECT_EQ(end.timings.first_token_ns, 500);
   EXPECT_EQ(end.timings.total_ns, 700);
+}
+
+TEST_F(CoordinatorTest, CostsAreThoseBetweenTheFirstSchedulingAndTheEnd) {
+  Begin();
+  coordinator_->SetServing();
+  const auto sink = Submit(ToyRequest(4, 3));
+  runner_->WaitUntilBegun(1);
+  collective_ns_ += 50;
+  sampling_ns_ += 7;
+  tokenizer_.SetDelay(10);
+  runner_->Allow(1);
+  runner_->WaitUntilBegun(2);
+  const auto late = Submit(ToyRequest(5, 3));
+  runner_->Allow(2);
+  runner_->WaitUntilBegun(3);  // the other one's first
+  collective_ns_ += 20;
+  runner_->Allow(kAll);
+  const RequestEnd end = sink->WaitForEnd();
+  EXPECT_EQ(end.timings.costs.collective_ns, 70);
+  EXPECT_EQ(end.timings.costs.sampling_ns, 7);
+  const RequestEnd late_end = late->WaitForEnd();
+  EXPECT_EQ(late_end.timings.costs.collective_ns, 20);
+  EXPECT_EQ(late_end.timings.costs.sampling_ns, 0);
+  // Its own three tokens, and in its first step the other one's last.
+  EXPECT_EQ(end.timings.costs.text_ns, 40);
+  EXPECT_EQ(late_end.timings.costs.text_ns, 40);
+  EXPECT_GE(late_end.timings.total_ns, late_end.timings.queue_ns + 40);
 }
 
 TEST_F(CoordinatorTest, EndTellsWhatOfThePromptWasCached) {

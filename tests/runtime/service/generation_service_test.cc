@@ -45,7 +45,11 @@ TEST_F(GenerationServiceTest, GenerateReturnsTheWholeGeneration) {
     end.stop_string = "e";
     end.completion_tokens = 3;
     end.cached_prompt_tokens = 2;
-    end.timings = {.queue_ns = 1, .first_token_ns = 2, .total_ns = 3, .preemptions = 4};
+    end.timings = {.queue_ns = 1,
+                   .first_token_ns = 2,
+                   .total_ns = 3,
+                   .preemptions = 4,
+                   .costs = {.collective_ns = 5, .sampling_ns = 6, .text_ns = 7}};
     submitted.sink->OnEnd(end);
   });
   v1::GenerateRequest request = TextRequestOf("r1");
@@ -70,6 +74,9 @@ TEST_F(GenerationServiceTest, GenerateReturnsTheWholeGeneration) {
   EXPECT_EQ(response.finished().usage().completion_tokens(), 3U);
   EXPECT_EQ(response.finished().usage().cached_prompt_tokens(), 2U);
   EXPECT_EQ(response.finished().timings().preemptions(), 4U);
+  EXPECT_EQ(response.finished().timings().collective_ns(), 5U);
+  EXPECT_EQ(response.finished().timings().sampling_ns(), 6U);
+  EXPECT_EQ(response.finished().timings().detokenise_ns(), 7U);
 }
 
 TEST_F(GenerationServiceTest, SaltOfOneTo128BytesReachesTheEngine) {

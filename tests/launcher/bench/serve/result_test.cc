@@ -36,7 +36,7 @@ BenchResult Sample() {
     request.outcome = RequestOutcome::kCompleted;
     request.prompt_tokens = 9;
     request.completion_tokens = 3;
-    request.server = ServerTimes{0.01, 0.08, 0.04, 0};
+    request.server = ServerTimes{0.01, 0.08, 0.04, 0, 0.03, 0.002, std::nullopt};
     run.requests.push_back(request);
   }
   run.duration_s = run.requests.back().end_s;
@@ -180,6 +180,13 @@ TEST(BenchResult, OurKeysCountFromTheScheduledArrivalAndByToken) {
   EXPECT_THAT(ReportPage(result), HasSubstr("-12.5 +- 3.0"));
   EXPECT_EQ(ours["failures_by_code"], json({{"RESOURCE_EXHAUSTED", 1}}));
   EXPECT_NEAR(ours["time_split_ms"]["prefill"]["value"], 80, 1e-6);
+  const json& parts = ours["time_split_ms"]["of_prefill_and_decode"];
+  EXPECT_NEAR(parts["collective"]["value"], 30, 1e-6);
+  EXPECT_NEAR(parts["sampling"]["value"], 2, 1e-6);
+  EXPECT_TRUE(parts["detokenise"].is_null());
+  EXPECT_NEAR(parts["computing"]["value"], 88, 1e-6);
+  EXPECT_THAT(ConsoleTable(result), HasSubstr("Collectives (ms):                        30.00"));
+  EXPECT_THAT(ConsoleTable(result), Not(HasSubstr("Detokenising")));
   EXPECT_EQ(ours["client"]["args"], json({"--request-rate", "10"}));
   EXPECT_GT(ours["definitions"].size(), 5);
 }

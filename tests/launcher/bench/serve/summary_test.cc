@@ -137,6 +137,19 @@ TEST(Summary, TheTimeSplitLeavesTheRestToTheNetwork) {
   EXPECT_EQ(summary.preemptions, 2);
 }
 
+TEST(Summary, PrefillAndDecodeAreCutIntoWhatTheyWereSpentOn) {
+  RequestRecord request = OneRequest();
+  request.server->collective_s = 0.1;
+  request.server->sampling_s = 0.02;
+  const TimeSplit split = Summarize({RunOf({request}, 2.01)}, {}).split;
+  ASSERT_TRUE(split.collective.has_value());
+  EXPECT_NEAR(split.collective->value, 100, kTolerance);
+  ASSERT_TRUE(split.sampling.has_value());
+  EXPECT_NEAR(split.sampling->value, 20, kTolerance);
+  EXPECT_FALSE(split.detokenise.has_value());  // the server did not say
+  EXPECT_NEAR(split.computing.value, 680, kTolerance);
+}
+
 // One request every 0.1 s for 10 s; each answers after a second with one token.
 RunRecord SteadyRun(int run) {
   std::vector<RequestRecord> requests(100);
