@@ -49,7 +49,7 @@ class StagedCommunicator final : public Communicator {
  public:
   // `pinned`: StagedHostBytes.
   StagedCommunicator(std::unique_ptr<HostSide> host, const CommLimits& limits, Device& device,
-                     Buffer term, HostMemory pinned)
+                     Buffer term, HostBuffer pinned)
       : host_(std::move(host)),
         limits_(limits),
         device_(device),
@@ -118,7 +118,7 @@ class StagedCommunicator final : public Communicator {
   CommLimits limits_;
   Device& device_;
   Buffer term_;
-  HostMemory pinned_;
+  HostBuffer pinned_;
   MatrixView view_;  // of the term
 };
 
@@ -138,7 +138,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const 
   const RankTopology& topology = group.exchange().topology();
   const int64_t pinned_bytes = StagedHostBytes(limits, topology.rank, topology.size);
   absl::StatusOr<Buffer> term = ledger.Take(Term::kCommunication, StagedTermBytes(limits));
-  absl::StatusOr<HostMemory> pinned = device.AllocateHost(pinned_bytes);
+  absl::StatusOr<HostBuffer> pinned = device.AllocateHost(pinned_bytes);
   const absl::Status& taken = term.ok() ? pinned.status() : term.status();
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "communication buffers",
                            WithExitCode(taken, ExitCode::kDoesNotFit), kConnectTimeout));

@@ -121,9 +121,9 @@ void CudaDevice::Free(std::byte* data, int64_t bytes) {
   }
 }
 
-absl::StatusOr<HostMemory> CudaDevice::AllocateHost(int64_t bytes) {
+absl::StatusOr<HostBuffer> CudaDevice::AllocateHost(int64_t bytes) {
   BH_ASSIGN_OR_RETURN(std::byte* const memory, driver_.AllocateHost(bytes));
-  return HostMemory(memory, [this](std::byte* pinned) {
+  return HostBuffer(memory, [this](std::byte* pinned) {
     const absl::Status idle = driver_.Synchronize();  // no copy is under way
     if (fault_.ok()) fault_ = idle;
     driver_.FreeHost(pinned);

@@ -31,7 +31,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
   absl::Status Commit(const Buffer& buffer) override;
   absl::Status Extend(Buffer& buffer, int64_t more_bytes) override;
-  absl::StatusOr<HostMemory> AllocateHost(int64_t bytes) override;
+  absl::StatusOr<HostBuffer> AllocateHost(int64_t bytes) override;
   void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override;
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
   absl::Status Synchronize() override;

@@ -41,7 +41,7 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
-using HostMemory = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
+using HostBuffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 
 class Device {
  public:
@@ -62,7 +62,7 @@ class Device {
   virtual absl::Status Extend(Buffer& buffer, int64_t more_bytes);
   // Zeroed host memory that copies reach without a detour; given back before the device dies.
   // RESOURCE_EXHAUSTED when the host has no more.
-  virtual absl::StatusOr<HostMemory> AllocateHost(int64_t bytes);
+  virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t bytes);
   virtual void CopyFromHost(const void* host, std::byte* device, int64_t bytes) = 0;  // enqueued
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
   // INTERNAL when anything enqueued since the last call failed.

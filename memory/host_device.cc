@@ -100,12 +100,12 @@ absl::Status Device::Extend(Buffer&, int64_t) {
   return absl::UnimplementedError(absl::StrCat("memory of ", name(), " does not grow"));
 }
 
-absl::StatusOr<HostMemory> Device::AllocateHost(int64_t bytes) {
+absl::StatusOr<HostBuffer> Device::AllocateHost(int64_t bytes) {
   auto* const memory = new (std::nothrow) std::byte[bytes]();
   if (memory == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left"));
   }
-  return HostMemory(memory, [](std::byte* plain) { delete[] plain; });
+  return HostBuffer(memory, [](std::byte* plain) { delete[] plain; });
 }
 
 std::unique_ptr<Device> NewHostDevice(int64_t capacity_bytes) {

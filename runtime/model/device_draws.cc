@@ -31,7 +31,7 @@ DeviceDraws::DeviceDraws(const DrawBuffers& buffers, int64_t first_id, int max_n
       verbs_(verbs),
       comm_(comm),
       cols_of_rank_(comm.size(), kCandidateCols),
-      memory_(HostMemory()) {
+      memory_(HostBuffer()) {
   if (comm_.rank() != 0) return;
   Carver sizes;
   for (size_t i = 0; i < staging_.size(); ++i) LayOut(max_num_seqs_, sizes);

@@ -63,7 +63,7 @@ class DeviceDraws {
   DrawVerbs& verbs_;
   Communicator& comm_;
   const std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
-  absl::StatusOr<HostMemory> memory_;        // what staging_ lies in
+  absl::StatusOr<HostBuffer> memory_;        // what staging_ lies in
   std::array<Staging, 2> staging_;
   uint64_t uploads_ = 0;
   uint64_t collects_ = 0;

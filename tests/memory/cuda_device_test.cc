@@ -53,7 +53,7 @@ TEST_P(CudaDeviceTest, HostMemoryIsPinnedZeroedAndGivenBackWhenItsCopiesAreDone)
   const auto device = NewDevice();
   const Buffer buffer = *device->Allocate(100);
   {
-    const HostMemory host = *device->AllocateHost(100);
+    const HostBuffer host = *device->AllocateHost(100);
     EXPECT_EQ(std::vector<std::byte>(host.get(), host.get() + 100), std::vector<std::byte>(100));
     std::memset(host.get(), 5, 100);
     driver_.BeginCapture();  // which takes pinned memory alone
