@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "memory/bytes.h"
-#include "memory/check.h"
 #include "memory/status.h"
 #include "runtime/engine/request.h"
 
@@ -31,17 +30,6 @@ absl::Status Change(const char* name, std::optional<int64_t> value, int least, i
 }
 
 }  // namespace
-
-int PaddedDecodeRows(int num_seqs, int most) {
-  BH_CHECK(num_seqs >= 1 && num_seqs <= most);
-  int rows = 1;
-  while (rows < num_seqs) rows = rows < 8 ? 2 * rows : rows + 8;
-  return std::min(rows, most);
-}
-
-int MostDecodeRows(int max_num_seqs, int max_num_batched_tokens) {
-  return std::min(max_num_seqs, max_num_batched_tokens);
-}
 
 LiveLimits SealedLimits(const SchedulerLimits& limits) {
   return {limits.max_num_seqs, limits.max_model_len, limits.max_num_queued_reqs};

@@ -35,12 +35,6 @@ struct SchedulerLimits {
   bool pads_decodes = false;    // steps of one token for each sequence have PaddedDecodeRows
 };
 
-// The rows of a step in which each of `num_seqs` sequences has one token, where such steps come in
-// few sizes: 1, 2, 4, 8, then multiples of 8, and `most`, the largest.
-int PaddedDecodeRows(int num_seqs, int most);
-// The most rows that such a step has under these limits.
-int MostDecodeRows(int max_num_seqs, int max_num_batched_tokens);
-
 // The limits that an operator may tighten while the group serves, and widen again up to what was
 // sealed at start: no memory follows them. They bind what is submitted or admitted from then on;
 // what was accepted keeps what it was promised.

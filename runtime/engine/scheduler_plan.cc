@@ -4,6 +4,7 @@
 
 #include "memory/check.h"
 #include "runtime/engine/candidates.h"
+#include "runtime/engine/decode_rows.h"
 #include "runtime/engine/scheduler.h"
 
 namespace bulkhead {

@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "comm/wait.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
-#include "runtime/engine/scheduler_limits.h"
+#include "runtime/engine/decode_rows.h"
 #include "runtime/model/rope_table.h"
 
 namespace bulkhead {
@@ -55,12 +54,15 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       backend_(backend),
       comm_(comm),
       weights_(LayOutOver(plan, rank, limits.weights, backend, arenas_.weights.data())),
+      host_steps_(HostMemory()),
       vocab_cols_(plan.vocab_cols()) {
   Carver arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(limits_, arrays);
-  host_steps_.resize(arrays.used_bytes());
-  Carver host_arrays(host_steps_.data());
-  host_arrays_ = LayOutStepArrays(limits_, host_arrays);
+  host_steps_ = backend_.device().AllocateHost(arrays.used_bytes());
+  if (host_steps_.ok()) {  // else the first step says so
+    Carver host_arrays(host_steps_->get());
+    host_arrays_ = LayOutStepArrays(limits_, host_arrays);
+  }
   table_ranges_.resize(limits_.max_num_seqs);
   Carver logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, logits);
@@ -95,6 +97,10 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
     graphs_ = std::make_unique<DecodeGraphs>(*driver, [this](int rows) {
       return decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status();
     });
+    if (draws_.has_value()) {
+      copied_ = driver->NewEvent();
+      ended_ = {driver->NewEvent(), driver->NewEvent()};
+    }
   }
 }
 
@@ -129,6 +135,7 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
 
 absl::Status ModelRunner::RehearseDecodes() {
   if (backend_.device().cuda_driver() == nullptr) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(host_steps_.status());
   const int most = MostDecodeRows(limits_.max_num_seqs, limits_.max_num_batched_tokens);
   logit_seq_.clear();
   CopyArrays(Pad(0, 0, most));
@@ -265,27 +272,7 @@ absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
   return decoder_->Forward(index, arrays_.token_ids);
 }
 
-void ModelRunner::ListLogitRows(const StepPlan& plan) {
-  logit_seq_.clear();
-  logit_position_.clear();
-  size_t host_rows = 0;
-  for (const bool drawn : {false, true}) {
-    int end = 0;  // of the sequence's tokens in the step
-    for (int s = 0; s < plan.slot_size(); ++s) {
-      end += plan.num_tokens(s);
-      if (DrawnOnDevice(plan, s) != drawn) continue;
-      for (int left = plan.num_logits(s); left > 0; --left) {
-        host_arrays_.logit_rows[logit_seq_.size()] = end - left;
-        logit_seq_.push_back(s);
-        logit_position_.push_back(plan.start_position(s) + plan.num_tokens(s) - left);
-      }
-    }
-    if (!drawn) host_rows = logit_seq_.size();
-  }
-  num_drawn_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
-}
-
-// The copies read the host's arrays until the step's Synchronize.
+// The copies read the host's arrays until the queue has come past them.
 void ModelRunner::CopyArrays(const StepIndex& index) {
   const auto copy = [&](const int32_t* host, int32_t* device, int64_t count) {
     if (count == 0) return;
@@ -307,97 +294,40 @@ void ModelRunner::CopyArrays(const StepIndex& index) {
   copy(host_arrays_.logit_rows, arrays_.logit_rows, static_cast<int64_t>(logit_seq_.size()));
 }
 
-absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
-  Device& device = backend_.device();
-  if (device.host_memory()) return logits;
-  BH_CHECK(logits.row_stride() == logits.cols());
-  const ConstMatrixView host(reinterpret_cast<const std::byte*>(host_logits_.data()), DType::kF32,
-                             logits.rows(), logits.cols());
-  device.CopyToHost(logits.data(), host_logits_.data(),
-                    logits.rows() * logits.cols() * static_cast<int64_t>(sizeof(float)));
-  BH_RETURN_IF_ERROR(device.Synchronize());
-  return host;
-}
-
 absl::Status ModelRunner::Submit(Step step) {
+  BH_CHECK(static_cast<int>(in_flight_.size()) < depth());
+  CudaDriver* const driver = backend_.device().cuda_driver();
+  BH_RETURN_IF_ERROR(host_steps_.status());
   BH_RETURN_IF_ERROR(Check(step.plan));
+  // At most one step is in flight, and runs: its copies are about to pass, or have.
+  if (depth() > 1) BH_RETURN_IF_ERROR(driver->HostWait(*copied_));
   const StepIndex index = Prepare(step.plan);
   CopyArrays(index);
+  if (depth() > 1) driver->Record(*copied_);
   if (draws_.has_value()) {
     BH_RETURN_IF_ERROR(draws_->Upload(step, num_drawn_rows_));
     draws_->FillIn(index, arrays_.token_ids);
   }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index));
-  step_ = std::move(step);
-  result_ = StepResult();
-  result_.prompt_logits.resize(step_.prompt_logits.size());
-  result_.samples.resize(step_.samples.size());
-  return RunLogits(step_, hidden, result_);
+  InFlight& mine = in_flight_.emplace_back();
+  mine.step = std::move(step);
+  mine.result.prompt_logits.resize(mine.step.prompt_logits.size());
+  mine.result.samples.resize(mine.step.samples.size());
+  BH_RETURN_IF_ERROR(RunLogits(mine.step, hidden, mine.result));
+  if (depth() > 1) driver->Record(ended_[submits_++ % ended_.size()]);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> ModelRunner::Collect() {
-  BH_RETURN_IF_ERROR(backend_.device().Synchronize());
-  if (draws_.has_value()) draws_->Collect(step_, result_);
-  return std::move(result_);
-}
-
-absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
-  const int64_t rows = static_cast<int64_t>(logit_seq_.size());
-  const int64_t host_rows = rows - num_drawn_rows_;
-  int64_t n = 0;  // of a tile: rows of one kind
-  for (int64_t first = 0; first < rows; first += n) {
-    n = std::min(logits_.selected.rows(), (first < host_rows ? host_rows : rows) - first);
-    const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
-    const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
-    backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
-    decoder_->Logits(selected, part);
-    if (first < host_rows) {
-      BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
-    } else {
-      draws_->Select(first - host_rows, part);
-    }
-  }
-  if (num_drawn_rows_ == 0) return absl::OkStatus();
-  BH_RETURN_IF_ERROR(draws_->Draw(num_drawn_rows_));
-  draws_->Download();
-  return absl::OkStatus();
-}
-
-absl::Status ModelRunner::GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
-                                     StepResult& result) {
-  MatrixView whole;  // [R, V] on rank 0
-  if (rank_ == 0) whole = logits_.whole.Rows(0, part.rows());
-  if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
-  if (rank_ != 0) return absl::OkStatus();
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView logits, OnHost(whole));
-  TakeTile(step, first_row, logits, result);
-  return absl::OkStatus();
-}
-
-void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
-                           StepResult& result) {
-  const int64_t host_rows = static_cast<int64_t>(logit_seq_.size()) - num_drawn_rows_;
-  for (int64_t row = 0; row < logits.rows();) {
-    const int seq = logit_seq_[first_row + row];
-    int64_t end = row + 1;  // of the rows of the same sequence in this tile
-    while (end < logits.rows() && logit_seq_[first_row + end] == seq) ++end;
-    for (size_t i = 0; i < step.prompt_logits.size(); ++i) {
-      if (step.prompt_logits[i].seq_index != seq || !result.prompt_logits[i].ok()) continue;
-      result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(
-          logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
-    }
-    const bool last_of_seq = first_row + end == host_rows || logit_seq_[first_row + end] != seq;
-    const auto sample =
-        std::lower_bound(step.samples.begin(), step.samples.end(), seq,
-                         [](const SampleRow& a, int seq_index) { return a.seq_index < seq_index; });
-    if (last_of_seq && sample != step.samples.end() && sample->seq_index == seq) {
-      const int64_t begin_ns = MonotonicNanos();
-      result.samples[sample - step.samples.begin()] = sampler_->Sample(
-          absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())), *sample);
-      sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
-    }
-    row = end;
-  }
+  BH_CHECK(!in_flight_.empty());
+  Device& device = backend_.device();
+  BH_RETURN_IF_ERROR(depth() > 1
+                         ? device.cuda_driver()->HostWait(ended_[collects_++ % ended_.size()])
+                         : device.Synchronize());
+  InFlight oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (draws_.has_value()) draws_->Collect(oldest.step, oldest.result);
+  return std::move(oldest.result);
 }
 
 }  // namespace bulkhead

@@ -2,12 +2,17 @@
 // after that nothing is allocated on the device.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "memory/cuda_driver.h"
+#include "memory/device.h"
 #include "memory/ledger.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/step_runner.h"
@@ -56,6 +61,8 @@ class ModelRunner final : public StepRunner {
   // every size that decoding has and records it where it can be: nothing is loaded or recorded
   // later. Writes to block 0 alone.
   absl::Status RehearseDecodes();
+  // 2 where the device draws tokens and no sum waits on the host.
+  int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
   // Spent in the sampler since the start; rank 0.
@@ -66,7 +73,7 @@ class ModelRunner final : public StepRunner {
   void CopyRopeTable(MatrixView rope);
   KvArena Kv() const;
   // Applies the plan's table changes and lays the indices of the step into the step arrays, on the
-  // host; CopyArrays enqueues their way to the device.
+  // host; CopyArrays enqueues their way to the device. They are as they were until it has passed.
   StepIndex Prepare(const internal::StepPlan& plan);
   void CopyArrays(const StepIndex& index);
   StepIndex IndexOf(int num_seqs, int num_tokens) const;
@@ -96,9 +103,9 @@ class ModelRunner final : public StepRunner {
   Backend& backend_;
   Communicator& comm_;
   ModelWeights weights_;
-  StepArrays arrays_;                  // on the device
-  std::vector<std::byte> host_steps_;  // what host_arrays_ lie in
-  StepArrays host_arrays_;             // what the device's will be; the copies of a step read it
+  StepArrays arrays_;                      // on the device
+  absl::StatusOr<HostMemory> host_steps_;  // what host_arrays_ lie in
+  StepArrays host_arrays_;  // what the device's will be; the copies of a step read it
   struct TableRange {
     int begin = 0;
     int end = 0;
@@ -113,8 +120,16 @@ class ModelRunner final : public StepRunner {
   std::optional<Sampler> sampler_;    // rank 0
   uint64_t sampling_ns_ = 0;
   std::optional<DeviceDraws> draws_;  // where the device can
-  Step step_;                         // in flight
-  StepResult result_;                 // of it
+  struct InFlight {
+    Step step;
+    StepResult result;
+  };
+  std::deque<InFlight> in_flight_;  // the oldest first
+  // Where two steps may be in flight: places in the queue.
+  std::optional<CudaEvent> copied_;   // behind the newest step's copies from the host
+  std::array<CudaEvent, 2> ended_{};  // behind steps, by number
+  uint64_t submits_ = 0;
+  uint64_t collects_ = 0;
   // Rank 0, where the CPU cannot read the device's memory.
   std::vector<float> host_logits_;
   std::vector<std::byte> host_scratch_;  // the sampler's

@@ -13,10 +13,13 @@
 #include "memory/check.h"
 #include "memory/kv_block_pool.h"
 #include "memory/status.h"
-#include "runtime/engine/scheduler_limits.h"
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/decode_rows.h"
+#include "runtime/engine/rank_loop.h"
 #include "runtime/model/model_runner.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
+#include "tests/runtime/engine/recording_sink.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -228,9 +231,12 @@ class Script {
   uint64_t step_seq_ = 0;
 };
 
+// Runs a rank's steps when everything is loaded.
+using Drive = std::function<void(ModelRunner& runner, Group& group)>;
+
 // One rank, from the checkpoint to the last plan.
 void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions& options,
-                ModelLimits limits, Group& group, Script* script) {
+                ModelLimits limits, Group& group, const Drive& drive) {
   const int rank = group.exchange().topology().rank;
   const auto [driver, device, backend] = MakeDevice(options);
   MemoryLedger ledger(*device);
@@ -259,13 +265,19 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   OrDie(runner.GrowKv(limits.num_kv_blocks, ledger));
   ledger.Seal();
   BH_CHECK(ledger.taken(Term::kKv) == limits.num_kv_blocks * needs.kv_block_bytes);
+  drive(runner, group);
+}
+
+// What a rank does whose plans are the script's; null on every rank but 0.
+void RunScript(ModelRunner& runner, Group& group, Script* script) {
   while (true) {
     Step step;
     if (script != nullptr) {
       std::optional<Step> next = script->Next();
       step.plan.set_stop(!next.has_value());
       if (next.has_value()) step = *std::move(next);
-      if (plan.size() > 1) OrDie(group.bus().Publish(step.plan.SerializeAsString()));
+      if (group.exchange().topology().size > 1)
+        OrDie(group.bus().Publish(step.plan.SerializeAsString()));
     } else {
       std::string message;
       OrDie(group.bus().Receive(&message));
@@ -277,10 +289,13 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   }
 }
 
-}  // namespace
+struct Rig {
+  ModelConfig config;
+  ModelLimits limits;
+  ShardPlan plan;
+};
 
-RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
-                 const RigOptions& options) {
+Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
   const ParsedConfig config = OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn));
   const WeightFormats weights =
       options.weight_dtype.has_value()
@@ -297,7 +312,11 @@ RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int
                      .activation = options.activation,
                      .kv_format = options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
-  Script script(prompts, options, limits.num_kv_blocks);
+  return {config.model, limits, plan};
+}
+
+void RunEveryRank(const std::string& model_dir, const Rig& rig, const RigOptions& options,
+                  const Drive& drive) {
   std::vector<std::unique_ptr<Group>> groups;
   if (options.decode_graphs) {
     BH_CHECK(options.size == 1);
@@ -306,10 +325,60 @@ RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int
     groups = NewLocalGroups(options.size);
   }
   RunRanksOf(groups, [&](Group& group) {
-    const bool first = group.exchange().topology().coordinator();
-    RunOneRank(model_dir, plan, options, limits, group, first ? &script : nullptr);
+    RunOneRank(model_dir, rig.plan, options, rig.limits, group, drive);
+  });
+}
+
+}  // namespace
+
+RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
+                 const RigOptions& options) {
+  const Rig rig = MakeRig(model_dir, options);
+  Script script(prompts, options, rig.limits.num_kv_blocks);
+  RunEveryRank(model_dir, rig, options, [&](ModelRunner& runner, Group& group) {
+    RunScript(runner, group, group.exchange().topology().coordinator() ? &script : nullptr);
   });
   return script.Take();
+}
+
+std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
+                                              const std::vector<Request>& requests, int depth,
+                                              const RigOptions& options) {
+  const Rig rig = MakeRig(model_dir, options);
+  std::vector<std::vector<TokenId>> result;
+  RunEveryRank(model_dir, rig, options, [&](ModelRunner& runner, Group& group) {
+    BH_CHECK(depth <= runner.depth());
+    ControlBus* const bus = options.size > 1 ? &group.bus() : nullptr;
+    if (!group.exchange().topology().coordinator()) {
+      OrDie(RunRank(runner, bus, nullptr, nullptr));
+      return;
+    }
+    Coordinator::Options coordinator_options;
+    SchedulerLimits& limits = coordinator_options.limits;
+    limits.max_num_seqs = rig.limits.max_num_seqs;
+    limits.max_model_len = rig.limits.max_model_len;
+    limits.max_num_batched_tokens = rig.limits.max_num_batched_tokens;
+    limits.block_tokens = rig.limits.block_tokens;
+    limits.num_kv_blocks = rig.limits.num_kv_blocks;
+    limits.max_num_queued_reqs = static_cast<int>(requests.size());
+    limits.max_num_queued_tokens = int64_t{limits.max_num_queued_reqs} * limits.max_model_len;
+    limits.depth = depth;
+    limits.pads_decodes = options.pads_decodes;
+    Coordinator coordinator(std::move(coordinator_options));
+    coordinator.SetServing();
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (const Request& request : requests) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+      OrDie(coordinator.Submit(request, sinks.back()));
+    }
+    coordinator.BeginDrain(absl::InfiniteDuration());
+    OrDie(RunRank(runner, bus, &coordinator, nullptr));
+    for (const auto& sink : sinks) {
+      OrDie(sink->WaitForEnd().status);
+      result.push_back(sink->tokens());
+    }
+  });
+  return result;
 }
 
 }  // namespace bulkhead

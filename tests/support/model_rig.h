@@ -65,4 +65,10 @@ struct RigResult {
 RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
                  const RigOptions& options);
 
+// The tokens of each request, all of them at once through a coordinator with at most `depth` steps
+// in flight. Of the options those of device, formats, sizes, padding and graphs count.
+std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
+                                              const std::vector<Request>& requests, int depth,
+                                              const RigOptions& options);
+
 }  // namespace bulkhead

@@ -150,28 +150,27 @@ TEST(CudaDecodeGraphs, GiveTheBitsOfStepsWithoutThemAtEverySize) {
   options.decode_tokens = 9;  // past the end of a block
   options.decode_logits = true;
   constexpr int kSizes = 4;  // 1, 2, 4 and the rig's 8 sequences
-  for (int count = 1; count <= 8; ++count) {
+  for (const int count : {1, 2, 3, 5, 8}) {
     const auto prompts = EqualPrompts(dir, count);
+    const bool late = count != 3;
+    std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+    options.make_device = [&] {
+      return EmulatedDevice(emulator::Schedule::kAscending, late, &driver);
+    };
     options.pads_decodes = false;
     options.decode_graphs = false;
     options.blocks_at_first = 0;
-    options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
     const RigResult without = RunRig(dir, prompts, options);
-    for (const bool late : {false, true}) {
-      std::shared_ptr<emulator::EmulatedCudaDriver> driver;
-      options.pads_decodes = true;
-      options.decode_graphs = true;
-      options.blocks_at_first = 2;  // recorded again when the pool grows
-      options.make_device = [&] {
-        return EmulatedDevice(emulator::Schedule::kAscending, late, &driver);
-      };
-      const RigResult with = RunRig(dir, prompts, options);
-      EXPECT_EQ(with.greedy_ids, without.greedy_ids) << count;
-      EXPECT_TRUE(with.logits == without.logits) << count;
-      EXPECT_EQ(with.decode_steps, 8);
-      EXPECT_EQ(driver->graph_launches(), kSizes + with.decode_steps);
-      EXPECT_EQ(driver->live_graphs(), 0);  // all were given back
-    }
+    EXPECT_EQ(driver->graph_launches(), 0);
+    options.pads_decodes = true;
+    options.decode_graphs = true;
+    options.blocks_at_first = 2;  // recorded again when the pool grows
+    const RigResult with = RunRig(dir, prompts, options);
+    EXPECT_EQ(with.greedy_ids, without.greedy_ids) << count;
+    EXPECT_TRUE(with.logits == without.logits) << count;
+    EXPECT_EQ(with.decode_steps, 8);
+    EXPECT_EQ(driver->graph_launches(), kSizes + with.decode_steps);
+    EXPECT_EQ(driver->live_graphs(), 0);  // all were given back
   }
 }
 
@@ -226,6 +225,46 @@ TEST_P(CudaModelDraws, AreTheHostsAndFeedTheNextStepOnTheDevice) {
 }
 INSTANTIATE_TEST_SUITE_P(Groups, CudaModelDraws,
                          testing::Combine(testing::Values(1, 2), testing::Bool()));
+
+// Requests that draw on the device, on the host, or now one and now the other, and end at different
+// times while steps are in flight.
+std::vector<Request> MixedRequests(const std::string& dir) {
+  const std::vector<int32_t> all = ReadGolden(dir).prompts[2];
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    Request request;
+    request.request_id = std::to_string(i);
+    request.prompt.assign(all.begin() + i % 3, all.begin() + 4 + 2 * i % 11);
+    request.sampling = {.temperature = i % 2 == 0 ? 0.0F : 0.8F, .top_k = 20, .seed = uint64_t(i)};
+    if (i == 7) request.sampling.top_k = 0;
+    if (i == 9) request.num_logprobs = 2;
+    request.stopping.max_tokens = 3 + 5 * i % 14;
+    request.stopping.ignore_eos = true;
+    request.wants_text = false;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+TEST(CudaDepthTwo, EveryRequestHasTheTokensOfOneStepAtATime) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
+  const std::vector<Request> requests = MixedRequests(dir);
+  RigOptions options;
+  options.kv_format = KvFormat::kBF16;
+  options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, false); };
+  const auto staged = RunRequests(dir, requests, 1, options);
+  options.decode_graphs = true;
+  options.pads_decodes = true;
+  for (const bool late : {false, true}) {
+    std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+    options.make_device = [&] {
+      return EmulatedDevice(emulator::Schedule::kAscending, late, &driver);
+    };
+    EXPECT_EQ(RunRequests(dir, requests, 1, options), staged) << late;
+    EXPECT_EQ(RunRequests(dir, requests, 2, options), staged) << late;
+    EXPECT_GT(driver->graph_launches(), 4);
+  }
+}
 
 }  // namespace
 }  // namespace bulkhead

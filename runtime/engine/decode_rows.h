@@ -1,0 +1,25 @@
+// How many rows a step has in which each sequence has one token, where such steps come in few sizes:
+// a runner that records them has one recording for each.
+#pragma once
+
+#include <algorithm>
+
+#include "memory/check.h"
+
+namespace bulkhead {
+
+// The most that such a step has.
+inline int MostDecodeRows(int max_num_seqs, int max_num_batched_tokens) {
+  return std::min(max_num_seqs, max_num_batched_tokens);
+}
+
+// Those of a step of `num_seqs`, the ones that it is padded with included: 1, 2, 4, 8, a multiple of
+// 8, or `most`.
+inline int PaddedDecodeRows(int num_seqs, int most) {
+  BH_CHECK(num_seqs >= 1 && num_seqs <= most);
+  int rows = 1;
+  while (rows < num_seqs) rows = rows < 8 ? 2 * rows : rows + 8;
+  return std::min(rows, most);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,103 @@
+// The rows of a step whose logits are wanted: on the device where they are drawn there, whole on
+// rank 0's host for everything else.
+#include <algorithm>
+
+#include "comm/wait.h"
+#include "memory/check.h"
+#include "memory/status.h"
+#include "runtime/model/model_runner.h"
+
+namespace bulkhead {
+
+void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
+  logit_seq_.clear();
+  logit_position_.clear();
+  size_t host_rows = 0;
+  for (const bool drawn : {false, true}) {
+    int end = 0;  // of the sequence's tokens in the step
+    for (int s = 0; s < plan.slot_size(); ++s) {
+      end += plan.num_tokens(s);
+      if (DrawnOnDevice(plan, s) != drawn) continue;
+      for (int left = plan.num_logits(s); left > 0; --left) {
+        host_arrays_.logit_rows[logit_seq_.size()] = end - left;
+        logit_seq_.push_back(s);
+        logit_position_.push_back(plan.start_position(s) + plan.num_tokens(s) - left);
+      }
+    }
+    if (!drawn) host_rows = logit_seq_.size();
+  }
+  num_drawn_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
+}
+
+absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
+  const int64_t rows = static_cast<int64_t>(logit_seq_.size());
+  const int64_t host_rows = rows - num_drawn_rows_;
+  int64_t n = 0;  // of a tile: rows of one kind
+  for (int64_t first = 0; first < rows; first += n) {
+    n = std::min(logits_.selected.rows(), (first < host_rows ? host_rows : rows) - first);
+    const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
+    const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
+    backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
+    decoder_->Logits(selected, part);
+    if (first < host_rows) {
+      BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
+    } else {
+      draws_->Select(first - host_rows, part);
+    }
+  }
+  if (num_drawn_rows_ == 0) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(draws_->Draw(num_drawn_rows_));
+  draws_->Download();
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
+                                     StepResult& result) {
+  MatrixView whole;  // [R, V] on rank 0
+  if (rank_ == 0) whole = logits_.whole.Rows(0, part.rows());
+  if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
+  if (rank_ != 0) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView logits, OnHost(whole));
+  TakeTile(step, first_row, logits, result);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
+  Device& device = backend_.device();
+  if (device.host_memory()) return logits;
+  BH_CHECK(logits.row_stride() == logits.cols());
+  const ConstMatrixView host(reinterpret_cast<const std::byte*>(host_logits_.data()), DType::kF32,
+                             logits.rows(), logits.cols());
+  device.CopyToHost(logits.data(), host_logits_.data(),
+                    logits.rows() * logits.cols() * static_cast<int64_t>(sizeof(float)));
+  BH_RETURN_IF_ERROR(device.Synchronize());
+  return host;
+}
+
+void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
+                           StepResult& result) {
+  const int64_t host_rows = static_cast<int64_t>(logit_seq_.size()) - num_drawn_rows_;
+  for (int64_t row = 0; row < logits.rows();) {
+    const int seq = logit_seq_[first_row + row];
+    int64_t end = row + 1;  // of the rows of the same sequence in this tile
+    while (end < logits.rows() && logit_seq_[first_row + end] == seq) ++end;
+    for (size_t i = 0; i < step.prompt_logits.size(); ++i) {
+      if (step.prompt_logits[i].seq_index != seq || !result.prompt_logits[i].ok()) continue;
+      result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(
+          logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
+    }
+    const bool last_of_seq = first_row + end == host_rows || logit_seq_[first_row + end] != seq;
+    const auto sample =
+        std::lower_bound(step.samples.begin(), step.samples.end(), seq,
+                         [](const SampleRow& a, int seq_index) { return a.seq_index < seq_index; });
+    if (last_of_seq && sample != step.samples.end() && sample->seq_index == seq) {
+      const int64_t begin_ns = MonotonicNanos();
+      result.samples[sample - step.samples.begin()] = sampler_->Sample(
+          absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())), *sample);
+      sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
+    }
+    row = end;
+  }
+}
+
+}  // namespace bulkhead
