@@ -1,0 +1,85 @@
+// A coordinator over a runner that waits to be allowed each step, and a clock that tests move.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/rank_loop.h"
+#include "tests/runtime/engine/held_runner.h"
+#include "tests/runtime/engine/recording_sink.h"
+#include "tests/runtime/engine/toy_model.h"
+
+namespace bulkhead {
+
+// Takes a while for each token, when it is told to.
+class SlowTokenizer final : public Tokenizer {
+ public:
+  explicit SlowTokenizer(std::atomic<uint64_t>& now_ns) : now_ns_(now_ns) {}
+  void SetDelay(uint64_t delay_ns) { delay_ns_ = delay_ns; }
+
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add) const override {
+    return letters_.Encode(text, add);
+  }
+  std::string Decode(absl::Span<const int32_t> ids, bool skip) const override {
+    now_ns_ += delay_ns_ * ids.size();
+    return letters_.Decode(ids, skip);
+  }
+  int vocab_size() const override { return letters_.vocab_size(); }
+
+ private:
+  const LetterTokenizer letters_;
+  std::atomic<uint64_t>& now_ns_;
+  std::atomic<uint64_t> delay_ns_{0};
+};
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  static constexpr int64_t kAll = int64_t{1} << 60;
+
+  void Begin(SchedulerLimits limits = ToyLimits()) {
+    limits_ = limits;
+    runner_ = std::make_unique<HeldRunner>(limits);
+    Coordinator::Options options;
+    options.limits = limits;
+    options.eos_ids = {kToyEos};
+    options.tokenizer = &tokenizer_;
+    options.now_ns = [this] { return now_ns_.load(); };
+    options.costs = [this] {
+      return StepCosts{.collective_ns = collective_ns_, .sampling_ns = sampling_ns_};
+    };
+    coordinator_ = std::make_unique<Coordinator>(std::move(options));
+    loop_ =
+        std::thread([this] { status_ = RunRank(*runner_, nullptr, coordinator_.get(), nullptr); });
+  }
+  void TearDown() override {
+    if (!loop_.joinable()) return;
+    runner_->Allow(kAll);
+    coordinator_->BeginDrain(absl::ZeroDuration());
+    loop_.join();
+  }
+  std::shared_ptr<RecordingSink> Submit(const Request& request) {
+    auto sink = std::make_shared<RecordingSink>();
+    EXPECT_TRUE(coordinator_->Submit(request, sink).ok());
+    return sink;
+  }
+  ToyResult Want(const Request& request) {
+    return ToyGenerate(request, {kToyEos}, limits_.max_model_len);
+  }
+
+  SchedulerLimits limits_;
+  std::atomic<uint64_t> now_ns_{1000};
+  std::atomic<uint64_t> collective_ns_{100};
+  std::atomic<uint64_t> sampling_ns_{200};
+  SlowTokenizer tokenizer_{now_ns_};
+  std::unique_ptr<HeldRunner> runner_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::thread loop_;
+  absl::Status status_;
+};
+
+}  // namespace bulkhead
