@@ -54,7 +54,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       backend_(backend),
       comm_(comm),
       weights_(LayOutOver(plan, rank, limits.weights, backend, arenas_.weights.data())),
-      host_steps_(HostMemory()),
+      host_steps_(HostBuffer()),
       vocab_cols_(plan.vocab_cols()) {
   Carver arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(limits_, arrays);

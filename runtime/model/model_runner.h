@@ -104,7 +104,7 @@ class ModelRunner final : public StepRunner {
   Communicator& comm_;
   ModelWeights weights_;
   StepArrays arrays_;                      // on the device
-  absl::StatusOr<HostMemory> host_steps_;  // what host_arrays_ lie in
+  absl::StatusOr<HostBuffer> host_steps_;  // what host_arrays_ lie in
   StepArrays host_arrays_;  // what the device's will be; the copies of a step read it
   struct TableRange {
     int begin = 0;
@@ -114,10 +114,10 @@ class ModelRunner final : public StepRunner {
   std::vector<int> changed_slots_;
   LogitBuffers logits_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<int64_t> vocab_cols_;   // [size]
-  std::vector<int> logit_seq_;        // [logit rows of the step] which sequence
-  int64_t num_drawn_rows_ = 0;        // of the logit rows; the last ones
-  std::optional<Sampler> sampler_;    // rank 0
+  std::vector<int64_t> vocab_cols_;  // [size]
+  std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
+  int64_t num_drawn_rows_ = 0;       // of the logit rows; the last ones
+  std::optional<Sampler> sampler_;   // rank 0
   uint64_t sampling_ns_ = 0;
   std::optional<DeviceDraws> draws_;  // where the device can
   struct InFlight {
