@@ -30,7 +30,7 @@ DeviceDraws::DeviceDraws(const DrawBuffers& buffers, int64_t first_id, int max_n
       device_(device),
       verbs_(verbs),
       comm_(comm),
-      cols_of_rank_(comm.size(), kCandidateCols),
+      cols_of_rank_(comm.size(), buffers.lists.cols()),
       memory_(HostBuffer()) {
   if (comm_.rank() != 0) return;
   Carver sizes;
@@ -75,7 +75,7 @@ void DeviceDraws::Select(int64_t first_row, ConstMatrixView logits) {
 absl::Status DeviceDraws::Draw(int64_t rows) {
   const bool first = comm_.rank() == 0;
   const MatrixView lists = buffers_.lists.Rows(0, rows);
-  MatrixView all_lists;  // [rows, ranks x kCandidateCols] on rank 0
+  MatrixView all_lists;  // on rank 0
   if (first) all_lists = buffers_.all_lists.Rows(0, rows);
   if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
   if (first) {

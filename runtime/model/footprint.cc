@@ -19,6 +19,12 @@ int64_t TileRows(const ModelLimits& limits) {
   return std::min(kLogitTileRows, limits.max_num_batched_tokens);
 }
 
+// Of a row's lists of candidates, alike on all ranks.
+int64_t ListCols(const ShardPlan& plan) {
+  const std::vector<int64_t> cols = plan.vocab_cols();
+  return ListsOfRank(*std::max_element(cols.begin(), cols.end())) * kCandidateCols;
+}
+
 }  // namespace
 
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
@@ -77,10 +83,10 @@ DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limi
   if (!sizes.draws_tokens()) return buffers;
   const int64_t rows = limits.max_num_seqs;
   buffers.last_sampled = Int32Array(carver, rows);
-  buffers.lists = F32Matrix(carver, rows, kCandidateCols);
+  buffers.lists = F32Matrix(carver, rows, ListCols(plan));
   if (rank != 0) return buffers;
   buffers.all_lists =
-      plan.size() == 1 ? buffers.lists : F32Matrix(carver, rows, plan.size() * kCandidateCols);
+      plan.size() == 1 ? buffers.lists : F32Matrix(carver, rows, plan.size() * ListCols(plan));
   buffers.draws =
       reinterpret_cast<TokenDraw*>(carver.Next(rows * static_cast<int64_t>(sizeof(TokenDraw))));
   buffers.banned = Int32Array(carver, rows * kCandidates);
@@ -121,7 +127,7 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
   if (limits.transport != Transport::kShared) {  // devices, which draw from candidates
     comm.max_gather_elements =
-        std::max(comm.max_gather_elements, limits.max_num_seqs * kCandidateCols);
+        std::max(comm.max_gather_elements, limits.max_num_seqs * ListCols(plan));
   }
   return comm;
 }

@@ -72,9 +72,9 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
 // max_num_seqs.
 struct DrawBuffers {
   int32_t* last_sampled = nullptr;  // [S] by slot
-  MatrixView lists;                 // [S, kCandidateCols] this rank's candidates
+  MatrixView lists;                 // [S, slices x kCandidateCols] this rank's candidates
   // Rank 0:
-  MatrixView all_lists;        // [S, ranks x kCandidateCols]; the rank's own in a group of one
+  MatrixView all_lists;        // [S, ranks x lists' columns]; the rank's own in a group of one
   TokenDraw* draws = nullptr;  // [S]
   int32_t* banned = nullptr;   // [S x kCandidates]
   int32_t* drawn = nullptr;    // [S]
