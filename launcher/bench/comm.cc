@@ -64,6 +64,7 @@ int64_t PlanBytes(int num_seqs) {
     plan.add_num_tokens(1);
     plan.add_start_position(1000);
     plan.add_num_logits(1);
+    plan.add_from_candidates(true);
     plan.add_token_ids(10000);
   }
   return static_cast<int64_t>(plan.ByteSizeLong());
