@@ -29,6 +29,7 @@ else
 fi
 
 gpu_step "words against the emulator" 120 "$gpu_test" --gtest_filter='Words.*'
+gpu_step "tokens drawn against the host's sampler" 60 "$gpu_test" --gtest_filter='*Draw*:FillInSampled.*'
 gpu_step "memory against the GPU" 60 "$gpu_test" --gtest_filter='MemoryOnGpuTest.*'
 gpu_step "models at tp 1 against the CPU" 120 "$gpu_test" --gtest_filter='*ModelOnGpu*AtTp1'
 gpu_step "models at tp 2 as threads" 120 "$gpu_test" --gtest_filter='*ModelOnGpu*AtTp2'

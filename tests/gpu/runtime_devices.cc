@@ -5,7 +5,7 @@
 
 namespace bulkhead {
 
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest() {
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool) {
   absl::StatusOr<std::unique_ptr<CudaDriver>> driver = NewCudaRuntimeDriver(0);
   BH_CHECK(driver.ok());
   std::vector<std::unique_ptr<CudaDriver>> devices;

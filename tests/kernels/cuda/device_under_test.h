@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// One driver for each order in which the emulator runs threads; a real device is one. Dies when
-// there is none.
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest();
+// One driver for each order in which the emulator runs threads, or of `few` for the three that find
+// most; a real device is one. Dies when there is none.
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few = false);
 
 }  // namespace bulkhead

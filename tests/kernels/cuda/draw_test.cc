@@ -8,10 +8,11 @@
 #include <random>
 #include <set>
 
-#include "kernels/draw_verbs.h"
+#include "kernels/cuda/cuda_draw_verbs.h"
 #include "runtime/engine/candidates.h"
 #include "runtime/engine/sampler.h"
-#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/cuda/device_arrays.h"
+#include "tests/kernels/cuda/device_under_test.h"
 
 namespace bulkhead {
 namespace {
@@ -59,32 +60,35 @@ std::vector<int32_t> DrawnByHost(const Rows& rows) {
 }
 
 // Rank r has the columns [begins[r], begins[r + 1]) and makes `slices` lists of them.
-std::vector<int32_t> DrawnByDevice(Backend& backend, Rows& rows, const std::vector<int64_t>& begins,
-                                   int64_t slices) {
-  DrawVerbs& verbs = *backend.draw_verbs();
+std::vector<int32_t> DrawnByDevice(CudaDriver& driver, const Rows& rows,
+                                   const std::vector<int64_t>& begins, int64_t slices) {
+  CudaDrawVerbs verbs(driver);
+  DeviceArrays arrays(driver);
   const int64_t n = rows.size();
   const auto ranks = static_cast<int64_t>(begins.size()) - 1;
   const int64_t cols_of_rank = slices * kCandidateCols;
-  std::vector<float> lists(n * ranks * cols_of_rank, NAN);
-  const MatrixView all(reinterpret_cast<std::byte*>(lists.data()), DType::kF32, n,
-                       ranks * cols_of_rank);
+  const float* const logits = arrays.Put(rows.logits);
+  float* const lists = arrays.New<float>(n * ranks * cols_of_rank);
+  const MatrixView all(reinterpret_cast<std::byte*>(lists), DType::kF32, n, ranks * cols_of_rank);
   for (int64_t r = 0; r < ranks; ++r) {
-    const ConstMatrixView part(reinterpret_cast<const std::byte*>(&rows.logits[begins[r]]),
-                               DType::kF32, n, begins[r + 1] - begins[r], rows.vocab);
-    const MatrixView list(reinterpret_cast<std::byte*>(&lists[r * cols_of_rank]), DType::kF32, n,
+    const ConstMatrixView part(reinterpret_cast<const std::byte*>(logits + begins[r]), DType::kF32,
+                               n, begins[r + 1] - begins[r], rows.vocab);
+    const MatrixView list(reinterpret_cast<std::byte*>(lists + r * cols_of_rank), DType::kF32, n,
                           cols_of_rank, ranks * cols_of_rank);
     verbs.SelectCandidates(part, begins[r], list);
   }
   std::vector<TokenDraw> draws;
-  std::vector<int32_t> banned;
+  std::vector<int32_t> banned = {-1};  // nobody's
   for (int i = 0; i < n; ++i) {
     const SampleRow& row = rows.samples[i];
     draws.push_back(DrawOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
     banned.insert(banned.end(), row.banned.begin(), row.banned.end());
   }
-  std::vector<int32_t> drawn(n, -99), last_sampled(kSlots, -99);
-  verbs.Draw(all, draws.data(), banned.data(), drawn.data(), last_sampled.data());
-  EXPECT_TRUE(backend.device().Synchronize().ok());
+  int32_t* const on_device = arrays.New<int32_t>(n);
+  int32_t* const by_slot = arrays.Put(std::vector<int32_t>(kSlots, -99));
+  verbs.Draw(all, arrays.Put(draws), arrays.Put(banned), on_device, by_slot);
+  std::vector<int32_t> drawn = arrays.Get(on_device, n);
+  const std::vector<int32_t> last_sampled = arrays.Get(by_slot, kSlots);
   for (int slot = 0; slot < kSlots; ++slot) {
     const int row = kSlots - 1 - slot;
     EXPECT_EQ(last_sampled[slot], row < n ? std::max(drawn[row], 0) : -99);
@@ -92,11 +96,11 @@ std::vector<int32_t> DrawnByDevice(Backend& backend, Rows& rows, const std::vect
   return drawn;
 }
 
-void ExpectTheHostsDraws(Rows& rows, const std::vector<int64_t>& begins, int64_t slices) {
+void ExpectTheHostsDraws(const Rows& rows, const std::vector<int64_t>& begins, int64_t slices) {
   ASSERT_LE(rows.size(), kSlots);
   const std::vector<int32_t> want = DrawnByHost(rows);
-  for (CudaUnderTest& cuda : AllSchedules(true)) {
-    EXPECT_EQ(DrawnByDevice(*cuda.backend, rows, begins, slices), want);
+  for (const auto& driver : DevicesUnderTest(true)) {
+    EXPECT_EQ(DrawnByDevice(*driver, rows, begins, slices), want);
   }
 }
 
@@ -209,22 +213,18 @@ TEST(DrawOfOneRow, FollowsTheHostThroughManyPositions) {
     for (int i = 0; i < kSlots; ++i) rows.Add(row, filters);
     const std::vector<int32_t> want = DrawnByHost(rows);
     EXPECT_GT(std::set<int32_t>(want.begin(), want.end()).size(), 20U);
-    CudaUnderTest cuda(emulator::Schedule::kAscending);
-    EXPECT_EQ(DrawnByDevice(*cuda.backend, rows, {0, 1500, kVocab}, 1), want);
+    EXPECT_EQ(DrawnByDevice(*DevicesUnderTest(true)[0], rows, {0, 1500, kVocab}, 1), want);
   }
 }
 
 TEST(DrawOfNoRow, WritesNothing) {
-  CudaUnderTest cuda(emulator::Schedule::kAscending);
-  const std::vector<float> lists(kCandidateCols, NAN);
-  const TokenDraw none;
-  int32_t drawn = -99, last_sampled = -98;
-  cuda.backend->draw_verbs()->Draw(ConstMatrixView(reinterpret_cast<const std::byte*>(lists.data()),
-                                                   DType::kF32, 1, kCandidateCols),
-                                   &none, nullptr, &drawn, &last_sampled);
-  ASSERT_TRUE(cuda.backend->device().Synchronize().ok());
-  EXPECT_EQ(drawn, -99);
-  EXPECT_EQ(last_sampled, -98);
+  const auto driver = std::move(DevicesUnderTest(true)[0]);
+  DeviceArrays arrays(*driver);
+  const ConstMatrixView lists(reinterpret_cast<const std::byte*>(arrays.New<float>(kCandidateCols)),
+                              DType::kF32, 1, kCandidateCols);
+  int32_t* const drawn = arrays.Put<int32_t>({-98, -99});
+  CudaDrawVerbs(*driver).Draw(lists, arrays.Put<TokenDraw>({{}}), nullptr, drawn, drawn + 1);
+  EXPECT_EQ(arrays.Get(drawn, 2), (std::vector<int32_t>{-98, -99}));
 }
 
 TEST(DrawOfALongRow, HasAsManyListsAsSlices) {
@@ -243,15 +243,15 @@ TEST(FillInSampled, PutsEverySlotsIdWhereThePlanKnewNone) {
     ids[t] = t % 7 == 0 ? kLastSampled : t;
     want[t] = t % 7 == 0 ? last_sampled[seq_slot[token_seq[t]]] : t;
   }
-  for (CudaUnderTest& cuda : AllSchedules(true)) {
-    std::vector<int32_t> filled = ids;
+  for (const auto& driver : DevicesUnderTest(true)) {
+    DeviceArrays arrays(*driver);
+    int32_t* const filled = arrays.Put(ids);
     const StepIndex index{.num_seqs = 3,
                           .num_tokens = tokens,
-                          .seq_slot = seq_slot.data(),
-                          .token_seq = token_seq.data()};
-    cuda.backend->draw_verbs()->FillInSampled(index, last_sampled.data(), filled.data());
-    ASSERT_TRUE(cuda.backend->device().Synchronize().ok());
-    EXPECT_EQ(filled, want);
+                          .seq_slot = arrays.Put(seq_slot),
+                          .token_seq = arrays.Put(token_seq)};
+    CudaDrawVerbs(*driver).FillInSampled(index, arrays.Put(last_sampled), filled);
+    EXPECT_EQ(arrays.Get(filled, tokens), want);
   }
 }
 
