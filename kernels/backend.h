@@ -85,6 +85,10 @@ class Backend : public BackendSizes {
   virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                             const HeadLayout& heads) = 0;
 
+  // Once for each step before its first verb, and not inside a capture: lays out the step's work.
+  // The arrays of this index lie in host memory and are read during the call alone.
+  virtual void BeginStep(const StepIndex& /*host_index*/) {}
+
   // ---- verbs
   // out[t, :] = row (tokens[t] - first_row) of the table + 0.0, or zeros for a token outside
   // [first_row, first_row + table rows).                     tokens [T] device memory, out [T, D]

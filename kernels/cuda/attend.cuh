@@ -57,31 +57,34 @@ BH_DEVICE int FirstSeen(int position, int window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-// A stretch of the cache of a sequence of one token.
+// Stretches of the cache of sequences of one token.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendSplit(AttendParameters p) {
-  const int seq = BlockZ();
-  const int split = BlockX();
   const int kv_head = BlockY() / p.head_tiles;
   Columns columns = HeadsOfBlock(p, kv_head);
-  columns.token0 = p.cache.seq_begin[seq];
-  columns.tokens = p.cache.seq_begin[seq + 1] - columns.token0;
-  if (columns.tokens != 1 || columns.heads <= 0) return;
-  const int position = p.cache.position[columns.token0];
-  CacheRange range{split * p.split_tokens, (split + 1) * p.split_tokens};
-  const int first = FirstSeen(position, p.window);
-  if (first > range.first) range.first = first;
-  if (position + 1 < range.end) range.end = position + 1;
-  if (range.first >= range.end) return;
-  const int64_t row = (static_cast<int64_t>(seq) * p.splits + split) * p.num_heads;
-  AttendOver<kFormat, kDimTiles, kTiles>(
-      p, columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
-        const int64_t at = row + columns.Head(column);
-        p.parts[at * p.cache.head_dim + dim] = out;
-        if (dim == 0) p.part_sums[2 * at] = greatest;
-        if (dim == 0) p.part_sums[2 * at + 1] = sum;
-      });
+  if (columns.heads <= 0) return;
+  columns.tokens = 1;
+  const int items = *p.num_items;
+  for (int i = BlockX(); i < items; i += GridX()) {
+    const AttendItem item = p.items[i];
+    columns.token0 = p.cache.seq_begin[item.seq];
+    const int position = p.cache.position[columns.token0];
+    CacheRange range{item.split * p.split_tokens, (item.split + 1) * p.split_tokens};
+    const int first = FirstSeen(position, p.window);
+    if (first > range.first) range.first = first;
+    if (position + 1 < range.end) range.end = position + 1;
+    if (range.first >= range.end) continue;  // the window has left it behind
+    const int64_t row = (static_cast<int64_t>(item.seq) * p.splits + item.split) * p.num_heads;
+    AttendOver<kFormat, kDimTiles, kTiles>(
+        p, columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
+          const int64_t at = row + columns.Head(column);
+          p.parts[at * p.cache.head_dim + dim] = out;
+          if (dim == 0) p.part_sums[2 * at] = greatest;
+          if (dim == 0) p.part_sums[2 * at + 1] = sum;
+        });
+    SyncBlock();  // shared memory is free again
+  }
 }
 
 // Tokens of sequences that have more than one: those of this block's that belong together, one

@@ -1,18 +1,16 @@
 #include "kernels/cuda/cuda_backend.h"
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "kernels/cuda/all_kernels.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_draw_verbs.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch_arguments.h"
 #include "kernels/cuda/linear_packing.h"
 #include "kernels/cuda/products.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
@@ -22,21 +20,6 @@ using cuda::OneBlockPerRow;
 using cuda::RowsOf;
 using cuda::VectorOf;
 
-// How attention is cut into blocks.
-struct AttentionCuts {
-  int head_tiles = 1;
-  int heads_of_tile = 1;
-  int column_tiles = 1;
-
-  AttentionCuts(int most_heads_of_kv, int head_dim, bool split) {
-    const bool wide = head_dim <= 128 && (!split || most_heads_of_kv > 8);
-    column_tiles = wide ? 2 : 1;
-    heads_of_tile = std::clamp(most_heads_of_kv, 1, 8 * column_tiles);
-    head_tiles = CeilDiv(std::max(most_heads_of_kv, 1), heads_of_tile);
-  }
-  int tile_tokens() const { return std::max(1, 8 * column_tiles / heads_of_tile); }
-};
-
 class CudaBackend final : public Backend {
  public:
   CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library)
@@ -44,7 +27,8 @@ class CudaBackend final : public Backend {
         driver_(driver),
         sizes_(NewCudaSizes(library != nullptr)),
         draw_verbs_(std::make_unique<CudaDrawVerbs>(driver)),
-        products_(driver, std::move(library)) {
+        products_(driver, std::move(library)),
+        attention_(device, driver) {
     for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
   }
 
@@ -72,18 +56,10 @@ class CudaBackend final : public Backend {
                     const HeadLayout& heads) override {
     Carver carver(workspace);
     products_.SetScratch(products_.LayOut(limits, carver));
-    scratch_ = CudaAttentionScratch(limits, heads, carver);
-    head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
-    most_heads_of_kv_ = 0;
-    for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
-      const int32_t* const all = heads.head_to_kv;
-      head_begin_[kv] =
-          static_cast<int32_t>(std::lower_bound(all, all + heads.num_heads, kv) - all);
-      most_heads_of_kv_ = std::max(most_heads_of_kv_, head_begin_[kv + 1] - head_begin_[kv]);
-    }
-    device_.CopyFromHost(head_begin_.data(), reinterpret_cast<std::byte*>(scratch_.head_begin),
-                         static_cast<int64_t>(head_begin_.size()) * 4);
+    attention_.SetScratch(CudaAttentionScratch(limits, heads, carver), heads);
   }
+
+  void BeginStep(const StepIndex& host_index) override { attention_.BeginStep(host_index); }
 
   void Embed(const int32_t* tokens, const Linear& table, int64_t first_row,
              MatrixView out) override {
@@ -135,28 +111,7 @@ class CudaBackend final : public Backend {
 
   void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
               const KvLayerView& kv, float scale, int window, MatrixView out) override {
-    if (out.empty()) return;
-    cuda::AttendParameters p;
-    p.cache = CacheOf(index, kv);
-    p.qkv = RowsOf(qkv);
-    p.head_begin = scratch_.head_begin;
-    p.num_tokens = index.num_tokens;
-    p.num_heads = heads.num_heads;
-    p.split_tokens = scratch_.split_tokens;
-    p.splits = scratch_.splits;
-    p.window = window;
-    p.scale = scale;
-    p.parts = scratch_.parts;
-    p.part_sums = scratch_.part_sums;
-    p.out = RowsOf(out);
-    AttendWith(true, {p.splits, heads.num_kv_heads, index.num_seqs}, kv, p);
-    Enqueue(driver_, cuda::CombineKernel(),
-            {.grid = {index.num_seqs, CeilDiv(heads.num_heads, cuda::kHeadWarps), 1},
-             .block = {cuda::kHeadWarps * 32, 1, 1}},
-            p);
-    if (index.num_tokens > index.num_seqs) {
-      AttendWith(false, {index.num_tokens, heads.num_kv_heads, 1}, kv, p);
-    }
+    attention_.Attend(index, heads, qkv, kv, scale, window, out);
   }
 
   void SwiGlu(ConstMatrixView gate_up, MatrixView out) override {
@@ -205,64 +160,13 @@ class CudaBackend final : public Backend {
     Enqueue(driver_, cuda::RmsNormKernel(p.addend.data != nullptr), shape, p);
   }
 
-  static cuda::CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
-    const KvGeometry& g = kv.geometry;
-    return {reinterpret_cast<unsigned char*>(kv.base),
-            g.LayerBlockBytes(),
-            g.HeadBytes(),
-            g.KeysBytes(),
-            g.block_tokens,
-            g.head_dim,
-            index.seq_begin,
-            index.seq_slot,
-            index.position,
-            index.token_seq,
-            index.block_tables,
-            index.block_table_stride};
-  }
-
-  // `grid`: splits or tokens, KV heads, sequences.
-  void AttendWith(bool split, std::array<int, 3> grid, const KvLayerView& kv,
-                  cuda::AttendParameters p) {
-    const AttentionCuts cuts(most_heads_of_kv_, kv.geometry.head_dim, split);
-    p.head_tiles = cuts.head_tiles;
-    p.heads_of_tile = cuts.heads_of_tile;
-    p.tile_tokens = cuts.tile_tokens();
-    const cuda::AttendLaunch launch =
-        LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, split);
-    if (!split) grid[0] = CeilDiv(grid[0], p.tile_tokens);
-    Enqueue(driver_, launch.kernel,
-            {.grid = {grid[0], grid[1] * p.head_tiles, grid[2]},
-             .block = {cuda::kAttendThreads, 1, 1},
-             .shared_bytes = launch.shared_bytes},
-            p);
-  }
-
-  static cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, bool split) {
-    switch (format) {
-      case KvFormat::kBF16:
-        return cuda::AttendBF16Kernel(head_dim, column_tiles, split);
-      case KvFormat::kF16:
-        return cuda::AttendF16Kernel(head_dim, column_tiles, split);
-      case KvFormat::kInt8:
-        return cuda::AttendInt8Kernel(head_dim, column_tiles, split);
-      case KvFormat::kInt4:
-        return cuda::AttendInt4Kernel(head_dim, column_tiles, split);
-      case KvFormat::kF32:
-        break;
-    }
-    BH_CHECK(false);
-  }
-
   Device& device_;
   CudaDriver& driver_;
   const std::unique_ptr<BackendSizes> sizes_;
   const std::unique_ptr<DrawVerbs> draw_verbs_;
   std::mutex packing_;  // of copies from the threads that load
   CudaProducts products_;
-  CudaAttentionScratch scratch_;
-  std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
-  int most_heads_of_kv_ = 0;
+  CudaAttention attention_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/attend_list.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
@@ -61,6 +62,8 @@ CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadL
       kLeastSplitTokens, CeilDiv(shortest, cuda::kAttendTokens) * cuda::kAttendTokens));
   splits = static_cast<int>(CeilDiv(std::max(limits.max_model_len, 1), split_tokens));
   head_begin = reinterpret_cast<int32_t*>(carver.Next((heads.num_kv_heads + 1) * 4));
+  list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
+  list = reinterpret_cast<int32_t*>(carver.Next(list_bytes));
   const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
   parts = reinterpret_cast<float*>(carver.Next(rows * heads.head_dim * 4));
   part_sums = reinterpret_cast<float*>(carver.Next(rows * 2 * 4));

@@ -45,6 +45,8 @@ struct CudaProductScratch {
 
 struct CudaAttentionScratch {
   int32_t* head_begin = nullptr;
+  int32_t* list = nullptr;  // AttendList
+  int64_t list_bytes = 0;
   float* parts = nullptr;  // the sums of the splits
   float* part_sums = nullptr;
   int split_tokens = 0;

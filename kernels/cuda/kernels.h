@@ -170,9 +170,14 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
 
 // Causal attention. A block takes up to `columns` pairs of a token and a query head that share a KV
 // head, and the 64 tokens of the cache at a time. Two kernels share the work:
-//   sequences of one token   grid {splits, KV heads x head_tiles, S}: each block a stretch of
-//                            split_tokens of the cache, its sums to `parts`; CombineKernel adds
+//   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
+//                            a stretch of split_tokens of the cache, its sums to `parts`;
+//                            CombineKernel adds
 //   sequences of more        grid {T / tile_tokens, KV heads x head_tiles}: whole, to `out`
+struct AttendItem {
+  int32_t seq = 0;
+  int32_t split = 0;  // which stretch
+};
 struct AttendParameters {
   CacheParameters cache;
   ConstRows qkv;
@@ -184,6 +189,8 @@ struct AttendParameters {
   int tile_tokens = 0;
   int split_tokens = 0;  // a multiple of 64
   int splits = 0;        // of the longest context
+  const int32_t* num_items = nullptr;
+  const AttendItem* items = nullptr;
   int window = 0;
   float scale = 0;
   // [S][splits][h][d]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum of p}

@@ -272,6 +272,16 @@ absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
   return decoder_->Forward(index, arrays_.token_ids);
 }
 
+// The same index of the host's arrays.
+StepIndex ModelRunner::HostIndexOf(StepIndex index) const {
+  index.seq_begin = host_arrays_.seq_begin;
+  index.seq_slot = host_arrays_.seq_slot;
+  index.position = host_arrays_.position;
+  index.token_seq = host_arrays_.token_seq;
+  index.block_tables = host_arrays_.block_tables;
+  return index;
+}
+
 // The copies read the host's arrays until the queue has come past them.
 void ModelRunner::CopyArrays(const StepIndex& index) {
   const auto copy = [&](const int32_t* host, int32_t* device, int64_t count) {
@@ -292,6 +302,7 @@ void ModelRunner::CopyArrays(const StepIndex& index) {
   copy(host_arrays_.token_seq, arrays_.token_seq, index.num_tokens);
   copy(host_arrays_.token_ids, arrays_.token_ids, index.num_tokens);
   copy(host_arrays_.logit_rows, arrays_.logit_rows, static_cast<int64_t>(logit_seq_.size()));
+  backend_.BeginStep(HostIndexOf(index));
 }
 
 absl::Status ModelRunner::Submit(Step step) {

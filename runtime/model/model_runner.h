@@ -75,6 +75,7 @@ class ModelRunner final : public StepRunner {
   // Applies the plan's table changes and lays the indices of the step into the step arrays, on the
   // host; CopyArrays enqueues their way to the device. They are as they were until it has passed.
   StepIndex Prepare(const internal::StepPlan& plan);
+  StepIndex HostIndexOf(StepIndex index) const;
   void CopyArrays(const StepIndex& index);
   StepIndex IndexOf(int num_seqs, int num_tokens) const;
   // Lays `rows` sequences of one token behind the others; returns the index of all.

@@ -132,6 +132,7 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
   const int64_t stride = width + 3;
   std::vector<float> padded(step.index.num_tokens * stride, 7.0f);
   const float scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
+  backend_.BeginStep(step.index);
   backend_.Attend(step.index, Heads(), Qkv(step), Layer(), scale, case_.window,
                   MatrixView(reinterpret_cast<std::byte*>(padded.data()), DType::kF32,
                              step.index.num_tokens, width, stride));

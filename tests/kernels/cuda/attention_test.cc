@@ -92,6 +92,33 @@ TEST(CudaAttentionRows, DoNotDependOnTheOthers) {
   ExpectSameBits(rows_of({{1, 0, 3}, {2, 450, 513}}, 3, 63), many);
 }
 
+// More stretches than blocks, so that a block takes several, of a crowd of unequal lengths.
+TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
+  for (const int window : {0, 530}) {
+    const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, window};
+    const std::vector<int> lengths = {700, 3,  1200, 512, 513, 40,  1,   90, 1024,
+                                      64,  65, 600,  20,  30,  511, 300, 7,  1100};
+    std::vector<Piece> before, all;
+    for (int seq = 0; seq < static_cast<int>(lengths.size()); ++seq) {
+      before.push_back({seq, 0, lengths[seq] - 1});
+      all.push_back({seq, lengths[seq] - 1, lengths[seq]});
+    }
+    const auto rows_of = [&](Backend& backend, const std::vector<Piece>& step) {
+      PagedSequences sequences(backend, c, lengths, kSeed);
+      sequences.Append(before);
+      return sequences.AppendAndAttend(step);
+    };
+    const std::vector<float> crowd =
+        OnAllSchedules([&](Backend& backend) { return rows_of(backend, all); }, true);
+    const size_t width = c.num_heads() * c.head_dim;
+    CudaUnderTest cuda(emulator::Schedule::kAscending);
+    for (const size_t seq : {0, 2, 6, 17}) {
+      ExpectSameBits({crowd.begin() + seq * width, crowd.begin() + (seq + 1) * width},
+                     rows_of(*cuda.backend, {all[seq]}));
+    }
+  }
+}
+
 TEST(CudaAttentionRows, OfAStepWithoutTokensAreNone) {
   const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, 0};
   CudaUnderTest cuda(emulator::Schedule::kAscending);

@@ -1,0 +1,157 @@
+#include "kernels/cuda/attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/attend_list.h"
+#include "kernels/cuda/launch_arguments.h"
+#include "memory/check.h"
+
+namespace bulkhead {
+namespace {
+
+// As many as may be on a multiprocessor at once, and as many again for those that end early.
+constexpr int kStretchBlocksOfSm = 4;
+
+using cuda::CeilDiv;
+using cuda::RowsOf;
+
+// How query heads and tokens are cut into blocks.
+struct AttentionCuts {
+  int head_tiles = 1;
+  int heads_of_tile = 1;
+  int column_tiles = 1;
+
+  AttentionCuts(int most_heads_of_kv, int head_dim, bool split) {
+    const bool wide = head_dim <= 128 && (!split || most_heads_of_kv > 8);
+    column_tiles = wide ? 2 : 1;
+    heads_of_tile = std::clamp(most_heads_of_kv, 1, 8 * column_tiles);
+    head_tiles = CeilDiv(std::max(most_heads_of_kv, 1), heads_of_tile);
+  }
+  int tile_tokens() const { return std::max(1, 8 * column_tiles / heads_of_tile); }
+};
+
+cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, bool split) {
+  switch (format) {
+    case KvFormat::kBF16:
+      return cuda::AttendBF16Kernel(head_dim, column_tiles, split);
+    case KvFormat::kF16:
+      return cuda::AttendF16Kernel(head_dim, column_tiles, split);
+    case KvFormat::kInt8:
+      return cuda::AttendInt8Kernel(head_dim, column_tiles, split);
+    case KvFormat::kInt4:
+      return cuda::AttendInt4Kernel(head_dim, column_tiles, split);
+    case KvFormat::kF32:
+      break;
+  }
+  BH_CHECK(false);
+}
+
+LaunchShape AttendShape(int blocks, int heads, const cuda::AttendLaunch& launch) {
+  return {.grid = {blocks, heads, 1},
+          .block = {cuda::kAttendThreads, 1, 1},
+          .shared_bytes = launch.shared_bytes};
+}
+
+}  // namespace
+
+cuda::CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
+  const KvGeometry& g = kv.geometry;
+  return {reinterpret_cast<unsigned char*>(kv.base),
+          g.LayerBlockBytes(),
+          g.HeadBytes(),
+          g.KeysBytes(),
+          g.block_tokens,
+          g.head_dim,
+          index.seq_begin,
+          index.seq_slot,
+          index.position,
+          index.token_seq,
+          index.block_tables,
+          index.block_table_stride};
+}
+
+void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads) {
+  scratch_ = scratch;
+  head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
+  most_heads_of_kv_ = 0;
+  for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
+    const int32_t* const all = heads.head_to_kv;
+    head_begin_[kv] = static_cast<int32_t>(std::lower_bound(all, all + heads.num_heads, kv) - all);
+    most_heads_of_kv_ = std::max(most_heads_of_kv_, head_begin_[kv + 1] - head_begin_[kv]);
+  }
+  device_.CopyFromHost(head_begin_.data(), reinterpret_cast<std::byte*>(scratch_.head_begin),
+                       static_cast<int64_t>(head_begin_.size()) * 4);
+  for (HostBuffer& list : host_lists_) {
+    absl::StatusOr<HostBuffer> memory = device_.AllocateHost(scratch_.list_bytes);
+    if (!memory.ok()) return driver_.ReportFault(memory.status());
+    list = *std::move(memory);
+  }
+}
+
+void CudaAttention::BeginStep(const StepIndex& host_index) {
+  const HostBuffer& memory = host_lists_[next_list_];
+  if (memory == nullptr) return;  // the next wait says so
+  next_list_ = (next_list_ + 1) % kStepsUnderWay;
+  auto* const list = reinterpret_cast<int32_t*>(memory.get());
+  const int64_t bytes = AttendList::Fill(host_index, scratch_.split_tokens, list);
+  device_.CopyFromHost(list, reinterpret_cast<std::byte*>(scratch_.list), bytes);
+  listed_ = true;
+}
+
+void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                           const KvLayerView& kv, float scale, int window, MatrixView out) {
+  if (out.empty()) return;
+  cuda::AttendParameters p;
+  p.cache = CacheOf(index, kv);
+  p.qkv = RowsOf(qkv);
+  p.head_begin = scratch_.head_begin;
+  p.num_tokens = index.num_tokens;
+  p.num_heads = heads.num_heads;
+  p.split_tokens = scratch_.split_tokens;
+  p.splits = scratch_.splits;
+  p.num_items = scratch_.list;
+  p.items = AttendList::ItemsOf(scratch_.list);
+  p.window = window;
+  p.scale = scale;
+  p.parts = scratch_.parts;
+  p.part_sums = scratch_.part_sums;
+  p.out = RowsOf(out);
+  AttendToStretches(index, heads, kv, p);
+  if (index.num_tokens > index.num_seqs) AttendWhole(index, heads, kv, p);
+}
+
+// The grid depends on limits alone, so that a graph may hold it for any step of so many sequences.
+void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& heads,
+                                      const KvLayerView& kv, cuda::AttendParameters p) {
+  BH_CHECK(listed_);
+  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry.head_dim, true);
+  p.head_tiles = cuts.head_tiles;
+  p.heads_of_tile = cuts.heads_of_tile;
+  const cuda::AttendLaunch launch =
+      LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, true);
+  const int rows = heads.num_kv_heads * p.head_tiles;
+  const int blocks = std::min(CeilDiv(kStretchBlocksOfSm * driver_.properties().num_sms, rows),
+                              index.num_seqs * p.splits);
+  Enqueue(driver_, launch.kernel, AttendShape(blocks, rows, launch), p);
+  Enqueue(driver_, cuda::CombineKernel(),
+          {.grid = {index.num_seqs, CeilDiv(heads.num_heads, cuda::kHeadWarps), 1},
+           .block = {cuda::kHeadWarps * 32, 1, 1}},
+          p);
+}
+
+void CudaAttention::AttendWhole(const StepIndex& index, const HeadLayout& heads,
+                                const KvLayerView& kv, cuda::AttendParameters p) {
+  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry.head_dim, false);
+  p.head_tiles = cuts.head_tiles;
+  p.heads_of_tile = cuts.heads_of_tile;
+  p.tile_tokens = cuts.tile_tokens();
+  const cuda::AttendLaunch launch =
+      LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, false);
+  Enqueue(driver_, launch.kernel,
+          AttendShape(CeilDiv(index.num_tokens, p.tile_tokens), heads.num_kv_heads * p.head_tiles,
+                      launch),
+          p);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,60 @@
+#include "kernels/cuda/attend_list.h"
+
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr int kSplit = 512;
+
+// {sequence, stretch} of a step whose sequences have {tokens before it, tokens in it}.
+std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>& sequences) {
+  std::vector<int32_t> seq_begin = {0};
+  std::vector<int32_t> position;
+  for (const auto& [before, tokens] : sequences) {
+    for (int i = 0; i < tokens; ++i) position.push_back(before + i);
+    seq_begin.push_back(static_cast<int32_t>(position.size()));
+  }
+  StepIndex index;
+  index.num_seqs = static_cast<int>(sequences.size());
+  index.num_tokens = static_cast<int>(position.size());
+  index.seq_begin = seq_begin.data();
+  index.position = position.data();
+  std::vector<int32_t> list(AttendList::Bytes(index.num_seqs, 4) / 4 + 1, -7);
+  const int64_t bytes = AttendList::Fill(index, kSplit, list.data());
+  EXPECT_EQ(bytes, (1 + list[0]) * static_cast<int64_t>(sizeof(cuda::AttendItem)));
+  EXPECT_EQ(list.back(), -7);
+  std::vector<std::pair<int, int>> items;
+  for (int i = 0; i < list[0]; ++i) {
+    const cuda::AttendItem item = AttendList::ItemsOf(list.data())[i];
+    items.emplace_back(item.seq, item.split);
+  }
+  return items;
+}
+
+TEST(AttendListTest, HasEveryStretchOnceTheLongestFirst) {
+  EXPECT_THAT(ItemsFor({{9, 1}, {1299, 1}, {511, 1}, {99, 1}}),
+              ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(0, 0)));
+}
+
+TEST(AttendListTest, PutsEqualStretchesInTheOrderOfTheirSequences) {
+  EXPECT_THAT(ItemsFor({{40, 1}, {0, 1}, {40, 1}, {552, 1}}),
+              ElementsAre(Pair(3, 0), Pair(0, 0), Pair(2, 0), Pair(3, 1), Pair(1, 0)));
+}
+
+TEST(AttendListTest, LeavesOutSequencesOfMoreTokensOrNone) {
+  EXPECT_THAT(ItemsFor({{0, 7}, {20, 0}, {600, 2}, {3, 1}}), ElementsAre(Pair(3, 0)));
+  EXPECT_THAT(ItemsFor({{0, 7}}), IsEmpty());
+  EXPECT_THAT(ItemsFor({}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace bulkhead
