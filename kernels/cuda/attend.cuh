@@ -7,16 +7,16 @@
 namespace bulkhead::cuda {
 
 // The columns see `range`; put() as AttendLane::Merge has it.
-template <KvFormat kFormat, int kDimTiles, int kTiles, typename Put>
+template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare, typename Put>
 BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int kv_head,
                           const CacheRange& range, const Put& put) {
-  using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
+  using Shape = AttendShape<kFormat, kDimTiles, kTiles, kShare>;
   unsigned char* const tiles = SharedMemory() + Shape::kTilesAt;
   const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
   const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
                        kv_head * p.cache.head_bytes};
   const int begin = range.first / kAttendTokens * kAttendTokens;
-  AttendLane<kFormat, kDimTiles, kTiles> lane(p, columns, SharedMemory());
+  AttendLane<kFormat, kDimTiles, kTiles, kShare> lane(p, columns, SharedMemory());
   if constexpr (Shape::kQuantized) {
     constexpr int kBits = KvElementBits(kFormat);
     lane.LoadQueries();
@@ -76,7 +76,7 @@ AttendSplit(AttendParameters p) {
     if (position + 1 < range.end) range.end = position + 1;
     if (range.first >= range.end) continue;  // the window has left it behind
     const int64_t row = (static_cast<int64_t>(item.seq) * p.splits + item.split) * p.num_heads;
-    AttendOver<kFormat, kDimTiles, kTiles>(
+    AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>(
         p, columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
           const int64_t at = row + columns.Head(column);
           p.parts[at * p.cache.head_dim + dim] = out;
@@ -106,7 +106,7 @@ AttendWhole(AttendParameters p) {
     if (seq_end - seq_begin == 1) continue;
     const CacheRange range{FirstSeen(p.cache.position[token], p.window),
                            p.cache.position[token + columns.tokens - 1] + 1};
-    AttendOver<kFormat, kDimTiles, kTiles>(
+    AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>(
         p, columns, kv_head, range, [&](int column, int dim, float out, float, float sum) {
           p.out.data[columns.Token(column) * p.out.stride +
                      static_cast<int64_t>(columns.Head(column)) * p.cache.head_dim + dim] =
@@ -119,13 +119,13 @@ AttendWhole(AttendParameters p) {
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch SplitLaunch(const char* name) {
   return {KernelOf(name, AttendSplit<kFormat, kDimTiles, kTiles>),
-          AttendShape<kFormat, kDimTiles, kTiles>::kBytes};
+          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes};
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch WholeLaunch(const char* name) {
   return {KernelOf(name, AttendWhole<kFormat, kDimTiles, kTiles>),
-          AttendShape<kFormat, kDimTiles, kTiles>::kBytes};
+          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes};
 }
 
 template <KvFormat kFormat>

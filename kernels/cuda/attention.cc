@@ -21,14 +21,16 @@ struct AttentionCuts {
   int head_tiles = 1;
   int heads_of_tile = 1;
   int column_tiles = 1;
+  int columns = 8;
 
   AttentionCuts(int most_heads_of_kv, int head_dim, bool split) {
     const bool wide = head_dim <= 128 && (!split || most_heads_of_kv > 8);
     column_tiles = wide ? 2 : 1;
-    heads_of_tile = std::clamp(most_heads_of_kv, 1, 8 * column_tiles);
+    columns = 8 * column_tiles * (split ? 1 : cuda::kAttendWarps);
+    heads_of_tile = std::clamp(most_heads_of_kv, 1, columns);
     head_tiles = CeilDiv(std::max(most_heads_of_kv, 1), heads_of_tile);
   }
-  int tile_tokens() const { return std::max(1, 8 * column_tiles / heads_of_tile); }
+  int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
 };
 
 cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, bool split) {

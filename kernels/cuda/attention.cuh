@@ -1,8 +1,10 @@
-// Causal attention over the paged cache on the tensor cores. A block has up to 8 kTiles columns:
-// pairs of a token and a query head that share one KV head, so that keys and values are read once
-// for all of them. Its four warps take 16 of each 64 tokens of the cache:
+// Causal attention over the paged cache on the tensor cores. A block's columns are pairs of a token
+// and a query head that share one KV head, so that keys and values are read once for all of them.
+// A warp computes 8 kTiles columns, 16 tokens of the cache at a time:
 //   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
-// with a running maximum and sum for each column, in base 2; at the end the warps' sums are merged.
+// with a running maximum and sum for each column, in base 2. A block's four warps share either
+//   kTokens    the same columns, 16 of each 64 tokens each; at the end their sums are merged
+//   kColumns   each its own columns, over all tokens: four times as many share what is read
 #pragma once
 
 #include "kernels/cuda/attention_cache.cuh"
@@ -12,7 +14,6 @@
 namespace bulkhead::cuda {
 
 inline constexpr float kNever = -1e30F;  // a score that nobody sees
-inline constexpr int kAttendWarps = kAttendThreads / kWarp;
 inline constexpr float kLog2OfE = 1.4426950408889634F;
 
 // The columns of a block: tokens [token0, token0 + tokens) of one sequence times query heads
@@ -28,11 +29,16 @@ struct Columns {
   BH_DEVICE int Head(int column) const { return head0 + column % heads; }
 };
 
-template <KvFormat kFormat, int kDimTiles, int kTiles>
+enum class WarpsShare { kTokens, kColumns };
+
+template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare>
 struct AttendShape {
   static constexpr bool kQuantized = IsQuantized(kFormat);
   static constexpr int kDims = kDimTiles * 16;
-  static constexpr int kColumns = kTiles * 8;
+  static constexpr bool kByColumns = kShare == WarpsShare::kColumns;
+  static constexpr int kWarpColumns = kTiles * 8;
+  static constexpr int kColumns = kWarpColumns * (kByColumns ? kAttendWarps : 1);
+  static constexpr int kMerged = kByColumns ? 1 : kAttendWarps;  // warps with sums of a column
   static constexpr int kStages = kQuantized ? 1 : 2;
   using Tile = CacheTileShape<kDims>;
   static constexpr int kTileBytes = kQuantized ? Tile::kQuantizedBytes : Tile::kBytes;
@@ -40,10 +46,11 @@ struct AttendShape {
   static constexpr int kQuerySumsAt = kColumns * kQueryRowBytes;
   static constexpr int kTilesAt = kQuerySumsAt + kColumns * 4;
   // The merge reuses the tiles: [3][warp][column], then [warp][column][dim].
-  static constexpr int kMergeBytes = kAttendWarps * kColumns * (3 + kDims) * 4;
+  static constexpr int kMergeBytes = kMerged * kColumns * (3 + kDims) * 4;
   static constexpr int kTilesBytes =
       kStages * kTileBytes > kMergeBytes ? kStages* kTileBytes : kMergeBytes;
   static constexpr int kBytes = kTilesAt + kTilesBytes;
+  static_assert(kBytes <= 163 << 10);  // what a block may have on sm_80
 };
 
 // f16 for keys and values in f16, else bf16.
@@ -62,9 +69,9 @@ BH_DEVICE void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], const uint32
 
 // What one lane keeps: its columns are 2j and 2j + 1 of each tile of 8, j = lane % 4; its tokens
 // lane / 4 and 8 more, its dims likewise.
-template <KvFormat kFormat, int kDimTiles, int kTiles>
+template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare>
 class AttendLane {
-  using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
+  using Shape = AttendShape<kFormat, kDimTiles, kTiles, kShare>;
 
  public:
   BH_DEVICE AttendLane(const AttendParameters& p, const Columns& columns, unsigned char* shared)
@@ -102,9 +109,9 @@ class AttendLane {
       if (16 * k < d) {
         BH_UNROLL
         for (int n = 0; n < kTiles; ++n) {
-          const unsigned char* const row = shared_ +
-                                           (8 * n + LaneIndex() / 4) * Shape::kQueryRowBytes +
-                                           (16 * k + LaneIndex() % 4 * 2) * 2;
+          const unsigned char* const row =
+              shared_ + (FirstColumn() + 8 * n + LaneIndex() / 4) * Shape::kQueryRowBytes +
+              (16 * k + LaneIndex() % 4 * 2) * 2;
           query_[k][n][0] = *reinterpret_cast<const uint32_t*>(row);
           query_[k][n][1] = *reinterpret_cast<const uint32_t*>(row + 16);
         }
@@ -114,20 +121,73 @@ class AttendLane {
 
   // One tile of the cache, tokens token0 .. token0 + 63.
   BH_DEVICE void Add(const unsigned char* tile, int token0, const CacheRange& range) {
+    if constexpr (Shape::kByColumns) {
+      if (FirstColumn() >= columns_.size()) return;
+      for (int first = 0; first < kAttendTokens; first += 16) {
+        AddTokens(tile, token0, first, range);
+      }
+    } else {
+      AddTokens(tile, token0, WarpIndex() * 16, range);
+    }
+  }
+
+  // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, greatest score, sum
+  // of p). The tiles' shared memory is used again.
+  template <typename Put>
+  BH_DEVICE void Merge(const Put& put) {
+    auto* const greatest = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
+    auto* const sums = greatest + Shape::kMerged * Shape::kColumns;
+    auto* const zeros = sums + Shape::kMerged * Shape::kColumns;
+    auto* const outs = zeros + Shape::kMerged * Shape::kColumns;
+    SyncBlock();
+    StoreSums(greatest, sums, zeros, outs);
+    SyncBlock();
+    const int d = p_.cache.head_dim;
+    for (int i = ThreadIndex(); i < columns_.size() * d; i += kAttendThreads) {
+      const int column = i / d;
+      const int dim = i % d;
+      float most = kNever;
+      BH_UNROLL
+      for (int w = 0; w < Shape::kMerged; ++w) {
+        most = fmaxf(most, greatest[w * Shape::kColumns + column]);
+      }
+      float sum = 0.0F;
+      float out = 0.0F;
+      BH_UNROLL
+      for (int w = 0; w < Shape::kMerged; ++w) {
+        const int at = w * Shape::kColumns + column;
+        const float scale = Exp2(greatest[at] - most);
+        sum = fmaf(scale, sums[at], sum);
+        out = fmaf(scale, outs[at * Shape::kDims + dim] + zeros[at], out);
+      }
+      put(column, dim, out, most, sum);
+    }
+  }
+
+ private:
+  BH_DEVICE static int FirstColumn() {
+    return Shape::kByColumns ? WarpIndex() * Shape::kWarpColumns : 0;
+  }
+  BH_DEVICE static int ColumnOf(int tile, int i) {
+    return FirstColumn() + 8 * tile + LaneIndex() % 4 * 2 + i;
+  }
+
+  // 16 tokens of a tile, from the tile's `first` on.
+  BH_DEVICE void AddTokens(const unsigned char* tile, int token0, int first,
+                           const CacheRange& range) {
     float scores[kTiles][4] = {};
-    Scores(tile, scores);
-    Weigh(tile, token0, range, scores);
+    Scores(tile, first, scores);
+    Weigh(tile, token0, first, range, scores);
     uint32_t weights[kTiles][2];
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       weights[n][0] = TransposeTile(PairOf<kFormat>(scores[n][0], scores[n][1]));
       weights[n][1] = TransposeTile(PairOf<kFormat>(scores[n][2], scores[n][3]));
     }
-    const int warp_token = WarpIndex() * 16;
     const int tile_of_lane = LaneIndex() / 8;
     const unsigned char* const row =
         tile + Shape::Tile::kValuesAt +
-        (warp_token + tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::Tile::kValueRowBytes +
+        (first + tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::Tile::kValueRowBytes +
         tile_of_lane % 2 * 16;
     BH_UNROLL
     for (int k = 0; k < kDimTiles; ++k) {
@@ -139,42 +199,6 @@ class AttendLane {
       }
     }
   }
-
-  // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, greatest score, sum
-  // of p). The tiles' shared memory is used again.
-  template <typename Put>
-  BH_DEVICE void Merge(const Put& put) {
-    auto* const greatest = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
-    auto* const sums = greatest + kAttendWarps * Shape::kColumns;
-    auto* const zeros = sums + kAttendWarps * Shape::kColumns;
-    auto* const outs = zeros + kAttendWarps * Shape::kColumns;
-    SyncBlock();
-    StoreSums(greatest, sums, zeros, outs);
-    SyncBlock();
-    const int d = p_.cache.head_dim;
-    for (int i = ThreadIndex(); i < columns_.size() * d; i += kAttendThreads) {
-      const int column = i / d;
-      const int dim = i % d;
-      float most = kNever;
-      BH_UNROLL
-      for (int w = 0; w < kAttendWarps; ++w) {
-        most = fmaxf(most, greatest[w * Shape::kColumns + column]);
-      }
-      float sum = 0.0F;
-      float out = 0.0F;
-      BH_UNROLL
-      for (int w = 0; w < kAttendWarps; ++w) {
-        const int at = w * Shape::kColumns + column;
-        const float scale = Exp2(greatest[at] - most);
-        sum = fmaf(scale, sums[at], sum);
-        out = fmaf(scale, outs[at * Shape::kDims + dim] + zeros[at], out);
-      }
-      put(column, dim, out, most, sum);
-    }
-  }
-
- private:
-  BH_DEVICE static int ColumnOf(int tile, int i) { return 8 * tile + LaneIndex() % 4 * 2 + i; }
 
   // The sum of each column's query, which a key's zero is multiplied with.
   BH_DEVICE void SumQueries(int pairs) {
@@ -197,11 +221,11 @@ class AttendLane {
     }
   }
 
-  BH_DEVICE void Scores(const unsigned char* tile, float (&scores)[kTiles][4]) {
+  BH_DEVICE void Scores(const unsigned char* tile, int first, float (&scores)[kTiles][4]) {
     const int tile_of_lane = LaneIndex() / 8;
     const unsigned char* const row = tile +
                                      (tile_of_lane / 2 * 8 + LaneIndex() % 8) * kKeyRowBytes +
-                                     (WarpIndex() * 16 + tile_of_lane % 2 * 8) * 2;
+                                     (first + tile_of_lane % 2 * 8) * 2;
     BH_UNROLL
     for (int k = 0; k < kDimTiles; ++k) {
       if (16 * k < p_.cache.head_dim) {
@@ -214,9 +238,9 @@ class AttendLane {
   }
 
   // Scores become weights p, times the values' scales where there are any.
-  BH_DEVICE void Weigh(const unsigned char* tile, int token0, const CacheRange& range,
+  BH_DEVICE void Weigh(const unsigned char* tile, int token0, int first, const CacheRange& range,
                        float (&scores)[kTiles][4]) {
-    const int in_tile = WarpIndex() * 16 + LaneIndex() / 4;
+    const int in_tile = first + LaneIndex() / 4;
     const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
     const float scale = p_.scale * kLog2OfE;
     BH_UNROLL
@@ -277,7 +301,7 @@ class AttendLane {
           sum_[n][i] += ShuffleXor(sum_[n][i], mask);
           zero_sum_[n][i] += ShuffleXor(zero_sum_[n][i], mask);
         }
-        const int at = WarpIndex() * Shape::kColumns + ColumnOf(n, i);
+        const int at = (Shape::kByColumns ? 0 : WarpIndex() * Shape::kColumns) + ColumnOf(n, i);
         if (LaneIndex() < 4) {
           greatest[at] = greatest_[n][i];
           sums[at] = sum_[n][i];

@@ -168,8 +168,8 @@ struct AppendKvParameters {
 // grid {T, 2 KV heads / kHeadWarps}
 CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
 
-// Causal attention. A block takes up to `columns` pairs of a token and a query head that share a KV
-// head, and the 64 tokens of the cache at a time. Two kernels share the work:
+// Causal attention. A block takes up to so many pairs of a token and a query head that share a KV
+// head, its columns, and 64 tokens of the cache at a time. Two kernels share the work:
 //   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
 //                            a stretch of split_tokens of the cache, its sums to `parts`;
 //                            CombineKernel adds
@@ -199,14 +199,15 @@ struct AttendParameters {
   Rows out;
 };
 inline constexpr int kAttendThreads = 128;
+inline constexpr int kAttendWarps = kAttendThreads / 32;
 inline constexpr int kAttendTokens = 64;
 struct AttendLaunch {
   CudaKernelOf<AttendParameters> kernel;
   int64_t shared_bytes = 0;
 };
-// For keys and values in each format. head_dim: a multiple of 8 up to 256; column_tiles, of 8
-// columns each, 1 or 2: up to 128 dims 2 for whole sequences, beyond it 1. `split`: the first of
-// the two.
+// For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
+// the two, whose blocks have 8 column_tiles columns; those of the second four times as many.
+// column_tiles, 1 or 2: up to 128 dims 2 for whole sequences, beyond it 1.
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);
