@@ -1,6 +1,7 @@
 #include "launcher/planning/plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -24,8 +25,11 @@
 namespace bulkhead {
 namespace {
 
-// What a plan for a GPU takes to be there.
-constexpr bool kGemmLibrary = false;
+// As `serve` takes it (kernels/cuda/gemm_library.h), where it finds one.
+bool UsesCublasLt() {
+  const char* const named = std::getenv("BULKHEAD_CUBLASLT");
+  return named == nullptr || *named != '\0';
+}
 
 // What the ranks of one configuration have.
 class Budgeter {
@@ -103,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   if (plan->budgeter->is_gpu()) {
     BH_ASSIGN_OR_RETURN(
         plan->sizes,
-        MakeGpuSizes(plan->source.formats, plan->source.config.model.head_dim, kGemmLibrary));
+        MakeGpuSizes(plan->source.formats, plan->source.config.model.head_dim, UsesCublasLt()));
   } else {
     plan->device = MakeDevice(plan->budgets[0]);
     BH_ASSIGN_OR_RETURN(plan->sizes,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.dom.minidom
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -158,6 +159,14 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(named, cuda)
         for term in ("communication", "workspace"):
             self.assertNotEqual(cpu[term], cuda[term], term)
+
+    def test_cublaslt_has_its_workspace_unless_none_is_wanted(self):
+        workspace = []
+        for named in ("libcublasLt.so.13", ""):
+            with unittest.mock.patch.dict(os.environ, {"BULKHEAD_CUBLASLT": named}):
+                _, report, _ = plan({"--gpu": "h100", "--max-model-len": 128, "--max-num-batched-tokens": 128}, 1)
+                workspace.append(report["ranks"][0]["arenas"]["workspace"])
+        self.assertEqual(workspace[0] - workspace[1], 32 * MIB)
 
     def test_a_gpu_is_refused_what_it_would_refuse(self):
         for flags, says in (({"--gpu": "h200", "--dtype": "float32"}, "not in float32"),

@@ -7,6 +7,7 @@
 #include "comm/staged_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_sizes.h"
+#include "kernels/cuda/gemm_library.h"
 #include "memory/capacity.h"
 #include "memory/cuda_device.h"
 #include "runtime/model/model_runner.h"
@@ -18,13 +19,23 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kGpuBytes = int64_t{24} << 20;
+constexpr int64_t kMiB = int64_t{1} << 20;
 
 struct PlannedCase {
   const char* model;
   int size;
   std::optional<WeightFormat> at_load = std::nullopt;
   KvFormat kv_format = KvFormat::kBF16;
+  int64_t gpu_bytes = 24 * kMiB;
+  bool gemm_library = false;
+};
+// Nothing is computed here: a library is what takes memory.
+class IdleLibrary final : public GemmLibrary {
+ public:
+  absl::Status Prepare(const GemmProblem&) override { return absl::NotFoundError("idle"); }
+  bool IsPrepared(const GemmProblem&) const override { return false; }
+  void Multiply(const GemmProblem&, const uint16_t*, const uint16_t*, float*, std::byte*) override {
+  }
 };
 std::ostream& operator<<(std::ostream& out, const PlannedCase& c) {
   return out << c.model << ", tp " << c.size;
@@ -48,18 +59,18 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     split_ = std::make_unique<ShardPlan>(*std::move(split));
   }
 
-  // With no device: every GPU has kGpuBytes, and KV what the other arenas leave.
+  // With no device: every GPU has gpu_bytes, and KV what the other arenas leave.
   Capacity PlanWithNoDevice() {
     std::vector<DeviceBudget> budgets(split_->size());
     for (int rank = 0; rank < split_->size(); ++rank) {
       budgets[rank].rank = rank;
-      budgets[rank].total_bytes = kGpuBytes;
+      budgets[rank].total_bytes = GetParam().gpu_bytes;
     }
     CapacityRequest request;
-    request.start = {8, 256, 128};
+    request.start = {8, 256, 512};
     request.block_tokens = limits_.block_tokens;
     request.cap_at_max_num_seqs = false;
-    const std::unique_ptr<BackendSizes> sizes = NewCudaSizes(false);
+    const std::unique_ptr<BackendSizes> sizes = NewCudaSizes(GetParam().gemm_library);
     return PlanCapacity(budgets, request, [&](int rank, const GroupLimits& fitted) {
       limits_.max_num_seqs = fitted.max_num_seqs;
       limits_.max_model_len = fitted.max_model_len;
@@ -70,9 +81,10 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
 
   void TakeEverything(Group& group, const RankCapacity& planned) {
     const int rank = group.exchange().topology().rank;
-    emulator::EmulatedCudaDriver driver({.total_bytes = 2 * kGpuBytes});
-    const auto device = *CudaDevice::New(driver, kGpuBytes);
-    const std::unique_ptr<Backend> backend = NewCudaBackend(*device, driver);
+    emulator::EmulatedCudaDriver driver({.total_bytes = 2 * GetParam().gpu_bytes});
+    const auto device = *CudaDevice::New(driver, GetParam().gpu_bytes);
+    const std::unique_ptr<Backend> backend = NewCudaBackend(
+        *device, driver, GetParam().gemm_library ? std::make_unique<IdleLibrary>() : nullptr);
     MemoryLedger ledger(*device);
     const RankNeeds needs = FootprintOf(*split_, rank, limits_, *backend);
     ClaimArenas(needs, limits_.num_kv_blocks, ledger);
@@ -112,7 +124,11 @@ INSTANTIATE_TEST_SUITE_P(
                     PlannedCase{"models/llama3_gqa_bf16", 2, WeightFormat::kInt4, KvFormat::kInt8},
                     PlannedCase{"models/qwen2_14h_bf16", 3, WeightFormat::kInt8, KvFormat::kInt4},
                     PlannedCase{"models/llama2_mha_f16", 2, std::nullopt, KvFormat::kF16},
-                    PlannedCase{"quantised/gptq_act_order", 1}, PlannedCase{"quantised/awq", 2}));
+                    PlannedCase{"quantised/gptq_act_order", 1}, PlannedCase{"quantised/awq", 2},
+                    PlannedCase{"models/llama3_gqa_bf16", 1, std::nullopt, KvFormat::kBF16,
+                                64 * kMiB, true},
+                    PlannedCase{"models/llama3_gqa_bf16", 2, WeightFormat::kInt4, KvFormat::kInt8,
+                                128 * kMiB, true}));
 
 }  // namespace
 }  // namespace bulkhead
