@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
+#include "kernels/cuda/cuda_sizes.h"
 #include "memory/device.h"
 #include "memory/exit_code.h"
 #include "memory/kv_format_name.h"
@@ -118,7 +120,8 @@ TEST_F(ModelCapacityTest, KvPerTokenStopsShrinkingAtTheKvHeads) {
 }
 
 TEST_F(ModelCapacityTest, BlocksAreThoseOfThePublishedCases) {
-  formats_ = {.block_tokens = 64, .weights = WeightFormats::Of(DType::kF16), .kv_format = KvFormat::kF16};
+  formats_ = {
+      .block_tokens = 64, .weights = WeightFormats::Of(DType::kF16), .kv_format = KvFormat::kF16};
   const RankCapacity alone = Plan(kLlama2_7B, 1, 1000 * kGiB).ranks[0];
   EXPECT_EQ(alone.kv_block_bytes, 33'554'432);
   EXPECT_EQ(Plan(kLlama2_7B, 2, 1000 * kGiB).ranks[1].kv_block_bytes, 33'554'432 / 2);
@@ -208,6 +211,55 @@ INSTANTIATE_TEST_SUITE_P(
                   600 * kMiB,
                   0}),
     [](const auto& param) { return param.param.name; });
+
+class GpuCapacityTest : public ModelCapacityTest {
+ protected:
+  static std::vector<DeviceBudget> Gpus(int size, int64_t total_bytes) {
+    std::vector<DeviceBudget> budgets(size);
+    for (int rank = 0; rank < size; ++rank) {
+      budgets[rank].rank = rank;
+      budgets[rank].device = "h100";
+      budgets[rank].total_bytes = total_bytes;
+      budgets[rank].probed = true;
+    }
+    return budgets;
+  }
+  ModelCapacity GpuModel() { return {config_, formats_, options_, *gpu_, DeviceKind::kGpu}; }
+
+  std::unique_ptr<BackendSizes> gpu_ = NewCudaSizes(false);
+};
+
+TEST_F(GpuCapacityTest, SumsGoByNcclUnlessTheFlagsSayStagedOrThereIsOneRank) {
+  config_ = ConfigOf(kLlama3_8B);
+  const auto bytes = [&](int size, CommChoice comm) {
+    options_.comm = comm;
+    const auto plan = GpuModel().Plan(Gpus(size, 80 * kGiB));
+    EXPECT_TRUE(plan.ok() && plan->fits) << plan.status();
+    EXPECT_EQ(plan->limits.max_num_batched_tokens, 8192);
+    return plan->ranks[0].arena_bytes[static_cast<int>(Term::kCommunication)];
+  };
+  EXPECT_EQ(bytes(2, CommChoice::kStaged), int64_t{8192} * 4096 * 4);
+  EXPECT_GT(bytes(2, CommChoice::kAuto), int64_t{8192} * 4096 * 4);
+  EXPECT_EQ(bytes(2, CommChoice::kAuto), bytes(2, CommChoice::kNccl));
+  EXPECT_EQ(bytes(1, CommChoice::kAuto), bytes(1, CommChoice::kStaged));
+}
+
+TEST_F(GpuCapacityTest, MoreGpusAreARemedyWhereTheyWereMeasured) {
+  config_ = ConfigOf(kLlama3_8B);
+  std::vector<DeviceBudget> budgets = Gpus(1, 12 * kGiB);
+  const auto refused = GpuModel().Plan(budgets);
+  ASSERT_TRUE(refused.ok() && refused->shortage.has_value());
+  const auto names_ranks = [](const Remedies& remedies) {
+    return std::any_of(remedies.list.begin(), remedies.list.end(), [](const Remedy& remedy) {
+      return remedy.flags[0] == "--tensor-parallel-size";
+    });
+  };
+  EXPECT_TRUE(names_ranks(GpuModel().FindRemedies(*refused)));
+  budgets[0].device = "cpu";  // whose ranks share the host's memory
+  const auto on_cpu = Model().Plan(budgets);
+  ASSERT_TRUE(on_cpu.ok() && on_cpu->shortage.has_value());
+  EXPECT_FALSE(names_ranks(Model().FindRemedies(*on_cpu)));
+}
 
 TEST_F(ModelCapacityTest, NoRankIsEverAboveItsCap) {
   options_.max_model_len = 2048;
