@@ -102,9 +102,8 @@ class ServeBenchTest(unittest.TestCase):
         ends = [1e3 * (r["end_s"] - r["scheduled_s"]) for r in self.requests()]
         self.assertAlmostEqual(parts, sum(ends) / len(ends), delta=0.01 * parts)
         spent = {name: part["value"] for name, part in split["of_prefill_and_decode"].items()}
-        for name in ("computing", "sampling", "detokenise"):
+        for name in ("computing", "sampling", "detokenise", "collective"):  # alone: entering and leaving it
             self.assertGreater(spent[name], 0, name)
-        self.assertEqual(spent["collective"] > 0, group.RANKS > 1)
         both = split["prefill"]["value"] + split["decode"]["value"]
         self.assertAlmostEqual(sum(spent.values()), both, delta=0.01 * both)
         memory = ours["memory"]

@@ -23,7 +23,7 @@ RequestRecord OneRequest() {
   request.prompt_tokens = 40;
   request.completion_tokens = 5;
   request.arrivals = {{1.5, 1}, {1.8, 3}, {2.0, 1}};
-  request.server = ServerTimes{0.05, 0.3, 0.5, 2};
+  request.server = ServerTimes{0.05, 0.3, 0.5, 2, std::nullopt, std::nullopt, std::nullopt};
   return request;
 }
 
