@@ -85,8 +85,11 @@ void AddHead(const BenchResult& result, Table* table) {
 void AddSplit(const BenchSummary& summary, Table* table) {
   const Latencies& latencies = summary.latencies;
   table->Title("Counted from Sending", '-');
-  table->Row("Mean TTFT (ms):", latencies.ttft_from_send.mean);
-  table->Row("Mean E2EL (ms):", latencies.e2el_from_send.mean);
+  const auto mean = [table](const std::string& name, const Distribution& values) {
+    values.count == 0 ? table->Row(name, "none") : table->Row(name, values.mean);
+  };
+  mean("Mean TTFT (ms):", latencies.ttft_from_send);
+  mean("Mean E2EL (ms):", latencies.e2el_from_send);
   if (summary.split.count == 0) return;
   table->Title("Where the Time Went (means)", '-');
   table->Row("Waiting in the client (ms):", summary.split.send_delay.value);

@@ -78,6 +78,19 @@ BenchResult Sample() {
   return result;
 }
 
+TEST(BenchResult, WithoutACompletedRequestNoLatencyIsTold) {
+  BenchResult result = Sample();
+  for (RequestRecord& request : result.runs[0].requests) {
+    request.outcome = RequestOutcome::kFailed;
+  }
+  result.summary = Summarize(result.runs, result.options.summary);
+  const std::string table = ConsoleTable(result);
+  const std::string from_send = table.substr(table.find("Counted from Sending"));
+  const size_t row = from_send.find("Mean E2EL (ms):");
+  EXPECT_THAT(from_send.substr(row, from_send.find('\n', row) - row), HasSubstr("none"));
+  EXPECT_THAT(from_send.substr(0, row), HasSubstr("none"));
+}
+
 TEST(BenchResult, TheTableHasTheRowsThatUsersKnowInTheirOrder) {
   const std::string table = ConsoleTable(Sample());
   size_t at = 0;
