@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "comm/mpi_version.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 
 namespace bulkhead {
 namespace {
@@ -35,8 +34,7 @@ std::string FirstOf(const Environment& environment, std::initializer_list<const 
 }
 
 std::string CommandLine() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string text = ReadWholeFile("/proc/self/cmdline").value_or("");
   if (!text.empty() && text.back() == '\0') text.pop_back();
   return absl::StrJoin(absl::StrSplit(text, '\0'), " ");
 }

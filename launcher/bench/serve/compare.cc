@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/exit_status.h"
 #include "launcher/text_table.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
@@ -23,9 +23,18 @@ using nlohmann::json;
 // A difference counts beyond this many half intervals: with a dozen metrics one in twenty would
 // cry wolf in every other comparison; beyond one and a half it is one in three hundred.
 constexpr double kCounts = 1.5;
+constexpr double kMostFigure = 1e12;
+// Beyond this share of failures the latencies, which are of the other requests, mislead.
+constexpr double kMostFailedShare = 0.01;
+constexpr size_t kShownBytes = 60;
 
 absl::Status Usage(const std::string& message) {
   return WithExitCode(absl::InvalidArgumentError(message), ExitCode::kUsage);
+}
+
+std::string ShortText(const json& value) {
+  const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() <= kShownBytes ? text : absl::StrCat(text.substr(0, kShownBytes), " ...");
 }
 
 enum class Better { kLower, kHigher };
@@ -57,18 +66,36 @@ const json* Find(const json& ours, const char* pointer) {
   return ours.contains(path) ? &ours.at(path) : nullptr;
 }
 
-std::optional<Estimate> EstimateAt(const json& ours, const MetricRule& rule) {
+// A figure that a measurement can have: of one that is not, no verdict would mean anything.
+bool IsFigure(const json& value) {
+  return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= kMostFigure;
+}
+
+// Absent where the result does not have the metric.
+absl::StatusOr<std::optional<Estimate>> EstimateAt(const json& ours, const MetricRule& rule,
+                                                   const char* which) {
   const json* value = Find(ours, rule.pointer);
-  if (value == nullptr || !value->is_object()) return std::nullopt;
+  if (value == nullptr) return std::nullopt;
   for (const char* key : {"value", "low", "high"}) {
-    if (!value->contains(key) || !value->at(key).is_number()) return std::nullopt;
+    if (!value->is_object() || !value->contains(key) || !IsFigure(value->at(key))) {
+      return Usage(absl::StrCat("the ", which, " file's ", rule.name, " is ", ShortText(*value),
+                                ": value, low and high must be numbers from 0 to ", kMostFigure));
+    }
   }
   Estimate estimate = {value->at("value"), value->at("low"), value->at("high")};
+  if (estimate.low > estimate.high) {
+    return Usage(absl::StrCat("the ", which, " file's ", rule.name, " has low ", estimate.low,
+                              " above high ", estimate.high));
+  }
   // Runs that lie further apart than one run's own interval says tell more of the uncertainty.
   const json* runs = Find(ours, "/runs");
   if (rule.of_runs == nullptr || runs == nullptr || !runs->is_array()) return estimate;
   for (const json& run : *runs) {
-    if (!run.contains(rule.of_runs) || !run.at(rule.of_runs).is_number()) continue;
+    if (!run.contains(rule.of_runs)) continue;
+    if (!IsFigure(run.at(rule.of_runs))) {
+      return Usage(absl::StrCat("the ", which, " file's runs have ", rule.of_runs, " ",
+                                ShortText(run.at(rule.of_runs)), ": not from 0 to ", kMostFigure));
+    }
     const double figure = run.at(rule.of_runs);
     estimate.low = std::min(estimate.low, figure);
     estimate.high = std::max(estimate.high, figure);
@@ -82,44 +109,64 @@ Verdict VerdictOf(const Estimate& before, const Estimate& after, Better better) 
   return (difference > 0) == (better == Better::kHigher) ? Verdict::kBetter : Verdict::kWorse;
 }
 
+// What `bench serve` wrote: {"completed", "failed", "x_bulkhead": {"format", "workload", ...}}.
 absl::StatusOr<json> ParseResult(const std::string& text, const char* which) {
   const json whole = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const bool is_result = whole.is_object() && whole.contains("x_bulkhead") &&
-                         whole.at("x_bulkhead").is_object() &&
-                         whole.at("x_bulkhead").value("format", json()) == 1;
-  if (!is_result) {
-    return Usage(absl::StrCat("the ", which,
-                              " file is no result.json of 'bulkhead bench serve --result-dir'"));
+  const auto has_count = [&whole](const char* key) {
+    return whole.contains(key) && whole.at(key).is_number_unsigned();
+  };
+  std::string wrong;
+  if (!whole.is_object() || !whole.contains("x_bulkhead") || !whole.at("x_bulkhead").is_object()) {
+    wrong = "it has no x_bulkhead";
+  } else if (const json& ours = whole.at("x_bulkhead"); ours.value("format", json()) != 1) {
+    wrong = "its format is not 1";
+  } else if (!ours.value("workload", json()).is_object()) {
+    wrong = "its workload is missing or no object";
+  } else if (!has_count("completed") || !has_count("failed")) {
+    wrong = "its numbers of completed and failed requests are missing or no whole numbers";
   }
-  return whole.at("x_bulkhead");
+  if (wrong.empty()) return whole;
+  return Usage(absl::StrCat(
+      "the ", which, " file is no result.json of 'bulkhead bench serve --result-dir': ", wrong));
 }
 
-// Each key whose values differ, as "key: before -> after".
+// Each key whose values differ, as "key: before -> after"; null stands for a key that is not there.
 std::vector<std::string> DifferencesOf(const json* before, const json* after) {
+  const json none = json::object();
+  const json& first = before != nullptr && before->is_object() ? *before : none;
+  const json& second = after != nullptr && after->is_object() ? *after : none;
+  json all = first;
+  all.update(second);
   std::vector<std::string> lines;
-  if (before == nullptr || after == nullptr || !before->is_object() || !after->is_object()) {
-    return lines;
-  }
-  for (const auto& [key, value] : before->items()) {
+  for (const auto& [key, value] : all.items()) {
     if (key == "epoch" || key == "provenance" || key == "repeats" || key == "num_warmups") continue;
-    const json other = after->value(key, json());
-    if (other != value)
-      lines.push_back(absl::StrCat(key, ": ", value.dump(), " -> ", other.dump()));
+    const json was = first.value(key, json());
+    const json is = second.value(key, json());
+    if (was != is) lines.push_back(absl::StrCat(key, ": ", was.dump(), " -> ", is.dump()));
   }
   return lines;
 }
 
-void AddDoubts(const json& ours, const char* which, std::vector<std::string>* doubts) {
-  const json* reasons = Find(ours, "/why_invalid");
-  if (reasons != nullptr && reasons->is_array()) {
-    for (const json& reason : *reasons) {
-      doubts->push_back(absl::StrCat("the ", which, " result is marked invalid: ",
-                                     reason.is_string() ? reason.get<std::string>() : ""));
-    }
+void AddDoubts(const json& whole, const char* which, std::vector<std::string>* doubts) {
+  const json& ours = whole.at("x_bulkhead");
+  const json reasons = ours.value("why_invalid", json::array());
+  for (const json& reason : reasons.is_array() ? reasons : json::array({reasons})) {
+    doubts->push_back(
+        absl::StrCat("the ", which, " result is marked invalid: ",
+                     reason.is_string() ? reason.get<std::string>() : ShortText(reason)));
   }
-  const json* interrupted = Find(ours, "/interrupted");
-  if (interrupted != nullptr && *interrupted == true) {
+  if (ours.value("interrupted", json(false)) != false) {
     doubts->push_back(absl::StrCat("the ", which, " measurement was stopped early"));
+  }
+  const auto failed = whole.at("failed").get<uint64_t>();
+  const auto completed = whole.at("completed").get<uint64_t>();
+  const double ended = static_cast<double>(failed) + static_cast<double>(completed);
+  if (completed == 0) {
+    doubts->push_back(absl::StrCat("no request of the ", which, " measurement completed"));
+  } else if (static_cast<double>(failed) > kMostFailedShare * ended) {
+    doubts->push_back(absl::StrFormat(
+        "%d of %.0f requests of the %s measurement failed: its latencies are of the others alone",
+        failed, ended, which));
   }
 }
 
@@ -132,17 +179,26 @@ std::string CellOf(const Estimate& estimate) {
   return absl::StrFormat("%.2f [%.2f - %.2f]", estimate.value, estimate.low, estimate.high);
 }
 
+// "-" where there is no base to compare with.
+std::string ChangeText(double before, double after) {
+  if (before == 0) return "-";
+  const std::string text = absl::StrFormat("%+.1f %%", 100 * (after - before) / before);
+  return text == "-0.0 %" ? "+0.0 %" : text;
+}
+
 std::string ComparisonText(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows = {{"", "before", "after", "change", "verdict"}};
   for (const ComparedMetric& metric : comparison.metrics) {
-    const double base = metric.before.value;
-    const double change = base == 0 ? 0 : 100 * (metric.after.value - base) / base;
     rows.push_back({metric.name, CellOf(metric.before), CellOf(metric.after),
-                    absl::StrFormat("%+.1f %%", change), VerdictText(metric.verdict)});
+                    ChangeText(metric.before.value, metric.after.value),
+                    VerdictText(metric.verdict)});
   }
   std::string text = TextTable(rows);
   for (const std::string& line : comparison.differences) {
     absl::StrAppend(&text, "differs: ", line, "\n");
+  }
+  for (const std::string& line : comparison.not_compared) {
+    absl::StrAppend(&text, "not compared: ", line, "\n");
   }
   for (const std::string& line : comparison.doubts) absl::StrAppend(&text, "DOUBT: ", line, "\n");
   return absl::StrCat(text, "verdict: ", VerdictText(comparison.verdict()), "\n");
@@ -151,6 +207,7 @@ std::string ComparisonText(const Comparison& comparison) {
 std::string ComparisonJson(const Comparison& comparison) {
   nlohmann::ordered_json out = {{"verdict", VerdictText(comparison.verdict())},
                                 {"metrics", nlohmann::ordered_json::array()},
+                                {"not_compared", comparison.not_compared},
                                 {"differences", comparison.differences},
                                 {"doubts", comparison.doubts}};
   for (const ComparedMetric& metric : comparison.metrics) {
@@ -163,10 +220,12 @@ std::string ComparisonJson(const Comparison& comparison) {
   return out.dump(2) + "\n";
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) return Usage(absl::StrCat("cannot read ", path));
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+absl::StatusOr<std::string> ReadResult(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return Usage(absl::StrCat(path, " is a directory; name its result.json"));
+  }
+  return ReadWholeFile(path);
 }
 
 }  // namespace
@@ -182,8 +241,10 @@ Verdict Comparison::verdict() const {
 
 absl::StatusOr<Comparison> Compare(const std::string& before, const std::string& after,
                                    bool any_workload) {
-  BH_ASSIGN_OR_RETURN(const json first, ParseResult(before, "first"));
-  BH_ASSIGN_OR_RETURN(const json second, ParseResult(after, "second"));
+  BH_ASSIGN_OR_RETURN(const json whole_first, ParseResult(before, "first"));
+  BH_ASSIGN_OR_RETURN(const json whole_second, ParseResult(after, "second"));
+  const json& first = whole_first.at("x_bulkhead");
+  const json& second = whole_second.at("x_bulkhead");
   const std::vector<std::string> workload =
       DifferencesOf(Find(first, "/workload"), Find(second, "/workload"));
   if (!workload.empty() && !any_workload) {
@@ -193,20 +254,27 @@ absl::StatusOr<Comparison> Compare(const std::string& before, const std::string&
   Comparison comparison;
   comparison.differences = DifferencesOf(Find(first, "/server"), Find(second, "/server"));
   comparison.differences.insert(comparison.differences.end(), workload.begin(), workload.end());
-  AddDoubts(first, "first", &comparison.doubts);
-  AddDoubts(second, "second", &comparison.doubts);
+  AddDoubts(whole_first, "first", &comparison.doubts);
+  AddDoubts(whole_second, "second", &comparison.doubts);
   for (const MetricRule& rule : kMetrics) {
-    const auto a = EstimateAt(first, rule);
-    const auto b = EstimateAt(second, rule);
-    if (!a.has_value() || !b.has_value()) continue;
-    comparison.metrics.push_back({rule.name, *a, *b, VerdictOf(*a, *b, rule.better)});
+    BH_ASSIGN_OR_RETURN(const std::optional<Estimate> a, EstimateAt(first, rule, "first"));
+    BH_ASSIGN_OR_RETURN(const std::optional<Estimate> b, EstimateAt(second, rule, "second"));
+    if (a.has_value() && b.has_value()) {
+      comparison.metrics.push_back({rule.name, *a, *b, VerdictOf(*a, *b, rule.better)});
+    } else if (a.has_value() || b.has_value()) {
+      comparison.not_compared.push_back(absl::StrCat(
+          rule.name, ": the ", a.has_value() ? "second" : "first", " result does not have it"));
+    }
+  }
+  if (comparison.metrics.empty()) {
+    return Usage("the two results have no metric in common: there is nothing to compare");
   }
   return comparison;
 }
 
 absl::Status RunCompareBench(const CompareBenchOptions& options) {
-  BH_ASSIGN_OR_RETURN(const std::string before, ReadFile(options.before));
-  BH_ASSIGN_OR_RETURN(const std::string after, ReadFile(options.after));
+  BH_ASSIGN_OR_RETURN(const std::string before, ReadResult(options.before));
+  BH_ASSIGN_OR_RETURN(const std::string after, ReadResult(options.after));
   BH_ASSIGN_OR_RETURN(const Comparison comparison, Compare(before, after, options.any_workload));
   std::cout << (options.json ? ComparisonJson(comparison) : ComparisonText(comparison));
   BH_RETURN_IF_ERROR(FlushStandardOutput());

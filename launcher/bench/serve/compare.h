@@ -21,14 +21,16 @@ struct ComparedMetric {
 
 struct Comparison {
   std::vector<ComparedMetric> metrics;
-  std::vector<std::string> differences;  // of the servers: "tensor_parallel_size: 1 -> 2"
-  std::vector<std::string> doubts;       // why the figures are not to be trusted; empty: none
+  std::vector<std::string> not_compared;  // metrics that one result alone has, and which lacks them
+  std::vector<std::string> differences;   // of the servers: "tensor_parallel_size: 1 -> 2"
+  std::vector<std::string> doubts;        // why the figures are not to be trusted; empty: none
 
   Verdict verdict() const;  // worse when any metric is, else better when any is
 };
 
 // `before` and `after`: the texts of two result.json. INVALID_ARGUMENT with exit code 2 when one is
-// no result of `bench serve`, or the two were not of the same workload and `any_workload` is off.
+// no result of `bench serve` or has figures that nobody can measure, when they have no metric in
+// common, or when they were not of the same workload and `any_workload` is off.
 absl::StatusOr<Comparison> Compare(const std::string& before, const std::string& after,
                                    bool any_workload);
 

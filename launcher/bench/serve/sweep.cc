@@ -72,6 +72,17 @@ std::string PercentileCell(const Distribution& values, double percent) {
   return "-";
 }
 
+std::string MeanCell(const Distribution& values) {
+  return values.count == 0 ? "-" : absl::StrFormat("%.2f", values.mean.value);
+}
+
+// Whether most of what the point was to send came to an answer; only then its figures are those of
+// its load.
+bool IsMeasured(const SweepPoint& point) {
+  const BenchSummary& summary = point.result.summary;
+  return summary.completed > summary.failed && !point.result.interrupted;
+}
+
 std::vector<std::vector<std::string>> RowsOf(const std::vector<SweepPoint>& points) {
   std::vector<std::vector<std::string>> rows = {
       {"", "req/s", "tok/s", "tok/s per user", "TTFT mean ms", "TTFT P99 ms", "TPOT mean ms",
@@ -80,21 +91,20 @@ std::vector<std::vector<std::string>> RowsOf(const std::vector<SweepPoint>& poin
     const BenchSummary& summary = point.result.summary;
     const auto& good = summary.throughput.good_requests_per_s;
     const auto& memory = point.result.memory;
-    rows.push_back({point.name, absl::StrFormat("%.2f", summary.throughput.requests_per_s.value),
-                    absl::StrFormat("%.1f", point.tokens_per_s),
-                    absl::StrFormat("%.1f", point.tokens_per_s_per_user),
-                    absl::StrFormat("%.1f", summary.latencies.ttft.mean.value),
-                    PercentileCell(summary.latencies.ttft, 99),
-                    absl::StrFormat("%.2f", summary.latencies.tpot.mean.value),
-                    absl::StrFormat("%.1f", summary.latencies.e2el.mean.value),
-                    good.has_value() ? absl::StrFormat("%.2f", *good) : "-",
-                    absl::StrCat(summary.failed),
-                    memory.has_value() && memory->kv_blocks > 0
-                        ? absl::StrFormat("%s%.0f %%", memory->peak_is_exact ? "" : ">= ",
-                                          100.0 * static_cast<double>(memory->kv_blocks_used_peak) /
-                                              static_cast<double>(memory->kv_blocks))
-                        : "-",
-                    point.on_frontier ? "*" : "", point.result.why_invalid.empty() ? "yes" : "no"});
+    rows.push_back(
+        {point.name, absl::StrFormat("%.2f", summary.throughput.requests_per_s.value),
+         absl::StrFormat("%.1f", point.tokens_per_s),
+         point.tokens_per_s_per_user > 0 ? absl::StrFormat("%.1f", point.tokens_per_s_per_user)
+                                         : "-",
+         MeanCell(summary.latencies.ttft), PercentileCell(summary.latencies.ttft, 99),
+         MeanCell(summary.latencies.tpot), MeanCell(summary.latencies.e2el),
+         good.has_value() ? absl::StrFormat("%.2f", *good) : "-", absl::StrCat(summary.failed),
+         memory.has_value() && memory->kv_blocks > 0
+             ? absl::StrFormat("%s%.0f %%", memory->peak_is_exact ? "" : ">= ",
+                               100.0 * static_cast<double>(memory->kv_blocks_used_peak) /
+                                   static_cast<double>(memory->kv_blocks))
+             : "-",
+         point.on_frontier ? "*" : "", point.result.why_invalid.empty() ? "yes" : "no"});
   }
   return rows;
 }
@@ -136,6 +146,8 @@ absl::Status MeasureAll(const SweepBenchOptions& options, BenchStop* stop,
     BH_ASSIGN_OR_RETURN(BenchResult result, Measure(setting.options, ceiling, stop));
     ceiling = result.client.ceiling;
     BH_RETURN_IF_ERROR(SaveResult(result));
+    // A signal came before anything had ended: there is nothing to tell.
+    if (stop->stopped() && result.summary.completed + result.summary.failed == 0) break;
     points->push_back(PointOf(setting.name, std::move(result)));
     if (points->back().result.interrupted) break;
   }
@@ -156,13 +168,14 @@ absl::Status SaveSweep(const SweepBenchOptions& options, const std::vector<Sweep
 
 void FindFrontier(std::vector<SweepPoint>* points) {
   for (SweepPoint& point : *points) {
-    point.on_frontier = std::none_of(points->begin(), points->end(), [&](const SweepPoint& other) {
+    const auto beats = [&point](const SweepPoint& other) {
       const bool as_good = other.tokens_per_s >= point.tokens_per_s &&
                            other.tokens_per_s_per_user >= point.tokens_per_s_per_user;
       const bool better = other.tokens_per_s > point.tokens_per_s ||
                           other.tokens_per_s_per_user > point.tokens_per_s_per_user;
-      return as_good && better;
-    });
+      return IsMeasured(other) && as_good && better;
+    };
+    point.on_frontier = IsMeasured(point) && std::none_of(points->begin(), points->end(), beats);
   }
 }
 

@@ -19,7 +19,8 @@ struct SweepPoint {
   bool on_frontier = false;  // no other point is better in both
 };
 
-// Marks the points on the Pareto frontier.
+// Marks the points on the Pareto frontier. One that was stopped early, or of which no more requests
+// completed than failed, is not on it, and takes no other from it.
 void FindFrontier(std::vector<SweepPoint>* points);
 
 std::string SweepTable(const std::vector<SweepPoint>& points);

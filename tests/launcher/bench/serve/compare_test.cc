@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "launcher/bench/serve/sweep.h"
 #include "memory/exit_code.h"
@@ -11,15 +15,20 @@ namespace bulkhead {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 json Of(double value, double half) {
   return {{"value", value}, {"low", value - half}, {"high", value + half}};
 }
 
 json ResultOf(double throughput, double ttft_ms, double half_ms) {
-  return {{"x_bulkhead",
+  return {{"completed", 300},
+          {"failed", 0},
+          {"x_bulkhead",
            {{"format", 1},
             {"why_invalid", json::array()},
             {"interrupted", false},
@@ -99,6 +108,124 @@ TEST(Compare, WhatIsNoResultIsRefused) {
   }
 }
 
+// The refusal of `bad` as the second file.
+std::string Refusal(const json& bad) {
+  const absl::Status status = Compare(ResultOf(500, 100, 10).dump(), bad.dump(), true).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage) << status;
+  return std::string(status.message());
+}
+
+TEST(Compare, AResultThatKnowsNothingIsRefused) {
+  EXPECT_THAT(Refusal({{"x_bulkhead", {{"format", 1}}}}), HasSubstr("workload is missing"));
+  json bad = ResultOf(500, 100, 10);
+  bad["x_bulkhead"]["workload"] = json::array({1});
+  EXPECT_THAT(Refusal(bad), HasSubstr("workload is missing or no object"));
+  bad = ResultOf(500, 100, 10);
+  bad.erase("failed");
+  EXPECT_THAT(Refusal(bad), HasSubstr("completed and failed requests are missing"));
+  bad = ResultOf(500, 100, 10);
+  bad["x_bulkhead"].erase("throughput");
+  bad["x_bulkhead"]["latencies"] = json::array();
+  EXPECT_THAT(Refusal(bad), HasSubstr("no metric in common"));
+}
+
+TEST(Compare, FiguresThatNobodyMeasuresAreRefused) {
+  for (const double value : {-1.0, 1e308}) {
+    json bad = ResultOf(500, 100, 10);
+    bad["x_bulkhead"]["latencies"]["ttft_ms"]["mean"]["value"] = value;
+    EXPECT_THAT(Refusal(bad), HasSubstr("second file's mean TTFT (ms)")) << value;
+    bad = ResultOf(500, 100, 10);
+    bad["x_bulkhead"]["runs"] = {{{"mean_ttft_ms", value}}};
+    EXPECT_THAT(Refusal(bad), HasSubstr("mean_ttft_ms")) << value;
+  }
+  json bad = ResultOf(500, 100, 10);
+  bad["x_bulkhead"]["latencies"]["ttft_ms"]["mean"] = {{"value", 5}, {"low", 6}, {"high", 4}};
+  EXPECT_THAT(Refusal(bad), HasSubstr("low 6 above high 4"));
+}
+
+TEST(Compare, ALoadThatOneFileAloneNamesIsAnother) {
+  json more = ResultOf(500, 100, 10);
+  more["x_bulkhead"]["workload"]["burstiness"] = 2;
+  const std::string plain = ResultOf(500, 100, 10).dump();
+  EXPECT_THAT(Compare(more.dump(), plain, false).status().message(), HasSubstr("2 -> null"));
+  EXPECT_THAT(Compare(plain, more.dump(), false).status().message(), HasSubstr("null -> 2"));
+}
+
+TEST(Compare, AMetricOfOneResultAloneIsNamed) {
+  json after = ResultOf(500, 100, 10);
+  after["x_bulkhead"]["latencies"].erase("ttft_ms");
+  EXPECT_THAT(Compared(ResultOf(500, 100, 10), after).not_compared,
+              ElementsAre("mean TTFT (ms): the second result does not have it"));
+  EXPECT_THAT(Compared(after, ResultOf(500, 100, 10)).not_compared,
+              ElementsAre("mean TTFT (ms): the first result does not have it"));
+}
+
+TEST(Compare, FailedRequestsAreADoubt) {
+  json failing = ResultOf(500, 100, 10);
+  failing["completed"] = 26;
+  failing["failed"] = 2974;
+  EXPECT_THAT(Compared(failing, ResultOf(500, 100, 10)).doubts,
+              ElementsAre(HasSubstr("2974 of 3000 requests of the first measurement failed")));
+  failing["completed"] = 0;
+  EXPECT_THAT(Compared(ResultOf(500, 100, 10), failing).doubts,
+              ElementsAre("no request of the second measurement completed"));
+  failing["completed"] = 2990;
+  failing["failed"] = 10;
+  EXPECT_THAT(Compared(failing, failing).doubts, ElementsAre());
+}
+
+TEST(Compare, AReasonOfAnotherKindIsShown) {
+  json after = ResultOf(500, 100, 10);
+  after["x_bulkhead"]["why_invalid"] = {{{"code", 7}}};
+  EXPECT_THAT(Compared(ResultOf(500, 100, 10), after).doubts,
+              ElementsAre("the second result is marked invalid: {\"code\":7}"));
+}
+
+// What `bench compare` prints of two files with these texts.
+std::string Printed(const json& before, const json& after) {
+  const std::string path = ::testing::TempDir() + "/bench_compare_" + std::to_string(getpid());
+  const CompareBenchOptions options = {path + ".before", path + ".after", false, false};
+  std::ofstream(options.before) << before.dump();
+  std::ofstream(options.after) << after.dump();
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(RunCompareBench(options), absl::OkStatus());
+  std::filesystem::remove(options.before);
+  std::filesystem::remove(options.after);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(Compare, AChangeOfNothingHasNoSignAndNoBaseHasNoChange) {
+  EXPECT_THAT(Printed(ResultOf(500, 100, 10), ResultOf(500, 99.999, 10)),
+              AllOf(HasSubstr("+0.0 %"), Not(HasSubstr("-0.0 %"))));
+  json none = ResultOf(500, 100, 10);
+  none["x_bulkhead"]["throughput"]["output_tokens_per_s"] = {{"value", 0}, {"low", 0}, {"high", 0}};
+  EXPECT_THAT(Printed(none, ResultOf(500, 100, 10)),
+              ContainsRegex("output throughput.* - +better"));
+}
+
+TEST(Compare, ADirectoryIsAskedForItsResult) {
+  CompareBenchOptions options;
+  options.before = options.after = ::testing::TempDir();
+  const absl::Status status = RunCompareBench(options);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(status.message(), HasSubstr("is a directory; name its result.json"));
+}
+
+TEST(Sweep, APointOfFailedOrUnfinishedRequestsIsNoFrontier) {
+  std::vector<SweepPoint> points(4);
+  for (SweepPoint& point : points) {
+    point.result.summary.completed = 10;
+    point.tokens_per_s = point.tokens_per_s_per_user = 900;
+  }
+  points[0].tokens_per_s = points[0].tokens_per_s_per_user = 100;
+  points[1].result.summary.failed = 10;
+  points[2].result.interrupted = true;
+  points[3].result.summary.completed = 0;
+  FindFrontier(&points);
+  EXPECT_TRUE(points[0].on_frontier);
+  for (int i = 1; i < 4; ++i) EXPECT_FALSE(points[i].on_frontier) << i;
+}
+
 TEST(Sweep, TheFrontierHoldsWhatNobodyBeatsInBoth) {
   std::vector<SweepPoint> points(4);
   const double figures[4][2] = {{100, 50}, {300, 30}, {250, 30}, {300, 10}};
@@ -106,6 +233,7 @@ TEST(Sweep, TheFrontierHoldsWhatNobodyBeatsInBoth) {
     points[i].name = "concurrency " + std::to_string(i);
     points[i].tokens_per_s = figures[i][0];
     points[i].tokens_per_s_per_user = figures[i][1];
+    points[i].result.summary.completed = 10;
   }
   FindFrontier(&points);
   EXPECT_TRUE(points[0].on_frontier);

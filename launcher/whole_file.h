@@ -1,0 +1,19 @@
+// A file's text, for those who want all of it, and whether standard input's was all of it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace bulkhead {
+
+// All bytes of `path`, which may also be a pipe or a file of /proc. INVALID_ARGUMENT with exit code
+// 2, naming it, when it is a directory, cannot be read, or is larger than 1 GiB.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+
+// Asked when standard input seems to have ended: INVALID_ARGUMENT with exit code 2 when it broke
+// off with an error instead, as a directory does.
+absl::Status CheckStandardInput();
+
+}  // namespace bulkhead
