@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
@@ -259,7 +260,11 @@ PromptLines ReadLines(std::istream& in, ParseLine parse) {
 
 absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& path,
                                      ParseLine parse) {
-  if (path == "-") return ReadLines(std::cin, parse);
+  if (path == "-") {
+    PromptLines lines = ReadLines(std::cin, parse);
+    BH_RETURN_IF_ERROR(CheckStandardInput());
+    return lines;
+  }
   std::ifstream file(path);
   // A folder opens, and fails at the first read.
   if (!file || (file.peek(), file.bad())) {
@@ -295,8 +300,9 @@ PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& default
 }
 
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
-                                        const v1::GenerateRequest& defaults) {
-  return ReadFile("--prompts", path,
+                                        const v1::GenerateRequest& defaults,
+                                        absl::string_view flag) {
+  return ReadFile(flag, path,
                   [&](absl::string_view line) { return ParsePromptLine(line, defaults); });
 }
 

@@ -34,10 +34,11 @@ absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults);
 
 // Every line in order, blank ones left out; a bad line is an error in its own place. `path` "-" is
-// standard input. NOT_FOUND with exit code 2 when the file cannot be read.
+// standard input. NOT_FOUND with exit code 2, naming `flag`, when the file cannot be read.
 using PromptLines = std::vector<absl::StatusOr<v1::GenerateRequest>>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
-                                        const v1::GenerateRequest& defaults);
+                                        const v1::GenerateRequest& defaults,
+                                        absl::string_view flag = "--prompts");
 PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
 
 // Likewise the lines of `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, and

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/prompts.h"
+#include "memory/bytes.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
@@ -20,6 +21,12 @@ constexpr int kDefaultPrompts = 1000;
 constexpr int kTraceBlock = 512;  // tokens that one of a trace's hash_ids stands for
 constexpr int kMostTokens = 1 << 24;
 constexpr double kMsPerS = 1e3;
+constexpr double kLongestTraceS = 7 * 24 * 3600.0;
+// What a request takes in this process: its prompt's ids in a list that grew by doubling, one
+// arrival per token of its answer, and the rest of its request and record.
+constexpr int64_t kPromptTokenBytes = 8;
+constexpr int64_t kAnswerTokenBytes = 16;
+constexpr int64_t kRequestBytes = 1024;
 
 absl::Status Usage(const std::string& message) {
   return WithExitCode(absl::InvalidArgumentError(message), ExitCode::kUsage);
@@ -53,6 +60,20 @@ void SetGeneration(const DatasetOptions& options, int output_len, v1::GenerateRe
   request->mutable_sampling()->set_temperature(options.temperature);
   request->mutable_stopping()->set_max_tokens(output_len);
   request->mutable_stopping()->set_ignore_eos(options.ignore_eos.value_or(true));
+}
+
+int64_t BytesOf(int64_t input_len, int64_t output_len) {
+  return kRequestBytes + kPromptTokenBytes * input_len + kAnswerTokenBytes * output_len;
+}
+
+absl::Status CheckMemory(int64_t requests, double bytes, const DatasetFacts& facts) {
+  if (facts.client_bytes == 0 || bytes <= static_cast<double>(facts.client_bytes)) {
+    return absl::OkStatus();
+  }
+  return Usage(absl::StrCat(
+      requests, " requests of these lengths take ", FormatBytes(static_cast<int64_t>(bytes)),
+      " of the client's memory; half of what is free is ", FormatBytes(facts.client_bytes),
+      ": lower --num-prompts, and say --repeats for more"));
 }
 
 absl::Status CheckLengths(const DatasetOptions& options, const DatasetFacts& facts) {
@@ -93,18 +114,20 @@ BenchPrompts MakeSynthetic(const DatasetOptions& options, const DatasetFacts& fa
   return prompts;
 }
 
-absl::StatusOr<BenchPrompts> ReadCustom(const DatasetOptions& options) {
+absl::StatusOr<BenchPrompts> ReadCustom(const DatasetOptions& options, const DatasetFacts& facts) {
   v1::GenerateRequest defaults;
   defaults.mutable_sampling()->set_temperature(options.temperature);
   defaults.mutable_stopping()->set_max_tokens(options.output_len);
   if (options.ignore_eos.has_value()) {
     defaults.mutable_stopping()->set_ignore_eos(*options.ignore_eos);
   }
-  BH_ASSIGN_OR_RETURN(const PromptLines lines, ReadPrompts(*options.path, defaults));
+  BH_ASSIGN_OR_RETURN(const PromptLines lines,
+                      ReadPrompts(*options.path, defaults, "--dataset-path"));
   if (lines.empty()) {
     return Usage(absl::StrCat("--dataset-path ", *options.path, " holds no prompt"));
   }
   BenchPrompts prompts;
+  double bytes = 0;
   const int count = options.num_prompts.value_or(static_cast<int>(lines.size()));
   for (int i = 0; i < count; ++i) {
     const auto& line = lines[i % lines.size()];
@@ -112,6 +135,11 @@ absl::StatusOr<BenchPrompts> ReadCustom(const DatasetOptions& options) {
       return Usage(absl::StrCat("--dataset-path ", *options.path, ": prompt ", i % lines.size() + 1,
                                 ": ", line.status().message()));
     }
+    // No answer is longer than the model allows, whatever a line asks for.
+    const int64_t most_tokens = line->stopping().max_tokens();
+    bytes += static_cast<double>(BytesOf(0, std::min<int64_t>(most_tokens, facts.max_model_len))) +
+             static_cast<double>(line->SpaceUsedLong());
+    BH_RETURN_IF_ERROR(CheckMemory(i + 1, bytes, facts));
     prompts.requests.push_back(*line);
   }
   return prompts;
@@ -176,11 +204,16 @@ v1::GenerateRequest TraceRequest(const DatasetOptions& options, const DatasetFac
 absl::StatusOr<BenchPrompts> ReadTrace(const DatasetOptions& options, const DatasetFacts& facts,
                                        int run) {
   std::ifstream file(*options.path);
-  if (!file.is_open()) return Usage(absl::StrCat("cannot read --dataset-path ", *options.path));
+  // A folder opens, and fails at the first read.
+  if (!file.is_open() || (file.peek(), file.bad())) {
+    return Usage(absl::StrCat("cannot read --dataset-path ", *options.path));
+  }
+  file.clear();
   Random random = RandomOf(options.seed, run, 2);
   BenchPrompts prompts;
   std::string text;
   std::optional<double> first_ms;
+  double bytes = 0;
   const size_t most = options.num_prompts.value_or(std::numeric_limits<int>::max());
   for (int number = 1; prompts.requests.size() < most && std::getline(file, text); ++number) {
     if (absl::StripAsciiWhitespace(text).empty()) continue;
@@ -198,6 +231,15 @@ absl::StatusOr<BenchPrompts> ReadTrace(const DatasetOptions& options, const Data
                                           options.trace_speed;
     if (status.ok() && due_s < last_s) {
       status = absl::InvalidArgumentError("goes back in time; sort the trace by \"timestamp\"");
+    }
+    if (status.ok() && due_s > kLongestTraceS) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("is due ", due_s, " s after the first line, more than a week (",
+                       kLongestTraceS, " s); cut the trace, or raise --trace-speed"));
+    }
+    if (status.ok()) {
+      bytes += static_cast<double>(BytesOf(line->input_len, line->output_len));
+      status = CheckMemory(static_cast<int64_t>(prompts.requests.size()) + 1, bytes, facts);
     }
     if (!status.ok()) {
       return Usage(absl::StrCat(*options.path, ":", number, ": ", status.message()));
@@ -218,7 +260,7 @@ absl::StatusOr<BenchPrompts> MakePrompts(const DatasetOptions& options, const Da
                                          int run) {
   switch (options.name) {
     case DatasetName::kCustom:
-      return ReadCustom(options);
+      return ReadCustom(options, facts);
     case DatasetName::kTrace:
       return ReadTrace(options, facts, run);
     case DatasetName::kText:
@@ -231,6 +273,10 @@ absl::StatusOr<BenchPrompts> MakePrompts(const DatasetOptions& options, const Da
       break;
   }
   BH_RETURN_IF_ERROR(CheckLengths(options, facts));
+  const int64_t count = options.num_prompts.value_or(kDefaultPrompts);
+  const int64_t each = BytesOf(options.prefix_len + options.input_len, options.output_len);
+  BH_RETURN_IF_ERROR(
+      CheckMemory(count, static_cast<double>(count) * static_cast<double>(each), facts));
   return MakeSynthetic(options, facts, run);
 }
 

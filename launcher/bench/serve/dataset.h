@@ -19,6 +19,7 @@ struct DatasetFacts {
   uint32_t vocab_size = 32000;
   int max_model_len = 0;           // 0: not known
   std::vector<uint32_t> text_ids;  // the built-in text's tokens; for DatasetName::kText
+  int64_t client_bytes = 0;        // memory that prompts and records may take; 0: no bound
 };
 
 struct BenchPrompts {
@@ -28,7 +29,7 @@ struct BenchPrompts {
 
 // The requests of run `run` (each --repeats its own, so that no prompt is found in the prefix
 // cache). INVALID_ARGUMENT with exit code 2 names the line of a file, or the flags that together
-// are longer than the model allows.
+// are longer than the model allows or need more than `client_bytes`.
 absl::StatusOr<BenchPrompts> MakePrompts(const DatasetOptions& options, const DatasetFacts& facts,
                                          int run);
 

@@ -19,6 +19,7 @@
 #include "launcher/version.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
+#include "memory/host_memory.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -93,6 +94,8 @@ class Measurement {
 
  private:
   absl::Status Open() {
+    const absl::StatusOr<HostMemory> memory = ProbeHostMemory();
+    if (memory.ok()) facts_.client_bytes = std::max<int64_t>(1, memory->available_bytes / 2);
     std::string target = options_.target;
     if (options_.null_server) {
       BH_ASSIGN_OR_RETURN(null_server_, NullServer::Start());

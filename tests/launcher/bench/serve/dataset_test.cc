@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "memory/exit_code.h"
 
 namespace bulkhead {
@@ -62,6 +63,63 @@ TEST(Dataset, RandomPromptsHaveTheLengthsAskedFor) {
     EXPECT_EQ(request.stopping().max_tokens(), 5);
     EXPECT_TRUE(request.stopping().ignore_eos());
     EXPECT_EQ(request.sampling().temperature(), 0);
+  }
+}
+
+TEST(Dataset, MoreThanTheClientsMemoryIsRefusedBeforeItIsMade) {
+  DatasetFacts facts;
+  facts.client_bytes = int64_t{1} << 30;
+  const absl::Status status = MakePrompts(Random(10'000'000, 16'000, 100), facts, 0).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(status.message(), HasSubstr("10000000 requests of these lengths take 1.2 TiB"));
+  EXPECT_THAT(status.message(), HasSubstr("lower --num-prompts"));
+  EXPECT_EQ(Made(Random(1000, 100, 10), facts).requests.size(), 1000);
+}
+
+TEST_F(DatasetFile, FilesAreBoundByTheClientsMemoryToo) {
+  DatasetFacts facts;
+  facts.client_bytes = 5000;
+  DatasetOptions options = Written(DatasetName::kCustom, "{\"prompt\": \"a\"}\n");
+  options.output_len = 1;
+  EXPECT_TRUE(MakePrompts(options, facts, 0).ok());
+  options.num_prompts = 1000;
+  EXPECT_THAT(MakePrompts(options, facts, 0).status().message(), HasSubstr("of the client's"));
+  std::string trace;
+  for (int i = 0; i < 100; ++i) {
+    trace += R"({"timestamp": 0, "input_length": 9, "output_length": 9})"
+             "\n";
+  }
+  EXPECT_THAT(MakePrompts(Written(DatasetName::kTrace, trace), facts, 0).status().message(),
+              HasSubstr("of the client's"));
+}
+
+TEST_F(DatasetFile, ATraceOfMoreThanAWeekIsRefusedByLine) {
+  for (const char* time : {"604800001", "1e18", "1e308"}) {
+    const DatasetOptions options = Written(
+        DatasetName::kTrace, absl::StrCat(R"({"timestamp": 0, "input_length": 1, "output_length": 1}
+{"timestamp": )",
+                                          time, R"(, "input_length": 1, "output_length": 1})"));
+    const absl::Status status = MakePrompts(options, {}, 0).status();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage) << time;
+    EXPECT_THAT(status.message(), HasSubstr(":2: is due")) << time;
+    EXPECT_THAT(status.message(), HasSubstr("more than a week")) << time;
+  }
+  DatasetOptions fast = Written(DatasetName::kTrace,
+                                R"({"timestamp": 0, "input_length": 1, "output_length": 1}
+{"timestamp": 604800001, "input_length": 1, "output_length": 1})");
+  fast.trace_speed = 2;
+  EXPECT_EQ(Made(fast).requests.size(), 2);
+}
+
+TEST(Dataset, ADirectoryCannotBeReadAndTheFlagIsNamed) {
+  for (const DatasetName name : {DatasetName::kCustom, DatasetName::kTrace}) {
+    DatasetOptions options;
+    options.name = name;
+    options.path = ::testing::TempDir();
+    const absl::Status status = MakePrompts(options, {}, 0).status();
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+    EXPECT_THAT(status.message(), HasSubstr("cannot read"));
+    EXPECT_THAT(status.message(), HasSubstr("--dataset-path"));
   }
 }
 
