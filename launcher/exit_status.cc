@@ -29,7 +29,8 @@ bool IsFirstRank() {
 
 absl::Status FlushStandardOutput() {
   std::cout.flush();
-  if (std::cout && std::fflush(stdout) == 0) return absl::OkStatus();
+  // The mark stays also of a write that failed earlier, when nothing is left to flush.
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
   return WithExitCode(absl::DataLossError("cannot write standard output; results are lost"),
                       ExitCode::kClientError);
 }

@@ -69,7 +69,8 @@ struct RunCommand {
   int operator()(const LimitsOptions& options) const { return ExitWith(RunLimits(options)); }
   int operator()(const DoctorOptions& options) const { return ExitWith(RunDoctor(options)); }
   int operator()(const PrintText& print) const {
-    return std::fputs(print.text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : 1;
+    std::fputs(print.text.c_str(), stdout);
+    return ExitWith(FlushStandardOutput());
   }
 };
 

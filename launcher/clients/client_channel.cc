@@ -39,8 +39,21 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
   }
 }
 
-absl::Status StatusOf(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  std::string message = status.error_message();
+  const std::string of_grpc = absl::StrCat(" (", message, ")");
+  if (!status.error_details().empty()) return absl::Status(code, message);
+  if (code == absl::StatusCode::kUnavailable) {
+    message = absl::StrCat("the server at ", target, " cannot be reached any more", of_grpc,
+                           "; its last line says why it ended");
+  } else if (code == absl::StatusCode::kDeadlineExceeded) {
+    message = absl::StrCat("the server at ", target, " did not answer in time", of_grpc,
+                           "; 'bulkhead doctor' shows what it is busy with");
+  } else if (code == absl::StatusCode::kCancelled) {
+    message = absl::StrCat("the call to the server at ", target, " was cancelled", of_grpc);
+  }
+  return absl::Status(code, message);
 }
 
 std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status) {

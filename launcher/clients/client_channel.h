@@ -21,7 +21,9 @@ namespace bulkhead {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit, int connection = 0);
 
-absl::Status StatusOf(const grpc::Status& status);
+// What a call to `target` came to. What gRPC itself said ("Socket closed") is told with the target
+// and what to do; a server's own refusal, which carries details, as it is.
+absl::Status StatusOf(const grpc::Status& status, const std::string& target);
 
 // What the server's google.rpc.RetryInfo says; absent when it gave none.
 std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status);

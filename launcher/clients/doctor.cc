@@ -18,6 +18,7 @@
 #include "launcher/clients/diagnosis.h"
 #include "launcher/clients/report_file.h"
 #include "launcher/clients/trend.h"
+#include "launcher/exit_status.h"
 #include "launcher/signal_thread.h"
 #include "memory/bytes.h"
 #include "memory/exit_code.h"
@@ -32,23 +33,24 @@ constexpr absl::Duration kCallLimit = absl::Seconds(10);
 using Control = v1::Control::Stub;
 
 template <typename Request, typename Response>
-absl::Status Ask(Control* control,
+absl::Status Ask(const std::string& target, Control* control,
                  grpc::Status (Control::*method)(grpc::ClientContext*, const Request&, Response*),
                  Response* response) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   const grpc::Status status = (control->*method)(&context, Request(), response);
-  return status.ok() ? absl::OkStatus() : WithExitCode(StatusOf(status), ExitCode::kClientError);
+  return status.ok() ? absl::OkStatus()
+                     : WithExitCode(StatusOf(status, target), ExitCode::kClientError);
 }
 
-absl::StatusOr<Examination> Examine(Control* control) {
+absl::StatusOr<Examination> Examine(const std::string& target, Control* control) {
   Examination seen;
-  BH_RETURN_IF_ERROR(Ask(control, &Control::GetServerInfo, &seen.server));
-  BH_RETURN_IF_ERROR(Ask(control, &Control::GetModelInfo, &seen.model));
-  BH_RETURN_IF_ERROR(Ask(control, &Control::GetRankTable, &seen.ranks));
-  BH_RETURN_IF_ERROR(Ask(control, &Control::GetLoad, &seen.load));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetServerInfo, &seen.server));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, &seen.model));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetRankTable, &seen.ranks));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetLoad, &seen.load));
   v1::SetLimitsResponse limits;  // asked for without a change
-  BH_RETURN_IF_ERROR(Ask(control, &Control::SetLimits, &limits));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::SetLimits, &limits));
   seen.now = limits.now();
   seen.sealed = limits.sealed();
   if (static_cast<int>(seen.ranks.binding_rank()) < seen.ranks.ranks_size()) return seen;
@@ -107,7 +109,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const Examina
   absl::Time last = begin;
   while (!calls.SleepUnlessCancelled(*options.watch)) {
     v1::LoadInfo load;
-    BH_RETURN_IF_ERROR(Ask(control, &Control::GetLoad, &load));
+    BH_RETURN_IF_ERROR(Ask(options.target, control, &Control::GetLoad, &load));
     const absl::Time now = absl::Now();
     const double traffic = load.num_requests_running() + load.num_requests_waiting();
     kv.push_back({static_cast<double>(load.num_kv_blocks_used()), traffic});
@@ -120,7 +122,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const Examina
                 static_cast<double>(load.generation_tokens_total() - tokens) /
                     absl::ToDoubleSeconds(now - last),
                 FormatBytes(static_cast<int64_t>(load.resident_bytes())).c_str());
-    std::fflush(stdout);
+    BH_RETURN_IF_ERROR(FlushStandardOutput());
     tokens = load.generation_tokens_total();
     last = now;
     if (options.watch_for.has_value() && now - begin >= *options.watch_for) break;
@@ -132,7 +134,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const Examina
               TrendText(TrendOf(kv, static_cast<double>(seen.load.num_kv_blocks()))).c_str(),
               TrendText(TrendOf(slots, seen.now.max_num_seqs())).c_str(),
               TrendText(TrendOf(resident, static_cast<double>(int64_t{1} << 30))).c_str());
-  return absl::OkStatus();
+  return FlushStandardOutput();
 }
 
 }  // namespace
@@ -141,20 +143,20 @@ absl::Status RunDoctor(const DoctorOptions& options) {
   if (options.report.has_value()) {
     BH_ASSIGN_OR_RETURN(const ReportFile report, ReadReportFile(*options.report));
     std::fputs(ExplainReport(report).c_str(), stdout);
-    return absl::OkStatus();
+    return FlushStandardOutput();
   }
   BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
-  BH_ASSIGN_OR_RETURN(const Examination seen, Examine(control.get()));
+  BH_ASSIGN_OR_RETURN(const Examination seen, Examine(options.target, control.get()));
   const std::string summary = SummaryOf(options.target, seen);
   std::fputs(summary.c_str(), stdout);
-  std::fflush(stdout);
+  BH_RETURN_IF_ERROR(FlushStandardOutput());
   if (options.capture.has_value()) {
     BH_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                         WriteCapture(*options.capture, options.target, seen, summary));
     for (const std::string& path : paths) std::printf("wrote %s\n", path.c_str());
   }
-  return options.watch.has_value() ? Watch(options, control.get(), seen) : absl::OkStatus();
+  return options.watch.has_value() ? Watch(options, control.get(), seen) : FlushStandardOutput();
 }
 
 }  // namespace bulkhead

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
+#include "launcher/exit_status.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
@@ -57,9 +58,9 @@ absl::Status RunDrain(const DrainOptions& options) {
   const grpc::Status status = control->Drain(&context, request, &response);
   if (!status.ok()) {
     return WithExitCode(
-        absl::Status(StatusOf(status).code(),
-                     absl::StrCat("the server at ", options.target,
-                                  " did not begin to drain: ", status.error_message())),
+        absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                     absl::StrCat("the server at ", options.target, " did not begin to drain: ",
+                                  StatusOf(status, options.target).message())),
         ExitCode::kClientError);
   }
   PrintCounts("draining", response.num_requests_running(), response.num_requests_waiting());
@@ -67,7 +68,7 @@ absl::Status RunDrain(const DrainOptions& options) {
     WaitUntilGone(control.get(), response.num_requests_running(), response.num_requests_waiting());
     std::printf("the server at %s has ended\n", options.target.c_str());
   }
-  return absl::OkStatus();
+  return FlushStandardOutput();
 }
 
 }  // namespace bulkhead

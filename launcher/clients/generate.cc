@@ -16,6 +16,7 @@
 #include "launcher/clients/generation_client.h"
 #include "launcher/prompts.h"
 #include "launcher/signal_thread.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
@@ -25,10 +26,11 @@ namespace {
 constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 constexpr size_t kHeaderBytes = 72;
 
-std::string ReadStandardInput() {
+absl::StatusOr<std::string> ReadStandardInput() {
   if (isatty(STDIN_FILENO) != 0)
     std::cerr << "the prompt comes from standard input; Ctrl-D ends it\n";
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  BH_RETURN_IF_ERROR(CheckStandardInput());
   if (!text.empty() && text.back() == '\n') text.pop_back();  // what echo adds
   return text;
 }
@@ -39,7 +41,10 @@ absl::StatusOr<PromptLines> CollectPrompts(const GenerateOptions& options) {
   if (options.prompts_file.has_value()) return ReadPrompts(*options.prompts_file, defaults);
   PromptLines prompts;
   for (const std::string& text : options.prompts) prompts.push_back(TextRequest(text, defaults));
-  if (prompts.empty()) prompts.push_back(TextRequest(ReadStandardInput(), defaults));
+  if (prompts.empty()) {
+    BH_ASSIGN_OR_RETURN(const std::string text, ReadStandardInput());
+    prompts.push_back(TextRequest(text, defaults));
+  }
   return prompts;
 }
 
@@ -71,7 +76,7 @@ class PromptSender {
       for (size_t i = 0; i < prompts_.size(); ++i) Fail(i, channel.status());
       return;
     }
-    GenerationClient client(*channel, calls_, options_.timeout);
+    GenerationClient client(*channel, options_.target, calls_, options_.timeout);
     const size_t num_threads = std::min<size_t>(options_.concurrency, prompts_.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < num_threads; ++i) threads.emplace_back([&] { Work(&client); });

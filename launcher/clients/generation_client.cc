@@ -64,8 +64,12 @@ class EventReader {
 }  // namespace
 
 GenerationClient::GenerationClient(const std::shared_ptr<grpc::Channel>& channel,
-                                   CallsInFlight* calls, std::optional<absl::Duration> timeout)
-    : stub_(v1::Generation::NewStub(channel)), calls_(calls), timeout_(timeout) {}
+                                   std::string target, CallsInFlight* calls,
+                                   std::optional<absl::Duration> timeout)
+    : stub_(v1::Generation::NewStub(channel)),
+      target_(std::move(target)),
+      calls_(calls),
+      timeout_(timeout) {}
 
 grpc::Status GenerationClient::Stream(
     const v1::GenerateRequest& request, absl::Time deadline,
@@ -96,7 +100,7 @@ GenerationResult GenerationClient::Run(int64_t index, const v1::GenerateRequest&
         times->first_token = absl::Now() - begin;
       events.Read(event);
     });
-    result.status = status.ok() ? events.End() : StatusOf(status);
+    result.status = status.ok() ? events.End() : StatusOf(status, target_);
     if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED || events.accepted())
       return result;
     const std::optional<absl::Duration> hint = RetryDelayOf(status);

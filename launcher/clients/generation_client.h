@@ -22,8 +22,9 @@ struct ClientTimes {
 class GenerationClient {
  public:
   // Both outlive the client. `timeout` bounds each request, waiting for a full queue included.
-  GenerationClient(const std::shared_ptr<grpc::Channel>& channel, CallsInFlight* calls,
-                   std::optional<absl::Duration> timeout);
+  // `target`: what the channel was connected to, for errors.
+  GenerationClient(const std::shared_ptr<grpc::Channel>& channel, std::string target,
+                   CallsInFlight* calls, std::optional<absl::Duration> timeout);
 
   // Calls `on_text` with each piece as it arrives. A refusal with a hint when to retry (a full
   // queue) is tried again, for two minutes at most when there is no timeout. Whatever goes wrong is
@@ -36,6 +37,7 @@ class GenerationClient {
                       const std::function<void(const v1::GenerateEvent&)>& on_event);
 
   std::unique_ptr<v1::Generation::Stub> stub_;
+  const std::string target_;
   CallsInFlight* calls_;
   std::optional<absl::Duration> timeout_;
 };

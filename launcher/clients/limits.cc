@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
+#include "launcher/exit_status.h"
 #include "launcher/text_table.h"
 #include "memory/bytes.h"
 #include "memory/exit_code.h"
@@ -34,7 +35,7 @@ absl::Status RunLimits(const LimitsOptions& options) {
   context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   v1::SetLimitsResponse response;
   const grpc::Status status = control->SetLimits(&context, request, &response);
-  if (!status.ok()) return WithExitCode(StatusOf(status), ExitCode::kClientError);
+  if (!status.ok()) return WithExitCode(StatusOf(status, options.target), ExitCode::kClientError);
   const auto row = [](const char* name, uint32_t before, uint32_t now, uint32_t sealed) {
     return std::vector<std::string>{name, FormatCount(before), FormatCount(now),
                                     FormatCount(sealed)};
@@ -50,8 +51,7 @@ absl::Status RunLimits(const LimitsOptions& options) {
           sealed.max_num_queued_reqs()),
   });
   std::fputs(table.c_str(), stdout);
-  std::fflush(stdout);
-  return absl::OkStatus();
+  return FlushStandardOutput();
 }
 
 }  // namespace bulkhead

@@ -130,9 +130,10 @@ class LoadGenerator::Call {
       record_->message = "the server's stream ended without a finish reason";
       return;
     }
-    record_->code = absl::StatusCodeToString(StatusOf(status_).code());
+    const absl::Status status = StatusOf(status_, generator_->target_);
+    record_->code = absl::StatusCodeToString(status.code());
     record_->reason = ReasonOf(status_);
-    record_->message = status_.error_message();
+    record_->message = std::string(status.message());
   }
 
   LoadGenerator* generator_;
@@ -148,6 +149,7 @@ class LoadGenerator::Call {
 absl::StatusOr<std::unique_ptr<LoadGenerator>> LoadGenerator::Connect(
     const std::string& target, int threads, std::optional<absl::Duration> timeout) {
   std::unique_ptr<LoadGenerator> generator(new LoadGenerator());
+  generator->target_ = target;
   generator->timeout_ = timeout;
   for (int i = 0; i < threads; ++i) {
     auto receiver = std::make_unique<Receiver>();

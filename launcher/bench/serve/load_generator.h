@@ -85,6 +85,7 @@ class LoadGenerator {
   std::vector<double> ThreadSeconds(pthread_t sender) const;
 
   std::vector<std::unique_ptr<Receiver>> receivers_;
+  std::string target_;
   std::optional<absl::Duration> timeout_;
   CallsInFlight calls_;
   std::chrono::steady_clock::time_point begin_;

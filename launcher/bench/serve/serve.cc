@@ -105,11 +105,12 @@ class Measurement {
                         LoadGenerator::Connect(target, options_.client_threads, options_.timeout));
     stop_->Attach(generator_.get());
     if (!options_.null_server) {
-      BH_ASSIGN_OR_RETURN(result_.server, AskFacts(generator_->channel()));
+      BH_ASSIGN_OR_RETURN(result_.server, AskFacts(generator_->channel(), target));
       facts_.vocab_size = result_.server->model.vocab_size();
       facts_.max_model_len = static_cast<int>(result_.server->server.max_model_len());
       if (options_.dataset.name == DatasetName::kText && result_.server->model.supports_text()) {
-        BH_ASSIGN_OR_RETURN(facts_.text_ids, AskTokens(generator_->channel(), BuiltInText()));
+        BH_ASSIGN_OR_RETURN(facts_.text_ids,
+                            AskTokens(generator_->channel(), target, BuiltInText()));
       }
     }
     if (!options_.self_check) return absl::OkStatus();
@@ -177,7 +178,7 @@ class Measurement {
 
   void TakeSample() {
     if (options_.null_server) return;
-    const absl::StatusOr<v1::LoadInfo> load = AskLoad(generator_->channel());
+    const absl::StatusOr<v1::LoadInfo> load = AskLoad(generator_->channel(), options_.target);
     if (!load.ok()) return;  // the requests' own failures tell of it
     result_.samples.push_back({absl::ToDoubleSeconds(absl::Now() - begin_), *load});
   }

@@ -15,42 +15,46 @@ namespace {
 constexpr absl::Duration kCallLimit = absl::Seconds(10);
 
 template <typename Stub, typename Request, typename Response>
-absl::Status Ask(Stub* stub,
+absl::Status Ask(const std::string& target, Stub* stub,
                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                  const Request& request, Response* response) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   const grpc::Status status = (stub->*method)(&context, request, response);
-  return status.ok() ? absl::OkStatus() : WithExitCode(StatusOf(status), ExitCode::kClientError);
+  return status.ok() ? absl::OkStatus()
+                     : WithExitCode(StatusOf(status, target), ExitCode::kClientError);
 }
 
 }  // namespace
 
-absl::StatusOr<ServerFacts> AskFacts(const std::shared_ptr<grpc::Channel>& channel) {
+absl::StatusOr<ServerFacts> AskFacts(const std::shared_ptr<grpc::Channel>& channel,
+                                     const std::string& target) {
   using Control = v1::Control::Stub;
   const auto control = v1::Control::NewStub(channel);
   ServerFacts facts;
-  BH_RETURN_IF_ERROR(Ask(control.get(), &Control::GetServerInfo, {}, &facts.server));
-  BH_RETURN_IF_ERROR(Ask(control.get(), &Control::GetModelInfo, {}, &facts.model));
-  BH_RETURN_IF_ERROR(Ask(control.get(), &Control::GetRankTable, {}, &facts.ranks));
+  BH_RETURN_IF_ERROR(Ask(target, control.get(), &Control::GetServerInfo, {}, &facts.server));
+  BH_RETURN_IF_ERROR(Ask(target, control.get(), &Control::GetModelInfo, {}, &facts.model));
+  BH_RETURN_IF_ERROR(Ask(target, control.get(), &Control::GetRankTable, {}, &facts.ranks));
   return facts;
 }
 
-absl::StatusOr<v1::LoadInfo> AskLoad(const std::shared_ptr<grpc::Channel>& channel) {
+absl::StatusOr<v1::LoadInfo> AskLoad(const std::shared_ptr<grpc::Channel>& channel,
+                                     const std::string& target) {
   const auto control = v1::Control::NewStub(channel);
   v1::LoadInfo load;
-  BH_RETURN_IF_ERROR(Ask(control.get(), &v1::Control::Stub::GetLoad, {}, &load));
+  BH_RETURN_IF_ERROR(Ask(target, control.get(), &v1::Control::Stub::GetLoad, {}, &load));
   return load;
 }
 
 absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Channel>& channel,
-                                                absl::string_view text) {
+                                                const std::string& target, absl::string_view text) {
   const auto generation = v1::Generation::NewStub(channel);
   v1::TokenizeRequest request;
   request.set_text(std::string(text));
   request.set_add_special_tokens(false);
   v1::TokenizeResponse response;
-  BH_RETURN_IF_ERROR(Ask(generation.get(), &v1::Generation::Stub::Tokenize, request, &response));
+  BH_RETURN_IF_ERROR(
+      Ask(target, generation.get(), &v1::Generation::Stub::Tokenize, request, &response));
   const auto& ids = response.token_ids().ids();
   return std::vector<uint32_t>(ids.begin(), ids.end());
 }

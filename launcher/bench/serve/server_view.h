@@ -28,10 +28,12 @@ struct ServerFacts {
 };
 
 // Each fails with the server's own error and exit code 1.
-absl::StatusOr<ServerFacts> AskFacts(const std::shared_ptr<grpc::Channel>& channel);
-absl::StatusOr<v1::LoadInfo> AskLoad(const std::shared_ptr<grpc::Channel>& channel);
+absl::StatusOr<ServerFacts> AskFacts(const std::shared_ptr<grpc::Channel>& channel,
+                                     const std::string& target);
+absl::StatusOr<v1::LoadInfo> AskLoad(const std::shared_ptr<grpc::Channel>& channel,
+                                     const std::string& target);
 absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Channel>& channel,
-                                                absl::string_view text);
+                                                const std::string& target, absl::string_view text);
 
 // The server's load at one moment.
 struct LoadSample {

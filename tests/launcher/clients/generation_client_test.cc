@@ -103,7 +103,7 @@ class GenerationClientTest : public ::testing::Test {
     auto channel = Connect(target_, absl::Seconds(20));
     EXPECT_TRUE(channel.ok()) << channel.status();
     if (!channel.ok()) return GenerationResult();
-    GenerationClient client(*channel, &calls_, timeout);
+    GenerationClient client(*channel, target_, &calls_, timeout);
     v1::GenerateRequest request;
     request.set_text("prompt");
     ClientTimes times;
@@ -123,6 +123,22 @@ std::vector<uint32_t> IdsOf(const GenerationResult& result) {
   std::vector<uint32_t> ids;
   for (const v1::Token& token : result.tokens) ids.push_back(token.id());
   return ids;
+}
+
+TEST(ClientStatus, WhatTheConnectionDidNamesTheServerAndWhatAServerSaidStays) {
+  const auto told = [](grpc::StatusCode code, const std::string& message,
+                       const std::string& details) {
+    return std::string(StatusOf(grpc::Status(code, message, details), "host:5").message());
+  };
+  EXPECT_EQ(told(grpc::StatusCode::UNAVAILABLE, "Socket closed", ""),
+            "the server at host:5 cannot be reached any more (Socket closed); its last line says "
+            "why it ended");
+  EXPECT_THAT(told(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded", ""),
+              HasSubstr("host:5 did not answer in time"));
+  EXPECT_THAT(told(grpc::StatusCode::CANCELLED, "CANCELLED", ""),
+              HasSubstr("host:5 was cancelled"));
+  EXPECT_EQ(told(grpc::StatusCode::UNAVAILABLE, "draining", "details"), "draining");
+  EXPECT_EQ(told(grpc::StatusCode::INVALID_ARGUMENT, "bad", ""), "bad");
 }
 
 TEST_F(GenerationClientTest, AStreamBecomesAResult) {

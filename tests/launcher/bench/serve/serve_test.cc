@@ -18,6 +18,7 @@
 namespace bulkhead {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class FakeGeneration : public v1::Generation::Service {
@@ -146,7 +147,8 @@ TEST_F(MeasureTest, AServerLostDuringTheRunIsAFailureThatNamesTheCause) {
   EXPECT_TRUE(result->interrupted);
   EXPECT_GE(result->summary.failed, 16);
   EXPECT_GT(result->summary.unfinished, 0);
-  EXPECT_THAT(OutcomeOf(*result).message(), HasSubstr("UNAVAILABLE: rank 1 was lost"));
+  EXPECT_THAT(OutcomeOf(*result).message(),
+              AllOf(HasSubstr("UNAVAILABLE: "), HasSubstr("rank 1 was lost")));
 }
 
 TEST_F(MeasureTest, OnceStoppedNothingIsSent) {
