@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,9 +19,8 @@ constexpr absl::Duration kLongest = absl::Hours(24 * 7);
 
 absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
   absl::Duration value;
-  double seconds = 0;
-  if (absl::SimpleAtod(text, &seconds)) {
-    value = absl::Seconds(seconds);  // NaN becomes an infinite duration, which is over the limit
+  if (const absl::StatusOr<double> seconds = ParseDecimal(text); seconds.ok()) {
+    value = absl::Seconds(*seconds);
   } else if (!absl::ParseDuration(text, &value)) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "' is no duration; write seconds (90) or units (90s, 2m)"));
@@ -32,13 +32,29 @@ absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
   return value;
 }
 
+bool IsDigits(absl::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
+}
+
 }  // namespace
+
+absl::StatusOr<double> ParseDecimal(absl::string_view text) {
+  double value = 0;
+  if (text.find_first_not_of("0123456789+-.eE") != absl::string_view::npos ||
+      !absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a number"));
+  }
+  return value + 0.0;  // -0 becomes 0
+}
 
 absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max) {
   const auto outside = [&] {
     return absl::InvalidArgumentError(
         absl::StrCat(text, " is out of range: at least ", min, ", at most ", max));
   };
+  if (text != absl::StripAsciiWhitespace(text)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' begins or ends with a space"));
+  }
   int64_t value = 0;
   if (text.empty() || text[0] != '-' || !absl::SimpleAtoi(text, &value)) {
     BH_ASSIGN_OR_RETURN(value, ParseCount(text));
@@ -50,12 +66,9 @@ absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64
 template <typename Real>
 Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min) {
   return [=](const std::string& text) -> absl::Status {
-    double value = 0;
-    if (!absl::SimpleAtod(text, &value)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a number"));
-    }
+    BH_ASSIGN_OR_RETURN(const double value, ParseDecimal(text));
     const bool above = at_min == Border::kIncluded ? value >= min : value > min;
-    if (!above || !(value <= max)) {  // a NaN is in no range
+    if (!above || value > max) {
       return absl::InvalidArgumentError(absl::StrCat(
           text, " is out of range: ", at_min == Border::kIncluded ? "at least " : "more than ", min,
           ", at most ", max));
@@ -70,11 +83,23 @@ template Flags::Apply RealValue(std::optional<double>*, double, double, Border);
 Flags::Apply SeedValue(std::optional<uint64_t>* out) {
   return [=](const std::string& text) -> absl::Status {
     uint64_t value = 0;
-    if (!absl::SimpleAtoi(text, &value)) {
+    if (!IsDigits(text) || !absl::SimpleAtoi(text, &value)) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", text, "' is no seed: a whole number from 0 to 18446744073709551615"));
     }
     *out = value;
+    return absl::OkStatus();
+  };
+}
+
+Flags::Apply PortValue(int* out) {
+  return [=](const std::string& text) -> absl::Status {
+    int port = 0;
+    if (!IsDigits(text) || !absl::SimpleAtoi(text, &port) || port > 65535) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", text, "' is no port: a whole number from 0 to 65535"));
+    }
+    *out = port;
     return absl::OkStatus();
   };
 }
@@ -158,8 +183,8 @@ Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
       *out = KvRule{.kind = KvRule::Kind::kBlocks, .count = blocks};
       return absl::OkStatus();
     }
-    double share = 0;
-    if (!absl::SimpleAtod(text, &share) || !(share > 0) || !(share <= 1)) {
+    const double share = ParseDecimal(text).value_or(0);
+    if (!(share > 0) || share > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat(text,
                        " is out of range: a share is more than 0.0 and at most 1.0; without a "

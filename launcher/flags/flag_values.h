@@ -52,6 +52,10 @@ enum class Border { kIncluded, kExcluded };
 // A finite number in [min, max], or (min, max].
 template <typename Real>
 Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min);
+// A finite decimal number, with nothing before or behind it.
+absl::StatusOr<double> ParseDecimal(absl::string_view text);
+// 0 to 65535, in digits alone.
+Flags::Apply PortValue(int* out);
 // All 64 bits, in decimal.
 Flags::Apply SeedValue(std::optional<uint64_t>* out);
 // Seconds, or a duration with units ("90s", "2m"); more than zero, at most a week.

@@ -213,7 +213,7 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
             IntegersValue(&options.max_num_seqs, 1, 1 << 16));
   flags.Add("--requests", "N", "(default 10000)", IntegerValue(&options.requests, 1, 10'000'000));
   flags.Add("--request-rate", "R", "per second, Poisson (default: all at once)",
-            RealValue(&options.request_rate, 0, 1e9, Border::kExcluded));
+            RealValue(&options.request_rate, 1e-3, 1e9, Border::kIncluded));
   flags.Add("--input-len", "N", "mean tokens of a prompt (default 512)",
             IntegerValue(&options.input_len, 1, kMaxLen));
   flags.Add("--output-len", "N", "mean tokens of an answer (default 128)",

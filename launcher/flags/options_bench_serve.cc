@@ -1,8 +1,9 @@
 // The bench commands that are clients of a server: serve, sweep, compare.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/flags/bench_flags.h"
@@ -20,8 +21,8 @@ constexpr int kMostConcurrency = 1 << 16;
 constexpr double kMostRate = 1e6;
 
 absl::StatusOr<double> ParseReal(absl::string_view text, double least, double most) {
-  double value = 0;
-  if (!absl::SimpleAtod(text, &value) || !(value >= least && value <= most)) {
+  const absl::StatusOr<double> value = ParseDecimal(text);
+  if (!value.ok() || *value < least || *value > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "' is not a number from ", least, " to ", most));
   }
@@ -67,6 +68,9 @@ Flags::Apply PercentilesValue(std::vector<double>* out) {
     std::vector<double> values;
     for (const absl::string_view part : absl::StrSplit(text, ',')) {
       BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1, 99.99));
+      if (std::find(values.begin(), values.end(), value) != values.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(part, " is named twice"));
+      }
       values.push_back(value);
     }
     *out = std::move(values);
@@ -77,6 +81,7 @@ Flags::Apply PercentilesValue(std::vector<double>* out) {
 // "ttft:2000,tpot:100,e2el:30000", also in several flags.
 Flags::Apply GoodputValue(Goodput* out) {
   return [=](const std::string& text) -> absl::Status {
+    std::set<std::optional<double>*> named;
     for (const absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(", "))) {
       const std::pair<std::string, std::string> pair =
           absl::StrSplit(part, absl::MaxSplits(':', 1));
@@ -87,6 +92,9 @@ Flags::Apply GoodputValue(Goodput* out) {
       if (limit == nullptr) {
         return absl::InvalidArgumentError(
             absl::StrCat("'", part, "' is none of ttft:MS, tpot:MS, e2el:MS"));
+      }
+      if (!named.insert(limit).second) {
+        return absl::InvalidArgumentError(absl::StrCat(pair.first, " is named twice"));
       }
       BH_ASSIGN_OR_RETURN(*limit, ParseReal(pair.second, 0, 1e9));
     }

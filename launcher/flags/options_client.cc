@@ -1,7 +1,6 @@
 // The commands that load no model, and the flags of a request.
 #include <limits>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -21,7 +20,7 @@ Flags::Apply TargetValue(std::string* out) {
     const size_t colon = text.rfind(':');
     int port = 0;
     if (colon == std::string::npos || colon == 0 ||
-        !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 1 || port > 65535) {
+        !PortValue(&port)(text.substr(colon + 1)).ok() || port < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", text, "' is not HOST:PORT with a port from 1 to 65535"));
     }

@@ -33,7 +33,7 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   flags->Group("Network");
   flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options->host));
   flags->Add("--port", "PORT", "0 takes any that is free (default 50051)",
-             IntegerValue(&options->port, 0, 65535));
+             PortValue(&options->port));
   flags->AddSwitch("--insecure",
                    "allow a host that is not loopback: there is no TLS and no password",
                    [options](bool on) { options->insecure = on; });
@@ -144,6 +144,12 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(draft, "plan"));
+  const int ranks = options.serve.engine.tensor_parallel_size.value_or(1);
+  if (options.nodes > ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--nodes ", options.nodes, " is more than the ", ranks,
+                     " ranks of --tp: every node needs one; give at most --nodes ", ranks));
+  }
   for (const std::string& more : options.compare_flags) {
     BH_ASSIGN_OR_RETURN(options.compare.emplace_back(), LaidOver(args, more));
   }

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/flags/options.h"
@@ -87,6 +89,9 @@ TEST(OptionsBenchGroupTest, SimulateTakesSizesAndCosts) {
   EXPECT_EQ(options.cost.step_us, 3.5);
   EXPECT_FALSE(options.cost.message_us.has_value());
   EXPECT_THAT(Refusal({"simulate", "--step-us", "-1"}), HasSubstr("--step-us"));
+  EXPECT_THAT(Refusal({"simulate", "--request-rate", "1e-320"}), HasSubstr("at least 0.001"));
+  const auto zero = ParsedAs<SimulateOptions>({"simulate", "--step-us", "-0"});
+  EXPECT_FALSE(std::signbit(*zero.cost.step_us));
 }
 
 TEST(OptionsBenchGroupTest, AnUnknownBenchSuggestsTheNearest) {

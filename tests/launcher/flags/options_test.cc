@@ -195,6 +195,12 @@ struct BadValue {
   std::vector<std::string> says;
 };
 
+TEST(OptionsTest, APlanHasNoNodeWithoutARank) {
+  EXPECT_THAT(Refusal({"plan", "m", "--tp", "2", "--nodes", "3"}),
+              AllOf(HasSubstr("--nodes 3"), HasSubstr("2 ranks")));
+  EXPECT_EQ(Parsed<PlanOptions>({"plan", "m", "--tp", "4", "--nodes", "2"}).nodes, 2);
+}
+
 TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
   const std::vector<BadValue> cases = {
       {{"--max-num-seqs", "-4"}, {"--max-num-seqs", "-4", "at least 1"}},
@@ -207,7 +213,13 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--max-model-len", "many"}, {"--max-model-len", "'many'"}},
       {{"--session-len", "many"}, {"--max-model-len", "'many'"}},
       {{"--port", "65536"}, {"--port", "65536", "65535"}},
-      {{"--port", "-1"}, {"--port", "-1", "at least 0"}},
+      {{"--port", "-1"}, {"--port", "-1", "from 0 to 65535"}},
+      {{"--port", "32KiB"}, {"--port", "'32KiB'", "from 0 to 65535"}},
+      {{"--port", " 80"}, {"--port", "' 80'"}},
+      {{"--max-num-seqs", " 4"}, {"--max-num-seqs", "' 4'", "space"}},
+      {{"--startup-timeout", "0x10"}, {"--startup-timeout", "'0x10'"}},
+      {{"--startup-timeout", " 10"}, {"--startup-timeout", "' 10'"}},
+      {{"--gpu-memory-utilization", "0x1p-1"}, {"--gpu-memory-utilization", "'0x1p-1'"}},
       {{"--block-size", "24"}, {"--block-size", "24", "power of two"}},
       {{"--block-size", "8"}, {"--block-size", "8", "at least 16"}},
       {{"--block-size", "512"}, {"--block-size", "512", "at most 256"}},

@@ -100,6 +100,10 @@ TEST(ServeBenchOptions, BadValuesAreNamedWithTheirLimits) {
   EXPECT_THAT(Refused({"serve", "--goodput", "tftt:200"}),
               HasSubstr("'tftt:200' is none of ttft:MS, tpot:MS, e2el:MS"));
   EXPECT_THAT(Refused({"serve", "--goodput", "ttft:soon"}), HasSubstr("'soon' is not a number"));
+  EXPECT_THAT(Refused({"serve", "--goodput", "ttft:5,ttft:6"}), HasSubstr("ttft is named twice"));
+  EXPECT_THAT(Refused({"serve", "--goodput", "e2el:5,e2e:6"}), HasSubstr("e2e is named twice"));
+  EXPECT_THAT(Refused({"serve", "--metric-percentiles", "90,90"}), HasSubstr("90 is named twice"));
+  EXPECT_THAT(Refused({"serve", "--temperature", "0x1"}), HasSubstr("'0x1' is not a number"));
   EXPECT_THAT(Refused({"serve", "--random-range-ratio", "1"}), HasSubstr("from 0 to 0.99"));
   EXPECT_THAT(Refused({"serve", "--metadata", "a"}), HasSubstr("'a' is not KEY=VALUE"));
   EXPECT_THAT(Refused({"serve", "--dataset-name", "sharegpt"}), HasSubstr("sharegpt"));
