@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -65,6 +67,29 @@ class UnnamedFile {
   _exit(kCannotExec);
 }
 
+// The last lines outside of frames of dashes, in which mpirun puts pages of what might be wrong;
+// the first paragraph of the first frame where there are none.
+std::vector<std::string> GistOf(const std::string& errors) {
+  std::vector<std::string> plain;
+  std::vector<std::string> paragraph;
+  int borders = 0;
+  bool paragraph_ended = false;
+  for (const absl::string_view line : absl::StrSplit(errors, '\n')) {
+    const bool blank = absl::StripAsciiWhitespace(line).empty();
+    if (absl::StartsWith(line, "-----")) {
+      ++borders;
+    } else if (borders % 2 == 0) {
+      if (!blank) plain.emplace_back(line);
+    } else if (borders == 1 && !paragraph_ended) {
+      paragraph_ended = blank && !paragraph.empty();
+      if (!blank) paragraph.emplace_back(line);
+    }
+  }
+  std::vector<std::string>& gist = plain.empty() ? paragraph : plain;
+  if (gist.size() > kToldLines) gist.erase(gist.begin(), gist.end() - kToldLines);
+  return std::move(gist);
+}
+
 bool IsOurs(int code) {
   return code == static_cast<int>(ExitCode::kBug) ||
          (code > 0 && code <= static_cast<int>(ExitCode::kCannotBind));
@@ -110,13 +135,18 @@ absl::Status StatusOfChild(const std::string& what, const ChildEnd& end) {
   });
   if (cause != lines.rend()) {
     lines = {std::string(absl::StripPrefix(*cause, "bulkhead: "))};
-  } else if (lines.size() > kToldLines) {
-    lines.erase(lines.begin(), lines.end() - kToldLines);
+  } else {
+    lines = GistOf(end.errors);
   }
   return WithExitCode(
       absl::UnavailableError(absl::StrCat(what, " ended with code ", end.exit_code,
                                           lines.empty() ? "" : ": ", absl::StrJoin(lines, " | "))),
       IsOurs(end.exit_code) ? static_cast<ExitCode>(end.exit_code) : ExitCode::kGroupNotUp);
+}
+
+std::string GroupName(const LaunchPlan& plan, int ranks) {
+  return absl::StrCat("the group of ", ranks, plan.hosts.empty() || ranks == 1 ? "" : " on hosts ",
+                      ranks == 1 ? "" : absl::StrJoin(plan.hosts, ", "));
 }
 
 absl::Status CheckMayLaunch(const char* command) {

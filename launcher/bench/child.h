@@ -20,8 +20,9 @@ struct ChildEnd {
 // before the process has threads.
 absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& argv);
 
-// Ok, or what the child came to: the last lines that it said, and its exit code for our own where
-// it is one of ours.
+// Ok, or what the child came to: the last lines that it said (of a launcher's
+// framed explanation, where there is nothing else, its first paragraph), and its exit code for our
+// own where it is one of ours.
 absl::Status StatusOfChild(const std::string& what, const ChildEnd& end);
 
 // How a group of ranks is started.
@@ -29,6 +30,9 @@ struct LaunchPlan {
   std::string launcher;            // words, as in "mpirun --bind-to none"
   std::vector<std::string> hosts;  // empty: this one
 };
+
+// "the group of 4 on hosts a, b", for StatusOfChild.
+std::string GroupName(const LaunchPlan& plan, int ranks);
 
 // FAILED_PRECONDITION with exit code 5 in a rank of a group: it cannot start groups.
 absl::Status CheckMayLaunch(const char* command);

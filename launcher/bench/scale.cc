@@ -33,7 +33,7 @@ absl::StatusOr<ScaleRow> MeasureSize(const ScaleOptions& options, int ranks) {
   args.insert(args.end(), options.throughput_args.begin(), options.throughput_args.end());
   args.insert(args.end(), {"--tensor-parallel-size", absl::StrCat(ranks), "--json"});
   BH_ASSIGN_OR_RETURN(const ChildEnd measured, RunGroup(options.launch, ranks, args));
-  BH_RETURN_IF_ERROR(StatusOfChild(absl::StrCat("the group of ", ranks), measured));
+  BH_RETURN_IF_ERROR(StatusOfChild(GroupName(options.launch, ranks), measured));
   BH_ASSIGN_OR_RETURN(row.measured, ParseMeasured(measured.out));
   return row;
 }

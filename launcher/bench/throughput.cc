@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/bench/throughput_result.h"
@@ -117,10 +116,7 @@ class ThroughputJob final : public BatchJob {
         if (result.ok() && run >= 0) one.runs.push_back(*result);
       }
       if (!status_.ok()) break;
-      BH_LOG(kInfo) << absl::StrFormat(
-          "batch %d, %d -> %d: prefill %.1f tokens/s, decode %.1f tokens/s (last of %d runs)",
-          one.batch_size, one.input_len, one.output_len, one.runs.back().prefill_tokens_per_s,
-          one.runs.back().decode_tokens_per_s.value_or(0), options_.repeats);
+      BH_LOG(kInfo) << LastRunText(one);
     }
     load_ = coordinator.Load();
   }

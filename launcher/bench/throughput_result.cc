@@ -98,6 +98,16 @@ ThroughputRun RunOf(const std::vector<SequenceTimes>& sequences, int64_t prompt_
   return run;
 }
 
+std::string LastRunText(const ThroughputCase& one) {
+  const ThroughputRun& last = one.runs.back();
+  return absl::StrFormat("batch %d, %d -> %d: prefill %.1f tokens/s, decode %s (last of %d runs)",
+                         one.batch_size, one.input_len, one.output_len, last.prefill_tokens_per_s,
+                         last.decode_tokens_per_s.has_value()
+                             ? absl::StrFormat("%.1f tokens/s", *last.decode_tokens_per_s)
+                             : "- (the sequences never all ran together)",
+                         one.runs.size());
+}
+
 std::string ThroughputTable(const ThroughputFacts& facts,
                             const std::vector<ThroughputCase>& cases) {
   std::vector<std::vector<std::string>> rows = {

@@ -50,6 +50,8 @@ struct ThroughputFacts {
   std::string capacity_json;              // the memory report
 };
 
+// What the log says of a case's last run; of one run at least.
+std::string LastRunText(const ThroughputCase& one);
 // Medians over the runs, with the least and the most.
 std::string ThroughputTable(const ThroughputFacts& facts, const std::vector<ThroughputCase>& cases);
 std::string ThroughputJson(const ThroughputFacts& facts, const std::vector<ThroughputCase>& cases);

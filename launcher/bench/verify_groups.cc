@@ -1,6 +1,7 @@
 // The half of `bench verify` that starts groups.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -18,28 +19,52 @@
 namespace bulkhead {
 namespace {
 
-// A file for the answers of one rank, gone in the end. Rank 0 of every group reads it: where that
-// is on another host, TMPDIR must name a folder that both see.
+// Of the one AnswersFile; here because a signal's handler needs it.
+char answers_path[4096];
+
+// Calls only what a handler may, and then lets the signal do what it does by default.
+void RemoveAnswers(int signal) {
+  unlink(answers_path);
+  raise(signal);  // the handler is used once
+}
+
+void RemoveAnswersOnSignals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction before;
+    if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+    struct sigaction remove = {};
+    remove.sa_handler = &RemoveAnswers;
+    remove.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(signal, &remove, nullptr);
+  }
+}
+
+// A file for the answers of one rank, gone in the end, also when a signal is that. Rank 0 of every
+// group reads it: where that is on another host, TMPDIR must name a folder that both see.
 class AnswersFile {
  public:
-  AnswersFile() : fd_(mkstemp(path_.data())) {}
+  AnswersFile() : fd_(Make()) {}
   AnswersFile(const AnswersFile&) = delete;
   AnswersFile& operator=(const AnswersFile&) = delete;
   ~AnswersFile() {
     if (fd_ < 0) return;
     close(fd_);
-    unlink(path_.c_str());
+    unlink(answers_path);
   }
   bool ok() const { return fd_ >= 0; }
-  const std::string& path() const { return path_; }
+  std::string path() const { return answers_path; }
 
  private:
-  static std::string Folder() {
+  static int Make() {
     const char* const folder = std::getenv("TMPDIR");
-    return folder == nullptr || *folder == '\0' ? "/tmp" : folder;
+    const std::string pattern = absl::StrCat(folder == nullptr || *folder == '\0' ? "/tmp" : folder,
+                                             "/bulkhead-verify-XXXXXX");
+    if (pattern.size() >= sizeof(answers_path)) return -1;
+    pattern.copy(answers_path, pattern.size());
+    RemoveAnswersOnSignals();  // before there is anything to remove
+    return mkstemp(answers_path);
   }
 
-  std::string path_ = Folder() + "/bulkhead-verify-XXXXXX";
   const int fd_;
 };
 
@@ -56,7 +81,7 @@ absl::StatusOr<bool> RunOne(const VerifyGroupsOptions& options, int ranks,
   const bool differs =
       end.exit_code == static_cast<int>(ExitCode::kClientError) && !end.out.empty();
   if (!differs) {
-    BH_RETURN_IF_ERROR(StatusOfChild(absl::StrCat("the group of ", ranks), end));
+    BH_RETURN_IF_ERROR(StatusOfChild(GroupName(options.launch, ranks), end));
   }
   return !differs;
 }

@@ -138,10 +138,10 @@ absl::Status RunBatch(const EngineOptions& options,
   return LiveAsRank(options, [&](RankLife& life) { return RunOnGroup(options, life, make); });
 }
 
-absl::Status FailedLines(int failed, size_t count) {
+absl::Status FailedLines(int failed, size_t count, const char* what) {
   if (failed == 0) return absl::OkStatus();
-  return WithExitCode(absl::InvalidArgumentError(
-                          absl::StrCat(failed, " of ", count, " prompts failed; see their lines")),
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat(failed, " of ", count, " ", what,
+                                                              " failed; see their lines")),
                       ExitCode::kClientError);
 }
 

@@ -139,7 +139,7 @@ class RunJob final : public BatchJob {
 
   absl::Status Outcome() override {
     BH_RETURN_IF_ERROR(results_.Close());
-    return FailedLines(writer_.failed(), requests_.size());
+    return FailedLines(writer_.failed(), requests_.size(), "prompts");
   }
 
   size_t size() const override { return lines_.size(); }

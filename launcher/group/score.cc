@@ -100,7 +100,7 @@ class ScoreJob final : public BatchJob {
 
   absl::Status Outcome() override {
     BH_RETURN_IF_ERROR(results_.Close());
-    return FailedLines(failed_, scores_.size());
+    return FailedLines(failed_, scores_.size(), "texts");
   }
 
   size_t size() const override { return lines_.size(); }

@@ -56,13 +56,13 @@ class ProgramTest : public ::testing::Test {
   }
 
   pid_t Start(const std::vector<std::string>& args, const std::string& input = "") {
-    const std::string in = Write("in", input);
+    const std::string in = in_.empty() ? Write("in", input) : in_;
     std::vector<std::string> words = {BH_PROGRAM};
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    const std::string out = dir_ + "/out";
+    const std::string out = out_.empty() ? dir_ + "/out" : out_;
     const std::string err = dir_ + "/err";
     const pid_t pid = fork();
     if (pid != 0) return pid;
@@ -76,13 +76,14 @@ class ProgramTest : public ::testing::Test {
     int status = 0;
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return {code, Read("out"), Read("err")};
+    return {code, out_.empty() ? Read("out") : "", Read("err")};
   }
   Ended Run(const std::vector<std::string>& args, const std::string& input = "") {
     return Wait(Start(args, input));
   }
 
   std::string dir_;
+  std::string in_, out_;  // what standard input and output are instead of files of ours
 };
 
 // What went wrong is one line, the last, and nothing is on standard output.
@@ -111,6 +112,37 @@ TEST_F(ProgramTest, HelpAndVersionEndWithZero) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("--max-num-seqs"));
   EXPECT_EQ(help.err, "");
+}
+
+TEST_F(ProgramTest, OutputThatIsLostEndsWithOneAndSaysSo) {
+  out_ = "/dev/full";
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"--help"}, {"bench", "definitions"}, {"serve", "--help"}}) {
+    ExpectFailure(Run(args), 1, "standard output");
+  }
+}
+
+TEST_F(ProgramTest, ADirectoryIsNoStandardInput) {
+  in_ = dir_;
+  ExpectFailure(Run({"generate"}), 2, "standard input");
+  ExpectFailure(Run({"generate", "--prompts", "-"}), 2, "standard input");
+}
+
+TEST_F(ProgramTest, VerifyLeavesNoFileWhenItIsEnded) {
+  const std::string folder = dir_ + "/tmp";
+  std::filesystem::create_directory(folder);
+  setenv("TMPDIR", folder.c_str(), /*overwrite=*/1);
+  const pid_t pid =
+      Start({"bench", "verify", "--model", absl::StrCat(BH_TEST_DATA, "/models/llama3_gqa_bf16"),
+             "--tp", "1", "--num-prompts", "10000", "--input-len", "32", "--output-len", "64"});
+  unsetenv("TMPDIR");
+  while (std::filesystem::is_empty(folder) && waitpid(pid, nullptr, WNOHANG) == 0) {
+    std::this_thread::yield();
+  }
+  ASSERT_FALSE(std::filesystem::is_empty(folder)) << Read("err");
+  ASSERT_EQ(kill(pid, SIGTERM), 0);
+  EXPECT_EQ(Wait(pid).exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
 TEST_F(ProgramTest, AModelThatIsNotThereEndsWithThree) {
@@ -165,6 +197,31 @@ class EchoService : public v1::Generation::Service {
   }
 };
 
+// Has one rank and nothing to do.
+class IdleControl : public v1::Control::Service {
+ public:
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                             v1::ServerInfo*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status GetModelInfo(grpc::ServerContext*, const v1::GetModelInfoRequest*,
+                            v1::ModelInfo*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status GetRankTable(grpc::ServerContext*, const v1::GetRankTableRequest*,
+                            v1::RankTable* table) override {
+    table->add_ranks();
+    return grpc::Status::OK;
+  }
+  grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*, v1::LoadInfo*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status SetLimits(grpc::ServerContext*, const v1::SetLimitsRequest*,
+                         v1::SetLimitsResponse*) override {
+    return grpc::Status::OK;
+  }
+};
+
 class ServedProgramTest : public ProgramTest {
  protected:
   void SetUp() override {
@@ -173,12 +230,14 @@ class ServedProgramTest : public ProgramTest {
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(&control_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     target_ = absl::StrCat("127.0.0.1:", port);
   }
 
   EchoService service_;
+  IdleControl control_;
   std::unique_ptr<grpc::Server> server_;
   std::string target_;
 };
@@ -199,6 +258,14 @@ TEST_F(ServedProgramTest, ABadLineFailsAloneAndEndsWithOne) {
   EXPECT_THAT(ended.out, AllOf(HasSubstr("\"text\":\"a\""), HasSubstr("\"INVALID_ARGUMENT\""),
                                HasSubstr("\"text\":\"c\"")));
   EXPECT_THAT(ended.err, HasSubstr("1 of 3 prompts failed"));
+}
+
+TEST_F(ServedProgramTest, ALostTableEndsWithOne) {
+  EXPECT_THAT(Run({"limits", "--target", target_}).out, HasSubstr("max_num_seqs"));
+  EXPECT_THAT(Run({"doctor", "--target", target_}).out, HasSubstr("nothing presses"));
+  out_ = "/dev/full";
+  ExpectFailure(Run({"limits", "--target", target_}), 1, "standard output");
+  ExpectFailure(Run({"doctor", "--target", target_}), 1, "standard output");
 }
 
 TEST_F(ServedProgramTest, AnInterruptCancelsAtTheServer) {

@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::_;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -40,6 +41,23 @@ TEST(ChildTest, OurLastLineIsTheCauseAndOurCodesAreKept) {
   const absl::Status foreign = StatusOfChild("the group of 2", {213, "", "no slots\n"});
   EXPECT_EQ(ExitCodeOf(foreign), ExitCode::kGroupNotUp);
   EXPECT_THAT(foreign.message(), HasSubstr("no slots"));
+}
+
+TEST(ChildTest, ALaunchersPagesOfAdviceDoNotHideTheCause) {
+  const std::string frame = "--------------------------------------------------------\n";
+  const std::string advice = frame + "Not enough slots\nfor 2 ranks:\n\n  true\n\nEither ask for " +
+                             "fewer\nor use\n--use-hwthread-cpus option.\n\nso it is\n" + frame;
+  EXPECT_THAT(std::string(StatusOfChild("it", {1, "", advice}).message()),
+              EndsWith("code 1: Not enough slots | for 2 ranks:"));
+  EXPECT_THAT(
+      std::string(StatusOfChild("it", {1, "", "ssh: no host nan\n" + advice + advice}).message()),
+      EndsWith("code 1: ssh: no host nan"));
+}
+
+TEST(ChildTest, AGroupIsNamedWithItsHosts) {
+  EXPECT_EQ(GroupName({"mpirun", {"nan", "b"}}, 2), "the group of 2 on hosts nan, b");
+  EXPECT_EQ(GroupName({"mpirun", {"nan", "b"}}, 1), "the group of 1");
+  EXPECT_EQ(GroupName({"mpirun", {}}, 2), "the group of 2");
 }
 
 TEST(ChildTest, OneRankNeedsNoLauncher) {

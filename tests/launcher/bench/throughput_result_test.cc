@@ -24,6 +24,15 @@ TEST(ThroughputResultTest, SequencesThatNeverRanTogetherHaveNoDecodeRate) {
   EXPECT_EQ(RunOf({}, 20).total_tokens_per_s, 0);
 }
 
+TEST(ThroughputResultTest, TheLogTellsNoDecodeRateThatWasNotMeasured) {
+  const ThroughputCase apart = {2, 10, 2, {RunOf({{{1, 2}}, {{3, 4}}}, 20)}};
+  EXPECT_EQ(LastRunText(apart),
+            "batch 2, 10 -> 2: prefill 6.7 tokens/s, decode - (the sequences never all ran "
+            "together) (last of 1 runs)");
+  const ThroughputCase together = {2, 10, 4, {RunOf({{{1, 2, 3, 4}}, {{2, 3, 4, 5, 6}}}, 20)}};
+  EXPECT_THAT(LastRunText(together), HasSubstr("decode 2.0 tokens/s"));
+}
+
 TEST(ThroughputResultTest, LatencyIsOfFirstTokensAndOfStepsWhileAllGenerate) {
   // The gap from 1 to 2 is before the second sequence has begun, that from 4 to 7 behind the first.
   const ThroughputRun run = RunOf({{{1, 2, 3, 4}}, {{2, 3, 4, 7}}}, 20);
