@@ -176,7 +176,8 @@ TEST(BenchResult, VllmsKeysHaveVllmsMeaning) {
 }
 
 TEST(BenchResult, OurKeysCountFromTheScheduledArrivalAndByToken) {
-  const json ours = json::parse(ResultJson(Sample()))["x_bulkhead"];
+  const BenchResult result = Sample();
+  const json ours = json::parse(ResultJson(result))["x_bulkhead"];
   EXPECT_EQ(ours["valid"], true);
   EXPECT_NEAR(ours["latencies"]["ttft_ms"]["mean"]["value"], 110, 1e-6);
   EXPECT_NEAR(ours["latencies"]["itl_ms"]["mean"]["value"], 20, 1e-6);
@@ -189,8 +190,8 @@ TEST(BenchResult, OurKeysCountFromTheScheduledArrivalAndByToken) {
   EXPECT_EQ(ours["server"]["provenance"]["launcher"], "mpirun");
   EXPECT_EQ(ours["server"]["clock_offsets_us"][1]["offset"], -12.5);
   EXPECT_EQ(ours["server"]["clock_offsets_us"][1]["error"], 3);
-  EXPECT_THAT(ConsoleTable(Sample()), HasSubstr("-12.5 +- 3.0"));
-  EXPECT_THAT(ReportPage(Sample()), HasSubstr("-12.5 +- 3.0"));
+  EXPECT_THAT(ConsoleTable(result), HasSubstr("-12.5 +- 3.0"));
+  EXPECT_THAT(ReportPage(result), HasSubstr("-12.5 +- 3.0"));
   EXPECT_EQ(ours["failures_by_code"], json({{"RESOURCE_EXHAUSTED", 1}}));
   EXPECT_NEAR(ours["time_split_ms"]["prefill"]["value"], 80, 1e-6);
   const json& parts = ours["time_split_ms"]["of_prefill_and_decode"];
