@@ -167,7 +167,7 @@ TEST_F(GenerationClientTest, AFailureInTheMiddleKeepsWhatHadArrived) {
   generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
     writer->Write(AcceptedEvent(1));
     writer->Write(DeltaEvent(0, {1}, "a"));
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "rank 1 was lost");
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "rank 1 was lost", "details");
   };
   const GenerationResult result = Run();
   EXPECT_EQ(result.status, absl::UnavailableError("rank 1 was lost"));
