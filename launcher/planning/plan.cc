@@ -146,7 +146,7 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
   std::cout << CapacityTable(plan.capacity) << WeightsText(plan) << "\n";
   if (plan.budgeter->is_gpu()) {
     std::cout
-        << "arenas are exact"
+        << "arenas are exact " << (UsesCublasLt() ? "with" : "without") << " cuBLASLt"
         << (plan.engine.device_memory.has_value()
                 ? "\n"
                 : "; the driver's part is a guess, and KV is what that leaves: serve measures "
