@@ -317,6 +317,7 @@ absl::Status MeasureOnGroup(const CommOptions& options, RankLife& life) {
   }));
   CommBench bench(options, life.group());
   BH_RETURN_IF_ERROR(bench.Prepare(std::move(cases)));
+  life.StartUpEnds();
   BH_RETURN_IF_ERROR(bench.Measure());
   if (!topology.coordinator()) return absl::OkStatus();
   CommFacts facts;

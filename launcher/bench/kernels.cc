@@ -75,6 +75,7 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
   bench.quick = options.quick;
   // Together: ranks of one host share its memory's bandwidth, as they do when they serve.
   BH_RETURN_IF_ERROR(RunPhase(exchange, "start", timeout, [] { return absl::OkStatus(); }));
+  life.StartUpEnds();
   const absl::Status measured =
       MeasureKernels(bench, [&](const KernelResult& result) { results.Add(result); });
   if (!measured.ok()) return WithExitCode(measured, ExitCode::kUsage);

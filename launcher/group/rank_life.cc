@@ -95,7 +95,7 @@ void RankLife::OnSignal(int signal) {
 }
 
 void RankLife::RunSteps(StepRunner& runner, Coordinator* coordinator) {
-  watchdog_->PhaseEnds();
+  StartUpEnds();
   _mm_setcsr(
       0x1F80);  // the sums and the sampler round as the kernels do, whatever a library has set
   ControlBus* bus = group_->exchange().topology().size > 1 ? &group_->bus() : nullptr;

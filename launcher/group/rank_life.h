@@ -44,6 +44,8 @@ class RankLife {
   // Waits likewise.
   void SetDrain(std::function<void()> drain);
 
+  // The group is together, and --startup-timeout limits nothing any more.
+  void StartUpEnds() { watchdog_->PhaseEnds(); }
   // What a step may take before the group is taken for lost.
   void SetStepLimit(absl::Duration limit) { watchdog_->SetStepLimit(limit); }
   // The rank loop until its clean stop. On a failure it does not return: the process ends.
@@ -68,7 +70,7 @@ class RankLife {
   std::mutex drain_mutex_;
   std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
   bool drain_asked_ = false;     // guarded by drain_mutex_
-  absl::Time first_signal_ = absl::InfiniteFuture();  // the signal thread's alone
+  absl::Time first_signal_ = absl::InfinitePast();  // that drains; the signal thread's alone
   std::once_flag end_once_;
   SignalThread signals_;
   std::unique_ptr<Watchdog> watchdog_;

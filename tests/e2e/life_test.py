@@ -66,6 +66,17 @@ class LifeTest(unittest.TestCase):
             self.assertEqual(group.reason(caught.exception), "DRAINING")
             self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
 
+    @unittest.skipIf(group.RANKS > 1, "a group of one has no launcher that ends it")
+    def test_a_signal_ends_what_serves_nobody(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([group.BINARY, "bench", "kernels"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, encoding="utf-8") as process:
+                process.stdout.readline()  # the first line of the table: it is under way
+                process.send_signal(number)
+                errors = process.communicate(timeout=group.LIMIT_S)[1]
+            self.assertEqual(process.returncode, 128 + number, errors[-500:])
+            self.assertIn(f"stopped by signal {number.value}", errors)
+
     def test_a_port_in_use_is_refused(self):
         with group.Group() as g:
             port = g.target.rsplit(":", 1)[1]
