@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -97,6 +99,18 @@ absl::Status RunOnGroup(const EngineOptions& options, RankLife& life,
 }
 
 }  // namespace
+
+absl::Status CheckApart(const std::string& out_flag, const std::string& out,
+                        const std::string& other_flag, const std::string& other) {
+  std::error_code absent;
+  const bool same = out == other || std::filesystem::equivalent(out, other, absent);
+  if (out == "-" || !same) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat(
+          out_flag, " and ", other_flag, " are both ", out,
+          out == other ? std::string() : absl::StrCat(" (", other, ")"), "; name another")),
+      ExitCode::kUsage);
+}
 
 absl::Status ResultLines::Open(const std::string& path) {
   path_ = path;

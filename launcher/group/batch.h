@@ -44,6 +44,11 @@ class ResultLines {
   size_t next_ = 0;
 };
 
+// INVALID_ARGUMENT with exit code 2 when both name one file, which would be lost: "--out and
+// --prompts are both x".
+absl::Status CheckApart(const std::string& out_flag, const std::string& out,
+                        const std::string& other_flag, const std::string& other);
+
 // Everything of such a command that rank 0 alone does.
 class BatchJob {
  public:

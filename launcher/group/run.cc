@@ -77,11 +77,11 @@ class RunJob final : public BatchJob {
       : options_(options), lines_(std::move(lines)), writer_(results_) {}
 
   absl::Status Open() override {
-    if (options_.out != "-" && options_.out == options_.logits) {
-      return WithExitCode(
-          absl::InvalidArgumentError(absl::StrCat("--out and --logits are both ", options_.out)),
-          ExitCode::kUsage);
-    }
+    const std::string& prompts = options_.prompts;
+    const std::string logits = options_.logits.value_or("-");
+    BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--prompts", prompts));
+    BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--logits", logits));
+    BH_RETURN_IF_ERROR(CheckApart("--logits", logits, "--prompts", prompts));
     return results_.Open(options_.out);
   }
 

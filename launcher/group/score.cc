@@ -59,7 +59,10 @@ class ScoreJob final : public BatchJob {
   ScoreJob(const ScoreOptions& options, PromptLines lines)
       : options_(options), lines_(std::move(lines)) {}
 
-  absl::Status Open() override { return results_.Open(options_.out); }
+  absl::Status Open() override {
+    BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--texts", options_.texts));
+    return results_.Open(options_.out);
+  }
 
   absl::Status Prepare(const RankEngine& engine) override {
     const int vocab_size = engine.source.config.model.vocab_size;
