@@ -184,11 +184,11 @@ std::string CapacityTable(const Capacity& capacity) {
 }
 
 std::string HostText(const HostTerm& host) {
-  return absl::StrCat("rank 0's host memory, beside its device, is bounded by ",
+  return absl::StrCat("rank 0 holds for its clients, beside its device, at most ",
                       FormatBytes(host.total_bytes()), ": gRPC ", FormatBytes(host.grpc_bytes),
                       ", queue ", FormatBytes(host.queue_bytes), ", prefix cache ",
                       FormatBytes(host.prefix_cache_bytes), "; messages of at most ",
-                      FormatBytes(host.message_bytes));
+                      FormatBytes(host.message_bytes), ", and some 20 KiB for a call that is open");
 }
 
 std::string MoreRanksText(int num_kv_heads, int size) {

@@ -1,5 +1,6 @@
-// The host term: what rank 0 may come to hold for its clients, beside its device. Bounded by limits
-// alone, whatever clients do; where memory is measured the reserve covers it.
+// The host term: what rank 0 may come to hold for its clients, beside its device: bounded by limits
+// alone; where memory is measured the reserve covers it. Not in it: what gRPC keeps for calls that
+// are open and refused, some 20 KiB each, up to 8192 of a connection.
 #pragma once
 
 #include <cstdint>

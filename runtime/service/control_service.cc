@@ -9,15 +9,14 @@
 #include "memory/log.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
-#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 
 grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                        const v1::GetServerInfoRequest* /*request*/,
+                                                        const v1::GetServerInfoRequest* request,
                                                         v1::ServerInfo* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (parts.ok()) {
     *response = (*parts)->server_info;
     const LiveLimits now = (*parts)->control->Limits();
@@ -29,17 +28,17 @@ grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerCont
 }
 
 grpc::ServerUnaryReactor* ControlService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                       const v1::GetModelInfoRequest* /*request*/,
+                                                       const v1::GetModelInfoRequest* request,
                                                        v1::ModelInfo* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (parts.ok()) *response = (*parts)->model_info;
   return Answer(*context, parts.status());
 }
 
 grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* context,
-                                                  const v1::GetLoadRequest* /*request*/,
+                                                  const v1::GetLoadRequest* request,
                                                   v1::LoadInfo* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (parts.ok()) {
     *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
@@ -49,9 +48,9 @@ grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* ControlService::GetRankTable(grpc::CallbackServerContext* context,
-                                                       const v1::GetRankTableRequest* /*request*/,
+                                                       const v1::GetRankTableRequest* request,
                                                        v1::RankTable* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (parts.ok()) {
     *response = (*parts)->rank_table;
     response->set_device_allocations_after_ready(
@@ -63,11 +62,8 @@ grpc::ServerUnaryReactor* ControlService::GetRankTable(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext* context,
                                                     const v1::SetLimitsRequest* request,
                                                     v1::SetLimitsResponse* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (!parts.ok()) return Answer(*context, parts.status());
-  // A limit of a newer client's would be dropped without a word.
-  const absl::Status known = RefuseUnknownFields(*request, "");
-  if (!known.ok()) return Answer(*context, known);
   LiveLimitsChange change;
   change.reset = request->reset();
   if (request->has_max_num_seqs()) change.max_num_seqs = request->max_num_seqs();
@@ -97,7 +93,7 @@ grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* context,
                                                 const v1::AbortRequest* request,
                                                 v1::AbortResponse* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (!parts.ok()) return Answer(*context, parts.status());
   std::set<std::string> ids(request->request_ids().begin(), request->request_ids().end());
   if (request->all()) {
@@ -118,7 +114,7 @@ grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* context,
                                                 const v1::DrainRequest* request,
                                                 v1::DrainResponse* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (!parts.ok()) return Answer(*context, parts.status());
   std::optional<absl::Duration> timeout;
   if (request->has_timeout_s()) {

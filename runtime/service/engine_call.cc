@@ -11,8 +11,9 @@ namespace bulkhead {
 void EngineCall::Start(size_t text_bytes, Build build) {
   core_->calls.Begin(this, weak_from_this());
   if (text_bytes <= TextWorker::kLongTextBytes) return Begin(build);
-  core_->text_worker.Post(
-      [self = shared_from_this(), build = std::move(build)] { self->Begin(build); });
+  const absl::Status taken = core_->text_worker.Post(
+      text_bytes, [self = shared_from_this(), build = std::move(build)] { self->Begin(build); });
+  if (!taken.ok()) Begin([&](const RequestRules&) { return taken; });
 }
 
 void EngineCall::Begin(const Build& build) {
@@ -31,17 +32,25 @@ void EngineCall::Begin(const Build& build) {
   Proceed();
 }
 
+absl::Status EngineCall::OverLocked() const {
+  if (end_.has_value()) return end_->status;
+  return cancelled_.value_or(absl::OkStatus());
+}
+
 absl::Status EngineCall::Submit(const Build& build) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
                       core_->state.ForNewRequest());
   RequestRules rules = parts->rules;
   rules.max_model_len = parts->control->Limits().max_model_len;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    BH_RETURN_IF_ERROR(OverLocked());  // no work for a client that has gone
+  }
   BH_ASSIGN_OR_RETURN(Request request, build(rules));
   if (request.request_id.empty()) request.request_id = core_->NextRequestId();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (end_.has_value()) return end_->status;
-    if (cancelled_.has_value()) return *cancelled_;
+    BH_RETURN_IF_ERROR(OverLocked());
     if (!core_->calls.Register(request.request_id)) {
       return absl::AlreadyExistsError(
           absl::StrCat("request_id ", Quoted(request.request_id), " is in flight; choose another"));

@@ -61,6 +61,8 @@ class EngineCall : public RequestSink,
 
  private:
   void Begin(const Build& build);
+  // With mutex_ held: why the call is over before the engine has heard of it; ok: it is not.
+  absl::Status OverLocked() const;
   absl::Status Submit(const Build& build);
   void End(RequestEnd end);
   void CancelInEngine(absl::Status why);

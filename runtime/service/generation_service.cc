@@ -65,35 +65,38 @@ grpc::ServerUnaryReactor* GenerationService::Score(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (!parts.ok()) return Answer(*context, parts.status());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   // Request and response live until Finish.
-  auto work = [=, parts = *parts] {
-    reactor->Finish(EndWith(*context, TokenizeInto(*parts, *request, *response)));
-  };
-  if (request->text().size() > TextWorker::kLongTextBytes) {
-    core_->text_worker.Post(std::move(work));
-  } else {
-    work();
-  }
-  return reactor;
+  return Convert(context, request->text().size(), TextWorker::kLongTextBytes,
+                 [=, parts = *parts] { return TokenizeInto(*parts, *request, *response); });
 }
 
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const v1::DetokenizeRequest* request,
                                                         v1::DetokenizeResponse* response) {
-  const auto parts = core_->state.ForControl();
+  const auto parts = core_->state.ForControl(*request);
   if (!parts.ok()) return Answer(*context, parts.status());
+  const size_t bytes = request->token_ids().ids_size() * sizeof(TokenId);
+  return Convert(context, bytes, TextWorker::kLongTokenIds * sizeof(TokenId),
+                 [=, parts = *parts] { return DetokenizeInto(*parts, *request, *response); });
+}
+
+grpc::ServerUnaryReactor* GenerationService::Convert(grpc::CallbackServerContext* context,
+                                                     size_t bytes, size_t most_here_bytes,
+                                                     std::function<absl::Status()> convert) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  auto work = [=, parts = *parts] {
-    reactor->Finish(EndWith(*context, DetokenizeInto(*parts, *request, *response)));
+  auto work = [=, convert = std::move(convert)] {
+    reactor->Finish(EndWith(*context, context->IsCancelled()
+                                          ? absl::CancelledError("cancelled by the client")
+                                          : convert()));
   };
-  if (request->token_ids().ids_size() > TextWorker::kLongTokenIds) {
-    core_->text_worker.Post(std::move(work));
-  } else {
+  if (bytes <= most_here_bytes) {
     work();
+    return reactor;
   }
+  const absl::Status taken = core_->text_worker.Post(bytes, std::move(work));
+  if (!taken.ok()) reactor->Finish(EndWith(*context, taken));
   return reactor;
 }
 

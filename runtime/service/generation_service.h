@@ -3,6 +3,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
+
+#include "absl/status/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "runtime/service/service_core.h"
 
@@ -32,6 +35,11 @@ class GenerationService final : public v1::Generation::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
+  // Answers with what `convert` comes to: here where the input is short, else behind other long
+  // ones.
+  grpc::ServerUnaryReactor* Convert(grpc::CallbackServerContext* context, size_t bytes,
+                                    size_t most_here_bytes, std::function<absl::Status()> convert);
+
   ServiceCore* const core_;
 };
 

@@ -32,6 +32,9 @@ constexpr int kKeepaliveTimeMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int64_t kBufferQuotaBytes = int64_t{256} << 20;
 constexpr int kMaxSyncThreads = 32;
+// Calls of one connection; more wait at the client. What gRPC keeps for a call, some 20 KiB, is in
+// no quota of its.
+constexpr int kMaxConcurrentStreams = 8192;
 
 std::string NewEpoch() {
   std::random_device device;
@@ -55,6 +58,7 @@ void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
   // clients.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(MaxMessageBytes(max_model_len));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   // A generation is silent for as long as a step takes: clients may ping to see that we live.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinRecvPingIntervalMs);

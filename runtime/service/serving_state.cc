@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "memory/status.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -130,7 +132,9 @@ absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForNewRequest(
   return parts_;
 }
 
-absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForControl() const {
+absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForControl(
+    const google::protobuf::Message& request) const {
+  BH_RETURN_IF_ERROR(RefuseUnknownFields(request, ""));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (phase_ == ServingPhase::kLost || parts_ == nullptr) return WhyUnavailableLocked();
   return parts_;

@@ -58,7 +58,9 @@ class ServingState {
   // For new work: UNAVAILABLE (STARTING, DRAINING, RANK_LOST) unless serving.
   absl::StatusOr<std::shared_ptr<const ServingParts>> ForNewRequest() const;
   // For questions and commands, which a draining server still answers.
-  absl::StatusOr<std::shared_ptr<const ServingParts>> ForControl() const;
+  // UNSUPPORTED_PARAMETER for a field that this version does not know.
+  absl::StatusOr<std::shared_ptr<const ServingParts>> ForControl(
+      const google::protobuf::Message& request) const;
 
   // The status with which the engine refused or ended a request, with details for the client: the
   // reason that fits its code and this state, and the numbers of the load.

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "runtime/service/refusal.h"
+
 namespace bulkhead {
 
 TextWorker::TextWorker() : thread_([this] { Loop(); }) {}
@@ -15,12 +18,25 @@ TextWorker::~TextWorker() {
   thread_.join();
 }
 
-void TextWorker::Post(std::function<void()> work) {
+absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    queue_.push_back(std::move(work));
+    if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMostWaitingBytes) {
+      return WithRetryAfter(
+          WithReason(absl::ResourceExhaustedError(
+                         absl::StrCat(waiting_bytes_, " bytes of long texts wait to be tokenised, ",
+                                      bytes, " more would pass the limit of ", kMostWaitingBytes,
+                                      "; try again later, or send token ids")),
+                     reason::kQueueFull,
+                     {{"value", absl::StrCat(waiting_bytes_ + bytes)},
+                      {"limit", absl::StrCat(kMostWaitingBytes)}}),
+          absl::Seconds(1));
+    }
+    waiting_bytes_ += bytes;
+    queue_.push_back({bytes, std::move(work)});
   }
   wake_.notify_one();
+  return absl::OkStatus();
 }
 
 void TextWorker::Loop() {
@@ -28,11 +44,12 @@ void TextWorker::Loop() {
   while (true) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const std::function<void()> work = std::move(queue_.front());
+    const Waiting next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    work();
+    next.work();
     lock.lock();
+    waiting_bytes_ -= next.bytes;
   }
 }
 

@@ -215,6 +215,31 @@ TEST_F(ControlServiceTest, LimitsAreTightenedSeenAndWidenedAgain) {
   EXPECT_EQ(response.now().max_model_len(), uint32_t{kTestModelLen});
 }
 
+template <typename Request, typename Response, typename Stub>
+std::string ReasonForUnknownField(Stub& stub,
+                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                               Response*)) {
+  Request request;
+  request.GetReflection()->MutableUnknownFields(&request)->AddVarint(99, 7);
+  grpc::ClientContext context;
+  Response response;
+  return ReasonOf((stub.*method)(&context, request, &response));
+}
+
+TEST_F(ControlServiceTest, NoCallIgnoresAFieldThatIsNotKnown) {
+  MakeReady();
+  using Control = v1::Control::Stub;
+  using Generation = v1::Generation::Stub;
+  EXPECT_EQ(ReasonForUnknownField(*control_, &Control::GetServerInfo), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*control_, &Control::GetModelInfo), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*control_, &Control::GetLoad), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*control_, &Control::GetRankTable), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*control_, &Control::Abort), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*control_, &Control::Drain), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*generation_, &Generation::Tokenize), "UNSUPPORTED_PARAMETER");
+  EXPECT_EQ(ReasonForUnknownField(*generation_, &Generation::Detokenize), "UNSUPPORTED_PARAMETER");
+}
+
 TEST_F(ControlServiceTest, LimitThatIsNotKnownIsRefusedAndChangesNothing) {
   MakeReady();
   v1::SetLimitsRequest request;

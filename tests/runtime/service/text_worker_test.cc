@@ -1,0 +1,42 @@
+#include "runtime/service/text_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr size_t kMost = TextWorker::kMostWaitingBytes;
+
+TEST(TextWorkerTest, WhatWaitsIsBoundedInBytes) {
+  TextWorker worker;
+  std::promise<void> go, done;
+  ASSERT_TRUE(worker.Post(kMost / 2, [&] { go.get_future().wait(); }).ok());
+  ASSERT_TRUE(worker.Post(kMost / 2, [&] { done.set_value(); }).ok());
+  const absl::Status refused = worker.Post(1, [] { FAIL() << "dropped work ran"; });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), reason::kQueueFull);
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  go.set_value();
+  done.get_future().wait();
+}
+
+TEST(TextWorkerTest, OneTextOfAnySizeIsTakenWhereNothingWaits) {
+  std::promise<void> go, done;
+  {
+    TextWorker worker;
+    ASSERT_TRUE(worker.Post(2 * kMost, [&] { go.get_future().wait(); }).ok());
+    EXPECT_FALSE(worker.Post(1, [] {}).ok());
+    go.set_value();
+    while (!worker.Post(2 * kMost, [&] { done.set_value(); }).ok()) std::this_thread::yield();
+  }
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(0)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace bulkhead
