@@ -48,9 +48,7 @@ void AddModelFlags(EngineDraft* draft, Flags* flags) {
       OptionalChoiceValue<WeightFormat>(
           &options.weight_dtype, {{"int8", WeightFormat::kInt8}, {"int4", WeightFormat::kInt4}}));
   flags->Add("--weight-group-size", "N",
-             "inputs that share a scale under --weight-dtype: 32, 64 or 128 (default: 128 for "
-             "int8, 32 for "
-             "int4)",
+             "inputs that share a scale under --weight-dtype: 32, 64 or 128 (default 128)",
              ChoiceValue<int>(&options.weight_group_size, {{"32", 32}, {"64", 64}, {"128", 128}}));
   flags->Add(
       "--activation-dtype", "TYPE",
@@ -105,15 +103,15 @@ void AddLimitFlags(EngineDraft* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Limits (32k is 32000, 32K is 32768)");
   flags->Add("--max-num-seqs,--max-batch-size", "N",
-             "sequences that run at once (default auto: 64, or what fits)",
+             "sequences that run at once (default auto: 64, on GPUs 256, or what fits)",
              IntegerValue(&options.max_num_seqs, 1, kMaxSeqs));
   flags->Add("--max-model-len,--session-len", "N",
              "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
              "fits)",
              IntegerValue(&options.max_model_len, 1, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
-             "tokens of one step; longer prompts are taken in pieces (default auto: 2048, or what "
-             "fits)",
+             "tokens of one step; longer prompts are taken in pieces (default auto: 2048, on GPUs "
+             "8192, or what fits)",
              IntegerValue(&options.max_num_batched_tokens, 1, kMaxBatchedTokens));
   flags->Add("--default-max-tokens", "N",
              "tokens to generate for a request that does not say (default 512, or what is left)",
