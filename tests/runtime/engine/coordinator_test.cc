@@ -314,14 +314,14 @@ TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
 TEST_F(CoordinatorTest, CostsAreThoseBetweenTheFirstSchedulingAndTheEnd) {
   Begin();
   coordinator_->SetServing();
-  const auto sink = Submit(ToyRequest(4, 3));
+  const auto sink = Submit(ToyRequest(4, 3, 1));
   runner_->WaitUntilBegun(1);
   collective_ns_ += 50;
   sampling_ns_ += 7;
   tokenizer_.SetDelay(10);
   runner_->Allow(1);
   runner_->WaitUntilBegun(2);
-  const auto late = Submit(ToyRequest(5, 3));
+  const auto late = Submit(ToyRequest(5, 3, 2));
   runner_->Allow(2);
   runner_->WaitUntilBegun(3);  // the other one's first
   collective_ns_ += 20;
