@@ -115,7 +115,8 @@ class BenchTest(unittest.TestCase):
         few = ("--num-prompts", "4", "--input-len", "1,40", "--output-len", "6")
         done = self.alone("verify", "--model", group.MODEL, "--tp", "2", *few)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("2 ranks against 1: 4 answers, 24 tokens: all tokens equal; all logits equal", done.stdout)
+        self.assertRegex(done.stdout, r"2 ranks against 1 \(ranks 0-1 on .+\): 4 answers, 24 tokens: "
+                                      "all tokens equal; all logits equal")
         with tempfile.TemporaryDirectory() as folder:
             saved = os.path.join(folder, "one.json")
             rank = ("verify", "--model", group.MODEL, *few)

@@ -27,7 +27,10 @@ TEST(WithoutCuda, NcclIsRefusedWithTheRemedy) {
 
 TEST(WithoutCuda, APlanForAGpuHasItsSizes) {
   EXPECT_TRUE(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 128).ok());
-  const LinearShape shape{.rows = 100, .cols = 130, .format = WeightFormat::kBF16};
+  LinearShape shape;
+  shape.rows = 100;
+  shape.cols = 130;
+  shape.format = WeightFormat::kBF16;
   EXPECT_EQ(NewCudaSizes(false)->PackedBytes(shape), 112 * 192 * 2);
 }
 

@@ -74,8 +74,10 @@ TEST_P(CudaModel, AgreesWithTheCpu) {
     const int64_t vocab = golden.vocab_size;
     for (size_t at = 0; at < cpu.logits[i].size(); at += vocab) {
       const auto [want, margin] = Greatest(&cpu.logits[i][at], vocab);
-      if (margin <= kClearMargin) continue;
-      EXPECT_EQ(Greatest(&cuda.logits[i][at], vocab).first, want) << "prompt " << i;
+      // Rounding flips codes of a quantised cache, too: as much again.
+      if (margin <= (IsQuantized(c.kv_format) ? 2 : 1) * kClearMargin) continue;
+      EXPECT_EQ(Greatest(&cuda.logits[i][at], vocab).first, want)
+          << "prompt " << i << ", row " << at / vocab << ", the CPU's margin " << margin;
     }
   }
 }
