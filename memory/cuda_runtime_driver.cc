@@ -21,6 +21,7 @@ namespace {
 
 constexpr unsigned kRangeApi = 10020;  // the versions of the functions below
 constexpr unsigned kLoadApi = 12040;
+constexpr int kLeastMajor = 8;                   // compute capability: what kernels are made for
 constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for, kernel by kernel
 
 absl::Status RuntimeStatus(cudaError_t error, const char* call) {
@@ -114,6 +115,11 @@ class CudaRuntimeDriver final : public CudaDriver {
     cudaDeviceProp device;
     BH_RETURN_IF_ERROR(
         RuntimeStatus(cudaGetDeviceProperties(&device, ordinal_), "cudaGetDeviceProperties"));
+    if (device.major < kLeastMajor) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(device.name, " has compute capability ", device.major, ".", device.minor,
+                       "; at least ", kLeastMajor, ".0 is needed: use --device cpu"));
+    }
     BH_RETURN_IF_ERROR(driver_.Find());
     const CUmemAllocationProp allocation = AllocationOn(ordinal_);
     size_t granule = 0;
@@ -296,6 +302,12 @@ class CudaRuntimeDriver final : public CudaDriver {
     int64_t& allowed = allowed_shared_bytes_[kernel.function];
     if (bytes <= allowed) return;
     allowed = bytes;
+    if (bytes > properties_.max_shared_bytes) {
+      return Note(absl::FailedPreconditionError(
+          absl::StrCat("kernel ", kernel.name, " wants ", bytes, " bytes of shared memory, and ",
+                       properties_.name, " has ", properties_.max_shared_bytes,
+                       " for a block: use --device cpu, or a GPU that has more")));
+    }
     Note(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(bytes)),
          kernel.name);
