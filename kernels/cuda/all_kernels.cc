@@ -29,6 +29,7 @@ void AddProducts(KernelList& kernels) {
        {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
     kernels.Add(EmbedKernel(format));
     for (const int token_tiles : {1, 2, 4}) kernels.Add(LinearKernel(format, token_tiles));
+    kernels.Add(DirectLinearKernel(format));
     kernels.Add(GemmKernel(format));
   }
   for (const bool f16 : {false, true}) kernels.Add(GatherInputsKernel(f16));

@@ -30,7 +30,7 @@ Embed(EmbedParameters p) {
   float* const out = p.out.data + BlockX() * p.out.stride;
   const bool here = row >= 0 && row < p.table.rows;
   for (int at = ThreadIndex(); at < p.table.depth; at += kRowThreads) {
-    const int input = IsQuantized(kFormat) ? p.table.input_at[at] : at;
+    const int input = p.table.input_at == nullptr ? at : p.table.input_at[at];
     if (input < 0 || input >= p.table.inputs) continue;
     out[input] = here ? NumberAt<kFormat>(p.table, row, at) + 0.0F : 0.0F;
   }

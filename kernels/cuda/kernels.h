@@ -32,9 +32,10 @@ struct PackedWeight {
   // Quantised formats alone:
   const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero
   const int32_t* chunk_cell = nullptr;  // [depth / 32] the cell of each chunk, ascending
-  const int32_t* input_at = nullptr;    // [depth] which input is there; -1: none
-  int rows = 0;                         // N
-  int inputs = 0;                       // K
+  // [depth] which input is there; -1: none. Null: the inputs in their order, then none.
+  const int32_t* input_at = nullptr;
+  int rows = 0;    // N
+  int inputs = 0;  // K
   int depth = 0;
 };
 
@@ -107,10 +108,14 @@ struct LinearParameters {
   int tokens = 0;
   PackedWeight weight;
   Rows out;
+  ConstRows unrounded;  // what DirectLinearKernel reads instead of x
 };
 inline constexpr int kLinearThreads = 128;
 // For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
 CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
+// The same bits as with one token tile, of rows in their own order: 16-byte aligned, as many
+// inputs as a multiple of 8, and no map in the weight.
+CudaKernelOf<LinearParameters> DirectLinearKernel(WeightFormat format);
 
 // For many tokens: grid {rows / kGemmTile, T / kGemmTile}.
 inline constexpr int kGemmThreads = 256;

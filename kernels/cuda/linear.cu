@@ -136,8 +136,33 @@ struct Sums {
   }
 };
 
+// Eight inputs of a token from `at` on, as the product wants them.
+template <WeightFormat kFormat, bool kDirect>
+BH_DEVICE Words4 InputsAt(const LinearParameters& p, int token, int at) {
+  if constexpr (!kDirect) {
+    return *reinterpret_cast<const Words4*>(p.x + static_cast<int64_t>(token) * p.weight.depth +
+                                            at);
+  } else {
+    Words4 x = {};
+    if (at >= p.weight.inputs) return x;
+    const float* const row = p.unrounded.data + token * p.unrounded.stride + at;
+    BH_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const Words4 four = *reinterpret_cast<const Words4*>(row + 4 * i);
+      BH_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const float first = F32OfBits(four.w[2 * j]);
+        const float second = F32OfBits(four.w[2 * j + 1]);
+        x.w[2 * i + j] =
+            kFormat == WeightFormat::kF16 ? F16Pair(first, second) : Bf16Pair(first, second);
+      }
+    }
+    return x;
+  }
+}
+
 // 64 inputs of a tile of rows times those of the tokens.
-template <WeightFormat kFormat, int kTiles>
+template <WeightFormat kFormat, int kTiles, bool kDirect>
 BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>& tile, int step,
                             int token0, int& cell, Sums<kFormat, kTiles>& sums) {
   const PackedWeight& weight = p.weight;
@@ -155,10 +180,9 @@ BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       const int token = token0 + 8 * n + LaneIndex() / 4;
-      const int64_t at = static_cast<int64_t>(token) * weight.depth + step * kDepthGranule +
-                         chunk * kChunkInputs + LaneIndex() % 4 * 8;
+      const int at = step * kDepthGranule + chunk * kChunkInputs + LaneIndex() % 4 * 8;
       x[n] = {};
-      if (token < p.tokens) x[n] = *reinterpret_cast<const Words4*>(p.x + at);
+      if (token < p.tokens) x[n] = InputsAt<kFormat, kDirect>(p, token, at);
       if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, x[n]);
     }
     BH_UNROLL
@@ -183,7 +207,7 @@ inline constexpr int kAhead = (kFormat == WeightFormat::kInt4   ? 8
                               kTiles;
 
 // This warp's part of the depth of one tile of rows.
-template <WeightFormat kFormat, int kTiles>
+template <WeightFormat kFormat, int kTiles, bool kDirect>
 BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat, kTiles>& sums) {
   constexpr int kSteps = kAhead<kFormat, kTiles>;
   const int steps = p.weight.depth / kDepthGranule;
@@ -206,7 +230,7 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
     for (int i = 0; i < kSteps; ++i) {
       const int step = first + i;
       if (step < end) {
-        MultiplyStep(p, tiles[i], step, token0, cell, sums);
+        MultiplyStep<kFormat, kTiles, kDirect>(p, tiles[i], step, token0, cell, sums);
         if (step + kSteps < end) tiles[i].Load(p.weight, BlockX(), step + kSteps);
       }
     }
@@ -214,12 +238,12 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
   if constexpr (IsQuantized(kFormat)) sums.FinishCell();
 }
 
-template <WeightFormat kFormat, int kTiles>
+template <WeightFormat kFormat, int kTiles, bool kDirect>
 BH_KERNEL_SHARING(kLinearThreads, 4)
 Linear(LinearParameters p) {
   const int token0 = BlockY() * kTiles * 8;
   Sums<kFormat, kTiles> sums;
-  MultiplyPart(p, token0, sums);
+  MultiplyPart<kFormat, kTiles, kDirect>(p, token0, sums);
   // The warps' sums, added in their order.
   auto* const shared = reinterpret_cast<float*>(SharedMemory());  // [warp][tile][4][lane]
   BH_UNROLL
@@ -244,9 +268,14 @@ Linear(LinearParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<LinearParameters> KernelOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf(name, Linear<kFormat, 1>);
-  if (token_tiles == 2) return KernelOf(name, Linear<kFormat, 2>);
-  return KernelOf(name, Linear<kFormat, 4>);
+  if (token_tiles == 1) return KernelOf(name, Linear<kFormat, 1, false>);
+  if (token_tiles == 2) return KernelOf(name, Linear<kFormat, 2, false>);
+  return KernelOf(name, Linear<kFormat, 4, false>);
+}
+
+template <WeightFormat kFormat>
+CudaKernelOf<LinearParameters> DirectKernelOfFormat(const char* name) {
+  return KernelOf(name, Linear<kFormat, 1, true>);
 }
 
 }  // namespace
@@ -261,6 +290,19 @@ CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles
       return KernelOfFormat<WeightFormat::kInt4>("linear int4", token_tiles);
     default:
       return KernelOfFormat<WeightFormat::kBF16>("linear bf16", token_tiles);
+  }
+}
+
+CudaKernelOf<LinearParameters> DirectLinearKernel(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF16:
+      return DirectKernelOfFormat<WeightFormat::kF16>("linear f16 direct");
+    case WeightFormat::kInt8:
+      return DirectKernelOfFormat<WeightFormat::kInt8>("linear int8 direct");
+    case WeightFormat::kInt4:
+      return DirectKernelOfFormat<WeightFormat::kInt4>("linear int4 direct");
+    default:
+      return DirectKernelOfFormat<WeightFormat::kBF16>("linear bf16 direct");
   }
 }
 

@@ -210,12 +210,16 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
     return;
   }
   if (shape.groups.indexed > 0) {
+    keeps_order_ = false;
     num_cells_ = NumGroups(shape);
     depth_ = shape.cols + num_cells_ * (kChunkInputs - 1);
   } else {
     const std::vector<WeightCell> cells = CellsOf(shape);
     num_cells_ = static_cast<int64_t>(cells.size());
-    for (const WeightCell& cell : cells) depth_ += RoundUp(cell.size(), kChunkInputs);
+    for (const WeightCell& cell : cells) {
+      keeps_order_ = keeps_order_ && depth_ == cell.begin;
+      depth_ += RoundUp(cell.size(), kChunkInputs);
+    }
   }
   depth_ = RoundUp(depth_, kDepthGranule);
   scaling_at_ = padded_rows_ * depth_ * WeightBits(shape.format) / 8;
@@ -232,7 +236,7 @@ cuda::PackedWeight PackedLayout::Parameters(const LinearShape& shape,
   if (IsQuantized(shape.format)) {
     weight.scaling = reinterpret_cast<const uint32_t*>(base + scaling_at_);
     weight.chunk_cell = reinterpret_cast<const int32_t*>(base + chunk_cell_at_);
-    weight.input_at = reinterpret_cast<const int32_t*>(base + input_at_at_);
+    if (!keeps_order_) weight.input_at = reinterpret_cast<const int32_t*>(base + input_at_at_);
   }
   weight.rows = static_cast<int>(shape.rows);
   weight.inputs = static_cast<int>(shape.cols);

@@ -21,6 +21,9 @@ class PackedLayout {
   int64_t padded_rows() const { return padded_rows_; }
   int64_t depth() const { return depth_; }          // with an index at most: room is left for any
   int64_t num_cells() const { return num_cells_; }  // with an index its groups
+  bool keeps_order() const {
+    return keeps_order_;
+  }  // the depth begins with the inputs, as they are
   int64_t scaling_at() const { return scaling_at_; }
   int64_t chunk_cell_at() const { return chunk_cell_at_; }
   int64_t input_at_at() const { return input_at_at_; }
@@ -32,6 +35,7 @@ class PackedLayout {
   int64_t padded_rows_ = 0;
   int64_t depth_ = 0;
   int64_t num_cells_ = 0;
+  bool keeps_order_ = true;
   int64_t scaling_at_ = 0;
   int64_t chunk_cell_at_ = 0;
   int64_t input_at_at_ = 0;

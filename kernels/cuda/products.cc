@@ -18,6 +18,15 @@ constexpr int64_t kBucketsPerOctave = 8;
 using cuda::CeilDiv;
 using cuda::RowsOf;
 
+// Up to so many tokens a launch less is worth twice the bytes of the inputs, which every block
+// reads.
+constexpr int64_t kMostDirectTokens = 4;
+
+bool CanReadDirectly(ConstMatrixView x, const cuda::PackedWeight& weight) {
+  return weight.input_at == nullptr && weight.inputs % 8 == 0 && x.row_stride() % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
+}
+
 int64_t RoundUp(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 int64_t LeastLibraryTokens(WeightFormat format) {
@@ -49,6 +58,10 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
+    if (rows <= kMostDirectTokens && CanReadDirectly(x, packed)) {
+      MultiplyDirectly(x.Rows(row, rows), format, packed, out_rows);
+      continue;
+    }
     Gather(x.Rows(row, rows), format, packed);
     if (library_ != nullptr && rows >= LeastLibraryTokens(format)) {
       const int64_t bucket = BucketOf(rows, std::min(scratch_.max_tokens, rows_at_once));
@@ -139,6 +152,15 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format,
   }
 }
 
+void CudaProducts::MultiplyDirectly(ConstMatrixView x, WeightFormat format,
+                                    const cuda::PackedWeight& weight, MatrixView out) {
+  const LaunchShape shape{.grid = {CeilDiv(weight.rows, cuda::kTileRows), 1, 1},
+                          .block = {cuda::kLinearThreads, 1, 1},
+                          .shared_bytes = int64_t{cuda::kLinearThreads} * 4 * 4};
+  Enqueue(driver_, cuda::DirectLinearKernel(format), shape,
+          {nullptr, static_cast<int>(x.rows()), weight, RowsOf(out), RowsOf(x)});
+}
+
 void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format,
                                     const cuda::PackedWeight& weight, MatrixView out) {
   if (tokens > kMostFewTokens) {
@@ -147,7 +169,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format,
         .block = {cuda::kGemmThreads, 1, 1},
         .shared_bytes = cuda::kGemmSharedBytes};
     return Enqueue(driver_, cuda::GemmKernel(format), shape,
-                   {scratch_.inputs, tokens, weight, RowsOf(out)});
+                   {scratch_.inputs, tokens, weight, RowsOf(out), {}});
   }
   int token_tiles = 1;
   while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
@@ -156,7 +178,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format,
       .block = {cuda::kLinearThreads, 1, 1},
       .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
-          {scratch_.inputs, tokens, weight, RowsOf(out)});
+          {scratch_.inputs, tokens, weight, RowsOf(out), {}});
 }
 
 }  // namespace bulkhead

@@ -51,6 +51,8 @@ class CudaProducts {
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
   void Gather(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
+  void MultiplyDirectly(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight,
+                        MatrixView out);
   void MultiplyByLibrary(const Cut& cut, WeightFormat format, const cuda::PackedWeight& weight,
                          MatrixView out);
   void MultiplyByKernel(int tokens, WeightFormat format, const cuda::PackedWeight& weight,

@@ -69,6 +69,32 @@ TEST_P(CudaProducts, AreThoseOfTheReference) {
   }
 }
 
+// Few rows are read where they lie, if they lie well: the same bits as from rounded copies.
+TEST_P(CudaProducts, OfRowsThatAreReadDirectlyAreTheSameBits) {
+  const ProductCase& c = GetParam();
+  const int64_t cols = c.shape.cols;
+  const int64_t width = (cols + 3) / 4 * 4;
+  for (const int64_t rows : {1, 3, 4}) {
+    const std::vector<float> x = NormalFloats(rows * width, static_cast<uint32_t>(rows));
+    const auto run_at = [&](int64_t offset, int64_t stride) {
+      std::vector<float> moved(rows * stride + offset, NAN);
+      for (int64_t row = 0; row < rows; ++row) {
+        std::copy_n(&x[row * width], cols, &moved[row * stride + offset]);
+      }
+      return OnAllSchedules([&](Backend& backend) {
+        Packed packed(backend, c, 8);
+        std::vector<float> out(rows * c.shape.rows, NAN);
+        backend.MatMul(ConstMatrixView(reinterpret_cast<const std::byte*>(moved.data() + offset),
+                                       DType::kF32, rows, cols, stride),
+                       packed.linear, ViewOf(out, rows, c.shape.rows, c.shape.rows));
+        packed.Wait();
+        return out;
+      });
+    };
+    ExpectSameBits(run_at(0, width), run_at(1, width + 1));
+  }
+}
+
 TEST_P(CudaProducts, TableRowsAreWidenedExactly) {
   const ProductCase& c = GetParam();
   const std::vector<int32_t> tokens = {102, 99, 100, 104, 100 + static_cast<int32_t>(c.shape.rows)};
