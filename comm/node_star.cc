@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <list>
 #include <set>
 #include <utility>
 
@@ -28,6 +32,8 @@ constexpr char kPhase[] = "liveness between hosts";
 constexpr int kKeyBytes = 32;
 constexpr absl::Duration kConnectLimit = absl::Seconds(10);
 constexpr int64_t kGreetNanos = 2'000'000'000;
+constexpr int64_t kAcceptNanos = 10'000'000;
+constexpr size_t kMaxGreetings = 64;
 constexpr int64_t kLastWordNanos = 100'000'000;
 constexpr int64_t kNeighboursWordNanos = 400'000'000;
 constexpr size_t kMaxUnsentBytes = 64 * 1024;
@@ -79,6 +85,16 @@ absl::StatusOr<std::vector<std::string>> NamesOf(GroupExchange& exchange, absl::
   return names;
 }
 
+struct Caller {
+  Socket socket;
+  absl::StatusOr<Introduction> who;
+};
+
+Caller Greet(Socket socket, const std::string& key, int64_t deadline_ns) {
+  absl::StatusOr<Introduction> who = GreetCaller(socket, key, deadline_ns);
+  return {std::move(socket), std::move(who)};
+}
+
 }  // namespace
 
 NodeStar::Peer::Peer(std::string peer_name, int peer_rank, int peer_node, Socket connected,
@@ -125,7 +141,8 @@ NodeStar::~NodeStar() {
   if (epoll_fd_ >= 0) close(epoll_fd_);
 }
 
-// Whoever else calls meanwhile is hung up on.
+// Whoever else calls meanwhile is hung up on. Callers are greeted side by side, so one who says
+// nothing keeps nobody waiting.
 absl::Status NodeStar::AcceptAll(const RankTopology& topology,
                                  const std::vector<std::string>& names,
                                  std::vector<Listener> listeners, const std::string& key,
@@ -134,20 +151,37 @@ absl::Status NodeStar::AcceptAll(const RankTopology& topology,
   for (int rank = 0; rank < topology.size; ++rank) {
     if (topology.nodes[rank] != 0) missing.insert(rank);
   }
-  while (!missing.empty()) {
-    Socket socket = AcceptFrom(listeners, deadline_ns);
-    if (!socket.is_open()) {
-      std::vector<std::string> absent;
-      for (const int rank : missing) absent.push_back(names[rank]);
-      return absl::DeadlineExceededError(
-          absl::StrCat(absl::StrJoin(absent, ", "), " did not connect to rank 0"));
+  std::list<std::future<Caller>> greetings;
+  while (!missing.empty() && MonotonicNanos() < deadline_ns) {
+    if (greetings.size() < kMaxGreetings) {
+      Socket socket = AcceptFrom(listeners, MonotonicNanos() + kAcceptNanos);
+      if (socket.is_open()) {
+        const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+        greetings.push_back(
+            std::async(std::launch::async, Greet, std::move(socket), std::cref(key), limit_ns));
+      }
+    } else {
+      greetings.front().wait_for(std::chrono::nanoseconds(kAcceptNanos));
     }
-    const int64_t greet_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
-    const auto caller = GreetCaller(socket, key, greet_ns);
-    if (!caller.ok() || missing.erase(caller->rank) == 0) continue;
-    peers_.push_back(std::make_unique<Peer>(names[caller->rank], caller->rank,
-                                            topology.nodes[caller->rank], std::move(socket),
-                                            caller->session_key, /*to_rank0=*/false));
+    for (auto at = greetings.begin(); at != greetings.end();) {
+      if (at->wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+        ++at;
+        continue;
+      }
+      Caller caller = at->get();
+      at = greetings.erase(at);
+      if (!caller.who.ok() || missing.erase(caller.who->rank) == 0) continue;
+      const int rank = caller.who->rank;
+      peers_.push_back(std::make_unique<Peer>(names[rank], rank, topology.nodes[rank],
+                                              std::move(caller.socket), caller.who->session_key,
+                                              /*to_rank0=*/false));
+    }
+  }
+  if (!missing.empty()) {
+    std::vector<std::string> absent;
+    for (const int rank : missing) absent.push_back(names[rank]);
+    return absl::DeadlineExceededError(
+        absl::StrCat(absl::StrJoin(absent, ", "), " did not connect to rank 0"));
   }
   std::sort(peers_.begin(), peers_.end(),
             [](const auto& a, const auto& b) { return a->rank < b->rank; });
