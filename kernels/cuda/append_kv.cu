@@ -96,8 +96,8 @@ AppendKv(AppendKvParameters p) {
       p.qkv.data + BlockX() * p.qkv.stride + static_cast<int64_t>(p.num_heads + unit) * d;
   const int position = c.position[BlockX()];
   const int64_t row = c.seq_slot[c.token_seq[BlockX()]];
-  const int64_t block = c.block_tables[row * c.block_table_stride + position / c.block_tokens];
-  const int token = position % c.block_tokens;
+  const int64_t block = c.block_tables[row * c.block_table_stride + (position >> c.block_shift)];
+  const int token = position & (c.block_tokens - 1);
   unsigned char* const keys = c.base + block * c.block_bytes + head * c.head_bytes;
   unsigned char* const elements = is_key ? keys : keys + c.keys_bytes;
   if constexpr (!IsQuantized(kFormat)) {

@@ -57,9 +57,16 @@ BH_DEVICE int FirstSeen(int position, int window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
+// Blocks of AttendSplit on a multiprocessor: many hide the memory's latency, most of all where
+// copies do not run aside.
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+inline constexpr int kSharing = kDimTiles* kTiles > 8  ? 1
+                                : IsQuantized(kFormat) ? 4
+                                                       : 3;
+
 // Stretches of the cache of sequences of one token.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-BH_KERNEL(kAttendThreads)
+BH_KERNEL_SHARING(kAttendThreads, (kSharing<kFormat, kDimTiles, kTiles>))
 AttendSplit(AttendParameters p) {
   const int kv_head = BlockY() / p.head_tiles;
   Columns columns = HeadsOfBlock(p, kv_head);

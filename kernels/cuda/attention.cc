@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "kernels/cuda/attend_list.h"
@@ -64,6 +65,7 @@ cuda::CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
           g.HeadBytes(),
           g.KeysBytes(),
           g.block_tokens,
+          std::countr_zero(static_cast<unsigned>(g.block_tokens)),
           g.head_dim,
           index.seq_begin,
           index.seq_slot,

@@ -154,7 +154,8 @@ struct CacheParameters {
   int64_t block_bytes = 0;  // of this layer
   int64_t head_bytes = 0;
   int64_t keys_bytes = 0;
-  int block_tokens = 0;
+  int block_tokens = 0;  // a power of two
+  int block_shift = 0;   // its logarithm
   int head_dim = 0;
   const int32_t* seq_begin = nullptr;
   const int32_t* seq_slot = nullptr;
