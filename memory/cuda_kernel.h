@@ -9,7 +9,7 @@
 namespace bulkhead {
 
 // A kernel whose only argument is one struct of parameters, its type erased. The .cu files make
-// these: compiled for a device `function` is what cudaLaunchKernel takes and `run_thread` is null;
+// these: compiled for a device `function` is what cudaLaunchKernelExC takes and `run_thread` is null;
 // compiled for the host, run_thread(function, parameters) runs one thread of it.
 struct CudaKernel {
   const char* name = "";

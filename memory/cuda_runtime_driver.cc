@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -22,6 +23,8 @@ namespace {
 constexpr unsigned kRangeApi = 10020;  // the versions of the functions below
 constexpr unsigned kLoadApi = 12040;
 constexpr int kLeastMajor = 8;                   // compute capability: what kernels are made for
+constexpr int kEarlyMajor = 9;                   // what can begin a kernel early,
+constexpr int kEarlyDriver = 12030;              // and the first driver that records it in a graph
 constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for, kernel by kernel
 
 absl::Status RuntimeStatus(cudaError_t error, const char* call) {
@@ -95,6 +98,15 @@ std::string UuidOf(const cudaDeviceProp& device) {
   return uuid;
 }
 
+// Whether a kernel may begin while the one before it runs (AwaitPrevious of words.h).
+absl::StatusOr<bool> LaunchesEarly(const cudaDeviceProp& device) {
+  int driver = 0;
+  BH_RETURN_IF_ERROR(RuntimeStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));
+  const char* const asked = std::getenv("BULKHEAD_EARLY_LAUNCH");
+  const bool wanted = asked == nullptr || absl::string_view(asked) != "0";
+  return wanted && device.major >= kEarlyMajor && driver >= kEarlyDriver;
+}
+
 class CudaRuntimeDriver final : public CudaDriver {
  public:
   explicit CudaRuntimeDriver(int ordinal) : ordinal_(ordinal) {}
@@ -134,6 +146,7 @@ class CudaRuntimeDriver final : public CudaDriver {
                    .total_bytes = static_cast<int64_t>(device.totalGlobalMem),
                    .max_shared_bytes = static_cast<int64_t>(device.sharedMemPerBlockOptin),
                    .map_granule_bytes = static_cast<int64_t>(granule)};
+    BH_ASSIGN_OR_RETURN(launches_early_, LaunchesEarly(device));
     return RuntimeStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                          "cudaStreamCreate");
   }
@@ -208,9 +221,17 @@ class CudaRuntimeDriver final : public CudaDriver {
       return dim3(static_cast<unsigned>(n[0]), static_cast<unsigned>(n[1]),
                   static_cast<unsigned>(n[2]));
     };
-    Note(cudaLaunchKernel(kernel.function, dim(shape.grid), dim(shape.block), arguments,
-                          static_cast<size_t>(shape.shared_bytes), stream_),
-         kernel.name);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim(shape.grid);
+    config.blockDim = dim(shape.block);
+    config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+    config.stream = stream_;
+    config.attrs = &early;
+    config.numAttrs = launches_early_ ? 1 : 0;
+    Note(cudaLaunchKernelExC(&config, kernel.function, arguments), kernel.name);
   }
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override {
     CopyAs(host, device, bytes, cudaMemcpyHostToDevice);
@@ -318,6 +339,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   const int ordinal_;
   DriverFunctions driver_;
   CudaProperties properties_;
+  bool launches_early_ = false;
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> events_;
   std::vector<cudaGraphExec_t> graphs_;

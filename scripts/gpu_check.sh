@@ -34,6 +34,9 @@ gpu_step "memory against the GPU" 60 "$gpu_test" --gtest_filter='MemoryOnGpuTest
 gpu_step "models at tp 1 against the CPU" 120 "$gpu_test" --gtest_filter='*ModelOnGpu*AtTp1'
 gpu_step "models at tp 2 as threads" 120 "$gpu_test" --gtest_filter='*ModelOnGpu*AtTp2'
 gpu_step "the program, one rank" 60 "${run[@]}" --device cuda --out "$out/cuda.jsonl"
+# shellcheck disable=SC2016
+gpu_step "the same with kernels one by one" 60 env BULKHEAD_EARLY_LAUNCH=0 bash -c '
+  out=$1 && shift && "$@" --out "$out/late.jsonl" && cmp "$out/cuda.jsonl" "$out/late.jsonl"' _ "$out" "${run[@]}" --device cuda
 gpu_step "the program, under a cap" 60 "${run[@]}" --device cuda --device-memory 1GiB --out "$out/capped.jsonl"
 
 # More than there is: refused with the numbers, nothing left behind.

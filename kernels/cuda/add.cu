@@ -5,6 +5,7 @@ namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) Add(AddParameters p) {
+  AwaitPrevious();
   const float* const addend = p.addend.data + BlockX() * p.addend.stride;
   float* const x = p.x.data + BlockX() * p.x.stride;
   for (int i = ThreadIndex(); i < p.width; i += kRowThreads) {

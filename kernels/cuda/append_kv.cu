@@ -86,6 +86,7 @@ BH_DEVICE void StoreInt4(const Scaling& scaling, const float* x, int head_dim, b
 template <KvFormat kFormat>
 BH_KERNEL(kHeadWarps* kWarp)
 AppendKv(AppendKvParameters p) {
+  AwaitPrevious();
   const int unit = BlockY() * kHeadWarps + WarpIndex();
   if (unit >= 2 * p.num_kv_heads) return;
   const bool is_key = unit < p.num_kv_heads;

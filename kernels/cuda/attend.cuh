@@ -68,6 +68,7 @@ inline constexpr int kSharing = kDimTiles* kTiles > 8  ? 1
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL_SHARING(kAttendThreads, (kSharing<kFormat, kDimTiles, kTiles>))
 AttendSplit(AttendParameters p) {
+  AwaitPrevious();
   const int kv_head = BlockY() / p.head_tiles;
   Columns columns = HeadsOfBlock(p, kv_head);
   if (columns.heads <= 0) return;
@@ -99,6 +100,7 @@ AttendSplit(AttendParameters p) {
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendWhole(AttendParameters p) {
+  AwaitPrevious();
   const int kv_head = BlockY() / p.head_tiles;
   Columns columns = HeadsOfBlock(p, kv_head);
   if (columns.heads <= 0) return;

@@ -6,6 +6,7 @@ namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
+  AwaitPrevious();
   const int seq = BlockX();
   const int head = BlockY() * kHeadWarps + WarpIndex();
   const int token = p.cache.seq_begin[seq];

@@ -130,6 +130,7 @@ BH_DEVICE int WeighCandidates(const DrawParameters& p, const TokenDraw& draw, Dr
 }
 
 BH_KERNEL(kSelectThreads) Draw(DrawParameters p) {
+  AwaitPrevious();
   const TokenDraw draw = p.draws[BlockX()];
   if (draw.slot < 0) return;
   DrawSpace& space = *reinterpret_cast<DrawSpace*>(SharedMemory());

@@ -26,6 +26,7 @@ BH_DEVICE float NumberAt(const PackedWeight& table, int64_t row, int at) {
 template <WeightFormat kFormat>
 BH_KERNEL(kRowThreads)
 Embed(EmbedParameters p) {
+  AwaitPrevious();
   const int64_t row = p.tokens[BlockX()] - p.first_row;
   float* const out = p.out.data + BlockX() * p.out.stride;
   const bool here = row >= 0 && row < p.table.rows;

@@ -5,6 +5,7 @@ namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) FillInSampled(FillInSampledParameters p) {
+  AwaitPrevious();
   const int token = BlockX() * kRowThreads + ThreadIndex();
   if (token >= p.tokens || p.token_ids[token] >= 0) return;
   p.token_ids[token] = p.last_sampled[p.seq_slot[p.token_seq[token]]];

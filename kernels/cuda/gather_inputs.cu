@@ -7,6 +7,7 @@ namespace {
 template <bool kF16>
 BH_KERNEL(kRowThreads)
 GatherInputs(GatherInputsParameters p) {
+  AwaitPrevious();
   const float* const x = p.x.data + BlockX() * p.x.stride;
   uint16_t* const out = p.out + static_cast<int64_t>(BlockX()) * p.depth;
   for (int at = ThreadIndex(); at < p.depth; at += kRowThreads) {

@@ -101,6 +101,7 @@ struct WarpSums {
 template <bool kF16>
 BH_KERNEL_SHARING(kGemmThreads, 2)
 Gemm(LinearParameters p) {
+  AwaitPrevious();
   unsigned char* const shared = SharedMemory();
   const int depth = p.weight.depth;
   const int steps = depth / kStepInputs;
@@ -137,6 +138,7 @@ Gemm(LinearParameters p) {
 template <WeightFormat kFormat>
 BH_KERNEL(kGemmThreads)
 GemmOfCodes(LinearParameters p) {
+  AwaitPrevious();
   unsigned char* const shared = SharedMemory();
   const int depth = p.weight.depth;
   const int steps = depth / kStepInputs;

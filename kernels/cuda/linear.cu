@@ -214,7 +214,6 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
   const int steps_of_warp = (steps + kWarps - 1) / kWarps;
   const int begin = WarpIndex() * steps_of_warp;
   const int end = begin + steps_of_warp < steps ? begin + steps_of_warp : steps;
-  if (begin >= end) return;
   WeightTile<kFormat> tiles[kSteps];
   BH_UNROLL
   for (int i = 0; i < kSteps; ++i) {
@@ -222,9 +221,10 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
   }
   int cell = 0;
   if constexpr (IsQuantized(kFormat)) {
-    cell = p.weight.chunk_cell[2 * begin];
+    if (begin < end) cell = p.weight.chunk_cell[2 * begin];
     sums.BeginCell(p.weight, BlockX() * kTileRows, cell);
   }
+  AwaitPrevious();  // weights are nobody's output
   for (int first = begin; first < end; first += kSteps) {
     BH_UNROLL
     for (int i = 0; i < kSteps; ++i) {

@@ -6,6 +6,7 @@ namespace {
 
 // A warp takes one head of one token: its norm if there is one, then the rotation of its halves.
 BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
+  AwaitPrevious();
   const int head = BlockY() * kHeadWarps + WarpIndex();
   if (head >= p.num_heads + p.num_kv_heads) return;
   const int half = p.head_dim / 2;

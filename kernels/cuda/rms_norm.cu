@@ -21,6 +21,7 @@ BH_DEVICE float SumOfBlock(float value) {
 template <bool kAdds>
 BH_KERNEL(kRowThreads)
 RmsNorm(RmsNormParameters p) {
+  AwaitPrevious();
   const float* x = p.x.data + BlockX() * p.x.stride;
   float* const out = p.out.data + BlockX() * p.out.stride;
   float squares = 0.0F;

@@ -6,6 +6,7 @@ namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
+  AwaitPrevious();
   auto* const keys = reinterpret_cast<CandidateKey*>(SharedMemory());
   auto* const next = reinterpret_cast<int*>(keys + kSortKeys);
   const int begin = BlockX() * p.slice;

@@ -5,6 +5,7 @@ namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) SwiGlu(SwiGluParameters p) {
+  AwaitPrevious();
   const float* const gate = p.gate_up.data + BlockX() * p.gate_up.stride;
   const float* const up = gate + p.width;
   float* const out = p.out.data + BlockX() * p.out.stride;

@@ -11,6 +11,7 @@ namespace {
 template <WeightFormat kFormat>
 BH_KERNEL(kUnpackWarps* kWarp)
 Unpack(UnpackParameters p) {
+  AwaitPrevious();
   constexpr int kChunks = kDepthGranule / kChunkInputs;
   const int first_chunk = (BlockY() * kUnpackWarps + WarpIndex()) * kChunks;
   if (first_chunk * kChunkInputs >= p.weight.depth) return;

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include <nv/target>
+
 #include "memory/cuda_kernel.h"
 
 #define BH_KERNEL(threads) BH_KERNEL_SHARING(threads, 1)
@@ -27,6 +29,16 @@ BH_DEVICE int BlockX() { return static_cast<int>(blockIdx.x); }
 BH_DEVICE int BlockY() { return static_cast<int>(blockIdx.y); }
 BH_DEVICE int BlockZ() { return static_cast<int>(blockIdx.z); }
 BH_DEVICE int GridX() { return static_cast<int>(gridDim.x); }
+
+// ---- a kernel begins while the one before it in the stream still runs. Each of its threads says
+// once where it wants what that one wrote; before that it may read what no kernel writes. From here
+// on the next kernel may begin.
+BH_DEVICE void AwaitPrevious() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" ::
+                                                    : "memory");
+                                   asm volatile("griddepcontrol.launch_dependents;" ::
+                                                    : "memory");))
+}
 
 // ---- shared memory of the block, 128-byte aligned, undefined at first
 extern __shared__ __align__(128) unsigned char bh_shared_memory[];

@@ -13,11 +13,13 @@ BH_DEVICE uint32_t AsBits(float x) {
 }
 
 BH_KERNEL(32) ShuffleKernel(ProbeParameters p) {
+  AwaitPrevious();
   const int lane = LaneIndex();
   p.out[lane] = AsBits(Shuffle(AsF32(p.in[lane]), 7 * lane % kWarp));
 }
 
 BH_KERNEL(32) ShuffleXorKernel(ProbeParameters p) {
+  AwaitPrevious();
   const int lane = LaneIndex();
   p.out[lane] = AsBits(ShuffleXor(AsF32(p.in[lane]), 5));
 }
@@ -36,10 +38,17 @@ BH_DEVICE void LoadTilesOf(const ProbeParameters& p) {
   }
   for (int i = 0; i < 4; ++i) p.out[4 * lane + i] = r[i];
 }
-BH_KERNEL(32) LoadTilesKernel(ProbeParameters p) { LoadTilesOf<false>(p); }
-BH_KERNEL(32) LoadTilesTransposedKernel(ProbeParameters p) { LoadTilesOf<true>(p); }
+BH_KERNEL(32) LoadTilesKernel(ProbeParameters p) {
+  AwaitPrevious();
+  LoadTilesOf<false>(p);
+}
+BH_KERNEL(32) LoadTilesTransposedKernel(ProbeParameters p) {
+  AwaitPrevious();
+  LoadTilesOf<true>(p);
+}
 
 BH_KERNEL(32) TransposeTileKernel(ProbeParameters p) {
+  AwaitPrevious();
   p.out[LaneIndex()] = TransposeTile(p.in[LaneIndex()]);
 }
 
@@ -56,10 +65,17 @@ BH_DEVICE void MultiplyOf(const ProbeParameters& p) {
   }
   for (int i = 0; i < 4; ++i) p.out[4 * LaneIndex() + i] = AsBits(c[i]);
 }
-BH_KERNEL(32) MultiplyBf16Kernel(ProbeParameters p) { MultiplyOf<false>(p); }
-BH_KERNEL(32) MultiplyF16Kernel(ProbeParameters p) { MultiplyOf<true>(p); }
+BH_KERNEL(32) MultiplyBf16Kernel(ProbeParameters p) {
+  AwaitPrevious();
+  MultiplyOf<false>(p);
+}
+BH_KERNEL(32) MultiplyF16Kernel(ProbeParameters p) {
+  AwaitPrevious();
+  MultiplyOf<true>(p);
+}
 
 BH_KERNEL(32) CopyKernel(ProbeParameters p) {
+  AwaitPrevious();
   auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
   const int lane = LaneIndex();
   CopyAsync16(shared + 4 * lane, p.in + lane / 2 * 4, lane % 2 == 0);
@@ -71,6 +87,7 @@ BH_KERNEL(32) CopyKernel(ProbeParameters p) {
 }
 
 BH_KERNEL(32) PairKernel(ProbeParameters p) {
+  AwaitPrevious();
   const int lane = LaneIndex();
   const float low = AsF32(p.in[2 * lane]);
   const float high = AsF32(p.in[2 * lane + 1]);
@@ -79,6 +96,7 @@ BH_KERNEL(32) PairKernel(ProbeParameters p) {
 }
 
 BH_KERNEL(32) WidenKernel(ProbeParameters p) {
+  AwaitPrevious();
   const int lane = LaneIndex();
   for (int i = 0; i < 2; ++i) {
     const auto bits = static_cast<uint16_t>(p.in[lane] >> (16 * i));
@@ -88,20 +106,24 @@ BH_KERNEL(32) WidenKernel(ProbeParameters p) {
 }
 
 BH_KERNEL(32) SelectBytesKernel(ProbeParameters p) {
+  AwaitPrevious();
   const uint32_t* const in = p.in + 3 * LaneIndex();
   p.out[LaneIndex()] = SelectBytes(in[0], in[1], in[2]);
 }
 
 BH_KERNEL(32) Exp2Kernel(ProbeParameters p) {
+  AwaitPrevious();
   p.out[LaneIndex()] = AsBits(Exp2(AsF32(p.in[LaneIndex()])));
 }
 
 BH_KERNEL(32) LoadStreamKernel(ProbeParameters p) {
+  AwaitPrevious();
   const Words4 words = LoadStream(p.in + 4 * LaneIndex());
   for (int i = 0; i < 4; ++i) p.out[4 * LaneIndex() + i] = words.w[i];
 }
 
 BH_KERNEL(256) SyncBlockKernel(ProbeParameters p) {
+  AwaitPrevious();
   auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
   shared[ThreadIndex()] = p.in[ThreadIndex()];
   SyncBlock();
@@ -110,6 +132,7 @@ BH_KERNEL(256) SyncBlockKernel(ProbeParameters p) {
 
 // Counts odd words three times, and gives every odd one a place of its own.
 BH_KERNEL(256) CountKernel(ProbeParameters p) {
+  AwaitPrevious();
   auto* const next = reinterpret_cast<int*>(SharedMemory());
   const uint32_t word = p.in[ThreadIndex()];
   if (ThreadIndex() == 0) *next = 0;
@@ -121,6 +144,7 @@ BH_KERNEL(256) CountKernel(ProbeParameters p) {
 }
 
 BH_KERNEL(32) BitsOfF32Kernel(ProbeParameters p) {
+  AwaitPrevious();
   p.out[LaneIndex()] = BitsOfF32(F32OfBits(p.in[LaneIndex()]));
 }
 

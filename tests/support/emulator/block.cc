@@ -85,6 +85,7 @@ void Block::RunOne() {
     lane.block = this;
     lane.thread = i;
     lane.done = false;
+    lane.awaited_previous = false;
     lane.at = "its beginning";
     lane.waits_for = nullptr;
     lane.open_copies.clear();
@@ -164,9 +165,12 @@ bool Block::AllDone() const {
 
 void Block::FindLeftovers() {
   for (int i = 0; i < threads_; ++i) {
-    if (lanes_[i].open_copies.empty() && lanes_[i].copy_groups.empty()) continue;
+    const Lane& lane = lanes_[i];
+    const bool copies_left = !lane.open_copies.empty() || !lane.copy_groups.empty();
+    if (!copies_left && lane.awaited_previous) continue;
     running_ = &lanes_[i];
-    fault_ = Describe("it ended with copies that it did not wait for");
+    fault_ = Describe(copies_left ? "it ended with copies that it did not wait for"
+                                  : "it ended and had not waited for the kernel before");
     return;
   }
 }

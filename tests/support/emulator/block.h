@@ -3,8 +3,9 @@
 // (tests/support/emulator/words.h) goes through the lane that runs.
 //
 // Lanes run until they meet others: a warp at a collective, the block at a barrier. Lanes that meet
-// at different ones, that wait for lanes which never come, misaligned or stray copies, and copies
-// that nobody waited for are faults: the launch ends, with a message.
+// at different ones, that wait for lanes which never come, misaligned or stray copies, copies that
+// nobody waited for, and lanes that did not wait for the kernel before are faults: the launch ends,
+// with a message.
 #pragma once
 
 #include <array>
@@ -55,6 +56,7 @@ struct Lane {
   Block* block = nullptr;
   int thread = 0;
   bool done = false;
+  bool awaited_previous = false;
   const char* at = "its beginning";    // the last word, for messages
   const Meeting* waits_for = nullptr;  // and which of its generations
   uint64_t waits_until = 0;

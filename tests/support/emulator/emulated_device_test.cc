@@ -20,7 +20,10 @@ struct AddParameters {
   int32_t addend;
 };
 
-void AddKernel(AddParameters p) { p.numbers[cuda::ThreadIndex()] += p.addend; }
+void AddKernel(AddParameters p) {
+  cuda::AwaitPrevious();
+  p.numbers[cuda::ThreadIndex()] += p.addend;
+}
 
 const CudaKernelOf<AddParameters> kAdd = cuda::KernelOf("add", AddKernel);
 

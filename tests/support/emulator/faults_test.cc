@@ -66,6 +66,13 @@ TEST_P(FaultTest, CopiesThatNobodyWaitedFor) {
   EXPECT_THAT(FaultOf(committed, GetParam()), HasSubstr("copies that it did not wait for"));
 }
 
+TEST_P(FaultTest, AThreadThatDoesNotWaitForTheKernelBefore) {
+  const auto kernel = [](Global) {
+    if (ThreadIndex() != 40) cuda::AwaitPrevious();
+  };
+  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("had not waited for the kernel before"));
+}
+
 TEST_P(FaultTest, AMisalignedCopy) {
   const auto to = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory() + 8, p.bytes, true); };
   EXPECT_THAT(FaultOf(to, GetParam()), HasSubstr("no multiple of 16"));
@@ -104,7 +111,7 @@ TEST_P(FaultTest, AShuffleFromOutsideTheWarp) {
 TEST(LaunchTest, RefusesShapesThatNoDeviceTakes) {
   const auto fault = [](LaunchShape shape) {
     const CudaKernel kernel = cuda::KernelOf(
-                                  "wrong", +[](Global) {})
+                                  "wrong", +[](Global) { cuda::AwaitPrevious(); })
                                   .kernel;
     const Global parameters;
     return std::string(

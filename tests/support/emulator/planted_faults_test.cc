@@ -49,6 +49,7 @@ float* Shared() { return reinterpret_cast<float*>(cuda::SharedMemory()); }
 // out[i] = in[the thread across the block].
 template <bool kBarrier>
 void Mirror(Floats p) {
+  cuda::AwaitPrevious();
   const int i = ThreadIndex();
   Shared()[i] = p.in[i];
   if (kBarrier) cuda::SyncBlock();
@@ -64,6 +65,7 @@ TEST(PlantedFault, NoBarrierBetweenWritingAndReading) {
 // Two rounds over the same shared memory: out[i] = in[i + 1] + 2 in[i + 1].
 template <bool kBarrier>
 void Reuse(Floats p) {
+  cuda::AwaitPrevious();
   const int i = ThreadIndex();
   const int next = (i + 1) % kThreads;
   float sum = 0;
@@ -86,6 +88,7 @@ TEST(PlantedFault, NoBarrierBeforeSharedMemoryIsWrittenAgain) {
 // Each thread copies four numbers aside and reads its own.
 template <int kLeft>
 void Aside(Floats p) {
+  cuda::AwaitPrevious();
   const int i = ThreadIndex();
   cuda::CopyAsync16(Shared() + 4 * i, p.in + 4 * i, true);
   cuda::CommitCopies();
@@ -103,6 +106,7 @@ TEST(PlantedFault, OneGroupOfCopiesTooFewWaitedFor) {
 // out[2 (i % 4) ...]: a product with the identity, which gives the rows of a back.
 template <bool kSwapped>
 void Identity(Floats p) {
+  cuda::AwaitPrevious();
   const int g = cuda::LaneIndex() / 4;
   const int j = cuda::LaneIndex() % 4;
   const auto pair = [&](int row, int column) {

@@ -92,6 +92,8 @@ int BlockY() { return TheBlock().index()[1]; }
 int BlockZ() { return TheBlock().index()[2]; }
 int GridX() { return TheBlock().shape().grid[0]; }
 
+void AwaitPrevious() { CurrentLane().awaited_previous = true; }
+
 unsigned char* SharedMemory() { return reinterpret_cast<unsigned char*>(TheBlock().shared()); }
 
 void SyncBlock() { TheBlock().MeetBlock("SyncBlock"); }

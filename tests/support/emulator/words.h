@@ -28,6 +28,9 @@ int GridX();
 inline int LaneIndex() { return ThreadIndex() % kWarp; }
 inline int WarpIndex() { return ThreadIndex() / kWarp; }
 
+// ---- the kernel before: every thread waits for it, once
+void AwaitPrevious();
+
 // ---- shared memory
 unsigned char* SharedMemory();
 
