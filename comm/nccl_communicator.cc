@@ -20,6 +20,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr absl::Duration kLookAgain = absl::Microseconds(200);
+constexpr absl::Duration kSoon = absl::Microseconds(200);  // what enqueueing a collective takes
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 constexpr char kConnectPhase[] = "NCCL";
 
@@ -49,20 +50,23 @@ class NcclRank {
     return Settle(begun, "ncclCommInitRank", deadline);
   }
 
-  // Waits until what was begun with this answer is done. UNAVAILABLE with what NCCL says, or with
-  // the rank that the group has lost; DEADLINE_EXCEEDED.
+  // Waits until what was begun with this answer is done. Even "success" may mean no more than begun
+  // (a window's registration says it at once), and NCCL refuses what comes before that is done.
+  // UNAVAILABLE with what NCCL says, or with the rank that the group has lost; DEADLINE_EXCEEDED.
   absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
-    while (answer == ncclInProgress) {
+    const absl::Time soon = absl::Now() + kSoon;
+    while (answer == ncclSuccess || answer == ncclInProgress) {
+      const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &answer);
+      if (asked != ncclSuccess) answer = asked;
+      if (answer == ncclSuccess) return absl::OkStatus();
+      if (answer != ncclInProgress || absl::Now() < soon) continue;
       BH_RETURN_IF_ERROR(group_.liveness().Check(absl::InfiniteDuration()));
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat(name_, ": ", call, " has not ended in time; NCCL_DEBUG=INFO tells more"));
       }
       absl::SleepFor(kLookAgain);
-      const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &answer);
-      if (asked != ncclSuccess) answer = asked;
     }
-    if (answer == ncclSuccess) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat(name_, ": ", call, ": ", nccl_.error_text(answer),
                                                ", ", nccl_.last_error(comm_)));
   }

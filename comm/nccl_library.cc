@@ -73,6 +73,9 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
 }
 
 absl::StatusOr<const NcclLibrary*> Open() {
+  // Ranks that share a GPU were refused before, unless it is meant; from 2.30 on NCCL then has to
+  // be told that it is.
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
   std::string path;
   BH_ASSIGN_OR_RETURN(void* const library, OpenFirst(&path));
   auto* nccl = new NcclLibrary();  // lives as long as the process

@@ -2,13 +2,16 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -48,8 +51,21 @@ int next_id = 0;
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  int questions = 0;  // about its state, so far
+  int unsettled = 2;               // questions about its state until what was begun is done
+  ncclWindow_t* window = nullptr;  // that is being registered
 };
+
+namespace {
+
+// As NCCL without blocking: what was begun is done some questions later, and nothing else may be
+// asked for before.
+bool Begin(ncclComm_t comm) {
+  if (comm->unsettled > 0) return false;
+  comm->unsettled = 2;
+  return true;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -70,6 +86,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config->blocking != 0) return ncclInvalidArgument;
+  // Its ranks share what they run on.
+  if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr) return ncclInvalidUsage;
   *comm = new ncclComm();
   ++controls.communicators;
   const std::lock_guard<std::mutex> lock(registry_mutex);
@@ -84,15 +102,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const std::lock_guard<std::mutex> lock(registry_mutex);
   const bool connected = comm->clique->connected == static_cast<int>(comm->clique->sent.size()) &&
-                         ++comm->questions > 2 && controls.fault != FakeNcclFault::kNeverConnects;
-  *state = !connected ? ncclInProgress : controls.fail ? ncclRemoteError : ncclSuccess;
+                         controls.fault != FakeNcclFault::kNeverConnects;
+  const bool settled = connected && (comm->unsettled == 0 || --comm->unsettled == 0);
+  *state = !settled ? ncclInProgress : controls.fail ? ncclRemoteError : ncclSuccess;
+  if (settled && comm->window != nullptr) {
+    *std::exchange(comm->window, nullptr) = reinterpret_cast<ncclWindow_t>(comm);
+  }
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  ncclResult_t state = ncclSuccess;
-  ncclCommGetAsyncError(comm, &state);
-  return state == ncclSuccess ? ncclSuccess : ncclInvalidUsage;
+  return Begin(comm) ? ncclInProgress : ncclInvalidUsage;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -119,13 +139,15 @@ ncclResult_t ncclMemFree(void* memory) {
   return ncclSuccess;
 }
 
+// Begun only, although it says success, as that of 2.28 to 2.30 does.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void*, size_t, ncclWindow_t* window,
                                     int flags) {
+  if (!Begin(comm)) return ncclInvalidArgument;
   if (controls.fault == FakeNcclFault::kRefusesWindows || flags != NCCL_WIN_COLL_SYMMETRIC) {
     return ncclInvalidUsage;
   }
   ++controls.windows;
-  *window = reinterpret_cast<ncclWindow_t>(comm);
+  comm->window = window;
   return ncclSuccess;
 }
 
@@ -136,7 +158,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
-  if (type != ncclFloat32 || op != ncclSum) return ncclInvalidArgument;
+  if (!Begin(comm) || type != ncclFloat32 || op != ncclSum) return ncclInvalidArgument;
   Clique& clique = *comm->clique;
   const auto* values = static_cast<const float*>(in);
   clique.sent[comm->rank].assign(values, values + count);
@@ -148,12 +170,12 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
   }
   if (controls.fault == FakeNcclFault::kSumsWrongly && count > 1000) sum[1000] += 1;
   clique.Meet();
-  return ncclSuccess;
+  return ncclInProgress;
 }
 
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t) {
-  if (type != ncclFloat32) return ncclInvalidArgument;
+  if (!Begin(comm) || type != ncclFloat32) return ncclInvalidArgument;
   Clique& clique = *comm->clique;
   const auto* values = static_cast<const float*>(in);
   clique.sent[comm->rank].assign(values, values + count);
@@ -161,12 +183,12 @@ ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType
   auto* all = static_cast<float*>(out);
   for (const std::vector<float>& sent : clique.sent) all = std::copy(sent.begin(), sent.end(), all);
   clique.Meet();
-  return ncclSuccess;
+  return ncclInProgress;
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t) {
-  if (type != ncclInt32) return ncclInvalidArgument;
+  if (!Begin(comm) || type != ncclInt32) return ncclInvalidArgument;
   Clique& clique = *comm->clique;
   std::vector<float>& mine = clique.sent[comm->rank];
   mine.resize(count);
@@ -174,7 +196,7 @@ ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType
   clique.Meet();
   std::memcpy(out, clique.sent[root].data(), count * sizeof(int32_t));
   clique.Meet();
-  return ncclSuccess;
+  return ncclInProgress;
 }
 
 }  // extern "C"

@@ -1,5 +1,6 @@
-// A library that answers as NCCL does, over host memory and ranks that are threads: what is
-// enqueued is done at once. The test says where its memory comes from and what goes wrong.
+// A library that answers as NCCL does without blocking, over host memory and ranks that are
+// threads: what is enqueued is done at once, and said to be done some questions later. The test
+// says where its memory comes from and what goes wrong.
 #pragma once
 
 #include <atomic>
