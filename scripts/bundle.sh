@@ -42,7 +42,8 @@ scripts/smaller_icu_data.sh "$folder"/lib/libicudata.so.*
 strip "$folder"/{program,mpi/plugins,mpi/pmix}/*
 strip --strip-unneeded "$folder"/lib/*
 
-# Each program is started by the loader that it was linked for, with its own libraries before any others.
+# Each program is started by the loader that it was linked for, with its own libraries before any others; last comes
+# where container hosts mount the driver's.
 loader=$(basename "$(ldd "$build/bin/bulkhead" | awk '$1 ~ /^\/.*ld-linux/ { print $1 }')")
 for program in bulkhead gpu_test mpirun; do
   cat >"$folder/$program" <<WRAPPER
@@ -52,7 +53,7 @@ export BULKHEAD_TEST_DATA="\${BULKHEAD_TEST_DATA:-\$here/data}"
 command -v ssh >/dev/null || export OMPI_MCA_plm=isolated
 export OPAL_PKGLIBDIR="\$here/mpi/plugins" OPAL_PKGDATADIR="\$here/mpi/share" OPAL_SYSCONFDIR="\$here/mpi"
 export PMIX_PKGLIBDIR="\$here/mpi/pmix" PMIX_PKGDATADIR="\$here/mpi/pmix_share"
-exec "\$here/lib/$loader" --library-path "\$here/lib:\${LD_LIBRARY_PATH:-}" "\$here/program/$program" "\$@"
+exec "\$here/lib/$loader" --library-path "\$here/lib:\${LD_LIBRARY_PATH:+\$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64" "\$here/program/$program" "\$@"
 WRAPPER
   chmod +x "$folder/$program"
 done

@@ -1,24 +1,29 @@
 #!/usr/bin/env bash
 # How fast Bulkhead is on this machine's GPU, within 8 minutes: a model of the Llama 3 8B shape with random
 # weights, in bf16 and in int4, and a PyTorch loop on the same machine as the peer. A table last; JSON in $OUT.
-# LAYERS=N takes fewer layers (for a smaller GPU or disk), SCRATCH=DIR is where the 16 GB of weights go.
+# LAYERS=N takes fewer layers (for a smaller GPU or disk), SCRATCH=DIR is where the 16 GB of weights go: into memory
+# where a file system there has room for them, since a disk may take minutes.
 # DEVICE=cpu rehearses the script on a CPU with a tiny model: its figures mean nothing.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/gpu_environment.sh"
 begin gpu_bench.json
 
 layers=${LAYERS:-32}
-model=${SCRATCH:-$out}/random_8b
+in_memory=/dev/shm
+room_kb=$(df --output=avail "$in_memory" 2>/dev/null | tail -n 1)
+((${room_kb:-0} > 20000000)) || in_memory=$out
+model=${SCRATCH:-$in_memory}/random_8b.$$
 device=(--device cuda)
 shape=(--layers "$layers")
 measure=gpu_step
 if [[ ${DEVICE:-cuda} == cpu ]]; then
-  model=${SCRATCH:-$out}/random_tiny
+  model=${SCRATCH:-$out}/random_tiny.$$
   device=(--device cpu)
   shape=(--tiny)
   measure=step
 fi
 
+scratch=$model
 if ! command -v python3 >/dev/null; then
   add "random weights" FAILED "python3 is not installed"
   exit 1
@@ -37,4 +42,3 @@ elif bounded 60 "$out/torch.log" python3 -c 'import torch; assert torch.cuda.is_
 else
   add "PyTorch, the same shape" skipped "not installed, or it sees no GPU: $(last_line "$out/torch.log")"
 fi
-[[ -n ${KEEP:-} ]] || rm -rf --one-file-system "$model"

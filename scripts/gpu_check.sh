@@ -29,6 +29,8 @@ else
 fi
 
 gpu_step "words against the emulator" 120 "$gpu_test" --gtest_filter='Words.*'
+gpu_step "kernels against the reference" 90 "$gpu_test" --gtest_filter='*Cuda*:*RowVerbs*:*NormRope*'
+gpu_step "products by cuBLASLt" 60 "$gpu_test" --gtest_filter='*ProductsOnGpu*'
 gpu_step "tokens drawn against the host's sampler" 60 "$gpu_test" --gtest_filter='*Draw*:FillInSampled.*'
 gpu_step "memory against the GPU" 60 "$gpu_test" --gtest_filter='MemoryOnGpuTest.*'
 gpu_step "models at tp 1 against the CPU" 120 "$gpu_test" --gtest_filter='*ModelOnGpu*AtTp1'
@@ -73,7 +75,7 @@ fi
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 words=("$gpu_test")
 for loader in "$here"/lib/ld-linux-*.so.*; do
-  [[ ! -x $loader ]] || words=("$loader" --library-path "$here/lib" "$here/program/gpu_test")
+  [[ ! -x $loader ]] || words=("$loader" --library-path "$here/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64" "$here/program/gpu_test")
 done
 if [[ -n $sanitizer ]]; then
   for tool in memcheck racecheck; do

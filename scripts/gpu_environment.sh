@@ -2,6 +2,7 @@
 # run, and the table and the JSON that both end with, whatever happens.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$here/..
+export PATH=$PATH:/usr/local/nvidia/bin  # where container hosts mount nvidia-smi
 mpirun=$(command -v mpirun || true)
 if [[ -x $here/bulkhead ]]; then
   root=$here
@@ -109,11 +110,12 @@ print(*(p for d in (s.submodule_search_locations if s else ()) for p in glob.glo
 
 quoted() { local text=${1//\\/\\\\}; printf '"%s"' "${text//\"/\\\"}"; }
 
-# finish FILE, when the script ends: the results as JSON, then as a table. Exit code 1 when a step failed, 77
+# finish FILE, when the script ends: $scratch is removed, unless KEEP is set; the results as JSON, then as a table. Exit code 1 when a step failed, 77
 # when none did and there was no GPU.
 finish() {
   local file=$out/$1 code=0 separator='' line name state text
   trap - EXIT
+  [[ -z ${scratch:-} || -n ${KEEP:-} ]] || rm -rf --one-file-system "$scratch"
   {
     printf '{"commit": %s, "gpu": %s, "seconds": %d, "results": [' "$(quoted "$commit")" "$(quoted "${gpu:-}")" "$SECONDS"
     for line in "${results[@]}"; do

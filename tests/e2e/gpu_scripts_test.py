@@ -159,10 +159,25 @@ class GpuScriptsTest(unittest.TestCase):
             time.sleep(0.1)
 
     def test_the_benchmark_runs_everything_and_removes_its_weights(self):
-        python = 'case "$*" in *random_model.py*) mkdir -p "$2";; esac; echo fine'
-        code, rows, table = self.run_script("gpu_bench.sh", **{"python3": python})
+        scratch = os.path.join(os.path.dirname(self.folder), "scratch")
+        python = f'case "$*" in *random_model.py*) mkdir -p "$2"; ls {scratch};; *) echo fine;; esac'
+        code, rows, table = self.run_script("gpu_bench.sh", environment={"SCRATCH": scratch}, python3=python)
         self.assertEqual((code, self.states(rows)), (0, {"ok"}), table)
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "results", "random_8b")))
+        self.assertIn("random_8b", rows["random weights"]["text"])
+        self.assertEqual(os.listdir(scratch), [])
+
+    def test_an_interrupted_benchmark_removes_its_weights_too(self):
+        scratch = os.path.join(os.path.dirname(self.folder), "scratch")
+        machine = Machine(self.folder, python3='mkdir -p "$2"', bulkhead=': >"$OUT/begun"; exec sleep 1000')
+        running = machine.start("gpu_bench.sh", SCRATCH=scratch)
+        while not os.path.exists(os.path.join(machine.out, "begun")):
+            self.assertIsNone(running.poll())
+            time.sleep(0.1)
+        self.assertEqual(len(os.listdir(scratch)), 1)
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 1)
+        self.assertEqual(os.listdir(scratch), [])
 
     def test_the_benchmark_without_a_gpu_measures_nothing(self):
         code, rows, table = self.run_script("gpu_bench.sh", **{"nvidia-smi": "exit 9"})
