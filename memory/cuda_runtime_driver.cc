@@ -234,13 +234,13 @@ class CudaRuntimeDriver final : public CudaDriver {
     Note(cudaLaunchKernelExC(&config, kernel.function, arguments), kernel.name);
   }
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override {
-    CopyAs(host, device, bytes, cudaMemcpyHostToDevice);
+    CopyAcross(host, device, bytes);
   }
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override {
-    CopyAs(device, host, bytes, cudaMemcpyDeviceToHost);
+    CopyAcross(device, host, bytes);
   }
   void Copy(const std::byte* from, std::byte* to, int64_t bytes) override {
-    CopyAs(from, to, bytes, cudaMemcpyDeviceToDevice);
+    CopyAcross(from, to, bytes);
   }
   void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
                 int64_t to_stride_bytes, int64_t bytes, int64_t rows) override {
@@ -312,10 +312,11 @@ class CudaRuntimeDriver final : public CudaDriver {
   void Note(cudaError_t error, const char* what) { Note(RuntimeStatus(error, what)); }
 
   // Weights are copied from threads of their own; each begins on device 0, and would make a context
-  // there.
-  void CopyAs(const void* from, void* to, int64_t bytes, cudaMemcpyKind kind) {
+  // there. Addresses say by themselves which side they are on.
+  void CopyAcross(const void* from, void* to, int64_t bytes) {
     Note(cudaSetDevice(ordinal_), "cudaSetDevice");
-    Note(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_), "cudaMemcpyAsync");
+    Note(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
+         "cudaMemcpyAsync");
   }
 
   void AllowShared(const CudaKernel& kernel, int64_t bytes) {

@@ -1,13 +1,15 @@
 #include <utility>
 
 #include "memory/check.h"
+#include "tests/gpu/shared_memory.h"
 #include "tests/kernels/cuda/device_under_test.h"
 
 namespace bulkhead {
 
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool) {
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool, bool host_memory_too) {
   absl::StatusOr<std::unique_ptr<CudaDriver>> driver = NewCudaRuntimeDriver(0);
   BH_CHECK(driver.ok());
+  if (host_memory_too) ShareNewMemory();
   std::vector<std::unique_ptr<CudaDriver>> devices;
   devices.push_back(*std::move(driver));
   return devices;

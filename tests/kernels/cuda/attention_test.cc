@@ -77,7 +77,7 @@ TEST_P(CudaAttention, IsThatOfTheReferenceInEverySchedule) {
 
 TEST(CudaAttentionRows, DoNotDependOnTheOthers) {
   const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
-  CudaUnderTest cuda(emulator::Schedule::kAscending);
+  CudaUnderTest cuda;
   const auto rows_of = [&](const std::vector<Piece>& step, int first, int count) {
     PagedSequences sequences(*cuda.backend, c, {300, 40, 513}, kSeed);
     sequences.Append({{0, 0, 299}});
@@ -111,7 +111,7 @@ TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
     const std::vector<float> crowd =
         OnAllSchedules([&](Backend& backend) { return rows_of(backend, all); }, true);
     const size_t width = c.num_heads() * c.head_dim;
-    CudaUnderTest cuda(emulator::Schedule::kAscending);
+    CudaUnderTest cuda;
     for (const size_t seq : {0, 2, 6, 17}) {
       ExpectSameBits({crowd.begin() + seq * width, crowd.begin() + (seq + 1) * width},
                      rows_of(*cuda.backend, {all[seq]}));
@@ -121,7 +121,7 @@ TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
 
 TEST(CudaAttentionRows, OfAStepWithoutTokensAreNone) {
   const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, 0};
-  CudaUnderTest cuda(emulator::Schedule::kAscending);
+  CudaUnderTest cuda;
   PagedSequences sequences(*cuda.backend, c, {20}, kSeed);
   EXPECT_TRUE(sequences.AppendAndAttend({}).empty());
   EXPECT_TRUE(sequences.AppendAndAttend({{0, 3, 3}}).empty());

@@ -1,5 +1,5 @@
-// The CUDA backend on the emulator, once for each order in which threads may run, the queue at once
-// and late in turn. Arrays may lie in host memory, where a sanitiser watches their ends.
+// The CUDA backend on the devices under test. Arrays may lie in host memory, where a sanitiser
+// watches their ends.
 #pragma once
 
 #include <cstring>
@@ -11,31 +11,28 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "memory/check.h"
 #include "memory/cuda_device.h"
-#include "tests/support/emulator/emulated_device.h"
+#include "tests/kernels/cuda/device_under_test.h"
 
 namespace bulkhead {
 
 struct CudaUnderTest {
-  std::unique_ptr<emulator::EmulatedCudaDriver> driver;
+  std::unique_ptr<CudaDriver> driver;
   std::unique_ptr<CudaDevice> device;
   std::unique_ptr<Backend> backend;
 
-  explicit CudaUnderTest(emulator::Schedule schedule, bool late = false) {
-    emulator::DeviceOptions options{.host_memory_too = true, .late = late};
-    options.schedule = schedule;
-    driver = std::make_unique<emulator::EmulatedCudaDriver>(options);
+  explicit CudaUnderTest(std::unique_ptr<CudaDriver> its_driver) : driver(std::move(its_driver)) {
     device = std::move(CudaDevice::New(*driver, 0)).value();
     backend = NewCudaBackend(*device, *driver);
   }
+  // On the first of them.
+  CudaUnderTest() : CudaUnderTest(std::move(DevicesUnderTest(true, true).front())) {}
 };
 
-// `few`: the three that find most, for work that takes long.
+// `few`: those that find most, for work that takes long.
 inline std::vector<CudaUnderTest> AllSchedules(bool few = false) {
-  using emulator::Schedule;
   std::vector<CudaUnderTest> all;
-  for (const Schedule schedule : emulator::kAllSchedules) {
-    const bool finds_less = schedule == Schedule::kDescending || schedule == Schedule::kWarpGreedy;
-    if (!few || !finds_less) all.emplace_back(schedule, all.size() % 2 == 1);
+  for (std::unique_ptr<CudaDriver>& driver : DevicesUnderTest(few, true)) {
+    all.emplace_back(std::move(driver));
   }
   return all;
 }

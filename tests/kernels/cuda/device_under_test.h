@@ -10,7 +10,9 @@
 namespace bulkhead {
 
 // One driver for each order in which the emulator runs threads, or of `few` for the three that find
-// most; a real device is one. Dies when there is none.
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few = false);
+// most; a real device is one. Dies when there is none. `host_memory_too`: what is allocated with
+// `new` from now on may be used like device memory.
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few = false,
+                                                          bool host_memory_too = false);
 
 }  // namespace bulkhead

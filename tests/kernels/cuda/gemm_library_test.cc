@@ -12,6 +12,7 @@
 #include "kernels/cuda/products.h"
 #include "memory/cuda_device.h"
 #include "tests/kernels/cuda/fake_cublas_lt_use.h"
+#include "tests/kernels/cuda/library_products.h"
 #include "tests/kernels/cuda/packed_weight.h"
 #include "tests/support/emulator/emulated_device.h"
 #include "tests/support/golden.h"
@@ -21,80 +22,23 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kMaxTokens = 640;
 constexpr double kTolerance = 5e-3;  // norm(got - want) / norm(want)
-constexpr int32_t kHead = 0;
-constexpr HeadLayout kHeads{1, 1, 16, &kHead};
 
-StepLimits LimitsFor(const LinearShape& shape, int max_tokens = kMaxTokens) {
-  return {.max_num_batched_tokens = max_tokens,
-          .max_num_seqs = 1,
-          .max_model_len = 128,
-          .max_inputs = shape.cols,
-          .quantized_weights = IsQuantized(shape.format)};
+std::unique_ptr<CudaDriver> Emulated(bool late) {
+  return std::make_unique<emulator::EmulatedCudaDriver>(
+      emulator::DeviceOptions{.total_bytes = int64_t{160} << 20, .late = late});
 }
 
-// A backend with the library on an emulated device, a packed weight, and matrices of the most rows.
-class Multiplier {
+class Multiplier : public LibraryProducts {
  public:
   explicit Multiplier(const ProductCase& c, bool late = true)
-      : driver_({.total_bytes = int64_t{160} << 20, .late = late}),
-        device_(std::move(CudaDevice::New(driver_, 0)).value()),
-        backend_(NewCudaBackend(*device_, driver_, std::move(NewCublasLt(driver_)).value())),
-        shape_(c.shape),
-        workspace_(Allocate(backend_->WorkspaceBytes(LimitsFor(shape_), kHeads))),
-        packed_(Allocate(backend_->PackedBytes(shape_))),
-        x_(Allocate(kMaxTokens * shape_.cols * 4)),
-        out_(Allocate(kMaxTokens * (shape_.rows + 1) * 4)) {
-    backend_->SetWorkspace(workspace_.data(), LimitsFor(shape_), kHeads);
-    device_->CopyFromHost(Values().data(), x_.data(), kMaxTokens * shape_.cols * 4);
-    Fill(c, *backend_->Pack(linear()));
-    EXPECT_TRUE(device_->Synchronize().ok());
-  }
-
-  Linear linear() const { return {shape_, packed_.data()}; }
-  MatrixView X(int64_t rows) { return {x_.data(), DType::kF32, rows, shape_.cols}; }
-  MatrixView Out(int64_t rows) {
-    return {out_.data(), DType::kF32, rows, shape_.rows, shape_.rows + 1};
-  }
-  absl::Status Rehearse() {
-    return backend_->RehearseMatMul(X(kMaxTokens), linear(), Out(kMaxTokens));
-  }
+      : LibraryProducts(Emulated(late), true, c) {}
   // The product of the first rows; whether the library made it.
   std::pair<std::vector<float>, bool> Multiply(int64_t rows) {
     const int before = FakeCublasLt().products;
-    backend_->MatMul(X(rows), linear(), Out(rows));
-    const absl::Status done = device_->Synchronize();
-    EXPECT_TRUE(done.ok()) << done;
-    return {Product(rows), FakeCublasLt().products > before};
+    std::vector<float> product = LibraryProducts::Multiply(rows);
+    return {std::move(product), FakeCublasLt().products > before};
   }
-  std::vector<float> Product(int64_t rows) {
-    std::vector<float> values;
-    for (int64_t row = 0; row < rows; ++row) {
-      const float* const from = Out(rows).F32(row);
-      values.insert(values.end(), from, from + shape_.rows);
-    }
-    return values;
-  }
-  const std::vector<float>& Values() {
-    if (values_.empty()) values_ = NormalFloats(kMaxTokens * shape_.cols, 9);
-    return values_;
-  }
-  CudaDriver& driver() { return driver_; }
-  CudaDevice& device() { return *device_; }
-
- private:
-  Buffer Allocate(int64_t bytes) { return std::move(device_->Allocate(bytes)).value(); }
-
-  emulator::EmulatedCudaDriver driver_;
-  std::unique_ptr<CudaDevice> device_;
-  std::unique_ptr<Backend> backend_;
-  const LinearShape shape_;
-  std::vector<float> values_;
-  Buffer workspace_;
-  Buffer packed_;
-  Buffer x_;
-  Buffer out_;
 };
 
 std::vector<float> ByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {

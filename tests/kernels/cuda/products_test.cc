@@ -114,7 +114,7 @@ TEST(CudaProduct, AWeightThatIsNoNumberIsNoticed) {
   for (const WeightFormat format :
        {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
     const ProductCase c{{16, 64, format, {0, 64}, {32, 0, 0}}};
-    CudaUnderTest cuda(emulator::Schedule::kAscending);
+    CudaUnderTest cuda;
     Packed packed(*cuda.backend, c, 1);
     std::vector<float> weights(16 * 64, 1.0F), x(64, 1.0F), out(16);
     weights[3 * 64 + 5] = NAN;

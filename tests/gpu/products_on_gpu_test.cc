@@ -1,0 +1,41 @@
+// Products of many tokens by the cuBLASLt of this machine against our own kernels: near them, the
+// same bits each time, and no memory taken once they were rehearsed.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cuda/device_under_test.h"
+#include "tests/kernels/cuda/library_products.h"
+#include "tests/support/golden.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr double kTolerance = 1e-3;  // norm(got - want) / norm(want): both sum products of 16 bits
+
+class ProductsOnGpu : public testing::TestWithParam<ProductCase> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ProductsOnGpu,
+    testing::Values(
+        ProductCase{LinearShape::Whole(1024, 4096, DType::kBF16)},
+        ProductCase{LinearShape::Whole(1000, 328, DType::kF16)},
+        ProductCase{{1024, 4096, WeightFormat::kInt8, {0, 4096}, {128, 0, 0}}},
+        ProductCase{{6000, 8192, WeightFormat::kInt4, {0, 8192}, {128, 0, 0}}},  // pieces
+        ProductCase{{1000, 328, WeightFormat::kInt4, {0, 164, 328}, {32, 0, 5}}, true}));
+
+TEST_P(ProductsOnGpu, OfTheLibraryAreThoseOfOurKernels) {
+  if (!CublasLtName().ok()) GTEST_SKIP() << CublasLtName().status();
+  LibraryProducts theirs(std::move(DevicesUnderTest().front()), true, GetParam());
+  LibraryProducts ours(std::move(DevicesUnderTest().front()), false, GetParam());
+  ASSERT_TRUE(theirs.Rehearse().ok());
+  ours.Multiply(kMaxTokens);
+  theirs.Multiply(kMaxTokens);
+  const int64_t free_bytes = theirs.driver().Memory()->free_bytes;
+  for (const int64_t rows : {65, 128, 300, 512, 640}) {
+    const std::vector<float> product = theirs.Multiply(rows);
+    EXPECT_LT(RelativeError(product, ours.Multiply(rows)), kTolerance) << rows << " rows";
+    EXPECT_EQ(theirs.Multiply(rows), product) << rows << " rows";
+  }
+  EXPECT_EQ(theirs.driver().Memory()->free_bytes, free_bytes);
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,95 @@
+// A product on a CUDA device whose operands lie in its memory, for the tests of products by a
+// library.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/gemm_library.h"
+#include "memory/cuda_device.h"
+#include "tests/kernels/cuda/packed_weight.h"
+
+namespace bulkhead {
+
+inline constexpr int kMaxTokens = 640;
+inline constexpr int32_t kHead = 0;
+inline constexpr HeadLayout kHeads{1, 1, 16, &kHead};
+
+inline StepLimits LimitsFor(const LinearShape& shape, int max_tokens = kMaxTokens) {
+  return {.max_num_batched_tokens = max_tokens,
+          .max_num_seqs = 1,
+          .max_model_len = 128,
+          .max_inputs = shape.cols,
+          .quantized_weights = IsQuantized(shape.format)};
+}
+
+// A backend, with cuBLASLt or without, a packed weight, and matrices of the most rows.
+class LibraryProducts {
+ public:
+  LibraryProducts(std::unique_ptr<CudaDriver> driver, bool with_library, const ProductCase& c)
+      : driver_(std::move(driver)),
+        device_(std::move(CudaDevice::New(*driver_, 0)).value()),
+        backend_(with_library
+                     ? NewCudaBackend(*device_, *driver_, std::move(NewCublasLt(*driver_)).value())
+                     : NewCudaBackend(*device_, *driver_)),
+        shape_(c.shape),
+        workspace_(Allocate(backend_->WorkspaceBytes(LimitsFor(shape_), kHeads))),
+        packed_(Allocate(backend_->PackedBytes(shape_))),
+        x_(Allocate(kMaxTokens * shape_.cols * 4)),
+        out_(Allocate(kMaxTokens * (shape_.rows + 1) * 4)) {
+    backend_->SetWorkspace(workspace_.data(), LimitsFor(shape_), kHeads);
+    device_->CopyFromHost(Values().data(), x_.data(), kMaxTokens * shape_.cols * 4);
+    Fill(c, *backend_->Pack(linear()));
+    EXPECT_TRUE(device_->Synchronize().ok());
+  }
+
+  Linear linear() const { return {shape_, packed_.data()}; }
+  MatrixView X(int64_t rows) { return {x_.data(), DType::kF32, rows, shape_.cols}; }
+  MatrixView Out(int64_t rows) {
+    return {out_.data(), DType::kF32, rows, shape_.rows, shape_.rows + 1};
+  }
+  absl::Status Rehearse() {
+    return backend_->RehearseMatMul(X(kMaxTokens), linear(), Out(kMaxTokens));
+  }
+  std::vector<float> Multiply(int64_t rows) {
+    backend_->MatMul(X(rows), linear(), Out(rows));
+    return Product(rows);
+  }
+  // What lies in the first rows of the output.
+  std::vector<float> Product(int64_t rows) {
+    std::vector<float> all(rows * (shape_.rows + 1));
+    device_->CopyToHost(out_.data(), all.data(), static_cast<int64_t>(all.size()) * 4);
+    const absl::Status done = device_->Synchronize();
+    EXPECT_TRUE(done.ok()) << done;
+    std::vector<float> values;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto from = all.begin() + row * (shape_.rows + 1);
+      values.insert(values.end(), from, from + shape_.rows);
+    }
+    return values;
+  }
+  const std::vector<float>& Values() {
+    if (values_.empty()) values_ = NormalFloats(kMaxTokens * shape_.cols, 9);
+    return values_;
+  }
+  CudaDriver& driver() { return *driver_; }
+  CudaDevice& device() { return *device_; }
+
+ private:
+  Buffer Allocate(int64_t bytes) { return std::move(device_->Allocate(bytes)).value(); }
+
+  const std::unique_ptr<CudaDriver> driver_;
+  const std::unique_ptr<CudaDevice> device_;
+  const std::unique_ptr<Backend> backend_;
+  const LinearShape shape_;
+  std::vector<float> values_;
+  Buffer workspace_;
+  Buffer packed_;
+  Buffer x_;
+  Buffer out_;
+};
+
+}  // namespace bulkhead
