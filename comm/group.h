@@ -18,6 +18,11 @@
 
 namespace bulkhead {
 
+struct Laggards {
+  std::string names;       // "rank 1 (host a, pid 4711)", or "" when there are none
+  bool elsewhere = false;  // on another host: its own ranks can tell which of them it is
+};
+
 // What the group's watchdogs know. Thread-safe; nothing here calls MPI.
 class GroupLiveness {
  public:
@@ -31,9 +36,8 @@ class GroupLiveness {
   // Takes every rank as heard just now: for a watchdog that was itself stalled, and so knows
   // nothing.
   virtual void Rearm() = 0;
-  // The ranks that others wait for in a sum or gather, "rank 1 (host a, pid 4711)", or "" when none
-  // is.
-  virtual std::string Laggards() = 0;
+  // The ranks that others wait for in a sum, gather or message.
+  virtual Laggards FindLaggards() = 0;
   // A file descriptor that becomes readable when a rank's process or the launcher ends (poll it;
   // Check clears it where that is no loss), or -1.
   virtual int fd() const = 0;

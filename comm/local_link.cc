@@ -41,17 +41,17 @@ class LocalLink final : public LeaderLink {
           static_cast<const char*>(out.data), out.bytes);
     }
     for (const Incoming& in : receives) {
-      region_->set_awaited_node(in.node);
       BackOff back_off(may_spin_);
       std::string message;
       while (!TryTake({static_cast<int>(kind), in.node, node_}, message)) {
+        region_->set_awaited_node(in.node, MonotonicNanos());
         BH_RETURN_IF_ERROR(region_->abort_status());
         if (MonotonicNanos() > deadline_ns) return absl::DeadlineExceededError("");
         back_off.Pause();
       }
       BH_RETURN_IF_ERROR(Put(message, in));
     }
-    region_->set_awaited_node(-1);
+    region_->set_awaited_node(-1, MonotonicNanos());
     return absl::OkStatus();
   }
 

@@ -43,7 +43,7 @@ absl::Status MpiLink::Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
   absl::Status status = Begin(kind, batch);
   if (status.ok()) status = Await(batch, deadline_ns);
   // A wait that was given up stays marked, so that a watchdog can still say for whom it was.
-  if (status.ok()) region_->set_awaited_node(-1);
+  if (status.ok()) region_->set_awaited_node(-1, MonotonicNanos());
   return status;
 }
 
@@ -80,15 +80,17 @@ absl::Status MpiLink::Await(Batch& batch, int64_t deadline_ns) {
   BackOff back_off(may_spin_);
   for (size_t i = 0; i < batch.requests.size(); ++i) {
     const bool receiving = i < batch.receives.size();
-    region_->set_awaited_node(receiving ? batch.receives[i].node
-                                        : batch.sends[i - batch.receives.size()].node);
+    const int peer =
+        receiving ? batch.receives[i].node : batch.sends[i - batch.receives.size()].node;
     MPI_Status arrived;
     while (true) {
+      const int64_t now_ns = MonotonicNanos();
+      region_->set_awaited_node(peer, now_ns);
       int done = 0;
       BH_RETURN_IF_ERROR(FromMpi(MPI_Test(&batch.requests[i], &done, &arrived), "MPI_Test"));
       if (done != 0) break;
       BH_RETURN_IF_ERROR(region_->abort_status());
-      if (MonotonicNanos() > deadline_ns) return absl::DeadlineExceededError("");
+      if (now_ns > deadline_ns) return absl::DeadlineExceededError("");
       back_off.Pause();
     }
     if (!receiving) continue;

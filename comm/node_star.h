@@ -33,7 +33,7 @@ class NodeStar final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  std::string Laggards() override { return ""; }
+  Laggards FindLaggards() override { return {}; }
   int fd() const override { return epoll_fd_; }
   // Tells rank 0, which tells the others.
   void Abort(const absl::Status& why) override;

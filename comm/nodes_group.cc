@@ -6,11 +6,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "comm/tree_communicator.h"
+#include "comm/wait.h"
 #include "memory/check.h"
 #include "memory/status.h"
 
 namespace bulkhead {
+namespace {
+
+// A leader that waits looks every 5 ms, on a busy machine more seldom.
+constexpr int64_t kLongestLookNanos = 2'000'000'000;
+
+}  // namespace
 
 NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
                              NodeStar* star)
@@ -46,10 +54,16 @@ void NodesLiveness::Rearm() {
   if (star_ != nullptr) star_->Rearm();
 }
 
-std::string NodesLiveness::Laggards() {
+Laggards NodesLiveness::FindLaggards() {
   const int node = region_.awaited_node();
-  if (node < 0) return node_.Laggards();
-  return absl::StrCat("the ranks of host ", world_.hosts[world_.RanksOf(node).front()]);
+  if (node < 0) return node_.FindLaggards();
+  // A leader that waits for another host keeps looking; one that has ceased to hangs itself.
+  if (MonotonicNanos() - region_.looked_ns() > kLongestLookNanos) return {node_.NameOf(0)};
+  const std::vector<int> ranks = world_.RanksOf(node);
+  if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true};
+  return {
+      absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " (host ", world_.hosts[ranks[0]], ")"),
+      true};
 }
 
 void NodesLiveness::Abort(const absl::Status& why) {

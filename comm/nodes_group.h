@@ -24,7 +24,7 @@ class NodesLiveness final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  std::string Laggards() override;
+  Laggards FindLaggards() override;
   int fd() const override { return epoll_fd_ >= 0 ? epoll_fd_ : node_.fd(); }
   void Abort(const absl::Status& why) override;
   void Ending() override;

@@ -50,9 +50,14 @@ class Region {
   }
   BusChunk& bus_chunk(uint32_t index) { return chunks_[index % kBusChunks]; }
 
-  // The node that this one's leader waits for, or -1. Set by the leader; read by any thread.
-  void set_awaited_node(int node) { head_->awaited.store(node + 1, std::memory_order_relaxed); }
+  // The node that this one's leader waits for, or -1, and when the leader last looked whether it
+  // need wait on (MonotonicNanos). Set by the leader at every look; read by any thread.
+  void set_awaited_node(int node, int64_t now_ns) {
+    head_->looked_ns.store(now_ns, std::memory_order_relaxed);
+    head_->awaited.store(node + 1, std::memory_order_relaxed);
+  }
   int awaited_node() const { return head_->awaited.load(std::memory_order_relaxed) - 1; }
+  int64_t looked_ns() const { return head_->looked_ns.load(std::memory_order_relaxed); }
 
   // Whether waits may spin before they yield. Main thread only.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
@@ -69,8 +74,9 @@ class Region {
   struct Head {
     std::atomic<uint32_t> abort;  // 0 no, 1 being written, 2 the text is complete
     uint32_t abort_bytes;
-    std::atomic<int> awaited;           // node + 1
-    std::array<char, 2040> abort_text;  // EncodeStatus
+    std::atomic<int> awaited;  // node + 1
+    std::atomic<int64_t> looked_ns;
+    std::array<char, 2024> abort_text;  // EncodeStatus
   };
   struct PerRank {
     Signal exchange;

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "comm/shm_exchange.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
@@ -109,14 +108,14 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
   }
   const int64_t silent_ns = now_ns - peer.heard_ns;
   if (beats == 0 || silent_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
-  return Lost(absl::StrFormat("%s was silent for %.1f s", RankName(topology_, *region_, rank),
+  return Lost(absl::StrFormat("%s was silent for %.1f s", NameOf(rank),
                               static_cast<double>(silent_ns) * 1e-9));
 }
 
 // A rank that the kernel killed cannot say so; its cgroup can.
 absl::Status ShmLiveness::Ended(int rank) const {
   const OomKills& before = peers_[rank].oom_kills;
-  const std::string name = RankName(topology_, *region_, rank);
+  const std::string name = NameOf(rank);
   const std::optional<int64_t> kills = OomKillsSince(before);
   if (kills.value_or(0) <= 0) return Lost(absl::StrCat(name, " ended"));
   return Lost(absl::StrCat(
@@ -138,18 +137,18 @@ void ShmLiveness::Rearm() {
   for (Peer& peer : peers_) peer.heard_ns = now_ns_();
 }
 
-std::string ShmLiveness::Laggards() {
+Laggards ShmLiveness::FindLaggards() {
   uint32_t furthest = region_->sums(0).value.load();
   for (int rank = 1; rank < region_->size(); ++rank) {
     const uint32_t arrivals = region_->sums(rank).value.load();
     if (HasReached(arrivals, furthest)) furthest = arrivals;
   }
-  std::string names;
+  Laggards laggards;
   for (int rank = 0; rank < region_->size(); ++rank) {
     if (HasReached(region_->sums(rank).value.load(), furthest)) continue;
-    absl::StrAppend(&names, names.empty() ? "" : ", ", RankName(topology_, *region_, rank));
+    absl::StrAppend(&laggards.names, laggards.names.empty() ? "" : ", ", NameOf(rank));
   }
-  return names;
+  return laggards;
 }
 
 }  // namespace bulkhead

@@ -16,6 +16,7 @@
 
 #include "comm/group.h"
 #include "comm/region.h"
+#include "comm/shm_exchange.h"
 #include "memory/oom_kills.h"
 
 namespace bulkhead {
@@ -35,7 +36,9 @@ class ShmLiveness final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  std::string Laggards() override;
+  Laggards FindLaggards() override;
+  // What messages call a rank of this host.
+  std::string NameOf(int local_rank) const { return RankName(topology_, *region_, local_rank); }
   int fd() const override { return epoll_fd_; }
   void Abort(const absl::Status& why) override { region_->Abort(why); }
   void Ending() override;

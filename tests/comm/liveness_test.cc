@@ -9,6 +9,7 @@
 #include <csignal>
 #include <memory>
 
+#include "comm/nodes_group.h"
 #include "comm/region.h"
 #include "comm/shm_liveness.h"
 #include "memory/exit_code.h"
@@ -168,12 +169,29 @@ TEST_F(LivenessTest, AProcessThatIsGoneAlreadyCannotBeWatched) {
 }
 
 TEST_F(LivenessTest, LaggardsAreTheRanksThatOthersWaitFor) {
-  EXPECT_EQ(liveness_->Laggards(), "");
+  EXPECT_EQ(liveness_->FindLaggards().names, "");
   const uint32_t wrapped = 3;  // the counts of ranks 0 and 2 went around
   Raise(regions_[0]->sums(0), wrapped);
   Raise(regions_[1]->sums(1), 0xFFFFFFFE);
   Raise(regions_[2]->sums(2), wrapped);
-  EXPECT_EQ(liveness_->Laggards(), "rank 1 (host b, pid 101)");
+  EXPECT_EQ(liveness_->FindLaggards().names, "rank 1 (host b, pid 101)");
+}
+
+TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
+  RankTopology world;
+  world.size = 5;
+  world.local_size = 3;
+  world.hosts = {"a", "a", "a", "z", "z"};
+  world.nodes = {0, 0, 0, 1, 1};
+  NodesLiveness host(*liveness_, world, *regions_[0], nullptr);
+  Raise(regions_[0]->sums(0), 1);  // as if the others hung in a step
+  EXPECT_THAT(host.FindLaggards().names, HasSubstr("rank 1 "));
+  regions_[0]->set_awaited_node(1, MonotonicNanos());
+  EXPECT_EQ(host.FindLaggards().names, "ranks 3, 4 (host z)");
+  EXPECT_TRUE(host.FindLaggards().elsewhere);
+  regions_[0]->set_awaited_node(1, MonotonicNanos() - absl::ToInt64Nanoseconds(absl::Minutes(1)));
+  EXPECT_EQ(host.FindLaggards().names, "rank 0 (host a, pid 100)");
+  EXPECT_FALSE(host.FindLaggards().elsewhere);
 }
 
 }  // namespace

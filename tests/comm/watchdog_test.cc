@@ -22,7 +22,7 @@ class FakeLiveness final : public GroupLiveness {
   }
   absl::Status Check(absl::Duration) override { return check; }
   void Rearm() override { ++rearms; }
-  std::string Laggards() override { return laggards; }
+  Laggards FindLaggards() override { return laggards; }
   int fd() const override { return -1; }
   void Abort(const absl::Status& why) override { aborted = why; }
   void Ending() override {}
@@ -32,7 +32,7 @@ class FakeLiveness final : public GroupLiveness {
   int rearms = 0;
   absl::Status check;
   absl::Status aborted;
-  std::string laggards;
+  Laggards laggards;
 };
 
 class WatchdogRulesTest : public testing::Test {
@@ -63,7 +63,7 @@ TEST_F(WatchdogRulesTest, BeatsAtEveryTick) {
 TEST_F(WatchdogRulesTest, AnIdleRankHasNoLimit) { EXPECT_TRUE(TickFor(absl::Hours(1)).ok()); }
 
 TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
-  liveness_.laggards = "rank 1 (host a, pid 5)";
+  liveness_.laggards.names = "rank 1 (host a, pid 5)";
   rules_.StepBegins(42, now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
   const absl::Status lost = TickAfter(absl::Seconds(1));
@@ -71,6 +71,14 @@ TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
   EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
   EXPECT_EQ(lost.message(),
             "step 42 did not end within 1m; the others wait for rank 1 (host a, pid 5)");
+}
+
+TEST_F(WatchdogRulesTest, AHostThatOthersWaitForHasASecondMoreToSayWhichOfItsRanksItIs) {
+  liveness_.laggards = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
+  rules_.StepBegins(42, now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(61)).ok());
+  EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()),
+              HasSubstr("within 1m; the others wait for ranks 2, 3 (host b)"));
 }
 
 TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
