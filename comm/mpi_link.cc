@@ -39,12 +39,13 @@ struct MpiLink::Batch {
 
 absl::Status MpiLink::Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
                                absl::Span<const Incoming> receives, int64_t deadline_ns) {
+  if (!failed_.ok()) return failed_;
   Batch batch{sends, receives, {}};
-  absl::Status status = Begin(kind, batch);
-  if (status.ok()) status = Await(batch, deadline_ns);
+  failed_ = Begin(kind, batch);
+  if (failed_.ok()) failed_ = Await(batch, deadline_ns);
   // A wait that was given up stays marked, so that a watchdog can still say for whom it was.
-  if (status.ok()) region_->set_awaited_node(-1, MonotonicNanos());
-  return status;
+  if (failed_.ok()) region_->set_awaited_node(-1, MonotonicNanos());
+  return failed_;
 }
 
 absl::Status MpiLink::Begin(LinkKind kind, Batch& batch) {

@@ -30,6 +30,9 @@ class MpiLink final : public LeaderLink {
   const std::vector<int> leaders_;
   const std::shared_ptr<Region> region_;
   bool may_spin_ = false;
+  // The first error, which is every later Transfer's: MPI still knows the buffers of messages that
+  // were given up, and would write to them in any further call.
+  absl::Status failed_;
 };
 
 }  // namespace bulkhead

@@ -1,6 +1,7 @@
 #include "comm/tree_exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "memory/check.h"
@@ -17,55 +18,60 @@ constexpr absl::Duration kGrace = absl::Milliseconds(500);
 
 absl::StatusOr<std::vector<std::string>> TreeExchange::AllGather(absl::string_view mine,
                                                                  absl::Duration timeout) {
+  BH_RETURN_IF_ERROR(given_up_);
   const int64_t deadline_ns = timeout == absl::InfiniteDuration()
                                   ? kNoDeadline
                                   : MonotonicNanos() + absl::ToInt64Nanoseconds(timeout + kGrace);
   BH_ASSIGN_OR_RETURN(std::vector<std::string> here, node_.AllGather(mine, timeout));
-  std::vector<std::string> all(topology_.size);
+  texts_.assign(topology_.size, "");
   const std::vector<int> local = topology_.RanksOf(topology_.node());
-  for (size_t i = 0; i < local.size(); ++i) all[local[i]] = std::move(here[i]);
-  if (link_ != nullptr) BH_RETURN_IF_ERROR(SwapBetweenNodes(all, deadline_ns));
+  for (size_t i = 0; i < local.size(); ++i) texts_[local[i]] = std::move(here[i]);
+  if (link_ != nullptr) {
+    given_up_ = SwapBetweenNodes(deadline_ns);
+    BH_RETURN_IF_ERROR(given_up_);
+  }
   for (int rank = 0; rank < topology_.size; ++rank) {
     if (topology_.nodes[rank] == topology_.node()) continue;
     // The ranks behind a leader wait as long as it does.
     BH_ASSIGN_OR_RETURN(std::vector<std::string> handed,
-                        node_.AllGather(all[rank], timeout + 2 * kGrace));
-    all[rank] = std::move(handed[0]);
+                        node_.AllGather(texts_[rank], timeout + 2 * kGrace));
+    texts_[rank] = std::move(handed[0]);
   }
-  return all;
+  return std::exchange(texts_, {});
 }
 
-absl::Status TreeExchange::SwapBetweenNodes(std::vector<std::string>& all, int64_t deadline_ns) {
+absl::Status TreeExchange::SwapBetweenNodes(int64_t deadline_ns) {
   const int here = topology_.node();
-  std::vector<int64_t> lengths(topology_.size);
+  lengths_.assign(topology_.size, 0);
   for (const int rank : topology_.RanksOf(here)) {
-    lengths[rank] = static_cast<int64_t>(all[rank].size());
+    lengths_[rank] = static_cast<int64_t>(texts_[rank].size());
   }
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   for (int node = 0; node < link_->num_nodes(); ++node) {
     if (node == here) continue;
     for (const int rank : topology_.RanksOf(here)) {
-      sends.push_back({node, &lengths[rank], sizeof(int64_t)});
+      sends.push_back({node, &lengths_[rank], sizeof(int64_t)});
     }
     for (const int rank : topology_.RanksOf(node)) {
-      receives.push_back({.node = node, .data = &lengths[rank], .row_bytes = sizeof(int64_t)});
+      receives.push_back({.node = node, .data = &lengths_[rank], .row_bytes = sizeof(int64_t)});
     }
   }
   BH_RETURN_IF_ERROR(TransferOrName(sends, receives, deadline_ns));
   sends.clear();
   receives.clear();
   for (int rank = 0; rank < topology_.size; ++rank) {
-    BH_CHECK(lengths[rank] >= 0 && lengths[rank] <= kMaxExchangeBytes);
-    if (lengths[rank] == 0) continue;
+    BH_CHECK(lengths_[rank] >= 0 && lengths_[rank] <= kMaxExchangeBytes);
+    if (lengths_[rank] == 0) continue;
     if (topology_.nodes[rank] != here) {
-      all[rank].resize(lengths[rank]);
-      receives.push_back(
-          {.node = topology_.nodes[rank], .data = all[rank].data(), .row_bytes = lengths[rank]});
+      texts_[rank].resize(lengths_[rank]);
+      receives.push_back({.node = topology_.nodes[rank],
+                          .data = texts_[rank].data(),
+                          .row_bytes = lengths_[rank]});
       continue;
     }
     for (int node = 0; node < link_->num_nodes(); ++node) {
-      if (node != here) sends.push_back({node, all[rank].data(), lengths[rank]});
+      if (node != here) sends.push_back({node, texts_[rank].data(), lengths_[rank]});
     }
   }
   return TransferOrName(sends, receives, deadline_ns);

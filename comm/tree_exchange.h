@@ -22,7 +22,7 @@ class TreeExchange final : public GroupExchange {
                                                      absl::Duration timeout) override;
 
  private:
-  absl::Status SwapBetweenNodes(std::vector<std::string>& all, int64_t deadline_ns);
+  absl::Status SwapBetweenNodes(int64_t deadline_ns);
   absl::Status TransferOrName(const std::vector<Outgoing>& sends,
                               const std::vector<Incoming>& receives, int64_t deadline_ns);
 
@@ -30,6 +30,10 @@ class TreeExchange final : public GroupExchange {
   const Region& region_;
   LeaderLink* link_;
   RankTopology topology_;
+  // What is on its way between nodes. Kept when that is given up: MPI may still write to it.
+  std::vector<int64_t> lengths_;    // [size]
+  std::vector<std::string> texts_;  // [size]
+  absl::Status given_up_;
 };
 
 }  // namespace bulkhead

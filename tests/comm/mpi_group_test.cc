@@ -167,6 +167,16 @@ TEST(MpiNodes, ARefusalOnOneHostIsEverybodys) {
   EXPECT_EQ(ranks.Wait(), 3) << ranks.output();
 }
 
+// MPI still knows the buffers of the messages that were given up: it is not called again.
+TEST(MpiNodes, AHostThatWasGivenUpIsNotAskedAgain) {
+  Process ranks = MpirunOnHosts({"a", "b"}, "twice");
+  const std::vector<std::string> again = ranks.Lines("AGAIN", 1);
+  ASSERT_THAT(again, SizeIs(1)) << ranks.output();
+  EXPECT_THAT(again[0], HasSubstr("the ranks of host b did not come in time"));
+  EXPECT_LT(FirstNumber(again[0]), 30'000'000'000);  // and not the minute that it might have taken
+  EXPECT_EQ(ranks.Wait(), 5) << ranks.output();
+}
+
 // On the host of the lost rank its neighbour knows at once, the other host is told.
 TEST(MpiNodes, AKilledRankIsNamedOnEveryHost) {
   Process ranks = MpirunOnHosts({"a", "b", "b"}, "kill");

@@ -118,6 +118,18 @@ absl::Status Missing(Rank& rank) {
   return Agree(rank.group.exchange(), "load", absl::OkStatus(), absl::Milliseconds(300));
 }
 
+// Gives the others up, and asks once more.
+absl::Status Twice(Rank& rank) {
+  if (rank.comm.rank() == kVictim) sleep(3);
+  GroupExchange& exchange = rank.group.exchange();
+  const absl::Status first = exchange.AllGather("first", absl::ZeroDuration()).status();
+  const int64_t begin = MonotonicNanos();
+  const absl::Status second = exchange.AllGather("second", kTimeout).status();
+  BH_CHECK(first == second);
+  Say(absl::StrCat("AGAIN ", MonotonicNanos() - begin, " ", second.message()));
+  return second;
+}
+
 // The median time of a sum, by size.
 absl::Status Bench(Rank& rank) {
   for (const int64_t bytes : {64, 4096, 16384, 65536, 262144, 1048576}) {
@@ -145,6 +157,7 @@ absl::Status Run(const std::string& mode, Rank& rank) {
   if (mode == "idle") return Idle(rank);
   if (mode == "refuse") return Refuse(rank);
   if (mode == "missing") return Missing(rank);
+  if (mode == "twice") return Twice(rank);
   if (mode == "bench") return Bench(rank);
   return WithExitCode(absl::InvalidArgumentError("unknown mode"), ExitCode::kUsage);
 }
