@@ -272,7 +272,10 @@ absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& 
                         ExitCode::kUsage);
   }
   file.clear();
-  return ReadLines(file, parse);
+  PromptLines lines = ReadLines(file, parse);
+  if (!file.bad()) return lines;
+  return WithExitCode(absl::DataLossError(absl::StrCat(flag, ": ", path, " broke off while read")),
+                      ExitCode::kUsage);
 }
 
 absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {

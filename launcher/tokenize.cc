@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 #include "nlohmann/json.hpp"
@@ -71,6 +72,7 @@ absl::Status RunTokenize(const std::string& model_dir, std::istream& in, std::os
     // Whatever a message quotes, the line is JSON.
     out << answer->dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
   }
+  BH_RETURN_IF_ERROR(CheckStandardInput());
   out.flush();
   if (!out) return WithExitCode(absl::DataLossError("cannot write"), ExitCode::kClientError);
   if (num_failed == 0) return absl::OkStatus();

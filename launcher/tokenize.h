@@ -14,7 +14,8 @@
 namespace bulkhead {
 
 // Needs MODEL_DIR/tokenizer.json alone. Fails with exit code 3 when that is refused, and, after all
-// lines were answered, with exit code 1 when a line was not.
+// lines were answered, with exit code 2 when standard input broke off, and 1 when a line was not
+// answered.
 absl::Status RunTokenize(const std::string& model_dir, std::istream& in, std::ostream& out);
 
 }  // namespace bulkhead

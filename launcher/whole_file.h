@@ -12,6 +12,9 @@ namespace bulkhead {
 // 2, naming it, when it is a directory, cannot be read, or is larger than 1 GiB.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
+// The same of standard input, which may have 64 MiB: no tokenizer takes as much.
+absl::StatusOr<std::string> ReadStandardInput();
+
 // Asked when standard input seems to have ended: INVALID_ARGUMENT with exit code 2 when it broke
 // off with an error instead, as a directory does.
 absl::Status CheckStandardInput();

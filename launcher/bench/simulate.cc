@@ -7,7 +7,6 @@
 #include <iostream>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/model_path.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/kv_block_pool.h"
@@ -177,11 +177,8 @@ class Simulation {
 
 absl::StatusOr<StepCost> CompleteCost(const SimulateOptions& options) {
   if (!options.measured.has_value()) return Merged(options.cost, kDefaultCost);
-  std::ifstream file(*options.measured);
-  std::ostringstream text;
-  text << file.rdbuf();
-  absl::StatusOr<StepCost> measured =
-      file.good() ? CostFrom(text.str()) : absl::NotFoundError("it cannot be read");
+  BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(*options.measured));
+  const absl::StatusOr<StepCost> measured = CostFrom(text);
   if (!measured.ok()) {
     return WithExitCode(absl::InvalidArgumentError(absl::StrCat("--measured ", *options.measured,
                                                                 ": ", measured.status().message())),

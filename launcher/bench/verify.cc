@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "launcher/group/batch.h"
 #include "launcher/group/config_text.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -108,12 +108,8 @@ class VerifyJob final : public BatchJob {
           absl::InvalidArgumentError(absl::StrCat("cannot write --save ", *options_.save)),
           ExitCode::kUsage);
     }
-    std::ifstream file(*options_.against);
-    std::ostringstream text;
-    text << file.rdbuf();
-    absl::StatusOr<VerifiedGroup> reference = file.good()
-                                                  ? VerifiedGroup::FromJson(text.str())
-                                                  : absl::NotFoundError("it cannot be read");
+    BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(*options_.against));
+    absl::StatusOr<VerifiedGroup> reference = VerifiedGroup::FromJson(text);
     if (!reference.ok()) return AgainstError(reference.status());
     reference_ = *std::move(reference);
     return absl::OkStatus();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <csignal>
 #include <iostream>
-#include <iterator>
 #include <thread>
 
 #include "absl/strings/escaping.h"
@@ -26,11 +25,10 @@ namespace {
 constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 constexpr size_t kHeaderBytes = 72;
 
-absl::StatusOr<std::string> ReadStandardInput() {
+absl::StatusOr<std::string> ReadPrompt() {
   if (isatty(STDIN_FILENO) != 0)
     std::cerr << "the prompt comes from standard input; Ctrl-D ends it\n";
-  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  BH_RETURN_IF_ERROR(CheckStandardInput());
+  BH_ASSIGN_OR_RETURN(std::string text, ReadStandardInput());
   if (!text.empty() && text.back() == '\n') text.pop_back();  // what echo adds
   return text;
 }
@@ -42,7 +40,7 @@ absl::StatusOr<PromptLines> CollectPrompts(const GenerateOptions& options) {
   PromptLines prompts;
   for (const std::string& text : options.prompts) prompts.push_back(TextRequest(text, defaults));
   if (prompts.empty()) {
-    BH_ASSIGN_OR_RETURN(const std::string text, ReadStandardInput());
+    BH_ASSIGN_OR_RETURN(const std::string text, ReadPrompt());
     prompts.push_back(TextRequest(text, defaults));
   }
   return prompts;

@@ -1,10 +1,8 @@
 #include "launcher/clients/report_file.h"
 
-#include <fstream>
-#include <sstream>
-
 #include "absl/strings/str_cat.h"
 #include "launcher/clients/diagnosis.h"
+#include "launcher/whole_file.h"
 #include "memory/bytes.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
@@ -131,14 +129,8 @@ ReportFile ReportOf(const json& object, std::string& wrong) {
 }  // namespace
 
 absl::StatusOr<ReportFile> ReadReportFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    return WithExitCode(absl::NotFoundError(absl::StrCat("cannot read --report ", path)),
-                        ExitCode::kUsage);
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  const json object = json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   std::string wrong = object.is_object() ? "" : "the JSON object";
   ReportFile report;
   if (wrong.empty()) report = ReportOf(object, wrong);

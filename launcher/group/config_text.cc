@@ -2,21 +2,19 @@
 
 #include <openssl/sha.h>
 
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/whole_file.h"
 
 namespace bulkhead {
 
 ConfigText ReadConfigText(const std::string& dir) {
-  std::ifstream file(absl::StrCat(dir, "/config.json"), std::ios::binary);
-  if (!file) return {};
-  std::ostringstream text;
-  text << file.rdbuf();
+  absl::StatusOr<std::string> text = ReadWholeFile(absl::StrCat(dir, "/config.json"));
+  if (!text.ok()) return {};
   ConfigText config;
-  config.json = text.str();
+  config.json = *std::move(text);
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(config.json.data()), config.json.size(), digest);
   config.sha256 = absl::BytesToHexString(

@@ -10,7 +10,7 @@ struct ConfigText {
   std::string sha256;  // of it, in hexadecimal
 };
 
-// Of a model that was loaded from `dir`; both are empty when the file has gone since.
+// Of a model that was loaded from `dir`; both are empty when the file cannot be read any more.
 ConfigText ReadConfigText(const std::string& dir);
 
 }  // namespace bulkhead

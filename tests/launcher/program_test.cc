@@ -126,6 +126,21 @@ TEST_F(ProgramTest, ADirectoryIsNoStandardInput) {
   in_ = dir_;
   ExpectFailure(Run({"generate"}), 2, "standard input");
   ExpectFailure(Run({"generate", "--prompts", "-"}), 2, "standard input");
+  ExpectFailure(Run({"tokenize", "--model", absl::StrCat(BH_TEST_DATA, "/tokenizers/gpt2")}), 2,
+                "standard input");
+}
+
+TEST_F(ProgramTest, APromptThatNeverEndsIsRefused) {
+  in_ = "/dev/zero";
+  ExpectFailure(Run({"generate"}), 2, "standard input is larger than");
+}
+
+TEST_F(ProgramTest, ADirectoryIsNoFileToRead) {
+  ExpectFailure(Run({"doctor", "--report", dir_}), 2, dir_ + " is a directory");
+  ExpectFailure(Run({"bench", "simulate", "--measured", dir_}), 2, dir_ + " is a directory");
+  ExpectFailure(Run({"bench", "verify", "--model",
+                     absl::StrCat(BH_TEST_DATA, "/models/llama3_gqa_bf16"), "--against", dir_}),
+                2, dir_ + " is a directory");
 }
 
 TEST_F(ProgramTest, VerifyLeavesNoFileWhenItIsEnded) {
