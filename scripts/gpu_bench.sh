@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# How fast Bulkhead is on this machine's GPU, within 8 minutes: a model of the Llama 3 8B shape with random
-# weights, in bf16 and in int4, and a PyTorch loop on the same machine as the peer. A table last; JSON in $OUT.
+# How fast Bulkhead is on this machine's GPU, within 8 minutes: kernels against the GPU's ceilings, a model of the
+# Llama 3 8B shape with random weights, in bf16 and in int4, and a PyTorch loop on the same machine as the peer. A
+# table last; JSON in $OUT.
 # LAYERS=N takes fewer layers (for a smaller GPU or disk), SCRATCH=DIR is where the 16 GB of weights go: into memory
 # where a file system there has room for them, since a disk may take minutes.
 # DEVICE=cpu rehearses the script on a CPU with a tiny model: its figures mean nothing.
@@ -21,6 +22,21 @@ if [[ ${DEVICE:-cuda} == cpu ]]; then
   device=(--device cpu)
   shape=(--tiny)
   measure=step
+fi
+
+if [[ $measure == step ]]; then
+  step "kernels against the ceilings" 60 "$bulkhead" bench kernels "${device[@]}" --quick
+else
+  gpu_step "kernels against the ceilings" 120 "$bulkhead" bench kernels "${device[@]}"
+  # Of all that its log has, what says most. Microseconds; GB/s and Gop/s, of the ceiling, share.
+  # shellcheck disable=SC2016
+  for row in "a launch=launch/" "decode attention, 64 x 4k=attend/64x4096/.*bfloat16" \
+    "prefill attention, 4k=attend/1x4096/.*bfloat16" "gate_up, bf16, 1 token=product/gate_up/.*/1 .*bfloat16" \
+    "gate_up, bf16, 64 tokens=product/gate_up/.*/64 .*bfloat16" "gate_up, cuBLASLt, 64 tokens=library/gate_up/.*/64 " \
+    "gate_up, int4, 1 token=product/gate_up/.*/1 .*int4" "gate_up, cuBLASLt, 4k tokens=library/gate_up/.*/4096 "; do
+    gpu_step "${row%%=*}" 10 bash -c 'grep -m 1 "^$1" "$2" | tr -s " " | grep . || echo "not measured"' _ "${row#*=}" \
+      "$out/kernels_against_the_ceilings.log"
+  done
 fi
 
 scratch=$model

@@ -256,4 +256,12 @@ struct FillInSampledParameters {
 };
 CudaKernelOf<FillInSampledParameters> FillInSampledKernel();  // grid {T / kRowThreads}
 
+// ---- for measurements: sums[thread] = all words that the thread read, exclusively or'ed.
+struct ReadAllParameters {
+  const unsigned char* from = nullptr;
+  int64_t num_chunks = 0;    // of 16 bytes
+  uint32_t* sums = nullptr;  // [blocks][kRowThreads]
+};
+CudaKernelOf<ReadAllParameters> ReadAllKernel();  // grid {any}
+
 }  // namespace bulkhead::cuda

@@ -9,8 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/bench/gpu_bench.h"
 #include "kernels/bench/kernels_bench.h"
 #include "launcher/exit_status.h"
+#include "launcher/group/gpu_start.h"
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
 #include "launcher/wire.h"
@@ -73,16 +75,24 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
   bench.isa = IsaNameOf(options.engine.cpu_isa);
   bench.filter = options.filter;
   bench.quick = options.quick;
+  RankEngine engine;
+  BH_RETURN_IF_ERROR(OpenRankDevice(options.engine, life.group(), engine));
   // Together: ranks of one host share its memory's bandwidth, as they do when they serve.
   BH_RETURN_IF_ERROR(RunPhase(exchange, "start", timeout, [] { return absl::OkStatus(); }));
   life.StartUpEnds();
-  const absl::Status measured =
-      MeasureKernels(bench, [&](const KernelResult& result) { results.Add(result); });
-  if (!measured.ok()) return WithExitCode(measured, ExitCode::kUsage);
+  const auto add = [&](const KernelResult& result) { results.Add(result); };
+  if (engine.driver == nullptr) {
+    const absl::Status measured = MeasureKernels(bench, add);
+    if (!measured.ok()) return WithExitCode(measured, ExitCode::kUsage);
+  } else {
+    BH_RETURN_IF_ERROR(MeasureGpuKernels(*engine.driver, engine.choice.gemm_library, bench, add));
+  }
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                       exchange.AllGather(results.list().dump(), absl::InfiniteDuration()));
   if (!first || !options.json) return first ? FlushStandardOutput() : absl::OkStatus();
-  ordered_json json = {{"bench", "kernels"}, {"threads", threads.num_threads}};
+  ordered_json json = {{"bench", "kernels"},
+                       {"threads", threads.num_threads},
+                       {"device", engine.driver == nullptr ? "cpu" : engine.choice.identity.name}};
   ordered_json ranks = ordered_json::array();
   for (const std::string& one : all) ranks.push_back(ordered_json::parse(one, nullptr, false));
   json["ranks"] = std::move(ranks);

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/bench/gpu_bench.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/products.h"
 #include "memory/cuda_device.h"
@@ -174,6 +175,17 @@ TEST_F(GemmLibraryTest, ALibraryThatDoesNotStartSaysWhatToDo) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("does not start: cublasLtCreate: an error"));
   EXPECT_THAT(status.message(), HasSubstr("BULKHEAD_CUBLASLT= (empty)"));
+}
+
+TEST_F(GemmLibraryTest, IsMeasuredBesideOurKernelsAndIsTheirCeiling) {
+  emulator::EmulatedCudaDriver driver({});
+  std::vector<KernelResult> results;
+  const absl::Status status =
+      MeasureGpuKernels(driver, true, {.filter = "library/o/", .quick = true},
+                        [&](const KernelResult& result) { results.push_back(result); });
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(results.size(), 6U);  // counts of tokens
+  for (const KernelResult& result : results) EXPECT_GT(result.peak_gop_per_s, 0) << result.name;
 }
 
 TEST_F(GemmLibraryTest, TheWorkspaceHasRoomForItOnlyWhereItMayBeUsed) {
