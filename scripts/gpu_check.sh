@@ -51,6 +51,8 @@ gpu_step "a cap beyond the GPU is refused" 60 bash -c '
 
 gpu_step "another process before and after" 100 "$here/gpu_drill.sh" "$bulkhead" "$models/llama3_gqa_bf16" "$out/drill"
 
+gpu_step "free memory over 10,000 steps" 90 "$here/gpu_steps.sh" "$bulkhead" "$models/llama3_gqa_bf16" "$out/steps"
+
 if [[ -n $mpirun ]]; then
   first=${CUDA_VISIBLE_DEVICES:-0}
   shared=(env CUDA_VISIBLE_DEVICES="${first%%,*}" "${two[@]}" "${run[@]}" --device cuda)

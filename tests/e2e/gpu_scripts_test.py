@@ -10,23 +10,34 @@ import time
 import unittest
 
 SCRIPTS = os.path.join(os.environ["BULKHEAD_SOURCE"], "scripts")
-SCRIPT_FILES = ("gpu_check.sh", "gpu_bench.sh", "gpu_environment.sh", "gpu_drill.sh", "random_model.py", "peer_loop.py")
+SCRIPT_FILES = ("gpu_check.sh", "gpu_bench.sh", "gpu_environment.sh", "gpu_drill.sh", "gpu_steps.sh", "random_model.py", "peer_loop.py")
 FINE = "exit 0"
 A_GPU = 'echo "NVIDIA H100 80GB HBM3, 580.65.06, 81559 MiB"'
 # As the program does: it writes the file that it is asked for.
 ANSWERS = 'echo "KV cache: large"; while [ $# -gt 0 ]; do [ "$1" != --out ] || echo "{}" >"$2"; shift; done; echo fine'
+KERNELS = 'if [ "$2" = kernels ]; then echo "launch/1x64   -   1.5"; exit; fi\n'
 # Refusals have their own exit codes, all the rest works.
 # A server that sees another's memory, notices it later, and ends well when it is told to.
 A_SERVER = """if [ "$1" = serve ]; then
   trap 'exit 0' TERM
-  report=$(echo "$*" | sed 's/.*--report \\([^ ]*\\).*/\\1/')
+  report=/dev/null
+  case "$*" in *--report*) report=$(echo "$*" | sed 's/.*--report \\([^ ]*\\).*/\\1/') ;; esac
   echo '{"others_bytes": 1073741824}' >"$report"
   echo READY
   echo "warning: a GPU has 1 MiB free, 2 MiB less than when the ledger was sealed" >&2
   while :; do sleep 0.1; done
 fi
 """
-A_RIGHT_PROGRAM = 'case "$*" in *10TiB*) exit 4 ;; esac\n' + A_SERVER + ANSWERS
+# A measurement of it: what its GPU has free, and how many tokens there were.
+A_CLIENT = """if [ "$1 $2" = "bench serve" ]; then
+  folder=$(echo "$*" | sed 's/.*--result-dir \\([^ ]*\\).*/\\1/')
+  mkdir -p "$folder"
+  printf '"devices": [\\n{\\n"free_bytes": 5000,\\n"free_bytes_at_ready": 5000,\\n"free_bytes_least": 5000\\n' >"$folder/result.json"
+  echo "Total generated tokens: 80000"
+  exit
+fi
+"""
+A_RIGHT_PROGRAM = 'case "$*" in *10TiB*) exit 4 ;; esac\n' + A_SERVER + A_CLIENT + ANSWERS
 RUNS_ALL_BUT_UNASKED_SHARERS = 'case "$*" in *--comm*|*"device cpu"*) ;; *) exit 2 ;; esac\nshift 4; exec "$@"'
 
 
@@ -121,6 +132,19 @@ class GpuScriptsTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertIn(says, done.stdout)
 
+    def test_free_memory_that_moves_fails_the_steps(self):
+        for program, code, says in ((A_RIGHT_PROGRAM, 0, "5000 bytes free before and after 80000 tokens"),
+                                    (A_RIGHT_PROGRAM.replace('least": 5000', 'least": 4096'), 1, "differ: 4096 5000"),
+                                    (A_RIGHT_PROGRAM.replace('"devices"', '"none"'), 1, "does not say"),
+                                    (A_RIGHT_PROGRAM.replace("exit 0", "exit 70"), 1, "did not end well")):
+            with tempfile.TemporaryDirectory() as folder:
+                bulkhead = os.path.join(folder, "bulkhead")
+                Machine.write(bulkhead, program)
+                done = subprocess.run([os.path.join(SCRIPTS, "gpu_steps.sh"), bulkhead, "model", folder], text=True,
+                                      capture_output=True, timeout=120, env={**os.environ, "LOOK_S": "0"})
+                self.assertEqual(done.returncode, code, done.stdout)
+                self.assertIn(says, done.stdout)
+
     def test_whatever_a_program_says_the_json_is_valid(self):
         code, rows, _ = self.run_script(
             "gpu_check.sh", **{"gpu_test": r'''printf 'a "word" \\ and a\ttab \033[1m\377\n\n'; exit 1''',
@@ -161,14 +185,18 @@ class GpuScriptsTest(unittest.TestCase):
     def test_the_benchmark_runs_everything_and_removes_its_weights(self):
         scratch = os.path.join(os.path.dirname(self.folder), "scratch")
         python = f'case "$*" in *random_model.py*) mkdir -p "$2"; ls {scratch};; *) echo fine;; esac'
-        code, rows, table = self.run_script("gpu_bench.sh", environment={"SCRATCH": scratch}, python3=python)
+        code, rows, table = self.run_script("gpu_bench.sh", environment={"SCRATCH": scratch}, python3=python,
+                                            bulkhead=KERNELS + ANSWERS)
         self.assertEqual((code, self.states(rows)), (0, {"ok"}), table)
+        self.assertEqual(rows["a launch"]["text"], "launch/1x64 - 1.5")
+        self.assertEqual(rows["decode attention, 64 x 4k"]["text"], "not measured")
         self.assertIn("random_8b", rows["random weights"]["text"])
         self.assertEqual(os.listdir(scratch), [])
 
     def test_an_interrupted_benchmark_removes_its_weights_too(self):
         scratch = os.path.join(os.path.dirname(self.folder), "scratch")
-        machine = Machine(self.folder, python3='mkdir -p "$2"', bulkhead=': >"$OUT/begun"; exec sleep 1000')
+        machine = Machine(self.folder, python3='mkdir -p "$2"',
+                          bulkhead=KERNELS + ': >"$OUT/begun"; exec sleep 1000')
         running = machine.start("gpu_bench.sh", SCRATCH=scratch)
         while not os.path.exists(os.path.join(machine.out, "begun")):
             self.assertIsNone(running.poll())

@@ -142,6 +142,16 @@ void AddMemory(const BenchResult& result, Table* table) {
                               ? "none"
                               : absl::StrJoin(memory.refusals, ", ", absl::PairFormatter(" ")));
   table->Row("Device allocations after READY:", memory.device_allocations_after_ready);
+  for (size_t rank = 0; rank < memory.devices.size(); ++rank) {
+    const v1::DeviceMemory& device = memory.devices[rank];
+    const auto lost =
+        static_cast<int64_t>(device.free_bytes_at_ready() - device.free_bytes_least());
+    table->Row(
+        absl::StrCat("GPU of rank ", rank, ", free at the least:"),
+        absl::StrCat(FormatBytes(static_cast<int64_t>(device.free_bytes_least())),
+                     lost == 0 ? ", as at READY"
+                               : absl::StrCat(", ", FormatBytes(lost), " less than at READY")));
+  }
 }
 
 // Where the clocks of a group of several hosts may be apart.

@@ -166,6 +166,13 @@ ordered_json MemoryJson(const ServerFacts& facts, const std::optional<MemoryUse>
   json["refusals"] = memory->refusals;
   json["rank0_resident_bytes_peak"] = memory->resident_bytes_peak;
   json["device_allocations_after_ready"] = memory->device_allocations_after_ready;
+  ordered_json devices = ordered_json::array();
+  for (const v1::DeviceMemory& device : memory->devices) {
+    devices.push_back({{"free_bytes", device.free_bytes()},
+                       {"free_bytes_at_ready", device.free_bytes_at_ready()},
+                       {"free_bytes_least", device.free_bytes_least()}});
+  }
+  json["devices"] = devices;
   json["prefix_cache_queried_tokens"] = memory->prefix_cache_queries;
   json["prefix_cache_found_tokens"] = memory->prefix_cache_hits;
   return json;

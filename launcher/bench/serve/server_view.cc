@@ -106,6 +106,7 @@ std::optional<MemoryUse> MemoryUseOf(const std::vector<LoadSample>& samples) {
     if (more > 0) use.refusals[reason] = more;
   }
   use.device_allocations_after_ready = last.device_allocations_after_ready();
+  use.devices.assign(last.device_memory().begin(), last.device_memory().end());
   use.prefix_cache_queries = last.prefix_cache_queries_total() - first.prefix_cache_queries_total();
   use.prefix_cache_hits = last.prefix_cache_hits_total() - first.prefix_cache_hits_total();
   return use;

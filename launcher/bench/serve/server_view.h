@@ -69,6 +69,7 @@ struct MemoryUse {
   std::map<std::string, uint64_t> refusals;  // by reason
   uint64_t resident_bytes_peak = 0;          // of rank 0's process, likewise
   uint64_t device_allocations_after_ready = 0;
+  std::vector<v1::DeviceMemory> devices;                     // by rank, at the end; of GPUs alone
   uint64_t prefix_cache_queries = 0, prefix_cache_hits = 0;  // tokens
 };
 

@@ -271,6 +271,26 @@ TEST(MemoryUse, APeakThatTheServerDidNotExceedIsWhatWasSeen) {
   EXPECT_FALSE(MemoryUseOf({{0, before}}).has_value());
 }
 
+TEST(MemoryUse, GpusAreToldWithWhatTheyHadFreeAtTheLeast) {
+  BenchResult result = Sample();
+  EXPECT_THAT(ConsoleTable(result), Not(HasSubstr("GPU of rank")));
+  v1::LoadInfo after = result.samples.back().load;
+  for (const uint64_t least : {5 << 20, 4 << 20}) {
+    v1::DeviceMemory& device = *after.add_device_memory();
+    device.set_free_bytes(5 << 20);
+    device.set_free_bytes_at_ready(5 << 20);
+    device.set_free_bytes_least(least);
+  }
+  result.samples.back().load = after;
+  result.memory = MemoryUseOf(result.samples);
+  const std::string table = ConsoleTable(result);
+  EXPECT_THAT(table, HasSubstr("GPU of rank 0, free at the least:        5.0 MiB, as at READY\n"));
+  EXPECT_THAT(table, HasSubstr("4.0 MiB, 1.0 MiB less than at READY\n"));
+  const json devices = json::parse(ResultJson(result))["x_bulkhead"]["memory"]["devices"];
+  EXPECT_EQ(devices[0]["free_bytes_least"], 5 << 20);
+  EXPECT_EQ(devices[1]["free_bytes_least"], 4 << 20);
+}
+
 TEST(WhyInvalidTest, AResultThatTheClientLimitedIsSaidToBe) {
   BenchSummary summary;
   summary.latencies.ttft.median.value = 100;
