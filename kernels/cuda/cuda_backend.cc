@@ -116,7 +116,9 @@ class CudaBackend final : public Backend {
 
   void SwiGlu(ConstMatrixView gate_up, MatrixView out) override {
     if (out.empty()) return;
-    Enqueue(driver_, cuda::SwiGluKernel(), OneBlockPerRow(out),
+    LaunchShape shape = OneBlockPerRow(out);
+    shape.grid[1] = CeilDiv(out.cols(), cuda::kSwiGluCols);
+    Enqueue(driver_, cuda::SwiGluKernel(), shape,
             {RowsOf(gate_up), static_cast<int>(out.cols()), RowsOf(out)});
   }
 
@@ -156,7 +158,8 @@ class CudaBackend final : public Backend {
     p.width = static_cast<int>(out.cols());
     p.out = RowsOf(out);
     LaunchShape shape = OneBlockPerRow(out);
-    shape.shared_bytes = cuda::kRowThreads / 32 * 4;
+    shape.block[0] = cuda::kNormThreads;
+    shape.shared_bytes = cuda::kNormThreads / 32 * 4;
     Enqueue(driver_, cuda::RmsNormKernel(p.addend.data != nullptr), shape, p);
   }
 

@@ -23,7 +23,8 @@ struct ConstRows {
   int64_t stride = 0;
 };
 
-// ---- one block of kRowThreads for each row; grid {T}
+// ---- one block of kRowThreads for each row; grid {T}. Some say that they have more blocks or
+// threads: in a step of one token a row's block runs alone.
 inline constexpr int kRowThreads = 256;
 
 // A packed weight (linear_layout.h).
@@ -47,7 +48,8 @@ struct EmbedParameters {
 };
 CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format);  // not f32
 
-// Of x, or of x + addend (+ bias where there is one), which goes to `added`.
+// Of x, or of x + addend (+ bias where there is one), which goes to `added`. kNormThreads.
+inline constexpr int kNormThreads = 512;
 struct RmsNormParameters {
   ConstRows x;
   ConstRows addend;  // null: none
@@ -60,6 +62,8 @@ struct RmsNormParameters {
 };
 CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds);
 
+// grid {T, f / kSwiGluCols}
+inline constexpr int kSwiGluCols = 4 * kRowThreads;
 struct SwiGluParameters {
   ConstRows gate_up;
   int width = 0;  // f

@@ -13,13 +13,13 @@ BH_DEVICE float SumOfBlock(float value) {
   SyncBlock();
   float sum = 0.0F;
   BH_UNROLL
-  for (int i = 0; i < kRowThreads / kWarp; ++i) sum += sums[i];
+  for (int i = 0; i < kNormThreads / kWarp; ++i) sum += sums[i];
   return sum;
 }
 
 // Every thread reads and writes the same elements, so that outputs may be x.
 template <bool kAdds>
-BH_KERNEL(kRowThreads)
+BH_KERNEL(kNormThreads)
 RmsNorm(RmsNormParameters p) {
   AwaitPrevious();
   const float* x = p.x.data + BlockX() * p.x.stride;
@@ -28,18 +28,18 @@ RmsNorm(RmsNormParameters p) {
   if constexpr (kAdds) {
     const float* const addend = p.addend.data + BlockX() * p.addend.stride;
     float* const added = p.added.data + BlockX() * p.added.stride;
-    for (int i = ThreadIndex(); i < p.width; i += kRowThreads) {
+    for (int i = ThreadIndex(); i < p.width; i += kNormThreads) {
       const float sum = x[i] + (p.bias == nullptr ? addend[i] : addend[i] + p.bias[i]);
       added[i] = sum;
       squares = fmaf(sum, sum, squares);
     }
     x = added;
   } else {
-    for (int i = ThreadIndex(); i < p.width; i += kRowThreads) squares = fmaf(x[i], x[i], squares);
+    for (int i = ThreadIndex(); i < p.width; i += kNormThreads) squares = fmaf(x[i], x[i], squares);
   }
   const float mean = SumOfBlock(squares) / static_cast<float>(p.width);
   const float scale = 1.0F / sqrtf(mean + p.epsilon);
-  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) out[i] = x[i] * scale * p.weight[i];
+  for (int i = ThreadIndex(); i < p.width; i += kNormThreads) out[i] = x[i] * scale * p.weight[i];
 }
 
 }  // namespace

@@ -9,8 +9,20 @@ BH_KERNEL(kRowThreads) SwiGlu(SwiGluParameters p) {
   const float* const gate = p.gate_up.data + BlockX() * p.gate_up.stride;
   const float* const up = gate + p.width;
   float* const out = p.out.data + BlockX() * p.out.stride;
-  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) {
-    out[i] = gate[i] / (1.0F + expf(-gate[i])) * up[i];
+  constexpr int kCols = kSwiGluCols / kRowThreads;
+  const int first = BlockY() * kSwiGluCols + ThreadIndex();
+  float gates[kCols];
+  float ups[kCols];
+  BH_UNROLL
+  for (int i = 0; i < kCols; ++i) {  // all asked for before any is used
+    const int col = first + i * kRowThreads;
+    gates[i] = col < p.width ? gate[col] : 0.0F;
+    ups[i] = col < p.width ? up[col] : 0.0F;
+  }
+  BH_UNROLL
+  for (int i = 0; i < kCols; ++i) {
+    const int col = first + i * kRowThreads;
+    if (col < p.width) out[col] = gates[i] / (1.0F + expf(-gates[i])) * ups[i];
   }
 }
 
