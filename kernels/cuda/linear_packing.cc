@@ -41,8 +41,13 @@ class NumberSink final : public WeightSink {
     const LinearShape& shape = linear_.shape;
     BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
     const bool bf16 = shape.format == WeightFormat::kBF16;
+    const bool as_stored = rows.dtype() == (bf16 ? DType::kBF16 : DType::kF16);
     std::vector<uint16_t> numbers(rows.rows() * depth_);
     for (int64_t row = 0; row < rows.rows(); ++row) {
+      if (as_stored) {
+        std::memcpy(&numbers[row * depth_], rows.RowBytes(row), shape.cols * 2);
+        continue;
+      }
       for (int64_t col = 0; col < shape.cols; ++col) {
         const float x = NumberOf(rows.RowBytes(row), rows.dtype(), col);
         numbers[row * depth_ + col] = bf16 ? Bf16OfF32(x) : F16OfF32(x);
@@ -158,20 +163,28 @@ class CodeSink final : public WeightSink {
     BH_CHECK(at <= layout_.depth());
   }
 
+  // Rows of one tile: their codes and its words lie close together.
+  void PackTile(int64_t begin, int64_t end, uint32_t* words) const {
+    const LinearShape& shape = linear_.shape;
+    for (int64_t at = 0; at < layout_.depth(); ++at) {
+      if (input_at_[at] < 0) continue;
+      for (int64_t row = begin; row < end; ++row) {
+        const CodePlace place = shape.format == WeightFormat::kInt8
+                                    ? cuda::Int8Place(row, at, layout_.depth())
+                                    : cuda::Int4Place(row, at, layout_.depth());
+        words[place.word] |= uint32_t{codes_[row * shape.cols + input_at_[at]]} << place.shift;
+      }
+    }
+  }
+
   // Puts the weight together and copies it; then the host's memory is given back.
   void Finish() {
     LayOutDepth();
     const LinearShape& shape = linear_.shape;
     std::vector<std::byte> image(layout_.bytes());
     auto* const words = reinterpret_cast<uint32_t*>(image.data());
-    for (int64_t at = 0; at < layout_.depth(); ++at) {
-      if (input_at_[at] < 0) continue;
-      for (int64_t row = 0; row < shape.rows; ++row) {
-        const CodePlace place = shape.format == WeightFormat::kInt8
-                                    ? cuda::Int8Place(row, at, layout_.depth())
-                                    : cuda::Int4Place(row, at, layout_.depth());
-        words[place.word] |= uint32_t{codes_[row * shape.cols + input_at_[at]]} << place.shift;
-      }
+    for (int64_t begin = 0; begin < shape.rows; begin += kTileRows) {
+      PackTile(begin, std::min<int64_t>(begin + kTileRows, shape.rows), words);
     }
     const auto put = [&](int64_t where, const auto& values) {
       std::memcpy(image.data() + where, values.data(), values.size() * sizeof(values[0]));
