@@ -75,6 +75,10 @@ absl::Status LocalFile::ReadAt(int64_t offset, int64_t bytes, std::byte* out) co
   return absl::OkStatus();
 }
 
+void LocalFile::WillRead(int64_t offset, int64_t bytes) const {
+  posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);  // advice: it may fail
+}
+
 absl::Status LocalFile::CheckUnchanged() const {
   struct stat stat;
   if (fstat(fd_, &stat) != 0)

@@ -28,6 +28,9 @@ class LocalFile {
   // All of [offset, offset + bytes), or DATA_LOSS. Any thread.
   absl::Status ReadAt(int64_t offset, int64_t bytes, std::byte* out) const;
 
+  // Lets the kernel fetch these bytes while others are read.
+  void WillRead(int64_t offset, int64_t bytes) const;
+
   // DATA_LOSS when the file is no longer the size or the version that was opened.
   absl::Status CheckUnchanged() const;
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "memory/status.h"
+#include "shard/digest.h"
 #include "shard/json_text.h"
 #include "shard/quantized_tensors.h"
 
@@ -61,21 +62,6 @@ std::vector<int64_t> DemandedShape(WeightKind kind, const ModelConfig& config) {
   const auto [rows, cols] = FullShapeOf(kind, config);
   return IsVector(kind) ? std::vector<int64_t>{cols} : std::vector<int64_t>{rows, cols};
 }
-
-// FNV-1a, 64 bits.
-class Digest {
- public:
-  void Add(absl::string_view bytes) {
-    for (const char byte : bytes)
-      value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
-    value_ = (value_ ^ 0xff) * 0x100000001b3ULL;  // ends the field: no text has this byte
-  }
-  void Add(int64_t number) { Add(absl::StrCat(number)); }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325ULL;
-};
 
 }  // namespace
 

@@ -34,6 +34,7 @@ class TensorIndex {
                                            absl::string_view format) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
   uint64_t Fingerprint() const;
+  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }  // by name
   DType MainDType() const;
 
  private:

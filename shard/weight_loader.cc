@@ -18,6 +18,7 @@
 #include "memory/status.h"
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
+#include "shard/weight_samples.h"
 
 namespace bulkhead {
 namespace {
@@ -262,6 +263,16 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
 
   uint64_t Fingerprint() const override { return index_.Fingerprint(); }
+  absl::StatusOr<std::vector<FileDigest>> SampleFiles() const override {
+    std::vector<FileDigest> digests;
+    for (const auto& file : index_.files()) {
+      const absl::StatusOr<uint64_t> digest = SampleTensors(*file);
+      if (!digest.ok()) return RefuseModel(digest.status());
+      const std::string& path = file->file().path();
+      digests.push_back({path.substr(path.rfind('/') + 1), *digest});
+    }
+    return digests;
+  }
   DType MainDType() const override { return index_.MainDType(); }
 
  private:

@@ -1,16 +1,9 @@
 #include "launcher/group/rank_digest.h"
 
-#include <openssl/sha.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
-#include <system_error>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -36,41 +29,14 @@ std::string ConfigDigest(const ModelConfig& config) {
   return digest;
 }
 
-// Samples of a file's bytes, spread evenly over it.
-absl::Status AddSamples(const std::filesystem::path& path, std::string& text) {
-  constexpr int64_t kSamples = 32;
-  constexpr int64_t kSampleBytes = 4096;
-  std::error_code error;
-  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
-  std::ifstream file(path, std::ios::binary);
-  absl::StrAppend(&text, path.filename().string(), " ", bytes, " ");
-  std::string sample(kSampleBytes, '\0');
-  for (int64_t i = 0; !error && file && i < kSamples; ++i) {
-    const int64_t last = std::max<int64_t>(0, bytes - kSampleBytes);
-    const int64_t length = std::min(bytes, kSampleBytes);
-    file.seekg(last * i / (kSamples - 1));
-    file.read(sample.data(), length);
-    text.append(sample, 0, length);
+// "weights FILE=digest" lines.
+absl::StatusOr<std::string> WeightLines(const Checkpoint& checkpoint) {
+  BH_ASSIGN_OR_RETURN(const std::vector<Checkpoint::FileDigest> files, checkpoint.SampleFiles());
+  std::string lines;
+  for (const Checkpoint::FileDigest& file : files) {
+    absl::StrAppend(&lines, "\nweights ", file.name, "=", absl::Hex(file.digest, absl::kZeroPad16));
   }
-  if (!error && file) return absl::OkStatus();
-  return WithExitCode(absl::DataLossError(absl::StrCat("cannot read ", path.string())),
-                      ExitCode::kModelRefused);
-}
-
-absl::StatusOr<std::string> WeightsDigest(const std::string& dir) {
-  std::error_code error;
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
-  }
-  std::sort(paths.begin(), paths.end());
-  std::string text;
-  for (const std::filesystem::path& path : paths) BH_RETURN_IF_ERROR(AddSamples(path, text));
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  constexpr size_t kShownBytes = 8;
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), kShownBytes));
+  return lines;
 }
 
 std::string LimitText(const std::optional<int>& limit) {
@@ -104,9 +70,9 @@ std::string UsualLine(const std::vector<std::string>& lines) {
 absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source) {
   const ModelLimits& formats = source.formats;
   const KvRule& rule = options.kv_rule;
-  BH_ASSIGN_OR_RETURN(const std::string weights, WeightsDigest(source.dir));
+  BH_ASSIGN_OR_RETURN(const std::string weights, WeightLines(*source.checkpoint));
   return absl::StrCat(
-      "build=", Version(), "\nmodel=", source.checkpoint->Fingerprint(), "\nweights=", weights,
+      "build=", Version(), "\nmodel=", source.checkpoint->Fingerprint(), weights,
       "\nconfig=", ConfigDigest(source.config.model),
       "\ndtype=", WeightFormatsText(formats.weights), " ", static_cast<int>(formats.activation),
       "\nkv-cache-dtype=", KvFormatName(formats.kv_format), "\nblock-size=", formats.block_tokens,

@@ -12,9 +12,9 @@
 
 namespace bulkhead {
 
-// This rank's program, model and flags as "key=value" lines. The weights are known by the names and
-// sizes of their files and samples of their bytes, so that a stale copy on one host is noticed and
-// little is read. DATA_LOSS (exit code 3) when a file cannot be read.
+// This rank's program, model and flags as "key=value" lines. The weights are known by samples of
+// every tensor, so that a stale copy on one host is noticed and little is read. DATA_LOSS (exit
+// code 3) when a file cannot be read.
 absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source);
 
 // INVALID_ARGUMENT (exit code 5) naming the first key on which ranks differ and who has what most

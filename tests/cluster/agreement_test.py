@@ -46,7 +46,7 @@ class AgreementTest(unittest.TestCase):
         with hosts.Hosts(slots=2) as two:
             two.run("hostb", "mount", "--bind", stale, path)
             done = run("mpirun", "-n", "4", "--map-by", "ppr:2:node", *self.serve(model=path))
-            self.check(done, "rank 2 (host hostb), rank 3 (host hostb) have weights=")
+            self.check(done, f"rank 2 (host hostb), rank 3 (host hostb) have weights {name}=")
 
     def test_another_program_on_one_host(self):
         other = hosts.STATE + "/other"
