@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "memory/exit_code.h"
 #include "memory/log.h"
 
@@ -16,6 +18,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int kPatienceMs = 100;
+constexpr absl::Duration kTimeOfFirstRank = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -45,7 +48,10 @@ int ExitWith(const absl::Status& status) {
 }
 
 int ExitRankWith(const absl::Status& status) {
-  return IsFirstRank() ? ExitWith(status) : static_cast<int>(ExitCodeOf(status));
+  if (IsFirstRank()) return ExitWith(status);
+  // At the first exit code a launcher stops the ranks that are still here, the first one, too.
+  if (!status.ok()) absl::SleepFor(kTimeOfFirstRank);
+  return static_cast<int>(ExitCodeOf(status));
 }
 
 }  // namespace bulkhead

@@ -10,7 +10,7 @@ namespace bulkhead {
 int ExitWith(const absl::Status& status);
 
 // Likewise for a command that runs as one of a group: only the first rank prints, as its launcher
-// numbered it.
+// numbered it, and the others give it half a second to do so.
 int ExitRankWith(const absl::Status& status);
 
 // Whether everything that was printed to standard output got there; DATA_LOSS with exit code 1

@@ -61,4 +61,8 @@ absl::Status CheckStandardInput() {
   return Usage("standard input cannot be read; give a file, a pipe or a terminal");
 }
 
+absl::Status CannotWrite(absl::string_view flag, const std::string& path) {
+  return Usage(absl::StrCat("cannot write ", flag, " ", path, ": ", std::strerror(errno)));
+}
+
 }  // namespace bulkhead

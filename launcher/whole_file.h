@@ -1,10 +1,12 @@
-// A file's text, for those who want all of it, and whether standard input's was all of it.
+// A file's text, for those who want all of it, whether standard input's was all of it, and what is
+// said of a file that cannot be written.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace bulkhead {
 
@@ -18,5 +20,9 @@ absl::StatusOr<std::string> ReadStandardInput();
 // Asked when standard input seems to have ended: INVALID_ARGUMENT with exit code 2 when it broke
 // off with an error instead, as a directory does.
 absl::Status CheckStandardInput();
+
+// Right after a stream did not open or write: INVALID_ARGUMENT with exit code 2, "cannot write
+// --out FILE: why", from errno.
+absl::Status CannotWrite(absl::string_view flag, const std::string& path);
 
 }  // namespace bulkhead

@@ -12,6 +12,7 @@
 #include "launcher/bench/scale_result.h"
 #include "launcher/exit_status.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
@@ -46,9 +47,7 @@ absl::Status RunScale(const ScaleOptions& options) {
   if (options.out.has_value()) {
     out.open(*options.out, std::ios::trunc);
     if (!out.is_open()) {
-      return WithExitCode(
-          absl::InvalidArgumentError(absl::StrCat("cannot write --out ", *options.out)),
-          ExitCode::kUsage);
+      return CannotWrite("--out", *options.out);
     }
   }
   std::vector<ScaleRow> rows;

@@ -212,9 +212,7 @@ absl::Status RunSimulate(const SimulateOptions& options) {
   if (options.svg.has_value()) {
     svg.open(*options.svg, std::ios::trunc);
     if (!svg.is_open()) {
-      return WithExitCode(
-          absl::InvalidArgumentError(absl::StrCat("cannot write --svg ", *options.svg)),
-          ExitCode::kUsage);
+      return CannotWrite("--svg", *options.svg);
     }
   }
   std::unique_ptr<Tokenizer> tokenizer = MadeUpTokenizer(kVocabSize);

@@ -18,6 +18,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/group/batch.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -83,9 +84,7 @@ class ThroughputJob final : public BatchJob {
     if (!options_.out.has_value()) return absl::OkStatus();
     out_.open(*options_.out, std::ios::trunc);
     if (out_.is_open()) return absl::OkStatus();
-    return WithExitCode(
-        absl::InvalidArgumentError(absl::StrCat("cannot write --out ", *options_.out)),
-        ExitCode::kUsage);
+    return CannotWrite("--out", *options_.out);
   }
 
   absl::Status Prepare(const RankEngine& engine) override {

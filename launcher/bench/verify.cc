@@ -104,9 +104,7 @@ class VerifyJob final : public BatchJob {
     if (options_.save.has_value()) {
       out_.open(*options_.save, std::ios::trunc);
       if (out_.is_open()) return absl::OkStatus();
-      return WithExitCode(
-          absl::InvalidArgumentError(absl::StrCat("cannot write --save ", *options_.save)),
-          ExitCode::kUsage);
+      return CannotWrite("--save", *options_.save);
     }
     BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(*options_.against));
     absl::StatusOr<VerifiedGroup> reference = VerifiedGroup::FromJson(text);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/rank_life.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
 
@@ -117,8 +118,7 @@ absl::Status ResultLines::Open(const std::string& path) {
   if (path_ == "-") return absl::OkStatus();
   file_.open(path_, std::ios::trunc);
   if (file_.is_open()) return absl::OkStatus();
-  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --out ", path_)),
-                      ExitCode::kUsage);
+  return CannotWrite("--out", path_);
 }
 
 std::ostream& ResultLines::out() { return path_ == "-" ? std::cout : file_; }

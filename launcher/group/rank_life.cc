@@ -110,6 +110,7 @@ bool RankLife::SpeaksForGroup(const absl::Status& why) const {
   // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's. A
   // host that has lost sight of rank 0 speaks for itself.
   if (topology.rank == 0) return true;
+  if (IsAgreed(why)) return false;  // rank 0 is there to say so
   return absl::StartsWith(why.message(), "rank 0 ") &&
          (topology.rank == 1 || (!topology.one_host() && topology.local_rank == 0));
 }

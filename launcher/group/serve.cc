@@ -16,6 +16,7 @@
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 #include "memory/exit_code.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
@@ -189,8 +190,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
 
 absl::Status CheckCanWrite(const std::string& report) {
   if (std::ofstream(report, std::ios::app)) return absl::OkStatus();
-  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --report ", report)),
-                      ExitCode::kUsage);
+  return CannotWrite("--report", report);
 }
 
 // A report that can no longer be written is no reason to stop serving.

@@ -18,6 +18,7 @@
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/version.h"
+#include "launcher/whole_file.h"
 #include "memory/bytes.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
@@ -349,8 +350,7 @@ absl::Status WriteReport(const std::string& path, const std::string& json) {
   std::ofstream file(path, std::ios::trunc);
   file << json << std::flush;
   if (file.good()) return absl::OkStatus();
-  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --report ", path)),
-                      ExitCode::kUsage);
+  return CannotWrite("--report", path);
 }
 
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits) {

@@ -16,6 +16,7 @@
 #include "launcher/planning/model_capacity.h"
 #include "launcher/planning/model_source.h"
 #include "launcher/planning/plan_tables.h"
+#include "launcher/whole_file.h"
 #include "launcher/wire.h"
 #include "memory/exit_code.h"
 #include "memory/host_cores.h"
@@ -196,8 +197,7 @@ absl::Status DrawCurve(const Planned& plan, const std::string& path) {
                                 " ranks, KV in ", KvFormatName(plan.source.formats.kv_format)))
        << std::flush;
   if (file.good()) return absl::OkStatus();
-  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --svg ", path)),
-                      ExitCode::kUsage);
+  return CannotWrite("--svg", path);
 }
 
 }  // namespace

@@ -34,5 +34,12 @@ TEST(WholeFile, WhatCannotBeReadIsRefusedByName) {
               StartsWith("/proc is a directory"));
 }
 
+TEST(WholeFile, WhatCannotBeWrittenIsRefusedWithTheReason) {
+  const std::ofstream file("/no/such/file");
+  const absl::Status status = CannotWrite("--out", "/no/such/file");
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_EQ(status.message(), "cannot write --out /no/such/file: No such file or directory");
+}
+
 }  // namespace
 }  // namespace bulkhead
