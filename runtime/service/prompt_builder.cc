@@ -12,11 +12,12 @@
 namespace bulkhead {
 namespace {
 
+// `known`: how well `tokens` is known, when it is not exact.
 absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
-                           int room) {
+                           int room, absl::string_view known = "") {
   return InvalidField(
       field,
-      absl::StrCat(tokens, " tokens are more than the ", rules.max_model_len - room,
+      absl::StrCat(known, tokens, " tokens are more than the ", rules.max_model_len - room,
                    " that max_model_len ", rules.max_model_len,
                    " leaves for a prompt; shorten it, or start the server with a larger "
                    "--max-model-len"),
@@ -119,6 +120,12 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
   std::vector<TokenId> prompt;
   const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
   if (request.has_text()) {
+    // What cannot fit is not worth the tokenizer's work.
+    const int64_t fewest =
+        rules.tokenizer == nullptr
+            ? 0
+            : static_cast<int64_t>(rules.tokenizer->FewestTokens(request.text().size()));
+    if (fewest > most) return PromptTooLong(field, fewest, rules, room, "at least ");
     BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
   } else if (request.has_token_ids()) {
     // Length first: a list that cannot fit is refused before it is copied.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "memory/status.h"
+#include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
@@ -28,6 +29,24 @@ std::optional<int32_t> BpeModel::Id(absl::string_view token) const {
 const std::string* BpeModel::Token(int32_t id) const {
   if (id < 0 || id >= end_id() || !has_token_[id]) return nullptr;
   return &tokens_[id];
+}
+
+size_t BpeModel::MostBytesOfToken(bool byte_characters) const {
+  constexpr size_t kMostCharBytes = 4;
+  // An affix makes other words of them, which the vocabulary may not have.
+  bool knows_all = byte_characters && prefix_.empty() && suffix_.empty();
+  for (int byte = 0; knows_all && byte < 256; ++byte) {
+    knows_all = Id(ByteLevelChar(static_cast<uint8_t>(byte))).has_value();
+  }
+  const bool spells_all = byte_fallback_ && std::all_of(byte_ids_.begin(), byte_ids_.end(),
+                                                        [](int32_t id) { return id >= 0; });
+  // An unknown counts as what it is spelled: it may be merged.
+  const bool counts_unknowns =
+      unk_id_.has_value() && !fuse_unk_ && unk_token_->size() >= kMostCharBytes;
+  if (!knows_all && !spells_all && !counts_unknowns) return 0;
+  size_t most = 1;
+  for (const std::string& token : tokens_) most = std::max(most, token.size());
+  return most;
 }
 
 const BpeModel::Rank* BpeModel::FindMerge(int32_t left, int32_t right) const {

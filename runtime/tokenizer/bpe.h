@@ -43,6 +43,10 @@ class BpeModel {
   absl::Status Tokenize(absl::string_view word, const Allowance& allowance, Scratch& scratch,
                         std::vector<int32_t>* ids) const;
 
+  // The most bytes of a word that one id stands for; 0: any number, as characters may be dropped,
+  // or many become one unknown. `byte_characters`: words consist of those that stand for bytes.
+  size_t MostBytesOfToken(bool byte_characters) const;
+
   int32_t size() const { return static_cast<int32_t>(ids_.size()); }  // entries of the vocabulary
   int32_t end_id() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
   std::optional<int32_t> Id(absl::string_view token) const;

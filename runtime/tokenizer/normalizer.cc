@@ -89,6 +89,7 @@ class ByteLevelCharacters : public NormalizerStep {
       for (const char byte : bytes) absl::StrAppend(out, ByteLevelChar(static_cast<uint8_t>(byte)));
     });
   }
+  bool keeps_length() const override { return true; }
 };
 
 class Strip : public NormalizerStep {
@@ -124,6 +125,7 @@ class Prepend : public NormalizerStep {
     if (text->origin.first_bytes > 0) text->origin.first_bytes += prefix_.size();
     return absl::OkStatus();
   }
+  bool keeps_length() const override { return true; }
 
  private:
   const std::string prefix_;
@@ -158,6 +160,9 @@ class Replace : public NormalizerStep {
     text->text = out.Take();
     text->origin.first_bytes = first_bytes;
     return absl::OkStatus();
+  }
+  bool keeps_length() const override {
+    return !pattern_.literal().empty() && content_.size() >= pattern_.literal().size();
   }
 
  private:
@@ -214,6 +219,11 @@ absl::StatusOr<Normalizer> Normalizer::Read(const JsonPart& part) {
   Normalizer normalizer;
   if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, 0, &normalizer.steps_));
   return normalizer;
+}
+
+bool Normalizer::keeps_length() const {
+  return std::all_of(steps_.begin(), steps_.end(),
+                     [](const auto& step) { return step->keeps_length(); });
 }
 
 absl::Status Normalizer::Normalize(EncodeBudget& budget, AlignedText* text) const {

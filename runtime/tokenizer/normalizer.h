@@ -15,6 +15,8 @@ class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
   virtual absl::Status Apply(EncodeBudget& budget, AlignedText* text) const = 0;
+  // Whether it is known that no text becomes shorter.
+  virtual bool keeps_length() const { return false; }
 };
 
 class Normalizer {
@@ -23,6 +25,7 @@ class Normalizer {
   static absl::StatusOr<Normalizer> Read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
+  bool keeps_length() const;  // of every text, as far as is known
   // Normalises one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or
   // a regular expression gives up.
   absl::Status Normalize(EncodeBudget& budget, AlignedText* text) const;

@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/post_processor.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -81,6 +82,11 @@ absl::StatusOr<PostProcessor> PostProcessor::Read(const JsonPart& part, int32_t 
   PostProcessor processor;
   if (!part.is_null()) BH_RETURN_IF_ERROR(processor.ReadStep(part, 0, end_id));
   return processor;
+}
+
+bool PostProcessor::keeps_text() const {
+  return pieces_.empty() || std::any_of(pieces_.begin(), pieces_.end(),
+                                        [](const Piece& piece) { return piece.is_text; });
 }
 
 absl::StatusOr<std::vector<int32_t>> PostProcessor::Process(std::vector<int32_t> ids,

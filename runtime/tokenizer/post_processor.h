@@ -21,6 +21,8 @@ class PostProcessor {
   absl::StatusOr<std::vector<int32_t>> Process(std::vector<int32_t> ids, bool add_special_tokens,
                                                const Allowance& allowance) const;
 
+  bool keeps_text() const;  // a template may leave it out
+
  private:
   struct Piece {
     bool is_text = false;      // the text's tokens

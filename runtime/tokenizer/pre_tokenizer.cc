@@ -56,6 +56,7 @@ class ByteLevel : public PreTokenizerStep {
                                return origin;
                              });
   }
+  bool makes_byte_characters(bool /*before*/) const override { return true; }
 
  private:
   const bool add_prefix_space_;
@@ -75,6 +76,7 @@ class Split : public PreTokenizerStep {
       return absl::OkStatus();
     });
   }
+  bool removes_text() const override { return behavior_ == SplitBehavior::kRemoved; }
 
  private:
   const Pattern pattern_;
@@ -93,6 +95,7 @@ class SplitChars : public PreTokenizerStep {
       return absl::OkStatus();
     });
   }
+  bool removes_text() const override { return behavior_ == SplitBehavior::kRemoved; }
 
  private:
   bool (*const is_match_)(char32_t);
@@ -121,6 +124,7 @@ class Whitespace : public PreTokenizerStep {
                            return absl::OkStatus();
                          });
   }
+  bool removes_text() const override { return true; }
 };
 
 class Metaspace : public PreTokenizerStep {
@@ -138,6 +142,7 @@ class Metaspace : public PreTokenizerStep {
                            return pattern.FindAll(view, budget.regex, spans);
                          });
   }
+  bool makes_byte_characters(bool /*before*/) const override { return false; }
 
  private:
   Origin Rewrite(absl::string_view view, const Origin& origin, BoundedText* out) const {
@@ -256,6 +261,17 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Read(const JsonPart& part) {
   PreTokenizer pre_tokenizer;
   if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, 0, &pre_tokenizer.steps_));
   return pre_tokenizer;
+}
+
+bool PreTokenizer::removes_text() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const auto& step) { return step->removes_text(); });
+}
+
+bool PreTokenizer::makes_byte_characters() const {
+  bool made = false;
+  for (const auto& step : steps_) made = step->makes_byte_characters(made);
+  return made;
 }
 
 absl::Status PreTokenizer::PreTokenize(EncodeBudget& budget, TextPieces* pieces) const {

@@ -16,6 +16,10 @@ class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
   virtual absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const = 0;
+  // Whether some of a text may be left out.
+  virtual bool removes_text() const { return false; }
+  // Whether a text consists of characters that stand for bytes behind it; `before`: and before it.
+  virtual bool makes_byte_characters(bool before) const { return before; }
 };
 
 class PreTokenizer {
@@ -27,6 +31,9 @@ class PreTokenizer {
   // Cuts one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or a
   // regular expression gives up.
   absl::Status PreTokenize(EncodeBudget& budget, TextPieces* pieces) const;
+
+  bool removes_text() const;           // of some texts
+  bool makes_byte_characters() const;  // that stand for bytes, and nothing else
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;

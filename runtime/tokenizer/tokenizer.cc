@@ -40,6 +40,10 @@ class InterpretedTokenizer : public Tokenizer {
                                               bool skip_special_tokens) const override;
 
   int vocab_size() const override { return static_cast<int>(entries_.size()); }
+  size_t FewestTokens(size_t text_bytes) const override {
+    if (most_bytes_of_token_ == 0) return 0;
+    return (text_bytes + most_bytes_of_token_ - 1) / most_bytes_of_token_;
+  }
 
   // Gives `chain` the token, if it is one.
   void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
@@ -51,6 +55,7 @@ class InterpretedTokenizer : public Tokenizer {
   };
 
   void IndexEntries();
+  size_t MostBytesOfToken() const;
   absl::Status CheckTokenTexts(const JsonPart& decoder) const;
   absl::Status EncodeText(AlignedText text, EncodeBudget& budget, BpeModel::Scratch& scratch,
                           std::vector<int32_t>* ids) const;
@@ -61,7 +66,8 @@ class InterpretedTokenizer : public Tokenizer {
   AddedTokens added_;
   PostProcessor post_processor_;
   Decoder decoder_;
-  std::vector<Entry> entries_;  // by id
+  std::vector<Entry> entries_;      // by id
+  size_t most_bytes_of_token_ = 0;  // of a text, that one token stands for; 0: any number
 };
 
 JsonPart FieldOrNull(const JsonPart& file, absl::string_view name) {
@@ -94,6 +100,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   const JsonPart decoder = FieldOrNull(file, "decoder");
   BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(decoder));
   BH_RETURN_IF_ERROR(tokenizer->CheckTokenTexts(decoder));
+  tokenizer->most_bytes_of_token_ = tokenizer->MostBytesOfToken();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
@@ -112,6 +119,19 @@ void InterpretedTokenizer::IndexEntries() {
   for (Entry& entry : entries_) {
     entry.is_special = entry.decoded != nullptr && special.contains(*entry.decoded);
   }
+}
+
+// Where no step makes a text shorter, a token stands for no more of it than the token itself has.
+size_t InterpretedTokenizer::MostBytesOfToken() const {
+  const bool keeps_all =
+      normalizer_.keeps_length() && !pre_tokenizer_.removes_text() && post_processor_.keeps_text();
+  size_t most = keeps_all ? model_->MostBytesOfToken(pre_tokenizer_.makes_byte_characters()) : 0;
+  if (most == 0) return 0;
+  for (const AddedToken& token : added_.tokens()) {
+    if (token.lstrip || token.rstrip) return 0;  // with all the spaces beside it
+    most = std::max({most, token.content.size(), token.matched.size()});
+  }
+  return most;
 }
 
 // Decoding has no way to fail, so that no token may stand for too much is seen to here.
