@@ -123,6 +123,9 @@ void EngineCall::Cancelled() {
   CancelInEngine(std::move(why));
 }
 
-void EngineCall::Closed() { core_->calls.Close(this); }
+void EngineCall::Closed() {
+  core_->heap_trimmer.TrimLater();
+  core_->calls.Close(this);
+}
 
 }  // namespace bulkhead

@@ -86,7 +86,8 @@ grpc::ServerUnaryReactor* GenerationService::Convert(grpc::CallbackServerContext
                                                      size_t bytes, size_t most_here_bytes,
                                                      std::function<absl::Status()> convert) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  auto work = [=, convert = std::move(convert)] {
+  auto work = [=, this, convert = std::move(convert)] {
+    core_->heap_trimmer.TrimLater();
     reactor->Finish(EndWith(*context, context->IsCancelled()
                                           ? absl::CancelledError("cancelled by the client")
                                           : convert()));

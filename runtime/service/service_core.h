@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/service/error_counts.h"
+#include "runtime/service/heap_trimmer.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/serving_state.h"
 #include "runtime/service/text_worker.h"
@@ -25,6 +26,7 @@ struct ServiceCore {
   ErrorCounts errors;
   std::atomic<uint64_t> last_request_number{0};
   TextWorker text_worker;
+  HeapTrimmer heap_trimmer;
 };
 
 }  // namespace bulkhead
