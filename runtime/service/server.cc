@@ -59,6 +59,11 @@ void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(MaxMessageBytes(max_model_len));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
+  // gRPC unpacks all of a message before it looks at its size: a few megabytes would become
+  // gigabytes.
+  for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(packed, false);
+  }
   // A generation is silent for as long as a step takes: clients may ping to see that we live.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinRecvPingIntervalMs);

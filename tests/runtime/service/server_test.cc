@@ -240,5 +240,19 @@ TEST_F(ServerTest, AMessageBeyondTheLimitIsRefused) {
             grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+// gRPC unpacks before it looks at the size: what it would unpack is refused unread.
+TEST_F(ServerTest, ACompressedMessageIsRefusedBeforeItIsUnpacked) {
+  MakeReady();
+  v1::GenerateRequest request = TextRequestOf("r");
+  request.set_text(std::string(MaxMessageBytes(kTestModelLen) + 1, 'x'));
+  for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(packed);
+    v1::GenerateResponse response;
+    const grpc::Status refused = generation_->Generate(&context, request, &response);
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNIMPLEMENTED) << refused.error_message();
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
