@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 
 namespace bulkhead {
 namespace {
+
+constexpr int kBacklog = 1024;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -79,17 +82,19 @@ absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int 
   return out;
 }
 
-absl::Status CheckCanBind(const ListenAddress& address) {
+absl::StatusOr<int> ListenOn(const ListenAddress& address) {
   BH_ASSIGN_OR_RETURN(const AddressList list, Resolve(address.ip, address.port, AI_NUMERICHOST));
-  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen(address.Text(), std::strerror(errno));
-  // As the server does it: connections that a former server left in TIME_WAIT do not matter, a
-  // socket that listens does.
-  const int on = 1;
+  // Connections that a former server left in TIME_WAIT do not matter, a socket that listens does.
+  const int on = 1, off = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const int error = bind(fd, list->ai_addr, list->ai_addrlen) == 0 ? 0 : errno;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // connections inherit it
+  if (list->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
+  const int error = errno;
   close(fd);
-  return error == 0 ? absl::OkStatus() : CannotListen(address.Text(), WhyNot(error));
+  return CannotListen(address.Text(), WhyNot(error));
 }
 
 }  // namespace bulkhead

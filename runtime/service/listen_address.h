@@ -20,8 +20,8 @@ struct ListenAddress {
 // IPv4 before IPv6. Failures carry exit code 7 and name host, port and cause.
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port);
 
-// Ok when nobody else holds the address now and it is ours to bind. UNAVAILABLE naming it and the
-// cause.
-absl::Status CheckCanBind(const ListenAddress& address);
+// A socket that listens there, which does not block and is the caller's to close. Failures as
+// above.
+absl::StatusOr<int> ListenOn(const ListenAddress& address);
 
 }  // namespace bulkhead

@@ -9,18 +9,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "memory/exit_code.h"
+#include "memory/check.h"
 #include "memory/status.h"
 #include "runtime/service/control_service.h"
 #include "runtime/service/generation_service.h"
 #include "runtime/service/health_service.h"
 #include "runtime/service/listen_address.h"
+#include "runtime/service/listener.h"
 #include "runtime/service/malformed_request.h"
 #include "runtime/service/refusal.h"
 
@@ -41,11 +43,13 @@ std::string NewEpoch() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// Process-wide switches: our own health service, reflection on every server, and no lines of
-// protobuf's on standard error, which any client could fill with requests that are not UTF-8.
+// Process-wide switches: our own health service, reflection on every server, and no lines of gRPC's
+// (unless its variable asks for them) and protobuf's on standard error, which any client could fill
+// with requests that are compressed or not UTF-8.
 void PrepareLibrary() {
   static std::once_flag once;
   std::call_once(once, [] {
+    setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
     grpc_init();  // for good: the library's last shutdown may wait 10 s for a thread that polls
     grpc::EnableDefaultHealthCheckService(false);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -54,9 +58,6 @@ void PrepareLibrary() {
 }
 
 void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
-  // gRPC shares ports by default: a second server would silently take half of the first one's
-  // clients.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(MaxMessageBytes(max_model_len));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   // gRPC unpacks all of a message before it looks at its size: a few megabytes would become
@@ -108,6 +109,8 @@ struct GrpcServer::Parts {
   GenerationService generation;
   ControlService control;
   std::mutex shutdown_mutex;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<Listener> listener;    // gives connections to the acceptor
   std::unique_ptr<grpc::Server> server;  // null after Shutdown
 };
 
@@ -115,25 +118,27 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   PrepareLibrary();
   auto parts = std::make_unique<Parts>();
   BH_ASSIGN_OR_RETURN(parts->address, ResolveListenAddress(options.host, options.port));
-  BH_RETURN_IF_ERROR(CheckCanBind(parts->address));
+  BH_ASSIGN_OR_RETURN(parts->listener, Listener::Bind(parts->address));
+  parts->address.port = parts->listener->port();
+  parts->target = parts->address.Text();
   grpc::ServerBuilder builder;
   SetLimits(builder, options.max_model_len);
-  int port = 0;
   // TLS is not built yet; who may bind to other than loopback is decided by the command line.
-  builder.AddListeningPort(parts->address.Text(), grpc::InsecureServerCredentials(), &port);
+  parts->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(&parts->health);
   builder.RegisterService(&parts->generation);
   builder.RegisterService(&parts->control);
   builder.experimental().SetInterceptorCreators(ExplainMalformedRequests());
   parts->server = builder.BuildAndStart();
-  if (parts->server == nullptr || port <= 0) {
-    return WithExitCode(absl::UnavailableError(
-                            absl::StrCat("cannot listen on ", parts->address.Text(),
-                                         ": the port was taken meanwhile; choose another --port")),
-                        ExitCode::kCannotBind);
-  }
-  parts->address.port = port;
-  parts->target = parts->address.Text();
+  BH_CHECK(parts->server != nullptr);
+  parts->listener->Start([acceptor = parts->acceptor.get()](int listener_fd, int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener_fd;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(parts)));
 }
 
@@ -169,6 +174,7 @@ void GrpcServer::Shutdown(absl::Duration grace) {
   parts_->core.calls.WaitUntilClosed(grace);
   parts_->core.calls.EndAll(
       WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
+  parts_->listener->Stop();
   // What a client does not read is cut now: nothing may wait for it.
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
   parts_->server->Wait();

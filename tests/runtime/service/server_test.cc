@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
+#include <vector>
 
 #include "memory/exit_code.h"
 #include "tests/runtime/service/service_fixture.h"
@@ -240,11 +243,45 @@ TEST_F(ServerTest, AMessageBeyondTheLimitIsRefused) {
             grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+// As many connections as there are descriptors, which this process needs two each for.
+TEST_F(ServerTest, ItAcceptsAgainWhenTooManyConnectionsHaveEnded) {
+  engine_.AnswerWith([](const Submitted& s) { s.Finish(FinishReason::kEos, 0); });
+  MakeReady();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+  std::vector<int> clients;
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(server_->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  while (true) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) break;
+    clients.push_back(fd);
+    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  EXPECT_EQ(errno, EMFILE);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // what was tried has failed
+  for (const int fd : clients) close(fd);
+  const auto generation = v1::Generation::NewStub(NewChannel());
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
+  v1::GenerateResponse response;
+  const grpc::Status status = generation->Generate(&context, TextRequestOf("r"), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 // gRPC unpacks before it looks at the size: what it would unpack is refused unread.
 TEST_F(ServerTest, ACompressedMessageIsRefusedBeforeItIsUnpacked) {
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");
   request.set_text(std::string(MaxMessageBytes(kTestModelLen) + 1, 'x'));
+  testing::internal::CaptureStderr();
   for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
     grpc::ClientContext context;
     context.set_compression_algorithm(packed);
@@ -252,6 +289,8 @@ TEST_F(ServerTest, ACompressedMessageIsRefusedBeforeItIsUnpacked) {
     const grpc::Status refused = generation_->Generate(&context, request, &response);
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNIMPLEMENTED) << refused.error_message();
   }
+  // Clients cannot fill the log.
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace
