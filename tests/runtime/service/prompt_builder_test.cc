@@ -40,9 +40,9 @@ TEST(PromptBuilderTest, ATextWhoseLengthSaysThatItIsTooLongIsNotTokenised) {
   const absl::Status refused = BuildPrompt(request, rules, /*room=*/1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(refused), reason::kPromptTooLong);
-  EXPECT_THAT(refused.message(),
+  EXPECT_THAT(std::string(refused.message()),
               StartsWith("prompt.text: at least 11 tokens are more than the 10"));
-  EXPECT_THAT(refused.message(), HasSubstr("--max-model-len"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-model-len"));
   EXPECT_TRUE(BuildPrompt(request, rules, /*room=*/0).ok());
 }
 
