@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -205,8 +206,10 @@ class CudaRuntimeDriver final : public CudaDriver {
 
   // To ask for a kernel's attributes loads it where there is no call that says so.
   void Load(const CudaKernel& kernel) override {
-    cudaFuncAttributes attributes;
+    cudaFuncAttributes attributes = {};
     Note(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
+    // Compiled for less, it does not wait for the kernel before.
+    if (attributes.ptxVersion >= 10 * kEarlyMajor) waiting_.insert(kernel.function);
     cudaFunction_t function = nullptr;
     Note(cudaGetFuncBySymbol(&function, kernel.function), kernel.name);
     if (driver_.load != nullptr && fault_.ok()) {
@@ -230,7 +233,7 @@ class CudaRuntimeDriver final : public CudaDriver {
     config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
     config.stream = stream_;
     config.attrs = &early;
-    config.numAttrs = launches_early_ ? 1 : 0;
+    config.numAttrs = launches_early_ && waiting_.contains(kernel.function) ? 1 : 0;
     Note(cudaLaunchKernelExC(&config, kernel.function, arguments), kernel.name);
   }
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override {
@@ -341,6 +344,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   DriverFunctions driver_;
   CudaProperties properties_;
   bool launches_early_ = false;
+  std::set<const void*> waiting_;  // kernels that wait for the one before
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> events_;
   std::vector<cudaGraphExec_t> graphs_;
