@@ -55,7 +55,8 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       comm_(comm),
       weights_(LayOutOver(plan, rank, limits.weights, backend, arenas_.weights.data())),
       host_steps_(HostBuffer()),
-      vocab_cols_(plan.vocab_cols()) {
+      vocab_cols_(plan.vocab_cols()),
+      host_logits_(HostBuffer()) {
   Carver arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(limits_, arrays);
   host_steps_ = backend_.device().AllocateHost(arrays.used_bytes());
@@ -76,7 +77,8 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
     if (!backend_.device().host_memory()) {
       host_scratch_.resize(Sampler::ScratchBytes(plan_.config().vocab_size));
       scratch = host_scratch_.data();
-      host_logits_.resize(logits_.whole.rows() * logits_.whole.cols());
+      host_logits_ = backend_.device().AllocateHost(logits_.whole.rows() * logits_.whole.cols() *
+                                                    static_cast<int64_t>(sizeof(float)));
     }
     sampler_.emplace(plan_.config().vocab_size, scratch);
   }

@@ -132,7 +132,7 @@ class ModelRunner final : public StepRunner {
   uint64_t submits_ = 0;
   uint64_t collects_ = 0;
   // Rank 0, where the CPU cannot read the device's memory.
-  std::vector<float> host_logits_;
+  absl::StatusOr<HostBuffer> host_logits_;
   std::vector<std::byte> host_scratch_;  // the sampler's
   std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute position
   std::unique_ptr<DecodeGraphs> graphs_;

@@ -66,9 +66,9 @@ absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
   Device& device = backend_.device();
   if (device.host_memory()) return logits;
   BH_CHECK(logits.row_stride() == logits.cols());
-  const ConstMatrixView host(reinterpret_cast<const std::byte*>(host_logits_.data()), DType::kF32,
-                             logits.rows(), logits.cols());
-  device.CopyToHost(logits.data(), host_logits_.data(),
+  BH_RETURN_IF_ERROR(host_logits_.status());
+  const ConstMatrixView host(host_logits_->get(), DType::kF32, logits.rows(), logits.cols());
+  device.CopyToHost(logits.data(), host_logits_->get(),
                     logits.rows() * logits.cols() * static_cast<int64_t>(sizeof(float)));
   BH_RETURN_IF_ERROR(device.Synchronize());
   return host;
