@@ -60,7 +60,7 @@ BH_DEVICE int FirstSeen(int position, int window) {
 // Blocks of AttendSplit on a multiprocessor: many hide the memory's latency, most of all where
 // copies do not run aside.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-inline constexpr int kSharing = kDimTiles* kTiles > 8  ? 1
+inline constexpr int kSharing = kDimTiles* kTiles > 8  ? 2
                                 : IsQuantized(kFormat) ? 4
                                                        : 3;
 
@@ -104,9 +104,10 @@ AttendWhole(AttendParameters p) {
   const int kv_head = BlockY() / p.head_tiles;
   Columns columns = HeadsOfBlock(p, kv_head);
   if (columns.heads <= 0) return;
-  int end = (BlockX() + 1) * p.tile_tokens;
+  const int tile = GridX() - 1 - BlockX();  // the last tokens see most: they begin
+  int end = (tile + 1) * p.tile_tokens;
   if (end > p.num_tokens) end = p.num_tokens;
-  for (int token = BlockX() * p.tile_tokens; token < end; token += columns.tokens) {
+  for (int token = tile * p.tile_tokens; token < end; token += columns.tokens) {
     const int seq = p.cache.token_seq[token];
     const int seq_begin = p.cache.seq_begin[seq];
     const int seq_end = p.cache.seq_begin[seq + 1];
@@ -128,13 +129,14 @@ AttendWhole(AttendParameters p) {
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch SplitLaunch(const char* name) {
   return {KernelOf(name, AttendSplit<kFormat, kDimTiles, kTiles>),
-          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes};
+          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes,
+          kSharing<kFormat, kDimTiles, kTiles>};
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch WholeLaunch(const char* name) {
   return {KernelOf(name, AttendWhole<kFormat, kDimTiles, kTiles>),
-          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes};
+          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes, 1};
 }
 
 template <KvFormat kFormat>

@@ -11,8 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// As many as may be on a multiprocessor at once, and as many again for those that end early.
-constexpr int kStretchBlocksOfSm = 4;
+constexpr int64_t kSharedOfBlock = 1 << 10;  // what a block's shared memory takes besides
 
 using cuda::CeilDiv;
 using cuda::RowsOf;
@@ -48,6 +47,14 @@ cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, boo
       break;
   }
   BH_CHECK(false);
+}
+
+// As many as a multiprocessor runs at once: those behind them would begin when the others end, with
+// their part of the items.
+int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
+  const int64_t fit =
+      (gpu.max_shared_bytes + kSharedOfBlock) / (launch.shared_bytes + kSharedOfBlock);
+  return static_cast<int>(std::clamp<int64_t>(fit, 1, launch.blocks_of_sm));
 }
 
 LaunchShape AttendShape(int blocks, int heads, const cuda::AttendLaunch& launch) {
@@ -135,7 +142,8 @@ void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& 
   const cuda::AttendLaunch launch =
       LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, true);
   const int rows = heads.num_kv_heads * p.head_tiles;
-  const int blocks = std::min(CeilDiv(kStretchBlocksOfSm * driver_.properties().num_sms, rows),
+  const CudaProperties& gpu = driver_.properties();
+  const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),
                               index.num_seqs * p.splits);
   Enqueue(driver_, launch.kernel, AttendShape(blocks, rows, launch), p);
   Enqueue(driver_, cuda::CombineKernel(),

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostHeadDim = 256;
 constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
-constexpr int kLeastSplitTokens = 512;
+constexpr int kLeastSplitTokens = 256;
 
 int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
@@ -49,7 +49,7 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
   inputs_count = std::max<int64_t>(max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;
   inputs = reinterpret_cast<uint16_t*>(carver.Next(inputs_count * 2));
   if (!gemm_library) return;
-  if (max_tokens > kMostFewTokens) library = carver.Next(GemmLibrary::kWorkspaceBytes);
+  if (max_tokens >= kLeastLibraryTokens) library = carver.Next(GemmLibrary::kWorkspaceBytes);
   if (limits.quantized_weights && max_tokens >= kLeastUnpackedTokens) {
     unpacked = reinterpret_cast<uint16_t*>(carver.Next(unpacked_bytes));
   }

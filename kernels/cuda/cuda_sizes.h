@@ -21,8 +21,11 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
 // Those of NewCudaBackend, to the byte, with a library of products or without. Any thread.
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);
 
-// Beyond so many tokens weights are worth a way through shared memory, or the library.
+// Beyond so many tokens weights are worth a way through shared memory.
 inline constexpr int64_t kMostFewTokens = 64;
+// From so many tokens on the library multiplies weights that are not quantised: the inputs, which
+// each of our blocks reads, are then more than the weights.
+inline constexpr int64_t kLeastLibraryTokens = 17;
 // From so many tokens on to write and read quantised weights as bf16 costs less than the library
 // wins.
 inline constexpr int64_t kLeastUnpackedTokens = 512;

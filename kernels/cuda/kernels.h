@@ -214,6 +214,7 @@ inline constexpr int kAttendTokens = 64;
 struct AttendLaunch {
   CudaKernelOf<AttendParameters> kernel;
   int64_t shared_bytes = 0;
+  int blocks_of_sm = 1;  // for which registers are enough
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
 // the two, whose blocks have 8 column_tiles columns; those of the second four times as many.

@@ -12,6 +12,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMostTokenTiles = 4;
+constexpr int64_t kLeastBucket = 64;
 constexpr int64_t kLeastBucketStep = 128;
 constexpr int64_t kBucketsPerOctave = 8;
 
@@ -30,12 +31,13 @@ bool CanReadDirectly(ConstMatrixView x, const cuda::PackedWeight& weight) {
 int64_t RoundUp(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 int64_t LeastLibraryTokens(WeightFormat format) {
-  return IsQuantized(format) ? kLeastUnpackedTokens : kMostFewTokens + 1;
+  return IsQuantized(format) ? kLeastUnpackedTokens : kLeastLibraryTokens;
 }
 
 // The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
 // bucket alone, and the rehearsal meets every product that a step may need.
 int64_t BucketOf(int64_t tokens, int64_t most) {
+  if (tokens <= kLeastBucket) return std::min(kLeastBucket, most);
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
   const int64_t step = std::max(kLeastBucketStep, octave / kBucketsPerOctave);
   return std::min(RoundUp(tokens, step), most);
