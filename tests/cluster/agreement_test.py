@@ -48,6 +48,13 @@ class AgreementTest(unittest.TestCase):
             done = run("mpirun", "-n", "4", "--map-by", "ppr:2:node", *self.serve(model=path))
             self.check(done, f"rank 2 (host hostb), rank 3 (host hostb) have weights {name}=")
 
+    def test_what_all_agree_on_is_said_once(self):
+        with hosts.Hosts(slots=2):
+            done = run("mpirun", "-n", "4", "--map-by", "ppr:2:node", *self.serve(model="/no/such"))
+            self.assertEqual(done.returncode, 3, done.stdout)
+            said = [line for line in done.stdout.splitlines() if line.startswith("bulkhead: ")]
+            self.assertEqual(said, ["bulkhead: rank 0 (host hosta): no such model folder: /no/such"])
+
     def test_another_program_on_one_host(self):
         other = hosts.STATE + "/other"
         with open(group.BINARY, "rb") as f:

@@ -45,7 +45,7 @@ class HangTest(unittest.TestCase):
             streams = [threading.Thread(target=self.ask, args=(served, n)) for n in range(STREAMS)]
             for stream in streams:
                 stream.start()
-            hosts.until(lambda: served.load().num_requests_running > 4, "nothing runs")
+            hosts.until(lambda: served.load().num_requests_running > 0, "nothing runs")
             try:
                 with StoppedThread(served.pids[rank]) as stopped:
                     ended = served.ends(range(4), LIMIT_S, each_look=stopped.reap)
