@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_life.h"
@@ -227,10 +228,12 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   BH_LOG(kInfo) << "ready in "
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   KeepReport(options, engine);
+  life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d\n", server.target().c_str(),
               engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
-  std::fflush(stdout);
-  life.SetDrain([&] { control.BeginDrain(std::nullopt); });
+  if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
+    BH_LOG(kWarning) << "READY was not heard: " << said.message();
+  }
   life.RunSteps(runner, &coordinator);
   life.SetDrain(nullptr);
   server.Shutdown(kFlush);
