@@ -105,8 +105,8 @@ class Backend : public BackendSizes {
 
   // Once before the first step, for a weight that MatMul will get with many rows: does what MatMul
   // may do with it for any number of rows, so that what a library loads at first use is loaded.
-  // x [max_num_batched_tokens, K], of any content; out [max_num_batched_tokens, N]. From then on
-  // MatMul may write rows behind the last one of out, up to max_num_batched_tokens in all.
+  // x [R, K], of any content; out [R, N], with R up to max_num_batched_tokens. From then on MatMul
+  // may write rows behind the last one of out, up to R in all.
   virtual absl::Status RehearseMatMul(ConstMatrixView /*x*/, const Linear& /*weight*/,
                                       MatrixView /*out*/) {
     return absl::OkStatus();

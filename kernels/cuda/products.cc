@@ -57,6 +57,8 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   const PackedLayout layout(weight.shape);
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const int64_t rows_at_once = RowsAtOnce(layout);
+  const auto known = rehearsed_rows_.find(weight.packed);
+  const int64_t rehearsed = known == rehearsed_rows_.end() ? 0 : known->second;
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
@@ -65,10 +67,10 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
       continue;
     }
     Gather(x.Rows(row, rows), format, packed);
-    if (library_ != nullptr && rows >= LeastLibraryTokens(format)) {
-      const int64_t bucket = BucketOf(rows, std::min(scratch_.max_tokens, rows_at_once));
+    if (rows <= rehearsed && rows >= LeastLibraryTokens(format)) {
+      const int64_t bucket = BucketOf(rows, std::min(rehearsed, rows_at_once));
       const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
-      if (row + bucket <= scratch_.max_tokens && IsPrepared(cut)) {
+      if (row + bucket <= rehearsed && IsPrepared(cut)) {
         MultiplyByLibrary(cut, format, packed, out_rows);
         continue;
       }
@@ -79,9 +81,10 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
 
 absl::Status CudaProducts::Rehearse(ConstMatrixView x, const Linear& weight, MatrixView out) {
   if (library_ == nullptr || x.empty() || out.empty()) return absl::OkStatus();
-  BH_CHECK(x.rows() == scratch_.max_tokens && out.rows() == scratch_.max_tokens);
+  BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
   const PackedLayout layout(weight.shape);
-  const int64_t most = std::min(scratch_.max_tokens, RowsAtOnce(layout));
+  rehearsed_rows_[weight.packed] = x.rows();
+  const int64_t most = std::min(x.rows(), RowsAtOnce(layout));
   for (int64_t tokens = LeastLibraryTokens(weight.shape.format); tokens <= most; ++tokens) {
     tokens = BucketOf(tokens, most);
     const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);

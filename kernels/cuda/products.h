@@ -3,9 +3,11 @@
 // one and it has rehearsed the product, else by GemmKernel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -63,6 +65,9 @@ class CudaProducts {
   const int64_t unpacked_bytes_;
   CudaProductScratch scratch_;
   std::set<GemmProblem> refused_;  // by the library
+  // Of each weight that the library may multiply, by its numbers: the rows that its output has room
+  // for.
+  std::unordered_map<const std::byte*, int64_t> rehearsed_rows_;
 };
 
 }  // namespace bulkhead

@@ -86,7 +86,7 @@ absl::Status Decoder::Reduce(ConstMatrixView bias, int64_t rows, ConstMatrixView
   return absl::OkStatus();
 }
 
-absl::Status Decoder::RehearseProducts() {
+absl::Status Decoder::RehearseProducts(MatrixView hidden, MatrixView part) {
   const Activations& act = parts_.activations;
   const auto rehearse = [&](ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
     int64_t column = 0;
@@ -105,7 +105,7 @@ absl::Status Decoder::RehearseProducts() {
     BH_RETURN_IF_ERROR(rehearse(act.normed, w.gate_up, act.gate_up));
     BH_RETURN_IF_ERROR(rehearse(act.gated, {w.down}, act.normed));
   }
-  return absl::OkStatus();
+  return rehearse(hidden, {parts_.weights.lm_head}, part);
 }
 
 void Decoder::Logits(MatrixView hidden, MatrixView part) {

@@ -53,7 +53,9 @@ class ModelRunner final : public StepRunner {
   // when the device has no more.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
   // Once, when weights are loaded and before the first step: what products load at first use.
-  absl::Status RehearseProducts() { return decoder_->RehearseProducts(); }
+  absl::Status RehearseProducts() {
+    return decoder_->RehearseProducts(logits_.selected, logits_.part);
+  }
   // Whether steps of one token for each sequence may be launched as graphs: their plans are then
   // padded to PaddedDecodeRows.
   bool has_decode_graphs() const { return graphs_ != nullptr; }

@@ -81,9 +81,9 @@ TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
       Multiplier multiplier(c, late);
       ASSERT_TRUE(multiplier.Rehearse().ok());
       const bool codes = IsQuantized(c.shape.format);
-      for (const int64_t rows : {64, 65, 300, 511, 512, 640}) {
+      for (const int64_t rows : {16, 17, 64, 65, 300, 511, 512, 640}) {
         const auto [product, by_library] = multiplier.Multiply(rows);
-        EXPECT_EQ(by_library, rows >= (codes ? 512 : 65)) << rows;
+        EXPECT_EQ(by_library, rows >= (codes ? 512 : 17)) << rows;
         EXPECT_LT(RelativeError(product, ByReference(c, multiplier.Values(), rows)), kTolerance)
             << rows;
       }
@@ -139,6 +139,16 @@ TEST_F(GemmLibraryTest, GetsNothingThatWasNotRehearsed) {
   ASSERT_TRUE(multiplier.Rehearse().ok());
   EXPECT_EQ(FakeCublasLt().products, rehearsed)
       << "a second weight of the shape runs nothing again";
+}
+
+TEST_F(GemmLibraryTest, WritesNoRowThatTheOutputHasNoRoomFor) {
+  Multiplier multiplier(kPlain);
+  ASSERT_TRUE(multiplier.Rehearse(90).ok());
+  EXPECT_TRUE(multiplier.Multiply(20).second);
+  EXPECT_EQ(FakeCublasLt().last_tokens, 64);
+  EXPECT_TRUE(multiplier.Multiply(70).second);
+  EXPECT_EQ(FakeCublasLt().last_tokens, 90) << "a bucket of 128 is more than was rehearsed";
+  EXPECT_FALSE(multiplier.Multiply(91).second);
 }
 
 TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
@@ -197,8 +207,8 @@ TEST_F(GemmLibraryTest, TheWorkspaceHasRoomForItOnlyWhereItMayBeUsed) {
     const StepLimits limits = LimitsFor(c.shape, max_tokens);
     return with->WorkspaceBytes(limits, kHeads) - without->WorkspaceBytes(limits, kHeads);
   };
-  EXPECT_EQ(more(kPlain, 64), 0);
-  EXPECT_EQ(more(kPlain, 65), int64_t{32} << 20);
+  EXPECT_EQ(more(kPlain, 16), 0);
+  EXPECT_EQ(more(kPlain, 17), int64_t{32} << 20);
   EXPECT_EQ(more(kInt4, 511), int64_t{32} << 20);
   EXPECT_EQ(more(kInt4, 512), int64_t{96} << 20);
 }
