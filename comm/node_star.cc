@@ -6,10 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <functional>
-#include <future>
-#include <list>
 #include <set>
 #include <utility>
 
@@ -32,8 +28,6 @@ constexpr char kPhase[] = "liveness between hosts";
 constexpr int kKeyBytes = 32;
 constexpr absl::Duration kConnectLimit = absl::Seconds(10);
 constexpr int64_t kGreetNanos = 2'000'000'000;
-constexpr int64_t kAcceptNanos = 10'000'000;
-constexpr size_t kMaxGreetings = 64;
 constexpr int64_t kLastWordNanos = 100'000'000;
 constexpr int64_t kNeighboursWordNanos = 400'000'000;
 constexpr size_t kMaxUnsentBytes = 64 * 1024;
@@ -85,16 +79,6 @@ absl::StatusOr<std::vector<std::string>> NamesOf(GroupExchange& exchange, absl::
   return names;
 }
 
-struct Caller {
-  Socket socket;
-  absl::StatusOr<Introduction> who;
-};
-
-Caller Greet(Socket socket, const std::string& key, int64_t deadline_ns) {
-  absl::StatusOr<Introduction> who = GreetCaller(socket, key, deadline_ns);
-  return {std::move(socket), std::move(who)};
-}
-
 }  // namespace
 
 NodeStar::Peer::Peer(std::string peer_name, int peer_rank, int peer_node, Socket connected,
@@ -126,7 +110,7 @@ absl::StatusOr<std::unique_ptr<NodeStar>> NodeStar::Connect(GroupExchange& excha
   absl::Status accepted;
   absl::Status reached;
   if (topology.rank == 0) {
-    accepted = star->AcceptAll(topology, names, *std::move(listeners), key, deadline_ns);
+    accepted = star->AcceptAll(topology, names, *listeners, key, deadline_ns);
   } else if (takes_part) {
     reached = star->ReachRank0(names[0], topology.rank, tickets[0], deadline_ns);
   }
@@ -141,41 +125,20 @@ NodeStar::~NodeStar() {
   if (epoll_fd_ >= 0) close(epoll_fd_);
 }
 
-// Whoever else calls meanwhile is hung up on. Callers are greeted side by side, so one who says
-// nothing keeps nobody waiting.
 absl::Status NodeStar::AcceptAll(const RankTopology& topology,
                                  const std::vector<std::string>& names,
-                                 std::vector<Listener> listeners, const std::string& key,
+                                 const std::vector<Listener>& listeners, const std::string& key,
                                  int64_t deadline_ns) {
   std::set<int> missing;
   for (int rank = 0; rank < topology.size; ++rank) {
     if (topology.nodes[rank] != 0) missing.insert(rank);
   }
-  std::list<std::future<Caller>> greetings;
-  while (!missing.empty() && MonotonicNanos() < deadline_ns) {
-    if (greetings.size() < kMaxGreetings) {
-      Socket socket = AcceptFrom(listeners, MonotonicNanos() + kAcceptNanos);
-      if (socket.is_open()) {
-        const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
-        greetings.push_back(
-            std::async(std::launch::async, Greet, std::move(socket), std::cref(key), limit_ns));
-      }
-    } else {
-      greetings.front().wait_for(std::chrono::nanoseconds(kAcceptNanos));
-    }
-    for (auto at = greetings.begin(); at != greetings.end();) {
-      if (at->wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-        ++at;
-        continue;
-      }
-      Caller caller = at->get();
-      at = greetings.erase(at);
-      if (!caller.who.ok() || missing.erase(caller.who->rank) == 0) continue;
-      const int rank = caller.who->rank;
-      peers_.push_back(std::make_unique<Peer>(names[rank], rank, topology.nodes[rank],
-                                              std::move(caller.socket), caller.who->session_key,
-                                              /*to_rank0=*/false));
-    }
+  for (Caller& caller : AcceptCallers(listeners, key, missing, deadline_ns)) {
+    const int rank = caller.who.rank;
+    missing.erase(rank);
+    peers_.push_back(std::make_unique<Peer>(names[rank], rank, topology.nodes[rank],
+                                            std::move(caller.socket), caller.who.session_key,
+                                            /*to_rank0=*/false));
   }
   if (!missing.empty()) {
     std::vector<std::string> absent;

@@ -58,7 +58,7 @@ class NodeStar final : public GroupLiveness {
   };
   explicit NodeStar(int64_t (*now_ns)()) : now_ns_(now_ns) {}
   absl::Status AcceptAll(const RankTopology& topology, const std::vector<std::string>& names,
-                         std::vector<Listener> listeners, const std::string& key,
+                         const std::vector<Listener>& listeners, const std::string& key,
                          int64_t deadline_ns);
   absl::Status ReachRank0(const std::string& name, int rank, const std::string& ticket,
                           int64_t deadline_ns);

@@ -1,9 +1,17 @@
 #include "comm/star_handshake.h"
 
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <list>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "comm/sealed_frames.h"
+#include "comm/wait.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -11,7 +19,18 @@ namespace {
 
 constexpr int kNonceBytes = 32;
 constexpr int64_t kProofNanos = 10'000'000'000;
+constexpr int64_t kGreetNanos = 2'000'000'000;
+constexpr int64_t kAcceptNanos = 10'000'000;
+constexpr size_t kMaxGreetings = 64;
 constexpr int kRankBytes = sizeof(int32_t);
+
+// One that is under way, on a thread of its own, which is waited for before the socket is closed.
+struct Greeting {
+  Socket socket;
+  std::future<absl::StatusOr<Introduction>> who;
+
+  bool ended() const { return who.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+};
 
 // Rank 0 sends a nonce; the caller its rank, a nonce and a proof; rank 0 its proof. A proof covers
 // both nonces and the role, so none can be used twice or sent back.
@@ -41,6 +60,39 @@ absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view
   who.rank = number;
   who.session_key = Proof(key, "session", nonces, rank);
   return who;
+}
+
+std::vector<Caller> AcceptCallers(const std::vector<Listener>& listeners, absl::string_view key,
+                                  std::set<int> wanted, int64_t deadline_ns) {
+  std::vector<Caller> callers;
+  std::list<Greeting> greetings;
+  while (!wanted.empty() && MonotonicNanos() < deadline_ns) {
+    if (greetings.size() < kMaxGreetings) {
+      Socket socket = AcceptFrom(listeners, MonotonicNanos() + kAcceptNanos);
+      if (socket.is_open()) {
+        Greeting& greeting = greetings.emplace_back(Greeting{std::move(socket), {}});
+        const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+        greeting.who = std::async(std::launch::async, [&socket = greeting.socket, key, limit_ns] {
+          return GreetCaller(socket, key, limit_ns);
+        });
+      }
+    } else {
+      greetings.front().who.wait_for(std::chrono::nanoseconds(kAcceptNanos));
+    }
+    for (auto at = greetings.begin(); at != greetings.end();) {
+      if (!at->ended()) {
+        ++at;
+        continue;
+      }
+      const absl::StatusOr<Introduction> who = at->who.get();
+      if (who.ok() && wanted.erase(who->rank) > 0) {
+        callers.push_back({*who, std::move(at->socket)});
+      }
+      at = greetings.erase(at);
+    }
+  }
+  for (const Greeting& greeting : greetings) shutdown(greeting.socket.fd(), SHUT_RDWR);
+  return callers;
 }
 
 absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int rank,

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +21,16 @@ struct Introduction {
 // Rank 0's side: UNAUTHENTICATED when the caller does not hold `key`.
 absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view key,
                                          int64_t deadline_ns);
+
+struct Caller {
+  Introduction who;
+  Socket socket;
+};
+// Rank 0's side of many: callers that prove to be one of `wanted`, each rank once, until all are
+// there or the deadline has come. They are greeted side by side, so one who says nothing keeps
+// nobody waiting; whoever else calls is hung up on.
+std::vector<Caller> AcceptCallers(const std::vector<Listener>& listeners, absl::string_view key,
+                                  std::set<int> wanted, int64_t deadline_ns);
 
 // The caller's side: the connection's session key. UNAUTHENTICATED when it is not rank 0 that
 // answers. The answer to what was sent by the deadline may come ten seconds later.

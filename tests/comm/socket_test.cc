@@ -27,6 +27,37 @@ TEST(OwnAddresses, AreThoseOfTheInterfacesAskedFor) {
   EXPECT_FALSE(OwnAddresses("").value().empty());
 }
 
+TEST(AcceptCallers, WhoSaysNothingOrLiesKeepsNobodyWaiting) {
+  std::vector<Listener> listeners;
+  listeners.push_back(ListenOn("127.0.0.1").value());
+  const int port = listeners[0].port;
+  // Each would be waited for 2 s: together longer than there is time.
+  std::vector<absl::StatusOr<Socket>> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(ConnectTo("127.0.0.1", port, In(30)));
+  std::vector<std::thread> threads;
+  for (const auto& [key, rank] : {std::pair("theirs", 1), {"ours", 9}, {"ours", 1}, {"ours", 2}}) {
+    threads.emplace_back([port, key = std::string(key), rank = rank] {
+      const auto socket = ConnectTo("127.0.0.1", port, In(30));
+      ASSERT_TRUE(socket.ok());
+      const auto answered = IntroduceTo(*socket, key, rank, In(30));
+      EXPECT_EQ(answered.ok(), key == "ours");
+    });
+  }
+  std::vector<int> ranks;
+  for (const Caller& caller : AcceptCallers(listeners, "ours", {1, 2}, In(30))) {
+    EXPECT_TRUE(caller.socket.is_open());
+    ranks.push_back(caller.who.rank);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(ranks, testing::UnorderedElementsAre(1, 2));
+}
+
+TEST(AcceptCallers, EndsAtTheDeadlineWithThoseThatCame) {
+  std::vector<Listener> listeners;
+  listeners.push_back(ListenOn("127.0.0.1").value());
+  EXPECT_TRUE(AcceptCallers(listeners, "ours", {1}, MonotonicNanos()).empty());
+}
+
 // A caller and what answers it, each with its key.
 struct Meeting {
   absl::StatusOr<Introduction> greeted;
