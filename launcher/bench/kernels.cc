@@ -87,6 +87,13 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
   } else {
     BH_RETURN_IF_ERROR(MeasureGpuKernels(*engine.driver, engine.choice.gemm_library, bench, add));
   }
+  if (results.list().empty()) {
+    return WithExitCode(
+        absl::InvalidArgumentError(
+            absl::StrCat("--filter ", options.filter,
+                         ": no measurement begins so; without it all are shown, with their names")),
+        ExitCode::kUsage);
+  }
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                       exchange.AllGather(results.list().dump(), absl::InfiniteDuration()));
   if (!first || !options.json) return first ? FlushStandardOutput() : absl::OkStatus();

@@ -70,9 +70,8 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
       "bench kernels", "[FLAGS]",
       "Measures the machine's ceilings (reading, f32 fma, int8 dot products) and, in the same "
       "rounds, products\n"
-      "and attention in every format; on a GPU against reading and cuBLASLt's 8192^3, in the shape "
-      "of "
-      "Llama 3 8B.\n"
+      "and attention in every format; on a GPU against reading and cuBLASLt's 8192^3, in the "
+      "shape of Llama 3 8B.\n"
       "Under mpirun on all ranks at once. Needs no model.",
       "bulkhead bench kernels --threads 2\n"
       "bulkhead bench kernels --filter product/gate_up");

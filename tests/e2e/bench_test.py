@@ -56,6 +56,12 @@ class BenchTest(unittest.TestCase):
             for result in results:
                 self.assertGreater(result["microseconds"], 0)
 
+    def test_a_filter_that_names_no_kernel_is_refused(self):
+        done = subprocess.run([*group.front(), group.BINARY, "bench", "kernels", "--quick", "--filter", "produkt"],
+                              capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--filter produkt: no measurement begins so", done.stderr)
+
     def test_collectives_are_checked_and_a_bare_loop_stands_beside_sums_of_two(self):
         done = subprocess.run([*group.front(), group.BINARY, "bench", "comm", "--quick", "--max-bytes", "256KiB",
                                "--model", group.MODEL, "--pairs", "--json"],

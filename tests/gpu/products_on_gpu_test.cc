@@ -29,7 +29,7 @@ TEST_P(ProductsOnGpu, OfTheLibraryAreThoseOfOurKernels) {
   ours.Multiply(kMaxTokens);
   theirs.Multiply(kMaxTokens);
   const int64_t free_bytes = theirs.driver().Memory()->free_bytes;
-  for (const int64_t rows : {65, 128, 300, 512, 640}) {
+  for (const int64_t rows : {16, 17, 64, 65, 128, 300, 512, 640}) {
     const std::vector<float> product = theirs.Multiply(rows);
     EXPECT_LT(RelativeError(product, ours.Multiply(rows)), kTolerance) << rows << " rows";
     EXPECT_EQ(theirs.Multiply(rows), product) << rows << " rows";
