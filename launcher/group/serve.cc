@@ -140,6 +140,13 @@ ReportFacts FactsOf(const ServeOptions& options, const RankEngine& engine) {
   return facts;
 }
 
+HostQuotas QuotasOf(const RankEngine& engine) {
+  HostQuotas quotas;
+  quotas.message_bytes = MaxMessageBytes(engine.limits.max_model_len);
+  quotas.grpc_bytes = BufferQuotaBytes(engine.limits.max_model_len);
+  return quotas;
+}
+
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      Coordinator& coordinator, EngineControl& control) {
   const ModelConfig& model = engine.source.config.model;
@@ -263,9 +270,9 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
     if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite(*options.report));
-    BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
-                                                   .port = options.port,
-                                                   .max_model_len = engine.limits.max_model_len}));
+    BH_ASSIGN_OR_RETURN(
+        server, GrpcServer::Start(
+                    {.host = options.host, .port = options.port, .quotas = QuotasOf(engine)}));
     BH_LOG(kInfo) << "listening on " << server->target()
                   << "; not serving until the weights are loaded";
     return absl::OkStatus();

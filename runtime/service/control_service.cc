@@ -43,6 +43,7 @@ grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* c
     *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
+    *response->mutable_host() = ToProto(core_->host, (*parts)->rank_table.host().total_bytes());
   }
   return Answer(*context, parts.status());
 }

@@ -103,6 +103,25 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
   return out;
 }
 
+v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes) {
+  v1::HostLoad out;
+  const int64_t at_ready = host.resident_bytes_at_ready.load();
+  if (at_ready > 0) out.set_bound_bytes(at_ready + total_bytes);
+  out.set_resident_bytes_at_ready(at_ready);
+  out.set_resident_bytes_peak(host.resident_bytes.peak());
+  const auto set = [](const PeakCounter& counter, v1::PeakCount* count) {
+    count->set_now(counter.now());
+    count->set_peak(counter.peak());
+  };
+  set(host.connections, out.mutable_connections());
+  set(host.open_calls, out.mutable_open_calls());
+  set(host.request_bytes, out.mutable_request_bytes());
+  set(host.answer_bytes, out.mutable_answer_bytes());
+  const auto closed = host.closed.Get();
+  out.mutable_num_connections_closed_by_reason()->insert(closed.begin(), closed.end());
+  return out;
+}
+
 v1::Limits ToProto(const LiveLimits& limits) {
   v1::Limits out;
   out.set_max_num_seqs(limits.max_num_seqs);

@@ -6,6 +6,7 @@
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/engine_control.h"
+#include "runtime/service/host_counters.h"
 
 namespace bulkhead {
 
@@ -13,6 +14,8 @@ v1::Token ToProto(const GeneratedToken& token);
 v1::Finished ToProto(const RequestEnd& end, int prompt_tokens);
 v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining);
 v1::Limits ToProto(const LiveLimits& limits);
+// All but the cgroup. `total_bytes`: of the host budget.
+v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes);
 
 // About what the delta takes as a message.
 size_t MessageBytes(const OutputDelta& delta);

@@ -57,8 +57,8 @@ void PrepareLibrary() {
   });
 }
 
-void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
-  builder.SetMaxReceiveMessageSize(MaxMessageBytes(max_model_len));
+void SetLimits(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(quotas.message_bytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   // gRPC unpacks all of a message before it looks at its size: a few megabytes would become
   // gigabytes.
@@ -73,7 +73,7 @@ void SetLimits(grpc::ServerBuilder& builder, int max_model_len) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   grpc::ResourceQuota quota("bulkhead");
-  quota.Resize(static_cast<size_t>(BufferQuotaBytes(max_model_len)));
+  quota.Resize(static_cast<size_t>(quotas.grpc_bytes));
   quota.SetMaxThreads(kMaxSyncThreads);
   builder.SetResourceQuota(quota);
   // The callback services have threads of their own; these serve reflection alone.
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   parts->address.port = parts->listener->port();
   parts->target = parts->address.Text();
   grpc::ServerBuilder builder;
-  SetLimits(builder, options.max_model_len);
+  SetLimits(builder, options.quotas);
   // TLS is not built yet; who may bind to other than loopback is decided by the command line.
   parts->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/service/host_quotas.h"
 #include "runtime/service/serving_state.h"
 
 namespace bulkhead {
@@ -18,7 +19,7 @@ class GrpcServer {
   struct Options {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
     int port = 50051;                // 0: any free one
-    int max_model_len = 0;           // message limits follow from it
+    HostQuotas quotas;
   };
 
   // Binds and answers. UNAVAILABLE with exit code 7, naming host, port and cause, when it cannot.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/service/error_counts.h"
 #include "runtime/service/heap_trimmer.h"
+#include "runtime/service/host_counters.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/serving_state.h"
 #include "runtime/service/text_worker.h"
@@ -24,6 +25,7 @@ struct ServiceCore {
   ServingState state;
   OpenCalls calls;
   ErrorCounts errors;
+  HostCounters host;
   std::atomic<uint64_t> last_request_number{0};
   TextWorker text_worker;
   HeapTrimmer heap_trimmer;

@@ -33,7 +33,6 @@ absl::Status StartOn(const std::string& host, int port) {
   GrpcServer::Options options;
   options.host = host;
   options.port = port;
-  options.max_model_len = 64;
   return GrpcServer::Start(options).status();
 }
 

@@ -5,7 +5,7 @@ namespace bulkhead {
 void ServiceFixture::SetUp() {
   GrpcServer::Options options;
   options.port = 0;
-  options.max_model_len = kTestModelLen;
+  options.quotas.message_bytes = MaxMessageBytes(kTestModelLen);
   auto server = GrpcServer::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
