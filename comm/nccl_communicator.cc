@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "comm/known_terms.h"
 #include "comm/nccl_library.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
@@ -20,24 +21,26 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr absl::Duration kLookAgain = absl::Microseconds(200);
-constexpr absl::Duration kSoon = absl::Microseconds(200);  // what enqueueing a collective takes
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 constexpr char kConnectPhase[] = "NCCL";
 
-// A rank's place in NCCL's own group, and how it waits: every call may answer "in progress".
+// A rank's place in NCCL's own group. The ranks connect without blocking, for a deadline, and then
+// split off a communicator that blocks: without blocking every collective outside a graph would
+// start a thread and join it. A rank that hangs in a call that blocks is the watchdog's.
 class NcclRank {
  public:
   NcclRank(const NcclLibrary& nccl, Group& group) : nccl_(nccl), group_(group) {
-    const RankTopology& topology = group.exchange().topology();
+    const RankTopology& topology = group_.exchange().topology();
     name_ = absl::StrCat("rank ", topology.rank, " (host ", topology.hosts[topology.rank], ")");
   }
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
   ~NcclRank() {
+    if (connecting_ != nullptr) EndConnecting(absl::Now() + kFarewell).IgnoreError();
     if (comm_ == nullptr) return;
     // In good order where all is well; a broken communicator can only be aborted.
-    const absl::Time deadline = absl::Now() + kFarewell;
-    const bool good = Settle(nccl_.comm_finalize(comm_), "ncclCommFinalize", deadline).ok();
+    const bool good = !broken_ && group_.liveness().Check(absl::InfiniteDuration()).ok() &&
+                      nccl_.comm_finalize(comm_) == ncclSuccess;
     (good ? nccl_.comm_destroy : nccl_.comm_abort)(comm_);
   }
 
@@ -46,49 +49,74 @@ class NcclRank {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t begun =
-        nccl_.comm_init_rank_config(&comm_, topology.size, id, topology.rank, &config);
-    return Settle(begun, "ncclCommInitRank", deadline);
+        nccl_.comm_init_rank_config(&connecting_, topology.size, id, topology.rank, &config);
+    BH_RETURN_IF_ERROR(Settle(begun, "ncclCommInitRank", deadline));
+    config.blocking = 1;
+    const ncclResult_t split =
+        nccl_.comm_split(connecting_, /*color=*/0, /*key=*/topology.rank, &comm_, &config);
+    BH_RETURN_IF_ERROR(Settle(split, "ncclCommSplit", deadline));
+    return EndConnecting(deadline);
   }
 
-  // Waits until what was begun with this answer is done. Even "success" may mean no more than begun
-  // (a window's registration says it at once), and NCCL refuses what comes before that is done.
-  // UNAVAILABLE with what NCCL says, or with the rank that the group has lost; DEADLINE_EXCEEDED.
-  absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
-    const absl::Time soon = absl::Now() + kSoon;
-    while (answer == ncclSuccess || answer == ncclInProgress) {
-      const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &answer);
-      if (asked != ncclSuccess) answer = asked;
-      if (answer == ncclSuccess) return absl::OkStatus();
-      if (answer != ncclInProgress || absl::Now() < soon) continue;
-      BH_RETURN_IF_ERROR(group_.liveness().Check(absl::InfiniteDuration()));
-      if (absl::Now() > deadline) {
-        return absl::DeadlineExceededError(
-            absl::StrCat(name_, ": ", call, " has not ended in time; NCCL_DEBUG=INFO tells more"));
-      }
-      absl::SleepFor(kLookAgain);
-    }
-    return absl::UnavailableError(absl::StrCat(name_, ": ", call, ": ", nccl_.error_text(answer),
-                                               ", ", nccl_.last_error(comm_)));
+  // What a call of the working communicator answered, or what went wrong behind our back: ok or
+  // UNAVAILABLE with what NCCL says.
+  absl::Status Check(ncclResult_t answer, const char* call) {
+    return answer == ncclSuccess ? AsyncError() : Failure(answer, call, comm_);
   }
-
-  // What went wrong behind our back, if anything did.
   absl::Status AsyncError() {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &state);
-    if (asked != ncclSuccess) state = asked;
-    if (state == ncclInProgress) return absl::OkStatus();
-    return Settle(state, "a collective", absl::InfiniteFuture());
+    ncclResult_t answer = ncclSuccess;
+    const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &answer);
+    if (asked != ncclSuccess) answer = asked;
+    if (answer == ncclSuccess || answer == ncclInProgress) return absl::OkStatus();
+    return Failure(answer, "a collective", comm_);
   }
+  // Work that was enqueued has not ended in time: what waits for it would wait, too.
+  void SetBroken() { broken_ = true; }
 
   const NcclLibrary& nccl() const { return nccl_; }
   ncclComm_t comm() const { return comm_; }
   const std::string& name() const { return name_; }
 
  private:
+  // Waits until what connecting_ began with this answer is done. Even "success" may mean no more
+  // than begun, and NCCL refuses what comes before that is done. UNAVAILABLE with what NCCL says,
+  // or with the rank that the group has lost; DEADLINE_EXCEEDED.
+  absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
+    while (answer == ncclSuccess || answer == ncclInProgress) {
+      const ncclResult_t asked = nccl_.comm_get_async_error(connecting_, &answer);
+      if (asked != ncclSuccess) answer = asked;
+      if (answer == ncclSuccess) return absl::OkStatus();
+      if (answer != ncclInProgress) break;
+      BH_RETURN_IF_ERROR(group_.liveness().Check(absl::InfiniteDuration()));
+      if (absl::Now() > deadline) {
+        broken_ = true;
+        return absl::DeadlineExceededError(
+            absl::StrCat(name_, ": ", call, " has not ended in time; NCCL_DEBUG=INFO tells more"));
+      }
+      absl::SleepFor(kLookAgain);
+    }
+    return Failure(answer, call, connecting_);
+  }
+
+  absl::Status EndConnecting(absl::Time deadline) {
+    absl::Status ended = absl::UnavailableError("");
+    if (!broken_) ended = Settle(nccl_.comm_finalize(connecting_), "ncclCommFinalize", deadline);
+    (ended.ok() ? nccl_.comm_destroy : nccl_.comm_abort)(std::exchange(connecting_, nullptr));
+    return ended;
+  }
+
+  absl::Status Failure(ncclResult_t answer, const char* call, ncclComm_t comm) {
+    broken_ = true;
+    return absl::UnavailableError(absl::StrCat(name_, ": ", call, ": ", nccl_.error_text(answer),
+                                               ", ", nccl_.last_error(comm)));
+  }
+
   const NcclLibrary& nccl_;
   Group& group_;
   std::string name_;
-  ncclComm_t comm_ = nullptr;
+  ncclComm_t connecting_ = nullptr;  // does not block
+  ncclComm_t comm_ = nullptr;        // blocks
+  bool broken_ = false;
 };
 
 // Memory that NCCL gave, registered as a window of all ranks where it can be.
@@ -110,17 +138,25 @@ class NcclMemory {
     return absl::ResourceExhaustedError(
         absl::StrCat("communication: ncclMemAlloc: ", rank_.nccl().error_text(answer)));
   }
-  // Collective; all ranks have the same version. NCCL leaves the window null where devices cannot
-  // reach each other's memory: its sums then travel as without one.
-  absl::Status Register(absl::Time deadline) {
-    if (rank_.nccl().window_register == nullptr) return absl::OkStatus();
-    const ncclResult_t begun = rank_.nccl().window_register(
+  // Collective; all ranks have the same version. From 2.30.7 on NCCL leaves the window null where
+  // devices cannot reach each other's memory: its sums then travel as without one.
+  absl::Status Register() {
+    if (!rank_.nccl().HasWindows()) return absl::OkStatus();
+    const ncclResult_t answer = rank_.nccl().window_register(
         rank_.comm(), data_, static_cast<size_t>(bytes_), &window_, NCCL_WIN_COLL_SYMMETRIC);
-    return rank_.Settle(begun, "ncclCommWindowRegister", deadline);
+    return rank_.Check(answer, "ncclCommWindowRegister");
   }
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }
-  bool has_window() const { return window_ != nullptr; }
+  // For the log.
+  std::string WindowText() const {
+    if (window_ != nullptr) return "yes";
+    if (!rank_.nccl().HasWindows()) {
+      return absl::StrCat("no, since sums over them wait for the kernels before them only from ",
+                          kWindowsFrom, " on");
+    }
+    return "no, since the ranks' devices do not reach each other's memory";
+  }
 
  private:
   NcclRank& rank_;
@@ -153,13 +189,12 @@ class NcclCommunicator final : public Communicator {
 
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
     const int64_t elements = view_.rows() * view_.cols();
+    ncclResult_t answer = ncclSuccess;
     if (elements > 0) {
-      const ncclResult_t begun =
-          rank_.nccl().all_reduce(view_.data(), view_.data(), static_cast<size_t>(elements),
-                                  ncclFloat32, ncclSum, rank_.comm(), stream());
-      BH_RETURN_IF_ERROR(rank_.Settle(begun, "ncclAllReduce", absl::InfiniteFuture()));
+      answer = rank_.nccl().all_reduce(view_.data(), view_.data(), static_cast<size_t>(elements),
+                                       ncclFloat32, ncclSum, rank_.comm(), stream());
     }
-    BH_RETURN_IF_ERROR(rank_.AsyncError());
+    BH_RETURN_IF_ERROR(rank_.Check(answer, "ncclAllReduce"));
     return ConstMatrixView(view_);
   }
 
@@ -178,10 +213,9 @@ class NcclCommunicator final : public Communicator {
       driver_.CopyRows(part.data(), part.row_stride() * kFloatBytes, mine, row_bytes, row_bytes,
                        part.rows());
     }
-    const ncclResult_t begun = rank_.nccl().all_gather(mine, all, static_cast<size_t>(share),
-                                                       ncclFloat32, rank_.comm(), stream());
-    BH_RETURN_IF_ERROR(rank_.Settle(begun, "ncclAllGather", absl::InfiniteFuture()));
-    BH_RETURN_IF_ERROR(rank_.AsyncError());
+    const ncclResult_t answer = rank_.nccl().all_gather(mine, all, static_cast<size_t>(share),
+                                                        ncclFloat32, rank_.comm(), stream());
+    BH_RETURN_IF_ERROR(rank_.Check(answer, "ncclAllGather"));
     if (rank() != 0) return absl::OkStatus();
     int64_t col = 0;
     for (int r = 0; r < size(); ++r) {
@@ -199,27 +233,26 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status Broadcast(int32_t* values, int64_t count) override {
     if (count == 0) return absl::OkStatus();
-    const ncclResult_t begun = rank_.nccl().broadcast(values, values, static_cast<size_t>(count),
-                                                      ncclInt32, 0, rank_.comm(), stream());
-    BH_RETURN_IF_ERROR(rank_.Settle(begun, "ncclBroadcast", absl::InfiniteFuture()));
-    return rank_.AsyncError();
+    const ncclResult_t answer = rank_.nccl().broadcast(values, values, static_cast<size_t>(count),
+                                                       ncclInt32, 0, rank_.comm(), stream());
+    return rank_.Check(answer, "ncclBroadcast");
   }
 
-  // Sums `elements` numbers that every rank knows, and looks at every one. Whole numbers below
-  // 2^24: exact in any order.
+  // Sums `elements` numbers that every rank knows, and looks at every one.
   absl::Status SumAndCheck(int64_t elements, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
-    const auto value = [](int64_t i, int r) { return static_cast<float>(i % 1000 + 1000 * r); };
     std::vector<float> numbers(elements);
-    for (int64_t i = 0; i < elements; ++i) numbers[i] = value(i, rank());
+    for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(KnownTerm(i, rank()));
     const MatrixView term = Term(1, elements);
     driver_.CopyToDevice(numbers.data(), term.data(), elements * kFloatBytes);
     BH_RETURN_IF_ERROR(AllReduceSum().status());
     driver_.CopyToHost(term.data(), numbers.data(), elements * kFloatBytes);
-    BH_RETURN_IF_ERROR(WaitForQueue(deadline));
+    if (absl::Status waited = WaitForQueue(deadline); !waited.ok()) {
+      rank_.SetBroken();
+      return waited;
+    }
     for (int64_t i = 0; i < elements; ++i) {
-      float expected = 0;
-      for (int r = 0; r < size(); ++r) expected += value(i, r);
+      const auto expected = static_cast<float>(KnownSum(i, size()));
       if (numbers[i] == expected) continue;
       return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL sums wrongly: element ", i,
                                               " of ", elements, " is ", numbers[i],
@@ -284,7 +317,7 @@ absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, Grou
                             absl::Duration timeout) {
   BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, nccl.status(), timeout));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> versions,
-                      exchange.AllGather(absl::StrCat((*nccl)->version), timeout));
+                      exchange.AllGather(absl::StrCat((*nccl)->Version()), timeout));
   for (size_t r = 1; r < versions.size(); ++r) {
     if (versions[r] == versions[0]) continue;
     return MarkAgreed(WithExitCode(absl::FailedPreconditionError(absl::StrCat(
@@ -315,14 +348,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   if (taken.ok()) taken = comm->memory().Allocate(bytes);
   BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));
   driver.Fill(comm->memory().data(), std::byte{0}, bytes);
-  BH_RETURN_IF_ERROR(agree(comm->memory().Register(deadline), ExitCode::kGroupNotUp));
+  BH_RETURN_IF_ERROR(agree(comm->memory().Register(), ExitCode::kGroupNotUp));
   // Few numbers and many travel in different ways.
   const int64_t most = limits.max_sum_elements;
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
     BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
   }
-  BH_LOG(kInfo) << "NCCL " << (*nccl)->version << " connects " << comm->size()
-                << " ranks; symmetric windows: " << (comm->memory().has_window() ? "yes" : "no");
+  BH_LOG(kInfo) << "NCCL " << (*nccl)->Version() << " connects " << comm->size()
+                << " ranks; symmetric windows: " << comm->memory().WindowText();
   return comm;
 }
 

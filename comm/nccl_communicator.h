@@ -34,8 +34,10 @@ absl::StatusOr<int> NcclVersion();
 
 // Collective, as Group::Connect; takes CommunicationBytes from `ledger`. Rank 0's id reaches the
 // others over the group's exchange; the ranks connect within `timeout` and then sum known numbers,
-// small and as large as the limits allow, and check every one of them. `driver` and `group` outlive
-// the communicator. UNAVAILABLE names this rank and what NCCL says; INTERNAL a sum that is wrong.
+// small and as large as the limits allow, and check every one of them. Calls of the communicator
+// may block as long as a rank does not come: the watchdog ends such a wait. `driver` and `group`
+// outlive the communicator. UNAVAILABLE names this rank and what NCCL says; INTERNAL a sum that is
+// wrong.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
                                                           absl::Duration timeout);

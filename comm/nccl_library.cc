@@ -14,7 +14,6 @@ namespace bulkhead {
 namespace {
 
 constexpr int kOldestVersion = 21900;  // ncclMemAlloc
-constexpr int kWindowsFrom = 22800;
 
 std::vector<std::string> Candidates() {
   const char* named = std::getenv("BULKHEAD_NCCL");
@@ -39,14 +38,17 @@ absl::StatusOr<void*> OpenFirst(std::string* path) {
 
 absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& nccl) {
   std::string missing;
-  const auto find = [&](const char* name, auto* function) {
+  const auto find_optional = [&](const char* name, auto* function) {
     *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
+  };
+  const auto find = [&](const char* name, auto* function) {
+    find_optional(name, function);
     if (*function == nullptr && missing.empty()) missing = name;
   };
-  decltype(&::ncclGetVersion) get_version = nullptr;
-  find("ncclGetVersion", &get_version);
+  find("ncclGetVersion", &nccl.get_version);
   find("ncclGetUniqueId", &nccl.get_unique_id);
   find("ncclCommInitRankConfig", &nccl.comm_init_rank_config);
+  find("ncclCommSplit", &nccl.comm_split);
   find("ncclCommGetAsyncError", &nccl.comm_get_async_error);
   find("ncclCommFinalize", &nccl.comm_finalize);
   find("ncclCommDestroy", &nccl.comm_destroy);
@@ -58,24 +60,21 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
   find("ncclAllReduce", &nccl.all_reduce);
   find("ncclAllGather", &nccl.all_gather);
   find("ncclBroadcast", &nccl.broadcast);
-  if (!missing.empty() || get_version(&nccl.version) != ncclSuccess ||
-      nccl.version < kOldestVersion) {
-    return absl::UnavailableError(absl::StrCat(
-        path, " is no NCCL that can be used: ", missing.empty() ? "version " : "it has no ",
-        missing.empty() ? absl::StrCat(nccl.version, ", at least ", kOldestVersion, " is needed")
-                        : missing));
+  find_optional("ncclCommWindowRegister", &nccl.window_register);
+  find_optional("ncclCommWindowDeregister", &nccl.window_deregister);
+  if (!missing.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat(path, " is no NCCL that can be used: it has no ", missing));
   }
-  if (nccl.version >= kWindowsFrom) {
-    find("ncclCommWindowRegister", &nccl.window_register);
-    find("ncclCommWindowDeregister", &nccl.window_deregister);
+  if (nccl.Version() < kOldestVersion) {
+    return absl::UnavailableError(absl::StrCat(path, " is no NCCL that can be used: version ",
+                                               nccl.Version(), ", at least ", kOldestVersion,
+                                               " is needed"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<const NcclLibrary*> Open() {
-  // Ranks that share a GPU were refused before, unless it is meant; from 2.30 on NCCL then has to
-  // be told that it is.
-  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
   std::string path;
   BH_ASSIGN_OR_RETURN(void* const library, OpenFirst(&path));
   auto* nccl = new NcclLibrary();  // lives as long as the process
@@ -85,6 +84,16 @@ absl::StatusOr<const NcclLibrary*> Open() {
 
 }  // namespace
 
+int NcclLibrary::Version() const {
+  int version = 0;
+  return get_version(&version) == ncclSuccess ? version : 0;
+}
+
+bool NcclLibrary::HasWindows() const {
+  return WindowsWaitForStream(Version()) && window_register != nullptr &&
+         window_deregister != nullptr;
+}
+
 absl::StatusOr<const NcclLibrary*> NcclLibrary::Get() {
   static const absl::StatusOr<const NcclLibrary*> library = Open();
   return library;
@@ -92,7 +101,7 @@ absl::StatusOr<const NcclLibrary*> NcclLibrary::Get() {
 
 absl::StatusOr<int> NcclVersion() {
   BH_ASSIGN_OR_RETURN(const NcclLibrary* const nccl, NcclLibrary::Get());
-  return nccl->version;
+  return nccl->Version();
 }
 
 }  // namespace bulkhead

@@ -17,12 +17,14 @@
 namespace {
 
 using bulkhead::FakeNcclFault;
+using bulkhead::FakeNcclRange;
 
 bulkhead::FakeNcclControls controls;
 
 // The ranks that came with one id.
 struct Clique {
-  explicit Clique(int size) : sent(size) {}
+  Clique(std::string id, int size) : id(std::move(id)), sent(size) {}
+  const std::string id;
   std::mutex mutex;
   std::condition_variable met;
   int arrived = 0;
@@ -51,8 +53,11 @@ int next_id = 0;
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  int unsettled = 2;               // questions about its state until what was begun is done
-  ncclWindow_t* window = nullptr;  // that is being registered
+  bool blocks = false;
+  int unsettled =
+      2;  // questions about its state until what was begun is done; if it does not block
+  ncclComm** split = nullptr;  // where the communicator goes that is being split off
+  FakeNcclRange window;
 };
 
 namespace {
@@ -60,9 +65,28 @@ namespace {
 // As NCCL without blocking: what was begun is done some questions later, and nothing else may be
 // asked for before.
 bool Begin(ncclComm_t comm) {
+  if (comm->blocks) return true;
   if (comm->unsettled > 0) return false;
   comm->unsettled = 2;
   return true;
+}
+
+ncclComm_t NewRank(const std::string& id, int size, int rank, bool blocks) {
+  auto* const comm = new ncclComm();
+  ++controls.communicators;
+  const std::lock_guard<std::mutex> lock(registry_mutex);
+  std::shared_ptr<Clique>& clique = registry[id];
+  if (clique == nullptr) clique = std::make_shared<Clique>(id, size);
+  comm->clique = clique;
+  comm->rank = rank;
+  comm->blocks = blocks;
+  ++clique->connected;
+  return comm;
+}
+
+bool Overlap(const FakeNcclRange& window, const void* at) {
+  const auto* const begin = static_cast<const std::byte*>(window.begin);
+  return at >= begin && at < begin + window.bytes;
 }
 
 }  // namespace
@@ -72,7 +96,7 @@ extern "C" {
 bulkhead::FakeNcclControls* fake_nccl_controls() { return &controls; }
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  *version = controls.version;
   return ncclSuccess;
 }
 
@@ -88,30 +112,42 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->blocking != 0) return ncclInvalidArgument;
   // Its ranks share what they run on.
   if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr) return ncclInvalidUsage;
-  *comm = new ncclComm();
-  ++controls.communicators;
-  const std::lock_guard<std::mutex> lock(registry_mutex);
-  std::shared_ptr<Clique>& clique = registry[std::string(id.internal, sizeof(id.internal))];
-  if (clique == nullptr) clique = std::make_shared<Clique>(size);
-  (*comm)->clique = clique;
-  (*comm)->rank = rank;
-  ++clique->connected;
+  *comm = NewRank(std::string(id.internal, sizeof(id.internal)), size, rank, /*blocks=*/false);
   return ncclInProgress;
 }
 
+// The new communicator is there when the old one says that it is done.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* split,
+                           ncclConfig_t* config) {
+  if (!Begin(comm) || color != 0 || key != comm->rank || config->blocking != 1) {
+    return ncclInvalidArgument;
+  }
+  *split = nullptr;
+  comm->split = split;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  const std::lock_guard<std::mutex> lock(registry_mutex);
-  const bool connected = comm->clique->connected == static_cast<int>(comm->clique->sent.size()) &&
-                         controls.fault != FakeNcclFault::kNeverConnects;
+  *state = controls.fail ? ncclRemoteError : ncclSuccess;
+  if (comm->blocks) return ncclSuccess;
+  const FakeNcclFault fault = controls.fault;
+  std::unique_lock<std::mutex> lock(registry_mutex);
+  const Clique& clique = *comm->clique;
+  const bool connected = clique.connected == static_cast<int>(clique.sent.size()) &&
+                         fault != FakeNcclFault::kNeverConnects &&
+                         (fault != FakeNcclFault::kNeverSplits || comm->split == nullptr);
   const bool settled = connected && (comm->unsettled == 0 || --comm->unsettled == 0);
-  *state = !settled ? ncclInProgress : controls.fail ? ncclRemoteError : ncclSuccess;
-  if (settled && comm->window != nullptr) {
-    *std::exchange(comm->window, nullptr) = reinterpret_cast<ncclWindow_t>(comm);
+  lock.unlock();
+  if (!settled) *state = ncclInProgress;
+  if (settled && comm->split != nullptr) {
+    *std::exchange(comm->split, nullptr) = NewRank(
+        clique.id + " split", static_cast<int>(clique.sent.size()), comm->rank, /*blocks=*/true);
   }
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (comm->blocks) return ncclSuccess;
   return Begin(comm) ? ncclInProgress : ncclInvalidUsage;
 }
 
@@ -139,15 +175,15 @@ ncclResult_t ncclMemFree(void* memory) {
   return ncclSuccess;
 }
 
-// Begun only, although it says success, as that of 2.28 to 2.30 does.
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void*, size_t, ncclWindow_t* window,
-                                    int flags) {
-  if (!Begin(comm)) return ncclInvalidArgument;
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  if (!comm->blocks) return ncclInvalidArgument;
   if (controls.fault == FakeNcclFault::kRefusesWindows || flags != NCCL_WIN_COLL_SYMMETRIC) {
     return ncclInvalidUsage;
   }
   ++controls.windows;
-  comm->window = window;
+  comm->window = {memory, static_cast<int64_t>(bytes)};
+  *window = reinterpret_cast<ncclWindow_t>(comm);
   return ncclSuccess;
 }
 
@@ -156,47 +192,61 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
   return ncclSuccess;
 }
 
+// Adds in the order of the ranks, the last one first.
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
-  if (!Begin(comm) || type != ncclFloat32 || op != ncclSum) return ncclInvalidArgument;
-  Clique& clique = *comm->clique;
-  const auto* values = static_cast<const float*>(in);
-  clique.sent[comm->rank].assign(values, values + count);
-  clique.Meet();
-  auto* sum = static_cast<float*>(out);
-  for (size_t i = 0; i < count; ++i) {
-    sum[i] = 0;
-    for (const std::vector<float>& sent : clique.sent) sum[i] += sent[i];
-  }
-  if (controls.fault == FakeNcclFault::kSumsWrongly && count > 1000) sum[1000] += 1;
-  clique.Meet();
-  return ncclInProgress;
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  if (!comm->blocks || type != ncclFloat32 || op != ncclSum) return ncclInvalidArgument;
+  const auto bytes = static_cast<int64_t>(count * sizeof(float));
+  const bool early = controls.fault == FakeNcclFault::kStartsEarly && Overlap(comm->window, in);
+  const auto work = [=, clique = comm->clique, rank = comm->rank] {
+    const auto* values = static_cast<const float*>(in);
+    clique->sent[rank].assign(values, values + count);
+    clique->Meet();
+    auto* sum = static_cast<float*>(out);
+    std::fill(sum, sum + count, 0.0F);
+    for (auto sent = clique->sent.rbegin(); sent != clique->sent.rend(); ++sent) {
+      for (size_t i = 0; i < count; ++i) sum[i] += (*sent)[i];
+    }
+    if (controls.fault == FakeNcclFault::kSumsWrongly && count > 1000) sum[1000] += 1;
+    clique->Meet();
+  };
+  controls.enqueue(stream, {{in, bytes}, {out, bytes}}, work, early);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t) {
-  if (!Begin(comm) || type != ncclFloat32) return ncclInvalidArgument;
-  Clique& clique = *comm->clique;
-  const auto* values = static_cast<const float*>(in);
-  clique.sent[comm->rank].assign(values, values + count);
-  clique.Meet();
-  auto* all = static_cast<float*>(out);
-  for (const std::vector<float>& sent : clique.sent) all = std::copy(sent.begin(), sent.end(), all);
-  clique.Meet();
-  return ncclInProgress;
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (!comm->blocks || type != ncclFloat32) return ncclInvalidArgument;
+  const auto bytes = static_cast<int64_t>(count * sizeof(float));
+  const auto size = static_cast<int64_t>(comm->clique->sent.size());
+  const auto work = [=, clique = comm->clique, rank = comm->rank] {
+    const auto* values = static_cast<const float*>(in);
+    clique->sent[rank].assign(values, values + count);
+    clique->Meet();
+    auto* all = static_cast<float*>(out);
+    for (const std::vector<float>& sent : clique->sent) {
+      all = std::copy(sent.begin(), sent.end(), all);
+    }
+    clique->Meet();
+  };
+  controls.enqueue(stream, {{in, bytes}, {out, size * bytes}}, work, /*early=*/false);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t) {
-  if (!Begin(comm) || type != ncclInt32) return ncclInvalidArgument;
-  Clique& clique = *comm->clique;
-  std::vector<float>& mine = clique.sent[comm->rank];
-  mine.resize(count);
-  std::memcpy(mine.data(), in, count * sizeof(int32_t));
-  clique.Meet();
-  std::memcpy(out, clique.sent[root].data(), count * sizeof(int32_t));
-  clique.Meet();
-  return ncclInProgress;
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (!comm->blocks || type != ncclInt32) return ncclInvalidArgument;
+  const auto bytes = static_cast<int64_t>(count * sizeof(int32_t));
+  const auto work = [=, clique = comm->clique, rank = comm->rank] {
+    std::vector<float>& mine = clique->sent[rank];
+    mine.resize(count);
+    std::memcpy(mine.data(), in, bytes);
+    clique->Meet();
+    std::memcpy(out, clique->sent[root].data(), bytes);
+    clique->Meet();
+  };
+  controls.enqueue(stream, {{in, bytes}, {out, bytes}}, work, /*early=*/false);
+  return ncclSuccess;
 }
 
 }  // extern "C"

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 
+#include "comm/known_terms.h"
+#include "comm/nccl_library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "memory/cuda_device.h"
@@ -13,6 +15,7 @@
 #include "tests/comm/fake_nccl.h"
 #include "tests/comm/terms.h"
 #include "tests/support/emulator/emulated_device.h"
+#include "tests/support/emulator/words.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -23,10 +26,19 @@ using ::testing::HasSubstr;
 constexpr CommLimits kLimits{
     .max_sum_elements = 20000, .max_gather_elements = 64, .transport = Transport::kNccl};
 
+void EnqueueInEmulator(void* stream, const std::vector<FakeNcclRange>& uses,
+                       std::function<void()> work, bool early) {
+  std::vector<emulator::EmulatedCudaDriver::Range> ranges;
+  for (const FakeNcclRange& use : uses) ranges.push_back({use.begin, use.bytes});
+  static_cast<emulator::EmulatedCudaDriver*>(stream)->EnqueueForLibrary(
+      ranges, [work = std::move(work)] { return work(), absl::OkStatus(); }, early);
+}
+
 // The library is opened once for the process: named before anything asks for it.
 FakeNcclControls& Controls() {
   static FakeNcclControls* const controls = [] {
     setenv("BULKHEAD_NCCL", BH_FAKE_NCCL, 1);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // as the program does first of all
     void* const library = dlopen(BH_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
     return reinterpret_cast<FakeNcclControls* (*)()>(dlsym(library, "fake_nccl_controls"))();
   }();
@@ -59,6 +71,8 @@ class NcclCommunicatorTest : public testing::Test {
   void SetUp() override {
     Controls().fault = FakeNcclFault::kNone;
     Controls().fail = false;
+    Controls().version = 23007;
+    Controls().enqueue = &EnqueueInEmulator;
     Controls().allocate = &AllocateOnDevice;
     Controls().free = &FreeOnDevice;
   }
@@ -70,8 +84,9 @@ class NcclCommunicatorTest : public testing::Test {
 
 // A rank with an emulated device that tries to connect.
 struct NcclRankOfTest {
-  NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20)
-      : driver({.total_bytes = device_bytes}),
+  NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20,
+                 bool late = false)
+      : driver({.total_bytes = device_bytes, .late = late}),
         device(*CudaDevice::New(driver, 0)),
         ledger(std::make_unique<MemoryLedger>(*device)) {
     rank_driver = &driver;
@@ -178,6 +193,87 @@ TEST_F(NcclCommunicatorTest, RanksThatNeverConnectEndTheStartAtTheDeadline) {
     EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
     EXPECT_TRUE(IsAgreed(rank.comm.status()));
   });
+}
+
+TEST_F(NcclCommunicatorTest, ACommunicatorThatIsNeverSplitOffEndsTheStartAtTheDeadline) {
+  Controls().fault = FakeNcclFault::kNeverSplits;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Seconds(2));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("ncclCommSplit"));
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
+  });
+}
+
+TEST(KnownTermsTest, AreExactInF32InAnyOrderUpToTheLargestGroup) {
+  for (const int size : {1, 2, 8, 11, 182, 183, 200, 1023, 1024}) {
+    for (const int64_t i : {0, 1, 998, 999, 1000, 123999}) {
+      float upwards = 0;
+      float downwards = 0;
+      for (int r = 0; r < size; ++r) {
+        upwards += static_cast<float>(KnownTerm(i, r));
+        downwards += static_cast<float>(KnownTerm(i, size - 1 - r));
+      }
+      EXPECT_EQ(upwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
+      EXPECT_EQ(downwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
+      EXPECT_LT(KnownSum(i, size), int64_t{1} << 24);
+    }
+  }
+}
+
+TEST(NcclWindowsTest, AreForVersionsWhoseSumsWaitForTheKernelBefore) {
+  for (const int version : {21900, 22703, 22803, 22807, 22809, 22902, 22907, 23003, 23006}) {
+    EXPECT_FALSE(WindowsWaitForStream(version)) << version;
+  }
+  for (const int version : {23007, 23100, 23203}) EXPECT_TRUE(WindowsWaitForStream(version));
+}
+
+struct Product {
+  float* term = nullptr;
+  float value = 0;
+};
+
+void WriteTerm(Product p) {
+  cuda::AwaitPrevious();
+  p.term[cuda::ThreadIndex()] = p.value;
+}
+
+// What a sum of two ranks gives right behind the kernel that writes the ranks' 1 and 2.
+float SumBehindAKernel() {
+  float sums[2] = {};
+  RunRanks(2, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true);
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const int r = (*rank.comm)->rank();
+    constexpr int kThreads = 32;
+    const MatrixView term = (*rank.comm)->Term(1, kThreads);
+    rank.driver.Fill(term.data(), std::byte{0}, kThreads * sizeof(float));
+    Enqueue(rank.driver, cuda::KernelOf("product", &WriteTerm), {.block = {kThreads, 1, 1}},
+            Product{reinterpret_cast<float*>(term.data()), static_cast<float>(1 + r)});
+    const auto sum = (*rank.comm)->AllReduceSum();
+    ASSERT_TRUE(sum.ok()) << sum.status();
+    rank.driver.CopyToHost(sum->data(), &sums[r], sizeof(float));
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+  });
+  return sums[0] == sums[1] ? sums[0] : -1;
+}
+
+TEST_F(NcclCommunicatorTest, ASumSeesWhatTheKernelBeforeItWrites) {
+  EXPECT_EQ(SumBehindAKernel(), 3);
+}
+
+TEST_F(NcclCommunicatorTest, SumsThatStartEarlyOverWindowsGetNone) {
+  Controls().fault = FakeNcclFault::kStartsEarly;
+  for (const int version : {22803, 22809, 23003, 23006}) {
+    Controls().version = version;
+    EXPECT_EQ(SumBehindAKernel(), 3) << version;
+  }
+}
+
+// That the test above could fail.
+TEST_F(NcclCommunicatorTest, OverAWindowASumThatStartsEarlyIsWrong) {
+  Controls().fault = FakeNcclFault::kStartsEarly;
+  EXPECT_NE(SumBehindAKernel(), 3);
 }
 
 TEST_F(NcclCommunicatorTest, ASumThatIsWrongIsFoundBeforeAnybodyReliesOnIt) {

@@ -137,12 +137,12 @@ void EmulatedCudaDriver::Fail(const std::string& why) {
   if (fault_.ok()) fault_ = absl::InternalError(why);
 }
 
-void EmulatedCudaDriver::Enqueue(Work work) {
+void EmulatedCudaDriver::Enqueue(Work work, bool lets_next_begin) {
   if (capturing_) {
-    captured_.push_back(std::move(work));
+    captured_.push_back({0, std::move(work), lets_next_begin});
     return;
   }
-  queue_.push_back({++enqueued_, std::move(work)});
+  queue_.push_back({++enqueued_, std::move(work), lets_next_begin});
   if (!options_.late) RunUpTo(enqueued_);
 }
 
@@ -191,7 +191,8 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
         ++launches_;
         return block_.Launch(kernel, shape, copy.data(), options_.schedule,
                              static_cast<uint32_t>(launches_));
-      });
+      },
+      /*lets_next_begin=*/true);
 }
 
 void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64_t bytes) {
@@ -221,11 +222,14 @@ void EmulatedCudaDriver::Fill(std::byte* device, std::byte value, int64_t bytes)
   });
 }
 
-void EmulatedCudaDriver::EnqueueForLibrary(const std::vector<Range>& uses, Work work) {
+void EmulatedCudaDriver::EnqueueForLibrary(const std::vector<Range>& uses, Work work, bool early) {
   for (const Range& range : uses) {
     CheckMapped(static_cast<const std::byte*>(range.begin), range.bytes, "use by a library");
   }
-  Enqueue(std::move(work));
+  std::vector<Item>& before = capturing_ ? captured_ : queue_;
+  const bool overtakes = early && !before.empty() && before.back().lets_next_begin;
+  if (overtakes) std::swap(work, before.back().work);
+  Enqueue(std::move(work), overtakes);
 }
 
 absl::Status EmulatedCudaDriver::Synchronize() {
@@ -267,14 +271,14 @@ void EmulatedCudaDriver::BeginCapture() {
 absl::StatusOr<CudaGraph> EmulatedCudaDriver::EndCapture() {
   BH_CHECK(capturing_);
   capturing_ = false;
-  graphs_.push_back(std::make_shared<const std::vector<Work>>(std::exchange(captured_, {})));
+  graphs_.push_back(std::make_shared<const std::vector<Item>>(std::exchange(captured_, {})));
   if (!fault_.ok()) return fault_;
   ++live_graphs_;
   return static_cast<CudaGraph>(graphs_.size() - 1);
 }
 
 void EmulatedCudaDriver::FreeGraph(CudaGraph graph) {
-  std::shared_ptr<const std::vector<Work>>& works = graphs_[static_cast<int>(graph)];
+  std::shared_ptr<const std::vector<Item>>& works = graphs_[static_cast<int>(graph)];
   BH_CHECK(works.use_count() == 1);  // else it was given back before, or is still to run
   works.reset();
   --live_graphs_;
@@ -284,8 +288,8 @@ void EmulatedCudaDriver::LaunchGraph(CudaGraph graph) {
   BH_CHECK(graphs_[static_cast<int>(graph)] != nullptr);
   ++graph_launches_;
   Enqueue([works = graphs_[static_cast<int>(graph)]] {
-    for (const Work& work : *works) {
-      if (absl::Status status = work(); !status.ok()) return status;
+    for (const Item& item : *works) {
+      if (absl::Status status = item.work(); !status.ok()) return status;
     }
     return absl::OkStatus();
   });

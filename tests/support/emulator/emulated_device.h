@@ -68,8 +68,10 @@ class EmulatedCudaDriver final : public CudaDriver {
     const void* begin = nullptr;
     int64_t bytes = 0;
   };
-  // Work of a library, in the queue like any other; `uses` is device memory, or a fault.
-  void EnqueueForLibrary(const std::vector<Range>& uses, Work work);
+  // Work of a library, in the queue like any other; `uses` is device memory, or a fault. `early`: a
+  // kernel that begins while the one before it runs, and does not wait for its end: in a queue that
+  // is late, or a graph, it overtakes a kernel that is last there.
+  void EnqueueForLibrary(const std::vector<Range>& uses, Work work, bool early = false);
   void set_schedule(Schedule schedule) { options_.schedule = schedule; }
   // What other processes use of the device from now on.
   void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
@@ -85,9 +87,10 @@ class EmulatedCudaDriver final : public CudaDriver {
   struct Item {
     int64_t place = 0;  // in the queue
     Work work;
+    bool lets_next_begin = false;  // a kernel: the next one may begin while it runs
   };
 
-  void Enqueue(Work work);
+  void Enqueue(Work work, bool lets_next_begin = false);
   void RunUpTo(int64_t place);
   void CheckMapped(const std::byte* at, int64_t bytes, const char* what);
   bool IsMapped(const std::byte* at, int64_t bytes) const;
@@ -114,8 +117,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   int64_t enqueued_ = 0;         // places given out
   std::vector<int64_t> events_;  // the place that each stands behind
   bool capturing_ = false;
-  std::vector<Work> captured_;
-  std::vector<std::shared_ptr<const std::vector<Work>>> graphs_;
+  std::vector<Item> captured_;
+  std::vector<std::shared_ptr<const std::vector<Item>>> graphs_;
   absl::Status fault_;  // the first; final
 };
 
