@@ -1,5 +1,7 @@
 #include "comm/launch_environment.h"
 
+#include <cstdlib>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "memory/exit_code.h"
@@ -54,6 +56,13 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
     launch.expected_size = Number(environment, "PMI_SIZE");
   }
   return launch;
+}
+
+void SetMpiEnvironment(const LaunchEnvironment& launch) {
+  constexpr int kKeep = 0;
+  if (!launch.by_launcher()) return;
+  if (launch.one_host) setenv("OMPI_MCA_btl", "self,vader", kKeep);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", kKeep);
 }
 
 absl::Status CheckCanMeet(const LaunchEnvironment& launch) {

@@ -25,6 +25,11 @@ struct LaunchEnvironment {
 // more than one task; PMI-1 or PMI-2 launchers.
 LaunchEnvironment ReadLaunchEnvironment(const Environment& environment);
 
+// Tells MPI what it would do otherwise, through its own variables: to listen on every interface
+// even on one host, and to copy by ptrace, which containers forbid. What the user has set stays.
+// First thing in a program that may be a rank: setenv is for processes of one thread.
+void SetMpiEnvironment(const LaunchEnvironment& launch);
+
 // Refuses a rank that MPI could not unite with the others: it would come up as a group of one, and
 // so would each of them. FAILED_PRECONDITION with the right command and ExitCode::kGroupNotUp.
 absl::Status CheckCanMeet(const LaunchEnvironment& launch);

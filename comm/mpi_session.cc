@@ -9,7 +9,6 @@
 #include <chrono>
 #include <climits>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -68,14 +67,6 @@ absl::Status FromMpi(int error, absl::string_view call) {
   return NotUp(absl::UnavailableError(absl::StrCat(call, ": ", text)));
 }
 
-// Where Open MPI would listen on every interface, or copy by ptrace where a container forbids it.
-// What the user has set stays.
-void SetDefaults(const LaunchEnvironment& launch) {
-  constexpr int kKeep = 0;
-  if (launch.one_host) setenv("OMPI_MCA_btl", "self,vader", kKeep);
-  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", kKeep);
-}
-
 // Sleeps of 50 us at first and 1 ms at last.
 absl::Status Poll(MPI_Request* request, int64_t deadline_ns) {
   constexpr int kLongestSleepMicros = 1000;
@@ -107,7 +98,6 @@ struct MpiSession::Ranks {
 absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnvironment& launch,
                                                               absl::Duration timeout) {
   BH_RETURN_IF_ERROR(CheckCanMeet(launch));
-  SetDefaults(launch);
   {
     const CallLimit limit("MPI_Init", timeout, ExitCode::kGroupNotUp);
     int provided = 0;

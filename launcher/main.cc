@@ -30,6 +30,7 @@
 #include "launcher/group/serve.h"
 #include "launcher/model_path.h"
 #include "launcher/planning/plan.h"
+#include "launcher/process_environment.h"
 #include "launcher/tokenize.h"
 
 namespace bulkhead {
@@ -94,6 +95,7 @@ void HoldDrainSignal() {
 }  // namespace bulkhead
 
 int main(int argc, char** argv) {
+  bulkhead::SetProcessEnvironment();
   bulkhead::OpenStandardStreams();
   const std::string name = argc > 1 ? argv[1] : "";
   const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";

@@ -43,6 +43,10 @@ CONFINED = [
 CONCRETE = re.compile(r"(kernels/(cpu|cuda|reference)/|comm/[a-z]+_group\.h)")
 CONCRETE_USER = re.compile(r"launcher/wire\.cc$|kernels/|comm/")
 
+# setenv is for the first lines of main, while the process has one thread.
+SETENV = re.compile(r"\b(un)?setenv\(")
+SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
+
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70
 SOURCE = (".h", ".cc", ".cu", ".cuh")
@@ -122,6 +126,8 @@ def violations(root):
         if path.endswith((".h", ".cc")):
             found.extend(f"{path}:{n}: conditional compilation" for n, l in enumerate(lines, 1) if CONDITIONAL.match(l))
             found.extend(function_violations(path, lines))
+        if not SETENV_USER.match(path):
+            found.extend(f"{path}:{n}: setenv outside of the first lines of main" for n, l in enumerate(lines, 1) if SETENV.search(l))
         if path.endswith(".h"):
             code = [l for l in lines if l.strip() and not l.startswith("//")]
             if not code or code[0] != "#pragma once":
@@ -190,6 +196,10 @@ class PlantedViolation(unittest.TestCase):
     def test_conditional_compilation(self):
         self.assert_found("memory/a.cc", "  # ifdef __linux__\n", "conditional")
         self.assert_found("tests/memory/a_test.cc", "#if 0\n", "conditional")
+
+    def test_setenv_while_there_may_be_threads(self):
+        self.assert_found("comm/a.cc", '  setenv("NCCL_DEBUG", "INFO", 0);\n', "setenv")
+        self.assertEqual([], self.found("launcher/process_environment.cc", '  setenv("NCCL_DEBUG", "INFO", 0);\n'))
 
     def test_a_header_without_pragma_once(self):
         self.assert_found("memory/a.h", "// What it is.\n#include <string>\n#pragma once\n", "#pragma once")

@@ -3,8 +3,6 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 
-#include <cstdlib>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "google/rpc/error_details.pb.h"
@@ -14,8 +12,7 @@ namespace bulkhead {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit, int connection) {
-  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // our own last line names the cause
-  google::protobuf::SetLogHandler(nullptr);
+  google::protobuf::SetLogHandler(nullptr);  // our own last line names the cause
   grpc_init();  // for good: gRPC's last shutdown may wait 10 s for a thread that polls
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -43,13 +43,11 @@ std::string NewEpoch() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// Process-wide switches: our own health service, reflection on every server, and no lines of gRPC's
-// (unless its variable asks for them) and protobuf's on standard error, which any client could fill
-// with requests that are compressed or not UTF-8.
+// Process-wide switches: our own health service, reflection on every server, and no lines of
+// protobuf's on standard error, which any client could fill with requests that are not UTF-8.
 void PrepareLibrary() {
   static std::once_flag once;
   std::call_once(once, [] {
-    setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
     grpc_init();  // for good: the library's last shutdown may wait 10 s for a thread that polls
     grpc::EnableDefaultHealthCheckService(false);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();

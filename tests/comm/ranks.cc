@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "comm/launch_environment.h"
 #include "comm/mpi_group.h"
 #include "comm/single_group.h"
 #include "comm/wait.h"
@@ -203,4 +205,7 @@ int Main(const std::string& mode) {
 }  // namespace
 }  // namespace bulkhead
 
-int main(int argc, char** argv) { return bulkhead::Main(argc > 1 ? argv[1] : "sums"); }
+int main(int argc, char** argv) {
+  bulkhead::SetMpiEnvironment(bulkhead::ReadLaunchEnvironment(&std::getenv));
+  return bulkhead::Main(argc > 1 ? argv[1] : "sums");
+}

@@ -12,6 +12,7 @@
 #include "launcher/flags/options.h"
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
+#include "launcher/process_environment.h"
 #include "memory/status.h"
 #include "runtime/engine/coordinator.h"
 
@@ -58,6 +59,7 @@ absl::Status Live(const std::string& about, const EngineOptions& options, RankLi
 }  // namespace bulkhead
 
 int main(int argc, char** argv) {
+  bulkhead::SetProcessEnvironment();
   const std::string about = argc > 1 ? argv[1] : "";
   std::vector<std::string> args = {"run"};
   args.insert(args.end(), argv + 2, argv + argc);
