@@ -52,7 +52,9 @@ class UnnamedFile {
   const int fd_;
 };
 
-[[noreturn]] void Become(const std::vector<std::string>& argv, int out, int errors, pid_t parent) {
+// In the child of a process that may have threads: nothing here allocates, since another thread may
+// have held the allocator's lock. `words` ends with a null.
+[[noreturn]] void Become(const std::vector<char*>& words, int out, int errors, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kCannotExec);  // it died before that
   sigset_t none;
@@ -60,9 +62,6 @@ class UnnamedFile {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   dup2(out, STDOUT_FILENO);
   dup2(errors, STDERR_FILENO);
-  std::vector<char*> words;
-  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
   execvp(words[0], words.data());
   _exit(kCannotExec);
 }
@@ -100,12 +99,15 @@ bool IsOurs(int code) {
 absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& argv) {
   const UnnamedFile out;
   const UnnamedFile errors;
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t child = out.fd() < 0 || errors.fd() < 0 ? -1 : fork();
   if (child < 0) {
     return absl::InternalError(absl::StrCat("cannot start ", argv[0], ": ", std::strerror(errno)));
   }
-  if (child == 0) Become(argv, out.fd(), errors.fd(), parent);
+  if (child == 0) Become(words, out.fd(), errors.fd(), parent);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) {
