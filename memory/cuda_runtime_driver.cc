@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "memory/check.h"
+#include "memory/nvidia_driver.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -361,6 +362,7 @@ absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices() {
   }
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) return OldNvidiaDriver(version, CUDART_VERSION);
   if (error != cudaSuccess || count == 0) {
     return absl::UnavailableError(
         absl::StrCat("CUDA shows no device: ", cudaGetErrorString(error), " (driver for CUDA ",

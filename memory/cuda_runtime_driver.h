@@ -17,7 +17,8 @@ struct CudaDeviceIdentity {
 
 // What CUDA shows this process, by ordinal, at least one; CUDA_VISIBLE_DEVICES chooses among all.
 // Of MIG instances CUDA shows a process one. UNIMPLEMENTED in a build without CUDA, UNAVAILABLE
-// with the cause where there is no driver, or one that is too old, or no device. Makes no context.
+// with the cause where there is no driver or no device, FAILED_PRECONDITION where there is a GPU
+// and a driver that is too old for this build. Makes no context.
 absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices();
 
 }  // namespace bulkhead

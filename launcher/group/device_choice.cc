@@ -21,8 +21,9 @@ constexpr const char* kCommNames[] = {"auto", "staged", "nccl"};
 
 // What one rank tells the others, a line each.
 struct Claim {
-  std::string wish;     // --device and --comm
-  std::string no_cuda;  // why there is no GPU for this rank; "" when there is
+  std::string wish;       // --device and --comm
+  std::string no_cuda;    // why there is no GPU for this rank; "" when there is
+  bool gpu_idle = false;  // there is one, which this build cannot use with the machine's driver
   std::string uuid;
   std::string gpu;      // its name
   std::string no_nccl;  // why; "" when there is
@@ -31,16 +32,16 @@ struct Claim {
   std::string no_gemm_library;  // why; "" when there is
 
   std::string Serialize() const {
-    std::vector<std::string> lines = {wish,         no_cuda,        uuid,
-                                      gpu,          no_nccl,        absl::StrCat(nccl_version),
-                                      gemm_library, no_gemm_library};
+    std::vector<std::string> lines = {wish,         no_cuda,         uuid,
+                                      gpu,          no_nccl,         absl::StrCat(nccl_version),
+                                      gemm_library, no_gemm_library, gpu_idle ? "1" : ""};
     for (std::string& line : lines) line = absl::StrReplaceAll(line, {{"\n", " "}});
     return absl::StrJoin(lines, "\n");
   }
   static absl::StatusOr<Claim> Parse(const std::string& text) {
     const std::vector<std::string> lines = absl::StrSplit(text, '\n');
     Claim claim;
-    if (lines.size() != 8 || !absl::SimpleAtoi(lines[5], &claim.nccl_version)) {
+    if (lines.size() != 9 || !absl::SimpleAtoi(lines[5], &claim.nccl_version)) {
       return absl::InternalError(absl::StrCat("not a rank's device: '", text, "'"));
     }
     claim.wish = lines[0];
@@ -50,6 +51,7 @@ struct Claim {
     claim.no_nccl = lines[4];
     claim.gemm_library = lines[6];
     claim.no_gemm_library = lines[7];
+    claim.gpu_idle = !lines[8].empty();
     return claim;
   }
 };
@@ -65,6 +67,7 @@ Claim ClaimOf(const EngineOptions& options, const RankTopology& topology, const 
                             kCommNames[static_cast<int>(options.comm)]);
   if (!found.cuda.ok()) {
     claim.no_cuda = std::string(found.cuda.status().message());
+    claim.gpu_idle = absl::IsFailedPrecondition(found.cuda.status());
     return claim;
   }
   mine.ordinal = topology.local_rank % static_cast<int>(found.cuda->size());
@@ -136,6 +139,15 @@ class Choice {
         absl::StrCat(RankText(without, topology_), " has no GPU: ", claims_[without].no_cuda);
     if (options_.device == DeviceChoice::kCuda) {
       return Refusal(ExitCode::kUsage, absl::StrCat("--device cuda: ", why, "; use --device cpu"));
+    }
+    // Whoever has a GPU does not mean to serve from the CPU.
+    const auto idle = std::find_if(claims_.begin(), claims_.end(),
+                                   [](const Claim& claim) { return claim.gpu_idle; });
+    if (idle != claims_.end()) {
+      return Refusal(ExitCode::kUsage,
+                     absl::StrCat(RankText(idle - claims_.begin(), topology_),
+                                  " has a GPU that it cannot use: ", idle->no_cuda,
+                                  "; --device cpu serves from the CPU"));
     }
     if (options_.comm != CommChoice::kAuto) {
       return Refusal(ExitCode::kUsage,

@@ -75,6 +75,26 @@ TEST(DeviceChoiceTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
   }
 }
 
+TEST(DeviceChoiceTest, AGpuWhoseDriverIsTooOldIsNoReasonToTakeTheCpu) {
+  const auto found = [](int rank) -> DevicesFound {
+    if (rank == 0) return {absl::UnavailableError("no device"), kNoNccl};
+    return {absl::FailedPreconditionError("driver 535.104.05 is too old, 580 is needed"), kNoNccl};
+  };
+  for (const DeviceChoice device : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
+    EngineOptions options;
+    options.device = device;
+    const absl::Status refused = RefusalOf(ChooseAll(options, 2, found));
+    EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--device cpu"));
+    if (device == DeviceChoice::kCuda) continue;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("rank 1 (host "));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("driver 535.104.05 is too old"));
+  }
+  EngineOptions cpu;
+  cpu.device = DeviceChoice::kCpu;
+  for (const auto& rank : ChooseAll(cpu, 2, found)) EXPECT_FALSE(rank->cuda);
+}
+
 TEST(DeviceChoiceTest, WithoutNcclOnOneRankAllAreStagedAndItIsSaidWhy) {
   const auto all =
       ChooseAll({}, 2, [](int rank) { return rank == 1 ? Gpus(2, kNoNccl) : Gpus(2); });
