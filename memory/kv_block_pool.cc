@@ -1,5 +1,6 @@
 #include "memory/kv_block_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "memory/check.h"
@@ -20,7 +21,10 @@ bool KvBlockPool::Grow(std::vector<BlockId>& blocks, int64_t count) {
   BH_CHECK(count >= 0);
   if (count > num_free()) return false;
   for (int64_t i = 0; i < count; ++i) {
-    if (free_.empty()) free_.push_back(cache_->EvictOldest());
+    if (free_.empty()) {
+      free_.push_back(cache_->EvictOldest());
+      ++num_evictions_;
+    }
     blocks.push_back(free_.back());
     out_[free_.back()] = true;
     free_.pop_back();
@@ -44,16 +48,26 @@ void KvBlockPool::Return(std::vector<BlockId>& blocks) {
 CachedPrefix KvBlockPool::FindPrefix(absl::string_view salt,
                                      absl::Span<const int32_t> tokens) const {
   CachedPrefix prefix;
-  if (cache_ == nullptr) return prefix;
-  const auto block_tokens = static_cast<size_t>(cache_->block_tokens());
-  BlockId parent = 0;
-  for (; tokens.size() >= block_tokens; tokens.remove_prefix(block_tokens)) {
-    parent = cache_->Find({parent, salt, tokens.first(block_tokens)});
-    if (parent == 0) break;
-    prefix.blocks.push_back(parent);
-    if (!out_[parent]) ++prefix.num_idle;
-  }
+  UpdatePrefix(salt, tokens, prefix);
   return prefix;
+}
+
+void KvBlockPool::UpdatePrefix(absl::string_view salt, absl::Span<const int32_t> tokens,
+                               CachedPrefix& prefix) const {
+  if (cache_ == nullptr) return;
+  if (prefix.num_evictions != num_evictions_) prefix.blocks.clear();
+  prefix.num_evictions = num_evictions_;
+  std::vector<BlockId>& blocks = prefix.blocks;
+  const auto block_tokens = static_cast<size_t>(cache_->block_tokens());
+  tokens.remove_prefix(blocks.size() * block_tokens);
+  for (; tokens.size() >= block_tokens; tokens.remove_prefix(block_tokens)) {
+    const BlockId parent = blocks.empty() ? 0 : blocks.back();
+    const BlockId block = cache_->Find({parent, salt, tokens.first(block_tokens)});
+    if (block == 0) break;
+    blocks.push_back(block);
+  }
+  prefix.num_idle =
+      std::count_if(blocks.begin(), blocks.end(), [this](BlockId block) { return !out_[block]; });
 }
 
 void KvBlockPool::TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks) {

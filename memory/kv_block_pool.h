@@ -19,7 +19,8 @@ namespace bulkhead {
 // Cached blocks that hold the beginning of a sequence; good until the pool changes.
 struct CachedPrefix {
   std::vector<BlockId> blocks;
-  int64_t num_idle = 0;  // of them: free as long as nobody takes them
+  int64_t num_idle = 0;        // of them: free as long as nobody takes them
+  uint64_t num_evictions = 0;  // the pool's, when it was found
 };
 
 class KvBlockPool {
@@ -38,6 +39,10 @@ class KvBlockPool {
 
   // The longest run of full blocks that `tokens` begin with.
   CachedPrefix FindPrefix(absl::string_view salt, absl::Span<const int32_t> tokens) const;
+  // Brings a prefix of the same salt and tokens up to date. As long as nothing was evicted what was
+  // found before still holds, and only the block behind it is looked for.
+  void UpdatePrefix(absl::string_view salt, absl::Span<const int32_t> tokens,
+                    CachedPrefix& prefix) const;
   // Appends the blocks of the prefix, which others may hold too: they are never written again.
   void TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks);
   // `block` is full, what it holds is computed, and its one holder holds `key.parent`, too. Returns
@@ -61,6 +66,7 @@ class KvBlockPool {
   std::unique_ptr<PrefixCache> cache_;
   std::vector<BlockId> free_;  // a stack: recently returned blocks are warm in the caches
   std::vector<bool> out_;      // somebody holds it
+  uint64_t num_evictions_ = 0;
 };
 
 }  // namespace bulkhead

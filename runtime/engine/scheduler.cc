@@ -170,10 +170,11 @@ int64_t Scheduler::BlocksToAdmit(const Sequence& sequence) const {
 
 // The cached blocks that it can begin behind. Its last token is computed in any case, for the
 // logits behind it, and so is all of a prompt whose logits are wanted.
-CachedPrefix Scheduler::FindPrefix(const Sequence& sequence) const {
-  if (sequence.prompt_logits != nullptr) return {};
-  return pool_.FindPrefix(sequence.cache_salt,
-                          absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1));
+void Scheduler::UpdatePrefix(Sequence& sequence) const {
+  if (sequence.prompt_logits != nullptr) return;
+  pool_.UpdatePrefix(sequence.cache_salt,
+                     absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1),
+                     sequence.prefix);
 }
 
 // A step is committed that has computed the positions below `end`.
@@ -203,8 +204,8 @@ void Scheduler::Enqueue(Sequence& sequence) {
   sequence.blocks_sent = 0;
   sequence.blocks_cached = 0;
   // By what is cached now; that may be more or less when its turn comes.
-  const int64_t cached =
-      static_cast<int64_t>(FindPrefix(sequence).blocks.size()) * limits_.block_tokens;
+  UpdatePrefix(sequence);
+  const int64_t cached = static_cast<int64_t>(sequence.prefix.blocks.size()) * limits_.block_tokens;
   sequence.is_long = sequence.tokens_to_plan() - cached > LongPromptTokens(limits_);
   waiting_.Add(sequence);
 }

@@ -164,7 +164,7 @@ class Scheduler {
   void NotePressure();
   int64_t BlocksFor(int64_t tokens) const;
   int64_t BlocksToAdmit(const Sequence& sequence) const;
-  CachedPrefix FindPrefix(const Sequence& sequence) const;
+  void UpdatePrefix(Sequence& sequence) const;
   void CacheFullBlocks(Sequence& sequence, int64_t end);
   void Enqueue(Sequence& sequence);
   void Preempt(Sequence& sequence);

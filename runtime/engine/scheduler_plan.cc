@@ -206,7 +206,8 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
 
 // `blocks_kept`: free blocks that are not for this sequence.
 bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
-  const CachedPrefix prefix = FindPrefix(sequence);
+  UpdatePrefix(sequence);
+  const CachedPrefix& prefix = sequence.prefix;
   const auto found = static_cast<int64_t>(prefix.blocks.size());
   const int64_t needed = BlocksToAdmit(sequence) - found;
   int64_t margin = blocks_kept + prefix.num_idle;
@@ -218,6 +219,7 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
     return false;
   }
   pool_.TakePrefix(prefix, sequence.blocks);
+  sequence.prefix = {};
   BH_CHECK(pool_.Grow(sequence.blocks, needed));
   waiting_.Remove(sequence);
   sequence.blocks_cached = found;

@@ -42,6 +42,8 @@ struct Sequence {
   int64_t cached_prompt_tokens = 0;  // found at its first admission
   SequenceState state = SequenceState::kWaiting;
 
+  CachedPrefix prefix;  // while it waits: what was cached of it when it was last looked for
+
   // While it has a slot.
   int slot = -1;
   std::vector<BlockId> blocks;

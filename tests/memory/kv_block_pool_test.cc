@@ -143,5 +143,27 @@ TEST(KvBlockPoolDeathTest, ALeakAndADoubleReturnAreBugs) {
       testing::ExitedWithCode(70), "check failed");
 }
 
+TEST_F(CachingPoolTest, APrefixThatIsUpdatedIsTheOneThatIsFoundAnew) {
+  std::mt19937 random(3);
+  const std::vector<int32_t> wanted = {1, 1, 1, 2, 2, 1, 2};
+  CachedPrefix prefix;
+  std::set<size_t> lengths_seen;
+  std::vector<std::vector<BlockId>> lists(3);
+  for (int step = 0; step < 5000; ++step) {
+    std::vector<BlockId>& list = lists[random() % lists.size()];
+    pool_.Return(list);
+    std::vector<int32_t> tokens(wanted.begin(), wanted.begin() + random() % wanted.size());
+    tokens.resize(tokens.size() + random() % 3, 1);
+    if (pool_.num_free() >= 4 && random() % 4 > 0) list = Hold(tokens);
+    pool_.UpdatePrefix("", wanted, prefix);
+    const CachedPrefix anew = pool_.FindPrefix("", wanted);
+    ASSERT_EQ(prefix.blocks, anew.blocks);
+    ASSERT_EQ(prefix.num_idle, anew.num_idle);
+    lengths_seen.insert(anew.blocks.size());
+  }
+  EXPECT_EQ(lengths_seen, (std::set<size_t>{0, 1, 2, 3}));
+  for (auto& list : lists) pool_.Return(list);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -166,6 +166,39 @@ TEST(SchedulerPrefixTest, BlocksAreSharedOnceTheirStepIsCommitted) {
   EXPECT_TRUE(scheduler.idle());
 }
 
+int64_t num_hashed_blocks = 0;
+
+uint64_t CountingHash(uint64_t before, absl::Span<const int32_t> tokens) {
+  ++num_hashed_blocks;
+  return PrefixCache::GoodHash(before, tokens);
+}
+
+// Looked for at its submission, a prompt that then waits for blocks costs no step more than a look
+// behind what was found.
+TEST(SchedulerPrefixTest, APromptThatWaitsIsLookedForOnce) {
+  SchedulerLimits limits = CachingLimits();
+  limits.num_kv_blocks = 40;
+  limits.max_model_len = 120;
+  limits.max_num_queued_tokens = 1000;
+  ToyLoop loop(limits, CountingHash);
+  ASSERT_TRUE(loop.Submit(ToyRequest(80, 1)).ok());
+  loop.RunToEnd();
+  EXPECT_EQ(loop.scheduler().load().num_blocks_cached, 20);
+  ASSERT_TRUE(
+      loop.Submit(ToyRequest(1, 75, 5)).ok());  // takes 19 of the 20 blocks that hold nothing
+  loop.Step();
+  const Request request = ToyRequest(80, 40);
+  const SequenceId waiting = *loop.Submit(request);  // 30 blocks; 19 of them are found
+  num_hashed_blocks = 0;
+  int64_t steps = 0;
+  for (; loop.scheduler().load().num_waiting > 0; ++steps) loop.Step();
+  EXPECT_GT(steps, 60);
+  EXPECT_LT(num_hashed_blocks, 2 * steps);  // those that the running one fills
+  EXPECT_EQ(loop.scheduler().cached_prompt_tokens(waiting), 76);
+  loop.RunToEnd();
+  EXPECT_EQ(loop.TokensOf(waiting), Want(request));
+}
+
 TEST(SchedulerPrefixTest, EqualPromptsAtOnceEndUpWithTheSameBlocks) {
   for (const int depth : {1, 2}) {
     SchedulerLimits limits = CachingLimits(depth);
