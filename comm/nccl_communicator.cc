@@ -23,6 +23,8 @@ constexpr int64_t kFloatBytes = sizeof(float);
 constexpr absl::Duration kLookAgain = absl::Microseconds(200);
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 constexpr char kConnectPhase[] = "NCCL";
+constexpr int kLateRounds = 8;
+constexpr int64_t kMostLateElements = 1 << 16;
 
 // A rank's place in NCCL's own group. The ranks connect without blocking, for a deadline, and then
 // split off a communicator that blocks: without blocking every collective outside a graph would
@@ -245,14 +247,34 @@ class NcclCommunicator final : public Communicator {
     for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(KnownTerm(i, rank()));
     const MatrixView term = Term(1, elements);
     driver_.CopyToDevice(numbers.data(), term.data(), elements * kFloatBytes);
-    BH_RETURN_IF_ERROR(AllReduceSum().status());
-    driver_.CopyToHost(term.data(), numbers.data(), elements * kFloatBytes);
+    return CheckSum(0, numbers, deadline);
+  }
+
+  // The same right behind a kernel that writes them late, other ones in each round.
+  absl::Status SumBehindKernelAndCheck(int64_t elements, int64_t round,
+                                       const WriteTermLate& write_late, absl::Time deadline) {
+    if (elements == 0) return absl::OkStatus();
+    std::vector<float> numbers(elements);
+    auto* const term = reinterpret_cast<float*>(Term(1, elements).data());
+    write_late(term, elements, /*first=*/round, kKnownPeriod, KnownOffset(rank()));
+    return CheckSum(round, numbers, deadline);
+  }
+
+ private:
+  cudaStream_t stream() { return static_cast<cudaStream_t>(driver_.native_stream()); }
+
+  // Sums the known term that begins with element `first`; `numbers` is room for it, in use until
+  // the queue is done.
+  absl::Status CheckSum(int64_t first, std::vector<float>& numbers, absl::Time deadline) {
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
+    const auto elements = static_cast<int64_t>(numbers.size());
+    driver_.CopyToHost(sum.data(), numbers.data(), elements * kFloatBytes);
     if (absl::Status waited = WaitForQueue(deadline); !waited.ok()) {
       rank_.SetBroken();
       return waited;
     }
     for (int64_t i = 0; i < elements; ++i) {
-      const auto expected = static_cast<float>(KnownSum(i, size()));
+      const auto expected = static_cast<float>(KnownSum(first + i, size()));
       if (numbers[i] == expected) continue;
       return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL sums wrongly: element ", i,
                                               " of ", elements, " is ", numbers[i],
@@ -260,9 +282,6 @@ class NcclCommunicator final : public Communicator {
     }
     return absl::OkStatus();
   }
-
- private:
-  cudaStream_t stream() { return static_cast<cudaStream_t>(driver_.native_stream()); }
 
   // A collective that a rank never joins must end the start, not hang it.
   absl::Status WaitForQueue(absl::Time deadline) {
@@ -332,7 +351,8 @@ absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, Grou
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
-                                                          absl::Duration timeout) {
+                                                          absl::Duration timeout,
+                                                          const WriteTermLate& write_late) {
   GroupExchange& exchange = group.exchange();
   const absl::StatusOr<const NcclLibrary*> nccl = NcclLibrary::Get();
   BH_RETURN_IF_ERROR(AgreeOnVersion(nccl, exchange, timeout));
@@ -353,6 +373,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   const int64_t most = limits.max_sum_elements;
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
     BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
+    for (int round = 1; round <= kLateRounds; ++round) {
+      BH_RETURN_IF_ERROR(agree(comm->SumBehindKernelAndCheck(std::min(elements, kMostLateElements),
+                                                             round, write_late, deadline),
+                               ExitCode::kGroupNotUp));
+    }
   }
   BH_LOG(kInfo) << "NCCL " << (*nccl)->Version() << " connects " << comm->size()
                 << " ranks; symmetric windows: " << comm->memory().WindowText();

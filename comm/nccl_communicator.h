@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,14 +33,21 @@ inline constexpr int kNcclVersionOfSharedDevices = 23000;
 // for where the loader and the CUDA toolkit have it.
 absl::StatusOr<int> NcclVersion();
 
+// Enqueues a kernel that writes (first + i) % period + offset to out[i], i < count, some
+// microseconds after it has let the next kernel begin.
+using WriteTermLate =
+    std::function<void(float* out, int64_t count, int64_t first, int period, int offset)>;
+
 // Collective, as Group::Connect; takes CommunicationBytes from `ledger`. Rank 0's id reaches the
 // others over the group's exchange; the ranks connect within `timeout` and then sum known numbers,
-// small and as large as the limits allow, and check every one of them. Calls of the communicator
+// small and as large as the limits allow, and check every one of them: copied there, and as
+// `write_late` leaves them for the sum right behind it. Calls of the communicator
 // may block as long as a rank does not come: the watchdog ends such a wait. `driver` and `group`
 // outlive the communicator. UNAVAILABLE names this rank and what NCCL says; INTERNAL a sum that is
 // wrong.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
-                                                          absl::Duration timeout);
+                                                          absl::Duration timeout,
+                                                          const WriteTermLate& write_late);
 
 }  // namespace bulkhead

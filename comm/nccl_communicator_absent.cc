@@ -8,7 +8,8 @@ absl::StatusOr<int> NcclVersion() {
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group&, const CommLimits&, CudaDriver&,
-                                                          MemoryLedger&, absl::Duration) {
+                                                          MemoryLedger&, absl::Duration,
+                                                          const WriteTermLate&) {
   return NcclVersion().status();
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
+#include "kernels/cuda/write_late.h"
 #include "memory/check.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
@@ -184,7 +185,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const C
       return ConnectStaged(group, limits, device, ledger);
     case Transport::kNccl:
       BH_CHECK(driver != nullptr);
-      return ConnectNccl(group, limits, *driver, ledger, timeout);
+      return ConnectNccl(
+          group, limits, *driver, ledger, timeout,
+          [driver](float* out, int64_t count, int64_t first, int period, int offset) {
+            WriteLate(*driver, out, count, first, period, offset);
+          });
   }
   return group.Connect(limits, ledger);
 }

@@ -69,6 +69,14 @@ if [[ -n $mpirun ]]; then
     code=$?
     echo "exit code $code (2: NCCL is absent, or older than 2.30)"
     ((code == 0 || code == 2))' _ "${shared[@]}" --comm nccl --out "$out/nccl.jsonl"
+  # Sums between two GPUs, behind kernels that let the next one begin and behind such as do not.
+  if (($(timeout 20 nvidia-smi -L 2>/dev/null | grep -c .) > 1)); then
+    # shellcheck disable=SC2016
+    gpu_step "tp 2 on two GPUs, NCCL, the same with kernels one by one" 120 bash -c '
+      out=$1 && shift
+      "$@" --out "$out/two.jsonl" && BULKHEAD_EARLY_LAUNCH=0 "$@" --out "$out/two_late.jsonl" &&
+        cmp "$out/two.jsonl" "$out/two_late.jsonl"' _ "$out" "${two[@]}" "${run[@]}" --device cuda --comm nccl
+  fi
 else
   add "tp 2 on one GPU" skipped "no mpirun"
 fi

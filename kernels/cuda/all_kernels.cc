@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/write_late.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -71,6 +72,7 @@ std::vector<CudaKernel> AllKernels() {
   kernels.Add(SelectCandidatesKernel());
   kernels.Add(DrawKernel());
   kernels.Add(FillInSampledKernel());
+  kernels.Add(WriteLateKernel());
   return kernels.Take();
 }
 

@@ -1,0 +1,25 @@
+#include "kernels/cuda/write_late.h"
+
+#include "words.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+BH_KERNEL(kWriteLateThreads) WriteLate(WriteLateParameters p) {
+  AwaitPrevious();
+  const int64_t stride = int64_t{GridX()} * kWriteLateThreads;
+  // Whole warps go round together.
+  const int64_t last = (p.count + kWarp - 1) / kWarp * kWarp;
+  for (int64_t i = int64_t{BlockX()} * kWriteLateThreads + ThreadIndex(); i < last; i += stride) {
+    float value = static_cast<float>((p.first + i) % p.period + p.offset);
+    // Neighbours exchange it until each has its own again.
+    for (int turn = 0; turn < p.turns; ++turn) value = ShuffleXor(value, 1);
+    if (i < p.count) p.out[i] = value;
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<WriteLateParameters> WriteLateKernel() { return KernelOf("write_late", WriteLate); }
+
+}  // namespace bulkhead::cuda
