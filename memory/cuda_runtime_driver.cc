@@ -266,9 +266,8 @@ class CudaRuntimeDriver final : public CudaDriver {
   void ReportFault(absl::Status fault) override { Note(std::move(fault)); }
 
   CudaEvent NewEvent() override {
-    cudaEvent_t event = nullptr;
+    cudaEvent_t& event = events_.emplace_back(nullptr);
     Note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    events_.push_back(event);
     return static_cast<CudaEvent>(events_.size() - 1);
   }
   void Record(CudaEvent event) override {
