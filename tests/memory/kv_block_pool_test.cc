@@ -154,6 +154,7 @@ TEST_F(CachingPoolTest, APrefixThatIsUpdatedIsTheOneThatIsFoundAnew) {
     pool_.Return(list);
     std::vector<int32_t> tokens(wanted.begin(), wanted.begin() + random() % wanted.size());
     tokens.resize(tokens.size() + random() % 3, 1);
+    if (random() % 2 == 0 && !tokens.empty()) tokens[0] = 9;
     if (pool_.num_free() >= 4 && random() % 4 > 0) list = Hold(tokens);
     pool_.UpdatePrefix("", wanted, prefix);
     const CachedPrefix anew = pool_.FindPrefix("", wanted);
