@@ -19,10 +19,16 @@ TEST(WriteLateTest, WritesItsNumbersAndNoOthers) {
     ASSERT_TRUE(driver->Map(at, bytes).ok());
     driver->Load(cuda::WriteLateKernel().kernel);
     auto* const out = reinterpret_cast<float*>(at);
-    for (const int64_t count : {1, 33, 257, 2200}) {
+    for (const int64_t count : {1, 33, 257, 2200}) {  // the last more than a grid has threads
       std::vector<float> values(count + 40);
       driver->Fill(at, std::byte{0xFF}, static_cast<int64_t>(values.size() * sizeof(float)));
-      WriteLate(*driver, out, count, /*first=*/7, /*period=*/100, /*offset=*/3);
+      if (count < 100) {
+        WriteLate(*driver, out, count, /*first=*/7, /*period=*/100, /*offset=*/3);
+      } else {  // sooner
+        Enqueue(*driver, cuda::WriteLateKernel(),
+                {.grid = {cuda::kWriteLateBlocks, 1, 1}, .block = {cuda::kWriteLateThreads, 1, 1}},
+                cuda::WriteLateParameters{out, count, 7, 100, 3, /*turns=*/2});
+      }
       driver->CopyToHost(at, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
       ASSERT_TRUE(driver->Synchronize().ok());
       for (int64_t i = 0; i < count; ++i) {
