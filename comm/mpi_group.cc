@@ -6,6 +6,7 @@
 
 #include "comm/launch_environment.h"
 #include "comm/mpi_link.h"
+#include "comm/mpi_ports.h"
 #include "comm/mpi_session.h"
 #include "comm/node_group.h"
 #include "comm/nodes_group.h"
@@ -72,10 +73,15 @@ absl::StatusOr<std::unique_ptr<Group>> NewNodesGroup(MpiSession& session, absl::
 bool LaunchedAsGroup() { return OwnLaunch().by_launcher(); }
 
 absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
+  MpiPorts ports;
   BH_ASSIGN_OR_RETURN(std::unique_ptr<MpiSession> session, MpiSession::Start(OwnLaunch(), timeout));
   absl::StatusOr<std::unique_ptr<Group>> group = session->topology().one_host()
                                                      ? NewNodeGroup(*session, timeout)
                                                      : NewNodesGroup(*session, timeout);
+  if (group.ok()) {
+    absl::Status closed = ports.CloseToStrangers((*group)->exchange(), timeout);
+    if (!closed.ok()) group = std::move(closed);
+  }
   if (!group.ok()) {
     if (IsAgreed(group.status())) session->Finalize();
     return group.status();

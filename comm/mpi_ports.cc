@@ -1,0 +1,123 @@
+#include "comm/mpi_ports.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "comm/launcher_ports.h"
+#include "comm/tcp_ports.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// Open MPI connects two ranks by every pair of networks they share, each when a message first takes
+// it: small ones take turns, and one of this size is spread over all.
+constexpr int kRounds = 16;
+constexpr size_t kSpreadBytes = 256 * 1024;
+
+// From every host to every other, on each network.
+absl::Status SpeakToAll(GroupExchange& exchange, absl::Duration timeout) {
+  const RankTopology& topology = exchange.topology();
+  if (topology.one_host()) return absl::OkStatus();
+  const std::string text(topology.local_rank == 0 ? kSpreadBytes : 0, 'x');
+  for (int i = 0; i < kRounds; ++i) {
+    BH_RETURN_IF_ERROR(exchange.AllGather(text, timeout).status());
+  }
+  return absl::OkStatus();
+}
+
+void WarnOf(const std::string& whose, const std::vector<std::string>& ports,
+            const absl::Status& why) {
+  const std::string firewall =
+      ports.empty() ? "keep strangers out with a firewall"
+                    : absl::StrCat("keep strangers out as root: ", FirewallLine(ports));
+  BH_LOG(kWarning) << whose << " takes connections from anybody"
+                   << (ports.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(ports, ", ")))
+                   << ", and this rank may not close that (" << why.message() << "); " << firewall;
+}
+
+// The name of this rank's launcher; its ports are closed by the first rank of each host.
+std::string CloseLauncher(const RankTopology& topology) {
+  const Launcher launcher = FindLauncher(getpid());
+  if (launcher.pid == 0 || topology.local_rank != 0) return launcher.name;
+  const LauncherPorts ports = CloseLauncherPorts(launcher);
+  if (!ports.why.ok()) {
+    WarnOf(absl::StrCat(launcher.name, " (host ", topology.hosts[topology.rank], ", pid ",
+                        launcher.pid, ")"),
+           ports.open, ports.why);
+  }
+  return launcher.name;
+}
+
+std::string Connection(absl::string_view from, absl::string_view to) {
+  return absl::StrCat(from, " ", to);
+}
+
+}  // namespace
+
+MpiPorts::MpiPorts() {
+  for (const TcpSocket& socket : OwnTcpSockets()) {
+    if (socket.listens) inherited_.insert(socket.fd);
+  }
+}
+
+absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration timeout) {
+  BH_RETURN_IF_ERROR(SpeakToAll(exchange, timeout));
+  std::set<int> ports;
+  std::vector<std::string> open;
+  absl::Status why;
+  for (const TcpSocket& socket : OwnTcpSockets()) {
+    if (!socket.listens || inherited_.count(socket.fd) > 0) continue;
+    const absl::Status closed = RefuseConnections(socket.fd);
+    if (!closed.ok()) {
+      open.push_back(absl::StrCat(socket.port));
+      why = closed;
+      continue;
+    }
+    CloseWaitingConnections(socket.fd);
+    ports.insert(socket.port);
+  }
+  if (!open.empty()) WarnOf("MPI", open, why);
+
+  // A connection between ranks is known at both of its ends.
+  std::vector<TcpSocket> accepted;
+  std::vector<std::string> mine = {CloseLauncher(exchange.topology())};
+  for (const TcpSocket& socket : OwnTcpSockets()) {
+    if (socket.listens) continue;
+    mine.push_back(Connection(socket.local, socket.remote));
+    if (ports.count(socket.port) > 0) accepted.push_back(socket);
+  }
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      exchange.AllGather(absl::StrJoin(mine, "\n"), timeout));
+  std::set<std::string> known;
+  bool mpirun_elsewhere = false;
+  bool mpirun_here = false;
+  for (const std::string& text : texts) {
+    std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    const bool daemon = IsDaemon({0, lines[0]});
+    (daemon ? mpirun_elsewhere : mpirun_here) |= !lines[0].empty();
+    known.insert(lines.begin() + 1, lines.end());
+  }
+  if (mpirun_elsewhere && !mpirun_here && exchange.topology().coordinator()) {
+    BH_LOG(kWarning) << "mpirun runs on a host without ranks, where none can close its ports to "
+                        "strangers: start it on a host of the group, or behind a firewall";
+  }
+  for (const TcpSocket& socket : accepted) {
+    if (known.count(Connection(socket.remote, socket.local)) > 0) continue;
+    BH_LOG(kWarning) << socket.remote << " is connected to MPI's port " << socket.port
+                     << " and is no rank: hung up on";
+    shutdown(socket.fd, SHUT_RDWR);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead
