@@ -18,9 +18,9 @@
 namespace bulkhead {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(200);
 // A rank sends its handshake in one piece as soon as it is connected.
-constexpr int kLooks = 10;
+constexpr std::chrono::milliseconds kLook(100);
+constexpr int kLooks = 5;
 
 }  // namespace
 
@@ -33,6 +33,10 @@ HandshakeWatch::~HandshakeWatch() {
   }
   wake_.notify_one();
   thread_.join();
+  if (closed_ > 1) {
+    BH_LOG(kWarning) << "hung up on " << closed_
+                     << " connections that sent half a handshake to MPI";
+  }
 }
 
 // What the watched thread waits for in recv(), where that came in through a port that listens.
@@ -71,9 +75,11 @@ void HandshakeWatch::Run() {
     const int copy = fcntl(wait.fd, F_DUPFD_CLOEXEC, 0);
     const std::optional<TcpSocket> socket = TcpSocketOf(copy);
     if (socket.has_value() && socket->remote == wait.remote) {
-      BH_LOG(kWarning) << wait.remote << " connected to MPI's port " << socket->port
-                       << " and sent a part of a handshake only: hung up on";
       shutdown(copy, SHUT_RDWR);
+      if (++closed_ == 1) {
+        BH_LOG(kWarning) << wait.remote << " connected to MPI's port " << socket->port
+                         << " and sent half a handshake: hung up on";
+      }
     }
     if (copy >= 0) close(copy);
   }

@@ -33,6 +33,7 @@ class HandshakeWatch {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool done_ = false;
+  int closed_ = 0;  // of the thread, until it has ended
   std::thread thread_;
 };
 

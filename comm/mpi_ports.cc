@@ -111,11 +111,16 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
     BH_LOG(kWarning) << "mpirun runs on a host without ranks, where none can close its ports to "
                         "strangers: start it on a host of the group, or behind a firewall";
   }
+  std::vector<std::string> strangers;
   for (const TcpSocket& socket : accepted) {
     if (known.count(Connection(socket.remote, socket.local)) > 0) continue;
-    BH_LOG(kWarning) << socket.remote << " is connected to MPI's port " << socket.port
-                     << " and is no rank: hung up on";
     shutdown(socket.fd, SHUT_RDWR);
+    strangers.push_back(socket.remote);
+  }
+  if (!strangers.empty()) {
+    BH_LOG(kWarning) << "hung up on " << strangers.size()
+                     << " connections to MPI that are no rank's, the first from "
+                     << strangers.front();
   }
   return absl::OkStatus();
 }

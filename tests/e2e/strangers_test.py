@@ -1,0 +1,32 @@
+"""Of all ports of a group on one host, its launcher's too, those that READY names alone take connections; whatever
+strangers say there or elsewhere, clients get the same tokens."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import group  # noqa: E402
+import strangers  # noqa: E402
+
+
+class StrangersTest(unittest.TestCase):
+    def test_strangers_change_no_tokens(self):
+        case = group.golden()[0]
+        with group.Group() as served:
+            processes = {served.process.pid, *served.rank_pids().values()}
+            ports = {pid: strangers.listening_ports(pid) for pid in processes}
+            self.assertTrue(ports[served.process.pid])  # mpirun's, or the only rank's
+            targets = [(a, p) for p in set().union(*ports.values()) for a in ("127.0.0.1", "::1")]
+            with strangers.Crowd(targets) as crowd:
+                self.assertEqual(crowd.took, strangers.ready_ports(served.lines), ports)
+                for _ in range(5):
+                    ask = group.greedy(case["prompt"], len(case["ids"]))
+                    answer = group.Streamed(served.generation.GenerateStream(ask, timeout=group.LIMIT_S))
+                    self.assertEqual(answer.code, group.grpc.StatusCode.OK, answer.error)
+                    self.assertEqual(answer.ids, case["ids"])
+            served.control.Drain(group.pb.DrainRequest(), timeout=group.LIMIT_S)
+            self.assertEqual(served.exit_code(), 0, served.lines[-10:])
+
+
+if __name__ == "__main__":
+    unittest.main()
