@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building, testing and running need; only those that are missing.
+# With --tests, as root, also those that the tests of several hosts and of Slurm need; only root can run these.
 set -euo pipefail
 
 packages=(
@@ -10,6 +11,9 @@ packages=(
   libgtest-dev libgmock-dev                                      # tests
   python3 python3-grpcio python3-protobuf procps
 )
+if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
+  packages+=(iptables iproute2 slurm-wlm munge)
+fi
 
 missing=()
 for package in "${packages[@]}"; do
@@ -34,7 +38,14 @@ echo "installing ${#missing[@]} packages: ${missing[*]}" >&2
 apt update
 # apt-get tells of every file it unpacks; that is only of interest when it fails.
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+policy=
+trap 'rm -f "$log" $policy' EXIT
+# The daemons among them are started by tests alone, each with files of its own.
+if [[ $(id -u) -eq 0 && ! -e /usr/sbin/policy-rc.d ]]; then
+  policy=/usr/sbin/policy-rc.d
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+fi
 if ! apt install --yes --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
   tail -n 30 "$log" >&2
   exit 1

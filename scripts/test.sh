@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything, runs every test. Arguments go to ctest (-L unit, -R name).
+# Installs what is missing, builds everything, runs every test, and says at last which were skipped and why.
+# Arguments go to ctest (-L unit, -R name).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
 
 say "packages"
-scripts/install_packages.sh
+scripts/install_packages.sh --tests
 say "build"
 scripts/build.sh release
 say "tests"
-ctest --preset release "$@"
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+code=0
+ctest --preset release --output-junit "$results" --test-output-size-passed 1000000 "$@" || code=$?
+if [[ -s $results ]]; then
+  scripts/skipped_tests.py "$results"
+fi
+exit "$code"

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""skipped_tests.py JUNIT_FILE: what the tests of a run of ctest left out, with the reason, a line each."""
+import re
+import sys
+import xml.etree.ElementTree
+
+# What a whole test says before it ends with 77, and parts of a test: those of unittest and of GoogleTest.
+WHOLE = re.compile(r"^\S+: skipped: (.*)$", re.MULTILINE)
+PARTS = [re.compile(r"^(\w+) \(.*skipped ['\"](.*)['\"]$", re.MULTILINE),
+         re.compile(r"^\[ RUN      \] (\S+)\n(?:(?!\[).*\n)*?.*: Skipped\n(.*)$", re.MULTILINE)]
+
+
+def skipped(case):
+    """(name, reason) of each."""
+    output = case.findtext("system-out") or ""
+    if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
+        reason = WHOLE.search(output)
+        why = reason.group(1) if reason else "it did not run"
+        return [(case.get("name"), why)]
+    return [(f"{case.get('name')}: {name}", why) for part in PARTS for name, why in part.findall(output)]
+
+
+def main():
+    cases = xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("testcase")
+    found = [line for case in cases for line in skipped(case)]
+    print(f"{len(found)} skipped" if found else "nothing was skipped")
+    for name, why in found:
+        print(f"  {name}: {why}")
+
+
+if __name__ == "__main__":
+    main()
