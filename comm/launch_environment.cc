@@ -1,7 +1,9 @@
 #include "comm/launch_environment.h"
 
 #include <cstdlib>
+#include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "memory/exit_code.h"
@@ -14,6 +16,22 @@ int Number(const Environment& environment, const char* name) {
   const char* text = environment(name);
   int value = 0;
   return text != nullptr && absl::SimpleAtoi(text, &value) && value > 0 ? value : 0;
+}
+
+// -1 when absent or no index.
+int Index(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  int value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) && value >= 0 ? value : -1;
+}
+
+// "2" and "2(x4)" say that it is 2 on every node; "2,1" does not say for which.
+int SlurmLocalSize(const Environment& environment) {
+  const char* const text = environment("SLURM_STEP_TASKS_PER_NODE");
+  if (text == nullptr || absl::StrContains(text, ",")) return 0;
+  int value = 0;
+  const std::string each = std::string(text).substr(0, std::string(text).find('('));
+  return absl::SimpleAtoi(each, &value) && value > 0 ? value : 0;
 }
 
 absl::Status Refusal(const LaunchEnvironment& launch, absl::string_view why) {
@@ -32,7 +50,9 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
   if (environment("OMPI_COMM_WORLD_SIZE") != nullptr) {
     launch.launcher = "mpirun";
     launch.expected_size = Number(environment, "OMPI_COMM_WORLD_SIZE");
-    launch.one_host = launch.expected_size == Number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+    launch.local_size = Number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+    launch.local_rank = Index(environment, "OMPI_COMM_WORLD_LOCAL_RANK");
+    launch.one_host = launch.expected_size == launch.local_size;
     return launch;
   }
   // A batch script has SLURM_PROCID without a step; an interactive shell is a step of one task
@@ -44,6 +64,8 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
       launch.launcher = "srun";
       launch.expected_size = tasks;
       launch.one_host = Number(environment, "SLURM_STEP_NUM_NODES") == 1;
+      launch.local_size = SlurmLocalSize(environment);
+      launch.local_rank = Index(environment, "SLURM_LOCALID");
       return launch;
     }
   }

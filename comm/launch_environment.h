@@ -16,6 +16,8 @@ struct LaunchEnvironment {
   int expected_size = 0;  // ranks the launcher says there are; 0 when it does not say
   bool has_pmix = false;  // a PMIx server to meet the others through
   bool one_host = false;  // known to be
+  int local_size = 0;     // ranks on this host; 0 when the launcher does not say
+  int local_rank = -1;    // among them; -1 when the launcher does not say
 
   // Whether this process is meant to be a rank among others that it must meet.
   bool by_launcher() const { return !launcher.empty(); }

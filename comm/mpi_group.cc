@@ -1,16 +1,23 @@
 #include "comm/mpi_group.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "comm/launch_environment.h"
+#include "comm/mpi_files.h"
 #include "comm/mpi_link.h"
 #include "comm/mpi_ports.h"
 #include "comm/mpi_session.h"
 #include "comm/node_group.h"
 #include "comm/nodes_group.h"
 #include "memory/exit_code.h"
+#include "memory/log.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -18,6 +25,23 @@ namespace {
 
 LaunchEnvironment OwnLaunch() {
   return ReadLaunchEnvironment([](const char* name) { return std::getenv(name); });
+}
+
+// Once for each host. A launch needs its segments' names for no longer than its start.
+void RemoveWhatKilledLaunchesLeft(const LaunchEnvironment& launch) {
+  constexpr absl::Duration kAge = absl::Minutes(10);
+  if (launch.local_rank != 0) return;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  Leftovers where{.segments = "/dev/shm", .host = host, .launches = "", .age = kAge};
+  if (const char* const own = std::getenv("PMIX_SERVER_TMPDIR"); own != nullptr) {
+    const std::filesystem::path folder = std::filesystem::path(own).parent_path();
+    if (absl::StartsWith(folder.filename().string(), "ompi.")) where.launches = folder.string();
+  }
+  const int removed = RemoveLeftovers(where);
+  if (removed == 0) return;
+  BH_LOG(kInfo) << "removed " << removed << " files and folders that killed launches left in "
+                << where.segments << " and " << where.launches;
 }
 
 // A group on one node or several, and the session that brought it together.
@@ -74,7 +98,8 @@ bool LaunchedAsGroup() { return OwnLaunch().by_launcher(); }
 
 absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
   MpiPorts ports;
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<MpiSession> session, MpiSession::Start(OwnLaunch(), timeout));
+  const LaunchEnvironment launch = OwnLaunch();
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<MpiSession> session, MpiSession::Start(launch, timeout));
   absl::StatusOr<std::unique_ptr<Group>> group = session->topology().one_host()
                                                      ? NewNodeGroup(*session, timeout)
                                                      : NewNodesGroup(*session, timeout);
@@ -86,6 +111,7 @@ absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
     if (IsAgreed(group.status())) session->Finalize();
     return group.status();
   }
+  RemoveWhatKilledLaunchesLeft(launch);
   return std::make_unique<MpiGroup>(std::move(session), *std::move(group));
 }
 

@@ -2,6 +2,7 @@
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,11 +10,15 @@
 #include <chrono>
 #include <climits>
 #include <condition_variable>
+#include <cstdlib>
+#include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "comm/missing_ranks.h"
 #include "comm/wait.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
@@ -23,18 +28,26 @@
 namespace bulkhead {
 namespace {
 
+// Ranks are started together; how long they load is no matter yet.
+constexpr absl::Duration kInitLimit = absl::Minutes(1);
+
 // Ends the process when an MPI call that cannot be interrupted does not return in time.
 class CallLimit {
  public:
-  CallLimit(const char* call, absl::Duration limit, ExitCode code)
-      : thread_([this, call, limit, code] {
+  // `cause`: says why, once the limit has passed. `name`: the thread's, for others to see.
+  CallLimit(
+      const char* call, absl::Duration limit, ExitCode code,
+      const std::function<std::string()>& cause = [] { return "a rank is missing"; },
+      const char* name = "bh-call-limit")
+      : thread_([this, call, limit, code, cause, name] {
+          prctl(PR_SET_NAME, name);
           std::unique_lock lock(mutex_);
           if (returned_.wait_for(lock, absl::ToChronoNanoseconds(limit),
                                  [this] { return done_; })) {
             return;
           }
-          BH_LOG(kError) << call << " did not return within " << absl::FormatDuration(limit)
-                         << ": a rank is missing";
+          BH_LOG(kError) << call << " did not return within " << absl::FormatDuration(limit) << ": "
+                         << cause();
           _exit(static_cast<int>(code));
         }) {}
   CallLimit(const CallLimit&) = delete;
@@ -65,6 +78,24 @@ absl::Status FromMpi(int error, absl::string_view call) {
   int length = 0;
   MPI_Error_string(error, text, &length);
   return NotUp(absl::UnavailableError(absl::StrCat(call, ": ", text)));
+}
+
+// Who knows which rank is missing comes first: the launcher stops the others then.
+std::string WhoIsMissing(const LaunchEnvironment& launch) {
+  constexpr int kGraceMicros = 1'000'000;
+  const std::string missing = MissingRanks(launch, &std::getenv);
+  if (!missing.empty()) return missing;
+  usleep(kGraceMicros);
+  return launch.one_host ? "MPI hangs, all ranks are in it"
+                         : "all ranks of this host are in it, one of another host is missing";
+}
+
+// Rank 0 says it as its last words; another host's first rank here.
+void SayForHost(const LaunchEnvironment& launch, const absl::Status& status) {
+  const char* const rank = std::getenv("PMIX_RANK");
+  if (launch.local_rank == 0 && rank != nullptr && absl::string_view(rank) != "0") {
+    BH_LOG(kError) << status.message();
+  }
 }
 
 // Sleeps of 50 us at first and 1 ms at last.
@@ -98,8 +129,15 @@ struct MpiSession::Ranks {
 absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnvironment& launch,
                                                               absl::Duration timeout) {
   BH_RETURN_IF_ERROR(CheckCanMeet(launch));
+  const std::string segments = SegmentFolder(launch, &std::getenv);
+  if (const absl::Status room = CheckRoomForSegments(launch, segments); !room.ok()) {
+    SayForHost(launch, room);
+    return room;
+  }
   {
-    const CallLimit limit("MPI_Init", timeout, ExitCode::kGroupNotUp);
+    const CallLimit limit(
+        "MPI_Init", std::min(timeout, kInitLimit), ExitCode::kGroupNotUp,
+        [&launch] { return WhoIsMissing(launch); }, kInMpiInit);
     int provided = 0;
     BH_RETURN_IF_ERROR(FromMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
                                "MPI_Init_thread"));
@@ -108,7 +146,7 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnviro
     }
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  auto session = std::unique_ptr<MpiSession>(new MpiSession());
+  auto session = std::unique_ptr<MpiSession>(new MpiSession(launch.local_rank));
   MPI_Comm_rank(MPI_COMM_WORLD, &session->topology_.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &session->topology_.size);
   BH_RETURN_IF_ERROR(CheckSize(launch, session->topology_.size));
@@ -117,15 +155,17 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnviro
   absl::StatusOr<RankTopology> topology = TopologyFrom(session->topology_.rank, identities);
   if (!topology.ok()) return MarkAgreed(NotUp(topology.status()));
   session->topology_ = *std::move(topology);
+  session->segment_.RemoveName();
   return session;
 }
 
-MpiSession::MpiSession() : ranks_(std::make_unique<Ranks>()) {}
+MpiSession::MpiSession(int local_rank) : ranks_(std::make_unique<Ranks>()), segment_(local_rank) {}
 
 MpiSession::~MpiSession() = default;
 
 absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::SplitByNode(absl::Duration timeout) const {
-  auto node = std::unique_ptr<MpiSession>(new MpiSession());
+  constexpr int kNoSegment = -1;
+  auto node = std::unique_ptr<MpiSession>(new MpiSession(kNoSegment));
   node->topology_ = NodeTopology(topology_);
   const CallLimit limit("MPI_Comm_split", timeout, ExitCode::kGroupNotUp);
   BH_RETURN_IF_ERROR(
@@ -187,6 +227,7 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
 void MpiSession::Finalize() {
   constexpr absl::Duration kLimit = absl::Seconds(10);
   const CallLimit limit("MPI_Finalize", kLimit, ExitCode::kRankLost);
+  segment_.PutNameBack();
   MPI_Finalize();
 }
 

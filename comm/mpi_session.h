@@ -9,13 +9,14 @@
 #include "absl/status/statusor.h"
 #include "comm/exchange.h"
 #include "comm/launch_environment.h"
+#include "comm/mpi_files.h"
 
 namespace bulkhead {
 
 class MpiSession final : public GroupExchange {
  public:
   // Collective. Errors carry ExitCode::kGroupNotUp. A rank that does not come into MPI_Init within
-  // `timeout` ends this process with that code: MPI offers no way out of that call.
+  // `timeout`, or a minute, ends this process with that code: MPI offers no way out of that call.
   static absl::StatusOr<std::unique_ptr<MpiSession>> Start(const LaunchEnvironment& launch,
                                                            absl::Duration timeout);
   MpiSession(const MpiSession&) = delete;
@@ -39,11 +40,12 @@ class MpiSession final : public GroupExchange {
  private:
   struct Pending;
   struct Ranks;  // the communicator
-  MpiSession();
+  explicit MpiSession(int local_rank);
   absl::Status Gather(Pending& pending, absl::string_view mine, int64_t deadline_ns);
 
   RankTopology topology_;
   std::unique_ptr<Ranks> ranks_;
+  MpiSegment segment_;
   // Buffers of calls that MPI may still write to: given up by a timeout, kept to the end of the
   // process.
   std::unique_ptr<Pending> pending_;
