@@ -93,7 +93,7 @@ std::string MissingRanks(const LaunchEnvironment& launch, const Environment& env
                      seen.where == Where::kStopped ? "is stopped" : "has not come to it"));
   }
   const int absent = launch.local_size - static_cast<int>(ranks.size());
-  if (absent > 0) {
+  if (absent > 0 && missing.empty()) {
     missing.push_back(absl::StrCat(absent, " of the ", launch.local_size, " ranks of host ", host,
                                    absent > 1 ? " are gone" : " is gone"));
   }

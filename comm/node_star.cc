@@ -285,7 +285,7 @@ absl::Status NodeStar::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration sile
   return Silent(peer, now_ns, silence);
 }
 
-// A host whose ranks are all silent is named by its first.
+// A host whose ranks are all silent is named by its first, each with its own time.
 absl::Status NodeStar::Silent(const Peer& peer, int64_t now_ns, absl::Duration silence) const {
   const Peer* first = nullptr;
   int ranks = 0;
@@ -304,8 +304,12 @@ absl::Status NodeStar::Silent(const Peer& peer, int64_t now_ns, absl::Duration s
   } else if (ranks > 1) {
     what = ", while others of its host were not";
   }
-  return Lost(absl::StrFormat("%s was silent for %.1f s%s", first->name,
-                              static_cast<double>(now_ns - first->heard_ns) * 1e-9, what));
+  const auto seconds = [now_ns](const Peer& of) {
+    return absl::StrFormat("%.1f s", static_cast<double>(now_ns - of.heard_ns) * 1e-9);
+  };
+  std::string who = absl::StrCat(first->name, " was silent for ", seconds(*first));
+  if (first != &peer) absl::StrAppend(&who, " and rank ", peer.rank, " for ", seconds(peer));
+  return Lost(who + what);
 }
 
 // Reads what there is. After the end of a connection the peer is gone.

@@ -83,14 +83,17 @@ void RankLife::OnSignal(int signal) {
   }
   // Some senders signal a process and then its group: the same wish, said twice.
   if (alone && absl::Now() - first_signal_ < kSameWish) return;
+  std::string to;
   if (!alone) {
+    const RankTopology& topology = group->exchange().topology();
+    to = absl::StrCat(", sent to ", topology.NameOf(topology.rank, getpid()));
     // A launcher also sends SIGTERM to the survivors of a lost rank: then that is the cause.
     const absl::Status lost = group->liveness().Check(absl::InfiniteDuration());
     if (!lost.ok()) End(WithGroupCode(lost));
     group->liveness().Ending();
   }
-  End(WithExitCode(absl::UnavailableError(
-                       absl::StrCat("stopped by signal ", signal, " (", sigabbrev_np(signal), ")")),
+  End(WithExitCode(absl::UnavailableError(absl::StrCat("stopped by signal ", signal, " (",
+                                                       sigabbrev_np(signal), ")", to)),
                    static_cast<ExitCode>(128 + signal)));
 }
 

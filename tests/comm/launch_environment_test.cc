@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include <map>
+#include <utility>
 
 #include "comm/topology.h"
 #include "memory/exit_code.h"
@@ -35,6 +36,24 @@ TEST(LaunchEnvironment, MpirunSaysHowManyRanksAndWhetherOnOneHost) {
   EXPECT_TRUE(CheckCanMeet(launch).ok());
   EXPECT_TRUE(CheckSize(launch, 4).ok());
   EXPECT_FALSE(Read({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}).one_host);
+}
+
+TEST(LaunchEnvironment, LaunchersSayWhichRankOfItsHostThisIs) {
+  const LaunchEnvironment mpirun = Read({{"OMPI_COMM_WORLD_SIZE", "4"},
+                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                         {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
+  EXPECT_EQ(mpirun.local_size, 2);
+  EXPECT_EQ(mpirun.local_rank, 0);
+  for (const auto& [tasks, size] : {std::pair("2", 2), {"2(x4)", 2}, {"2,1", 0}, {"x", 0}}) {
+    const LaunchEnvironment srun = Read({{"SLURM_PROCID", "2"},
+                                         {"SLURM_STEP_ID", "0"},
+                                         {"SLURM_STEP_NUM_TASKS", "4"},
+                                         {"SLURM_LOCALID", "1"},
+                                         {"SLURM_STEP_TASKS_PER_NODE", tasks}});
+    EXPECT_EQ(srun.local_size, size) << tasks;
+    EXPECT_EQ(srun.local_rank, 1);
+  }
+  EXPECT_EQ(Read({}).local_rank, -1);
 }
 
 TEST(LaunchEnvironment, AShellInAnAllocationIsNoRank) {
