@@ -11,7 +11,7 @@ from group import grpc, long_request  # noqa: E402
 
 
 class LostRankTest(unittest.TestCase):
-    def kill(self, victim):
+    def kill(self, victim, number=signal.SIGKILL):
         with group.Group() as g, concurrent.futures.ThreadPoolExecutor(4) as pool:
             pids = g.rank_pids()
             self.assertEqual(sorted(pids), list(range(group.RANKS)))
@@ -19,7 +19,7 @@ class LostRankTest(unittest.TestCase):
             firsts = [next(iter(call)) for call in calls]
             self.assertEqual(len(firsts), 4)
             ends = [pool.submit(self.end_of, call) for call in calls]
-            os.kill(pids[victim], signal.SIGKILL)
+            os.kill(pids[victim], number)
             errors = [end.result(group.LIMIT_S) for end in ends]
             self.assertNotEqual(g.exit_code(), 0)
             self.assertEqual([p for p in pids.values() if group.is_alive(p)], [])
@@ -42,6 +42,12 @@ class LostRankTest(unittest.TestCase):
             self.assertIn(f"rank {victim}", error.details())
             self.assertEqual(group.reason(error), "RANK_LOST")
         self.assertTrue(any(f"rank {victim}" in line for line in lines), lines[-10:])
+
+    def test_a_signal_to_one_rank_is_told_with_the_rank(self):
+        victim = group.RANKS - 1
+        errors, lines = self.kill(victim, signal.SIGTERM)
+        for text in [error.details() for error in errors] + ["\n".join(lines)]:
+            self.assertRegex(text, rf"stopped by signal 15 \(TERM\), sent to rank {victim} \(host \S+, pid \d+\)")
 
     def test_without_the_coordinator_the_connection_ends(self):
         self.kill(0)
