@@ -13,7 +13,7 @@ import slurm  # noqa: E402
 from served import Served, group, mpirun, srun  # noqa: E402
 import strangers  # noqa: E402
 
-ROUNDS = int(os.environ.get("BULKHEAD_ROUNDS", "3"))  # of what a race decides
+ROUNDS = int(os.environ.get("BULKHEAD_ROUNDS", "5"))  # of what a race decides
 MPI_PORTS = range(1024, 1032)  # where Open MPI's ranks listen, the first that is free
 FRONT = mpirun(4, "--map-by", "ppr:2:node")
 # Lets a program be refused copies of others' descriptors (pidfd_getfd, 438), as container runtimes do.
