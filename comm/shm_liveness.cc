@@ -114,15 +114,11 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
 
 // A rank that the kernel killed cannot say so; its cgroup can.
 absl::Status ShmLiveness::Ended(int rank) const {
-  const OomKills& before = peers_[rank].oom_kills;
-  const std::string name = NameOf(rank);
-  const std::optional<int64_t> kills = OomKillsSince(before);
-  if (kills.value_or(0) <= 0) return Lost(absl::StrCat(name, " ended"));
-  return Lost(absl::StrCat(
-      name, " ended: the kernel killed ", *kills, *kills == 1 ? " process" : " processes",
-      " of its cgroup for memory (oom_kill ", before.count + *kills, " in ", before.dir,
-      "); give the host more memory, or the ranks less "
-      "(--device-memory, --reserve)"));
+  const std::string oom = OomKillsText(peers_[rank].oom_kills);
+  if (oom.empty()) return Lost(absl::StrCat(NameOf(rank), " ended"));
+  return Lost(absl::StrCat(NameOf(rank), " ended: ", oom,
+                           "; give the host more memory, or the ranks less "
+                           "(--device-memory, --reserve)"));
 }
 
 absl::Status ShmLiveness::CheckLauncher() {

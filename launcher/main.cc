@@ -1,7 +1,7 @@
 // One file per command; this one only chooses among them.
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +25,7 @@
 #include "launcher/clients/limits.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/options.h"
+#include "launcher/group/rank_parent.h"
 #include "launcher/group/run.h"
 #include "launcher/group/score.h"
 #include "launcher/group/serve.h"
@@ -32,12 +33,16 @@
 #include "launcher/planning/plan.h"
 #include "launcher/process_environment.h"
 #include "launcher/tokenize.h"
+#include "memory/fatal_end.h"
 
 namespace bulkhead {
 namespace {
 
 struct RunCommand {
-  int operator()(const ServeOptions& options) const { return ExitRankWith(RunServe(options)); }
+  int operator()(const ServeOptions& options) const {
+    const absl::StatusOr<pid_t> parent = BecomeChildOfParent(options);
+    return ExitRankWith(parent.ok() ? RunServe(options, *parent) : parent.status());
+  }
   int operator()(const RunOptions& options) const { return ExitRankWith(RunRun(options)); }
   int operator()(const ScoreOptions& options) const { return ExitRankWith(RunScore(options)); }
   int operator()(const KernelsOptions& options) const { return ExitRankWith(RunKernels(options)); }
@@ -97,6 +102,8 @@ void HoldDrainSignal() {
 int main(int argc, char** argv) {
   bulkhead::SetProcessEnvironment();
   bulkhead::OpenStandardStreams();
+  bulkhead::InstallFatalEnds();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is a write that fails, and is told
   const std::string name = argc > 1 ? argv[1] : "";
   const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";
   if (is_rank) bulkhead::HoldDrainSignal();

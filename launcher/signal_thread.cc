@@ -12,7 +12,7 @@
 
 namespace bulkhead {
 
-SignalThread::SignalThread(const std::vector<int>& signals, std::function<void(int)> on_signal)
+SignalThread::SignalThread(const std::vector<int>& signals, OnSignal on_signal)
     : on_signal_(std::move(on_signal)) {
   sigset_t set;
   sigemptyset(&set);
@@ -28,7 +28,7 @@ SignalThread::SignalThread(const std::vector<int>& signals, std::function<void(i
       if (fds[1].revents != 0) return;
       signalfd_siginfo info;
       if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-        on_signal_(static_cast<int>(info.ssi_signo));
+        on_signal_({static_cast<int>(info.ssi_signo), info.ssi_pid, info.ssi_code == SI_KERNEL});
       }
     }
   });

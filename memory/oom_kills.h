@@ -8,9 +8,10 @@
 namespace bulkhead {
 
 struct OomKills {
-  std::string dir;    // of the cgroup; "" when none can be read
-  std::string file;   // where its count is
-  int64_t count = 0;  // when this was read
+  std::string dir;            // of the cgroup; "" when none can be read
+  std::string file;           // where its count is
+  int64_t count = 0;          // when this was read
+  bool all_together = false;  // v2: memory.oom.group of it or an ancestor: all its processes die
 };
 
 // Those of the cgroup that process `pid` runs in. It can be read again when that process has ended,
@@ -19,5 +20,9 @@ OomKills ReadOomKills(int64_t pid, const std::string& root = "");
 
 // How many have been added since; none when it cannot be read (any more).
 std::optional<int64_t> OomKillsSince(const OomKills& before);
+
+// "the kernel killed 2 processes of its cgroup for memory (oom_kill 5 in DIR)"; empty when none
+// have been added, or it cannot be read.
+std::string OomKillsText(const OomKills& before);
 
 }  // namespace bulkhead

@@ -98,7 +98,7 @@ std::string SummaryOf(const std::string& target, const Examination& seen) {
 // One line per look, and at the end what kind of level each of them had.
 absl::Status Watch(const DoctorOptions& options, Control* control, const Examination& seen) {
   CallsInFlight calls;
-  SignalThread signals({SIGINT, SIGTERM}, [&](int) { calls.CancelAll(); });
+  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal&) { calls.CancelAll(); });
   const absl::Time begin = absl::Now();
   std::vector<Sample> kv;
   std::vector<Sample> slots;

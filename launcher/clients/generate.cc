@@ -122,9 +122,9 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   CallsInFlight calls;
   std::atomic<bool> connected{false};
   std::atomic<int> ended_by{0};
-  SignalThread signals({SIGINT, SIGTERM}, [&](int signal) {
-    const bool again = ended_by.exchange(signal) != 0;
-    if (again || !connected) _exit(128 + signal);
+  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
+    const bool again = ended_by.exchange(signal.number) != 0;
+    if (again || !connected) _exit(128 + signal.number);
     calls.CancelAll();
   });
   GenerateOutput output(

@@ -90,11 +90,29 @@ v1::RankRow RowOf(const json& object, const std::string& where, std::string& wro
   return row;
 }
 
+ServedProcess ProcessOf(const json& object, std::string& wrong) {
+  const Fields fields(object, "process.", wrong);
+  ServedProcess process;
+  process.host = fields.Text("host");
+  process.pid_namespace = fields.Text("pid_namespace");
+  process.pid = fields.Integer("pid");
+  process.start_ticks = fields.Natural("start_ticks");
+  process.oom_kills.dir = fields.Text("cgroup");
+  process.oom_kills.file = fields.Text("oom_kill_file");
+  process.oom_kills.count = fields.Integer("oom_kills");
+  process.oom_kills.all_together = fields.Boolean("oom_kills_all_together");
+  return process;
+}
+
 ReportFile ReportOf(const json& object, std::string& wrong) {
   const Fields fields(object, "", wrong);
   ReportFile report;
   report.fits = fields.Boolean("fits");
   if (object.contains("lost")) report.lost = fields.Text("lost");
+  if (object.contains("state")) {
+    report.state = fields.Text("state");
+    report.process = ProcessOf(fields.Object("process"), wrong);
+  }
   v1::RankTable& table = report.ranks;
   table.set_max_num_seqs(static_cast<uint32_t>(fields.Natural("max_num_seqs")));
   table.set_max_model_len(static_cast<uint32_t>(fields.Natural("max_model_len")));
@@ -141,15 +159,49 @@ absl::StatusOr<ReportFile> ReadReportFile(const std::string& path) {
                       ExitCode::kUsage);
 }
 
+namespace {
+
+// How the server is that wrote it, or how it ended; empty where none did.
+std::string StateText(const ReportFile& report) {
+  if (!report.lost.empty()) return absl::StrCat("The group was lost: ", report.lost, ".\n\n");
+  if (report.state == "ended") return "The server ended in good order.\n\n";
+  if (report.state != "serving") return "";
+  const ServedProcess& process = report.process;
+  const std::string who = absl::StrCat("rank 0 (host ", process.host, ", pid ", process.pid, ")");
+  switch (LookFor(process)) {
+    case Sighting::kRuns:
+      return absl::StrCat("The server serves: ", who, ".\n\n");
+    case Sighting::kOutOfSight:
+      return absl::StrCat(
+          "The server served when it wrote this: ", who,
+          ". Whether it still does cannot be seen from this host or container.\n\n");
+    case Sighting::kGone:
+      break;
+  }
+  const std::string oom = OomKillsText(process.oom_kills);
+  return absl::StrCat(
+      "The server ended without a word: ", who, " is gone. ",
+      !oom.empty() ? absl::StrCat("Since READY ", oom)
+      : OomKillsSince(process.oom_kills).has_value()
+          ? absl::StrCat("The kernel killed no process for memory since READY (oom_kill ",
+                         process.oom_kills.count, " in ", process.oom_kills.dir, ")")
+          : "Whether the kernel killed it for memory cannot be read any more",
+      process.oom_kills.all_together ? "; its cgroup's processes are killed all together "
+                                       "(memory.oom.group), so that nobody was left to say so"
+                                     : "",
+      ".\n\n");
+}
+
+}  // namespace
+
 std::string ExplainReport(const ReportFile& report) {
   const v1::RankTable& table = report.ranks;
   const v1::RankRow& row = table.ranks(static_cast<int>(table.binding_rank()));
   const std::string rank =
       absl::StrCat("rank ", row.rank(), row.host().empty() ? "" : absl::StrCat(" on ", row.host()));
   std::string text = absl::StrCat(
-      report.lost.empty() ? "" : absl::StrCat("The group was lost: ", report.lost, ".\n\n"),
-      report.fits ? "It fits. " : "It does not fit. ", "Of ", table.ranks_size(), " ranks ", rank,
-      " binds, with ", table.binding_term(), "; it has ",
+      StateText(report), report.fits ? "It fits. " : "It does not fit. ", "Of ", table.ranks_size(),
+      " ranks ", rank, " binds, with ", table.binding_term(), "; it has ",
       FormatBytes(static_cast<int64_t>(row.total_bytes())), " and needs at least ",
       FormatBytes(static_cast<int64_t>(row.required_bytes())), " for max_num_seqs ",
       table.max_num_seqs(), ", max_model_len ", table.max_model_len(), ", max_num_batched_tokens ",

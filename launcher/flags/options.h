@@ -79,6 +79,7 @@ struct ServeOptions {
   int max_num_queued_reqs = 1024;
   absl::Duration drain_timeout = absl::Seconds(120);
   std::optional<std::string> report;  // JSON: what fits, rank by rank
+  bool parent = true;                 // a group of one runs below a process that tells its end
 };
 
 // What `serve` would do with the same flags; tensor_parallel_size is the group's size.

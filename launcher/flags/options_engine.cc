@@ -47,6 +47,11 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   AddTimeFlags(draft, flags);
   flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
              DurationValue(&options->drain_timeout));
+  flags->Group("Process");
+  flags->AddSwitch("--no-parent",
+                   "a group of one runs as one process, for a debugger: nobody says so when the "
+                   "kernel kills it",
+                   [options](bool on) { options->parent = !on; });
   flags->Group("Report");
   flags->Add("--report", "FILE",
              "write what fits as JSON, rank by rank: once READY, when refused, and at the end",

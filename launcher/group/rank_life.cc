@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "launcher/exit_status.h"
 #include "memory/exit_code.h"
+#include "memory/fatal_end.h"
 #include "memory/log.h"
 #include "memory/status.h"
 
@@ -18,6 +19,7 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kSilence = absl::Seconds(3);
+constexpr unsigned kOrphanSeconds = 5;
 constexpr absl::Duration kSameWish = absl::Milliseconds(500);
 
 // The code of a failure that carries none: the group is lost, or did not come up.
@@ -31,9 +33,11 @@ absl::Status WithGroupCode(absl::Status status) {
 
 }  // namespace
 
-RankLife::RankLife(const EngineOptions& options)
+RankLife::RankLife(const EngineOptions& options, pid_t parent)
     : options_(options),
-      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1}, [this](int signal) { OnSignal(signal); }) {
+      parent_(parent),
+      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1},
+               [this](const ReceivedSignal& signal) { OnSignal(signal); }) {
   // Whoever reads our log may go away: that ends a write, not the rank.
   std::signal(SIGPIPE, SIG_IGN);
 }
@@ -42,6 +46,7 @@ absl::Status RankLife::Join() {
   BH_ASSIGN_OR_RETURN(group_, JoinGroup(options_));
   const RankTopology& topology = group_->exchange().topology();
   SetLogRank(topology.rank, topology.size);
+  SetFatalName(topology.NameOf(topology.rank, getpid()));
   joined_.store(group_.get());
   watchdog_ =
       std::make_unique<Watchdog>(group_->liveness(), WatchdogLimits{.silence = kSilence},
@@ -69,13 +74,23 @@ bool RankLife::Drain() {
   return first && drain_ != nullptr;
 }
 
-void RankLife::OnSignal(int signal) {
-  if (signal == SIGUSR1) {
+void RankLife::OnSignal(const ReceivedSignal& signal) {
+  if (signal.number == SIGUSR1) {
     Drain();
     return;
   }
+  if (parent_ != 0 && getppid() != parent_) {
+    alarm(kOrphanSeconds);
+    End(WithExitCode(absl::UnavailableError(absl::StrCat("the parent (pid ", parent_, ") ended")),
+                     ExitCode::kRankLost));
+  }
   Group* const group = joined_.load();
   const bool alone = group == nullptr || group->exchange().topology().size == 1;
+  const int wishes = wishes_.count();
+  ++(signal.by_kernel                               ? wishes_.terminal
+     : parent_ != 0 && signal.sender_pid == parent_ ? wishes_.through_parent
+                                                    : wishes_.direct);
+  if (wishes_.count() == wishes) return;
   if (alone && Drain()) {
     BH_LOG(kInfo) << "a second signal ends at once";
     first_signal_ = absl::Now();
@@ -92,9 +107,9 @@ void RankLife::OnSignal(int signal) {
     if (!lost.ok()) End(WithGroupCode(lost));
     group->liveness().Ending();
   }
-  End(WithExitCode(absl::UnavailableError(absl::StrCat("stopped by signal ", signal, " (",
-                                                       sigabbrev_np(signal), ")", to)),
-                   static_cast<ExitCode>(128 + signal)));
+  End(WithExitCode(absl::UnavailableError(absl::StrCat("stopped by signal ", signal.number, " (",
+                                                       sigabbrev_np(signal.number), ")", to)),
+                   static_cast<ExitCode>(128 + signal.number)));
 }
 
 void RankLife::RunSteps(StepRunner& runner, Coordinator* coordinator) {
@@ -147,8 +162,8 @@ void RankLife::End(const absl::Status& why) {
 }
 
 absl::Status LiveAsRank(const EngineOptions& options,
-                        const std::function<absl::Status(RankLife&)>& work) {
-  RankLife life(options);
+                        const std::function<absl::Status(RankLife&)>& work, pid_t parent) {
+  RankLife life(options, parent);
   absl::Status status = life.Join();
   if (status.ok()) status = work(life);
   return life.Finish(status);

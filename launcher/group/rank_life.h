@@ -1,11 +1,14 @@
 // RankLife: how a rank's process lives and ends: the signals it gets, its group, its watchdog, and
 // exactly one end, whoever asks for it first.
 //
-// Signals: SIGUSR1 drains; SIGTERM and SIGINT drain a group of one, a second one ends it at once.
-// In a larger group SIGTERM and SIGINT end the streams and the process at once: after them a
-// launcher leaves a group a second or two, or none.
+// Signals: SIGUSR1 drains; SIGTERM and SIGINT drain a group of one, a second one ends it at once,
+// and so does its parent's end. In a larger group SIGTERM and SIGINT end the streams and the
+// process at once: after them a launcher leaves a group a second or two, or none.
 #pragma once
 
+#include <sys/types.h>
+
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -30,7 +33,8 @@ struct StreamsEnd {
 
 class RankLife {
  public:
-  explicit RankLife(const EngineOptions& options);
+  // `parent`: of a rank that serves alone (launcher/group/rank_parent.h); 0: none.
+  RankLife(const EngineOptions& options, pid_t parent);
   RankLife(const RankLife&) = delete;
   RankLife& operator=(const RankLife&) = delete;
 
@@ -58,11 +62,19 @@ class RankLife {
   [[noreturn]] void End(const absl::Status& why);
 
  private:
-  void OnSignal(int signal);
+  // How often an end was asked for. A signal to a process group comes twice, directly and through
+  // the parent.
+  struct Wishes {
+    int terminal = 0, direct = 0, through_parent = 0;
+    int count() const { return terminal + std::max(direct, through_parent); }
+  };
+
+  void OnSignal(const ReceivedSignal& signal);
   bool Drain();  // whether there was something to drain
   bool SpeaksForGroup(const absl::Status& why) const;
 
   const EngineOptions& options_;
+  const pid_t parent_;
   std::unique_ptr<Group> group_;
   std::atomic<Group*> joined_{nullptr};  // group_, for the other threads
   std::mutex ending_mutex_;
@@ -70,7 +82,8 @@ class RankLife {
   std::mutex drain_mutex_;
   std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
   bool drain_asked_ = false;     // guarded by drain_mutex_
-  absl::Time first_signal_ = absl::InfinitePast();  // that drains; the signal thread's alone
+  Wishes wishes_;                // the signal thread's alone, as the next one
+  absl::Time first_signal_ = absl::InfinitePast();  // that drains
   std::once_flag end_once_;
   SignalThread signals_;
   std::unique_ptr<Watchdog> watchdog_;
@@ -78,6 +91,6 @@ class RankLife {
 
 // A rank from start to end: joins the group, does `work`, and ends in good order.
 absl::Status LiveAsRank(const EngineOptions& options,
-                        const std::function<absl::Status(RankLife&)>& work);
+                        const std::function<absl::Status(RankLife&)>& work, pid_t parent = 0);
 
 }  // namespace bulkhead

@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
 #include "launcher/group/provenance.h"
@@ -75,7 +77,7 @@ class Control final : public EngineControl {
                         .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
                         .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
                         .prefix_cache_hits_total = load.scheduler.prefix_hits_total,
-                        .uptime_s = absl::ToInt64Seconds(absl::Now() - ready_),
+                        .uptime_s = (MonotonicNanos() - ready_ns_) / 1'000'000'000,
                         .num_requests_running_peak = pressure.peak_running,
                         .num_requests_waiting_peak = pressure.peak_waiting,
                         .num_kv_blocks_used_peak = pressure.peak_blocks_used,
@@ -130,7 +132,7 @@ class Control final : public EngineControl {
   GrpcServer& server_;
   const RankEngine& engine_;
   absl::Duration drain_timeout_;
-  const absl::Time ready_ = absl::Now();
+  const int64_t ready_ns_ = MonotonicNanos();
 };
 
 ReportFacts FactsOf(const ServeOptions& options, const RankEngine& engine) {
@@ -201,16 +203,33 @@ absl::Status CheckCanWrite(const std::string& report) {
   return CannotWrite("--report", report);
 }
 
-// A report that can no longer be written is no reason to stop serving.
-void KeepReport(const ServeOptions& options, const RankEngine& engine,
-                absl::string_view lost = "") {
-  if (!options.report.has_value()) return;
-  ReportFacts facts = FactsOf(options, engine);
-  facts.lost = std::string(lost);
-  const absl::Status status =
-      WriteReport(*options.report, CapacityJson(engine.capacity, {}, facts));
-  if (!status.ok()) BH_LOG(kWarning) << status.message();
-}
+// The file of --report, where one was asked for. Any thread.
+class ServedReport {
+ public:
+  ServedReport(const ServeOptions& options, const RankEngine& engine)
+      : options_(options), engine_(engine), process_(ThisProcess(engine.topology.hosts[0])) {}
+  // An end stands, whatever is written later. A report that can no longer be written is no reason
+  // to stop serving.
+  void Write(const std::string& state, absl::string_view lost = "") {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!options_.report.has_value() || has_end_) return;
+    has_end_ = state != "serving";
+    ReportFacts facts = FactsOf(options_, engine_);
+    facts.state = state;
+    facts.lost = std::string(lost);
+    facts.process = process_;
+    const absl::Status status =
+        WriteReport(*options_.report, CapacityJson(engine_.capacity, {}, facts));
+    if (!status.ok()) BH_LOG(kWarning) << status.message();
+  }
+
+ private:
+  const ServeOptions& options_;
+  const RankEngine& engine_;
+  const ServedProcess process_;
+  std::mutex mutex_;
+  bool has_end_ = false;  // guarded by mutex_
+};
 
 // Rank 0's part, from READY to the last stream.
 void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engine,
@@ -221,11 +240,12 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   StepBoard board(engine.topology.size);
   TimedRunner runner = TimedRunnerOf(engine, figures, &board);
   Control control(coordinator, board, server, engine, options.drain_timeout);
+  ServedReport report(options, engine);
   life.SetEnding({.fail =
                       [&](const absl::Status& why) {
                         server.SetLost(why, LostRankOf(why));
                         coordinator.Fail(why);
-                        KeepReport(options, engine, why.message());
+                        report.Write("lost", why.message());
                       },
                   .flush = [&] { server.FlushAndWait(kLastWords); }});
   coordinator.SetServing();
@@ -234,7 +254,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   BH_LOG(kInfo) << HostText(*FactsOf(options, engine).host);
   BH_LOG(kInfo) << "ready in "
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
-  KeepReport(options, engine);
+  report.Write("serving");
   life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d\n", server.target().c_str(),
               engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
@@ -245,7 +265,7 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
   life.SetDrain(nullptr);
   server.Shutdown(kFlush);
   life.SetEnding({});
-  KeepReport(options, engine);
+  report.Write("ended");
 }
 
 // Every client is a file descriptor: takes what the system allows. gRPC does not survive having too
@@ -292,9 +312,10 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
 
 }  // namespace
 
-absl::Status RunServe(const ServeOptions& options) {
+absl::Status RunServe(const ServeOptions& options, pid_t parent) {
   BH_RETURN_IF_ERROR(RaiseFileLimit());
-  return LiveAsRank(options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); });
+  return LiveAsRank(
+      options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); }, parent);
 }
 
 }  // namespace bulkhead

@@ -1,13 +1,16 @@
 // `bulkhead serve`: one rank of a served group.
 #pragma once
 
+#include <sys/types.h>
+
 #include "absl/status/status.h"
 #include "launcher/flags/options.h"
 
 namespace bulkhead {
 
-// Ok after a drain, else the status to end with, carrying the exit code. Must be called before the
-// process has threads: it blocks the signals that it handles.
-absl::Status RunServe(const ServeOptions& options);
+// Ok after a drain, else the status to end with, carrying the exit code. `parent`: as
+// BecomeChildOfParent gives it. Must be called before the process has threads: it blocks the
+// signals that it handles.
+absl::Status RunServe(const ServeOptions& options, pid_t parent);
 
 }  // namespace bulkhead

@@ -69,6 +69,8 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
     ranks.push_back(RankJson(rank, capacity.block_tokens));
   }
   report["ranks"] = std::move(ranks);
+  if (!facts.state.empty()) report["state"] = facts.state;
+  if (facts.process.has_value()) report["process"] = ProcessJson(*facts.process);
   if (!facts.lost.empty()) report["lost"] = facts.lost;
   if (facts.host.has_value()) {
     report["host"] = {{"grpc_bytes", facts.host->grpc_bytes},

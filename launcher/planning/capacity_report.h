@@ -8,6 +8,7 @@
 #include "bulkhead/v1/generation.pb.h"
 #include "launcher/planning/host_term.h"
 #include "launcher/planning/model_capacity.h"
+#include "launcher/served_process.h"
 #include "memory/capacity.h"
 
 namespace bulkhead {
@@ -17,8 +18,10 @@ struct ReportFacts {
   std::string kv_cache_dtype = "";
   std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
-  std::optional<HostTerm> host = std::nullopt;  // of a server
-  std::string lost = "";                        // why the group ended, where it was lost
+  std::optional<HostTerm> host = std::nullopt;          // of a server
+  std::string lost = "";                                // why the group ended, where it was lost
+  std::string state = "";                               // of a server: serving, ended or lost
+  std::optional<ServedProcess> process = std::nullopt;  // of a server
 };
 
 // One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not

@@ -271,8 +271,8 @@ absl::Status RunServeBench(const ServeBenchOptions& options) {
   BH_RETURN_IF_ERROR(MakeResultDir(options.result_dir));
   BenchStop stop;
   std::atomic<int> ended_by{0};
-  SignalThread signals({SIGINT, SIGTERM}, [&](int signal) {
-    if (ended_by.exchange(signal) != 0) _exit(128 + signal);
+  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
+    if (ended_by.exchange(signal.number) != 0) _exit(128 + signal.number);
     stop.Stop();
   });
   BH_ASSIGN_OR_RETURN(const BenchResult result, Measure(options, std::nullopt, &stop));

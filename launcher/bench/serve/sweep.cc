@@ -214,8 +214,8 @@ std::string SweepPage(const std::vector<SweepPoint>& points) {
 absl::Status RunSweepBench(const SweepBenchOptions& options) {
   BenchStop stop;
   std::atomic<int> ended_by{0};
-  SignalThread signals({SIGINT, SIGTERM}, [&](int signal) {
-    if (ended_by.exchange(signal) != 0) _exit(128 + signal);
+  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
+    if (ended_by.exchange(signal.number) != 0) _exit(128 + signal.number);
     stop.Stop();
   });
   std::vector<SweepPoint> points;

@@ -1,7 +1,11 @@
 #include "launcher/clients/report_file.h"
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/planning/capacity_report.h"
@@ -98,6 +102,62 @@ TEST_F(ReportFileTest, WhyAGroupWasLostComesFirst) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->lost, facts.lost);
   EXPECT_THAT(ExplainReport(*report), testing::StartsWith("The group was lost: " + facts.lost));
+}
+
+// The report of a server whose rank 0 is `process`.
+std::string ServingReport(const ServedProcess& process) {
+  Capacity capacity = Refused();
+  capacity.fits = true;
+  capacity.shortage.reset();
+  return CapacityJson(capacity, {}, {.state = "serving", .process = process});
+}
+
+TEST_F(ReportFileTest, AServerThatRunsServes) {
+  const auto report = Read(ServingReport(ThisProcess("a")));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(ExplainReport(*report), testing::StartsWith(absl::StrCat(
+                                          "The server serves: rank 0 (host a, pid ", getpid())));
+}
+
+TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCounted) {
+  ServedProcess process = ThisProcess("a");
+  process.start_ticks += 1;  // its number went to another process
+  const std::string events = testing::TempDir() + "/memory.events";
+  std::ofstream(events) << "oom_kill 3\n";
+  process.oom_kills = {"/cgroup/", events, 3, false};
+  const auto quiet = Read(ServingReport(process));
+  ASSERT_TRUE(quiet.ok()) << quiet.status();
+  EXPECT_THAT(ExplainReport(*quiet),
+              testing::AllOf(testing::StartsWith("The server ended without a word: rank 0 (host a"),
+                             HasSubstr("killed no process")));
+  std::ofstream(events) << "oom_kill 4\n";
+  EXPECT_THAT(ExplainReport(*quiet),
+              HasSubstr("the kernel killed 1 process of its cgroup for memory (oom_kill 4 in "
+                        "/cgroup/)."));
+  process.oom_kills.all_together = true;
+  EXPECT_THAT(ExplainReport(*Read(ServingReport(process))), HasSubstr("memory.oom.group"));
+  std::filesystem::remove(events);
+  EXPECT_THAT(ExplainReport(*quiet), HasSubstr("cannot be read any more"));
+}
+
+TEST_F(ReportFileTest, AServerOfAnotherContainerIsOutOfSight) {
+  ServedProcess process = ThisProcess("a");
+  process.pid_namespace = "elsewhere";
+  EXPECT_THAT(ExplainReport(*Read(ServingReport(process))), HasSubstr("cannot be seen from this"));
+}
+
+TEST_F(ReportFileTest, AnEndThatTheParentSawIsWrittenOnceAndForTheServerThatWroteIt) {
+  const std::string path = testing::TempDir() + "/report.json";
+  ServedProcess process = ThisProcess("a");
+  ASSERT_TRUE(Read(ServingReport(process)).ok());
+  ASSERT_TRUE(MarkReportLost(path, process.pid + 1, "another").ok());
+  EXPECT_EQ(ReadReportFile(path)->state, "serving");
+  ASSERT_TRUE(MarkReportLost(path, process.pid, "rank 0 was killed").ok());
+  ASSERT_TRUE(MarkReportLost(path, process.pid, "too late").ok());
+  const auto report = ReadReportFile(path);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->state, "lost");
+  EXPECT_EQ(report->lost, "rank 0 was killed");
 }
 
 }  // namespace

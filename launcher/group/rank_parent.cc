@@ -1,0 +1,123 @@
+#include "launcher/group/rank_parent.h"
+
+#include <malloc.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "comm/launch_environment.h"
+#include "comm/topology.h"
+#include "launcher/exit_status.h"
+#include "launcher/served_process.h"
+#include "memory/exit_code.h"
+#include "memory/log.h"
+#include "memory/oom_kills.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// SIGTSTP and SIGCONT are not among them: a terminal sends them to both, and a parent that stands
+// still harms nobody.
+constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+sigset_t WatchedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (const int signal : kPassedOn) sigaddset(&set, signal);
+  return set;
+}
+
+// What a terminal sends goes to the child as well, but for the hang-up, which goes to the session's
+// first process alone.
+bool IsPassedOn(const siginfo_t& info) {
+  return info.si_code != SI_KERNEL || info.si_signo == SIGHUP;
+}
+
+// Returns with the child's status, as waitpid gives it.
+int WaitFor(pid_t child, const sigset_t& watched) {
+  while (true) {
+    siginfo_t info;
+    if (sigwaitinfo(&watched, &info) < 0) continue;  // EINTR
+    if (info.si_signo != SIGCHLD) {
+      if (IsPassedOn(info)) kill(child, info.si_signo);
+      continue;
+    }
+    int status = 0;
+    // As the first process of a container it is the parent of every orphan.
+    for (pid_t ended = 0; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (ended == child) return status;
+    }
+  }
+}
+
+std::string KilledBy(int signal, const OomKills& before) {
+  const std::string oom = signal == SIGKILL ? OomKillsText(before) : "";
+  if (!oom.empty()) {
+    return absl::StrCat(" ended: ", oom,
+                        "; give the host more memory, or the rank less "
+                        "(--device-memory, --reserve)");
+  }
+  return absl::StrCat(" was killed by signal ", signal, " (", sigabbrev_np(signal), ")");
+}
+
+[[noreturn]] void LiveAsParent(pid_t child, const sigset_t& watched, const ServeOptions& options) {
+  const OomKills before = ReadOomKills(child);
+  const auto topology = TopologyFrom(0, {HostIdentity()});
+  const std::string name = topology.ok() ? topology->NameOf(0, child) : "rank 0";
+  malloc_trim(0);
+  const int status = WaitFor(child, watched);
+  const bool killed = WIFSIGNALED(status);
+  const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  const std::string cause =
+      name + (killed ? KilledBy(WTERMSIG(status), before)
+                     : absl::StrCat(" ended with exit code ", code, "; its last line says why"));
+  if (options.report.has_value()) {
+    const absl::Status told = MarkReportLost(*options.report, child, cause);
+    if (!told.ok()) BH_LOG(kWarning) << told.message();
+  }
+  // A rank that ended by itself has said why.
+  if (killed) {
+    ExitWith(WithExitCode(absl::UnavailableError(cause), static_cast<ExitCode>(code)));
+  }
+  _exit(code);
+}
+
+}  // namespace
+
+absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options) {
+  if (!options.parent || ReadLaunchEnvironment(&std::getenv).by_launcher()) return 0;
+  const sigset_t watched = WatchedSignals();
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  std::signal(SIGCHLD, SIG_DFL);  // ignored, as it may be inherited, nobody could be waited for
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) {
+    return WithExitCode(
+        absl::ResourceExhaustedError(
+            absl::StrCat("cannot make the rank's process: ", std::strerror(errno),
+                         "; raise ulimit -u or the pids limit of the cgroup, or say --no-parent")),
+        ExitCode::kGroupNotUp);
+  }
+  if (child > 0) LiveAsParent(child, watched, options);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(128 + SIGTERM);  // it died before that
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (ReadOomKills(parent).all_together) {
+    BH_LOG(kWarning) << "the kernel kills all processes of this cgroup together when its memory is "
+                        "used up (memory.oom.group): nobody is left then to say so; start with "
+                        "--report FILE, and 'bulkhead doctor --report FILE' tells it afterwards";
+  }
+  return parent;
+}
+
+}  // namespace bulkhead
