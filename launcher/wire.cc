@@ -151,8 +151,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                         .isa = IsaNameOf(options.cpu_isa),
                                         .activation = activation,
                                         .may_spin = threads.may_spin});
-  if (!backend.ok()) return WithExitCode(backend.status(), ExitCode::kUsage);
-  return backend;
+  if (backend.ok()) return backend;
+  return WithExitCode(backend.status(), absl::IsResourceExhausted(backend.status())
+                                            ? ExitCode::kGroupNotUp  // no threads
+                                            : ExitCode::kUsage);
 }
 
 absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats, int head_dim,

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -146,6 +147,20 @@ bool MemoryIsShort(int signal, int error) {
   return error == ENOMEM && (limited || signal == SIGABRT);
 }
 
+// A library that is refused a thread aborts as well, and does not leave the error in errno.
+bool ThreadsAreShort() {
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0));
+  if (child == 0) _exit(0);
+  return child < 0 && errno == EAGAIN;
+}
+
+[[noreturn]] void EndWithoutThread(Line line, const char* what) {
+  line.Add("cannot start a thread: ").Add(what);
+  line.Add("; raise ulimit -u, ulimit -v or the pids limit of the cgroup");
+  line.Write();
+  _exit(static_cast<int>(ExitCode::kGroupNotUp));
+}
+
 [[noreturn]] void DieBy(int signal) {
   std::signal(signal, SIG_DFL);
   sigset_t set;
@@ -167,6 +182,7 @@ void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
     what.Add(" at address 0x").Add(reinterpret_cast<uintptr_t>(info->si_addr), 16);
   }
   if (MemoryIsShort(signal, error)) EndOutOfMemory(line, what.text());
+  if (signal == SIGABRT && ThreadsAreShort()) EndWithoutThread(line, what.text());
   line.Add(signal == SIGBUS ? "memory of a file or of /dev/shm is gone: " : "crashed, a bug: ");
   line.Add(what.text()).Add("; ");
   AddMemory(line);
@@ -179,26 +195,22 @@ void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
 [[noreturn]] void OnTerminate() {
   BeginEnd();
   Line line = Begin();
-  ExitCode code = ExitCode::kBug;
   try {
     const std::exception_ptr exception = std::current_exception();
     if (exception != nullptr) std::rethrow_exception(exception);
     line.Add("std::terminate was called, a bug");
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) {
-      code = ExitCode::kGroupNotUp;
-      line.Add("cannot start a thread: ").Add(error.what());
-      line.Add("; raise ulimit -u, ulimit -v or the pids limit of the cgroup");
-    } else {
-      line.Add("an exception, a bug: ").Add(error.what());
+      EndWithoutThread(line, error.what());
     }
+    line.Add("an exception, a bug: ").Add(error.what());
   } catch (const std::exception& error) {
     line.Add("an exception, a bug: ").Add(error.what());
   } catch (...) {
     line.Add("an exception of an unknown kind, a bug");
   }
   line.Write();
-  _exit(static_cast<int>(code));
+  _exit(static_cast<int>(ExitCode::kBug));
 }
 
 void FindCgroup() {

@@ -11,8 +11,8 @@ namespace bulkhead {
 //   with ExitCode::kRankLost and a line that names the term "host" and what limits it;
 // * SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT of its own making end it with ExitCode::kBug and a
 //   line; by that signal where ulimit -c asks for a core. Those that others send kill as ever;
-// * a std::thread that cannot be started ends it with ExitCode::kGroupNotUp, any other exception
-//   with ExitCode::kBug.
+// * a thread that cannot be started ends it with ExitCode::kGroupNotUp, an exception with
+//   ExitCode::kBug.
 // Leaves the signals alone that have a handler already. Call it before the process has threads.
 void InstallFatalEnds();
 

@@ -34,5 +34,26 @@ TEST_F(OomKillsTest, AreUnknownWhereTheCgroupCannotBeRead) {
   EXPECT_FALSE(OomKillsSince(none).has_value());
 }
 
+TEST_F(OomKillsTest, AreToldInWordsOnceThereAreSome) {
+  Write("/proc/7/cgroup", "0::/job\n");
+  Write("/sys/fs/cgroup/job/memory.events", "oom_kill 3\n");
+  const OomKills before = ReadOomKills(7, root_);
+  EXPECT_EQ(OomKillsText(before), "");
+  Write("/sys/fs/cgroup/job/memory.events", "oom_kill 5\n");
+  EXPECT_EQ(OomKillsText(before),
+            "the kernel killed 2 processes of its cgroup for memory (oom_kill 5 in " + root_ +
+                "/sys/fs/cgroup/job/)");
+}
+
+TEST_F(OomKillsTest, TakeAllProcessesWhereACgroupOrItsAncestorSaysSo) {
+  Write("/proc/7/cgroup", "0::/job/rank\n");
+  Write("/sys/fs/cgroup/job/rank/memory.events", "oom_kill 0\n");
+  Write("/sys/fs/cgroup/job/rank/memory.oom.group", "0\n");
+  EXPECT_FALSE(ReadOomKills(7, root_).all_together);
+  Write("/sys/fs/cgroup/job/memory.events", "oom_kill 0\n");
+  Write("/sys/fs/cgroup/job/memory.oom.group", "1\n");
+  EXPECT_TRUE(ReadOomKills(7, root_).all_together);
+}
+
 }  // namespace
 }  // namespace bulkhead
