@@ -59,15 +59,16 @@ def is_alive(pid):
 
 
 class Group:
-    """Starts a group and waits until it serves; use as a context."""
+    """Starts a group and waits until it serves; use as a context. `front` makes another command of its own, `before`
+    is called in the new process."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, front=lambda *command: command, before=None):
         self.lines = []
         self._ready = queue.Queue()
         self.process = subprocess.Popen(
-            serve_command("--port", 0, "--kv-cache-dtype", "f32", "--max-num-seqs", 8,
-                          "--max-model-len", 2048, *flags),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=ENVIRONMENT,
+            front(*serve_command("--port", 0, "--kv-cache-dtype", "f32", "--max-num-seqs", 8,
+                                 "--max-model-len", 2048, *flags)),
+            preexec_fn=before, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=ENVIRONMENT,
             start_new_session=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -108,15 +109,16 @@ class Group:
 
     def rank_pids(self):
         """rank -> process id."""
-        if RANKS == 1:
-            return {0: self.process.pid}
-        ranks = {}
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as f:
-            for pid in map(int, f.read().split()):
-                with open(f"/proc/{pid}/environ", "rb") as e:
-                    for entry in e.read().split(b"\0"):
-                        if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
-                            ranks[int(entry.split(b"=")[1])] = pid
+            children = [int(pid) for pid in f.read().split()]
+        if RANKS == 1:
+            return {0: (children or [self.process.pid])[0]}
+        ranks = {}
+        for pid in children:
+            with open(f"/proc/{pid}/environ", "rb") as e:
+                for entry in e.read().split(b"\0"):
+                    if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                        ranks[int(entry.split(b"=")[1])] = pid
         return ranks
 
     def load(self):

@@ -1,0 +1,209 @@
+"""A group of one and the process above it: whoever is signalled or killed, both end, and the last line says why."""
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "cluster")]
+import group  # noqa: E402
+from group import grpc, long_request, pb  # noqa: E402
+from hosts import MemoryCap  # noqa: E402
+
+FLAGS = ("--device-memory", "120MiB", "--drain-timeout", 2 * group.LIMIT_S)
+CAP_MIB = 420
+HOG = """  # touches so many MiB
+import sys
+pages = bytearray(int(sys.argv[1]) << 20)
+for at in range(0, len(pages), 4096):
+    pages[at] = 1
+"""
+
+
+def until(done, what):
+    limit = time.monotonic() + group.LIMIT_S
+    while not done():
+        if time.monotonic() > limit:
+            raise AssertionError(what)
+        time.sleep(0.02)
+
+
+class ParentTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.report = os.path.join(folder.name, "report.json")
+
+    def serve(self, *flags, **how):
+        return group.Group(*FLAGS, "--report", self.report, *flags, **how)
+
+    def state(self):
+        with open(self.report, encoding="utf-8") as f:
+            return json.load(f)["state"]
+
+    def doctor(self):
+        done = subprocess.run([group.BINARY, "doctor", "--report", self.report], capture_output=True, text=True,
+                              timeout=group.LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()[0]
+
+    def open_stream(self, g):
+        """A stream that runs until the group ends, and where its end will be."""
+        call, ends = g.generation.GenerateStream(long_request("", 2000)), []
+        next(iter(call))
+
+        def read():
+            try:
+                ends.append(len(list(call)) and grpc.StatusCode.OK)
+            except grpc.RpcError as error:
+                ends.append(error.code())
+        reader = threading.Thread(target=read)
+        reader.start()
+        return reader, ends
+
+    def use_up(self, cap, g):
+        """Takes what is left of a cap of CAP_MIB, so that the kernel kills the rank."""
+        with open(f"/proc/{g.rank_pids()[0]}/oom_score_adj", "w", encoding="ascii") as f:
+            f.write("1000")
+        subprocess.run(cap.command(sys.executable, "-c", HOG, str(CAP_MIB - 70)), timeout=group.LIMIT_S, check=True)
+
+    def test_a_killed_rank_is_named_with_its_signal(self):
+        with self.serve() as g:
+            rank = g.rank_pids()[0]
+            self.assertNotEqual(rank, g.process.pid)
+            self.assertEqual(os.getpgid(rank), os.getpgid(g.process.pid))
+            self.assertTrue(self.doctor().startswith("The server serves: rank 0 (host "))
+            os.kill(rank, signal.SIGKILL)
+            self.assertEqual(g.exit_code(), 137)
+            self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\) was killed by signal 9 \(KILL\)$")
+            self.assertEqual(self.state(), "lost")
+            self.assertIn("was killed by signal 9", self.doctor())
+
+    def test_a_rank_does_not_outlive_its_parent(self):
+        with self.serve() as g:
+            reader, ends = self.open_stream(g)
+            rank = g.rank_pids()[0]
+            os.kill(g.process.pid, signal.SIGKILL)
+            until(lambda: not group.is_alive(rank), "the rank is still there")
+            reader.join(group.LIMIT_S)
+            self.assertEqual(ends, [grpc.StatusCode.UNAVAILABLE])
+            self.assertRegex(self.doctor(), r"the parent \(pid \d+\) ended")
+
+    def test_when_both_are_killed_the_report_still_tells(self):
+        with self.serve() as g:
+            os.killpg(g.process.pid, signal.SIGKILL)
+            self.assertEqual(g.exit_code(), -signal.SIGKILL)
+            self.assertEqual(self.state(), "serving")
+            self.assertTrue(self.doctor().startswith("The server ended without a word: rank 0 (host "))
+
+    def test_a_signal_to_the_process_group_is_one_wish(self):
+        with self.serve() as g:
+            reader, ends = self.open_stream(g)
+            os.killpg(g.process.pid, signal.SIGTERM)
+            reader.join(group.LIMIT_S)
+            self.assertEqual(ends, [grpc.StatusCode.OK])
+            self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
+            self.assertEqual(self.state(), "ended")
+            self.assertEqual(self.doctor(), "The server ended in good order.")
+
+    def test_a_second_signal_ends_at_once(self):
+        with self.serve() as g:
+            reader, ends = self.open_stream(g)
+            g.process.send_signal(signal.SIGTERM)
+            until(lambda: any("a second signal" in line for line in g.lines), "no drain")
+            time.sleep(0.6)  # within half a second it would be the same wish
+            g.process.send_signal(signal.SIGTERM)
+            self.assertEqual(g.exit_code(), 128 + signal.SIGTERM)
+            self.assertEqual(g.lines[-1], "bulkhead: stopped by signal 15 (TERM)")
+            reader.join(group.LIMIT_S)
+            self.assertEqual(ends, [grpc.StatusCode.UNAVAILABLE])
+
+    def test_an_interrupt_from_the_terminal_drains(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(group.BINARY, group.serve_command("--port", 0, *FLAGS), group.ENVIRONMENT)
+        text = b""
+        try:
+            while b"READY " not in text:
+                text += os.read(terminal, 4096)
+            os.write(terminal, b"\x03")
+            while True:  # until both have closed it
+                text += os.read(terminal, 4096)
+        except OSError:
+            pass
+        finally:
+            os.close(terminal)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, text[-500:])
+        self.assertEqual(text.count(b"a second signal"), 1)
+
+    def test_without_a_parent_there_is_one_process(self):
+        with self.serve("--no-parent") as g:
+            self.assertEqual(g.rank_pids(), {0: g.process.pid})
+            g.process.send_signal(signal.SIGTERM)
+            self.assertEqual(g.exit_code(), 0)
+
+    def test_a_launcher_is_parent_enough(self):
+        done = subprocess.run(["mpirun", "-n", "1", "--bind-to", "none", "sh", "-c",
+                               '"$@" >/dev/null 2>&1 & pid=$!; until [ -s /proc/$pid/task/$pid/children ] || '
+                               '[ $(ls /proc/$pid/task | wc -l) -gt 4 ]; do sleep 0.05; done; '
+                               'cat /proc/$pid/task/$pid/children; kill $pid', "sh", group.BINARY, "serve", "--model",
+                               group.MODEL, "--port", "0", *map(str, FLAGS)],
+                              capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
+        self.assertEqual(done.stdout.strip(), "", done.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0 and MemoryCap.available(), "needs root and memory cgroups that it may make")
+    def test_a_rank_that_the_kernel_kills_for_memory_is_named(self):
+        with MemoryCap(CAP_MIB << 20) as cap:
+            with self.serve(front=cap.command) as g:
+                self.use_up(cap, g)
+                self.assertEqual(g.exit_code(), 137, "\n".join(g.lines[-5:]))
+                self.assertRegex(g.lines[-1], r"^bulkhead: rank 0 \(host \S+, pid \d+\) ended: the kernel killed 1 "
+                                 r"process of its cgroup for memory \(oom_kill 1 in " + cap.path)
+                self.assertIn("the kernel killed 1 process", self.doctor())
+
+    @unittest.skipUnless(os.geteuid() == 0 and MemoryCap.available(), "needs root and memory cgroups that it may make")
+    def test_doctor_counts_the_kills_of_a_server_that_could_say_nothing(self):
+        with MemoryCap(CAP_MIB << 20) as cap:
+            with self.serve("--no-parent", front=cap.command) as g:
+                self.use_up(cap, g)
+                self.assertEqual(g.exit_code(), -signal.SIGKILL)
+                self.assertRegex(self.doctor(), r"^The server ended without a word: .* Since READY the kernel killed 1 "
+                                 r"process of its cgroup for memory \(oom_kill 1 in ")
+
+    def test_memory_that_cannot_be_had_names_rank_and_term(self):
+        with self.serve() as g:
+            rank = g.rank_pids()[0]
+            with open(f"/proc/{rank}/status", encoding="ascii") as f:
+                in_use = next(int(line.split()[1]) << 10 for line in f if line.startswith("VmSize"))
+            resource.prlimit(rank, resource.RLIMIT_AS, (in_use, in_use))
+            request = pb.GenerateRequest(text="x " * 1_900_000)
+            for _ in range(100):
+                if not group.is_alive(rank):
+                    break
+                channel = grpc.insecure_channel(g.target, [("grpc.use_local_subchannel_pool", 1)])
+                calls = [group.rpc.GenerationStub(channel).Generate.future(request, timeout=5) for _ in range(8)]
+                for call in calls:
+                    call.exception()
+                channel.close()
+            self.assertEqual(g.exit_code(), 6, "\n".join(g.lines[-5:]))
+            self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\): out of host memory \(term host\): ")
+            self.assertRegex(self.doctor(), "ended with exit code 6; its last line says why")
+
+    def test_a_report_that_is_too_large_is_told_and_does_not_kill(self):
+        def no_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        with self.serve(before=no_files) as g:
+            self.assertTrue(any("cannot write --report" in line for line in g.lines), "\n".join(g.lines))
+            g.process.send_signal(signal.SIGTERM)
+            self.assertEqual(g.exit_code(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
