@@ -10,8 +10,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr char kAgreedUrl[] = "bulkhead/agreed";
-
 // The same code, payloads and exit code with `prefix` before the message.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
   absl::Status named(status.code(), absl::StrCat(prefix, status.message()));

@@ -14,6 +14,7 @@
 #include "memory/check.h"
 #include "memory/exit_code.h"
 #include "memory/log.h"
+#include "memory/lost_rank.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -33,6 +34,7 @@ class NcclRank {
  public:
   NcclRank(const NcclLibrary& nccl, Group& group) : nccl_(nccl), group_(group) {
     const RankTopology& topology = group_.exchange().topology();
+    lost_rank_ = topology.LostRankAt(topology.rank);
     name_ = absl::StrCat("rank ", topology.rank, " (host ", topology.hosts[topology.rank], ")");
   }
   NcclRank(const NcclRank&) = delete;
@@ -109,13 +111,16 @@ class NcclRank {
 
   absl::Status Failure(ncclResult_t answer, const char* call, ncclComm_t comm) {
     broken_ = true;
-    return absl::UnavailableError(absl::StrCat(name_, ": ", call, ": ", nccl_.error_text(answer),
-                                               ", ", nccl_.last_error(comm)));
+    return WithLostRank(
+        absl::UnavailableError(absl::StrCat(name_, ": ", call, ": ", nccl_.error_text(answer), ", ",
+                                            nccl_.last_error(comm))),
+        lost_rank_);
   }
 
   const NcclLibrary& nccl_;
   Group& group_;
   std::string name_;
+  LostRank lost_rank_;               // this one, where NCCL failed on it
   ncclComm_t connecting_ = nullptr;  // does not block
   ncclComm_t comm_ = nullptr;        // blocks
   bool broken_ = false;

@@ -19,6 +19,7 @@
 #include "comm/status_codec.h"
 #include "comm/wait.h"
 #include "memory/exit_code.h"
+#include "memory/lost_rank.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -32,8 +33,8 @@ constexpr int64_t kLastWordNanos = 100'000'000;
 constexpr int64_t kNeighboursWordNanos = 400'000'000;
 constexpr size_t kMaxUnsentBytes = 64 * 1024;
 
-absl::Status Lost(const std::string& text) {
-  return WithExitCode(absl::UnavailableError(text), ExitCode::kRankLost);
+absl::Status Lost(const std::string& text, const LostRank& rank) {
+  return WithLostRank(WithExitCode(absl::UnavailableError(text), ExitCode::kRankLost), rank);
 }
 
 absl::Status NotUp(absl::Status status) {
@@ -117,6 +118,9 @@ absl::StatusOr<std::unique_ptr<NodeStar>> NodeStar::Connect(GroupExchange& excha
   // Who could not reach rank 0 knows more of it than rank 0.
   BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(reached), timeout));
   if (accepted.ok() && takes_part) accepted = star->Watch();
+  if (star != nullptr) {
+    for (const std::unique_ptr<Peer>& peer : star->peers_) peer->host = topology.hosts[peer->rank];
+  }
   BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(accepted), timeout));
   return star;
 }
@@ -278,7 +282,8 @@ absl::Status NodeStar::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration sile
     return Lost(absl::StrCat(peer.name,
                              " ended without a word: it was killed or crashed, cause not "
                              "readable from here (exit code 137 of the launcher: killed "
-                             "by signal 9)"));
+                             "by signal 9)"),
+                peer.lost_rank());
   }
   if (peer.heard_ns == 0) return absl::OkStatus();
   if (now_ns - peer.heard_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
@@ -309,7 +314,7 @@ absl::Status NodeStar::Silent(const Peer& peer, int64_t now_ns, absl::Duration s
   };
   std::string who = absl::StrCat(first->name, " was silent for ", seconds(*first));
   if (first != &peer) absl::StrAppend(&who, " and rank ", peer.rank, " for ", seconds(peer));
-  return Lost(who + what);
+  return Lost(who + what, first->lost_rank());
 }
 
 // Reads what there is. After the end of a connection the peer is gone.
@@ -331,7 +336,9 @@ absl::Status NodeStar::Drain(Peer& peer, int64_t now_ns) {
   Frame frame;
   while (status.ok()) {
     const absl::StatusOr<bool> got = peer.opener.Next(frame);
-    if (!got.ok()) status = Lost(absl::StrCat(peer.name, ": ", got.status().message()));
+    if (!got.ok()) {
+      status = Lost(absl::StrCat(peer.name, ": ", got.status().message()), peer.lost_rank());
+    }
     if (!got.ok() || !*got) break;
     status = Take(peer, frame, now_ns);
   }

@@ -44,7 +44,9 @@ class NodeStar final : public GroupLiveness {
   struct Peer {
     Peer(std::string peer_name, int peer_rank, int peer_node, Socket connected,
          const std::string& key, bool to_rank0);
+    LostRank lost_rank() const { return {rank, host}; }
     std::string name;  // "rank 2 (host b, pid 4711)"
+    std::string host;
     int rank = 0;
     int node = 0;
     Socket socket;

@@ -13,13 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "memory/exit_code.h"
+#include "memory/lost_rank.h"
 #include "memory/status.h"
 
 namespace bulkhead {
 namespace {
 
-absl::Status Lost(const std::string& text) {
-  return WithExitCode(absl::UnavailableError(text), ExitCode::kRankLost);
+absl::Status Lost(const std::string& text, const LostRank& rank = {}) {
+  return WithLostRank(WithExitCode(absl::UnavailableError(text), ExitCode::kRankLost), rank);
 }
 
 }  // namespace
@@ -109,16 +110,19 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
   const int64_t silent_ns = now_ns - peer.heard_ns;
   if (beats == 0 || silent_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
   return Lost(absl::StrFormat("%s was silent for %.1f s", NameOf(rank),
-                              static_cast<double>(silent_ns) * 1e-9));
+                              static_cast<double>(silent_ns) * 1e-9),
+              topology_.LostRankAt(rank));
 }
 
 // A rank that the kernel killed cannot say so; its cgroup can.
 absl::Status ShmLiveness::Ended(int rank) const {
   const std::string oom = OomKillsText(peers_[rank].oom_kills);
-  if (oom.empty()) return Lost(absl::StrCat(NameOf(rank), " ended"));
+  const LostRank lost = topology_.LostRankAt(rank);
+  if (oom.empty()) return Lost(absl::StrCat(NameOf(rank), " ended"), lost);
   return Lost(absl::StrCat(NameOf(rank), " ended: ", oom,
                            "; give the host more memory, or the ranks less "
-                           "(--device-memory, --reserve)"));
+                           "(--device-memory, --reserve)"),
+              lost);
 }
 
 absl::Status ShmLiveness::CheckLauncher() {

@@ -62,6 +62,10 @@ std::string RankTopology::NameOf(int r, int64_t pid) const {
                       process, ")");
 }
 
+LostRank RankTopology::LostRankAt(int r) const {
+  return {world_ranks.empty() ? r : world_ranks[r], hosts[r]};
+}
+
 RankTopology NodeTopology(const RankTopology& world) {
   RankTopology node;
   node.rank = node.local_rank = world.local_rank;

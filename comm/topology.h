@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "memory/lost_rank.h"
 
 namespace bulkhead {
 
@@ -31,6 +32,8 @@ struct RankTopology {
   std::vector<int> RanksOf(int node) const;
   // How messages call rank r: "rank 2 (host a)", or with `process` "rank 2 (host a, pid 4711)".
   std::string NameOf(int r, int64_t pid = 0) const;
+  // What a status carries that says that rank r was lost.
+  LostRank LostRankAt(int r) const;
 };
 
 // Where this process runs: host name, boot id and affinity mask as one line of text, to be

@@ -9,11 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
+#include "memory/lost_rank.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr char kExitCodeUrl[] = "bulkhead/exit_code";
+constexpr char kLostRankUrl[] = "bulkhead/lost_rank";
 
 }  // namespace
 
@@ -38,6 +40,23 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     return static_cast<ExitCode>(code);
   }
   return ExitCode::kBug;
+}
+
+absl::Status WithLostRank(absl::Status status, const LostRank& lost) {
+  if (!status.ok() && lost.rank.has_value()) {
+    status.SetPayload(kLostRankUrl, absl::Cord(absl::StrCat(*lost.rank, " ", lost.host)));
+  }
+  return status;
+}
+
+LostRank LostRankOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kLostRankUrl);
+  if (!payload.has_value()) return {};
+  const std::string text(*payload);
+  const size_t space = text.find(' ');
+  int rank = 0;
+  if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &rank)) return {};
+  return {rank, text.substr(space + 1)};
 }
 
 }  // namespace bulkhead

@@ -3,30 +3,116 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <type_traits>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "launcher/version.h"
 #include "memory/exit_code.h"
-#include "memory/kv_format_name.h"
 #include "memory/status.h"
 
 namespace bulkhead {
 namespace {
 
-// What the checkpoint's shapes do not tell.
-std::string ConfigDigest(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
-  std::string digest =
-      absl::StrCat(config.architecture, " eps ", config.rms_norm_eps, " rope ", rope.theta, " ",
-                   static_cast<int>(rope.scaling), " ", rope.factor, " ", rope.low_freq_factor, " ",
-                   rope.high_freq_factor, " ", rope.original_max_position_embeddings, " window ",
-                   config.sliding_window, " tied ", config.tie_word_embeddings, " heads ",
-                   config.num_attention_heads, " ", config.num_key_value_heads, " eos ",
-                   absl::StrJoin(config.eos_token_ids, ","), " windows ");
-  for (int i = 0; i < config.num_hidden_layers; ++i) digest += config.UsesWindow(i) ? '1' : '0';
-  return digest;
+// A value as text: equal texts mean equal values.
+template <typename T>
+std::string Text(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return absl::StrCat(static_cast<int>(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return absl::StrFormat("%.17g", value);
+  } else if constexpr (std::is_same_v<T, absl::Duration>) {
+    return absl::FormatDuration(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return absl::CEscape(value);
+  } else {
+    return absl::StrCat(value);
+  }
+}
+template <typename T>
+std::string Text(const std::optional<T>& value) {
+  return value.has_value() ? Text(*value) : "auto";
+}
+template <typename T>
+std::string Text(const std::vector<T>& values) {
+  return absl::StrJoin(values, ",",
+                       [](std::string* out, const T& value) { *out += Text<T>(value); });
+}
+
+// The bindings below name every field of their struct: one that is added does not compile before
+// somebody decides here whether ranks may differ in it.
+
+std::string Text(const KvRule& rule) {
+  const auto& [kind, fraction, count] = rule;
+  return absl::StrCat(Text(kind), " ", Text(fraction), " ", Text(count));
+}
+
+std::string Text(const RopeConfig& rope) {
+  const auto& [theta, scaling, factor, low_freq_factor, high_freq_factor, original_positions] =
+      rope;
+  return absl::StrCat(Text(theta), " ", Text(scaling), " ", Text(factor), " ",
+                      Text(low_freq_factor), " ", Text(high_freq_factor), " ",
+                      Text(original_positions));
+}
+
+std::string Text(const QuantizationConfig& quantization) {
+  const auto& [method, group_size, act_order] = quantization;
+  return absl::StrCat(Text(method), " ", Text(group_size), " ", Text(act_order));
+}
+
+std::string Text(const ModelConfig& config) {
+  const auto& [architecture, model_type, hidden_size, intermediate_size, num_hidden_layers,
+               num_attention_heads, num_key_value_heads, head_dim, vocab_size,
+               max_position_embeddings, rms_norm_eps, rope, sliding_window, layer_uses_window,
+               tie_word_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm, quantization, dtype,
+               eos_token_ids] = config;
+  return absl::StrCat(
+      architecture, " ", model_type, " sizes ", Text(hidden_size), " ", Text(intermediate_size),
+      " ", Text(num_hidden_layers), " ", Text(num_attention_heads), " ", Text(num_key_value_heads),
+      " ", Text(head_dim), " ", Text(vocab_size), " ", Text(max_position_embeddings), " eps ",
+      Text(rms_norm_eps), " rope ", Text(rope), " window ", Text(sliding_window), " ",
+      Text(layer_uses_window), " tied ", Text(tie_word_embeddings), " bias ", Text(qkv_bias), " ",
+      Text(o_bias), " ", Text(mlp_bias), " qk_norm ", Text(qk_norm), " quantization ",
+      Text(quantization), " dtype ", Text(dtype), " eos ", Text(eos_token_ids));
+}
+
+// "\nFLAG=value" of every flag but those that say where a host has the model, what its cores are
+// and how much memory it gives.
+std::string FlagLines(const EngineOptions& options) {
+  const auto& [model, device, comm, cpu_isa, dtype, weight_dtype, weight_group_size,
+               activation_dtype, kv_cache_dtype, threads, tensor_parallel_size, max_num_seqs,
+               max_model_len, max_num_batched_tokens, tp_shares_auto, tp_shares, block_size,
+               device_memory, reserve, kv_rule, enable_prefix_caching, strict_config, admission,
+               scheduling_policy, default_max_tokens, step_timeout, startup_timeout] = options;
+  std::string lines;
+  const auto add = [&lines](const char* flag, const auto& value) {
+    absl::StrAppend(&lines, "\n", flag, "=", Text(value));
+  };
+  add("device", device);
+  add("comm", comm);
+  add("dtype", dtype);
+  add("weight-dtype", weight_dtype);
+  add("weight-group-size", weight_group_size);
+  add("activation-dtype", activation_dtype);
+  add("kv-cache-dtype", kv_cache_dtype);
+  add("tensor-parallel-size", tensor_parallel_size);
+  add("tp-shares", tp_shares_auto ? "auto" : Text(tp_shares));
+  add("max-num-seqs", max_num_seqs);
+  add("max-model-len", max_model_len);
+  add("max-num-batched-tokens", max_num_batched_tokens);
+  add("default-max-tokens", default_max_tokens);
+  add("kv-rule", kv_rule);
+  add("block-size", block_size);
+  add("enable-prefix-caching", enable_prefix_caching);
+  add("strict-config", strict_config);
+  add("admission", admission);
+  add("scheduling-policy", scheduling_policy);
+  add("step-timeout", step_timeout);
+  add("startup-timeout", startup_timeout);
+  return lines;
 }
 
 // "weights FILE=digest" lines.
@@ -37,10 +123,6 @@ absl::StatusOr<std::string> WeightLines(const Checkpoint& checkpoint) {
     absl::StrAppend(&lines, "\nweights ", file.name, "=", absl::Hex(file.digest, absl::kZeroPad16));
   }
   return lines;
-}
-
-std::string LimitText(const std::optional<int>& limit) {
-  return limit.has_value() ? absl::StrCat(*limit) : "auto";
 }
 
 // "rank 2 (host b), rank 3 (host b)", at most four of them.
@@ -68,19 +150,9 @@ std::string UsualLine(const std::vector<std::string>& lines) {
 }  // namespace
 
 absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source) {
-  const ModelLimits& formats = source.formats;
-  const KvRule& rule = options.kv_rule;
   BH_ASSIGN_OR_RETURN(const std::string weights, WeightLines(*source.checkpoint));
-  return absl::StrCat(
-      "build=", Version(), "\nmodel=", source.checkpoint->Fingerprint(), weights,
-      "\nconfig=", ConfigDigest(source.config.model),
-      "\ndtype=", WeightFormatsText(formats.weights), " ", static_cast<int>(formats.activation),
-      "\nkv-cache-dtype=", KvFormatName(formats.kv_format), "\nblock-size=", formats.block_tokens,
-      "\ntp-shares=", options.tp_shares_auto ? "auto" : absl::StrJoin(options.tp_shares, ","),
-      "\nmax-num-seqs=", LimitText(options.max_num_seqs),
-      "\nmax-model-len=", LimitText(options.max_model_len),
-      "\nmax-num-batched-tokens=", LimitText(options.max_num_batched_tokens),
-      "\nkv-rule=", static_cast<int>(rule.kind), " ", rule.fraction, " ", rule.count);
+  return absl::StrCat("build=", Version(), "\nmodel=", source.checkpoint->Fingerprint(), weights,
+                      "\nconfig=", Text(source.config.model), FlagLines(options));
 }
 
 absl::Status CompareDigests(const RankTopology& topology, const std::vector<std::string>& digests) {

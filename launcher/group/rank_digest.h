@@ -12,7 +12,8 @@
 
 namespace bulkhead {
 
-// This rank's program, model and flags as "key=value" lines. The weights are known by samples of
+// This rank's program, model and flags as "key=value" lines: every flag but those in which hosts
+// may differ (the model's folder, cores, memory). The weights are known by samples of
 // every tensor, so that a stale copy on one host is noticed and little is read. DATA_LOSS (exit
 // code 3) when a file cannot be read.
 absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source);

@@ -6,13 +6,13 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "launcher/exit_status.h"
 #include "memory/exit_code.h"
 #include "memory/fatal_end.h"
 #include "memory/log.h"
+#include "memory/lost_rank.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -129,7 +129,7 @@ bool RankLife::SpeaksForGroup(const absl::Status& why) const {
   // host that has lost sight of rank 0 speaks for itself.
   if (topology.rank == 0) return true;
   if (IsAgreed(why)) return false;  // rank 0 is there to say so
-  return absl::StartsWith(why.message(), "rank 0 ") &&
+  return LostRankOf(why).rank == 0 &&
          (topology.rank == 1 || (!topology.one_host() && topology.local_rank == 0));
 }
 

@@ -8,9 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "comm/wait.h"
 #include "launcher/exit_status.h"
@@ -24,6 +22,7 @@
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
 #include "memory/log.h"
+#include "memory/lost_rank.h"
 #include "memory/status.h"
 #include "runtime/service/server.h"
 
@@ -33,20 +32,6 @@ namespace {
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
 // Returns as soon as every client has been told: so long only for those that do not read.
 constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
-
-// The rank that a loss names first thing: "rank 2 (host a, pid 4711) ended".
-LostRank LostRankOf(const absl::Status& why) {
-  absl::string_view text = why.message();
-  LostRank lost;
-  int rank = 0;
-  if (!absl::ConsumePrefix(&text, "rank ")) return lost;
-  const size_t end = text.find(" (host ");
-  if (end == absl::string_view::npos || !absl::SimpleAtoi(text.substr(0, end), &rank)) return lost;
-  text.remove_prefix(end + 7);
-  lost.rank = rank;
-  lost.host = std::string(text.substr(0, text.find_first_of(",)")));
-  return lost;
-}
 
 // What the service may ask of the engine.
 class Control final : public EngineControl {

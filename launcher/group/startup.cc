@@ -26,6 +26,7 @@
 #include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
+#include "runtime/engine/logits_check.h"
 #include "runtime/engine/rehearsal.h"
 
 namespace bulkhead {
@@ -219,6 +220,9 @@ absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngin
   const absl::Duration timeout = options.startup_timeout;
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "rehearsal of products", timeout,
                               [&] { return engine.runner->RehearseProducts(); }));
+  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "check of logits", timeout, [&] {
+    return CheckLogits(*engine.runner, engine.topology.coordinator());
+  }));
   absl::StatusOr<absl::Duration> step =
       Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
                group.exchange(), timeout);

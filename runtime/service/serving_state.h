@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bulkhead/v1/generation.pb.h"
+#include "memory/lost_rank.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/engine_control.h"
 #include "runtime/service/request_builder.h"
@@ -31,12 +32,6 @@ struct ServingParts {
   v1::ServerInfo server_info;  // `epoch` is filled in by the server
   v1::ModelInfo model_info;
   v1::RankTable rank_table;
-};
-
-// Which rank was lost, where that is known.
-struct LostRank {
-  std::optional<int> rank;
-  std::string host;
 };
 
 class ServingState {

@@ -13,6 +13,7 @@
 #include "comm/region.h"
 #include "comm/shm_liveness.h"
 #include "memory/exit_code.h"
+#include "memory/lost_rank.h"
 
 namespace bulkhead {
 namespace {
@@ -89,6 +90,7 @@ TEST_F(LivenessTest, ARankIsLostAfterItsSilence) {
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(lost.message(), "rank 2 (host c, pid 102) was silent for 3.1 s");
   EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
+  EXPECT_EQ(LostRankOf(lost), (LostRank{2, "c"}));
   BeatOthers();
   EXPECT_EQ(liveness_->Check(kSilence), lost);  // never ok again
 }
@@ -126,8 +128,9 @@ TEST_F(LivenessTest, AKilledProcessIsNoticedByItsDescriptorAndNamed) {
   EXPECT_TRUE(liveness_->Check(kSilence).ok());
   two.Kill();
   ASSERT_TRUE(Notices());
-  EXPECT_EQ(liveness_->Check(kSilence).message(),
-            absl::StrCat("rank 2 (host c, pid ", two.pid(), ") ended"));
+  const absl::Status lost = liveness_->Check(kSilence);
+  EXPECT_EQ(lost.message(), absl::StrCat("rank 2 (host c, pid ", two.pid(), ") ended"));
+  EXPECT_EQ(LostRankOf(lost), (LostRank{2, "c"}));
 }
 
 TEST_F(LivenessTest, ARankThatLeavesInGoodOrderIsNoLossAndDoesNotKeepTheDescriptorReadable) {

@@ -15,6 +15,7 @@
 #include "comm/local_group.h"
 #include "comm/tree_communicator.h"
 #include "memory/exit_code.h"
+#include "memory/lost_rank.h"
 #include "tests/comm/terms.h"
 #include "tests/support/run_ranks.h"
 
@@ -193,13 +194,16 @@ absl::Status AwaitLoss(GroupLiveness& liveness, absl::Duration silence) {
 }
 
 TEST(NodesGroup, WhyOneRankGivesUpReachesAllNodes) {
-  const auto why = WithExitCode(absl::AbortedError("rank 3 has had enough"), ExitCode::kRankLost);
+  const LostRank lost_rank = {3, "c"};
+  const auto why = WithLostRank(
+      WithExitCode(absl::AbortedError("rank 3 has had enough"), ExitCode::kRankLost), lost_rank);
   RunRanksOf(NewLocalNodes({0, 1, 2, 2}), [&](Group& group) {
     if (group.exchange().topology().rank == 3) group.liveness().Abort(why);
     const absl::Status lost = AwaitLoss(group.liveness(), absl::Minutes(1));
     group.liveness().Abort(lost);  // as a watchdog does
     EXPECT_EQ(lost.message(), why.message());
     EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
+    EXPECT_EQ(LostRankOf(lost), lost_rank);
   });
 }
 

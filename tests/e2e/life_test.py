@@ -1,9 +1,14 @@
 """The ends of a group that nothing went wrong in: drained by call, drained by signal; and one that cannot
-begin because its port is taken."""
+begin because its port is taken or its model computes no numbers."""
+import glob
+import json
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -76,6 +81,23 @@ class LifeTest(unittest.TestCase):
                 errors = process.communicate(timeout=group.LIMIT_S)[1]
             self.assertEqual(process.returncode, 128 + number, errors[-500:])
             self.assertIn(f"stopped by signal {number.value}", errors)
+
+    def test_a_checkpoint_whose_logits_are_no_numbers_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            broken = shutil.copytree(group.MODEL, os.path.join(folder, "model"))
+            for path in glob.glob(os.path.join(broken, "*.safetensors")):
+                with open(path, "r+b") as f:
+                    header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+                    for name, tensor in header.items():
+                        if name.endswith("model.norm.weight"):
+                            begin, end = tensor["data_offsets"]
+                            f.seek(begin, os.SEEK_CUR)
+                            f.write(b"\xff" * (end - begin))
+            command = [broken if word == group.MODEL else word for word in group.serve_command("--port", 0)]
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=group.LIMIT_S,
+                                  env=group.ENVIRONMENT, check=False)
+        self.assertEqual(done.returncode, 3, done.stderr[-500:])
+        self.assertIn("are no numbers", done.stderr)
 
     def test_a_port_in_use_is_refused(self):
         with group.Group() as g:

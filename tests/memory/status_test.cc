@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "memory/exit_code.h"
+#include "memory/lost_rank.h"
 #include "memory/matrix.h"
 
 namespace bulkhead {
@@ -30,6 +31,15 @@ TEST(ExitCodeTest, TravelsWithTheStatus) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), ExitCode::kOk);
   EXPECT_EQ(ExitCodeOf(absl::InternalError("y")), ExitCode::kBug);
   EXPECT_TRUE(WithExitCode(absl::OkStatus(), ExitCode::kUsage).ok());
+}
+
+TEST(LostRankTest, TravelsWithTheStatusWhateverItsWords) {
+  const absl::Status status =
+      WithLostRank(absl::UnavailableError("worded in any way"), {.rank = 2, .host = "node b"});
+  EXPECT_EQ(LostRankOf(status), (LostRank{2, "node b"}));
+  EXPECT_EQ(LostRankOf(absl::UnavailableError("rank 2 (host a, pid 7) ended")), LostRank());
+  EXPECT_EQ(LostRankOf(WithLostRank(absl::UnavailableError("x"), {})), LostRank());
+  EXPECT_TRUE(WithLostRank(absl::OkStatus(), {2, "a"}).ok());
 }
 
 TEST(MatrixViewTest, SlicesAreViewsOfTheSameMemory) {

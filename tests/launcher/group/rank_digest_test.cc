@@ -2,12 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "memory/exit_code.h"
 
 namespace bulkhead {
@@ -79,6 +87,118 @@ TEST(RankDigest, NoticesOtherWeightsOfTheSameShapes) {
   EXPECT_TRUE(absl::StartsWith(CompareDigests(topology, {digest, digest, digest, other}).message(),
                                "rank 3 (host b) has weights model-00002-of-00002.safetensors="));
   std::filesystem::remove_all(copy);
+}
+
+// Flags in which hosts may differ, with a value each.
+const std::map<std::string, std::string> kOfAHost = {{"--threads", "3"},
+                                                     {"--device-memory", "9GiB"},
+                                                     {"--reserve", "1GiB"},
+                                                     {"--model", "elsewhere"}};
+// All others of `run` that are not the command's own, with a value that is not the default; flags
+// that exclude each other stand for themselves.
+const std::map<std::string, std::string> kOfTheGroup = {
+    {"--dtype", "float16"},
+    {"--weight-dtype", "int8"},
+    {"--weight-group-size", "64"},
+    {"--activation-dtype", "f32"},
+    {"--strict-config", ""},
+    {"--device", "cpu"},
+    {"--comm", "staged"},
+    {"--tensor-parallel-size", "2"},
+    {"--tp-shares", "auto"},
+    {"--max-num-seqs", "3"},
+    {"--max-model-len", "99"},
+    {"--max-num-batched-tokens", "77"},
+    {"--default-max-tokens", "5"},
+    {"--gpu-memory-utilization", "0.5"},
+    {"--cache-max-entry-count", "0.5"},
+    {"--kv-cache-bytes", "1GiB"},
+    {"--kv-cache-dtype", "int8"},
+    {"--quant-policy", "4"},
+    {"--block-size", "32"},
+    {"--no-enable-prefix-caching", ""},
+    {"--admission", "optimistic"},
+    {"--scheduling-policy", "priority"},
+    {"--startup-timeout", "7"},
+    {"--step-timeout", "7"},
+};
+
+// The flags that `command` shows in its help, in groups that other commands that load a model have,
+// too.
+std::vector<std::string> EngineFlagsInHelp() {
+  const auto names_in = [](const char* command) {
+    std::set<std::string> names;
+    const auto help = ParseCommandLine({command, "--help"});
+    EXPECT_TRUE(help.ok());
+    for (absl::string_view line : absl::StrSplit(std::get<PrintText>(*help).text, '\n')) {
+      line = absl::StripLeadingAsciiWhitespace(line);
+      if (absl::StartsWith(line, "--")) {
+        names.insert(std::string(line.substr(0, line.find_first_of(", \n"))));
+      }
+    }
+    return names;
+  };
+  const std::set<std::string> run = names_in("run");
+  const std::set<std::string> score = names_in("score");
+  std::vector<std::string> both;
+  std::set_intersection(run.begin(), run.end(), score.begin(), score.end(),
+                        std::back_inserter(both));
+  return both;
+}
+
+EngineOptions OptionsWith(const std::string& flag, const std::string& value) {
+  const std::string model = flag == "--model" ? "" : "--model=m";
+  std::vector<std::string> args = {"run", "--prompts=p"};
+  if (!model.empty()) args.push_back(model);
+  args.push_back(value.empty() ? flag : absl::StrCat(flag, "=", value));
+  const auto command = ParseCommandLine(args);
+  EXPECT_TRUE(command.ok()) << command.status();
+  return command.ok() ? std::get<RunOptions>(*command).engine : EngineOptions();
+}
+
+TEST(RankDigest, EveryFlagIsComparedOrAHostsOwn) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  const auto source = ReadModelSource(options, Weights::kRequired);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const std::string usual = *RankDigest(options, *source);
+  const std::vector<std::string> flags = EngineFlagsInHelp();
+  EXPECT_GT(flags.size(), 20u);
+  for (const std::string& flag : flags) {
+    if (flag == "--out" || flag == "--help" || flag == "--enable-prefix-caching") continue;
+    if (const auto own = kOfAHost.find(flag); own != kOfAHost.end()) {
+      EXPECT_EQ(*RankDigest(OptionsWith(flag, own->second), *source), usual) << flag;
+      continue;
+    }
+    const auto shared = kOfTheGroup.find(flag);
+    ASSERT_NE(shared, kOfTheGroup.end())
+        << flag << " is new: may hosts differ in it, or must ranks agree on it?";
+    EXPECT_NE(*RankDigest(OptionsWith(flag, shared->second), *source), usual) << flag;
+  }
+}
+
+TEST(RankDigest, EveryPartOfTheConfigIsCompared) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  const auto source = ReadModelSource(options, Weights::kRequired);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const std::string usual = *RankDigest(options, *source);
+  const std::vector<std::function<void(ModelConfig&)>> changes = {
+      [](ModelConfig& config) { config.rms_norm_eps *= 1.0000002F; },
+      [](ModelConfig& config) { config.rope.theta += 1e-9 * config.rope.theta; },
+      [](ModelConfig& config) { config.rope.factor += 1; },
+      [](ModelConfig& config) { config.sliding_window += 16; },
+      [](ModelConfig& config) { config.qk_norm = !config.qk_norm; },
+      [](ModelConfig& config) { config.tie_word_embeddings = !config.tie_word_embeddings; },
+      [](ModelConfig& config) { config.eos_token_ids.push_back(7); },
+      [](ModelConfig& config) { config.max_position_embeddings += 1; },
+      [](ModelConfig& config) { config.quantization.group_size += 32; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    auto other = ReadModelSource(options, Weights::kRequired);
+    changes[i](other->config.model);
+    EXPECT_NE(*RankDigest(options, *other), usual) << i;
+  }
 }
 
 }  // namespace
