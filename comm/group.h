@@ -21,6 +21,7 @@ namespace bulkhead {
 struct Laggards {
   std::string names;       // "rank 1 (host a, pid 4711)", or "" when there are none
   bool elsewhere = false;  // on another host: its own ranks can tell which of them it is
+  absl::Duration still;    // how long they have stood still (StoodStill), the least of them
 };
 
 // What the group's watchdogs know. Thread-safe; nothing here calls MPI.
@@ -36,6 +37,9 @@ class GroupLiveness {
   // Takes every rank as heard just now: for a watchdog that was itself stalled, and so knows
   // nothing.
   virtual void Rearm() = 0;
+  // Tells the others of this host for how long this rank's threads have used no CPU time: 0 unless
+  // it is in a step.
+  virtual void StoodStill(absl::Duration still) = 0;
   // The ranks that others wait for in a sum, gather or message.
   virtual Laggards FindLaggards() = 0;
   // A file descriptor that becomes readable when a rank's process or the launcher ends (poll it;

@@ -33,6 +33,7 @@ class NodeStar final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
+  void StoodStill(absl::Duration) override {}  // for its own host to judge
   Laggards FindLaggards() override { return {}; }
   int fd() const override { return epoll_fd_; }
   // Tells rank 0, which tells the others.

@@ -58,12 +58,13 @@ Laggards NodesLiveness::FindLaggards() {
   const int node = region_.awaited_node();
   if (node < 0) return node_.FindLaggards();
   // A leader that waits for another host keeps looking; one that has ceased to hangs itself.
-  if (MonotonicNanos() - region_.looked_ns() > kLongestLookNanos) return {node_.NameOf(0)};
+  if (MonotonicNanos() - region_.looked_ns() > kLongestLookNanos) return node_.LaggardOf(0);
   const std::vector<int> ranks = world_.RanksOf(node);
-  if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true};
+  if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true, {}};
   return {
       absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " (host ", world_.hosts[ranks[0]], ")"),
-      true};
+      true,
+      {}};
 }
 
 void NodesLiveness::Abort(const absl::Status& why) {

@@ -24,7 +24,8 @@ inline constexpr int kBusChunks = 4;
 struct alignas(64) LifeLine {
   std::atomic<uint64_t> beats;  // 0 until its watchdog runs
   std::atomic<int64_t> pid;
-  std::atomic<uint32_t> ending;  // 1: it leaves in good order
+  std::atomic<uint32_t> ending;   // 1: it leaves in good order
+  std::atomic<int64_t> still_ns;  // GroupLiveness::StoodStill
 };
 
 struct BusChunk {

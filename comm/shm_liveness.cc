@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -137,6 +138,17 @@ void ShmLiveness::Rearm() {
   for (Peer& peer : peers_) peer.heard_ns = now_ns_();
 }
 
+void ShmLiveness::StoodStill(absl::Duration still) {
+  region_->life(region_->rank()).still_ns.store(absl::ToInt64Nanoseconds(still));
+}
+
+Laggards ShmLiveness::LaggardOf(int local_rank) const {
+  Laggards one;
+  one.names = NameOf(local_rank);
+  one.still = absl::Nanoseconds(region_->life(local_rank).still_ns.load());
+  return one;
+}
+
 Laggards ShmLiveness::FindLaggards() {
   uint32_t furthest = region_->sums(0).value.load();
   for (int rank = 1; rank < region_->size(); ++rank) {
@@ -146,7 +158,9 @@ Laggards ShmLiveness::FindLaggards() {
   Laggards laggards;
   for (int rank = 0; rank < region_->size(); ++rank) {
     if (HasReached(region_->sums(rank).value.load(), furthest)) continue;
-    absl::StrAppend(&laggards.names, laggards.names.empty() ? "" : ", ", NameOf(rank));
+    const Laggards one = LaggardOf(rank);
+    laggards.still = laggards.names.empty() ? one.still : std::min(laggards.still, one.still);
+    absl::StrAppend(&laggards.names, laggards.names.empty() ? "" : ", ", one.names);
   }
   return laggards;
 }

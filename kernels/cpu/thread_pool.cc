@@ -86,6 +86,7 @@ void ThreadPool::RunTask(Task task, const void* context) {
 
 void ThreadPool::WorkerLoop(int thread) {
   const DefaultFloatMode mode;
+  const ComputeThread computes;
   uint32_t seen = 0;
   while (true) {
     WaitWhileEqual(epoch_, workers_asleep_, seen);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "memory/compute_threads.h"
 
 namespace bulkhead {
 
@@ -83,6 +84,7 @@ class ThreadPool {
   // Waits until `word` is no longer `old`.
   void WaitWhileEqual(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t old);
 
+  const ComputeThread caller_;  // who makes the pool calls it
   const int num_threads_;
   const bool may_spin_;
   std::vector<std::thread> workers_;

@@ -182,8 +182,8 @@ void AddTimeFlags(EngineDraft* draft, Flags* flags) {
              DurationValue(&options.startup_timeout));
   flags->Add(
       "--step-timeout", "TIME",
-      "of one step, then the group ends with exit code 6 (default: 60, or ten times what the "
-      "rehearsed step took)",
+      "of one step, then the group ends with exit code 6 (default: ten times what a full chunk "
+      "takes, 60 to 300)",
       DurationValue(&options.step_timeout));
 }
 

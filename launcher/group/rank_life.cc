@@ -49,7 +49,11 @@ absl::Status RankLife::Join() {
   SetFatalName(topology.NameOf(topology.rank, getpid()));
   joined_.store(group_.get());
   watchdog_ =
-      std::make_unique<Watchdog>(group_->liveness(), WatchdogLimits{.silence = kSilence},
+      std::make_unique<Watchdog>(group_->liveness(),
+                                 WatchdogLimits{.silence = kSilence,
+                                                .step = {},
+                                                .name = topology.NameOf(topology.rank, getpid()),
+                                                .warns = topology.coordinator()},
                                  [this](const absl::Status& why) { End(WithGroupCode(why)); });
   watchdog_->PhaseBegins("start-up", options_.startup_timeout);
   return Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),

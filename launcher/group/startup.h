@@ -25,6 +25,7 @@
 #include "memory/ledger.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/scheduler_limits.h"
+#include "runtime/engine/watchdog.h"
 #include "runtime/model/model_runner.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "shard/weight_loader.h"
@@ -53,7 +54,7 @@ struct RankEngine {
   std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
   absl::Duration load_time;            // of this rank's weights
   int64_t loaded_bytes = 0;            // that it read
-  absl::Duration step_timeout;         // as given, or what the rehearsal suggests
+  StepLimits step_limits;              // as given, or what the rehearsal suggests
   std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;

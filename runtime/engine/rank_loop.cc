@@ -54,7 +54,7 @@ class StepLoop {
         if (in_flight() == 0) return absl::OkStatus();
         return Bug(absl::StrCat("stopped with ", in_flight(), " steps in flight"));
       }
-      if (watch_ != nullptr) watch_->StepBegins(seq);
+      if (watch_ != nullptr) watch_->StepBegins(step.plan);
       ++submitted_;
       BH_RETURN_IF_ERROR(runner_.Submit(std::move(step)));
     }

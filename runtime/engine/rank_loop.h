@@ -14,7 +14,7 @@ namespace bulkhead {
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
-  virtual void StepBegins(uint64_t seq) = 0;
+  virtual void StepBegins(const internal::StepPlan& plan) = 0;
   virtual void StepEnds(uint64_t seq) = 0;
 };
 

@@ -3,24 +3,40 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "comm/exchange.h"
 #include "runtime/engine/scheduler_limits.h"
+#include "runtime/engine/step_estimate.h"
 #include "runtime/engine/step_runner.h"
+#include "runtime/engine/watchdog.h"
 
 namespace bulkhead {
 
-// Collective, with equal limits, before the first real step. Runs one step of as many sequences as
-// may run and one of a full chunk; a chunk that would take more than `patience` is not run but
-// reckoned from the first step. The sequences share the first blocks of the pool, whose contents
-// stay as undefined as they were. Returns the time of a full chunk, the same on every rank.
-absl::StatusOr<absl::Duration> Rehearse(StepRunner& runner, const SchedulerLimits& limits,
-                                        absl::Duration patience, GroupExchange& exchange,
-                                        absl::Duration timeout);
+// Equal on every rank.
+struct Rehearsed {
+  StepEstimate estimate;
+  int chunk_tokens = 0;   // of the largest step
+  absl::Duration chunk;   // its time
+  bool measured = false;  // it was run; else its time is estimated from smaller ones
+};
 
-// How many blocks of the pool the rehearsal uses.
+// Collective, with equal limits, before the first real step. Runs a step of as many sequences as
+// may run and one of a full chunk; where that would take more than `patience`, smaller ones, whose
+// times a line goes through. The sequences share the blocks of the pool, whose contents stay as
+// undefined as they were. `now_ns`: monotonic.
+absl::StatusOr<Rehearsed> Rehearse(StepRunner& runner, const SchedulerLimits& limits,
+                                   absl::Duration patience, GroupExchange& exchange,
+                                   absl::Duration timeout, int64_t (*now_ns)());
+
+// What a step may take then: `given`, or ten times a full chunk, and at least 60 s and at most 5
+// min. Where it is not given, a step of which more is expected, such as a chunk behind a very long
+// context, has twice its estimate.
+StepLimits StepLimitsFrom(const Rehearsed& rehearsed, std::optional<absl::Duration> given);
+
+// The least blocks that the pool must have for it.
 int64_t RehearsalBlocks(const SchedulerLimits& limits);
 
 }  // namespace bulkhead

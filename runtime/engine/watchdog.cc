@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <ctime>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
+#include "memory/log.h"
 
 namespace bulkhead {
 namespace {
@@ -20,6 +22,10 @@ constexpr int kTickMillis = 200;
 constexpr int64_t kStallNanos = 2'000'000'000;
 // The host that a rank hangs on can name it; the others give it the time to say so.
 constexpr absl::Duration kGrace = absl::Seconds(1);
+constexpr int kLateEstimates = 10;
+constexpr absl::Duration kLeastLate = absl::Seconds(1);
+constexpr absl::Duration kStandstill = absl::Seconds(5);
+constexpr absl::Duration kQuiet = absl::Minutes(1);  // between two warnings
 
 int64_t NowNanos() {
   timespec now;
@@ -27,29 +33,42 @@ int64_t NowNanos() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+std::string WaitFor(const Laggards& laggards) {
+  return laggards.names.empty() ? "" : absl::StrCat("; the others wait for ", laggards.names);
+}
+
 }  // namespace
 
-void WatchdogRules::StepBegins(uint64_t seq, int64_t now_ns) {
+void WatchdogRules::StepBegins(const internal::StepPlan& plan, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
-  newest_step_ = seq;
+  newest_step_ = plan.seq();
+  shapes_[newest_step_ % kMostSteps] = ShapeOf(plan);
   if (limited_) {
-    BH_CHECK(phase_.empty() && seq == step_seq_ + 1);
+    BH_CHECK(phase_.empty() && newest_step_ > step_seq_ && newest_step_ - step_seq_ < kMostSteps);
     return;
   }
   limited_ = true;
   phase_.clear();
-  step_seq_ = seq;
-  begin_ns_ = now_ns;
-  limit_ = limits_.step;
+  TimeStep(newest_step_, now_ns);
 }
 
 void WatchdogRules::StepEnds(int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   limited_ = step_seq_ < newest_step_;
-  if (!limited_) return;
-  ++step_seq_;
+  if (limited_) TimeStep(step_seq_ + 1, now_ns);
+}
+
+void WatchdogRules::TimeStep(uint64_t seq, int64_t now_ns) {
+  const StepLimits& limits = limits_.step;
+  step_seq_ = seq;
   begin_ns_ = now_ns;
-  limit_ = limits_.step;
+  awaited_since_ns_ = 0;
+  estimate_ = limits.estimate.has_value() ? limits.estimate->Of(shapes_[seq % kMostSteps])
+                                          : absl::InfiniteDuration();
+  limit_ = limits.timeout;
+  if (limits.estimate.has_value()) {
+    limit_ = std::max(limit_, limits.least_estimates * estimate_);
+  }
 }
 
 void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns) {
@@ -61,9 +80,9 @@ void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, i
   limit_ = limit;
 }
 
-void WatchdogRules::SetStepLimit(absl::Duration limit) {
+void WatchdogRules::SetStepLimits(const StepLimits& limits) {
   const std::lock_guard lock(mutex_);
-  limits_.step = limit;
+  limits_.step = limits;
 }
 
 void WatchdogRules::PhaseEnds() {
@@ -74,8 +93,19 @@ void WatchdogRules::PhaseEnds() {
 absl::Status WatchdogRules::Tick(int64_t now_ns) {
   liveness_.Beat();
   if (Stalled(now_ns)) liveness_.Rearm();
+  const absl::Duration still = StillFor(now_ns);
+  liveness_.StoodStill(still);
   absl::Status status = liveness_.Check(limits_.silence);
-  return status.ok() ? CheckLimit(now_ns) : status;
+  return status.ok() ? CheckLimit(now_ns, still) : status;
+}
+
+// A rank that waits for its next step may stand still as long as it likes.
+absl::Duration WatchdogRules::StillFor(int64_t now_ns) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!limited_ || !phase_.empty()) return absl::ZeroDuration();
+  }
+  return absl::Nanoseconds(clock_.StillNanos(now_ns));
 }
 
 bool WatchdogRules::Stalled(int64_t now_ns) {
@@ -85,33 +115,75 @@ bool WatchdogRules::Stalled(int64_t now_ns) {
   if (was_stalled_) {
     const std::lock_guard lock(mutex_);
     begin_ns_ += gap_ns;  // the main thread stood still as well
+    awaited_since_ns_ = 0;
   }
   return was_stalled_;
 }
 
-absl::Status WatchdogRules::CheckLimit(int64_t now_ns) {
+absl::Status WatchdogRules::CheckLimit(int64_t now_ns, absl::Duration own_still) {
   const std::lock_guard lock(mutex_);
-  if (!limited_ || absl::Nanoseconds(now_ns - begin_ns_) <= limit_) return absl::OkStatus();
+  if (!limited_) return absl::OkStatus();
+  return phase_.empty() ? CheckStep(now_ns, own_still)
+                        : CheckPhase(absl::Nanoseconds(now_ns - begin_ns_));
+}
+
+absl::Status WatchdogRules::CheckPhase(absl::Duration lasted) {
+  if (lasted <= limit_) return absl::OkStatus();
   const Laggards laggards = liveness_.FindLaggards();
-  if (laggards.elsewhere && absl::Nanoseconds(now_ns - begin_ns_) <= limit_ + kGrace) {
-    return absl::OkStatus();
-  }
-  const std::string who =
-      laggards.names.empty() ? "" : absl::StrCat("; the others wait for ", laggards.names);
-  const std::string limit = absl::FormatDuration(limit_);
-  if (!phase_.empty()) {
-    return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
-                            "start-up phase '", phase_, "' did not end within ", limit, who)),
-                        ExitCode::kGroupNotUp);
-  }
+  if (laggards.elsewhere && lasted <= limit_ + kGrace) return absl::OkStatus();
   return WithExitCode(
-      absl::UnavailableError(absl::StrCat("step ", step_seq_, " did not end within ", limit, who)),
+      absl::DeadlineExceededError(absl::StrCat("start-up phase '", phase_, "' did not end within ",
+                                               absl::FormatDuration(limit_), WaitFor(laggards))),
+      ExitCode::kGroupNotUp);
+}
+
+absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) {
+  const absl::Duration lasted = absl::Nanoseconds(now_ns - begin_ns_);
+  const absl::Duration late = std::max(kLeastLate, kLateEstimates * estimate_);
+  if (lasted <= std::min(late, limit_)) return absl::OkStatus();
+  const Laggards laggards = liveness_.FindLaggards();
+  if (lasted > (laggards.elsewhere ? limit_ + kGrace : limit_)) {
+    return WithExitCode(
+        absl::UnavailableError(absl::StrCat("step ", step_seq_, " did not end within ",
+                                            StepTimeText(limit_), WaitFor(laggards))),
+        ExitCode::kRankLost);
+  }
+  if (lasted <= late) return absl::OkStatus();
+  WarnOfLateStep(now_ns, lasted, laggards.names);
+  if (awaited_since_ns_ == 0 || laggards.names != awaited_) {
+    awaited_ = laggards.names;
+    awaited_since_ns_ = now_ns;
+  }
+  const bool this_one = laggards.names.empty();
+  // Who waited for another rank until just now stood still as well, and may not have woken yet.
+  const absl::Duration still = std::min(this_one ? own_still : laggards.still,
+                                        absl::Nanoseconds(now_ns - awaited_since_ns_));
+  if (still < kStandstill) return absl::OkStatus();
+  return WithExitCode(
+      absl::UnavailableError(absl::StrCat(
+          "step ", step_seq_, " did not end within ", StepTimeText(lasted), ", and ",
+          this_one ? limits_.name : laggards.names, this_one ? "" : ", which the others wait for,",
+          " used no CPU time for the last ", StepTimeText(still))),
       ExitCode::kRankLost);
+}
+
+void WatchdogRules::WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const std::string& who) {
+  if (warn_ == nullptr || (warned_ns_ != 0 && absl::Nanoseconds(now_ns - warned_ns_) < kQuiet)) {
+    return;
+  }
+  warned_ns_ = now_ns;
+  const StepShape& shape = shapes_[step_seq_ % kMostSteps];
+  warn_(absl::StrCat(
+      "step ", step_seq_, " of ", shape.tokens, shape.tokens == 1 ? " token" : " tokens",
+      " has lasted ", StepTimeText(lasted), "; estimated were ", StepTimeText(estimate_), "; ",
+      who.empty() ? "no rank waits for another" : absl::StrCat("the others wait for ", who)));
 }
 
 Watchdog::Watchdog(GroupLiveness& liveness, const WatchdogLimits& limits, OnLost on_lost)
     : liveness_(liveness),
-      rules_(liveness, limits),
+      rules_(liveness, limits, clock_,
+             limits.warns ? [](const std::string& text) { BH_LOG(kWarning) << text; }
+                          : WatchdogRules::Warn()),
       on_lost_(std::move(on_lost)),
       stop_fd_(eventfd(0, EFD_CLOEXEC)) {
   BH_CHECK(stop_fd_ >= 0);
@@ -127,7 +199,7 @@ Watchdog::~Watchdog() {
   close(stop_fd_);
 }
 
-void Watchdog::StepBegins(uint64_t seq) { rules_.StepBegins(seq, NowNanos()); }
+void Watchdog::StepBegins(const internal::StepPlan& plan) { rules_.StepBegins(plan, NowNanos()); }
 void Watchdog::StepEnds(uint64_t /*seq*/) { rules_.StepEnds(NowNanos()); }
 void Watchdog::PhaseBegins(const std::string& name, absl::Duration limit) {
   rules_.PhaseBegins(name, limit, NowNanos());

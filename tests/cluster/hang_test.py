@@ -1,5 +1,6 @@
-"""A rank that hangs inside a step while its process lives on, heartbeats and all: nothing but the step's time-out can
-tell, and every rank of both hosts ends within that and 5 s, with the rank and host that hang named."""
+"""A rank that hangs inside a step while its process lives on, heartbeats and all: its threads stand still while the step
+takes ten times its estimate, or else the step's time-out tells, and every rank of both hosts ends within that and 5 s, with
+the rank and host that hang named."""
 import itertools
 import os
 import re
@@ -12,7 +13,8 @@ import hosts  # noqa: E402
 from served import Served, group, keep_code, mpirun  # noqa: E402
 from thread_stop import StoppedThread  # noqa: E402
 
-STEP_TIMEOUT_S = 8  # well beyond the 3 s after which a rank without heartbeats is lost
+STEP_TIMEOUT_S = 20
+STANDSTILL_S = 5
 LIMIT_S = STEP_TIMEOUT_S + 5
 LOST = 6
 STREAMS = 8
@@ -52,29 +54,31 @@ class HangTest(unittest.TestCase):
             except PermissionError:
                 self.skipTest("this machine lets not even root stop a single thread (ptrace)")
             print(f"\n  ended after {ended} s", end=" ", flush=True)
-            self.assertGreater(min(ended.values()), STEP_TIMEOUT_S - 2)  # by the time-out, and no sooner
+            self.assertGreater(min(ended.values()), STANDSTILL_S - 1)  # no sooner than a slow rank would be
             for stream in streams:
                 stream.join()
             self.assertEqual(len(self.errors), len(streams))
             for error in self.errors:
                 self.assertEqual((error.code(), group.reason(error)),
                                  (group.grpc.StatusCode.UNAVAILABLE, "RANK_LOST"))
-                self.assertRegex(error.details(), rf"^step \d+ did not end within {STEP_TIMEOUT_S}s; the others wait for "
-                                                  + named)
+                self.assertRegex(error.details(), rf"^step \d+ did not end within \S+"
+                                 rf"(, and {named}, which the others wait for, used no CPU time for the last \S+"
+                                 rf"|, and {named} used no CPU time for the last \S+"
+                                 rf"|; the others wait for {named})$")
             hosts.until(lambda: len(served.codes()) == 4, "codes are missing")
             self.assertEqual(served.codes(), dict.fromkeys(range(4), LOST))
             hosts.until(lambda: any(re.search("bulkhead: step .* " + named, line) for line in served.lines),
                         "the log does not say who hangs", 20)
 
     def test_a_rank_behind_its_hosts_leader(self):
-        self.check(3, r"rank 3 \(host hostb, pid \d+\)$")
+        self.check(3, r"rank 3 \(host hostb, pid \d+\)")
 
     def test_the_leader_of_the_other_host(self):
         # Between two steps nothing tells which of its host's ranks it is.
-        self.check(2, r"(rank 2 \(host hostb, pid \d+\)|ranks 2, 3 \(host hostb\))$")
+        self.check(2, r"(rank 2 \(host hostb, pid \d+\)|ranks 2, 3 \(host hostb\))")
 
     def test_rank_0(self):
-        self.check(0, r"rank 0 \(host hosta, pid \d+\)$")
+        self.check(0, r"rank 0 \(host hosta, pid \d+\)")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <optional>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "memory/exit_code.h"
 #include "tests/support/run_ranks.h"
@@ -22,6 +25,7 @@ class FakeLiveness final : public GroupLiveness {
   }
   absl::Status Check(absl::Duration) override { return check; }
   void Rearm() override { ++rearms; }
+  void StoodStill(absl::Duration still) override { told_still = still; }
   Laggards FindLaggards() override { return laggards; }
   int fd() const override { return -1; }
   void Abort(const absl::Status& why) override { aborted = why; }
@@ -33,7 +37,27 @@ class FakeLiveness final : public GroupLiveness {
   absl::Status check;
   absl::Status aborted;
   Laggards laggards;
+  absl::Duration told_still;
 };
+
+// Its compute threads stand still from a moment on, or never.
+class FakeStandstill final : public StandstillClock {
+ public:
+  int64_t StillNanos(int64_t now_ns) override { return now_ns - since_ns.value_or(now_ns); }
+  std::optional<int64_t> since_ns;
+};
+
+// `tokens` of one sequence behind `start` others.
+internal::StepPlan PlanOf(uint64_t seq, int tokens = 1, int start = 0) {
+  internal::StepPlan plan;
+  plan.set_seq(seq);
+  plan.add_slot(0);
+  plan.add_num_tokens(tokens);
+  plan.add_start_position(start);
+  plan.add_num_logits(1);
+  plan.set_padded_tokens(tokens);
+  return plan;
+}
 
 class WatchdogRulesTest : public testing::Test {
  protected:
@@ -51,7 +75,14 @@ class WatchdogRulesTest : public testing::Test {
   }
 
   FakeLiveness liveness_;
-  WatchdogRules rules_{liveness_, {.silence = absl::Seconds(3), .step = absl::Seconds(60)}};
+  FakeStandstill standstill_;
+  std::vector<std::string> warnings_;
+  WatchdogRules rules_{liveness_,
+                       {.silence = absl::Seconds(3),
+                        .step = {.timeout = absl::Seconds(60)},
+                        .name = "rank 0 (host a, pid 4)"},
+                       standstill_,
+                       [this](const std::string& text) { warnings_.push_back(text); }};
   int64_t now_ns_ = 1'000'000'000;
 };
 
@@ -64,7 +95,7 @@ TEST_F(WatchdogRulesTest, AnIdleRankHasNoLimit) { EXPECT_TRUE(TickFor(absl::Hour
 
 TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
   liveness_.laggards.names = "rank 1 (host a, pid 5)";
-  rules_.StepBegins(42, now_ns_);
+  rules_.StepBegins(PlanOf(42), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
   const absl::Status lost = TickAfter(absl::Seconds(1));
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
@@ -75,7 +106,7 @@ TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
 
 TEST_F(WatchdogRulesTest, AHostThatOthersWaitForHasASecondMoreToSayWhichOfItsRanksItIs) {
   liveness_.laggards = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
-  rules_.StepBegins(42, now_ns_);
+  rules_.StepBegins(PlanOf(42), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(61)).ok());
   EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()),
               HasSubstr("within 1m; the others wait for ranks 2, 3 (host b)"));
@@ -83,7 +114,7 @@ TEST_F(WatchdogRulesTest, AHostThatOthersWaitForHasASecondMoreToSayWhichOfItsRan
 
 TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
   for (uint64_t step = 0; step < 10; ++step) {
-    rules_.StepBegins(step, now_ns_);
+    rules_.StepBegins(PlanOf(step), now_ns_);
     EXPECT_TRUE(TickFor(absl::Seconds(50)).ok());
     rules_.StepEnds(now_ns_);
     EXPECT_TRUE(TickFor(absl::Seconds(100)).ok());
@@ -91,9 +122,9 @@ TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
 }
 
 TEST_F(WatchdogRulesTest, AStepThatBeginsBehindAnotherHasItsTimeFromThatOnesEnd) {
-  rules_.StepBegins(1, now_ns_);
+  rules_.StepBegins(PlanOf(1), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(40)).ok());
-  rules_.StepBegins(2, now_ns_);
+  rules_.StepBegins(PlanOf(2), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
   rules_.StepEnds(now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
@@ -103,9 +134,133 @@ TEST_F(WatchdogRulesTest, AStepThatBeginsBehindAnotherHasItsTimeFromThatOnesEnd)
 }
 
 TEST_F(WatchdogRulesTest, TheOlderOfTwoStepsIsTheOneThatIsLate) {
-  rules_.StepBegins(1, now_ns_);
-  rules_.StepBegins(2, now_ns_);
+  rules_.StepBegins(PlanOf(1), now_ns_);
+  rules_.StepBegins(PlanOf(2), now_ns_);
   EXPECT_THAT(std::string(TickFor(absl::Seconds(61)).message()), HasSubstr("step 1 did not end"));
+}
+
+// A step takes 10 ms a token and 1 us for each position that a token attends to.
+constexpr StepEstimate kEstimate = {
+    .least_s = 0.5, .fixed_s = 0, .token_s = 0.01, .logit_row_s = 0, .context_s = 1e-6};
+
+TEST_F(WatchdogRulesTest, AStepThatTakesTenTimesItsEstimateIsAWarningThatNamesWhoItWaitsFor) {
+  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(3, 100), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(10)).ok());
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_TRUE(TickAfter(absl::Seconds(1)).ok());
+  ASSERT_EQ(warnings_.size(), 1);
+  EXPECT_EQ(warnings_[0],
+            "step 3 of 100 tokens has lasted 11s; estimated were 1.005s; the others wait for rank "
+            "1 (host a, "
+            "pid 5)");
+}
+
+TEST_F(WatchdogRulesTest, ThereIsOneWarningAMinute) {
+  rules_.SetStepLimits({.timeout = absl::Hours(1), .estimate = kEstimate});
+  rules_.StepBegins(PlanOf(1), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(65)).ok());
+  EXPECT_EQ(warnings_.size(), 1);
+  EXPECT_TRUE(TickFor(absl::Minutes(1)).ok());
+  EXPECT_EQ(warnings_.size(), 2);
+}
+
+TEST_F(WatchdogRulesTest, RowsTokensAndContextEachHaveTheirTime) {
+  rules_.SetStepLimits({.estimate = kEstimate});
+  for (const auto& [tokens, start, late_s] :
+       {std::tuple(1, 0, 5), std::tuple(200, 0, 20), std::tuple(100, 10000, 20)}) {
+    warnings_.clear();
+    rules_.StepBegins(PlanOf(1, tokens, start), now_ns_);
+    EXPECT_TRUE(TickFor(absl::Seconds(late_s)).ok());
+    EXPECT_TRUE(warnings_.empty()) << tokens << " behind " << start;
+    rules_.StepEnds(now_ns_);
+    EXPECT_TRUE(TickFor(absl::Minutes(2)).ok());
+    rules_.StepBegins(PlanOf(1, tokens, start), now_ns_);
+    EXPECT_TRUE(TickFor(absl::Seconds(late_s + 2)).ok());
+    EXPECT_EQ(warnings_.size(), 1) << tokens << " behind " << start;
+    rules_.StepEnds(now_ns_);
+    EXPECT_TRUE(TickFor(absl::Minutes(2)).ok());
+  }
+}
+
+TEST_F(WatchdogRulesTest, ALateStepWhoseLaggardsStandStillIsALoss) {
+  liveness_.laggards = {.names = "rank 1 (host a, pid 5)", .still = absl::Milliseconds(4900)};
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(9), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
+  liveness_.laggards.still = absl::Milliseconds(5100);
+  const absl::Status lost = TickAfter(absl::Seconds(1));
+  EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
+  EXPECT_EQ(lost.message(),
+            "step 9 did not end within 21s, and rank 1 (host a, pid 5), which the others wait for, "
+            "used no CPU time for the last 5.1s");
+}
+
+TEST_F(WatchdogRulesTest, ARankThatStoodStillWhileItWaitedItselfHasTimeToWake) {
+  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(9), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(30)).ok());
+  liveness_.laggards = {.names = "rank 2 (host a, pid 6)", .still = absl::Seconds(25)};
+  EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
+  EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()),
+              HasSubstr("and rank 2 (host a, pid 6), which the others wait for, used no CPU"));
+}
+
+TEST_F(WatchdogRulesTest, AStepThatIsNotLateIsNoLossWhateverStandsStill) {
+  liveness_.laggards = {.names = "rank 1 (host a, pid 5)", .still = absl::Seconds(30)};
+  standstill_.since_ns = now_ns_;
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(1, 300), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(30)).ok());
+  EXPECT_FALSE(TickFor(absl::Seconds(7)).ok());
+}
+
+TEST_F(WatchdogRulesTest, ARankThatIsMerelySlowHasUntilTheTimeout) {
+  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+  standstill_.since_ns = now_ns_;  // this rank waits for the other, and may sleep
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(1), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
+  EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()),
+              HasSubstr("did not end within 1m; the others wait for rank 1"));
+}
+
+TEST_F(WatchdogRulesTest, WhereNobodyLagsBehindThisRanksOwnThreadsCount) {
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(1), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
+  standstill_.since_ns = now_ns_;
+  EXPECT_TRUE(TickFor(absl::Seconds(4)).ok());
+  EXPECT_EQ(liveness_.told_still, absl::Seconds(4));
+  EXPECT_EQ(
+      TickAfter(absl::Seconds(1)).message(),
+      "step 1 did not end within 25s, and rank 0 (host a, pid 4) used no CPU time for the last "
+      "5s");
+}
+
+TEST_F(WatchdogRulesTest, ARankOnAnotherHostIsForThatHostToJudge) {
+  liveness_.laggards = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
+  standstill_.since_ns = now_ns_;
+  rules_.SetStepLimits({.estimate = kEstimate});
+  rules_.StepBegins(PlanOf(1), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(61)).ok());
+  EXPECT_EQ(warnings_.size(), 1);
+}
+
+TEST_F(WatchdogRulesTest, ARankWithoutAStepStandsStillAsLongAsItLikes) {
+  standstill_.since_ns = now_ns_;
+  rules_.SetStepLimits({.estimate = kEstimate});
+  EXPECT_TRUE(TickFor(absl::Hours(1)).ok());
+  EXPECT_EQ(liveness_.told_still, absl::ZeroDuration());
+}
+
+TEST_F(WatchdogRulesTest, AStepOfWhichMuchIsExpectedHasTwiceItsEstimate) {
+  rules_.SetStepLimits({.least_estimates = 2, .estimate = kEstimate});
+  rules_.StepBegins(PlanOf(1, 10000), now_ns_);  // 150 s with their context
+  EXPECT_TRUE(TickFor(absl::Seconds(300)).ok());
+  EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()), HasSubstr("within 5m"));
 }
 
 TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {
@@ -118,7 +273,7 @@ TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {
 
 TEST_F(WatchdogRulesTest, AStalledWatchdogRearmsOnceRatherThanFiring) {
   EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
-  rules_.StepBegins(1, now_ns_);
+  rules_.StepBegins(PlanOf(1), now_ns_);
   EXPECT_TRUE(TickAfter(absl::Seconds(100)).ok());  // everyone was suspended, the step too
   EXPECT_EQ(liveness_.rearms, 1);
   EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());  // the step's own time goes on from there
@@ -127,7 +282,7 @@ TEST_F(WatchdogRulesTest, AStalledWatchdogRearmsOnceRatherThanFiring) {
 
 TEST_F(WatchdogRulesTest, ASecondStallInARowIsJudged) {
   EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
-  rules_.StepBegins(1, now_ns_);
+  rules_.StepBegins(PlanOf(1), now_ns_);
   EXPECT_TRUE(TickAfter(absl::Seconds(100)).ok());
   EXPECT_FALSE(TickAfter(absl::Seconds(100)).ok());
   EXPECT_EQ(liveness_.rearms, 1);
@@ -165,14 +320,14 @@ TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
   std::atomic<int> told = 0;
   RunRanks(3, [&](Group& group) {
     const int rank = group.exchange().topology().rank;
-    const WatchdogLimits limits{.step = absl::Milliseconds(rank == 0 ? 1 : 3'600'000)};
+    const WatchdogLimits limits{.step = {.timeout = absl::Milliseconds(rank == 0 ? 1 : 3'600'000)}};
     // Outlives its thread's last look: every watchdog must have told before any is destroyed.
     Watchdog watchdog(group.liveness(), limits, [&](const absl::Status& status) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("step 7 did not end within 1ms"));
       ++told;
     });
     if (rank == 0) {
-      watchdog.StepBegins(7);
+      watchdog.StepBegins(PlanOf(7));
       while (told < 3) std::this_thread::yield();
       watchdog.StepEnds(7);
       return;

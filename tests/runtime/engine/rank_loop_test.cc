@@ -109,8 +109,8 @@ TEST(RankLoopTest, LostBusEndsEveryRequest) {
 
 class CountingWatch final : public StepWatch {
  public:
-  void StepBegins(uint64_t seq) override {
-    EXPECT_EQ(seq, ++begun);
+  void StepBegins(const internal::StepPlan& plan) override {
+    EXPECT_EQ(plan.seq(), ++begun);
     most_in_flight = std::max(most_in_flight, begun - ended);
   }
   void StepEnds(uint64_t seq) override { EXPECT_EQ(seq, ++ended); }

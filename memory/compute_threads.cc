@@ -1,0 +1,100 @@
+#include "memory/compute_threads.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "memory/check.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kMostBetweenLooks = 1'000'000'000;
+
+struct Thread {
+  pid_t id = 0;
+  clockid_t clock = 0;
+};
+
+struct AllThreads {
+  std::mutex mutex;
+  std::vector<Thread> threads;  // guarded by mutex
+};
+
+AllThreads& All() {
+  static AllThreads* const all = new AllThreads;  // outlives every thread
+  return *all;
+}
+
+int64_t NanosOf(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// The letter behind the name in /proc/self/task/ID/stat, or 0.
+char StateOf(pid_t thread) {
+  char text[512];
+  std::snprintf(text, sizeof(text), "/proc/self/task/%d/stat", thread);
+  const int fd = open(text, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t n = read(fd, text, sizeof(text) - 1);
+  close(fd);
+  if (n <= 0) return 0;
+  text[n] = 0;
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end != nullptr && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+}  // namespace
+
+ComputeThread::ComputeThread() : id_(gettid()) {
+  Thread thread;
+  thread.id = id_;
+  BH_CHECK(pthread_getcpuclockid(pthread_self(), &thread.clock) == 0);
+  const std::lock_guard lock(All().mutex);
+  All().threads.push_back(thread);
+}
+
+ComputeThread::~ComputeThread() {
+  const std::lock_guard lock(All().mutex);
+  std::vector<Thread>& threads = All().threads;
+  const auto mine = std::find_if(threads.begin(), threads.end(),
+                                 [&](const Thread& thread) { return thread.id == id_; });
+  BH_CHECK(mine != threads.end());
+  threads.erase(mine);
+}
+
+int64_t ComputeThread::AllCpuNanos() {
+  const std::lock_guard lock(All().mutex);
+  int64_t sum_ns = 0;
+  for (const Thread& thread : All().threads) sum_ns += NanosOf(thread.clock);
+  return sum_ns;
+}
+
+bool ComputeThread::AnyIsBusy() {
+  const std::lock_guard lock(All().mutex);
+  return std::any_of(All().threads.begin(), All().threads.end(), [](const Thread& thread) {
+    const char state = StateOf(thread.id);
+    return state == 0 || state == 'R' || state == 'D';
+  });
+}
+
+int64_t StandstillClock::StillNanos(int64_t now_ns) {
+  const int64_t cpu_ns = ComputeThread::AllCpuNanos();
+  const bool blind = now_ns - std::exchange(looked_ns_, now_ns) > kMostBetweenLooks;
+  if (blind || cpu_ns == 0 || cpu_ns != cpu_ns_ || ComputeThread::AnyIsBusy()) {
+    cpu_ns_ = cpu_ns;
+    since_ns_ = now_ns;
+  }
+  return now_ns - since_ns_;
+}
+
+}  // namespace bulkhead

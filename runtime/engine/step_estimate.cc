@@ -1,0 +1,30 @@
+#include "runtime/engine/step_estimate.h"
+
+#include <algorithm>
+
+namespace bulkhead {
+
+std::string StepTimeText(absl::Duration time) {
+  const absl::Duration unit = time >= absl::Seconds(10) ? absl::Seconds(1) : absl::Milliseconds(1);
+  return absl::FormatDuration(absl::Trunc(time, unit));
+}
+
+StepShape ShapeOf(const internal::StepPlan& plan) {
+  StepShape shape;
+  shape.tokens = plan.padded_tokens();
+  for (int s = 0; s < plan.slot_size(); ++s) {
+    const double n = plan.num_tokens(s);
+    shape.logit_rows += plan.num_logits(s);
+    shape.context += n * (plan.start_position(s) + (n + 1) / 2);
+  }
+  return shape;
+}
+
+absl::Duration StepEstimate::Of(const StepShape& shape) const {
+  const double line_s = fixed_s + token_s * static_cast<double>(shape.tokens);
+  return absl::Seconds(std::max(least_s, line_s) +
+                       logit_row_s * static_cast<double>(shape.logit_rows) +
+                       context_s * shape.context);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,157 @@
+#include "runtime/engine/rehearsal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "comm/single_group.h"
+#include "tests/runtime/engine/toy_model.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::ElementsAre;
+
+int64_t clock_ns = 0;
+
+// Takes what a machine would, by a clock of the test's.
+class MachineRunner final : public StepRunner {
+ public:
+  explicit MachineRunner(std::function<double(const StepShape&)> seconds)
+      : seconds_(std::move(seconds)) {}
+  absl::Status Submit(Step step) override {
+    shapes.push_back(ShapeOf(step.plan));
+    clock_ns += static_cast<int64_t>(seconds_(shapes.back()) * 1e9);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<StepResult> Collect() override { return StepResult(); }
+
+  std::vector<StepShape> shapes;
+
+ private:
+  std::function<double(const StepShape&)> seconds_;
+};
+
+SchedulerLimits LimitsOf(int seqs, int tokens) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = seqs;
+  limits.max_num_batched_tokens = tokens;
+  limits.max_model_len = 4096;
+  limits.block_tokens = 16;
+  limits.num_kv_blocks = 4096;
+  return limits;
+}
+
+Rehearsed RehearseOn(MachineRunner& runner, const SchedulerLimits& limits) {
+  const std::unique_ptr<Group> group = NewSingleGroup();
+  const auto rehearsed = Rehearse(runner, limits, absl::Seconds(10), group->exchange(),
+                                  absl::Minutes(1), [] { return clock_ns; });
+  EXPECT_TRUE(rehearsed.ok()) << rehearsed.status();
+  return *rehearsed;
+}
+
+// A 3 B model on few cores: the weights are read in 180 ms, from 7 tokens on the arithmetic takes
+// longer than that.
+double BigModelSeconds(const StepShape& shape) {
+  return std::max(0.18, 0.026 * static_cast<double>(shape.tokens));
+}
+
+TEST(RehearsalTest, AFullChunkThatIsFastIsMeasured) {
+  MachineRunner runner([](const StepShape& shape) { return 0.001 * shape.tokens; });
+  const Rehearsed rehearsed = RehearseOn(runner, LimitsOf(64, 2048));
+  EXPECT_TRUE(rehearsed.measured);
+  EXPECT_EQ(rehearsed.chunk_tokens, 2048);
+  EXPECT_NEAR(absl::ToDoubleSeconds(rehearsed.chunk), 2.048, 1e-6);
+  EXPECT_EQ(runner.shapes.back().tokens, 2048);
+}
+
+TEST(RehearsalTest, ASlowChunkIsEstimatedByALineThroughSmallerOnesAndNotRun) {
+  MachineRunner runner(BigModelSeconds);
+  const Rehearsed rehearsed = RehearseOn(runner, LimitsOf(1, 2048));
+  EXPECT_FALSE(rehearsed.measured);
+  EXPECT_NEAR(absl::ToDoubleSeconds(rehearsed.chunk), 53.2, 1);  // in proportion it were 369 s
+  std::vector<int64_t> tokens;
+  for (const StepShape& shape : runner.shapes) tokens.push_back(shape.tokens);
+  EXPECT_THAT(tokens, ElementsAre(1, 1, 1, 1, 16, 256));
+}
+
+TEST(RehearsalTest, NoStepLastsMuchLongerThanThePatience) {
+  for (const double scale : {1.0, 3.0, 10.0, 30.0}) {
+    clock_ns = 0;
+    MachineRunner runner([&](const StepShape& shape) { return scale * BigModelSeconds(shape); });
+    const Rehearsed rehearsed = RehearseOn(runner, LimitsOf(1, 2048));
+    EXPECT_FALSE(rehearsed.measured);
+    EXPECT_NEAR(absl::ToDoubleSeconds(rehearsed.chunk), scale * 53.2, scale * 5) << scale;
+    // 4 steps of the rows alone, one of 16 tokens in any case, and others within 10 s.
+    EXPECT_LT(static_cast<double>(clock_ns) * 1e-9, scale * (4 * 0.18 + 0.42) + 20) << scale;
+  }
+}
+
+TEST(RehearsalTest, TheEstimateKnowsOfRowsTokensAndContext) {
+  const StepEstimate truth = {
+      .least_s = 0.01, .fixed_s = 0.01, .token_s = 0.002, .logit_row_s = 0.003, .context_s = 1e-6};
+  MachineRunner runner(
+      [&](const StepShape& shape) { return absl::ToDoubleSeconds(truth.Of(shape)); });
+  const Rehearsed rehearsed = RehearseOn(runner, LimitsOf(8, 512));
+  for (const StepShape& shape :
+       {StepShape{8, 8, 36}, StepShape{512, 8, 1e4}, StepShape{512, 512, 1e4},
+        StepShape{8, 8, 32000}, StepShape{100, 1, 4e5}}) {
+    EXPECT_NEAR(absl::ToDoubleSeconds(rehearsed.estimate.Of(shape)),
+                absl::ToDoubleSeconds(truth.Of(shape)),
+                0.05 * absl::ToDoubleSeconds(truth.Of(shape)))
+        << shape.tokens << " " << shape.logit_rows << " " << shape.context;
+  }
+}
+
+TEST(RehearsalTest, FewSequencesOfFewTokensMakeTheLargestStepThatThereCanBe) {
+  MachineRunner runner([](const StepShape&) { return 0.001; });
+  SchedulerLimits limits = LimitsOf(2, 2048);
+  limits.max_model_len = 100;
+  const Rehearsed rehearsed = RehearseOn(runner, limits);
+  EXPECT_TRUE(rehearsed.measured);
+  EXPECT_EQ(rehearsed.chunk_tokens, 200);
+}
+
+TEST(RehearsalTest, EveryStepIsWithinTheSealedArenas) {
+  for (const int64_t blocks : {1, 7, 4096}) {
+    for (const auto& [seqs, tokens] : {std::pair(1, 1), std::pair(4, 2), std::pair(8, 64)}) {
+      SchedulerLimits limits = ToyLimits();
+      limits.max_num_seqs = seqs;
+      limits.max_num_batched_tokens = tokens;
+      limits.num_kv_blocks = blocks;
+      ToyRunner runner(limits);  // checks the plans
+      const std::unique_ptr<Group> group = NewSingleGroup();
+      EXPECT_TRUE(
+          Rehearse(runner, limits, absl::Seconds(10), group->exchange(), absl::Minutes(1), [] {
+            return clock_ns;
+          }).ok());
+    }
+  }
+}
+
+TEST(StepLimitsTest, TheDefaultIsTenFullChunksWithinAMinuteAndFive) {
+  const auto timeout_of = [](absl::Duration chunk) {
+    Rehearsed rehearsed;
+    rehearsed.chunk = chunk;
+    return StepLimitsFrom(rehearsed, std::nullopt).timeout;
+  };
+  EXPECT_EQ(timeout_of(absl::Milliseconds(3)), absl::Seconds(60));
+  EXPECT_EQ(timeout_of(absl::Milliseconds(9999)), absl::Seconds(100));
+  EXPECT_EQ(timeout_of(absl::Minutes(6)), absl::Minutes(5));
+}
+
+TEST(StepLimitsTest, WhatIsGivenIsTheLimitOfEveryStep) {
+  const StepLimits limits = StepLimitsFrom({}, absl::Seconds(8));
+  EXPECT_EQ(limits.timeout, absl::Seconds(8));
+  EXPECT_EQ(limits.least_estimates, 0);
+}
+
+TEST(StepTimeTextTest, HasMillisecondsOrWholeSeconds) {
+  EXPECT_EQ(StepTimeText(absl::Nanoseconds(1234567890)), "1.234s");
+  EXPECT_EQ(StepTimeText(absl::Seconds(369.975)), "6m9s");
+}
+
+}  // namespace
+}  // namespace bulkhead
