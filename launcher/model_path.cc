@@ -83,9 +83,9 @@ absl::StatusOr<std::string> ResolveModelPath(const std::string& model,
     if (IsFolder(snapshot)) return snapshot;
     looked.back() = snapshot;
   }
-  return NotFound(absl::StrCat(
-      "no folder ", model, ", and it is not in the Hugging Face cache (looked for ",
-      absl::StrJoin(looked, ", "), "); download it with: huggingface-cli download ", model));
+  return NotFound(
+      absl::StrCat("no folder ", model, ", and it is not in the Hugging Face cache (looked for ",
+                   absl::StrJoin(looked, ", "), "); download it with: hf download ", model));
 }
 
 absl::StatusOr<std::string> ResolveModelPath(const std::string& model) {

@@ -154,13 +154,17 @@ double ConfigFields::RequiredNumber(absl::string_view name, double min, double m
 
 void ConfigFields::Ignore(absl::string_view name) { known_.emplace(name); }
 
-void ConfigFields::RefuseUnlessOff(absl::string_view name) {
+std::optional<std::string> ConfigFields::ValueUnlessOff(absl::string_view name) {
   const json* value = Find(name);
-  if (value == nullptr || *value == json(false)) return;
-  if (value->is_number() && value->get<double>() == 0) return;
-  if (value->is_string() && value->get_ref<const std::string&>().empty()) return;
-  if (value->is_structured() && value->empty()) return;
-  Unsupported(name, "it must be absent or off");
+  if (value == nullptr || *value == json(false)) return std::nullopt;
+  if (value->is_number() && value->get<double>() == 0) return std::nullopt;
+  if (value->is_string() && value->get_ref<const std::string&>().empty()) return std::nullopt;
+  if (value->is_structured() && value->empty()) return std::nullopt;
+  return JsonExcerpt(*value);
+}
+
+void ConfigFields::RefuseUnlessOff(absl::string_view name) {
+  if (ValueUnlessOff(name).has_value()) Unsupported(name, "it must be absent or off");
 }
 
 void ConfigFields::RefuseUnlessOne(absl::string_view name) {

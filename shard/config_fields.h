@@ -42,7 +42,9 @@ class ConfigFields {
   // Marks it as known, and UNIMPLEMENTED unless it is missing or switched off: null, false, 0, "",
   // [], {}.
   void RefuseUnlessOff(absl::string_view name);
-  // Likewise unless it is missing, null or 1.
+  // Marks it as known. Its value, for a message, unless it is missing or switched off.
+  std::optional<std::string> ValueUnlessOff(absl::string_view name);
+  // As RefuseUnlessOff, unless it is missing, null or 1.
   void RefuseUnlessOne(absl::string_view name);
   // UNIMPLEMENTED with the field and its value; `supported` says what would be accepted.
   void Unsupported(absl::string_view name, absl::string_view supported);

@@ -59,11 +59,31 @@ constexpr const char* kMustBeOne[] = {"embedding_multiplier", "logit_scale",
                                       "logits_scaling",       "partial_rotary_factor",
                                       "residual_multiplier",  "scale_emb"};
 
-constexpr const char* kHarmlessInGeneration[] = {
-    "_from_model_config", "bos_token_id",   "cache_implementation",    "decoder_start_token_id",
-    "max_length",         "max_new_tokens", "output_attentions",       "output_hidden_states",
-    "output_scores",      "pad_token_id",   "return_dict_in_generate", "transformers_version",
-    "trust_remote_code",  "use_cache"};
+constexpr const char* kHarmlessInGeneration[] = {"_from_model_config",
+                                                 "bos_token_id",
+                                                 "cache_implementation",
+                                                 "decoder_start_token_id",
+                                                 "output_attentions",
+                                                 "output_hidden_states",
+                                                 "output_logits",
+                                                 "output_scores",
+                                                 "pad_token_id",
+                                                 "return_dict_in_generate",
+                                                 "transformers_version",
+                                                 "trust_remote_code",
+                                                 "use_cache"};
+
+// They change answers, and have no counterpart here where they are not off.
+constexpr const char* kNotAppliedUnlessOff[] = {
+    "bad_words_ids",         "begin_suppress_tokens", "constraints",
+    "force_words_ids",       "forced_bos_token_id",   "forced_decoder_ids",
+    "forced_eos_token_id",   "guidance_scale",        "max_time",
+    "remove_invalid_values", "renormalize_logits",    "sequence_bias",
+    "stop_strings",          "suppress_tokens",       "top_h",
+    "watermarking_config"};
+
+// Lengths, which a request or a flag gives here.
+constexpr const char* kLengths[] = {"max_length", "max_new_tokens"};
 
 // Fields of the reference's generation that have no counterpart here, and their neutral values.
 struct NeutralValue {
@@ -95,6 +115,20 @@ std::vector<std::string> ApplyGenerationFieldPolicy(ConfigFields& fields) {
     if (!value.has_value() || *value == field.neutral) continue;
     warnings.push_back(absl::StrCat(fields.source(), ": ", field.name, " is ", *value,
                                     ", which is not supported and not applied"));
+  }
+  for (const char* name : kNotAppliedUnlessOff) {
+    const std::optional<std::string> value = fields.ValueUnlessOff(name);
+    if (!value.has_value()) continue;
+    warnings.push_back(absl::StrCat(fields.source(), ": ", name, " is ", *value,
+                                    ", which is not supported and not applied"));
+  }
+  for (const char* name : kLengths) {
+    const std::optional<std::string> value = fields.ValueUnlessOff(name);
+    if (!value.has_value()) continue;
+    warnings.push_back(absl::StrCat(
+        fields.source(), ": ", name, " is ", *value,
+        ", which is not applied: a request's max_tokens, or --default-max-tokens, says how long "
+        "answers are"));
   }
   return warnings;
 }

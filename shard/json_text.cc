@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "memory/status.h"
+#include "memory/wrong_file.h"
 
 namespace bulkhead {
 namespace {
@@ -107,6 +108,8 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
 
 absl::StatusOr<json> ParseJsonObject(absl::string_view text, absl::string_view source,
                                      const JsonLimits& limits) {
+  const std::string wrong = WrongFileText(text, static_cast<int64_t>(text.size()));
+  if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat(source, " ", wrong));
   BoundedTreeBuilder builder(limits);
   if (!json::sax_parse(text.begin(), text.end(), &builder)) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", builder.failure()));

@@ -12,6 +12,7 @@
 #include "shard/field_policy.h"
 #include "shard/json_text.h"
 #include "shard/local_file.h"
+#include "shard/model_folder.h"
 #include "shard/quantization_config.h"
 #include "shard/rope_config.h"
 
@@ -215,8 +216,10 @@ absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::s
         absl::StrCat(source, ": ", names.front(), " is not a known field"));
   }
   for (size_t i = 0; i < std::min(names.size(), kMaxUnknownFieldsNamed); ++i) {
-    warnings.push_back(
-        absl::StrCat(source, ": ", names[i], " is not a known field; it is ignored"));
+    warnings.push_back(absl::StrCat(source, ": ", names[i],
+                                    names[i] == "auto_map"
+                                        ? " names custom code of the checkpoint, which is not run"
+                                        : " is not a known field; it is ignored"));
   }
   if (names.size() > kMaxUnknownFieldsNamed) {
     warnings.push_back(absl::StrCat(source, ": ", names.size() - kMaxUnknownFieldsNamed,
@@ -288,11 +291,15 @@ absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir,
                                                UnknownFields unknown_fields) {
   const std::string config_path = absl::StrCat(dir, "/config.json");
   const std::string generation_path = absl::StrCat(dir, "/generation_config.json");
-  BH_ASSIGN_OR_RETURN(const std::string config, ReadSmallFile(config_path, kMaxConfigBytes));
+  auto config = ReadSmallFile(config_path, kMaxConfigBytes);
+  if (absl::IsNotFound(config.status())) {
+    return absl::NotFoundError(absl::StrCat(config.status().message(), HintForMissingConfig(dir)));
+  }
+  BH_RETURN_IF_ERROR(config.status());
   auto generation = ReadSmallFile(generation_path, kMaxConfigBytes);
   if (absl::IsNotFound(generation.status())) generation = std::string();
   BH_RETURN_IF_ERROR(generation.status());
-  return ParseNamed(config, config_path, *generation, generation_path, unknown_fields);
+  return ParseNamed(*config, config_path, *generation, generation_path, unknown_fields);
 }
 
 }  // namespace

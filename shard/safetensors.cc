@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "memory/status.h"
+#include "memory/wrong_file.h"
 #include "shard/json_text.h"
 
 namespace bulkhead {
@@ -170,6 +171,11 @@ absl::StatusOr<std::vector<TensorEntry>> ReadHeader(const LocalFile& file) {
                      " bytes, fewer than a safetensors header's length needs"));
   }
   BH_RETURN_IF_ERROR(file.ReadAt(0, kLengthBytes, reinterpret_cast<std::byte*>(&header_bytes)));
+  std::string begin(std::min(file.bytes(), kWrongFileBytes), '\0');
+  BH_RETURN_IF_ERROR(file.ReadAt(0, static_cast<int64_t>(begin.size()),
+                                 reinterpret_cast<std::byte*>(begin.data())));
+  const std::string wrong = WrongFileText(begin, file.bytes());
+  if (!wrong.empty()) return absl::DataLossError(absl::StrCat(file.path(), " ", wrong));
   if (header_bytes > static_cast<uint64_t>(kMaxHeaderBytes)) {
     return absl::DataLossError(absl::StrCat(file.path(), ": its header claims ", header_bytes,
                                             " bytes; at most ", kMaxHeaderBytes,

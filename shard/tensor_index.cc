@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "memory/status.h"
 #include "shard/digest.h"
 #include "shard/json_text.h"
+#include "shard/model_folder.h"
 #include "shard/quantized_tensors.h"
 
 namespace bulkhead {
@@ -63,6 +65,21 @@ std::vector<int64_t> DemandedShape(WeightKind kind, const ModelConfig& config) {
   return IsVector(kind) ? std::vector<int64_t>{cols} : std::vector<int64_t>{rows, cols};
 }
 
+// Reads both as far as they are equal. Tensors of unlike formats are taken as different.
+absl::StatusOr<bool> DifferentBytes(const LocatedTensor& a, const LocatedTensor& b) {
+  constexpr int64_t kReadBytes = int64_t{1} << 20;
+  if (a.entry->format != b.entry->format || a.entry->shape != b.entry->shape) return true;
+  std::vector<std::byte> of_a(std::min(kReadBytes, a.entry->bytes)), of_b(of_a.size());
+  for (int64_t done = 0; done < a.entry->bytes;) {
+    const int64_t n = std::min(kReadBytes, a.entry->bytes - done);
+    BH_RETURN_IF_ERROR(a.file->ReadAt(a.entry->begin + done, n, of_a.data()));
+    BH_RETURN_IF_ERROR(b.file->ReadAt(b.entry->begin + done, n, of_b.data()));
+    if (std::memcmp(of_a.data(), of_b.data(), n) != 0) return true;
+    done += n;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {
@@ -85,9 +102,9 @@ absl::StatusOr<TensorIndex> TensorIndex::Open(const std::string& dir) {
   if (Exists(dir + kSingleFile) || !Exists(index_path)) {
     auto file = SafetensorsFile::Open(dir + kSingleFile);
     if (absl::IsNotFound(file.status())) {
-      return absl::NotFoundError(
-          absl::StrCat(dir, " has neither model.safetensors nor ",
-                       "model.safetensors.index.json; other formats are not read"));
+      return absl::NotFoundError(absl::StrCat(
+          dir, " has neither model.safetensors nor ",
+          "model.safetensors.index.json; other formats are not read", HintForMissingWeights(dir)));
     }
     BH_RETURN_IF_ERROR(file.status());
     BH_RETURN_IF_ERROR(index.Add(*std::move(file)));
@@ -176,6 +193,13 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
         " of ", config.num_hidden_layers, " layers as config.json describes it"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TensorIndex::HasOwnLmHead() const {
+  const auto head = tensors_.find(WeightNameOf(WeightKind::kLmHead, -1));
+  const auto embedding = tensors_.find(WeightNameOf(WeightKind::kEmbedding, -1));
+  if (head == tensors_.end() || embedding == tensors_.end()) return false;
+  return DifferentBytes(head->second, embedding->second);
 }
 
 DType TensorIndex::MainDType() const {

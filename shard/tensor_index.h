@@ -33,6 +33,7 @@ class TensorIndex {
                                            const std::vector<int64_t>& shape,
                                            absl::string_view format) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
+  absl::StatusOr<bool> HasOwnLmHead() const;
   uint64_t Fingerprint() const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }  // by name
   DType MainDType() const;

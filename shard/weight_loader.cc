@@ -237,6 +237,12 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(index_.CheckAgainst(config));
   }
 
+  absl::StatusOr<bool> HasOwnLmHead() const override {
+    absl::StatusOr<bool> own = index_.HasOwnLmHead();
+    if (!own.ok()) return RefuseModel(own.status());
+    return own;
+  }
+
   absl::Status Load(absl::Span<const Target> targets, const RankShard& shard, int num_threads,
                     std::atomic<int64_t>* bytes_done,
                     const std::function<bool()>& cancelled) const override {

@@ -241,8 +241,9 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
   life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
-  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d\n", server.target().c_str(),
-              engine.topology.size, engine.limits.max_num_seqs, engine.limits.max_model_len);
+  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s\n",
+              server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
+              engine.limits.max_model_len, engine.topology.hosts[0].c_str());
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
     BH_LOG(kWarning) << "READY was not heard: " << said.message();
   }
@@ -284,7 +285,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(options.engine, life.group(), options.report, bind));
-  life.SetStepLimit(engine->step_timeout);
+  life.SetStepLimits(engine->step_limits);
   if (coordinator) {
     ServeRequests(options, life, *engine, *server, begin);
   } else {

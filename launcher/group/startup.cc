@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "comm/wait.h"
 #include "launcher/group/gpu_start.h"
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
@@ -28,12 +29,12 @@
 #include "memory/status.h"
 #include "runtime/engine/logits_check.h"
 #include "runtime/engine/rehearsal.h"
+#include "shard/model_folder.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr absl::Duration kLeastStepTimeout = absl::Seconds(60);
-// A full chunk that takes longer is reckoned, not run.
+// A full chunk that takes longer is estimated, not run.
 constexpr absl::Duration kRehearsalPatience = absl::Seconds(10);
 
 // Logs how far the load of this rank is, now and then, until it dies.
@@ -92,8 +93,8 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
     return absl::OkStatus();
   }
   if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
-  BH_LOG(kWarning) << "no tokenizer.json in " << engine.source.dir
-                   << ": token ids alone are served";
+  BH_LOG(kWarning) << "no tokenizer.json in " << engine.source.dir << ": token ids alone are served"
+                   << HintForMissingTokenizer(engine.source.dir);
   return absl::OkStatus();
 }
 
@@ -223,18 +224,18 @@ absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngin
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "check of logits", timeout, [&] {
     return CheckLogits(*engine.runner, engine.topology.coordinator());
   }));
-  absl::StatusOr<absl::Duration> step =
+  const absl::StatusOr<Rehearsed> rehearsed =
       Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
-               group.exchange(), timeout);
-  absl::Status rehearsed = step.status();
-  if (rehearsed.ok()) rehearsed = engine.runner->RehearseDecodes();
-  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", rehearsed, timeout));
-  engine.step_timeout = options.step_timeout.value_or(std::max(kLeastStepTimeout, 10 * *step));
+               group.exchange(), timeout, &MonotonicNanos);
+  absl::Status status = rehearsed.status();
+  if (status.ok()) status = engine.runner->RehearseDecodes();
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", status, timeout));
+  engine.step_limits = StepLimitsFrom(*rehearsed, options.step_timeout);
   if (engine.topology.coordinator()) {
-    BH_LOG(kInfo) << "rehearsed: a step of " << engine.limits.max_num_batched_tokens
-                  << " tokens takes "
-                  << absl::FormatDuration(absl::Trunc(*step, absl::Milliseconds(1)))
-                  << "; step timeout " << absl::FormatDuration(engine.step_timeout);
+    BH_LOG(kInfo) << (rehearsed->measured ? "rehearsed" : "estimated from smaller steps")
+                  << ": a step of " << rehearsed->chunk_tokens << " tokens takes "
+                  << StepTimeText(rehearsed->chunk) << "; step timeout "
+                  << absl::FormatDuration(engine.step_limits.timeout);
   }
   return absl::OkStatus();
 }

@@ -17,7 +17,7 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
     return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
                             "--max-model-len ", asked, " is more than the model's ",
                             model.max_position_embeddings, " (max_position_embeddings)")),
-                        ExitCode::kModelRefused);
+                        ExitCode::kUsage);
   }
   if (asked >= 2) return absl::OkStatus();
   return WithExitCode(
@@ -42,6 +42,19 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
         "--activation-dtype int8 needs quantised weights; add --weight-dtype int8 or int4");
   }
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+}
+
+// As transformers does where a checkpoint holds both tensors, with different values.
+absl::Status UntieOwnLmHead(ModelSource& source) {
+  ModelConfig& model = source.config.model;
+  if (!model.tie_word_embeddings) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const bool own, source.checkpoint->HasOwnLmHead());
+  if (!own) return absl::OkStatus();
+  model.tie_word_embeddings = false;
+  source.config.warnings.push_back(
+      "config.json says tie_word_embeddings, but the checkpoint has an lm_head that is not its "
+      "embedding: they are not tied, and both are held");
+  return absl::OkStatus();
 }
 
 // "auto" is what config.json says, and where it is silent how the tensors are stored.
@@ -85,6 +98,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);
+    BH_RETURN_IF_ERROR(UntieOwnLmHead(source));
     BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));
   } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {
     return checkpoint.status();

@@ -26,7 +26,7 @@ enum class Weights { kRequired, kOptional };
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights);
 
 // Reads `options.model`, and checks the headers against the config where weights are required.
-// Failures carry exit code 2 (a --max-model-len below 2) or 3.
+// Failures carry exit code 2 (a --max-model-len below 2 or beyond the model's) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
 }  // namespace bulkhead

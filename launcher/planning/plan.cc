@@ -21,6 +21,7 @@
 #include "memory/exit_code.h"
 #include "memory/host_cores.h"
 #include "memory/kv_format_name.h"
+#include "memory/log.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -205,6 +206,7 @@ absl::Status DrawCurve(const Planned& plan, const std::string& path) {
 absl::Status RunPlan(const PlanOptions& options) {
   BH_ASSIGN_OR_RETURN(const auto made, MakePlan(options.serve.engine, options));
   const Planned& plan = *made;
+  for (const std::string& warning : plan.source.config.warnings) BH_LOG(kWarning) << warning;
   if (options.svg.has_value()) BH_RETURN_IF_ERROR(DrawCurve(plan, *options.svg));
   if (!options.compare.empty()) return Compare(plan, options);
   const Capacity& capacity = plan.capacity;

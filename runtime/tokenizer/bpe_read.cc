@@ -152,10 +152,14 @@ void BpeModel::IndexCharacters() {
 
 absl::StatusOr<std::unique_ptr<const BpeModel>> BpeModel::Read(const JsonPart& part) {
   if (!part.is_object()) return part.Invalid("is not an object");
-  // The oldest files name no type: a vocabulary with merges is BPE.
+  // The oldest files name no type: a vocabulary with merges is BPE, a list of pieces with their
+  // scores Unigram.
   if (part.json().contains("type")) {
     BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
     if (type != "BPE") return part.Unsupported(type);
+  } else if (part.Find("unk_id").has_value() ||
+             (part.Find("vocab").has_value() && part.Find("vocab")->json().is_array())) {
+    return part.Unsupported("Unigram");
   }
   auto model = std::make_unique<BpeModel>();
   BH_ASSIGN_OR_RETURN(const JsonPart merges, part.Get("merges"));

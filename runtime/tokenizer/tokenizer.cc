@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "memory/exit_code.h"
 #include "memory/status.h"
+#include "memory/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
 #include "runtime/tokenizer/decoder.h"
@@ -310,7 +311,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view js
                                                             absl::string_view source) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ParseFile(json_text);
   if (tokenizer.ok()) return tokenizer;
-  const absl::Status& why = tokenizer.status();
+  absl::Status why = tokenizer.status();
+  const std::string wrong = WrongFileText(json_text, static_cast<int64_t>(json_text.size()));
+  if (!wrong.empty()) why = absl::InvalidArgumentError(wrong);
   return WithExitCode(absl::Status(why.code(), absl::StrCat(source, ": ", why.message())),
                       ExitCode::kModelRefused);
 }

@@ -69,8 +69,7 @@ TEST_F(ModelPathTest, ALineEndBehindTheRevisionIsNoPartOfIt) {
 
 TEST_F(ModelPathTest, AMissingModelNamesWhereItWasAndTheCommandToGetIt) {
   EXPECT_THAT(std::string(Refused("org/name").message()),
-              AllOf(HasSubstr(root_ + "/models--org--name"),
-                    HasSubstr("huggingface-cli download org/name")));
+              AllOf(HasSubstr(root_ + "/models--org--name"), HasSubstr("hf download org/name")));
 }
 
 TEST_F(ModelPathTest, ASnapshotThatIsGoneIsNamed) {

@@ -208,6 +208,26 @@ TEST(TensorIndexTest, KnownSurplusIsPassedOver) {
   EXPECT_TRUE(Check(tensors, config).ok()) << "lm_head is there, and tied";
 }
 
+TEST(TensorIndexTest, AnLmHeadIsItsOwnWhereAnyOfItsBytesIsNotTheEmbeddings) {
+  const ModelConfig config = SmallConfig();
+  const auto own = [](const std::vector<RawTensor>& tensors) {
+    const TemporaryFolder folder;
+    WriteFile(folder.File("model.safetensors"), SafetensorsBytes(tensors));
+    const auto checkpoint = Checkpoint::Open(folder.path());
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return (*checkpoint)->HasOwnLmHead();
+  };
+  std::vector<RawTensor> tensors = RandomTensors(config, "F32", 8);
+  EXPECT_TRUE(*own(tensors));
+  RawTensor& head = Find(tensors, "lm_head.weight");
+  head.bytes = Find(tensors, "model.embed_tokens.weight").bytes;
+  EXPECT_FALSE(*own(tensors));
+  head.bytes.back() ^= 1;
+  EXPECT_TRUE(*own(tensors));
+  std::erase_if(tensors, [](const RawTensor& tensor) { return tensor.name == "lm_head.weight"; });
+  EXPECT_FALSE(*own(tensors));
+}
+
 TEST(TensorIndexTest, TheMainFormatIsThatOfMostBytes) {
   const auto main_dtype = [](const std::vector<RawTensor>& tensors) {
     const TemporaryFolder folder;

@@ -55,6 +55,19 @@ TEST(RefusedFiles, WhateverIsWrongIsSaidWithTheFilesPath) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(RefusedFiles, WhatCameInPlaceOfADownloadIsNamed) {
+  ExpectRefused("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+                absl::StatusCode::kInvalidArgument, "tokenizer.json: is a Git LFS pointer");
+  ExpectRefused("<!doctype html><html></html>", absl::StatusCode::kInvalidArgument,
+                "tokenizer.json: is an HTML page");
+}
+
+TEST(RefusedFiles, AnOldUnigramFileThatNamesNoTypeIsRefusedAsWhatItIs) {
+  json file = SmallTokenizerFile();
+  file["model"] = {{"unk_id", 2}, {"vocab", {{"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}}}};
+  ExpectRefused(file.dump(), absl::StatusCode::kUnimplemented, "Unigram is not supported");
+}
+
 // Going through such a tree would overflow the stack.
 TEST(RefusedFiles, JsonThatIsNestedTooDeepIsRefused) {
   const std::string deep(10'000'000, '['), closed = deep + std::string(deep.size(), ']');
