@@ -1,13 +1,14 @@
 #include "launcher/exit_status.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -41,7 +42,9 @@ absl::Status FlushStandardOutput() {
 int ExitWith(const absl::Status& status) {
   static std::atomic<bool> told = false;
   if (!status.ok() && !told.exchange(true)) {
-    const std::string cause = absl::StrReplaceAll(status.message(), {{"\r", " "}, {"\n", " "}});
+    std::string cause(status.message());
+    // One line, whatever a server or a file said.
+    std::replace_if(cause.begin(), cause.end(), absl::ascii_iscntrl, ' ');
     WriteLine(absl::StrCat("bulkhead: ", cause, "\n"), kPatienceMs);
   }
   return static_cast<int>(ExitCodeOf(status));

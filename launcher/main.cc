@@ -76,7 +76,8 @@ struct RunCommand {
   int operator()(const DoctorOptions& options) const { return ExitWith(RunDoctor(options)); }
   int operator()(const PrintText& print) const {
     std::fputs(print.text.c_str(), stdout);
-    return ExitWith(FlushStandardOutput());
+    const absl::Status printed = FlushStandardOutput();
+    return ExitWith(printed.ok() ? print.status : printed);
   }
 };
 

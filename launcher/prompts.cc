@@ -173,6 +173,11 @@ absl::Status SetKey(const std::string& key, const json& value, v1::GenerateReque
   if (is_number) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const bool is_boolean, SetBoolean(key, value, request));
   if (is_boolean) return absl::OkStatus();
+  if (key == "messages") {
+    return absl::InvalidArgumentError(
+        "unknown key messages: chat templates are not applied here; give the text that the model's "
+        "template makes of them as prompt, with add_special_tokens false");
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
 }
@@ -246,14 +251,24 @@ absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
   return request;
 }
 
+absl::Status AtLine(int64_t number, const absl::Status& status) {
+  if (status.ok() || number == 0) return status;
+  return absl::Status(status.code(), absl::StrCat("line ", number, ": ", status.message()));
+}
+
 namespace {
 
 using ParseLine = absl::FunctionRef<absl::StatusOr<v1::GenerateRequest>(absl::string_view)>;
 
 PromptLines ReadLines(std::istream& in, ParseLine parse) {
   PromptLines prompts;
+  int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    if (!absl::StripAsciiWhitespace(line).empty()) prompts.push_back(parse(line));
+    ++number;
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    absl::StatusOr<v1::GenerateRequest> request = parse(line);
+    if (!request.ok()) request = AtLine(number, request.status());
+    prompts.push_back({number, std::move(request)});
   }
   return prompts;
 }

@@ -33,9 +33,17 @@ absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
 absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults);
 
-// Every line in order, blank ones left out; a bad line is an error in its own place. `path` "-" is
-// standard input. NOT_FOUND with exit code 2, naming `flag`, when the file cannot be read.
-using PromptLines = std::vector<absl::StatusOr<v1::GenerateRequest>>;
+struct PromptLine {
+  int64_t number = 0;  // of the line in its file, from 1 on; 0: it comes from the command line
+  absl::StatusOr<v1::GenerateRequest> request;
+};
+// What is wrong with a prompt, with the number of its line in front where it has one.
+absl::Status AtLine(int64_t number, const absl::Status& status);
+
+// Every line in order, blank ones left out; a bad line is an error in its own place (AtLine).
+// `path`
+// "-" is standard input. NOT_FOUND with exit code 2, naming `flag`, when the file cannot be read.
+using PromptLines = std::vector<PromptLine>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag = "--prompts");

@@ -24,7 +24,7 @@ struct ScaleRates {
   int batch_size = 0;
   int input_len = 0;
   double prefill_tokens_per_s = 0;
-  double decode_tokens_per_s = 0;  // 0: no time in which all sequences generated
+  double decode_tokens_per_s = 0;  // 0: every sequence had one token
 };
 
 struct ScaleMeasured {

@@ -1,6 +1,7 @@
 #include "launcher/bench/throughput.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <fstream>
 #include <iostream>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/bench/throughput_result.h"
 #include "launcher/exit_status.h"
@@ -29,12 +29,20 @@ namespace {
 // When every token of a batch came. Thread-safe.
 class BatchTimes {
  public:
-  explicit BatchTimes(int batch_size) : begin_(absl::Now()), sequences_(batch_size) {}
+  explicit BatchTimes(int batch_size) : sequences_(batch_size) {}
 
+  // The rank loop waits here until all sequences were submitted: else the first of them may have
+  // ended before the last has begun, where the machine is busy.
   void AddTokens(int i, size_t count) {
-    const double now = absl::ToDoubleSeconds(absl::Now() - begin_);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    submitted_.wait(lock, [this] { return all_submitted_; });
+    const double now = std::chrono::duration<double>(Clock::now() - begin_).count();
     sequences_[i].token_s.insert(sequences_[i].token_s.end(), count, now);
+  }
+  void AllSubmitted() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all_submitted_ = true;
+    submitted_.notify_all();
   }
   void End(const absl::Status& status) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -51,9 +59,13 @@ class BatchTimes {
   }
 
  private:
-  const absl::Time begin_;
+  using Clock = std::chrono::steady_clock;
+
+  const Clock::time_point begin_ = Clock::now();
   std::mutex mutex_;
   std::condition_variable done_;
+  std::condition_variable submitted_;
+  bool all_submitted_ = false;
   std::vector<SequenceTimes> sequences_;
   size_t ended_ = 0;
   absl::Status status_;
@@ -170,6 +182,7 @@ class ThroughputJob final : public BatchJob {
           coordinator.Submit(std::move(requests[i]), std::make_shared<TimeSink>(times, i));
       if (!status.ok()) times->End(status);
     }
+    times->AllSubmitted();
     BH_ASSIGN_OR_RETURN(const std::vector<SequenceTimes> sequences, times->Wait());
     const int computed = std::max(one.input_len - options_.shared_prefix_len, 1);
     return RunOf(sequences, int64_t{one.batch_size} * computed);

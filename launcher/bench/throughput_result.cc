@@ -82,7 +82,12 @@ ThroughputRun RunOf(const std::vector<SequenceTimes>& sequences, int64_t prompt_
   }
   run.prefill_tokens_per_s = static_cast<double>(prompt_tokens) / last_first;
   run.total_tokens_per_s = static_cast<double>(prompt_tokens + generated) / end;
-  if (first_last <= last_first) return run;
+  if (first_last <= last_first) {
+    const double first = *std::min_element(run.first_token_s.begin(), run.first_token_s.end());
+    const int64_t later = generated - static_cast<int64_t>(run.first_token_s.size());
+    if (later > 0) run.decode_tokens_per_s = static_cast<double>(later) / (end - first);
+    return run;
+  }
   int64_t inside = 0;
   for (const SequenceTimes& sequence : sequences) {
     const std::vector<double>& times = sequence.token_s;
@@ -104,7 +109,7 @@ std::string LastRunText(const ThroughputCase& one) {
                          one.batch_size, one.input_len, one.output_len, last.prefill_tokens_per_s,
                          last.decode_tokens_per_s.has_value()
                              ? absl::StrFormat("%.1f tokens/s", *last.decode_tokens_per_s)
-                             : "- (the sequences never all ran together)",
+                             : "- (no token behind the first ones)",
                          one.runs.size());
 }
 

@@ -19,7 +19,8 @@ struct SequenceTimes {
 struct ThroughputRun {
   double prefill_tokens_per_s = 0;  // prompt tokens over the time until all have their first token
   // Tokens over time while all sequences generate: from the last first token to the first last one.
-  // Absent when they never did.
+  // Where they never all did, of all tokens behind the first ones, over the time since the first of
+  // all. Absent where there are no such tokens.
   std::optional<double> decode_tokens_per_s;
   double total_tokens_per_s = 0;           // prompt and generated tokens over the whole time
   std::vector<double> first_token_s = {};  // of each sequence, since the batch was submitted

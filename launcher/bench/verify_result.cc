@@ -121,8 +121,8 @@ std::string ComparisonText(const VerifiedGroup& reference, const VerifiedGroup& 
                            const Comparison& comparison) {
   const size_t count = comparison.answers.size();
   std::string text = absl::StrCat(
-      group.ranks, " ranks against ", reference.ranks, " (", PlacementText(group.hosts),
-      "): ", count, " answers, ", comparison.tokens, " tokens: ",
+      group.ranks, group.ranks == 1 ? " rank against " : " ranks against ", reference.ranks, " (",
+      PlacementText(group.hosts), "): ", count, " answers, ", comparison.tokens, " tokens: ",
       comparison.differing_answers == 0
           ? "all tokens equal"
           : absl::StrCat(comparison.differing_answers, " answers differ in their tokens"),

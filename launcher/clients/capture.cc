@@ -56,11 +56,15 @@ absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
   for (const auto& [name, text] : files) {
     const std::string path = absl::StrCat(dir, "/", name);
     std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) {
+    if (!file.is_open()) {
       return WithExitCode(absl::PermissionDeniedError(absl::StrCat("cannot write ", path)),
                           ExitCode::kUsage);
+    }
+    file << text;
+    file.close();
+    if (!file) {  // a full disk
+      return WithExitCode(absl::DataLossError(absl::StrCat("writing ", path, " failed")),
+                          ExitCode::kClientError);
     }
     paths.push_back(path);
   }

@@ -2,6 +2,12 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -9,6 +15,55 @@
 #include "memory/exit_code.h"
 
 namespace bulkhead {
+namespace {
+
+// More than a server of ours sends: a config.json has 16 MiB at most.
+constexpr int kMaxMessageBytes = 32 << 20;
+constexpr absl::Duration kPlainConnectLimit = absl::Seconds(1);
+
+// Whether a TCP connection to "HOST:PORT" can be made. False where the target is anything else.
+bool AnswersPlainTcp(const std::string& target) {
+  const size_t colon = target.rfind(':');
+  if (colon == std::string::npos) return false;
+  std::string host = target.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), target.substr(colon + 1).c_str(), &hints, &found) != 0) {
+    return false;
+  }
+  bool answers = false;
+  for (const addrinfo* one = found; one != nullptr && !answers; one = one->ai_next) {
+    const int fd = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    answers = connect(fd, one->ai_addr, one->ai_addrlen) == 0;
+    pollfd waited = {fd, POLLOUT, 0};
+    int error = 0;
+    socklen_t size = sizeof(error);
+    if (!answers && errno == EINPROGRESS &&
+        poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(kPlainConnectLimit))) == 1) {
+      answers = getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
+  return answers;
+}
+
+absl::Status NoServer(const std::string& target) {
+  return WithExitCode(
+      absl::UnavailableError(
+          AnswersPlainTcp(target)
+              ? absl::StrCat("what answers at ", target,
+                             " does not speak gRPC (over plain HTTP/2): another program has that "
+                             "port; name the server's with --target")
+              : absl::StrCat("no server answers at ", target,
+                             "; start one with 'bulkhead serve', or name another with --target")),
+      ExitCode::kClientError);
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit, int connection) {
@@ -17,7 +72,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt("bulkhead.connection", connection);  // gRPC joins channels of equal arguments
-  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // A server's machine that vanished is noticed, also while its queue lets us wait.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
@@ -28,10 +83,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return channel;
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || !channel->WaitForStateChange(state, deadline)) {
-      return WithExitCode(absl::UnavailableError(absl::StrCat(
-                              "no server answers at ", target,
-                              "; start one with 'bulkhead serve', or name another with --target")),
-                          ExitCode::kClientError);
+      return NoServer(target);
     }
   }
 }
@@ -48,7 +100,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
     message = absl::StrCat("the server at ", target, " did not answer in time", of_grpc,
                            "; 'bulkhead doctor' shows what it is busy with");
   } else if (code == absl::StatusCode::kCancelled) {
-    message = absl::StrCat("the call to the server at ", target, " was cancelled", of_grpc);
+    message = absl::StrCat("the call to the server at ", target, " was cancelled");
   }
   return absl::Status(code, message);
 }

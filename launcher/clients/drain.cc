@@ -1,5 +1,6 @@
 #include "launcher/clients/drain.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -24,15 +25,39 @@ void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
   std::fflush(stdout);
 }
 
-// Returns once the server no longer answers: its listener ends last.
-void WaitUntilGone(v1::Control::Stub* control, uint32_t running, uint32_t waiting) {
+// Waits until the server no longer answers: its listener ends last. DEADLINE_EXCEEDED when it
+// outstays what it was given, has had nothing to do for `patience`, or says nothing for as long.
+absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& options,
+                           uint32_t running, uint32_t waiting) {
+  const absl::Time begin = absl::Now();
+  absl::Time heard = begin;
+  absl::Time busy = begin;
   while (true) {
+    const absl::Time now = absl::Now();
+    std::string late;
+    if (options.timeout.has_value() && now - begin > *options.timeout + options.patience) {
+      late = "still answers after the time that its drain was given";
+    } else if (now - heard > options.patience) {
+      late = "says nothing any more, and its connection stays";
+    } else if (now - busy > options.patience) {
+      late = "has nothing left to do, and has not ended";
+    }
+    if (!late.empty()) {
+      return WithExitCode(
+          absl::DeadlineExceededError(
+              absl::StrCat("the server at ", options.target, " ", late, " (waited ",
+                           absl::FormatDuration(absl::Trunc(now - begin, absl::Milliseconds(100))),
+                           ", ", running, " running, ", waiting, " waiting); its log may say why")),
+          ExitCode::kClientError);
+    }
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
+    context.set_deadline(absl::ToChronoTime(now + std::min(kCallLimit, options.patience)));
     v1::LoadInfo load;
     const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) continue;  // busy, not gone
-    if (!status.ok()) return;
+    if (!status.ok()) return absl::OkStatus();
+    heard = absl::Now();
+    if (load.num_requests_running() + load.num_requests_waiting() > 0) busy = heard;
     if (load.num_requests_running() != running || load.num_requests_waiting() != waiting) {
       running = load.num_requests_running();
       waiting = load.num_requests_waiting();
@@ -65,7 +90,8 @@ absl::Status RunDrain(const DrainOptions& options) {
   }
   PrintCounts("draining", response.num_requests_running(), response.num_requests_waiting());
   if (options.wait) {
-    WaitUntilGone(control.get(), response.num_requests_running(), response.num_requests_waiting());
+    BH_RETURN_IF_ERROR(WaitUntilGone(control.get(), options, response.num_requests_running(),
+                                     response.num_requests_waiting()));
     std::printf("the server at %s has ended\n", options.target.c_str());
   }
   return FlushStandardOutput();

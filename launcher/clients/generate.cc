@@ -38,17 +38,19 @@ absl::StatusOr<PromptLines> CollectPrompts(const GenerateOptions& options) {
   if (options.json) defaults.mutable_output()->set_prompt_token_ids(true);
   if (options.prompts_file.has_value()) return ReadPrompts(*options.prompts_file, defaults);
   PromptLines prompts;
-  for (const std::string& text : options.prompts) prompts.push_back(TextRequest(text, defaults));
+  for (const std::string& text : options.prompts) {
+    prompts.push_back({0, TextRequest(text, defaults)});
+  }
   if (prompts.empty()) {
     BH_ASSIGN_OR_RETURN(const std::string text, ReadPrompt());
-    prompts.push_back(TextRequest(text, defaults));
+    prompts.push_back({0, TextRequest(text, defaults)});
   }
   return prompts;
 }
 
 std::vector<std::string> HeadersOf(const PromptLines& prompts) {
   std::vector<std::string> headers;
-  for (const auto& prompt : prompts) {
+  for (const auto& [number, prompt] : prompts) {
     if (!prompt.ok() || !prompt->has_text()) {
       headers.push_back(prompt.ok() ? absl::StrCat(prompt->token_ids().ids_size(), " token ids")
                                     : "a bad line");
@@ -84,16 +86,20 @@ class PromptSender {
  private:
   void Work(GenerationClient* client) {
     for (size_t i = next_++; i < prompts_.size(); i = next_++) {
-      if (!prompts_[i].ok()) {
-        Fail(i, prompts_[i].status());
+      const PromptLine& prompt = prompts_[i];
+      if (!prompt.request.ok()) {
+        Fail(i, prompt.request.status());
       } else if (calls_->cancelled()) {
         Fail(i, absl::CancelledError("cancelled before it was sent"));
       } else {
         ClientTimes times;
-        const GenerationResult result = client->Run(
-            static_cast<int64_t>(i), *prompts_[i],
+        GenerationResult result = client->Run(
+            static_cast<int64_t>(i), *prompt.request,
             [&](absl::string_view piece) { output_->OnText(static_cast<int64_t>(i), piece); },
             &times);
+        if (absl::IsInvalidArgument(result.status)) {
+          result.status = AtLine(prompt.number, result.status);
+        }
         output_->OnEnd(result, times.first_token);
       }
     }
@@ -129,7 +135,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   });
   GenerateOutput output(
       options.json ? GenerateOutput::Format::kJson : GenerateOutput::Format::kText,
-      HeadersOf(prompts), &std::cout, &std::cerr);
+      HeadersOf(prompts), &std::cout, &std::cerr, isatty(STDOUT_FILENO) != 0);
   const auto channel = Connect(options.target, kConnectLimit);
   connected = true;
   const absl::Time begin = absl::Now();

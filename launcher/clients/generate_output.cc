@@ -12,14 +12,33 @@ namespace bulkhead {
 namespace {
 
 std::string Described(const absl::Status& status) {
-  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+  return WithoutControls(
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()));
 }
 
 }  // namespace
 
+std::string WithoutControls(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) {
+      absl::StrAppendFormat(&out, "\\x%02x", byte);
+    } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F
+      absl::StrAppendFormat(&out, "\\x%02x", next);
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 GenerateOutput::GenerateOutput(Format format, std::vector<std::string> headers, std::ostream* out,
-                               std::ostream* err)
+                               std::ostream* err, bool to_terminal)
     : format_(format),
+      to_terminal_(to_terminal),
       headers_(std::move(headers)),
       out_(out),
       err_(err),
@@ -28,7 +47,8 @@ GenerateOutput::GenerateOutput(Format format, std::vector<std::string> headers, 
 void GenerateOutput::OnText(int64_t index, absl::string_view piece) {
   if (format_ == Format::kJson) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  absl::StrAppend(&answers_[index].pending, piece);
+  absl::StrAppend(&answers_[index].pending,
+                  to_terminal_ ? WithoutControls(piece) : std::string(piece));
   PrintWhatIsDue();
 }
 

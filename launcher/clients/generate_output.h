@@ -15,14 +15,17 @@
 
 namespace bulkhead {
 
+// `text` with every control character but line ends and tabs as "\x1b".
+std::string WithoutControls(absl::string_view text);
+
 // Thread-safe.
 class GenerateOutput {
  public:
   enum class Format { kText, kJson };
   // `headers` [prompts]: printed before each text, unless there is but one. `out` and `err` outlive
-  // this.
+  // this. `to_terminal`: control characters of the answers are shown rather than obeyed.
   GenerateOutput(Format format, std::vector<std::string> headers, std::ostream* out,
-                 std::ostream* err);
+                 std::ostream* err, bool to_terminal = false);
 
   void OnText(int64_t index, absl::string_view piece);
   void OnEnd(const GenerationResult& result, std::optional<absl::Duration> first_token);
@@ -46,6 +49,7 @@ class GenerateOutput {
   void Begin(Answer* answer);
 
   Format format_;
+  bool to_terminal_;
   std::vector<std::string> headers_;
   std::ostream* out_;
   std::ostream* err_;

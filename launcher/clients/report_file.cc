@@ -201,8 +201,8 @@ std::string ExplainReport(const ReportFile& report) {
       absl::StrCat("rank ", row.rank(), row.host().empty() ? "" : absl::StrCat(" on ", row.host()));
   std::string text = absl::StrCat(
       StateText(report), report.fits ? "It fits. " : "It does not fit. ", "Of ", table.ranks_size(),
-      " ranks ", rank, " binds, with ", table.binding_term(), "; it has ",
-      FormatBytes(static_cast<int64_t>(row.total_bytes())), " and needs at least ",
+      table.ranks_size() == 1 ? " rank " : " ranks ", rank, " binds, with ", table.binding_term(),
+      "; it has ", FormatBytes(static_cast<int64_t>(row.total_bytes())), " and needs at least ",
       FormatBytes(static_cast<int64_t>(row.required_bytes())), " for max_num_seqs ",
       table.max_num_seqs(), ", max_model_len ", table.max_model_len(), ", max_num_batched_tokens ",
       table.max_num_batched_tokens(), ".\n\n", ConsumersTable(table, nullptr), "\n");

@@ -65,11 +65,19 @@ std::string TopHelp() {
 
 absl::StatusOr<Command> Parse(const std::vector<std::string>& args) {
   if (args.empty()) {
-    return absl::InvalidArgumentError("no command given; 'bulkhead --help' lists them");
+    return PrintText{
+        TopHelp(),
+        WithExitCode(absl::InvalidArgumentError("no command given; 'bulkhead --help' lists them"),
+                     ExitCode::kUsage)};
   }
   const std::string& name = args[0];
+  if (name == "help" && args.size() > 1) {
+    std::vector<std::string> asked(args.begin() + 1, args.end());
+    asked.emplace_back("--help");
+    return Parse(asked);
+  }
   if (name == "--help" || name == "-h" || name == "help") return PrintText{TopHelp()};
-  if (name == "--version" || name == "version") {
+  if (name == "--version" || name == "version" || (args.size() == 2 && args[1] == "--version")) {
     return PrintText{absl::StrCat("bulkhead ", Version(), "\n")};
   }
   std::vector<std::string> names = {"--help", "--version"};

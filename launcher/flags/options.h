@@ -66,7 +66,7 @@ struct EngineOptions {
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   int default_max_tokens = 512;
-  std::optional<absl::Duration> step_timeout;  // absent: 60 s, or ten rehearsed steps
+  std::optional<absl::Duration> step_timeout;  // absent: ten steps as rehearsed, 60 s to 5 min
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 
@@ -215,6 +215,8 @@ struct DrainOptions {
   std::string target = "127.0.0.1:50051";
   std::optional<absl::Duration> timeout;  // absent: the server's --drain-timeout
   bool wait = true;
+  // Beyond its timeout, or once it has nothing to do, or while it says nothing.
+  absl::Duration patience = absl::Seconds(30);
 };
 
 struct LimitsOptions {
@@ -232,9 +234,10 @@ struct DoctorOptions {
   std::optional<absl::Duration> watch_for;  // absent: until Ctrl-C
 };
 
-// --help and --version: text for standard output, exit code 0.
+// Text for standard output, and what the program ends with: ok for --help and --version.
 struct PrintText {
   std::string text;
+  absl::Status status = absl::OkStatus();
 };
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,

@@ -88,7 +88,7 @@ absl::Status RunOnGroup(const EngineOptions& options, RankLife& life,
   }));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(options, life.group(), std::nullopt, nullptr));
-  life.SetStepLimit(engine->step_timeout);
+  life.SetStepLimits(engine->step_limits);
   if (job != nullptr) {
     LogReport(*engine);
     return RunOnCoordinator(options, life, *engine, *job);
@@ -154,9 +154,10 @@ absl::Status RunBatch(const EngineOptions& options,
 
 absl::Status FailedLines(int failed, size_t count, const char* what) {
   if (failed == 0) return absl::OkStatus();
-  return WithExitCode(absl::InvalidArgumentError(absl::StrCat(failed, " of ", count, " ", what,
-                                                              " failed; see their lines")),
-                      ExitCode::kClientError);
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat(failed, " of ", count, " ", what,
+                                              count == 1 ? "" : "s", " failed; see their lines")),
+      ExitCode::kClientError);
 }
 
 }  // namespace bulkhead

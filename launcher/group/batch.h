@@ -69,7 +69,7 @@ class BatchJob {
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make);
 
-// Exit code 1 and a count, unless all lines went well. `what` they are: "prompts".
+// Exit code 1 and a count, unless all lines went well. `what` one of them is: "prompt".
 absl::Status FailedLines(int failed, size_t count, const char* what);
 
 }  // namespace bulkhead

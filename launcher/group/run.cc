@@ -71,6 +71,13 @@ class ResultSink final : public RequestSink {
   GenerationResult result_;
 };
 
+absl::StatusOr<Request> RequestAt(const PromptLine& line, const RequestRules& rules) {
+  BH_RETURN_IF_ERROR(line.request.status());
+  absl::StatusOr<Request> request = BuildRequest(*line.request, rules);
+  if (!request.ok()) return AtLine(line.number, request.status());
+  return request;
+}
+
 class RunJob final : public BatchJob {
  public:
   RunJob(const RunOptions& options, PromptLines lines)
@@ -95,8 +102,7 @@ class RunJob final : public BatchJob {
                                 .defaults = config.generation};
     std::vector<LogitsFile::Tensor> tensors;
     for (size_t i = 0; i < lines_.size(); ++i) {
-      requests_.push_back(lines_[i].ok() ? BuildRequest(*lines_[i], rules)
-                                         : absl::StatusOr<Request>(lines_[i].status()));
+      requests_.push_back(RequestAt(lines_[i], rules));
       if (!requests_[i].ok()) continue;
       requests_[i]->request_id = absl::StrCat(i);
       requests_[i]->wants_text = engine.tokenizer != nullptr;
@@ -132,14 +138,15 @@ class RunJob final : public BatchJob {
     results_.WaitForAll();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
     BH_LOG(kInfo) << absl::StrFormat(
-        "%d prompts in %.2f s: %s prompt and %s generated tokens, %.1f generated tokens/s",
-        requests_.size(), seconds, FormatCount(writer_.prompt_tokens()),
-        FormatCount(writer_.generated_tokens()), writer_.generated_tokens() / seconds);
+        "%d %s in %.2f s: %s prompt and %s generated tokens, %.1f generated tokens/s",
+        requests_.size(), requests_.size() == 1 ? "prompt" : "prompts", seconds,
+        FormatCount(writer_.prompt_tokens()), FormatCount(writer_.generated_tokens()),
+        writer_.generated_tokens() / seconds);
   }
 
   absl::Status Outcome() override {
     BH_RETURN_IF_ERROR(results_.Close());
-    return FailedLines(writer_.failed(), requests_.size(), "prompts");
+    return FailedLines(writer_.failed(), requests_.size(), "prompt");
   }
 
   size_t size() const override { return lines_.size(); }

@@ -71,7 +71,11 @@ class ScoreJob final : public BatchJob {
         FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4), kOtherRuleBytes / 4 / vocab_size);
     results_.Expect(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
-      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], engine);
+      absl::StatusOr<std::vector<TokenId>> tokens = lines_[i].request.status();
+      if (lines_[i].request.ok()) {
+        tokens = TokensOf(*lines_[i].request, engine);
+        if (!tokens.ok()) tokens = AtLine(lines_[i].number, tokens.status());
+      }
       statuses_.push_back(tokens.status());
       scores_.push_back(std::make_shared<TextScore>(
           results_, failed_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
@@ -97,32 +101,32 @@ class ScoreJob final : public BatchJob {
     }
     results_.WaitForAll();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    BH_LOG(kInfo) << absl::StrFormat("%d texts in %.2f s: %s tokens, %.1f tokens/s", scores_.size(),
-                                     seconds, FormatCount(num_tokens), num_tokens / seconds);
+    BH_LOG(kInfo) << absl::StrFormat("%d %s in %.2f s: %s tokens, %.1f tokens/s", scores_.size(),
+                                     scores_.size() == 1 ? "text" : "texts", seconds,
+                                     FormatCount(num_tokens), num_tokens / seconds);
   }
 
   absl::Status Outcome() override {
     BH_RETURN_IF_ERROR(results_.Close());
-    return FailedLines(failed_, scores_.size(), "texts");
+    return FailedLines(failed_, scores_.size(), "text");
   }
 
   size_t size() const override { return lines_.size(); }
 
  private:
   // Cut at the model's length: a text needs no room for an answer.
-  static absl::StatusOr<std::vector<TokenId>> TokensOf(
-      const absl::StatusOr<v1::GenerateRequest>& line, const RankEngine& engine) {
-    BH_RETURN_IF_ERROR(line.status());
+  static absl::StatusOr<std::vector<TokenId>> TokensOf(const v1::GenerateRequest& line,
+                                                       const RankEngine& engine) {
     std::vector<TokenId> tokens;
-    if (line->has_text()) {
+    if (line.has_text()) {
       if (engine.tokenizer == nullptr) {
         return absl::InvalidArgumentError("there is no tokenizer; give prompt_token_ids");
       }
-      const bool special = !line->has_add_special_tokens() || line->add_special_tokens();
-      BH_ASSIGN_OR_RETURN(tokens, engine.tokenizer->Encode(line->text(), special));
+      const bool special = !line.has_add_special_tokens() || line.add_special_tokens();
+      BH_ASSIGN_OR_RETURN(tokens, engine.tokenizer->Encode(line.text(), special));
     } else {
       BH_ASSIGN_OR_RETURN(
-          tokens, CheckedTokenIds(line->token_ids().ids(), engine.source.config.model.vocab_size,
+          tokens, CheckedTokenIds(line.token_ids().ids(), engine.source.config.model.vocab_size,
                                   "prompt_token_ids"));
     }
     if (tokens.empty()) return absl::InvalidArgumentError("the text has no tokens");

@@ -1,12 +1,14 @@
 #include "runtime/service/prompt_builder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "memory/prefix_cache.h"
 #include "memory/status.h"
+#include "runtime/service/double_bos.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -35,6 +37,9 @@ absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& reque
   }
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   absl::StatusOr<std::vector<TokenId>> ids = rules.tokenizer->Encode(request.text(), add_special);
+  if (ids.ok() && add_special && BeginsWithTwoBos(*rules.tokenizer, *ids)) {
+    WarnOfTwoBos(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  }
   if (ids.ok()) return ids;
   // Trying the same text again would fail in the same way, so no code that invites a retry.
   return InvalidField("prompt.text", ids.status().message());

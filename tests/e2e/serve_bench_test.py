@@ -196,7 +196,7 @@ class ServeBenchTest(unittest.TestCase):
                 self.assertTrue(os.path.exists(os.path.join(self.folder, point, name)))
 
     def test_a_result_compared_with_itself_is_the_same_and_a_worse_one_is_noticed(self):
-        self.measure("--max-concurrency", 2, "--num-prompts", 40, "--random-output-len", 8)
+        self.measure("--max-concurrency", 2, "--num-prompts", 20, "--random-output-len", 8, "--repeats", 2)
         path = os.path.join(self.folder, "result.json")
         result = self.result()
         result["x_bulkhead"]["why_invalid"] = []  # whatever this machine's other load did
@@ -213,6 +213,14 @@ class ServeBenchTest(unittest.TestCase):
         worse = bench("compare", path, slow)
         self.assertEqual(worse.returncode, 1)
         self.assertRegex(worse.stdout, r"median TTFT \(ms\) .*\+900.0 %\s+worse")
+        result["x_bulkhead"]["runs"] = result["x_bulkhead"]["runs"][:1]
+        for one in (path, slow):
+            with open(one, "w", encoding="utf-8") as f:
+                json.dump(result, f)
+            result["x_bulkhead"]["latencies"]["ttft_ms"]["median"] = {"value": 9e6, "low": 9e6, "high": 9e6}
+        unknown = bench("compare", path, slow)
+        self.assertEqual(unknown.returncode, 0, unknown.stdout + unknown.stderr)
+        self.assertIn("verdict: cannot tell: one run each", unknown.stdout)
         self.assertEqual(bench("compare", path, "/nowhere/b.json").returncode, 2)
 
 

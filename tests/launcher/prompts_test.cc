@@ -125,6 +125,7 @@ TEST(PromptsTest, ABadLineNamesWhatIsBad) {
       {R"({"prompt": "p", "priority": 2147483648})", "priority 2147483648"},
       {R"({"prompt": "p", "priority": -2147483649})", "priority -2147483649"},
       {R"({"prompt": "p", "max_token": 5})", "unknown key max_token"},
+      {R"({"messages": [{"role": "user", "content": "p"}]})", "chat templates are not applied"},
   };
   for (const auto& [line, says] : cases) EXPECT_THAT(Refusal(line), HasSubstr(says)) << line;
 }
@@ -143,9 +144,18 @@ TEST(PromptsTest, ABadLineLeavesTheOthersAlone) {
   std::istringstream in("{\"prompt\": \"a\"}\n\n  \nnonsense\r\n{\"prompt\": \"c\"}");
   const PromptLines prompts = ReadPromptLines(in, v1::GenerateRequest());
   ASSERT_EQ(prompts.size(), 3U);
-  EXPECT_TRUE(prompts[0].ok());
-  EXPECT_EQ(prompts[1].status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(prompts[2]->text(), "c");
+  EXPECT_TRUE(prompts[0].request.ok());
+  EXPECT_EQ(prompts[1].request.status(),
+            absl::InvalidArgumentError("line 4: the line is not JSON"));
+  EXPECT_EQ(prompts[2].request->text(), "c");
+  EXPECT_EQ(prompts[2].number, 5);
+}
+
+TEST(PromptsTest, WhatIsSaidOfAPromptNamesItsLineUnlessItHasNone) {
+  EXPECT_EQ(AtLine(7, absl::OutOfRangeError("too long")),
+            absl::OutOfRangeError("line 7: too long"));
+  EXPECT_EQ(AtLine(0, absl::OutOfRangeError("too long")), absl::OutOfRangeError("too long"));
+  EXPECT_EQ(AtLine(7, absl::OkStatus()), absl::OkStatus());
 }
 
 TEST(PromptsTest, APromptThatIsNotUtf8IsRefusedHere) {

@@ -42,7 +42,7 @@ enum class Better { kLower, kHigher };
 struct MetricRule {
   const char* name;
   const char* pointer;  // to its estimate
-  const char* of_runs;  // the same of each run; nullptr: none
+  const char* of_runs;  // the same of each run, or its mean
   Better better;
 };
 
@@ -52,13 +52,13 @@ constexpr MetricRule kMetrics[] = {
     {"output throughput (tok/s)", "/throughput/output_tokens_per_s", "output_throughput",
      Better::kHigher},
     {"mean TTFT (ms)", "/latencies/ttft_ms/mean", "mean_ttft_ms", Better::kLower},
-    {"median TTFT (ms)", "/latencies/ttft_ms/median", nullptr, Better::kLower},
-    {"P99 TTFT (ms)", "/latencies/ttft_ms/p99", nullptr, Better::kLower},
+    {"median TTFT (ms)", "/latencies/ttft_ms/median", "mean_ttft_ms", Better::kLower},
+    {"P99 TTFT (ms)", "/latencies/ttft_ms/p99", "mean_ttft_ms", Better::kLower},
     {"mean TPOT (ms)", "/latencies/tpot_ms/mean", "mean_tpot_ms", Better::kLower},
-    {"mean ITL (ms)", "/latencies/itl_ms/mean", nullptr, Better::kLower},
-    {"P99 ITL (ms)", "/latencies/itl_ms/p99", nullptr, Better::kLower},
+    {"mean ITL (ms)", "/latencies/itl_ms/mean", "mean_tpot_ms", Better::kLower},
+    {"P99 ITL (ms)", "/latencies/itl_ms/p99", "mean_tpot_ms", Better::kLower},
     {"mean E2EL (ms)", "/latencies/e2el_ms/mean", "mean_e2el_ms", Better::kLower},
-    {"P99 E2EL (ms)", "/latencies/e2el_ms/p99", nullptr, Better::kLower},
+    {"P99 E2EL (ms)", "/latencies/e2el_ms/p99", "mean_e2el_ms", Better::kLower},
 };
 
 const json* Find(const json& ours, const char* pointer) {
@@ -69,6 +69,36 @@ const json* Find(const json& ours, const char* pointer) {
 // A figure that a measurement can have: of one that is not, no verdict would mean anything.
 bool IsFigure(const json& value) {
   return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= kMostFigure;
+}
+
+const json* RunsOf(const json& ours) {
+  const json* runs = Find(ours, "/runs");
+  return runs != nullptr && runs->is_array() ? runs : nullptr;
+}
+
+// Runs that lie further apart than one run's own interval says tell more of the uncertainty. What
+// is not known of each run (a median) moves as the mean of the same does.
+absl::Status WidenByRuns(const json& ours, const MetricRule& rule, const char* which,
+                         Estimate* estimate) {
+  const json* runs = RunsOf(ours);
+  std::vector<double> figures;
+  double sum = 0;
+  for (const json& run : runs != nullptr ? *runs : json::array()) {
+    if (!run.contains(rule.of_runs)) continue;
+    if (!IsFigure(run.at(rule.of_runs))) {
+      return Usage(absl::StrCat("the ", which, " file's runs have ", rule.of_runs, " ",
+                                ShortText(run.at(rule.of_runs)), ": not from 0 to ", kMostFigure));
+    }
+    figures.push_back(run.at(rule.of_runs));
+    sum += figures.back();
+  }
+  if (sum == 0) return absl::OkStatus();
+  const double mean = sum / static_cast<double>(figures.size());
+  for (const double figure : figures) {
+    estimate->low = std::min(estimate->low, estimate->value * figure / mean);
+    estimate->high = std::max(estimate->high, estimate->value * figure / mean);
+  }
+  return absl::OkStatus();
 }
 
 // Absent where the result does not have the metric.
@@ -87,25 +117,14 @@ absl::StatusOr<std::optional<Estimate>> EstimateAt(const json& ours, const Metri
     return Usage(absl::StrCat("the ", which, " file's ", rule.name, " has low ", estimate.low,
                               " above high ", estimate.high));
   }
-  // Runs that lie further apart than one run's own interval says tell more of the uncertainty.
-  const json* runs = Find(ours, "/runs");
-  if (rule.of_runs == nullptr || runs == nullptr || !runs->is_array()) return estimate;
-  for (const json& run : *runs) {
-    if (!run.contains(rule.of_runs)) continue;
-    if (!IsFigure(run.at(rule.of_runs))) {
-      return Usage(absl::StrCat("the ", which, " file's runs have ", rule.of_runs, " ",
-                                ShortText(run.at(rule.of_runs)), ": not from 0 to ", kMostFigure));
-    }
-    const double figure = run.at(rule.of_runs);
-    estimate.low = std::min(estimate.low, figure);
-    estimate.high = std::max(estimate.high, figure);
-  }
+  BH_RETURN_IF_ERROR(WidenByRuns(ours, rule, which, &estimate));
   return estimate;
 }
 
-Verdict VerdictOf(const Estimate& before, const Estimate& after, Better better) {
+Verdict VerdictOf(const Estimate& before, const Estimate& after, Better better, bool one_run_each) {
   const double difference = DifferenceInIntervals(before, after);
   if (std::fabs(difference) <= kCounts) return Verdict::kSame;
+  if (one_run_each) return Verdict::kUnknown;
   return (difference > 0) == (better == Better::kHigher) ? Verdict::kBetter : Verdict::kWorse;
 }
 
@@ -171,8 +190,19 @@ void AddDoubts(const json& whole, const char* which, std::vector<std::string>* d
 }
 
 const char* VerdictText(Verdict verdict) {
-  return verdict == Verdict::kSame ? "no difference shown"
-                                   : (verdict == Verdict::kBetter ? "better" : "worse");
+  switch (verdict) {
+    case Verdict::kSame:
+      return "no difference shown";
+    case Verdict::kBetter:
+      return "better";
+    case Verdict::kWorse:
+      return "worse";
+    case Verdict::kMixed:
+      return "mixed";
+    case Verdict::kUnknown:
+      return "cannot tell";
+  }
+  return "";
 }
 
 std::string CellOf(const Estimate& estimate) {
@@ -201,7 +231,13 @@ std::string ComparisonText(const Comparison& comparison) {
     absl::StrAppend(&text, "not compared: ", line, "\n");
   }
   for (const std::string& line : comparison.doubts) absl::StrAppend(&text, "DOUBT: ", line, "\n");
-  return absl::StrCat(text, "verdict: ", VerdictText(comparison.verdict()), "\n");
+  absl::StrAppend(&text, "verdict: ", VerdictText(comparison.verdict()));
+  if (comparison.verdict() == Verdict::kUnknown) {
+    absl::StrAppend(&text,
+                    ": one run each, whose intervals do not contain what moves between runs; "
+                    "measure with --repeats 3 or more");
+  }
+  return text + "\n";
 }
 
 std::string ComparisonJson(const Comparison& comparison) {
@@ -231,12 +267,13 @@ absl::StatusOr<std::string> ReadResult(const std::string& path) {
 }  // namespace
 
 Verdict Comparison::verdict() const {
-  Verdict verdict = Verdict::kSame;
-  for (const ComparedMetric& metric : metrics) {
-    if (metric.verdict == Verdict::kWorse) return Verdict::kWorse;
-    if (metric.verdict == Verdict::kBetter) verdict = Verdict::kBetter;
-  }
-  return verdict;
+  const auto any = [&](Verdict verdict) {
+    return std::any_of(metrics.begin(), metrics.end(),
+                       [&](const ComparedMetric& metric) { return metric.verdict == verdict; });
+  };
+  if (any(Verdict::kUnknown)) return Verdict::kUnknown;
+  if (any(Verdict::kWorse)) return any(Verdict::kBetter) ? Verdict::kMixed : Verdict::kWorse;
+  return any(Verdict::kBetter) ? Verdict::kBetter : Verdict::kSame;
 }
 
 absl::StatusOr<Comparison> Compare(const std::string& before, const std::string& after,
@@ -256,11 +293,17 @@ absl::StatusOr<Comparison> Compare(const std::string& before, const std::string&
   comparison.differences.insert(comparison.differences.end(), workload.begin(), workload.end());
   AddDoubts(whole_first, "first", &comparison.doubts);
   AddDoubts(whole_second, "second", &comparison.doubts);
+  const auto has_one_run = [](const json& ours) {
+    const json* runs = RunsOf(ours);
+    return runs == nullptr || runs->size() < 2;
+  };
+  const bool one_run_each = has_one_run(first) && has_one_run(second);
   for (const MetricRule& rule : kMetrics) {
     BH_ASSIGN_OR_RETURN(const std::optional<Estimate> a, EstimateAt(first, rule, "first"));
     BH_ASSIGN_OR_RETURN(const std::optional<Estimate> b, EstimateAt(second, rule, "second"));
     if (a.has_value() && b.has_value()) {
-      comparison.metrics.push_back({rule.name, *a, *b, VerdictOf(*a, *b, rule.better)});
+      comparison.metrics.push_back(
+          {rule.name, *a, *b, VerdictOf(*a, *b, rule.better, one_run_each)});
     } else if (a.has_value() || b.has_value()) {
       comparison.not_compared.push_back(absl::StrCat(
           rule.name, ": the ", a.has_value() ? "second" : "first", " result does not have it"));
@@ -278,13 +321,16 @@ absl::Status RunCompareBench(const CompareBenchOptions& options) {
   BH_ASSIGN_OR_RETURN(const Comparison comparison, Compare(before, after, options.any_workload));
   std::cout << (options.json ? ComparisonJson(comparison) : ComparisonText(comparison));
   BH_RETURN_IF_ERROR(FlushStandardOutput());
-  if (comparison.doubts.empty() && comparison.verdict() != Verdict::kWorse) {
+  const Verdict verdict = comparison.verdict();
+  if (comparison.doubts.empty() && verdict != Verdict::kWorse && verdict != Verdict::kMixed) {
     return absl::OkStatus();
   }
   return WithExitCode(
       absl::FailedPreconditionError(
           comparison.doubts.empty()
-              ? absl::StrCat(options.after, " is worse than ", options.before)
+              ? absl::StrCat(
+                    options.after, " is worse than ", options.before,
+                    verdict == Verdict::kMixed ? " in some metrics and better in others" : "")
               : absl::StrCat("the figures are not to be trusted: ", comparison.doubts[0])),
       ExitCode::kClientError);
 }

@@ -11,7 +11,9 @@
 
 namespace bulkhead {
 
-enum class Verdict { kSame, kBetter, kWorse };
+// kUnknown: they differ by more than the intervals of one run each, which know nothing of what
+// moves between runs. kMixed is of several metrics alone.
+enum class Verdict { kSame, kBetter, kWorse, kMixed, kUnknown };
 
 struct ComparedMetric {
   std::string name;
@@ -25,7 +27,8 @@ struct Comparison {
   std::vector<std::string> differences;   // of the servers: "tensor_parallel_size: 1 -> 2"
   std::vector<std::string> doubts;        // why the figures are not to be trusted; empty: none
 
-  Verdict verdict() const;  // worse when any metric is, else better when any is
+  // Unknown when any metric is; mixed when one is better and another worse.
+  Verdict verdict() const;
 };
 
 // `before` and `after`: the texts of two result.json. INVALID_ARGUMENT with exit code 2 when one is
@@ -34,7 +37,8 @@ struct Comparison {
 absl::StatusOr<Comparison> Compare(const std::string& before, const std::string& after,
                                    bool any_workload);
 
-// Prints the comparison; exit code 1 when the second result is worse, or one cannot be trusted.
+// Prints the comparison; exit code 1 when the second result is worse in any metric, or one cannot
+// be trusted.
 absl::Status RunCompareBench(const CompareBenchOptions& options);
 
 }  // namespace bulkhead

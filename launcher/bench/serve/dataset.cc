@@ -130,10 +130,9 @@ absl::StatusOr<BenchPrompts> ReadCustom(const DatasetOptions& options, const Dat
   double bytes = 0;
   const int count = options.num_prompts.value_or(static_cast<int>(lines.size()));
   for (int i = 0; i < count; ++i) {
-    const auto& line = lines[i % lines.size()];
+    const auto& line = lines[i % lines.size()].request;
     if (!line.ok()) {
-      return Usage(absl::StrCat("--dataset-path ", *options.path, ": prompt ", i % lines.size() + 1,
-                                ": ", line.status().message()));
+      return Usage(absl::StrCat("--dataset-path ", *options.path, ": ", line.status().message()));
     }
     // No answer is longer than the model allows, whatever a line asks for.
     const int64_t most_tokens = line->stopping().max_tokens();

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/prompts.h"
@@ -87,6 +88,11 @@ class LoadGenerator::Call {
       record_->request_id = event_.request_id();
       record_->prompt_tokens = static_cast<int>(event_.accepted().prompt_tokens());
     } else if (event_.has_delta() && event_.delta().tokens_size() > 0) {
+      if (event_.delta().position() != received_ && broken_.empty()) {
+        broken_ = absl::StrCat("the server went on at position ", event_.delta().position(),
+                               " after ", received_, " tokens");
+      }
+      received_ += event_.delta().tokens_size();
       record_->arrivals.push_back({now, event_.delta().tokens_size()});
       generator_->tokens_ += event_.delta().tokens_size();
     } else if (event_.has_finished()) {
@@ -117,7 +123,7 @@ class LoadGenerator::Call {
 
   void Finish(double now) {
     record_->end_s = now;
-    if (status_.ok() && finished_) {
+    if (status_.ok() && finished_ && broken_.empty()) {
       record_->outcome = RequestOutcome::kCompleted;
       return;
     }
@@ -127,7 +133,8 @@ class LoadGenerator::Call {
     record_->outcome = RequestOutcome::kFailed;
     if (status_.ok()) {
       record_->code = "DATA_LOSS";
-      record_->message = "the server's stream ended without a finish reason";
+      record_->message =
+          broken_.empty() ? "the server's stream ended without a finish reason" : broken_;
       return;
     }
     const absl::Status status = StatusOf(status_, generator_->target_);
@@ -144,6 +151,8 @@ class LoadGenerator::Call {
   grpc::Status status_;
   State state_ = State::kStarting;
   bool finished_ = false;
+  uint64_t received_ = 0;  // tokens
+  std::string broken_;     // how its stream was not one answer; empty: it was
 };
 
 absl::StatusOr<std::unique_ptr<LoadGenerator>> LoadGenerator::Connect(

@@ -66,4 +66,17 @@ struct RunRecord {
   double duration_s = 0;  // from the begin to the last end
 };
 
+// The request that failed before all others of the first run that has one; null: none.
+inline const RequestRecord* FirstFailureOf(const std::vector<RunRecord>& runs) {
+  const RequestRecord* first = nullptr;
+  for (const RunRecord& run : runs) {
+    for (const RequestRecord& request : run.requests) {
+      if (request.outcome != RequestOutcome::kFailed) continue;
+      if (first == nullptr || request.end_s < first->end_s) first = &request;
+    }
+    if (first != nullptr) break;
+  }
+  return first;
+}
+
 }  // namespace bulkhead

@@ -253,17 +253,12 @@ absl::Status SaveResult(const BenchResult& result) {
 absl::Status OutcomeOf(const BenchResult& result) {
   const BenchSummary& summary = result.summary;
   if (summary.failed == 0 || result.options.allow_failures) return absl::OkStatus();
-  std::string first;
-  for (const RunRecord& run : result.runs) {
-    for (const RequestRecord& request : run.requests) {
-      if (request.outcome == RequestOutcome::kFailed && first.empty()) {
-        first = absl::StrCat(request.code, ": ", request.message);
-      }
-    }
-  }
+  const RequestRecord* first = FirstFailureOf(result.runs);
+  BH_CHECK(first != nullptr);
   return WithExitCode(absl::UnavailableError(absl::StrCat(
                           summary.failed, " of ", summary.completed + summary.failed,
-                          " requests failed (--allow-failures accepts it); first: ", first)),
+                          " requests failed (--allow-failures accepts it); first: ", first->code,
+                          ": ", first->message)),
                       ExitCode::kClientError);
 }
 

@@ -18,17 +18,22 @@ TEST(ThroughputResultTest, DecodeCountsOnlyWhileAllGenerate) {
   EXPECT_DOUBLE_EQ(run.total_tokens_per_s, 29.0 / 6);
 }
 
-TEST(ThroughputResultTest, SequencesThatNeverRanTogetherHaveNoDecodeRate) {
-  EXPECT_FALSE(RunOf({{{1, 2}}, {{3, 4}}}, 20).decode_tokens_per_s.has_value());
+TEST(ThroughputResultTest, WhereSequencesNeverAllRanTogetherTheRateIsThatOfTheWholeRun) {
+  // Two tokens behind the first ones, in the time from second 1 to 4.
+  EXPECT_DOUBLE_EQ(*RunOf({{{1, 2}}, {{3, 4}}}, 20).decode_tokens_per_s, 2.0 / 3);
+}
+
+TEST(ThroughputResultTest, OnlyWhereNoTokenFollowsTheFirstOnesThereIsNoDecodeRate) {
   EXPECT_FALSE(RunOf({{{1}}, {{1}}}, 20).decode_tokens_per_s.has_value());
   EXPECT_EQ(RunOf({}, 20).total_tokens_per_s, 0);
 }
 
 TEST(ThroughputResultTest, TheLogTellsNoDecodeRateThatWasNotMeasured) {
-  const ThroughputCase apart = {2, 10, 2, {RunOf({{{1, 2}}, {{3, 4}}}, 20)}};
-  EXPECT_EQ(LastRunText(apart),
-            "batch 2, 10 -> 2: prefill 6.7 tokens/s, decode - (the sequences never all ran "
-            "together) (last of 1 runs)");
+  const ThroughputCase apart = {2, 10, 1, {RunOf({{{1}}, {{3}}}, 20)}};
+  EXPECT_EQ(
+      LastRunText(apart),
+      "batch 2, 10 -> 1: prefill 6.7 tokens/s, decode - (no token behind the first ones) (last "
+      "of 1 runs)");
   const ThroughputCase together = {2, 10, 4, {RunOf({{{1, 2, 3, 4}}, {{2, 3, 4, 5, 6}}}, 20)}};
   EXPECT_THAT(LastRunText(together), HasSubstr("decode 2.0 tokens/s"));
 }

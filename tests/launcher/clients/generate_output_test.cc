@@ -38,6 +38,23 @@ TEST(GenerateOutputTest, OneTextStreamsAsItComes) {
               HasSubstr("1 prompt, 2 tokens in 2.00 s: 1.0 tokens/s, first token after 5 ms"));
 }
 
+TEST(GenerateOutputTest, ATerminalIsShownControlCharactersAndDoesNotObeyThem) {
+  std::ostringstream out, err, file;
+  const std::string text =
+      "a\x1b[2J\tb\n\xc2\x9b"
+      "31m\xc3\xbc\x7f";
+  GenerateOutput terminal(Format::kText, {"header"}, &out, &err, /*to_terminal=*/true);
+  terminal.OnText(0, text);
+  EXPECT_EQ(out.str(),
+            "a\\x1b[2J\tb\n\\x9b"
+            "31m\xc3\xbc\\x7f");
+  GenerateOutput plain(Format::kText, {"header"}, &file, &err);
+  plain.OnText(0, text);
+  EXPECT_EQ(file.str(), text);
+  plain.OnEnd(ResultOf(0, text, absl::DataLossError("\x1b[31mred")), std::nullopt);
+  EXPECT_EQ(plain.Outcome().message(), "DATA_LOSS: \\x1b[31mred");
+}
+
 TEST(GenerateOutputTest, TextsKeepTheOrderOfThePrompts) {
   std::ostringstream out, err;
   GenerateOutput output(Format::kText, {"p0", "p1", "p2"}, &out, &err);

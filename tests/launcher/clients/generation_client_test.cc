@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -11,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "google/rpc/error_details.pb.h"
+#include "launcher/clients/client_channel.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
 #include "memory/exit_code.h"
@@ -18,6 +22,7 @@
 namespace bulkhead {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Writer = grpc::ServerWriter<v1::GenerateEvent>;
@@ -38,17 +43,18 @@ class FakeControl : public v1::Control::Service {
  public:
   absl::Notification drained;
   std::atomic<uint32_t> timeout_s{0};
+  std::atomic<uint32_t> running{1};
 
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
     timeout_s = request->timeout_s();
-    response->set_num_requests_running(1);
-    drained.Notify();
+    response->set_num_requests_running(running);
+    if (!drained.HasBeenNotified()) drained.Notify();
     return grpc::Status::OK;
   }
   grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
                        v1::LoadInfo* load) override {
-    load->set_num_requests_running(1);
+    load->set_num_requests_running(running);
     return grpc::Status::OK;
   }
 };
@@ -254,6 +260,48 @@ TEST_F(GenerationClientTest, DrainReturnsWhenTheServerIsGone) {
   EXPECT_TRUE(RunDrain(options).ok());
   server.join();
   EXPECT_EQ(control_.timeout_s, 2U);
+}
+
+TEST_F(GenerationClientTest, DrainDoesNotWaitForEverForAServerThatStays) {
+  DrainOptions options;
+  options.target = target_;
+  options.timeout = absl::Milliseconds(200);
+  options.patience = absl::Milliseconds(300);
+  const absl::Status late = RunDrain(options);
+  EXPECT_EQ(ExitCodeOf(late), ExitCode::kClientError);
+  EXPECT_THAT(std::string(late.message()),
+              AllOf(HasSubstr("still answers after the time"), HasSubstr("1 running")));
+  options.timeout.reset();
+  control_.running = 0;
+  EXPECT_THAT(std::string(RunDrain(options).message()), HasSubstr("has nothing left to do"));
+}
+
+TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::thread server([&] {
+    for (int fd = accept(listener, nullptr, nullptr); fd >= 0;
+         fd = accept(listener, nullptr, nullptr)) {
+      const std::string page = "HTTP/1.1 400 Bad Request\r\n\r\n";
+      EXPECT_EQ(send(fd, page.data(), page.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(page.size()));
+      close(fd);
+    }
+  });
+  const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  const absl::Status status = Connect(target, absl::Seconds(5)).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(target), HasSubstr("does not speak gRPC")));
+  shutdown(listener, SHUT_RDWR);
+  server.join();
+  close(listener);
 }
 
 TEST(ConnectTest, NobodyAtTheTargetIsNamed) {

@@ -34,7 +34,7 @@ json ResultOf(double throughput, double ttft_ms, double half_ms) {
             {"interrupted", false},
             {"workload", {{"input_len", 64}, {"repeats", 1}}},
             {"server", {{"tensor_parallel_size", 1}, {"epoch", "a"}}},
-            {"runs", json::array()},
+            {"runs", {{{"duration_s", 60}}, {{"duration_s", 60}}}},
             {"throughput", {{"output_tokens_per_s", Of(throughput, 10)}}},
             {"latencies", {{"ttft_ms", {{"mean", Of(ttft_ms, half_ms)}}}}}}}};
 }
@@ -43,6 +43,19 @@ Comparison Compared(const json& before, const json& after, bool any_workload = f
   const auto comparison = Compare(before.dump(), after.dump(), any_workload);
   EXPECT_TRUE(comparison.ok()) << comparison.status();
   return comparison.value_or(Comparison());
+}
+
+// What `bench compare` prints of two files with these texts.
+std::string Printed(const json& before, const json& after) {
+  const std::string path = ::testing::TempDir() + "/bench_compare_" + std::to_string(getpid());
+  const CompareBenchOptions options = {path + ".before", path + ".after", false, false};
+  std::ofstream(options.before) << before.dump();
+  std::ofstream(options.after) << after.dump();
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(RunCompareBench(options), absl::OkStatus());
+  std::filesystem::remove(options.before);
+  std::filesystem::remove(options.after);
+  return ::testing::internal::GetCapturedStdout();
 }
 
 TEST(Compare, ADifferenceWithinTheIntervalsIsNone) {
@@ -55,9 +68,37 @@ TEST(Compare, MoreTokensAreBetterAndMoreMillisecondsWorse) {
   const Comparison better = Compared(ResultOf(500, 100, 10), ResultOf(600, 100, 10));
   EXPECT_EQ(better.metrics[0].verdict, Verdict::kBetter);
   EXPECT_EQ(better.verdict(), Verdict::kBetter);
-  const Comparison worse = Compared(ResultOf(500, 100, 10), ResultOf(600, 150, 10));
+  const Comparison worse = Compared(ResultOf(500, 100, 10), ResultOf(500, 150, 10));
   EXPECT_EQ(worse.metrics[1].verdict, Verdict::kWorse);
   EXPECT_EQ(worse.verdict(), Verdict::kWorse);
+}
+
+TEST(Compare, BetterHereAndWorseThereIsMixed) {
+  EXPECT_EQ(Compared(ResultOf(500, 100, 10), ResultOf(600, 150, 10)).verdict(), Verdict::kMixed);
+}
+
+TEST(Compare, OneRunEachCannotTellWhatMovesBetweenRuns) {
+  json before = ResultOf(500, 100, 5);
+  json after = ResultOf(500, 150, 5);
+  before["x_bulkhead"]["runs"] = after["x_bulkhead"]["runs"] = {{{"duration_s", 60}}};
+  EXPECT_EQ(Compared(before, after).verdict(), Verdict::kUnknown);
+  EXPECT_EQ(Compared(before, before).verdict(), Verdict::kSame);
+  EXPECT_THAT(Printed(before, after),
+              AllOf(HasSubstr("verdict: cannot tell: one run each"), HasSubstr("--repeats")));
+  after["x_bulkhead"]["runs"] = {{{"mean_ttft_ms", 149}}, {{"mean_ttft_ms", 151}}};
+  EXPECT_EQ(Compared(before, after).verdict(), Verdict::kWorse);
+}
+
+TEST(Compare, AMedianMovesBetweenRunsAsItsMeanDoes) {
+  const auto of_runs = [](double median, double first_mean, double second_mean) {
+    json result = ResultOf(500, 100, 50);
+    result["x_bulkhead"]["latencies"]["ttft_ms"] = {{"median", Of(median, 1)}};
+    result["x_bulkhead"]["runs"] = {{{"mean_ttft_ms", first_mean}},
+                                    {{"mean_ttft_ms", second_mean}}};
+    return result;
+  };
+  EXPECT_EQ(Compared(of_runs(45, 80, 120), of_runs(53, 80, 120)).verdict(), Verdict::kSame);
+  EXPECT_EQ(Compared(of_runs(45, 99, 101), of_runs(53, 99, 101)).verdict(), Verdict::kWorse);
 }
 
 TEST(Compare, WideIntervalsLeaveABigDifferenceOpen) {
@@ -179,19 +220,6 @@ TEST(Compare, AReasonOfAnotherKindIsShown) {
   after["x_bulkhead"]["why_invalid"] = {{{"code", 7}}};
   EXPECT_THAT(Compared(ResultOf(500, 100, 10), after).doubts,
               ElementsAre("the second result is marked invalid: {\"code\":7}"));
-}
-
-// What `bench compare` prints of two files with these texts.
-std::string Printed(const json& before, const json& after) {
-  const std::string path = ::testing::TempDir() + "/bench_compare_" + std::to_string(getpid());
-  const CompareBenchOptions options = {path + ".before", path + ".after", false, false};
-  std::ofstream(options.before) << before.dump();
-  std::ofstream(options.after) << after.dump();
-  ::testing::internal::CaptureStdout();
-  EXPECT_EQ(RunCompareBench(options), absl::OkStatus());
-  std::filesystem::remove(options.before);
-  std::filesystem::remove(options.after);
-  return ::testing::internal::GetCapturedStdout();
 }
 
 TEST(Compare, AChangeOfNothingHasNoSignAndNoBaseHasNoChange) {

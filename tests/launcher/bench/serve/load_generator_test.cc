@@ -195,6 +195,41 @@ TEST_F(LoadGeneratorTest, AStreamWithoutAnEndIsAFailure) {
   EXPECT_EQ(run.requests[0].received_tokens(), 1);
 }
 
+TEST_F(LoadGeneratorTest, AStreamThatLeavesTokensOutIsAFailure) {
+  generation_.answer = [](grpc::ServerContext*, Writer* writer) {
+    v1::GenerateEvent event;
+    event.mutable_delta()->add_tokens()->set_id(1);
+    writer->Write(event);
+    event.mutable_delta()->set_position(2);
+    writer->Write(event);
+    event.mutable_finished()->set_reason(v1::FINISH_REASON_MAX_TOKENS);
+    writer->Write(event);
+    return grpc::Status::OK;
+  };
+  const auto generator = Connected();
+  const auto requests = Requests(1, 2);
+  LoadPlan plan;
+  plan.requests = &requests;
+  plan.due_s = {0};
+  const RunRecord run = generator->Run(plan);
+  EXPECT_EQ(run.requests[0].outcome, RequestOutcome::kFailed);
+  EXPECT_EQ(run.requests[0].code, "DATA_LOSS");
+  EXPECT_EQ(run.requests[0].message, "the server went on at position 2 after 1 tokens");
+}
+
+TEST(FirstFailure, IsTheOneThatCameFirst) {
+  RunRecord run;
+  run.requests.resize(3);
+  for (RequestRecord& request : run.requests) request.outcome = RequestOutcome::kFailed;
+  run.requests[0].end_s = 3;
+  run.requests[1].end_s = 2;
+  run.requests[2].end_s = 1;
+  run.requests[2].outcome = RequestOutcome::kCompleted;
+  const std::vector<RunRecord> runs = {RunRecord(), run};
+  EXPECT_EQ(FirstFailureOf(runs), &runs[1].requests[1]);
+  EXPECT_EQ(FirstFailureOf({}), nullptr);
+}
+
 TEST_F(LoadGeneratorTest, ATimeoutEndsARequest) {
   generation_.answer = [](grpc::ServerContext* context, Writer*) {
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
