@@ -21,7 +21,8 @@ namespace bulkhead {
 struct Laggards {
   std::string names;       // "rank 1 (host a, pid 4711)", or "" when there are none
   bool elsewhere = false;  // on another host: its own ranks can tell which of them it is
-  absl::Duration still;    // how long they have stood still (StoodStill), the least of them
+  // How long they have stood still (StoodStill), the least of them.
+  absl::Duration still = absl::ZeroDuration();
 };
 
 // What the group's watchdogs know. Thread-safe; nothing here calls MPI.

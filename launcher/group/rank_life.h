@@ -51,7 +51,7 @@ class RankLife {
   // The group is together, and --startup-timeout limits nothing any more.
   void StartUpEnds() { watchdog_->PhaseEnds(); }
   // What a step may take before the group is taken for lost.
-  void SetStepLimits(const StepLimits& limits) { watchdog_->SetStepLimits(limits); }
+  void SetStepLimits(const StepTimeLimits& limits) { watchdog_->SetStepLimits(limits); }
   // The rank loop until its clean stop. On a failure it does not return: the process ends.
   void RunSteps(StepRunner& runner, Coordinator* coordinator);
 

@@ -230,7 +230,7 @@ absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngin
   absl::Status status = rehearsed.status();
   if (status.ok()) status = engine.runner->RehearseDecodes();
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", status, timeout));
-  engine.step_limits = StepLimitsFrom(*rehearsed, options.step_timeout);
+  engine.step_limits = StepTimeLimitsFrom(*rehearsed, options.step_timeout);
   if (engine.topology.coordinator()) {
     BH_LOG(kInfo) << (rehearsed->measured ? "rehearsed" : "estimated from smaller steps")
                   << ": a step of " << rehearsed->chunk_tokens << " tokens takes "

@@ -54,7 +54,7 @@ struct RankEngine {
   std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
   absl::Duration load_time;            // of this rank's weights
   int64_t loaded_bytes = 0;            // that it read
-  StepLimits step_limits;              // as given, or what the rehearsal suggests
+  StepTimeLimits step_limits;          // as given, or what the rehearsal suggests
   std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;

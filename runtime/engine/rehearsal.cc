@@ -124,8 +124,8 @@ int ContextOf(const SchedulerLimits& limits, int seqs) {
 
 }  // namespace
 
-StepLimits StepLimitsFrom(const Rehearsed& rehearsed, std::optional<absl::Duration> given) {
-  StepLimits limits;
+StepTimeLimits StepTimeLimitsFrom(const Rehearsed& rehearsed, std::optional<absl::Duration> given) {
+  StepTimeLimits limits;
   limits.estimate = rehearsed.estimate;
   limits.timeout = given.value_or(
       std::clamp(absl::Ceil(10 * rehearsed.chunk, absl::Seconds(1)), kLeastTimeout, kMostTimeout));

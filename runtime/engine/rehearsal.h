@@ -34,7 +34,7 @@ absl::StatusOr<Rehearsed> Rehearse(StepRunner& runner, const SchedulerLimits& li
 // What a step may take then: `given`, or ten times a full chunk, and at least 60 s and at most 5
 // min. Where it is not given, a step of which more is expected, such as a chunk behind a very long
 // context, has twice its estimate.
-StepLimits StepLimitsFrom(const Rehearsed& rehearsed, std::optional<absl::Duration> given);
+StepTimeLimits StepTimeLimitsFrom(const Rehearsed& rehearsed, std::optional<absl::Duration> given);
 
 // The least blocks that the pool must have for it.
 int64_t RehearsalBlocks(const SchedulerLimits& limits);

@@ -59,7 +59,7 @@ void WatchdogRules::StepEnds(int64_t now_ns) {
 }
 
 void WatchdogRules::TimeStep(uint64_t seq, int64_t now_ns) {
-  const StepLimits& limits = limits_.step;
+  const StepTimeLimits& limits = limits_.step;
   step_seq_ = seq;
   begin_ns_ = now_ns;
   awaited_since_ns_ = 0;
@@ -80,7 +80,7 @@ void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, i
   limit_ = limit;
 }
 
-void WatchdogRules::SetStepLimits(const StepLimits& limits) {
+void WatchdogRules::SetStepLimits(const StepTimeLimits& limits) {
   const std::lock_guard lock(mutex_);
   limits_.step = limits;
 }

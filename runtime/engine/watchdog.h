@@ -22,19 +22,19 @@
 namespace bulkhead {
 
 // What a step may take, of those that begin from now on.
-struct StepLimits {
+struct StepTimeLimits {
   absl::Duration timeout = absl::Seconds(60);  // InfiniteDuration: none
   // A step's time-out is at least so many times its estimate.
   double least_estimates = 0;
   // Without it no step is late before its time-out.
-  std::optional<StepEstimate> estimate;
+  std::optional<StepEstimate> estimate = std::nullopt;
 };
 
 struct WatchdogLimits {
   absl::Duration silence = absl::Seconds(3);  // of another rank
-  StepLimits step;
-  std::string name;    // of this rank
-  bool warns = false;  // of late steps
+  StepTimeLimits step = {};
+  std::string name = {};  // of this rank
+  bool warns = false;     // of late steps
 };
 
 // What a watchdog decides, tick by tick; no thread and no clock of its own. Thread-safe.
@@ -59,7 +59,7 @@ class WatchdogRules {
   void StepEnds(int64_t now_ns);  // the oldest that lasts
   void PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns);
   void PhaseEnds();
-  void SetStepLimits(const StepLimits& limits);
+  void SetStepLimits(const StepTimeLimits& limits);
   // At least every second. Ok, or why the group is lost: what GroupLiveness::Check found, or
   // DEADLINE_EXCEEDED with ExitCode::kGroupNotUp (a phase) or UNAVAILABLE with kRankLost (a step)
   // and the ranks that lag behind.
@@ -113,7 +113,7 @@ class Watchdog final : public StepWatch {
   void StepEnds(uint64_t seq) override;
   void PhaseBegins(const std::string& name, absl::Duration limit);
   void PhaseEnds();
-  void SetStepLimits(const StepLimits& limits) { rules_.SetStepLimits(limits); }
+  void SetStepLimits(const StepTimeLimits& limits) { rules_.SetStepLimits(limits); }
 
  private:
   void Run();

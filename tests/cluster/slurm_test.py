@@ -63,6 +63,7 @@ class SlurmTest(unittest.TestCase):
         record = self.slurm.ended(job)
         self.assertEqual((record["JobState"], record["ExitCode"]), ("COMPLETED", "0:0"), log())
         self.assertIn("serve.sbatch: draining", log())
+        self.assertIn(f'serve.sbatch: on hosta itself: bulkhead generate --target {target} "Hello"', log())
 
     def test_a_lost_rank_sends_the_job_back_to_the_queue_and_it_serves_again(self):
         job, _ = self.serve()

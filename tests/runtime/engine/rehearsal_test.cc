@@ -131,19 +131,19 @@ TEST(RehearsalTest, EveryStepIsWithinTheSealedArenas) {
   }
 }
 
-TEST(StepLimitsTest, TheDefaultIsTenFullChunksWithinAMinuteAndFive) {
+TEST(StepTimeLimitsTest, TheDefaultIsTenFullChunksWithinAMinuteAndFive) {
   const auto timeout_of = [](absl::Duration chunk) {
     Rehearsed rehearsed;
     rehearsed.chunk = chunk;
-    return StepLimitsFrom(rehearsed, std::nullopt).timeout;
+    return StepTimeLimitsFrom(rehearsed, std::nullopt).timeout;
   };
   EXPECT_EQ(timeout_of(absl::Milliseconds(3)), absl::Seconds(60));
   EXPECT_EQ(timeout_of(absl::Milliseconds(9999)), absl::Seconds(100));
   EXPECT_EQ(timeout_of(absl::Minutes(6)), absl::Minutes(5));
 }
 
-TEST(StepLimitsTest, WhatIsGivenIsTheLimitOfEveryStep) {
-  const StepLimits limits = StepLimitsFrom({}, absl::Seconds(8));
+TEST(StepTimeLimitsTest, WhatIsGivenIsTheLimitOfEveryStep) {
+  const StepTimeLimits limits = StepTimeLimitsFrom({}, absl::Seconds(8));
   EXPECT_EQ(limits.timeout, absl::Seconds(8));
   EXPECT_EQ(limits.least_estimates, 0);
 }
