@@ -22,6 +22,7 @@ class MachineRunner final : public StepRunner {
   explicit MachineRunner(std::function<double(const StepShape&)> seconds)
       : seconds_(std::move(seconds)) {}
   absl::Status Submit(Step step) override {
+    plans.push_back(step.plan);
     shapes.push_back(ShapeOf(step.plan));
     clock_ns += static_cast<int64_t>(seconds_(shapes.back()) * 1e9);
     return absl::OkStatus();
@@ -29,6 +30,7 @@ class MachineRunner final : public StepRunner {
   absl::StatusOr<StepResult> Collect() override { return StepResult(); }
 
   std::vector<StepShape> shapes;
+  std::vector<internal::StepPlan> plans;
 
  private:
   std::function<double(const StepShape&)> seconds_;
@@ -83,7 +85,9 @@ TEST(RehearsalTest, NoStepLastsMuchLongerThanThePatience) {
     MachineRunner runner([&](const StepShape& shape) { return scale * BigModelSeconds(shape); });
     const Rehearsed rehearsed = RehearseOn(runner, LimitsOf(1, 2048));
     EXPECT_FALSE(rehearsed.measured);
-    EXPECT_NEAR(absl::ToDoubleSeconds(rehearsed.chunk), scale * 53.2, scale * 5) << scale;
+    // A line from where the weights bind to where the arithmetic does is too flat.
+    EXPECT_GT(absl::ToDoubleSeconds(rehearsed.chunk), scale * 53.2 / 2) << scale;
+    EXPECT_LT(absl::ToDoubleSeconds(rehearsed.chunk), scale * 53.2 * 1.1) << scale;
     // 4 steps of the rows alone, one of 16 tokens in any case, and others within 10 s.
     EXPECT_LT(static_cast<double>(clock_ns) * 1e-9, scale * (4 * 0.18 + 0.42) + 20) << scale;
   }
@@ -112,6 +116,21 @@ TEST(RehearsalTest, FewSequencesOfFewTokensMakeTheLargestStepThatThereCanBe) {
   const Rehearsed rehearsed = RehearseOn(runner, limits);
   EXPECT_TRUE(rehearsed.measured);
   EXPECT_EQ(rehearsed.chunk_tokens, 200);
+}
+
+void ExpectWithin(const SchedulerLimits& limits, const internal::StepPlan& plan) {
+  EXPECT_LE(plan.slot_size(), limits.max_num_seqs);
+  EXPECT_LE(plan.token_ids_size(), limits.max_num_batched_tokens);
+  EXPECT_EQ(plan.padded_tokens(), plan.token_ids_size());
+  for (int s = 0; s < plan.slot_size(); ++s) {
+    EXPECT_GE(plan.num_tokens(s), 1);
+    EXPECT_LE(plan.start_position(s) + plan.num_tokens(s), limits.max_model_len);
+  }
+  for (int i = 0; i < plan.table_block_size(); ++i) {
+    EXPECT_GE(plan.table_block(i), 1);
+    EXPECT_LE(plan.table_block(i), limits.num_kv_blocks);
+    EXPECT_LT(plan.table_index(i) * limits.block_tokens, limits.max_model_len);
+  }
 }
 
 TEST(RehearsalTest, EveryStepIsWithinTheSealedArenas) {
