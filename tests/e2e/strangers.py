@@ -50,6 +50,12 @@ def listening_ports(pid):
     return found
 
 
+def family(pid):
+    """The process and all that descend from it."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [pid] + [one for child in map(int, f.read().split()) for one in family(child)]
+
+
 def ready_ports(lines):
     """What the group means to serve, from its READY line."""
     ready = next(line for line in lines if line.startswith("READY "))
