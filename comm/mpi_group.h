@@ -14,12 +14,12 @@ namespace bulkhead {
 // allocation is no rank.
 bool LaunchedAsGroup();
 
-// Collective: all ranks of the launch, each within `timeout`; SetMpiEnvironment was called. MPI is initialised on the calling
-// thread, and only that thread may use the group's exchange, bus, Connect and Leave. Errors carry
-// ExitCode::kGroupNotUp: UNIMPLEMENTED when ranks are on several hosts, FAILED_PRECONDITION when
-// they came up each for itself or do not see each other, DEADLINE_EXCEEDED when one is missing.
-// After an error that is not IsAgreed the process must end with that code; the launcher then ends
-// the other ranks.
+// Collective: all ranks of the launch, each within `timeout`; SetMpiEnvironment was called. MPI is
+// initialised on the calling thread, and only that thread may use the group's exchange, bus,
+// Connect and Leave. Errors carry ExitCode::kGroupNotUp: UNIMPLEMENTED when ranks are on several
+// hosts, FAILED_PRECONDITION when they came up each for itself or do not see each other,
+// DEADLINE_EXCEEDED when one is missing. After an error that is not IsAgreed the process must end
+// with that code; the launcher then ends the other ranks.
 absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout);
 
 }  // namespace bulkhead
