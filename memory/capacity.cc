@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 // A block id is an int32, and block 0 is not counted.
 constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max() - 1;
-constexpr int64_t kMostTotal = int64_t{1} << 60;
+// No rank has more: a rule that so much does not satisfy, no memory satisfies.
+constexpr int64_t kMostTotal = int64_t{1} << 50;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -29,18 +30,31 @@ int64_t Share(double fraction, int64_t bytes) {
   return bytes <= 0 ? 0 : static_cast<int64_t>(std::floor(fraction * static_cast<double>(bytes)));
 }
 
+// The most blocks that the group's pool has by the rule alone, whatever the ranks' memory: a rule
+// in bytes gives as many as the rank with the largest block makes of them.
+int64_t BlocksByRule(const KvRule& rule, const std::vector<RankNeeds>& needs) {
+  int64_t blocks = kMostBlocks;
+  if (rule.kind != KvRule::Kind::kBytes) return blocks;
+  for (const RankNeeds& rank : needs) {
+    if (rank.kv_block_bytes > 0) blocks = std::min(blocks, rule.count / rank.kv_block_bytes);
+  }
+  return blocks;
+}
+
 // What one rank comes to under some limits.
 struct RankFit {
   std::optional<Shortage> shortage;
   int64_t own_blocks = 0;
-  std::string rule_text;
 };
 
 class RankFitter {
  public:
-  RankFitter(const CapacityRequest& request, const GroupLimits& limits, const RankNeeds& needs)
+  // `group_blocks`: BlocksByRule.
+  RankFitter(const CapacityRequest& request, const GroupLimits& limits, const RankNeeds& needs,
+             int64_t group_blocks)
       : rule_(request.rule),
         needs_(needs),
+        group_blocks_(group_blocks),
         blocks_per_seq_(CeilDiv(limits.max_model_len, request.block_tokens)),
         wanted_blocks_(request.cap_at_max_num_seqs
                            ? std::min(kMostBlocks, blocks_per_seq_ * limits.max_num_seqs)
@@ -48,10 +62,7 @@ class RankFitter {
 
   RankFit Fit(const DeviceBudget& budget) const {
     RankFit fit;
-    int64_t left = budget.free_bytes() - budget.reserve_bytes;
-    if (rule_.kind == KvRule::Kind::kUtilization) {
-      left = std::min(left, Share(rule_.fraction, budget.total_bytes));
-    }
+    int64_t left = Room(budget);
     for (int i = 0; i < kNumTerms; ++i) {
       const int64_t bytes = needs_.term_bytes[i];
       if (bytes > left) {
@@ -64,64 +75,101 @@ class RankFitter {
     return fit;
   }
 
-  // The least total under which Fit finds no shortage: it is monotone in the total.
+  // A total under which Fit finds no shortage, and finds one with a byte less; 0: no memory is
+  // enough.
   int64_t RequiredBytes(DeviceBudget budget) const {
+    const auto fits = [&](int64_t total_bytes) {
+      budget.total_bytes = total_bytes;
+      return !Fit(budget).shortage.has_value();
+    };
+    if (!fits(kMostTotal)) return 0;
     int64_t low = 0;
     int64_t high = kMostTotal;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      budget.total_bytes = middle;
-      if (Fit(budget).shortage.has_value()) {
-        low = middle + 1;
-      } else {
+      if (fits(middle)) {
         high = middle;
+      } else {
+        low = middle + 1;
       }
     }
     return low;
   }
 
+  // The rule as arithmetic; empty where a term before KV does not fit.
+  std::string RuleText(const DeviceBudget& budget) const {
+    const int64_t block = needs_.kv_block_bytes;
+    if (block == 0) return "no head is on this rank";
+    int64_t left = Room(budget);
+    for (const int64_t bytes : needs_.term_bytes) left -= bytes;
+    if (left < 0) return "";
+    switch (rule_.kind) {
+      case KvRule::Kind::kNone: {
+        const bool shared = SharedWithOthers(budget);
+        const std::string room = absl::StrCat(shared ? "half of " : "", FormatBytes(left),
+                                              " left after all other arenas",
+                                              shared ? " (but no less than one sequence)" : "");
+        if (wanted_blocks_ == kMostBlocks) return room;
+        return absl::StrCat(room, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
+                            " for max_num_seqs full sequences");
+      }
+      case KvRule::Kind::kUtilization: {
+        const int64_t free = budget.free_bytes() - budget.reserve_bytes;
+        const int64_t share = Share(rule_.fraction, budget.total_bytes);
+        return absl::StrFormat(
+            "%g x %s total = %s for all arenas%s", rule_.fraction, FormatBytes(budget.total_bytes),
+            FormatBytes(share),
+            free < share ? absl::StrCat(", but others and the reserve leave ", FormatBytes(free))
+                         : "");
+      }
+      case KvRule::Kind::kShareOfFree:
+        return absl::StrFormat("%g x %s free after weights = %s", rule_.fraction,
+                               FormatBytes(FreeAfterWeights(budget)),
+                               FormatBytes(Share(rule_.fraction, FreeAfterWeights(budget))));
+      case KvRule::Kind::kBlocks:
+        return absl::StrCat(FormatCount(rule_.count),
+                            rule_.count == 1 ? " block of " : " blocks of ", FormatBytes(block),
+                            " = ", FormatBytes(Product(rule_.count, block)));
+      case KvRule::Kind::kBytes:
+        return absl::StrCat(FormatBytes(rule_.count), " as asked for");
+    }
+    return "";
+  }
+
  private:
+  // For all arenas.
+  int64_t Room(const DeviceBudget& budget) const {
+    const int64_t room = budget.free_bytes() - budget.reserve_bytes;
+    return rule_.kind == KvRule::Kind::kUtilization
+               ? std::min(room, Share(rule_.fraction, budget.total_bytes))
+               : room;
+  }
+
+  int64_t FreeAfterWeights(const DeviceBudget& budget) const {
+    return budget.free_bytes() - needs_.term_bytes[static_cast<int>(Term::kWeights)];
+  }
+
+  static bool SharedWithOthers(const DeviceBudget& budget) {
+    return budget.probed && budget.on_cpu();
+  }
+
   // The bytes that the rule gives KV, of `left`.
-  int64_t RuleBytes(const DeviceBudget& budget, int64_t left, RankFit& fit) const {
+  int64_t RuleBytes(const DeviceBudget& budget, int64_t left) const {
     const int64_t block = needs_.kv_block_bytes;
     switch (rule_.kind) {
       case KvRule::Kind::kNone: {
         const int64_t one_sequence = Product(blocks_per_seq_, block);
-        const bool shared = budget.probed && budget.on_cpu();  // with the other programs
-        const int64_t most = shared ? std::max(left / 2, std::min(left, one_sequence)) : left;
-        const std::string room = absl::StrCat(shared ? "half of " : "", FormatBytes(left),
-                                              " left after all other arenas",
-                                              shared ? " (but no less than one sequence)" : "");
-        fit.rule_text =
-            wanted_blocks_ == kMostBlocks
-                ? room
-                : absl::StrCat(room, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
-                               " for max_num_seqs full sequences");
+        const int64_t most =
+            SharedWithOthers(budget) ? std::max(left / 2, std::min(left, one_sequence)) : left;
         return std::min(most, Product(wanted_blocks_, block));
       }
       case KvRule::Kind::kUtilization:
-        fit.rule_text = absl::StrFormat(
-            "%g x %s total = %s for all arenas%s", rule_.fraction, FormatBytes(budget.total_bytes),
-            FormatBytes(Share(rule_.fraction, budget.total_bytes)),
-            budget.free_bytes() - budget.reserve_bytes < Share(rule_.fraction, budget.total_bytes)
-                ? absl::StrCat(", but others and the reserve leave ",
-                               FormatBytes(budget.free_bytes() - budget.reserve_bytes))
-                : "");
         return left;
-      case KvRule::Kind::kShareOfFree: {
-        const int64_t free =
-            budget.free_bytes() - needs_.term_bytes[static_cast<int>(Term::kWeights)];
-        const int64_t share = Share(rule_.fraction, free);
-        fit.rule_text = absl::StrFormat("%g x %s free after weights = %s", rule_.fraction,
-                                        FormatBytes(free), FormatBytes(share));
-        return share;
-      }
+      case KvRule::Kind::kShareOfFree:
+        return Share(rule_.fraction, FreeAfterWeights(budget));
       case KvRule::Kind::kBlocks:
-        fit.rule_text = absl::StrCat(FormatCount(rule_.count), " blocks of ", FormatBytes(block),
-                                     " = ", FormatBytes(Product(rule_.count, block)));
         return Product(rule_.count, block);
       case KvRule::Kind::kBytes:
-        fit.rule_text = absl::StrCat(FormatBytes(rule_.count), " as asked for");
         return rule_.count;
     }
     return 0;
@@ -129,26 +177,25 @@ class RankFitter {
 
   void FitKv(const DeviceBudget& budget, int64_t left, RankFit& fit) const {
     const int64_t block = needs_.kv_block_bytes;
-    if (block == 0) {
-      fit.own_blocks = kNoLimit;  // no heads, no limit
-      fit.rule_text = "no head is on this rank";
-      return;
-    }
-    const int64_t given = RuleBytes(budget, left, fit);
+    if (block == 0) return;  // no heads, no limit
+    const int64_t given = RuleBytes(budget, left);
+    const int64_t ruled = std::min(kMostBlocks, given / block);
     const auto short_of = [&](int64_t needed, int64_t have) {
       fit.shortage = Shortage{budget.rank, Term::kKv, needed - have, needed, have};
     };
-    fit.own_blocks = std::min(kMostBlocks, given / block);
-    const int64_t taken = Product(fit.own_blocks, block);
+    // No rank is asked for more than the pool can come to.
+    const int64_t taken = Product(std::min(ruled, group_blocks_), block);
     if (taken > left) {
       short_of(taken, left);
-    } else if (fit.own_blocks < blocks_per_seq_) {
+    } else if (ruled < blocks_per_seq_) {
       short_of(Product(blocks_per_seq_, block), given);
     }
+    fit.own_blocks = std::min(ruled, left / block);
   }
 
   const KvRule& rule_;
   const RankNeeds& needs_;
+  const int64_t group_blocks_;
   const int64_t blocks_per_seq_;
   const int64_t wanted_blocks_;
 };
@@ -195,23 +242,32 @@ class Planner {
     plan.limits = limits;
     plan.block_tokens = request_.block_tokens;
     plan.num_kv_blocks = kMostBlocks;
-    for (const DeviceBudget& budget : budgets_) {
-      const RankNeeds needs = needs_of_(budget.rank, limits);
-      const RankFitter fitter(request_, limits, needs);
+    const std::vector<RankNeeds> needs = NeedsOfAll(limits);
+    const int64_t group_blocks = BlocksByRule(request_.rule, needs);
+    bool enough_exists = true;
+    for (size_t i = 0; i < budgets_.size(); ++i) {
+      const DeviceBudget& budget = budgets_[i];
+      const RankFitter fitter(request_, limits, needs[i], group_blocks);
       const RankFit fit = fitter.Fit(budget);
       RankCapacity rank{.budget = budget,
-                        .arena_bytes = needs.term_bytes,
-                        .kv_block_bytes = needs.kv_block_bytes,
-                        .stored_weight_bytes = needs.stored_weight_bytes,
+                        .arena_bytes = needs[i].term_bytes,
+                        .kv_block_bytes = needs[i].kv_block_bytes,
+                        .stored_weight_bytes = needs[i].stored_weight_bytes,
                         .own_blocks = fit.own_blocks,
                         .required_bytes = fitter.RequiredBytes(budget),
-                        .rule_text = fit.rule_text};
-      plan.ranks.push_back(std::move(rank));
+                        .rule_text = fitter.RuleText(budget)};
+      enough_exists = enough_exists && rank.required_bytes > 0;
       const auto& shortage = fit.shortage;
       if (shortage && (!plan.shortage || shortage->bytes > plan.shortage->bytes)) {
         plan.shortage = shortage;
       }
-      plan.num_kv_blocks = std::min(plan.num_kv_blocks, fit.own_blocks);
+      if (rank.kv_block_bytes > 0) {
+        plan.num_kv_blocks = std::min(plan.num_kv_blocks, fit.own_blocks);
+      }
+      plan.ranks.push_back(std::move(rank));
+    }
+    if (!enough_exists) {  // for one rank: then the others' memory changes nothing
+      for (RankCapacity& rank : plan.ranks) rank.required_bytes = 0;
     }
     plan.fits = !plan.shortage.has_value();
     Complete(plan);
@@ -219,10 +275,18 @@ class Planner {
   }
 
  private:
+  std::vector<RankNeeds> NeedsOfAll(const GroupLimits& limits) const {
+    std::vector<RankNeeds> needs;
+    for (const DeviceBudget& budget : budgets_) needs.push_back(needs_of_(budget.rank, limits));
+    return needs;
+  }
+
   bool Fits(const GroupLimits& limits) const {
-    for (const DeviceBudget& budget : budgets_) {
-      const RankNeeds needs = needs_of_(budget.rank, limits);
-      if (RankFitter(request_, limits, needs).Fit(budget).shortage.has_value()) return false;
+    const std::vector<RankNeeds> needs = NeedsOfAll(limits);
+    const int64_t group_blocks = BlocksByRule(request_.rule, needs);
+    for (size_t i = 0; i < budgets_.size(); ++i) {
+      const RankFitter fitter(request_, limits, needs[i], group_blocks);
+      if (fitter.Fit(budgets_[i]).shortage.has_value()) return false;
     }
     return true;
   }
@@ -242,7 +306,7 @@ class Planner {
         rank.stranded_bytes = (rank.own_blocks - plan.num_kv_blocks) * block;
       }
       // Where several hold no more than the pool, the one with the least left.
-      if (rank.own_blocks == plan.num_kv_blocks &&
+      if (block > 0 && rank.own_blocks == plan.num_kv_blocks &&
           (binding == nullptr || rank.free_bytes < binding->free_bytes)) {
         binding = &rank;
       }

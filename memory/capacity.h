@@ -66,7 +66,7 @@ struct KvRule {
     kUtilization,  // own bytes, KV and all other arenas, up to `fraction` of total
     kShareOfFree,  // `fraction` of what is free after the weights
     kBlocks,       // `count` blocks
-    kBytes,        // `count` bytes
+    kBytes,        // `count` bytes at most: as many blocks as they are on the rank with the largest
   };
   Kind kind = Kind::kNone;
   double fraction = 0;
@@ -96,8 +96,10 @@ struct RankCapacity {
   std::array<int64_t, kNumTerms> arena_bytes{};  // with KV as it is taken; 0 where nothing fits
   int64_t kv_block_bytes = 0;
   int64_t stored_weight_bytes = 0;  // as in RankNeeds
-  int64_t own_blocks = 0;           // that this rank alone could hold under the rule
-  int64_t required_bytes = 0;  // the least total that starts with these limits, others and reserve
+  int64_t own_blocks = 0;  // that this rank alone could hold under the rule; 0 without heads
+  // The least total that starts with these limits, others and reserve, where every rank has its
+  // own; 0: no memory is enough, for the rule gives less than a sequence.
+  int64_t required_bytes = 0;
   int64_t free_bytes = 0;      // after arenas, others and reserve
   int64_t stranded_bytes = 0;  // KV that it could hold, were it not for the binding rank
   std::string rule_text;       // the rule as arithmetic

@@ -145,6 +145,40 @@ TEST(CapacityTest, RulesGiveWhatTheySay) {
   EXPECT_EQ(blocks({.kind = KvRule::Kind::kUtilization, .fraction = 0.5}), 398);
 }
 
+TEST(CapacityTest, OfARuleInBytesNoRankIsAskedForMoreThanThePoolCanComeTo) {
+  CapacityRequest request = Given(4, 128, 64);
+  request.rule = {.kind = KvRule::Kind::kBytes, .count = 20 * kMiB};
+  // Blocks of 1 MiB on rank 0 and of half on rank 1, which has 11 MiB left for them.
+  const auto needs_of = [](int rank, const GroupLimits& limits) {
+    RankNeeds needs = Needs(limits);
+    if (rank == 1) needs.kv_block_bytes /= 2;
+    return needs;
+  };
+  const std::vector<DeviceBudget> budgets = {Cap(0, 1000 * kMiB), Cap(1, 113 * kMiB)};
+  const Capacity plan = PlanCapacity(budgets, request, needs_of);
+  ASSERT_TRUE(plan.fits);
+  EXPECT_EQ(plan.num_kv_blocks, 20);
+  EXPECT_GE(plan.ranks[1].own_blocks, 20);
+  std::vector<DeviceBudget> least = budgets;
+  for (int rank = 0; rank < 2; ++rank) least[rank].total_bytes = plan.ranks[rank].required_bytes;
+  EXPECT_TRUE(PlanCapacity(least, request, needs_of).fits);
+  --least[1].total_bytes;
+  EXPECT_EQ(PlanCapacity(least, request, needs_of).shortage->rank, 1);
+}
+
+TEST(CapacityTest, WhereNoMemoryIsEnoughTheLeastIsNoNumber) {
+  for (const KvRule& rule : {KvRule{.kind = KvRule::Kind::kBlocks, .count = 7},
+                             KvRule{.kind = KvRule::Kind::kBytes, .count = 8 * kMiB - 1},
+                             KvRule{.kind = KvRule::Kind::kUtilization, .fraction = 1e-12},
+                             KvRule{.kind = KvRule::Kind::kShareOfFree, .fraction = 1}}) {
+    CapacityRequest request = Given(4, 128, 64);
+    request.rule = rule;
+    const Capacity plan = Plan({Cap(0, 1000 * kMiB), Cap(1, 1000 * kMiB)}, request);
+    EXPECT_FALSE(plan.fits);
+    for (const RankCapacity& rank : plan.ranks) EXPECT_EQ(rank.required_bytes, 0);
+  }
+}
+
 TEST(CapacityTest, AUtilizationThatOthersDoNotLeaveTakesWhatIsFree) {
   CapacityRequest request = Given(1000, 128, 64);
   request.rule = {.kind = KvRule::Kind::kUtilization, .fraction = 0.9};
@@ -208,6 +242,7 @@ TEST(CapacityTest, ARankWithoutHeadsSetsNoLimit) {
   EXPECT_EQ(plan.binding_rank, 0);
   EXPECT_EQ(plan.ranks[1].arena_bytes[static_cast<int>(Term::kKv)], 0);
   EXPECT_EQ(plan.ranks[1].stranded_bytes, 0);
+  EXPECT_EQ(plan.ranks[1].own_blocks, 0);
 }
 
 TEST(CapacityTest, AbsurdNumbersDoNotOverflow) {
