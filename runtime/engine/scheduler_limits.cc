@@ -81,12 +81,16 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
   const int64_t given = prompt_tokens + emitted_tokens;
   const int64_t room = max_tokens == 0 ? 0 : 1;
   if (given + room > limits.max_model_len) {
-    return WithRefusalReason(
-        absl::InvalidArgumentError(absl::StrCat(
-            "the prompt has ", given,
-            " tokens, which leaves no room for output within max_model_len ", limits.max_model_len,
-            "; shorten it to at most ", limits.max_model_len - room)),
-        "PROMPT_TOO_LONG");
+    const std::string limit =
+        absl::StrCat(" no room for output within max_model_len ", limits.max_model_len);
+    const std::string text =
+        emitted_tokens == 0
+            ? absl::StrCat("the prompt has ", prompt_tokens, " tokens, which leaves", limit,
+                           "; shorten it to at most ", limits.max_model_len - room)
+            : absl::StrCat("the prompt's ", prompt_tokens, " tokens and the ", emitted_tokens,
+                           " that were emitted already leave", limit,
+                           ": the generation has come to its end");
+    return WithRefusalReason(absl::InvalidArgumentError(text), "PROMPT_TOO_LONG");
   }
   const int64_t total = MaxTotalTokens(limits, prompt_tokens, max_tokens);
   const int64_t needed = (total + limits.block_tokens - 1) / limits.block_tokens;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "memory/log.h"
+#include "memory/log_pace.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/refusal.h"
@@ -75,7 +76,10 @@ grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext*
   LiveLimits before;
   const absl::StatusOr<LiveLimits> now = (*parts)->control->SetLimits(change, &before);
   if (!now.ok()) return Answer(*context, WithReason(now.status(), reason::kInvalidValue));
-  if (*now != before) {
+  static LogPace pace(absl::Seconds(1));  // of the process, as its log
+  int64_t unsaid = 0;
+  if (*now != before && pace.MayLog(&unsaid)) {
+    if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";
     BH_LOG(kInfo) << "limits changed by " << context->peer() << ": max_num_seqs "
                   << before.max_num_seqs << " -> " << now->max_num_seqs << ", max_model_len "
                   << before.max_model_len << " -> " << now->max_model_len

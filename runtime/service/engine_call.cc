@@ -41,6 +41,7 @@ absl::Status EngineCall::Submit(const Build& build) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
                       core_->state.ForNewRequest());
   RequestRules rules = parts->rules;
+  rules.started_max_model_len = rules.max_model_len;
   rules.max_model_len = parts->control->Limits().max_model_len;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -17,12 +17,16 @@ namespace {
 // `known`: how well `tokens` is known, when it is not exact.
 absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
                            int room, absl::string_view known = "") {
+  const int started = std::max(rules.started_max_model_len, rules.max_model_len);
+  const std::string raise = tokens <= started - room
+                                ? absl::StrCat("or take back the limit that was tightened from ",
+                                               started, " ('bulkhead limits --reset')")
+                                : "or start the server with a larger --max-model-len";
   return InvalidField(
       field,
       absl::StrCat(known, tokens, " tokens are more than the ", rules.max_model_len - room,
                    " that max_model_len ", rules.max_model_len,
-                   " leaves for a prompt; shorten it, or start the server with a larger "
-                   "--max-model-len"),
+                   " leaves for a prompt; shorten it, ", raise),
       reason::kPromptTooLong,
       {{"prompt_tokens", absl::StrCat(tokens)},
        {"max_model_len", absl::StrCat(rules.max_model_len)}});

@@ -23,8 +23,9 @@ inline constexpr int kMaxRequestIdBytes = 128;
 struct RequestRules {
   const Tokenizer* tokenizer = nullptr;  // outlives the rules; null: token ids alone
   std::vector<std::string> served_model_names;
-  int vocab_size = 0;     // of the model, > 0
-  int max_model_len = 0;  // prompt and generated tokens together, > 1
+  int vocab_size = 0;             // of the model, > 0
+  int max_model_len = 0;          // prompt and generated tokens together, > 1
+  int started_max_model_len = 0;  // what it was before an operator tightened it; 0: the same
   int default_max_tokens = 512;
   int max_logprobs = 20;
   GenerationDefaults defaults;

@@ -205,6 +205,7 @@ TEST_F(ControlServiceTest, LimitsAreTightenedSeenAndWidenedAgain) {
     const grpc::Status refused = generation_->Generate(&context, generate, &generated);
     EXPECT_EQ(ReasonOf(refused), "PROMPT_TOO_LONG");
     EXPECT_THAT(refused.error_message(), testing::HasSubstr("max_model_len 32"));
+    EXPECT_THAT(refused.error_message(), testing::HasSubstr("limits --reset"));
   }
   request.set_max_num_seqs(5);
   EXPECT_EQ(set(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
