@@ -202,17 +202,21 @@ std::string ExplainReport(const ReportFile& report) {
   std::string text = absl::StrCat(
       StateText(report), report.fits ? "It fits. " : "It does not fit. ", "Of ", table.ranks_size(),
       table.ranks_size() == 1 ? " rank " : " ranks ", rank, " binds, with ", table.binding_term(),
-      "; it has ", FormatBytes(static_cast<int64_t>(row.total_bytes())), " and needs at least ",
-      FormatBytes(static_cast<int64_t>(row.required_bytes())), " for max_num_seqs ",
-      table.max_num_seqs(), ", max_model_len ", table.max_model_len(), ", max_num_batched_tokens ",
-      table.max_num_batched_tokens(), ".\n\n", ConsumersTable(table, nullptr), "\n");
+      "; it has ", FormatBytes(static_cast<int64_t>(row.total_bytes())),
+      row.required_bytes() > 0
+          ? absl::StrCat(" and needs at least ",
+                         FormatBytes(static_cast<int64_t>(row.required_bytes())))
+          : ", and under its KV rule no memory is enough",
+      " for max_num_seqs ", table.max_num_seqs(), ", max_model_len ", table.max_model_len(),
+      ", max_num_batched_tokens ", table.max_num_batched_tokens(), ".\n\n",
+      ConsumersTable(table, nullptr), "\n");
   if (!report.fits) {
     absl::StrAppend(&text, report.short_term, " needs ", FormatBytes(report.needed_bytes),
                     " where ", FormatBytes(report.left_bytes),
                     " are left: ", FormatBytes(report.short_bytes), " (", report.short_bytes,
                     " bytes) are short.\n");
     if (report.remedies.empty()) {
-      absl::StrAppend(&text, "no single change helps: ", report.no_remedy, "\n");
+      absl::StrAppend(&text, "no change of one flag or two helps: ", report.no_remedy, "\n");
     } else {
       absl::StrAppend(&text, "change first: ", report.remedies[0], "\n");
       for (size_t i = 1; i < report.remedies.size(); ++i) {

@@ -127,7 +127,8 @@ void AddLimitFlags(EngineDraft* draft, Flags* flags) {
              "nothing under --device-memory)",
              RankSizesValue(&options.reserve, 0));
   flags->Add("--gpu-memory-utilization", "U",
-             "KV rule: all of ours together take up to this share of the device, in (0, 1]",
+             "KV rule: all of our arenas together take up to this share of the device, in (0, 1]; "
+             "the driver's part and the reserve come on top of it, which vLLM counts in",
              RealValue(&draft->gpu_memory_utilization, 0, 1, Border::kExcluded));
   flags->Add("--cache-max-entry-count", "X",
              "KV rule: with a point, the share of what is free after the weights; without, a "

@@ -92,12 +92,28 @@ absl::StatusOr<Command> Parse(const std::vector<std::string>& args) {
                                    : absl::StrCat("did you mean ", nearest, "?")));
 }
 
+template <typename Engine, typename AnyCommand>
+Engine* EngineIn(AnyCommand& command) {
+  return std::visit(
+      [](auto& options) -> Engine* {
+        if constexpr (requires { options.engine; }) return &options.engine;
+        if constexpr (requires { options.serve.engine; }) return &options.serve.engine;
+        return nullptr;
+      },
+      command);
+}
+
 }  // namespace
 
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args) {
   absl::StatusOr<Command> command = Parse(args);
   if (!command.ok()) return WithExitCode(command.status(), ExitCode::kUsage);
+  if (auto* const engine = EngineIn<EngineOptions>(*command)) engine->command_line = args;
   return command;
+}
+
+const EngineOptions* EngineOf(const Command& command) {
+  return EngineIn<const EngineOptions>(command);
 }
 
 }  // namespace bulkhead

@@ -40,6 +40,8 @@ struct RankSizes {
 
 // What every command that loads or plans a model takes.
 struct EngineOptions {
+  // What was parsed: the command's name and its arguments. Empty where nothing was.
+  std::vector<std::string> command_line = {};
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceChoice device = DeviceChoice::kAuto;
   CommChoice comm = CommChoice::kAuto;
@@ -249,5 +251,8 @@ using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; an unknown flag or command names the nearest that there is.
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
+
+// Of a command that loads or plans a model; else null.
+const EngineOptions* EngineOf(const Command& command);
 
 }  // namespace bulkhead

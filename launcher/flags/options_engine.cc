@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "launcher/flags/changed_args.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -58,30 +59,11 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
              TextValue(&options->report));
 }
 
-// `args` without its own comparisons, and with `more` behind it: the last of a flag wins, and a KV
-// rule takes the place of the other rules.
+// `args` without its own comparisons, and with `more` laid over.
 absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more) {
-  constexpr absl::string_view kRules[] = {"--gpu-memory-utilization", "--cache-max-entry-count",
-                                          "--kv-cache-bytes"};
   const std::vector<std::string> added =
       absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  const auto is_one_of = [](const std::string& arg, absl::Span<const absl::string_view> names) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](absl::string_view name) { return absl::StartsWith(arg, name); });
-  };
-  const bool new_rule = std::any_of(added.begin(), added.end(),
-                                    [&](const std::string& arg) { return is_one_of(arg, kRules); });
-  std::vector<std::string> all;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const bool dropped =
-        is_one_of(args[i], {"--compare"}) || (new_rule && is_one_of(args[i], kRules));
-    if (!dropped) {
-      all.push_back(args[i]);
-    } else if (!absl::StrContains(args[i], '=')) {
-      ++i;  // its value
-    }
-  }
-  all.insert(all.end(), added.begin(), added.end());
+  const std::vector<std::string> all = ChangedArgs(WithoutFlags(args, {"--compare"}), added);
   const absl::StatusOr<Command> parsed = ParsePlan(all);
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
 #include "memory/bytes.h"
@@ -128,10 +129,18 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   fixed.max_num_batched_tokens = engine.limits.max_num_batched_tokens;
   const ModelCapacity model(engine.source.config.model, engine.source.formats, fixed,
                             *engine.backend, DeviceKind::kGpu);
+  std::vector<DeviceBudget> guessed;
+  for (const RankCapacity& rank : engine.capacity.ranks) guessed.push_back(rank.budget);
   absl::StatusOr<Capacity> capacity = model.Plan(budgets);
   if (!capacity.ok()) return MarkAgreed(capacity.status());
   engine.capacity = *std::move(capacity);
-  if (!engine.capacity.fits) return RefuseCapacity(model, engine, report);
+  if (!engine.capacity.fits) {
+    const auto first = [&](const EngineOptions& other) { return ChangedBudgets(other, guessed); };
+    const auto second = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
+    return RefuseCapacity(
+        options, PlanAgainOn(engine.source, *engine.backend, DeviceKind::kGpu, first, second),
+        engine, report);
+  }
   const int64_t blocks = engine.capacity.num_kv_blocks;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "KV pool", timeout, [&]() -> absl::Status {
     absl::Status grown = engine.runner->GrowKv(blocks, *engine.ledger);

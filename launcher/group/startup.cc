@@ -17,6 +17,7 @@
 #include "launcher/group/gpu_start.h"
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
+#include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/version.h"
 #include "launcher/whole_file.h"
@@ -147,12 +148,16 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group,
   engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
   engine.source.formats.transport = engine.choice.transport;
   const ModelConfig& config = engine.source.config.model;
-  const ModelCapacity model(config, engine.source.formats, options, *engine.backend,
-                            engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu);
+  const DeviceKind kind = engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu;
+  const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind);
   absl::StatusOr<Capacity> capacity = model.Plan(budgets);
   if (!capacity.ok()) return MarkAgreed(capacity.status());  // equal inputs: the same on every rank
   engine.capacity = *std::move(capacity);
-  if (!engine.capacity.fits) return RefuseCapacity(model, engine, report);
+  if (!engine.capacity.fits) {
+    const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
+    return RefuseCapacity(options, PlanAgainOn(engine.source, *engine.backend, kind, changed),
+                          engine, report);
+  }
   BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(budgets));
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));
   engine.limits = engine.source.formats;
@@ -259,11 +264,11 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
   return budgets;
 }
 
-absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
-                            const std::optional<std::string>& report) {
+absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_again,
+                            const RankEngine& engine, const std::optional<std::string>& report) {
   const Capacity& capacity = engine.capacity;
   if (engine.topology.coordinator()) {
-    const Remedies remedies = model.FindRemedies(capacity);
+    const Remedies remedies = FindRemedies(options, engine.source.formats, capacity, plan_again);
     LogLines(CapacityTable(capacity));
     LogLines(RemediesText(remedies));
     if (report.has_value()) {

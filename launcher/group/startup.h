@@ -73,10 +73,10 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
                                                         absl::Duration timeout,
                                                         const DeviceBudget& mine);
 
-// The refusal of a plan that does not fit: rank 0 tells why, with what would; every rank comes to
-// the same.
-absl::Status RefuseCapacity(const ModelCapacity& model, const RankEngine& engine,
-                            const std::optional<std::string>& report);
+// The refusal of a plan that does not fit: rank 0 tells why, with what would as `plan_again` says;
+// every rank comes to the same.
+absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_again,
+                            const RankEngine& engine, const std::optional<std::string>& report);
 
 // Collective. Returns with the ledger sealed. A refusal for lack of memory is written to `report`,
 // too. `before_memory` (may be null) runs as a phase of its own once the limits are known and

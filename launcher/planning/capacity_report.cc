@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "launcher/planning/device_budget.h"
 #include "launcher/text_table.h"
 #include "memory/bytes.h"
 #include "nlohmann/json.hpp"
@@ -72,6 +73,11 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
   if (!facts.state.empty()) report["state"] = facts.state;
   if (facts.process.has_value()) report["process"] = ProcessJson(*facts.process);
   if (!facts.lost.empty()) report["lost"] = facts.lost;
+  if (facts.driver.has_value()) {
+    report["driver_guess"] = {{"least_bytes", facts.driver->least_bytes},
+                              {"most_bytes", facts.driver->most_bytes},
+                              {"kv_tokens_of_least", facts.driver->most_kv_tokens}};
+  }
   if (facts.host.has_value()) {
     report["host"] = {{"grpc_bytes", facts.host->grpc_bytes},
                       {"queue_bytes", facts.host->queue_bytes},
@@ -128,6 +134,24 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
   return table;
 }
 
+namespace {
+
+// What libraries take of the ranks' GPUs, in one line; empty where nothing is counted.
+std::string DriverText(const Capacity& capacity) {
+  const auto [least, most] = std::minmax_element(
+      capacity.ranks.begin(), capacity.ranks.end(),
+      [](const auto& a, const auto& b) { return a.budget.driver_bytes < b.budget.driver_bytes; });
+  const int64_t low = least->budget.driver_bytes;
+  const int64_t high = most->budget.driver_bytes;
+  if (high == 0) return "";
+  return absl::StrCat("driver: ", low < high ? absl::StrCat(FormatBytes(low), " to ") : "",
+                      FormatBytes(high), " of each GPU",
+                      low < high ? absl::StrCat(" (most on rank ", most->budget.rank, ")") : "",
+                      " for what libraries take beside our arenas\n");
+}
+
+}  // namespace
+
 std::string CapacityTable(const Capacity& capacity) {
   std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve", "weights", "comm",
                             "activations", "tables", "logits", "workspace", "kv", "blocks", "free",
@@ -145,7 +169,7 @@ std::string CapacityTable(const Capacity& capacity) {
     }
     row.push_back(capacity.fits && rank.kv_block_bytes > 0 ? FormatCount(rank.own_blocks) : "-");
     row.push_back(capacity.fits ? FormatBytes(rank.free_bytes) : "-");
-    row.push_back(FormatBytes(rank.required_bytes));
+    row.push_back(rank.required_bytes > 0 ? FormatBytes(rank.required_bytes) : "-");
     rows.push_back(std::move(row));
   }
   std::string text = TextTable(rows);
@@ -157,11 +181,7 @@ std::string CapacityTable(const Capacity& capacity) {
     absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
                     " of staging on rank 0, within its reserve\n");
   }
-  for (const RankCapacity& rank : capacity.ranks) {
-    if (rank.budget.driver_bytes == 0) continue;
-    absl::StrAppend(&text, "driver: ", FormatBytes(rank.budget.driver_bytes), " of rank ",
-                    rank.budget.rank, "'s GPU for what libraries take beside our arenas\n");
-  }
+  absl::StrAppend(&text, DriverText(capacity));
   if (!capacity.fits) return text;
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
   absl::StrAppend(&text, "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ",
@@ -170,7 +190,7 @@ std::string CapacityTable(const Capacity& capacity) {
                   " tokens, limited by rank ", capacity.binding_rank,
                   binding.budget.host.empty() ? "" : absl::StrCat(" on ", binding.budget.host),
                   " (", binding.rule_text, "); holds ", FormatCount(capacity.full_sequences),
-                  " sequences of max_model_len",
+                  capacity.full_sequences == 1 ? " sequence" : " sequences", " of max_model_len",
                   capacity.full_sequences < limits.max_num_seqs
                       ? absl::StrCat(", fewer than max_num_seqs ", FormatCount(limits.max_num_seqs),
                                      ": the rest wait\n")
@@ -184,6 +204,24 @@ std::string CapacityTable(const Capacity& capacity) {
   }
   return text;
 }
+
+std::string DriverRangeText(const Capacity& capacity, const DriverRange& range) {
+  const std::string kv =
+      capacity.fits
+          ? absl::StrCat("KV cache: ", FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
+                         " to ", FormatCount(range.most_kv_tokens), " tokens, as libraries take ",
+                         FormatBytes(range.most_bytes), " (counted above) or ",
+                         FormatBytes(range.least_bytes), " of each GPU")
+      : range.most_kv_tokens > 0
+          ? absl::StrCat("it would fit, with ", FormatCount(range.most_kv_tokens),
+                         " tokens, if libraries took ", FormatBytes(range.least_bytes),
+                         " of each GPU and not ", FormatBytes(range.most_bytes))
+          : absl::StrCat("nor would it if libraries took ", FormatBytes(range.least_bytes),
+                         " of each GPU and not ", FormatBytes(range.most_bytes));
+  return absl::StrCat(kv, ": a guess, until serve measures it (", kDriverGuessSource, ")");
+}
+
+std::string RanksText(size_t ranks) { return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks"); }
 
 std::string HostText(const HostTerm& host) {
   return absl::StrCat("rank 0 holds for its clients, beside its device, at most ",
@@ -225,7 +263,8 @@ std::string ShortageText(const Capacity& capacity) {
 }
 
 std::string RemediesText(const Remedies& remedies) {
-  if (remedies.list.empty()) return absl::StrCat("no single change helps: ", remedies.none_because);
+  if (remedies.list.empty())
+    return absl::StrCat("no change of one flag or two helps: ", remedies.none_because);
   std::string text = "each of these makes it fit:";
   for (const Remedy& remedy : remedies.list) absl::StrAppend(&text, "\n  ", remedy.text);
   return text;

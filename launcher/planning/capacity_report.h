@@ -7,11 +7,18 @@
 
 #include "bulkhead/v1/generation.pb.h"
 #include "launcher/planning/host_term.h"
-#include "launcher/planning/model_capacity.h"
+#include "launcher/planning/remedies.h"
 #include "launcher/served_process.h"
 #include "memory/capacity.h"
 
 namespace bulkhead {
+
+// What libraries may take of each GPU, where that is a guess; the table counts the most.
+struct DriverRange {
+  int64_t least_bytes = 0;
+  int64_t most_bytes = 0;
+  int64_t most_kv_tokens = 0;  // with least_bytes; 0: it does not fit then either
+};
 
 // What a report says besides the numbers.
 struct ReportFacts {
@@ -22,6 +29,7 @@ struct ReportFacts {
   std::string lost = "";                                // why the group ended, where it was lost
   std::string state = "";                               // of a server: serving, ended or lost
   std::optional<ServedProcess> process = std::nullopt;  // of a server
+  std::optional<DriverRange> driver = std::nullopt;     // of a plan for GPUs that were not measured
 };
 
 // One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not
@@ -34,6 +42,12 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts);
 
 // One row per rank; the binding rank is marked, and what it means stands below.
 std::string CapacityTable(const Capacity& capacity);
+
+// The KV cache that the driver's least and most leave, in one line.
+std::string DriverRangeText(const Capacity& capacity, const DriverRange& range);
+
+// "1 rank", "4 ranks".
+std::string RanksText(size_t ranks);
 
 // The host term of rank 0, in one line.
 std::string HostText(const HostTerm& host);

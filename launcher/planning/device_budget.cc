@@ -16,24 +16,10 @@ namespace {
 constexpr int64_t kReserveDivisor = 10;
 constexpr int64_t kLeastGpuReserveBytes = int64_t{256} << 20;
 constexpr int64_t kGpuReserveDivisor = 100;
+constexpr int64_t kLeastContextBytes = int64_t{400} << 20;
 // Before they are measured: modules that load at the first launch, and NCCL's channels.
 constexpr int64_t kModulesGuessBytes = int64_t{128} << 20;
 constexpr int64_t kNcclGuessBytes = int64_t{768} << 20;
-
-// What --device-memory and --reserve say, where they say anything.
-absl::Status ApplyFlags(const EngineOptions& options, int size, DeviceBudget& budget) {
-  if (options.device_memory.has_value()) {
-    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> caps,
-                        SizesOfRanks(*options.device_memory, size, "--device-memory"));
-    budget.total_bytes = caps[budget.rank];
-  }
-  if (options.reserve.has_value()) {
-    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
-                        SizesOfRanks(*options.reserve, size, "--reserve"));
-    budget.reserve_bytes = reserves[budget.rank];
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -55,6 +41,20 @@ absl::StatusOr<std::vector<int64_t>> SizesOfRanks(const RankSizes& sizes, int si
                       ExitCode::kUsage);
 }
 
+absl::Status ApplyMemoryFlags(const EngineOptions& options, int size, DeviceBudget& budget) {
+  if (options.device_memory.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> caps,
+                        SizesOfRanks(*options.device_memory, size, "--device-memory"));
+    budget.total_bytes = caps[budget.rank];
+  }
+  if (options.reserve.has_value()) {
+    BH_ASSIGN_OR_RETURN(const std::vector<int64_t> reserves,
+                        SizesOfRanks(*options.reserve, size, "--reserve"));
+    budget.reserve_bytes = reserves[budget.rank];
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, int size,
                                       int local_size, int num_threads) {
   DeviceBudget budget;
@@ -69,8 +69,23 @@ absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, in
         std::min(num_threads, Checkpoint::kMaxThreads) * Checkpoint::kStagingBytes;
     budget.reserve_bytes = std::max(budget.free_bytes() / kReserveDivisor, budget.transient_bytes);
   }
-  BH_RETURN_IF_ERROR(ApplyFlags(options, size, budget));
+  BH_RETURN_IF_ERROR(ApplyMemoryFlags(options, size, budget));
   return budget;
+}
+
+int64_t NcclGuessBytes(const EngineOptions& options, const DeviceBudget& budget) {
+  return budget.driver_bytes == 0 || options.comm == CommChoice::kStaged ? 0 : kNcclGuessBytes;
+}
+
+DriverGuess GuessDriver(Transport transport, int size) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  DriverGuess guess{kLeastContextBytes + kModulesGuessBytes, 1833 * kMiB};
+  if (transport != Transport::kNccl) return guess;
+  // Twice the library memory of one rank at two of them; from the third on a quarter more, for
+  // buffers of the links' own sums.
+  guess.least_bytes += 256 * kMiB;
+  guess.most_bytes += size > 2 ? 2291 * kMiB : 1833 * kMiB;
+  return guess;
 }
 
 int64_t GpuReserveBytes(int64_t total_bytes) {
@@ -90,7 +105,7 @@ absl::StatusOr<DeviceBudget> GpuBudgetOf(const EngineOptions& options, int rank,
         kModulesGuessBytes + (transport == Transport::kNccl ? kNcclGuessBytes : 0);
     budget.reserve_bytes = GpuReserveBytes(budget.total_bytes);
   }
-  BH_RETURN_IF_ERROR(ApplyFlags(options, size, budget));
+  BH_RETURN_IF_ERROR(ApplyMemoryFlags(options, size, budget));
   return budget;
 }
 

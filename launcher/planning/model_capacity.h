@@ -1,9 +1,8 @@
-// ModelCapacity: how much memory a model needs on how many ranks, what fits, and what would. `plan`
-// and `serve` ask the same object, so the plan is the run.
+// ModelCapacity: how much memory a model needs on how many ranks, and what fits. `plan` and `serve`
+// ask the same object, so the plan is the run.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -15,17 +14,6 @@
 #include "shard/shard_plan.h"
 
 namespace bulkhead {
-
-// One change of the command line that makes it fit.
-struct Remedy {
-  std::vector<std::string> flags;  // name, value, name, value ...
-  std::string text;
-};
-
-struct Remedies {
-  std::vector<Remedy> list;  // in the order in which an operator would try them
-  std::string none_because;  // when the list is empty
-};
 
 enum class DeviceKind { kCpu, kGpu };
 
@@ -43,6 +31,8 @@ class ModelCapacity {
 
   // For a group of budgets.size() ranks. INVALID_ARGUMENT when the model cannot be split so.
   absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
+  // The same in less time: under --tp-shares auto required_bytes are for the shares as they are.
+  absl::StatusOr<Capacity> Fit(absl::Span<const DeviceBudget> budgets) const;
   // The same with these limits in place of the given ones.
   absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets, int max_num_seqs,
                                   int max_model_len) const;
@@ -53,23 +43,11 @@ class ModelCapacity {
   int KvHeadCopies(int size) const;
   int longest() const { return config_.max_position_embeddings; }
 
-  // What would make a plan fit that does not. Every remedy was planned, and fits.
-  Remedies FindRemedies(const Capacity& refused) const;
-
  private:
-  struct Change;
-  absl::StatusOr<ShardPlan> SplitFor(absl::Span<const DeviceBudget> budgets,
-                                     const WeightFormats& weights) const;
   absl::StatusOr<Capacity> PlanWith(absl::Span<const DeviceBudget> budgets,
-                                    const Change& change) const;
-  bool Fits(const std::vector<DeviceBudget>& budgets, const Change& change) const;
-  void TryLimits(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
-  void TryKvRules(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
-                  Remedies& remedies) const;
-  void TryKvFormats(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
-  void TryWeightFormats(const std::vector<DeviceBudget>& budgets, Remedies& remedies) const;
-  void TryMoreRanks(const Capacity& refused, const std::vector<DeviceBudget>& budgets,
-                    Remedies& remedies) const;
+                                    std::optional<int> max_num_seqs,
+                                    std::optional<int> max_model_len,
+                                    std::optional<int> max_num_batched_tokens) const;
 
   const ModelConfig& config_;
   const ModelLimits formats_;

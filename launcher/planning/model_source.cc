@@ -58,25 +58,19 @@ absl::Status UntieOwnLmHead(ModelSource& source) {
 }
 
 // "auto" is what config.json says, and where it is silent how the tensors are stored.
-void ChooseFormats(const EngineOptions& options, ModelSource& source) {
-  DType stated = source.config.model.dtype.value_or(DType::kF32);
-  if (source.checkpoint != nullptr) {
-    const DType stored = source.checkpoint->MainDType();
-    stated = source.config.model.dtype.value_or(stored);
-    if (stated != stored && !options.dtype.has_value()) {
-      source.config.warnings.push_back(absl::StrCat(
-          "config.json says ", DTypeName(stated), " but most tensors are ", DTypeName(stored),
-          ": weights are held as ", DTypeName(stated), "; --dtype chooses"));
-    }
-  }
-  const ModelConfig& model = source.config.model;
-  WeightFormats& weights = source.formats.weights;
-  weights = options.weight_dtype.has_value()
-                ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
-                : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
-  source.formats.activation = ActivationOf(options, weights);
-  source.formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
-  source.formats.block_tokens = options.block_size;
+DType StatedDType(const ModelSource& source) {
+  const DType stored = source.checkpoint != nullptr ? source.checkpoint->MainDType() : DType::kF32;
+  return source.config.model.dtype.value_or(stored);
+}
+
+void WarnOfDType(const EngineOptions& options, ModelSource& source) {
+  if (source.checkpoint == nullptr || options.dtype.has_value()) return;
+  const DType stated = StatedDType(source);
+  const DType stored = source.checkpoint->MainDType();
+  if (stated == stored) return;
+  source.config.warnings.push_back(absl::StrCat(
+      "config.json says ", DTypeName(stated), " but most tensors are ", DTypeName(stored),
+      ": weights are held as ", DTypeName(stated), "; --dtype chooses"));
 }
 
 }  // namespace
@@ -103,8 +97,24 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {
     return checkpoint.status();
   }
-  ChooseFormats(options, source);
+  WarnOfDType(options, source);
+  BH_ASSIGN_OR_RETURN(source.formats, FormatsOf(options, source));
   return source;
+}
+
+absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelSource& source) {
+  const ModelConfig& model = source.config.model;
+  BH_RETURN_IF_ERROR(CheckLength(options, model));
+  BH_RETURN_IF_ERROR(CheckQuantization(options, model));
+  const DType stated = StatedDType(source);
+  ModelLimits formats;
+  formats.weights = options.weight_dtype.has_value()
+                        ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
+                        : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
+  formats.activation = ActivationOf(options, formats.weights);
+  formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
+  formats.block_tokens = options.block_size;
+  return formats;
 }
 
 }  // namespace bulkhead

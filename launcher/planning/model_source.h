@@ -29,4 +29,8 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 // Failures carry exit code 2 (a --max-model-len below 2 or beyond the model's) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
+// The formats that other flags choose for a model that was read; its `formats` do not count. The
+// same failures.
+absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelSource& source);
+
 }  // namespace bulkhead

@@ -11,10 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "launcher/exit_status.h"
 #include "launcher/planning/capacity_report.h"
+#include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/planning/gpu_models.h"
-#include "launcher/planning/model_capacity.h"
-#include "launcher/planning/model_source.h"
 #include "launcher/planning/plan_tables.h"
 #include "launcher/whole_file.h"
 #include "launcher/wire.h"
@@ -33,98 +32,69 @@ bool UsesCublasLt() {
   return named == nullptr || *named != '\0';
 }
 
+bool IsGpu(const EngineOptions& engine, const PlanOptions& options) {
+  return options.gpu.has_value() || engine.device == DeviceChoice::kCuda;
+}
+
+absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options) {
+  absl::Status status;
+  if (options.gpu.has_value() && engine.device == DeviceChoice::kCpu) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("--gpu ", *options.gpu, " and --device cpu: leave one of them out"));
+  } else if (IsGpu(engine, options) && !options.gpu.has_value() &&
+             !engine.device_memory.has_value()) {
+    status = absl::InvalidArgumentError(
+        "--device cuda: say which GPU to plan for with --gpu, or what it has with "
+        "--device-memory");
+  }
+  return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+}
+
+// Of an empty GPU, of which libraries take the most that they are guessed to.
+absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOptions& options,
+                                       int rank, int size) {
+  GpuFound found;
+  found.name = options.gpu.value_or("cuda");
+  found.total_bytes = options.gpu.has_value() ? FindGpu(*options.gpu)->usable_bytes : 0;
+  found.free_bytes = found.total_bytes;
+  const Transport transport = GpuTransport(engine.comm, size);
+  BH_ASSIGN_OR_RETURN(DeviceBudget budget, GpuBudgetOf(engine, rank, size, found, transport));
+  if (budget.probed) budget.driver_bytes = GuessDriver(transport, size).most_bytes;
+  return budget;
+}
+
 // What the ranks of one configuration have.
-class Budgeter {
- public:
-  Budgeter(const EngineOptions& engine, const PlanOptions& options)
-      : engine_(engine),
-        gpu_(options.gpu.has_value() ? FindGpu(*options.gpu) : std::nullopt),
-        nodes_(options.nodes) {}
-
-  bool is_gpu() const { return gpu_.has_value() || engine_.device == DeviceChoice::kCuda; }
-
-  absl::Status Check() const {
-    absl::Status status;
-    if (gpu_.has_value() && engine_.device == DeviceChoice::kCpu) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("--gpu ", gpu_->name, " and --device cpu: leave one of them out"));
-    } else if (is_gpu() && !gpu_.has_value() && !engine_.device_memory.has_value()) {
-      status = absl::InvalidArgumentError(
-          "--device cuda: say which GPU to plan for with --gpu, or what it has with "
-          "--device-memory");
-    }
-    return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
-  }
-
-  absl::StatusOr<std::vector<DeviceBudget>> Of(int size) const {
-    const int per_node = (size + nodes_ - 1) / nodes_;
-    const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
-    std::vector<DeviceBudget> budgets;
-    for (int rank = 0; rank < size; ++rank) {
-      BH_ASSIGN_OR_RETURN(DeviceBudget budget,
-                          is_gpu() ? GpuBudget(rank, size)
-                                   : BudgetOf(engine_, rank, size, per_node,
-                                              engine_.threads.value_or(num_threads)));
-      if (nodes_ > 1) budget.host = absl::StrCat("node", rank / per_node);
-      budgets.push_back(std::move(budget));
-    }
-    return budgets;
-  }
-
- private:
-  // Of an empty one.
-  absl::StatusOr<DeviceBudget> GpuBudget(int rank, int size) const {
-    GpuFound found;
-    found.name = gpu_.has_value() ? gpu_->name : "cuda";
-    found.total_bytes = gpu_.has_value() ? gpu_->usable_bytes : 0;
-    found.free_bytes = found.total_bytes;
-    return GpuBudgetOf(engine_, rank, size, found, GpuTransport(engine_.comm, size));
-  }
-
-  const EngineOptions& engine_;
-  const std::optional<GpuModel> gpu_;
-  const int nodes_;
-};
-
-// One configuration, planned. Its parts refer to each other: it stays where it was made.
-struct Planned {
-  EngineOptions engine;
-  ModelSource source;
-  std::unique_ptr<Device> device;  // of the CPU
-  std::unique_ptr<BackendSizes> sizes;
-  std::unique_ptr<Budgeter> budgeter;
-  std::unique_ptr<ModelCapacity> model;
+absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& engine,
+                                                         const PlanOptions& options, int size) {
+  const int per_node = (size + options.nodes - 1) / options.nodes;
+  const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
   std::vector<DeviceBudget> budgets;
-  Capacity capacity;
-};
-
-absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
-                                                  const PlanOptions& options) {
-  auto plan = std::make_unique<Planned>();
-  plan->engine = engine;
-  BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
-  plan->budgeter = std::make_unique<Budgeter>(plan->engine, options);
-  BH_RETURN_IF_ERROR(plan->budgeter->Check());
-  BH_ASSIGN_OR_RETURN(plan->budgets, plan->budgeter->Of(engine.tensor_parallel_size.value_or(1)));
-  if (plan->budgeter->is_gpu()) {
-    BH_ASSIGN_OR_RETURN(
-        plan->sizes,
-        MakeGpuSizes(plan->source.formats, plan->source.config.model.head_dim, UsesCublasLt()));
-  } else {
-    plan->device = MakeDevice(plan->budgets[0]);
-    BH_ASSIGN_OR_RETURN(plan->sizes,
-                        MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
+  for (int rank = 0; rank < size; ++rank) {
+    BH_ASSIGN_OR_RETURN(DeviceBudget budget, IsGpu(engine, options)
+                                                 ? GpuBudget(engine, options, rank, size)
+                                                 : BudgetOf(engine, rank, size, per_node,
+                                                            engine.threads.value_or(num_threads)));
+    if (options.nodes > 1) budget.host = absl::StrCat("node", rank / per_node);
+    budgets.push_back(std::move(budget));
   }
-  plan->model = std::make_unique<ModelCapacity>(
-      plan->source.config.model, plan->source.formats, plan->engine, *plan->sizes,
-      plan->budgeter->is_gpu() ? DeviceKind::kGpu : DeviceKind::kCpu);
-  BH_ASSIGN_OR_RETURN(plan->capacity, plan->model->Plan(plan->budgets));
-  return plan;
+  return budgets;
 }
 
 HostTerm HostOf(const Planned& plan, const PlanOptions& options) {
   return HostTermOf(plan.capacity, options.serve.max_num_queued_reqs,
                     plan.engine.enable_prefix_caching);
+}
+
+// Where the driver's part is a guess: what it may be, and the KV cache that its least leaves.
+std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
+  if (plan.kind == DeviceKind::kCpu || !plan.budgets.front().probed) return std::nullopt;
+  const auto size = static_cast<int>(plan.budgets.size());
+  const DriverGuess guess = GuessDriver(GpuTransport(plan.engine.comm, size), size);
+  std::vector<DeviceBudget> budgets = plan.budgets;
+  for (DeviceBudget& budget : budgets) budget.driver_bytes = guess.least_bytes;
+  const absl::StatusOr<Capacity> most = plan.model->Fit(budgets);
+  if (!most.ok()) return std::nullopt;
+  return DriverRange{guess.least_bytes, guess.most_bytes, most->num_kv_blocks * most->block_tokens};
 }
 
 // What quantised weights save, exactly: scales and zeros count.
@@ -146,20 +116,17 @@ std::string WeightsText(const Planned& plan) {
 
 void PrintTables(const Planned& plan, const PlanOptions& options) {
   std::cout << CapacityTable(plan.capacity) << WeightsText(plan) << "\n";
-  if (plan.budgeter->is_gpu()) {
-    std::cout
-        << "arenas are exact " << (UsesCublasLt() ? "with" : "without") << " cuBLASLt"
-        << (plan.engine.device_memory.has_value()
-                ? "\n"
-                : "; the driver's part is a guess, and KV is what that leaves: serve measures "
-                  "both\n");
+  if (plan.kind == DeviceKind::kGpu) {
+    std::cout << "arenas are exact " << (UsesCublasLt() ? "with" : "without") << " cuBLASLt\n";
+    if (const auto range = RangeOfDriver(plan); range.has_value()) {
+      std::cout << DriverRangeText(plan.capacity, *range) << "\n";
+    }
   }
   if (options.gpu.has_value() &&
       FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
     std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
   }
-  if (!plan.capacity.fits)
-    std::cout << RemediesText(plan.model->FindRemedies(plan.capacity)) << "\n";
+  if (!plan.capacity.fits) std::cout << RemediesText(RemediesOf(plan)) << "\n";
   if (plan.capacity.fits) std::cout << HostText(HostOf(plan, options)) << "\n";
   std::cout << MoreRanksText(plan.source.config.model.num_key_value_heads,
                              static_cast<int>(plan.budgets.size()))
@@ -168,7 +135,8 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
       !plan.engine.device_memory.has_value() || plan.engine.device_memory->of_rank.empty();
   if (equal_caps) {
     std::cout << "\nmore or fewer ranks:\n"
-              << ScalingTable(*plan.model, [&](int size) { return plan.budgeter->Of(size); });
+              << ScalingTable(*plan.model,
+                              [&](int size) { return BudgetsOfGroup(plan.engine, options, size); });
   }
   std::cout << "\nsequences that the KV cache holds at once:\n"
             << CurveText(LengthCurve(*plan.model, plan.budgets),
@@ -194,14 +162,51 @@ absl::Status Compare(const Planned& base, const PlanOptions& options) {
 absl::Status DrawCurve(const Planned& plan, const std::string& path) {
   std::ofstream file(path, std::ios::trunc);
   file << CurveSvg(LengthCurve(*plan.model, plan.budgets),
-                   absl::StrCat(plan.source.config.model.architecture, ", ", plan.budgets.size(),
-                                " ranks, KV in ", KvFormatName(plan.source.formats.kv_format)))
+                   absl::StrCat(plan.source.config.model.architecture, ", ",
+                                RanksText(plan.budgets.size()), ", KV in ",
+                                KvFormatName(plan.source.formats.kv_format)))
        << std::flush;
   if (file.good()) return absl::OkStatus();
   return CannotWrite("--svg", path);
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
+                                                  const PlanOptions& options) {
+  auto plan = std::make_unique<Planned>();
+  plan->engine = engine;
+  plan->options = options;
+  BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
+  BH_RETURN_IF_ERROR(CheckDevice(engine, options));
+  BH_ASSIGN_OR_RETURN(plan->budgets,
+                      BudgetsOfGroup(engine, options, engine.tensor_parallel_size.value_or(1)));
+  plan->kind = IsGpu(engine, options) ? DeviceKind::kGpu : DeviceKind::kCpu;
+  if (plan->kind == DeviceKind::kGpu) {
+    BH_ASSIGN_OR_RETURN(
+        plan->sizes,
+        MakeGpuSizes(plan->source.formats, plan->source.config.model.head_dim, UsesCublasLt()));
+  } else {
+    plan->device = MakeDevice(plan->budgets[0]);
+    BH_ASSIGN_OR_RETURN(plan->sizes,
+                        MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
+  }
+  plan->model = std::make_unique<ModelCapacity>(plan->source.config.model, plan->source.formats,
+                                                plan->engine, *plan->sizes, plan->kind);
+  BH_ASSIGN_OR_RETURN(plan->capacity, plan->model->Plan(plan->budgets));
+  return plan;
+}
+
+Remedies RemediesOf(const Planned& plan) {
+  // A host is measured once.
+  const BudgetsUnder budgets = [&](const EngineOptions& changed) {
+    return plan.kind == DeviceKind::kCpu
+               ? ChangedBudgets(changed, plan.budgets)
+               : BudgetsOfGroup(changed, plan.options, changed.tensor_parallel_size.value_or(1));
+  };
+  return FindRemedies(plan.engine, plan.source.formats, plan.capacity,
+                      PlanAgainOn(plan.source, *plan.sizes, plan.kind, budgets));
+}
 
 absl::Status RunPlan(const PlanOptions& options) {
   BH_ASSIGN_OR_RETURN(const auto made, MakePlan(options.serve.engine, options));
@@ -212,10 +217,11 @@ absl::Status RunPlan(const PlanOptions& options) {
   const Capacity& capacity = plan.capacity;
   if (options.json) {
     std::cout << CapacityJson(
-        capacity, capacity.fits ? Remedies() : plan.model->FindRemedies(capacity),
+        capacity, capacity.fits ? Remedies() : RemediesOf(plan),
         {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
          .weight_dtype = WeightFormatsText(plan.source.formats.weights),
-         .host = HostOf(plan, options)});
+         .host = HostOf(plan, options),
+         .driver = RangeOfDriver(plan)});
   } else {
     PrintTables(plan, options);
   }

@@ -1,12 +1,40 @@
-// bulkhead plan: would it fit? The arithmetic of `serve`, with no device and no weights.
+// `plan`: what `serve` would do with the same flags, without a device or weights.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "launcher/flags/options.h"
+#include "launcher/planning/model_capacity.h"
+#include "launcher/planning/model_source.h"
+#include "launcher/planning/remedies.h"
+#include "memory/device.h"
 
 namespace bulkhead {
 
-// Prints the report. RESOURCE_EXHAUSTED with exit code 4 when it does not fit.
+// One configuration, planned. Its parts refer to each other: it stays where it was made.
+struct Planned {
+  EngineOptions engine;
+  PlanOptions options;
+  ModelSource source;
+  std::unique_ptr<Device> device;  // of the CPU
+  std::unique_ptr<BackendSizes> sizes;
+  DeviceKind kind = DeviceKind::kCpu;
+  std::unique_ptr<ModelCapacity> model;
+  std::vector<DeviceBudget> budgets;
+  Capacity capacity;
+};
+
+// `options` for the GPU and the nodes alone. Failures carry an exit code.
+absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
+                                                  const PlanOptions& options);
+
+// What would make a plan fit that does not.
+Remedies RemediesOf(const Planned& plan);
+
+// Prints the plan; RESOURCE_EXHAUSTED with exit code 4 when it does not fit.
 absl::Status RunPlan(const PlanOptions& options);
 
 }  // namespace bulkhead

@@ -126,11 +126,12 @@ std::string CurveSvg(const std::vector<CurvePoint>& lengths, const std::string& 
   const auto y_of = [&](int len) {
     return kHeight - kMargin - std::log2(len) / last_y * (kHeight - 2 * kMargin);
   };
-  std::string path;
+  // Up to the first point the model's own length is the limit.
+  std::string path = absl::StrFormat("M%.1f %.1f", x_of(1), y_of(lengths.front().max_model_len));
   for (const CurvePoint& point : lengths) {
     const double x = x_of(point.max_num_seqs);
     const double y = y_of(point.max_model_len);
-    absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : " L", x, y);
+    absl::StrAppendFormat(&path, " L%.1f %.1f", x, y);
     absl::StrAppendFormat(&svg,
                           "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#1f6feb\"/>\n"
                           "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n"
@@ -178,8 +179,10 @@ std::string CompareTable(const std::vector<std::string>& names,
     add(TermName(static_cast<Term>(i)),
         [&](const Capacity& plan) { return FormatBytes(binding(plan).arena_bytes[i]); });
   }
-  add("least to start",
-      [&](const Capacity& plan) { return FormatBytes(binding(plan).required_bytes); });
+  add("least to start", [&](const Capacity& plan) {
+    const int64_t least = binding(plan).required_bytes;
+    return least > 0 ? FormatBytes(least) : "-";
+  });
   return TextTable(rows);
 }
 

@@ -62,7 +62,7 @@ TEST_F(ReportFileTest, HopelessOneSaysWhyNothingHelps) {
       Read(CapacityJson(Refused(), {{}, "weights alone are larger"}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(ExplainReport(*report),
-              HasSubstr("no single change helps: weights alone are larger"));
+              HasSubstr("no change of one flag or two helps: weights alone are larger"));
 }
 
 TEST_F(ReportFileTest, FittingOneNamesPoolAndWhatLiesStranded) {

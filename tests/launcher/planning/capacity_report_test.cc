@@ -92,6 +92,28 @@ TEST(CapacityReportTest, ARefusalSaysRankTermBytesAndWhatHelps) {
   EXPECT_THAT(RemediesText({{}, "why not"}), HasSubstr("why not"));
 }
 
+TEST(CapacityReportTest, ALeastThatNoMemoryIsHasNoNumber) {
+  Capacity refused = Planned(20 * kMiB);
+  for (RankCapacity& rank : refused.ranks) rank.required_bytes = 0;
+  EXPECT_THAT(CapacityTable(refused), testing::ContainsRegex(" -\n"));
+  EXPECT_EQ(json::parse(CapacityJson(refused, {}, {}))["ranks"][0]["required_bytes"], 0);
+}
+
+TEST(CapacityReportTest, TheDriversPartIsToldOnceAndAsARange) {
+  Capacity plan = Planned(40 * kMiB);
+  EXPECT_THAT(CapacityTable(plan), testing::Not(HasSubstr("driver:")));
+  for (RankCapacity& rank : plan.ranks) rank.budget.driver_bytes = 3 * kMiB;
+  EXPECT_THAT(CapacityTable(plan), HasSubstr("driver: 3.0 MiB of each GPU for"));
+  plan.ranks[1].budget.driver_bytes = 5 * kMiB;
+  EXPECT_THAT(CapacityTable(plan),
+              HasSubstr("driver: 3.0 MiB to 5.0 MiB of each GPU (most on rank 1"));
+  const std::string range = DriverRangeText(plan, {kMiB, 5 * kMiB, 1000});
+  EXPECT_THAT(range, HasSubstr("480 to 1,000 tokens"));
+  EXPECT_THAT(range, HasSubstr("10511"));
+  const json report = json::parse(CapacityJson(plan, {}, {.driver = DriverRange{1, 2, 3}}));
+  EXPECT_EQ(report["driver_guess"]["kv_tokens_of_least"], 3);
+}
+
 TEST(CapacityReportTest, HostTermIsBoundedByLimitsAlone) {
   Capacity capacity = Planned(40 * kMiB);
   const HostTerm host = HostTermOf(capacity, 100, true);

@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "kernels/cuda/cuda_sizes.h"
+#include "launcher/planning/changed_plan.h"
+#include "launcher/planning/remedies.h"
 #include "memory/device.h"
 #include "memory/exit_code.h"
 #include "memory/kv_format_name.h"
@@ -67,12 +69,39 @@ class ModelCapacityTest : public testing::Test {
   }
   ModelCapacity Model() { return {config_, formats_, options_, *backend_}; }
 
+  // As if the options had been written on the command line.
+  Remedies RemediesFor(const Capacity& refused, DeviceKind kind = DeviceKind::kCpu) {
+    std::vector<std::string>& args = options_.command_line;
+    args = {"serve", "--model", "m", "--kv-cache-dtype",
+            std::string(KvFormatName(formats_.kv_format))};
+    const auto add = [&](const char* flag, std::optional<int> value) {
+      if (value.has_value()) args.insert(args.end(), {flag, std::to_string(*value)});
+    };
+    add("--max-num-seqs", options_.max_num_seqs);
+    add("--max-model-len", options_.max_model_len);
+    add("--max-num-batched-tokens", options_.max_num_batched_tokens);
+    std::vector<DeviceBudget> budgets;
+    std::string caps;
+    for (const RankCapacity& rank : refused.ranks) {
+      caps += (caps.empty() ? "" : ",") + std::to_string(rank.budget.rank) + "=" +
+              std::to_string(rank.budget.total_bytes);
+      budgets.push_back(rank.budget);
+    }
+    if (options_.device_memory.has_value()) args.insert(args.end(), {"--device-memory", caps});
+    ModelSource source;
+    source.config.model = config_;
+    source.config.model.dtype = DType::kBF16;
+    const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
+    return FindRemedies(options_, formats_, refused, PlanAgainOn(source, *sizes_, kind, changed));
+  }
+
   ModelConfig config_;
   EngineOptions options_;
   ModelLimits formats_ = {
       .block_tokens = 16, .weights = WeightFormats::Of(DType::kBF16), .kv_format = KvFormat::kBF16};
   std::unique_ptr<Device> device_ = NewHostDevice(0);
   std::unique_ptr<Backend> backend_ = NewCpuBackend(*device_, {}).value();
+  const BackendSizes* sizes_ = backend_.get();
 };
 
 TEST_F(ModelCapacityTest, WeightsAreThoseOfThePublishedModels) {
@@ -169,7 +198,7 @@ TEST_P(Thesis, WhatRanksDoNotDivideIsRefusedAtEveryNumberOfThem) {
     if (undivided.rank >= 0) {
       EXPECT_EQ(plan.shortage->rank, undivided.rank) << size;
     }
-    const Remedies remedies = Model().FindRemedies(plan);
+    const Remedies remedies = RemediesFor(plan);
     for (const Remedy& remedy : remedies.list) {
       EXPECT_NE(remedy.flags[0], "--tensor-parallel-size") << size;
     }
@@ -225,6 +254,7 @@ class GpuCapacityTest : public ModelCapacityTest {
     return budgets;
   }
   ModelCapacity GpuModel() { return {config_, formats_, options_, *gpu_, DeviceKind::kGpu}; }
+  void SetUp() override { sizes_ = gpu_.get(); }
 
   std::unique_ptr<BackendSizes> gpu_ = NewCudaSizes(false);
 };
@@ -254,11 +284,11 @@ TEST_F(GpuCapacityTest, MoreGpusAreARemedyWhereTheyWereMeasured) {
       return remedy.flags[0] == "--tensor-parallel-size";
     });
   };
-  EXPECT_TRUE(names_ranks(GpuModel().FindRemedies(*refused)));
+  EXPECT_TRUE(names_ranks(RemediesFor(*refused, DeviceKind::kGpu)));
   budgets[0].device = "cpu";  // whose ranks share the host's memory
   const auto on_cpu = Model().Plan(budgets);
   ASSERT_TRUE(on_cpu.ok() && on_cpu->shortage.has_value());
-  EXPECT_FALSE(names_ranks(Model().FindRemedies(*on_cpu)));
+  EXPECT_FALSE(names_ranks(RemediesFor(*on_cpu)));
 }
 
 TEST_F(ModelCapacityTest, NoRankIsEverAboveItsCap) {
@@ -273,34 +303,6 @@ TEST_F(ModelCapacityTest, NoRankIsEverAboveItsCap) {
         EXPECT_LE(plan.fits ? sum : 0, cap) << size;
       }
     }
-  }
-}
-
-TEST_F(ModelCapacityTest, EveryRemedyFitsWhenItIsApplied) {
-  options_.max_num_seqs = 64;
-  options_.max_model_len = 65536;
-  options_.max_num_batched_tokens = 8192;
-  formats_.kv_format = KvFormat::kF32;
-  const Shape shape = {8, 512, 2048, 8, 8, 64, 32000};
-  const Capacity refused = Plan(shape, 1, 2 * kGiB);
-  ASSERT_FALSE(refused.fits);
-  const Remedies remedies = Model().FindRemedies(refused);
-  ASSERT_THAT(remedies.list, testing::Not(IsEmpty()));
-  for (const Remedy& remedy : remedies.list) {
-    const EngineOptions before = options_;
-    const ModelLimits formats = formats_;
-    int size = 1;
-    const std::string& flag = remedy.flags[0];
-    if (flag == "--max-num-seqs") options_.max_num_seqs = std::stoi(remedy.flags[1]);
-    if (flag == "--max-model-len") options_.max_model_len = std::stoi(remedy.flags[1]);
-    if (flag == "--max-num-batched-tokens") {
-      options_.max_num_batched_tokens = std::stoi(remedy.flags[1]);
-    }
-    if (flag == "--tensor-parallel-size") size = std::stoi(remedy.flags[1]);
-    if (flag == "--kv-cache-dtype") formats_.kv_format = *ParseKvFormat(remedy.flags[1]);
-    EXPECT_TRUE(Plan(shape, size, 2 * kGiB).fits) << remedy.text;
-    options_ = before;
-    formats_ = formats;
   }
 }
 
@@ -346,7 +348,7 @@ TEST_F(ModelCapacityTest, ALargerGroupOfUnequalCapsListsThemAll) {
   const auto refused = Model().Plan(budgets);
   ASSERT_TRUE(refused.ok()) << refused.status();
   ASSERT_FALSE(refused->fits);
-  const Remedies remedies = Model().FindRemedies(*refused);
+  const Remedies remedies = RemediesFor(*refused);
   ASSERT_THAT(remedies.list, testing::Not(IsEmpty()));
   const std::vector<std::string>& flags = remedies.list.back().flags;
   ASSERT_EQ(flags[0], "--tensor-parallel-size");

@@ -1,0 +1,62 @@
+#include "launcher/planning/changed_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/planning/device_budget.h"
+#include "launcher/wire.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+absl::StatusOr<Capacity> FitOn(const EngineOptions& options, const ModelSource& source,
+                               const BackendSizes& sizes, DeviceKind kind,
+                               absl::Span<const DeviceBudget> budgets) {
+  BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(options, source));
+  const ModelConfig& config = source.config.model;
+  if (kind == DeviceKind::kGpu) {
+    BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config.head_dim, false).status());
+    const auto size = static_cast<int>(budgets.size());
+    formats.transport = options.comm == CommChoice::kStaged ? GpuTransport(options.comm, size)
+                                                            : source.formats.transport;
+  }
+  return ModelCapacity(config, formats, options, sizes, kind).Fit(budgets);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& changed,
+                                                         std::vector<DeviceBudget> budgets) {
+  const auto now = static_cast<int>(budgets.size());
+  const int size = changed.tensor_parallel_size.value_or(now);
+  const DeviceBudget least = *std::min_element(
+      budgets.begin(), budgets.end(),
+      [](const DeviceBudget& a, const DeviceBudget& b) { return a.total_bytes < b.total_bytes; });
+  budgets.resize(size, least);
+  for (int rank = 0; rank < size; ++rank) {
+    budgets[rank].rank = rank;
+    if (now == 1 && size > 1) budgets[rank].driver_bytes += NcclGuessBytes(changed, budgets[rank]);
+    BH_RETURN_IF_ERROR(ApplyMemoryFlags(changed, size, budgets[rank]));
+  }
+  return budgets;
+}
+
+PlanAgain PlanAgainOn(const ModelSource& source, const BackendSizes& sizes, DeviceKind kind,
+                      BudgetsUnder budgets, BudgetsUnder measured) {
+  return [&source, &sizes, kind, budgets = std::move(budgets),
+          measured = std::move(measured)](const Command& command) -> absl::StatusOr<Capacity> {
+    const EngineOptions& changed = *EngineOf(command);
+    BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> first, budgets(changed));
+    BH_ASSIGN_OR_RETURN(Capacity plan, FitOn(changed, source, sizes, kind, first));
+    if (measured == nullptr || !plan.fits) return plan;
+    EngineOptions fixed = changed;
+    fixed.max_num_seqs = plan.limits.max_num_seqs;
+    fixed.max_model_len = plan.limits.max_model_len;
+    fixed.max_num_batched_tokens = plan.limits.max_num_batched_tokens;
+    BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> second, measured(changed));
+    return FitOn(fixed, source, sizes, kind, second);
+  };
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,35 @@
+// What would make a plan fit that does not: changes of the command line, each of which was parsed
+// and planned as it is printed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/flags/options.h"
+#include "memory/capacity.h"
+#include "runtime/model/footprint.h"
+
+namespace bulkhead {
+
+struct Remedy {
+  std::vector<std::string> flags;  // name, value, name, value ...
+  std::string text;
+};
+
+struct Remedies {
+  std::vector<Remedy> list;  // in the order in which an operator would try them
+  std::string none_because;  // when the list is empty
+};
+
+// Plans a changed command line for the machine, or the ranks, that the refused plan was made for.
+using PlanAgain = std::function<absl::StatusOr<Capacity>(const Command& changed)>;
+
+// `options`: of the refused plan, with the command line that they were parsed from; without one
+// nothing can be tried. `formats`: that they came to. Single changes; where none helps, the first
+// few pairs of two that do.
+Remedies FindRemedies(const EngineOptions& options, const ModelLimits& formats,
+                      const Capacity& refused, const PlanAgain& plan_again);
+
+}  // namespace bulkhead

@@ -1,0 +1,179 @@
+// Random plans: what they say of themselves is true. BULKHEAD_RANDOM_PLANS says how many (150),
+// BULKHEAD_SEED where they begin (1).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/planning/capacity_report.h"
+#include "launcher/planning/plan.h"
+#include "nlohmann/json.hpp"
+#include "tests/launcher/planning/random_plans.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kAbsurd = int64_t{1} << 49;
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  int value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+// Null where the command line or the model refuses it.
+std::unique_ptr<Planned> Plan(const PlanFlags& flags) {
+  const absl::StatusOr<Command> command = ParseCommandLine(ArgsOf(flags));
+  if (!command.ok()) return nullptr;
+  const auto& options = std::get<PlanOptions>(*command);
+  auto plan = MakePlan(options.serve.engine, options);
+  return plan.ok() ? *std::move(plan) : nullptr;
+}
+
+bool Fits(const PlanFlags& flags) {
+  const auto plan = Plan(flags);
+  return plan != nullptr && plan->capacity.fits;
+}
+
+class PlanPropertyTest : public testing::Test {
+ protected:
+  void CheckSums(const Capacity& plan);
+  void CheckLeast(const PlanFlags& flags, const Planned& plan);
+  void CheckTexts(const Planned& plan, const Remedies& remedies);
+  void CheckRemedies(const PlanFlags& flags, const Remedies& remedies);
+  void CheckNothingElseFits(const PlanFlags& flags, const Remedies& remedies);
+
+  std::map<std::string, int> counts_;
+};
+
+void PlanPropertyTest::CheckSums(const Capacity& plan) {
+  if (!plan.fits) {
+    ASSERT_TRUE(plan.shortage.has_value());
+    EXPECT_GT(plan.shortage->bytes, 0);
+    return;
+  }
+  EXPECT_GE(plan.full_sequences, 1);
+  for (const RankCapacity& rank : plan.ranks) {
+    int64_t sum = rank.free_bytes + rank.budget.reserve_bytes;
+    for (const int64_t bytes : rank.arena_bytes) sum += bytes;
+    EXPECT_EQ(sum, rank.budget.free_bytes());
+    EXPECT_GE(rank.free_bytes, 0);
+    EXPECT_GE(rank.stranded_bytes, 0);
+  }
+}
+
+// With every rank's least it starts; with a byte less of any, and the same limits, it does not.
+void PlanPropertyTest::CheckLeast(const PlanFlags& flags, const Planned& plan) {
+  const GroupLimits& limits = plan.capacity.limits;
+  const auto fixed =
+      Plan(Applied(flags, {"--max-num-seqs", absl::StrCat(limits.max_num_seqs), "--max-model-len",
+                           absl::StrCat(limits.max_model_len), "--max-num-batched-tokens",
+                           absl::StrCat(limits.max_num_batched_tokens)}));
+  ASSERT_NE(fixed, nullptr);
+  std::vector<DeviceBudget> budgets = plan.budgets;
+  for (size_t i = 0; i < budgets.size(); ++i) {
+    const int64_t least = plan.capacity.ranks[i].required_bytes;
+    EXPECT_EQ(least == 0, plan.capacity.ranks[0].required_bytes == 0);
+    budgets[i].total_bytes = least > 0 ? least : kAbsurd;
+  }
+  const bool enough = plan.capacity.ranks[0].required_bytes > 0;
+  ++counts_[enough ? "least to start" : "no memory is enough"];
+  EXPECT_EQ(plan.model->Plan(budgets)->fits, enough);
+  EXPECT_EQ(fixed->model->Plan(budgets)->fits, enough);
+  if (!enough) return;
+  if (!flags.contains("--gpu")) {
+    std::vector<std::string> totals;
+    for (const DeviceBudget& budget : budgets) totals.push_back(absl::StrCat(budget.total_bytes));
+    EXPECT_TRUE(Fits(Applied(flags, {"--device-memory", ListByRank(totals)})));
+  }
+  for (DeviceBudget& budget : budgets) {
+    --budget.total_bytes;
+    EXPECT_FALSE(fixed->model->Fit(budgets)->fits) << "rank " << budget.rank;
+    ++budget.total_bytes;
+  }
+}
+
+void PlanPropertyTest::CheckTexts(const Planned& plan, const Remedies& remedies) {
+  const std::function<void(const json&)> check = [&](const json& value) {
+    if (value.is_structured()) {
+      for (const json& part : value) check(part);
+    } else if (value.is_number_integer()) {
+      EXPECT_LT(value.get<int64_t>(), kAbsurd);
+      EXPECT_GT(value.get<int64_t>(), -kAbsurd);
+    }
+  };
+  check(json::parse(CapacityJson(plan.capacity, remedies, {})));
+  std::string text = CapacityTable(plan.capacity);
+  if (!plan.capacity.fits) {
+    absl::StrAppend(&text, ShortageText(plan.capacity), "\n", RemediesText(remedies));
+  }
+  for (const char* wrong : {"048576.0 TiB", "nan", "inf ", " 1 ranks", " 1 sequences", "e+"}) {
+    EXPECT_THAT(text, Not(HasSubstr(wrong)));
+  }
+}
+
+void PlanPropertyTest::CheckRemedies(const PlanFlags& flags, const Remedies& remedies) {
+  EXPECT_EQ(remedies.list.empty(), !remedies.none_because.empty());
+  for (const Remedy& remedy : remedies.list) {
+    const bool pair = absl::StrContains(remedy.text, " together with ");
+    ++counts_[pair ? "pairs" : absl::StrCat("remedy ", remedy.flags[0])];
+    EXPECT_TRUE(Fits(Applied(flags, remedy.flags))) << remedy.text;
+    if (flags.contains("--gpu") && remedy.flags[0] == "--tensor-parallel-size") {
+      const int ranks = std::stoi(remedy.flags[1]);
+      EXPECT_TRUE(ranks < 8 ? 8 % ranks == 0 : ranks % 8 == 0) << remedy.text;
+    }
+  }
+}
+
+void PlanPropertyTest::CheckNothingElseFits(const PlanFlags& flags, const Remedies& remedies) {
+  const bool none = remedies.list.empty();
+  if (!none && !absl::StrContains(remedies.list[0].text, " together with ")) return;
+  ++counts_[none ? "no change helps" : "no single change helps"];
+  for (const PlanFlags& one : SingleChanges(flags)) {
+    EXPECT_FALSE(Fits(one)) << "a single change: " << TextOf(one);
+    if (!none) continue;
+    for (const PlanFlags& two : SingleChanges(one)) {
+      EXPECT_FALSE(Fits(two)) << "two changes: " << TextOf(two);
+    }
+  }
+}
+
+TEST_F(PlanPropertyTest, WhatAPlanSaysIsTrue) {
+  const int seed = FromEnvironment("BULKHEAD_SEED", 1);
+  const int wanted = FromEnvironment("BULKHEAD_RANDOM_PLANS", 150);
+  std::cout << "seed " << seed << "\n";
+  RandomPlans plans(static_cast<uint32_t>(seed));
+  while (counts_["plans"] < wanted) {
+    const PlanFlags flags = plans.Next();
+    SCOPED_TRACE(TextOf(flags));
+    const auto plan = Plan(flags);
+    if (plan == nullptr) {
+      ASSERT_LT(++counts_["refused as a command line"], wanted);
+      continue;
+    }
+    ++counts_["plans"];
+    ++counts_[plan->capacity.fits ? "fit" : "do not fit"];
+    const Remedies remedies = plan->capacity.fits ? Remedies() : RemediesOf(*plan);
+    CheckSums(plan->capacity);
+    CheckLeast(flags, *plan);
+    CheckTexts(*plan, remedies);
+    if (plan->capacity.fits) continue;
+    CheckRemedies(flags, remedies);
+    CheckNothingElseFits(flags, remedies);
+  }
+  for (const auto& [what, count] : counts_) std::cout << what << ": " << count << "\n";
+  EXPECT_GT(counts_["fit"], wanted / 5);
+  EXPECT_GT(counts_["do not fit"], wanted / 5);
+}
+
+}  // namespace
+}  // namespace bulkhead
