@@ -247,11 +247,12 @@ std::string ShortageText(const Capacity& capacity) {
   const Shortage& shortage = *capacity.shortage;
   const DeviceBudget& budget = capacity.ranks[shortage.rank].budget;
   return absl::StrFormat(
-      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s are left of "
-      "%s%s",
+      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of %s%s",
       shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
       FormatBytes(shortage.bytes), shortage.bytes, TermName(shortage.term),
-      FormatBytes(shortage.needed_bytes), FormatBytes(shortage.left_bytes),
+      FormatBytes(shortage.needed_bytes),
+      shortage.left_bytes > 0 ? absl::StrCat(FormatBytes(shortage.left_bytes), " are")
+                              : "nothing is",
       FormatBytes(budget.total_bytes),
       budget.others_bytes > 0
           ? absl::StrCat(" (others use ", FormatBytes(budget.others_bytes),

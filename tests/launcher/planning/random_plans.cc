@@ -136,7 +136,8 @@ void RandomPlans::AddRule(PlanFlags& flags) {
 void RandomPlans::AddLimits(PlanFlags& flags, const std::vector<std::string>& lengths) {
   if (Chance(0.6)) flags["--max-model-len"] = OneOf(lengths);
   if (Chance(0.5)) flags["--max-num-seqs"] = OneOf({"1", "4", "16", "64", "64", "20000"});
-  if (Chance(0.5)) flags["--max-num-batched-tokens"] = OneOf({"16", "64", "256", "512", "2048", "20000"});
+  if (Chance(0.5))
+    flags["--max-num-batched-tokens"] = OneOf({"16", "64", "256", "512", "2048", "20000"});
   if (Chance(0.2)) flags["--block-size"] = OneOf({"32", "64", "256"});
   if (Chance(0.4)) {
     flags["--kv-cache-dtype"] = OneOf({"bf16", "int8", "int4"});
@@ -173,30 +174,41 @@ PlanFlags RandomPlans::Next() { return Chance(0.2) ? ForGpus() : ForCpus(); }
 
 namespace {
 
-void AddSmaller(const PlanFlags& flags, const char* name, int least, std::vector<PlanFlags>& all) {
+void AddSmaller(const PlanFlags& flags, const char* name, int least, Grid grid,
+                std::vector<PlanFlags>& all) {
   int now = 1 << 20;
   if (const auto given = flags.find(name); given != flags.end()) now = std::stoi(given->second);
-  for (const int value : {least, 3, 16, 50, 64, 200, 512, 4096}) {
+  const std::vector<int> values = grid == Grid::kCoarse
+                                      ? std::vector<int>{least, 64}
+                                      : std::vector<int>{least, 3, 16, 50, 64, 200, 512, 4096};
+  for (const int value : values) {
     if (value < now) all.push_back(Applied(flags, {name, absl::StrCat(value)}));
   }
 }
 
-void AddRules(const PlanFlags& flags, std::vector<PlanFlags>& all) {
-  for (const char* share : {"0.01", "0.10", "0.40", "0.70", "0.90", "1.00"}) {
-    if (flags.contains("--gpu-memory-utilization")) {
-      all.push_back(Applied(flags, {"--gpu-memory-utilization", share}));
-    }
-  }
+void AddRules(const PlanFlags& flags, Grid grid, std::vector<PlanFlags>& all) {
   const bool has_rule = std::any_of(kRules.begin(), kRules.end(),
                                     [&](const std::string& rule) { return flags.contains(rule); });
-  for (const char* count : {"0.02", "0.10", "0.40", "1", "2", "4", "16", "64", "256", "2048"}) {
-    if (has_rule) all.push_back(Applied(flags, {"--cache-max-entry-count", count}));
+  if (!has_rule) return;
+  std::vector<std::string> counts = {"1", "4", "64"};
+  if (grid == Grid::kFine) {
+    counts = {"0.02", "0.10", "0.40", "1", "2", "4", "16", "64", "256", "2048"};
+  }
+  for (const std::string& count : counts) {
+    all.push_back(Applied(flags, {"--cache-max-entry-count", count}));
+  }
+  if (!flags.contains("--gpu-memory-utilization")) return;
+  for (const char* share : {"1.00", "0.90", "0.70", "0.40", "0.10"}) {
+    all.push_back(Applied(flags, {"--gpu-memory-utilization", share}));
+    if (grid == Grid::kCoarse) return;
   }
 }
 
-void AddGroups(const PlanFlags& flags, std::vector<PlanFlags>& all) {
+void AddGroups(const PlanFlags& flags, Grid grid, std::vector<PlanFlags>& all) {
   const int now = RanksOf(flags);
-  for (const int ranks : {1, 2, 4, 8, 16, 32, 64}) {
+  const std::vector<int> sizes = grid == Grid::kCoarse ? std::vector<int>{1, 2, 8, 64}
+                                                       : std::vector<int>{1, 2, 4, 8, 16, 32, 64};
+  for (const int ranks : sizes) {
     if (ranks == now) continue;
     PlanFlags changed = Applied(flags, {"--tensor-parallel-size", absl::StrCat(ranks)});
     for (const char* name : {"--device-memory", "--reserve"}) {
@@ -215,12 +227,12 @@ void AddGroups(const PlanFlags& flags, std::vector<PlanFlags>& all) {
 
 }  // namespace
 
-std::vector<PlanFlags> SingleChanges(const PlanFlags& flags) {
+std::vector<PlanFlags> SingleChanges(const PlanFlags& flags, Grid grid) {
   std::vector<PlanFlags> all;
-  AddSmaller(flags, "--max-num-seqs", 1, all);
-  AddSmaller(flags, "--max-model-len", 2, all);
-  AddSmaller(flags, "--max-num-batched-tokens", 1, all);
-  AddRules(flags, all);
+  AddSmaller(flags, "--max-num-seqs", 1, grid, all);
+  AddSmaller(flags, "--max-model-len", 2, grid, all);
+  AddSmaller(flags, "--max-num-batched-tokens", 1, grid, all);
+  AddRules(flags, grid, all);
   for (const char* type : {"int8", "int4"}) {
     all.push_back(Applied(flags, {"--kv-cache-dtype", type}));
     if (flags.contains("--quant-policy")) all.back().erase("--quant-policy");
@@ -231,7 +243,7 @@ std::vector<PlanFlags> SingleChanges(const PlanFlags& flags) {
   if (flags.contains("--reserve") || flags.contains("--gpu")) {
     all.push_back(Applied(flags, {"--reserve", "0"}));
   }
-  AddGroups(flags, all);
+  AddGroups(flags, grid, all);
   return all;
 }
 

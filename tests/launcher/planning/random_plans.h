@@ -48,7 +48,9 @@ class RandomPlans {
   std::mt19937 random_;
 };
 
-// What a remedy could have changed: single changes, coarsely but for all flags.
-std::vector<PlanFlags> SingleChanges(const PlanFlags& flags);
+// What a remedy could have changed: single changes of all flags, a few values of each; coarse ones
+// are fewer still, but the most drastic are among them.
+enum class Grid { kFine, kCoarse };
+std::vector<PlanFlags> SingleChanges(const PlanFlags& flags, Grid grid);
 
 }  // namespace bulkhead
