@@ -17,7 +17,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 // A block id is an int32, and block 0 is not counted.
 constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max() - 1;
 // No rank has more: a rule that so much does not satisfy, no memory satisfies.
-constexpr int64_t kMostTotal = int64_t{1} << 50;
+constexpr int64_t kMostTotal = int64_t{1} << 46;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -33,8 +33,8 @@ int64_t Share(double fraction, int64_t bytes) {
 // The most blocks that the group's pool has by the rule alone, whatever the ranks' memory: a rule
 // in bytes gives as many as the rank with the largest block makes of them.
 int64_t BlocksByRule(const KvRule& rule, const std::vector<RankNeeds>& needs) {
+  if (rule.kind != KvRule::Kind::kBytes) return kNoLimit;
   int64_t blocks = kMostBlocks;
-  if (rule.kind != KvRule::Kind::kBytes) return blocks;
   for (const RankNeeds& rank : needs) {
     if (rank.kv_block_bytes > 0) blocks = std::min(blocks, rule.count / rank.kv_block_bytes);
   }
@@ -179,7 +179,7 @@ class RankFitter {
     const int64_t block = needs_.kv_block_bytes;
     if (block == 0) return;  // no heads, no limit
     const int64_t given = RuleBytes(budget, left);
-    const int64_t ruled = std::min(kMostBlocks, given / block);
+    const int64_t ruled = given / block;
     const auto short_of = [&](int64_t needed, int64_t have) {
       fit.shortage = Shortage{budget.rank, Term::kKv, needed - have, needed, have};
     };
@@ -190,7 +190,7 @@ class RankFitter {
     } else if (ruled < blocks_per_seq_) {
       short_of(Product(blocks_per_seq_, block), given);
     }
-    fit.own_blocks = std::min(ruled, left / block);
+    fit.own_blocks = std::min({kMostBlocks, ruled, left / block});
   }
 
   const KvRule& rule_;

@@ -12,7 +12,7 @@ using Totals = std::vector<int64_t>;
 constexpr int kMostRounds = 16;  // of replanning with what the round before required
 constexpr int kMostPasses = 8;   // over all ranks, taking from one at a time
 constexpr int kMostDoublings = 40;
-constexpr int64_t kPlenty = int64_t{1} << 49;
+constexpr int64_t kPlenty = int64_t{1} << 45;
 
 class LeastTotals {
  public:

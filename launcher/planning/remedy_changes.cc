@@ -102,6 +102,7 @@ class ReserveChange final : public Change {
       reserves_.push_back(rank.budget.reserve_bytes);
       now_ = std::max(now_, rank.budget.reserve_bytes);
       if (rank.budget.probed) least_ = std::max(least_, rank.budget.transient_bytes);
+      measured_ = measured_ || (rank.budget.probed && rank.budget.on_cpu());
     }
   }
 
@@ -109,8 +110,11 @@ class ReserveChange final : public Change {
     const auto fits = [&](int64_t bytes) { return trials_.Fits(Joined(with, At(bytes).flags)); };
     if (least_ >= now_ || !fits(least_)) return std::nullopt;
     const int64_t most = LargestThatFits(least_ + 1, now_ - 1, fits);
-    const int64_t whole = most / kMiB * kMiB;
-    return At(whole >= std::max(kMiB, least_) ? whole : std::max(most, least_));
+    // Where memory was measured it is a little different each time: an eighth of leeway at most.
+    int64_t unit = kMiB;
+    while (measured_ && unit * 16 <= most) unit *= 2;
+    const int64_t whole = most / unit * unit;
+    return At(whole >= std::max(unit, least_) ? whole : std::max(most, least_));
   }
 
   std::vector<Attempt> Steps() const override {
@@ -138,6 +142,7 @@ class ReserveChange final : public Change {
   std::vector<int64_t> reserves_;
   int64_t now_ = 0;
   int64_t least_ = 0;
+  bool measured_ = false;
 };
 
 // A group of another size.

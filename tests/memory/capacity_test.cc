@@ -177,6 +177,16 @@ TEST(CapacityTest, WhereNoMemoryIsEnoughTheLeastIsNoNumber) {
     EXPECT_FALSE(plan.fits);
     for (const RankCapacity& rank : plan.ranks) EXPECT_EQ(rank.required_bytes, 0);
   }
+  // Nor is so much enough that block ids run out.
+  CapacityRequest request = Given(4, 128, 64);
+  request.rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = 1};
+  const Capacity plan = PlanCapacity(std::vector<DeviceBudget>{Cap(0, 1000 * kMiB)}, request,
+                                     [](int /*rank*/, const GroupLimits& limits) {
+                                       RankNeeds needs = Needs(limits);
+                                       needs.kv_block_bytes = 64;
+                                       return needs;
+                                     });
+  EXPECT_EQ(plan.ranks[0].required_bytes, 0);
 }
 
 TEST(CapacityTest, AUtilizationThatOthersDoNotLeaveTakesWhatIsFree) {

@@ -22,7 +22,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr int64_t kAbsurd = int64_t{1} << 49;
+constexpr int64_t kAbsurd = int64_t{1} << 46;
 
 int FromEnvironment(const char* name, int otherwise) {
   const char* const text = std::getenv(name);
