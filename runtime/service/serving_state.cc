@@ -68,8 +68,9 @@ void ServingState::SetListener(std::function<void(bool)> listener) {
   listener_ = std::move(listener);
 }
 
-void ServingState::Announce(bool serving) const {
-  if (listener_) listener_(serving);
+void ServingState::Announce() {
+  const std::lock_guard<std::mutex> announcing(announce_mutex_);
+  if (listener_) listener_(phase() == ServingPhase::kServing);
 }
 
 void ServingState::SetReady(ServingParts parts) {
@@ -80,7 +81,7 @@ void ServingState::SetReady(ServingParts parts) {
     parts_ = std::make_shared<const ServingParts>(std::move(parts));
     phase_ = ServingPhase::kServing;
   }
-  Announce(true);
+  Announce();
 }
 
 void ServingState::SetDraining() {
@@ -89,7 +90,7 @@ void ServingState::SetDraining() {
     if (phase_ == ServingPhase::kLost) return;
     phase_ = ServingPhase::kDraining;
   }
-  Announce(false);
+  Announce();
 }
 
 void ServingState::SetLost(const absl::Status& why, LostRank lost) {
@@ -109,7 +110,7 @@ void ServingState::SetLost(const absl::Status& why, LostRank lost) {
     phase_ = ServingPhase::kLost;
     lost_ = std::move(status);
   }
-  Announce(false);
+  Announce();
 }
 
 ServingPhase ServingState::phase() const {

@@ -38,8 +38,8 @@ class ServingState {
  public:
   explicit ServingState(std::string epoch);
 
-  // Called with true or false whenever serving begins or ends, without the lock; set before any
-  // call.
+  // Called with true or false whenever serving begins or ends, one call after the other, and the
+  // last one tells how it is. It must not change the state itself. Set before any call.
   void SetListener(std::function<void(bool serving)> listener);
 
   // Ignored unless starting: a drain or a loss during start-up stands.
@@ -63,10 +63,11 @@ class ServingState {
 
  private:
   absl::Status WhyUnavailableLocked() const;
-  void Announce(bool serving) const;
+  void Announce();
 
   const std::string epoch_;
   std::function<void(bool)> listener_;
+  std::mutex announce_mutex_;  // taken before mutex_, which is not held while the listener runs
   mutable std::mutex mutex_;
   ServingPhase phase_ = ServingPhase::kStarting;
   std::shared_ptr<const ServingParts> parts_;
