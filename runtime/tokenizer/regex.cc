@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,24 +17,19 @@ namespace {
 
 constexpr uint32_t kMatchLimit = 100'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
-constexpr size_t kJitStackBytes = size_t{64} << 20;  // grows to this, page by page
 // Where a search may begin, in bytes, before the budget is asked again: a pattern that reads the
 // rest of a long text at every position is then stopped within a fraction of a second.
 constexpr size_t kSearchWindow = 256;
 
-// What PCRE2 writes on while it matches.
+// What PCRE2 writes on while it matches. Compiled patterns also use 32 KiB of the thread's stack.
 struct MatchSpace {
   MatchSpace()
-      : data(pcre2_match_data_create(1, nullptr)),
-        context(pcre2_match_context_create(nullptr)),
-        stack(pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr)) {
+      : data(pcre2_match_data_create(1, nullptr)), context(pcre2_match_context_create(nullptr)) {
     if (context == nullptr) return;
     pcre2_set_match_limit(context, kMatchLimit);
     pcre2_set_heap_limit(context, kHeapLimitKib);
-    if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }
   ~MatchSpace() {
-    pcre2_jit_stack_free(stack);
     pcre2_match_context_free(context);
     pcre2_match_data_free(data);
   }
@@ -42,8 +38,28 @@ struct MatchSpace {
 
   pcre2_match_data* data;
   pcre2_match_context* context;
-  pcre2_jit_stack* stack;
 };
+
+int Match(const pcre2_code* code, absl::string_view text, size_t start, const MatchSpace& space) {
+  return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
+                     PCRE2_NO_UTF_CHECK, space.data, space.context);
+}
+
+// A match that is deeper than that gets a stack for its time alone; one match at a time, so that
+// all threads together hold one.
+int MatchDeep(const pcre2_code* code, absl::string_view text, size_t start,
+              const MatchSpace& space) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  // It grows page by page.
+  pcre2_jit_stack* const stack = pcre2_jit_stack_create(32 * 1024, kDeepMatchBytes, nullptr);
+  if (stack == nullptr) return PCRE2_ERROR_NOMEMORY;
+  pcre2_jit_stack_assign(space.context, nullptr, stack);
+  const int rc = Match(code, text, start, space);
+  pcre2_jit_stack_assign(space.context, nullptr, nullptr);
+  pcre2_jit_stack_free(stack);
+  return rc;
+}
 
 std::string ErrorText(int error) {
   PCRE2_UCHAR buffer[256];
@@ -73,8 +89,8 @@ int Regex::Code::FindFrom(absl::string_view text, size_t start, RegexBudget& bud
   while (true) {
     if (!budget.Spend()) return PCRE2_ERROR_MATCHLIMIT;
     pcre2_set_offset_limit(space.context, start + kSearchWindow - 1);
-    const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
-                               PCRE2_NO_UTF_CHECK, space.data, space.context);
+    int rc = Match(code, text, start, space);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = MatchDeep(code, text, start, space);
     if (rc >= 0) {
       const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(space.data);
       // \K inside a lookaround could end a match before it begins.

@@ -1,5 +1,5 @@
 // Regex: a pattern of a tokenizer.json, written for Oniguruma, run by PCRE2. Immutable; thread-safe
-// (what a match needs to write on is per thread).
+// (what a match needs to write on is small and per thread, but for kDeepMatchBytes).
 #pragma once
 
 #include <chrono>
@@ -34,6 +34,9 @@ class RegexBudget {
   int calls_ = 0;
   bool spent_ = false;
 };
+
+// What a match that backtracks far may take while it lasts; there is one such match at a time.
+inline constexpr size_t kDeepMatchBytes = size_t{16} << 20;
 
 class Regex {
  public:

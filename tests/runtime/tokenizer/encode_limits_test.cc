@@ -1,8 +1,11 @@
 // Long texts, bad texts, and patterns that would never end.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <latch>
 #include <thread>
 
 #include "runtime/tokenizer/regex.h"
@@ -63,6 +66,37 @@ TEST(EncodeLimits, APatternThatBacktracksWithoutEndIsGivenUp) {
   std::vector<Span> spans;
   EXPECT_EQ((*regex)->FindAll(Repeat("a", 2000), budget, &spans).code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+int64_t ResidentBytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Each repetition goes onto PCRE2's stack: 12 MiB for this text.
+TEST(EncodeLimits, ThreadsKeepNothingOfADeepMatch) {
+  const auto regex = Regex::Compile("(?:a|b)+");
+  ASSERT_TRUE(regex.ok()) << regex.status();
+  const std::string text = Repeat("ab", 1 << 19);
+  constexpr int kThreads = 4;
+  const int64_t before = ResidentBytes();
+  std::latch matched(kThreads), measured(1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      RegexBudget budget;
+      std::vector<Span> spans;
+      EXPECT_TRUE((*regex)->FindAll(text, budget, &spans).ok());
+      EXPECT_EQ(spans.size(), 1U);
+      matched.count_down();
+      measured.wait();  // what a thread holds is held until it ends
+    });
+  }
+  matched.wait();
+  EXPECT_LT(ResidentBytes() - before, int64_t{8} << 20);
+  measured.count_down();
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(EncodeLimits, ARequestHasSoMuchTimeForPatternsAndNoMore) {
