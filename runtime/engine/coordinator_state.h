@@ -64,18 +64,24 @@ struct Coordinator::Live {
 };
 
 struct Coordinator::Active {
-  // `tokenizer` may be null.
-  Active(std::shared_ptr<Live> request_live, const Tokenizer* tokenizer, const Request& request)
+  // `stream_tokenizer` may be null. Takes the stop strings out of the request: nobody else wants
+  // them.
+  Active(std::shared_ptr<Live> request_live, const Tokenizer* stream_tokenizer, Request& request)
       : live(std::move(request_live)),
-        stream(request.wants_text || !request.stopping.stop.empty() ? tokenizer : nullptr,
-               request.prompt,
-               {.skip_special_tokens = request.skip_special_tokens,
-                .include_stop_in_output = request.stopping.include_stop_in_output,
-                .stop = request.stopping.stop}),
+        tokenizer(request.wants_text || !request.stopping.stop.empty() ? stream_tokenizer
+                                                                       : nullptr),
+        stream_options{.skip_special_tokens = request.skip_special_tokens,
+                       .include_stop_in_output = request.stopping.include_stop_in_output,
+                       .stop = std::exchange(request.stopping.stop, {})},
         wants_text(request.wants_text),
         include_stop_in_output(request.stopping.include_stop_in_output),
         min_tokens(request.stopping.min_tokens),
         text_bytes_to_skip(request.text_bytes_sent) {}
+
+  // Before the first token comes, and no earlier: a request that waits holds little.
+  void OpenStream(absl::Span<const TokenId> prompt) {
+    if (!stream.has_value()) stream.emplace(tokenizer, prompt, std::move(stream_options));
+  }
 
   // Leaves in `text` what the client does not have yet.
   void DropSentText(std::string& text) {
@@ -86,7 +92,9 @@ struct Coordinator::Active {
   }
 
   std::shared_ptr<Live> live;
-  TextStream stream;
+  const Tokenizer* const tokenizer;
+  TextStream::Options stream_options;
+  std::optional<TextStream> stream;
   const bool wants_text;
   const bool include_stop_in_output;
   const int min_tokens;

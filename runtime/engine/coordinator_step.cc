@@ -80,6 +80,7 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
   Request& request = live->request;
   auto active = std::make_unique<Active>(live, options_.tokenizer, request);
   const StopRule rule(request.stopping, options_.eos_ids, request.max_model_len);
+  if (!request.emitted.empty()) active->OpenStream(request.prompt);
   for (const TokenId token : request.emitted) {
     const auto generated = static_cast<int64_t>(active->num_generated) + 1;
     const auto total = static_cast<int64_t>(request.prompt.size()) + generated;
@@ -105,13 +106,13 @@ std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenI
   TextStream::Piece piece;
   if (!stops || active.include_stop_in_output) {  // else the token that stops has no text
     piece =
-        active.stream.Add(token, static_cast<int64_t>(active.num_generated) >= active.min_tokens);
+        active.stream->Add(token, static_cast<int64_t>(active.num_generated) >= active.min_tokens);
   }
   std::optional<EndCause> end;
   if (piece.stop_string.has_value()) {
     end = EndCause{{}, FinishReason::kStopString, std::move(piece.stop_string), {}};
   } else if (finish.has_value()) {
-    piece.text += active.stream.Flush();
+    piece.text += active.stream->Flush();
     end = EndCause{{}, finish->reason, {}, finish->stop_token_id};
   }
   active.DropSentText(piece.text);
@@ -251,6 +252,9 @@ void Coordinator::EndAll(const absl::Status& why) {
 void Coordinator::NoteAdmitted() {
   const uint64_t now = options_.now_ns();
   const StepCosts costs = Costs();
+  for (const SequenceId id : scheduler_.newly_admitted()) {
+    active_.at(id)->OpenStream(scheduler_.prompt(id));
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   for (const SequenceId id : scheduler_.newly_admitted()) {
     Live& live = *active_.at(id)->live;

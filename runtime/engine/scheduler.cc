@@ -259,6 +259,11 @@ int64_t Scheduler::cached_prompt_tokens(SequenceId id) const {
   return found == sequences_.end() ? 0 : found->second->cached_prompt_tokens;
 }
 
+absl::Span<const TokenId> Scheduler::prompt(SequenceId id) const {
+  const Sequence& sequence = *sequences_.at(id);
+  return absl::MakeConstSpan(sequence.tokens).first(sequence.prompt_tokens);
+}
+
 SequenceId Scheduler::IdInSlot(int slot) const {
   for (const Sequence* sequence : running_) {
     if (sequence->slot == slot) return sequence->id;

@@ -122,6 +122,7 @@ class Scheduler {
   absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
   int preemptions(SequenceId id) const;  // so far; 0 for an id that has ended
   int64_t cached_prompt_tokens(SequenceId id) const;
+  absl::Span<const TokenId> prompt(SequenceId id) const;  // of one that has not ended
   SchedulerLoad load() const;
 
   // For tests. Checks what must hold between calls with BH_CHECK; O(sequences + blocks).

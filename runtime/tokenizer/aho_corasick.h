@@ -14,20 +14,10 @@ namespace bulkhead {
 
 class AhoCorasick {
  public:
-  using State = uint32_t;
-  static constexpr State kStart = 0;
-  static constexpr int32_t kNone = -1;
-
   // Empty patterns are ignored; of equal ones the last counts.
   explicit AhoCorasick(const std::vector<std::string>& patterns);
 
   bool empty() const { return nodes_.size() == 1; }
-  State Next(State state, uint8_t byte) const;
-  // Bytes at the end of what was read that are the beginning of a pattern, as long as can be.
-  size_t Depth(State state) const { return nodes_[state].depth; }
-  // The longest pattern that ends here, or kNone.
-  int32_t Match(State state) const { return nodes_[state].match; }
-  size_t PatternSize(int32_t pattern) const { return sizes_[pattern]; }
 
   struct Found {
     size_t begin, end;
@@ -38,11 +28,17 @@ class AhoCorasick {
   bool FindLeftmostLongest(absl::string_view text, size_t from, Found* found) const;
 
  private:
+  using State = uint32_t;
+  static constexpr State kStart = 0;
+  static constexpr int32_t kNone = -1;
+
   struct Node {
+    // Bytes at the end of what was read that are the beginning of a pattern, as long as can be.
     uint32_t depth = 0;
     State failure = kStart;
-    int32_t match = kNone;
+    int32_t match = kNone;  // the longest pattern that ends here
   };
+  State Next(State state, uint8_t byte) const;
   State Child(State state, uint8_t byte) const;  // kStart: none
 
   std::vector<Node> nodes_;

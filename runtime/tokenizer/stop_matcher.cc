@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/stop_matcher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,27 +8,51 @@
 
 namespace bulkhead {
 
-StopMatcher::StopMatcher(std::vector<std::string> stop)
-    : stop_(std::move(stop)), automaton_(stop_) {}
+void StopMatcher::Pattern::FindBorders() {
+  borders_.resize(text_.size());
+  for (size_t i = 1; i < text_.size(); ++i) {
+    uint32_t border = borders_[i - 1];
+    while (border > 0 && text_[border] != text_[i]) border = borders_[border - 1];
+    borders_[i] = text_[border] == text_[i] ? border + 1 : 0;
+  }
+}
+
+void StopMatcher::Pattern::Next(char byte) {
+  if (borders_.empty()) FindBorders();
+  while (matched_ > 0 && (found() || text_[matched_] != byte)) matched_ = borders_[matched_ - 1];
+  if (text_[matched_] == byte) ++matched_;
+}
+
+StopMatcher::StopMatcher(std::vector<std::string> stop) {
+  patterns_.reserve(stop.size());
+  for (std::string& text : stop) {
+    if (!text.empty()) patterns_.emplace_back(std::move(text));
+  }
+}
 
 const std::string* StopMatcher::Feed(absl::string_view part, Rule rule, std::string* out) {
-  if (automaton_.empty()) {
+  if (patterns_.empty()) {
     absl::StrAppend(out, part);
     return nullptr;
   }
   const size_t before = held_.size();
   absl::StrAppend(&held_, part);
   for (size_t i = before; i < held_.size(); ++i) {
-    state_ = automaton_.Next(state_, static_cast<uint8_t>(held_[i]));
-    const int32_t match = automaton_.Match(state_);
-    if (match == AhoCorasick::kNone || !rule.may_stop) continue;
-    const std::string& stop = stop_[match];
-    out->append(held_, 0, i + 1 - stop.size());
-    if (rule.include_stop) out->append(stop);
+    const Pattern* longest = nullptr;
+    for (Pattern& pattern : patterns_) {
+      pattern.Next(held_[i]);
+      const bool longer = longest == nullptr || pattern.text().size() > longest->text().size();
+      if (pattern.found() && longer) longest = &pattern;
+    }
+    if (longest == nullptr || !rule.may_stop) continue;
+    out->append(held_, 0, i + 1 - longest->text().size());
+    if (rule.include_stop) out->append(longest->text());
     held_.clear();
-    return &stop;
+    return &longest->text();
   }
-  size_t ready = held_.size() - automaton_.Depth(state_);
+  size_t begun = 0;
+  for (const Pattern& pattern : patterns_) begun = std::max(begun, pattern.matched());
+  size_t ready = held_.size() - begun;
   while (ready > 0 && !IsCharBoundary(held_, ready)) --ready;
   out->append(held_, 0, ready);
   held_.erase(0, ready);
@@ -35,7 +60,7 @@ const std::string* StopMatcher::Feed(absl::string_view part, Rule rule, std::str
 }
 
 std::string StopMatcher::TakeHeld() {
-  state_ = AhoCorasick::kStart;
+  for (Pattern& pattern : patterns_) pattern.Restart();
   return std::exchange(held_, std::string());
 }
 

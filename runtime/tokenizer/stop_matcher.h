@@ -1,12 +1,13 @@
 // StopMatcher: looks for stop strings in a text that comes in parts, and holds back what could be
-// the beginning of one. Used by one thread.
+// the beginning of one. Used by one thread. It takes few bytes until there is text, and then 5 for
+// each byte of the stop strings.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "runtime/tokenizer/aho_corasick.h"
 
 namespace bulkhead {
 
@@ -28,9 +29,27 @@ class StopMatcher {
   std::string TakeHeld();
 
  private:
-  std::vector<std::string> stop_;
-  AhoCorasick automaton_;
-  AhoCorasick::State state_ = AhoCorasick::kStart;
+  // One stop string, by Knuth, Morris and Pratt.
+  class Pattern {
+   public:
+    explicit Pattern(std::string text) : text_(std::move(text)) {}
+    const std::string& text() const { return text_; }
+    size_t matched() const { return matched_; }  // bytes at the end of the text that begin it
+    bool found() const { return matched_ == text_.size(); }
+    void Next(char byte);
+    void Restart() { matched_ = 0; }
+
+   private:
+    void FindBorders();
+
+    std::string text_;
+    // By length less 1: the longest beginning of text_ that also ends its beginning of that
+    // length, and is shorter. Empty until there is text.
+    std::vector<uint32_t> borders_;
+    size_t matched_ = 0;
+  };
+
+  std::vector<Pattern> patterns_;
   std::string held_;
 };
 

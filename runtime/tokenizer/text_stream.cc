@@ -9,12 +9,16 @@
 namespace bulkhead {
 
 struct TextStream::State {
-  explicit State(Options given) : options(std::move(given)), stops(options.stop) {}
+  explicit State(Options options)
+      : skip_special_tokens(options.skip_special_tokens),
+        include_stop_in_output(options.include_stop_in_output),
+        stops(std::move(options.stop)) {}
 
   // What of `text`, decoded after the prompt, is not the prompt's own.
   std::string WithoutPrompt(std::string text);
 
-  const Options options;
+  const bool skip_special_tokens;
+  const bool include_stop_in_output;
   std::unique_ptr<TextDecoder> decoder;  // null: no tokenizer
   // The end of the prompt's text that its decoder had not given out yet when the prompt ended: it
   // comes out again, as it was or otherwise, in front of the generated text.
@@ -44,7 +48,7 @@ TextStream::TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> pro
                        Options options)
     : state_(std::make_unique<State>(std::move(options))) {
   if (tokenizer == nullptr) return;
-  const bool skip = state_->options.skip_special_tokens;
+  const bool skip = state_->skip_special_tokens;
   state_->decoder = tokenizer->NewTextDecoder(prompt, skip);
   state_->prompt_end = tokenizer->NewTextDecoder(prompt, skip)->Finish();
 }
@@ -58,7 +62,7 @@ TextStream::Piece TextStream::Add(int32_t token, bool may_stop) {
   state_->may_stop = may_stop;
   const std::string text = state_->WithoutPrompt(state_->decoder->Add(token));
   const std::string* const stop =
-      state_->stops.Feed(text, {may_stop, state_->options.include_stop_in_output}, &piece.text);
+      state_->stops.Feed(text, {may_stop, state_->include_stop_in_output}, &piece.text);
   if (stop != nullptr) {
     state_->stopped = true;
     piece.stop_string = *stop;
@@ -71,7 +75,7 @@ std::string TextStream::Flush() {
   std::string out;
   const std::string rest = state_->WithoutPrompt(state_->decoder->Finish());
   const std::string* const stop =
-      state_->stops.Feed(rest, {state_->may_stop, state_->options.include_stop_in_output}, &out);
+      state_->stops.Feed(rest, {state_->may_stop, state_->include_stop_in_output}, &out);
   state_->stopped = true;
   if (stop == nullptr) out += state_->stops.TakeHeld();
   return out;

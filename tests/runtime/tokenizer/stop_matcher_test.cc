@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/stop_matcher.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <optional>
 #include <random>
@@ -62,6 +63,24 @@ TEST(StopMatcher, AStopStringOfTheTimeBeforeItMayStopIsText) {
 TEST(StopMatcher, EmptyStopStringsAreIgnored) {
   EXPECT_EQ(Feed({""}, {"abc"}), (Result{"abc", std::nullopt}));
   EXPECT_EQ(Feed({"", "c"}, {"abc"}), (Result{"ab", "c"}));
+}
+
+TEST(StopMatcher, AStopStringThatRepeatsItselfIsFoundAtItsFirstEnd) {
+  EXPECT_EQ(Feed({"aabaaa"}, {"aabaab", "aaa!"}), (Result{"aab", "aabaaa"}));
+  EXPECT_EQ(Feed({"aaa", "aab"}, {"aa", "caaab"}), (Result{"aac", "aaa"}));
+}
+
+TEST(StopMatcher, ItTakesLittleMoreThanItsStopStringsUntilThereIsText) {
+  const auto heap_bytes = [] { return mallinfo2().uordblks; };  // 0 where it is a sanitizer's
+  constexpr size_t kStops = 16, kStopBytes = 256;
+  std::vector<std::string> stop;
+  for (size_t i = 0; i < kStops; ++i) stop.emplace_back(kStopBytes, static_cast<char>('a' + i));
+  const size_t before = heap_bytes();
+  StopMatcher matcher(stop);
+  EXPECT_LT(heap_bytes() - before, kStops * (kStopBytes + 128));
+  std::string out;
+  matcher.Feed("aab", {}, &out);
+  EXPECT_LT(heap_bytes() - before, kStops * (5 * kStopBytes + 256));
 }
 
 TEST(StopMatcher, HowTheTextIsCutMakesNoDifference) {
