@@ -42,8 +42,8 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   AddLimitFlags(draft, flags);
   AddSchedulingFlags(draft, flags);
   flags->Add("--max-num-queued-reqs", "N",
-             "requests that may wait, and N x max-model-len tokens of theirs; more are refused "
-             "with a hint when to retry (default 1024)",
+             "requests in flight beside the max-num-seqs that may run, and N x max-model-len tokens "
+             "that wait; more are refused with a hint when to retry (default 1024)",
              IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
   AddTimeFlags(draft, flags);
   flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
