@@ -4,22 +4,51 @@
 #include <utility>
 
 #include "memory/status.h"
+#include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 
-void EngineCall::Start(size_t text_bytes, Build build) {
+void EngineCall::Start(const grpc::ByteBuffer* message) {
   core_->calls.Begin(this, weak_from_this());
-  if (text_bytes <= TextWorker::kLongTextBytes) return Begin(build);
+  grpc::ByteBuffer taken = TakeRequest(message);
+  const absl::Status refused = core_->WhyRefused(taken.Length());
+  if (!refused.ok()) return Begin([&](const RequestRules&) { return refused; });
+  if (taken.Length() <= TextWorker::kLongMessageBytes) {
+    return ParseAndBegin(std::move(taken), /*is_elsewhere=*/false);
+  }
+  const size_t bytes = taken.Length();
+  BeginElsewhere(bytes, [this, taken = std::move(taken)]() mutable {
+    ParseAndBegin(std::move(taken), /*is_elsewhere=*/true);
+  });
+}
+
+void EngineCall::ParseAndBegin(grpc::ByteBuffer message, bool is_elsewhere) {
+  absl::StatusOr<Parsed> parsed = Parse(message);
+  if (!parsed.ok()) return Begin([&](const RequestRules&) { return parsed.status(); });
+  if (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes) {
+    return Begin(std::move(parsed->build));
+  }
+  BeginElsewhere(parsed->text_bytes,
+                 [this, build = std::move(parsed->build)]() mutable { Begin(std::move(build)); });
+}
+
+void EngineCall::BeginElsewhere(size_t bytes, std::function<void()> work) {
   const absl::Status taken = core_->text_worker.Post(
-      text_bytes, [self = shared_from_this(), build = std::move(build)] { self->Begin(build); });
+      bytes, [self = shared_from_this(), work = std::move(work)] { work(); });
   if (!taken.ok()) Begin([&](const RequestRules&) { return taken; });
 }
 
-void EngineCall::Begin(const Build& build) {
-  absl::Status status = Submit(build);
+void EngineCall::Begin(Build build) {
+  absl::Status status = Submit(std::move(build));
   const bool admitted = status.ok();
   if (!admitted) EndNow(std::move(status));
+  bool runs = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    runs = admitted && !end_.has_value();
+  }
+  if (runs) TakenOver();
   std::optional<absl::Status> cancelled;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -37,7 +66,7 @@ absl::Status EngineCall::OverLocked() const {
   return cancelled_.value_or(absl::OkStatus());
 }
 
-absl::Status EngineCall::Submit(const Build& build) {
+absl::Status EngineCall::Submit(Build build) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
                       core_->state.ForNewRequest());
   RequestRules rules = parts->rules;
@@ -48,6 +77,9 @@ absl::Status EngineCall::Submit(const Build& build) {
     BH_RETURN_IF_ERROR(OverLocked());  // no work for a client that has gone
   }
   BH_ASSIGN_OR_RETURN(Request request, build(rules));
+  build = nullptr;  // and the message with it
+  BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
+                      core_->answers.Admit(MostAnswerBytes(request, rules)));
   if (request.request_id.empty()) request.request_id = core_->NextRequestId();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -57,6 +89,7 @@ absl::Status EngineCall::Submit(const Build& build) {
           absl::StrCat("request_id ", Quoted(request.request_id), " is in flight; choose another"));
     }
     registered_ = true;
+    hold_ = std::move(hold);
     request_id_ = request.request_id;
     prompt_tokens_ = static_cast<int>(request.prompt.size());
     max_tokens_ = EffectiveMaxTokens(request, rules.max_model_len);
@@ -124,7 +157,14 @@ void EngineCall::Cancelled() {
   CancelInEngine(std::move(why));
 }
 
+void EngineCall::Finishing() { core_->answers.unread().Add(call_, hold_.bytes()); }
+
 void EngineCall::Closed() {
+  core_->answers.unread().Remove(call_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);  // the engine may still be talking
+    hold_.ShrinkTo(0);
+  }
   core_->heap_trimmer.TrimLater();
   core_->calls.Close(this);
 }

@@ -29,18 +29,29 @@ class EngineCall : public RequestSink,
 
   // What the client sent, as a request by the rules of the moment. Owns all that it needs.
   using Build = std::function<absl::StatusOr<Request>(const RequestRules& rules)>;
-  // Once, before the reactor is given to gRPC. A request with a long text is built elsewhere,
-  // later, when the call may have ended.
-  void Start(size_t text_bytes, Build build);
+  struct Parsed {
+    size_t text_bytes = 0;
+    Build build;
+  };
+
+  // Once, before the reactor is given to gRPC. A long message is parsed, and a long text is made
+  // tokens, elsewhere and later, when the call may have ended.
+  void Start(const grpc::ByteBuffer* message);
 
   void OnDelta(OutputDelta delta) final;
   void OnEnd(RequestEnd end) final;
   void EndNow(absl::Status why) final;
 
  protected:
-  // The reactions of gRPC that both kinds share.
+  // The reactions of gRPC that all kinds share.
   void Cancelled();
   void Closed();
+  // Before the call is finished: until Closed its answer is one that waits for its reader.
+  void Finishing();
+
+  virtual absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) = 0;
+  // What the answer may take at the most, by its length as it is known beforehand.
+  virtual int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const = 0;
 
   // With mutex_ held: the request is about to be given to the engine.
   virtual void AcceptLocked(const Request& request) = 0;
@@ -48,6 +59,9 @@ class EngineCall : public RequestSink,
   virtual absl::Status AppendLocked(OutputDelta delta) = 0;
   // Without it, after every change: sends what can be sent.
   virtual void Proceed() = 0;
+  // Without it, before anything else is sent: the engine took the request, and its end has not come
+  // yet.
+  virtual void TakenOver() {}
 
   ServiceCore* const core_;
   grpc::CallbackServerContext* const context_;  // not touched after Finish
@@ -58,15 +72,19 @@ class EngineCall : public RequestSink,
   std::string request_id_;         // these three are constant once the engine was asked
   int prompt_tokens_ = 0;
   int max_tokens_ = 0;
+  AnswerBudget::Hold hold_;  // of the answer, from the admission to Closed
 
  private:
-  void Begin(const Build& build);
+  void ParseAndBegin(grpc::ByteBuffer message, bool is_elsewhere);
+  void Begin(Build build);
+  void BeginElsewhere(size_t bytes, std::function<void()> work);
   // With mutex_ held: why the call is over before the engine has heard of it; ok: it is not.
   absl::Status OverLocked() const;
-  absl::Status Submit(const Build& build);
+  absl::Status Submit(Build build);
   void End(RequestEnd end);
   void CancelInEngine(absl::Status why);
 
+  grpc_call* const call_ = context_->c_call();
   RequestInbox* inbox_ = nullptr;  // null until the request was built
   bool registered_ = false;
   std::optional<absl::Status> cancelled_;  // the client went away; why

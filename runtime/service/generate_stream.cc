@@ -1,35 +1,80 @@
 #include "runtime/service/generate_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/service/generate_request.h"
 #include "runtime/service/generation_service.h"
 #include "runtime/service/grpc_status.h"
+#include "runtime/service/host_quotas.h"
 #include "runtime/service/message_conversion.h"
+#include "runtime/service/packed_message.h"
+#include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
+namespace {
 
-grpc::ServerWriteReactor<v1::GenerateEvent>* GenerateStream::Run(
-    ServiceCore* core, grpc::CallbackServerContext* context, const v1::GenerateRequest& message) {
+// Keeps the room of a usual event.
+void Empty(std::string& bytes) {
+  constexpr size_t kMostKeptBytes = 4096;
+  if (bytes.capacity() > kMostKeptBytes) bytes = std::string();
+  bytes.clear();
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream::Run(
+    ServiceCore* core, grpc::CallbackServerContext* context, const grpc::ByteBuffer* message) {
   EchoRequestId(*context);
-  auto call = std::make_shared<GenerateStream>(core, context, message.output().prompt_token_ids());
+  auto call = std::make_shared<GenerateStream>(core, context);
   call->self_ = call;
-  call->Start(message.text().size(),
-              [message](const RequestRules& rules) { return BuildRequest(message, rules); });
+  call->Start(message);
   return call.get();
 }
 
+absl::StatusOr<EngineCall::Parsed> GenerateStream::Parse(grpc::ByteBuffer& message) {
+  return ParseGenerate(message, echoes_prompt_);
+}
+
+// What it never has to ask for again.
+int64_t GenerateStream::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
+  return std::min(kStreamShareBytes, MostGenerateBytes(request, rules, false)) +
+         (echoes_prompt_
+              ? MostTokenIdsBytes(rules.vocab_size, static_cast<int64_t>(request.prompt.size()))
+              : 0);
+}
+
 void GenerateStream::AcceptLocked(const Request& request) {
-  accepted_.emplace();
-  accepted_->set_prompt_tokens(prompt_tokens_);
-  accepted_->set_seed(request.sampling.seed);
-  accepted_->set_max_tokens(max_tokens_);
+  PackNumber(v1::Accepted::kPromptTokensFieldNumber, prompt_tokens_, &accepted_);
+  PackNumber(v1::Accepted::kSeedFieldNumber, request.sampling.seed, &accepted_);
+  PackNumber(v1::Accepted::kMaxTokensFieldNumber, max_tokens_, &accepted_);
   if (echoes_prompt_) {
-    accepted_->mutable_prompt_token_ids()->mutable_ids()->Add(request.prompt.begin(),
-                                                              request.prompt.end());
+    PackTokenIds(v1::Accepted::kPromptTokenIdsFieldNumber, request.prompt, &accepted_);
   }
   next_position_ = request.emitted.size();
+  share_bytes_ = hold_.bytes();
+}
+
+// A stream holds little for a client that reads. What is held for one that does not is bounded,
+// and goes first where other answers need the budget.
+absl::Status GenerateStream::CheckReaderLocked() {
+  const int64_t pending = PendingBytesLocked();
+  int64_t limit = kMaxBufferedBytes;
+  if (pending <= limit) {
+    // In steps, for a reader that falls behind little by little.
+    const int64_t steps = (pending + event_bytes_ + kStreamShareBytes - 1) / kStreamShareBytes;
+    if (pending + event_bytes_ <= hold_.bytes() ||
+        core_->answers.Grow(hold_, steps * kStreamShareBytes, AnswerBudget::Use::kNewWork).ok()) {
+      return absl::OkStatus();
+    }
+    limit = hold_.bytes();
+  }
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat("the client reads too slowly: more than ", limit,
+                                                " bytes wait for it; read faster, or resume")),
+      reason::kSlowReader, {{"limit_bytes", absl::StrCat(limit)}});
 }
 
 absl::Status GenerateStream::AppendLocked(OutputDelta delta) {
@@ -38,52 +83,61 @@ absl::Status GenerateStream::AppendLocked(OutputDelta delta) {
     return absl::InternalError(absl::StrCat("a delta begins at ", delta.position,
                                             " where position ", next_position_, " was due"));
   }
-  pending_bytes_ += MessageBytes(delta);
-  if (pending_bytes_ > kMaxBufferedBytes) {
-    pending_.Clear();
-    return WithReason(absl::ResourceExhaustedError(
-                          absl::StrCat("the client reads too slowly: more than ", kMaxBufferedBytes,
-                                       " bytes wait for it; read faster, or resume")),
-                      reason::kSlowReader, {{"limit_bytes", absl::StrCat(kMaxBufferedBytes)}});
-  }
-  if (pending_.tokens().empty()) pending_.set_position(delta.position);
+  if (tokens_.empty()) position_ = delta.position;
   next_position_ += delta.tokens.size();
-  for (const GeneratedToken& token : delta.tokens) *pending_.add_tokens() = ToProto(token);
-  pending_.mutable_text()->append(delta.text);
-  return absl::OkStatus();
+  num_tokens_ += delta.tokens.size();
+  for (const GeneratedToken& token : delta.tokens) {
+    PackToken(v1::Delta::kTokensFieldNumber, token, &tokens_);
+  }
+  text_ += delta.text;
+  absl::Status cut = CheckReaderLocked();
+  if (!cut.ok()) DropPendingLocked();
+  return cut;
 }
 
-void GenerateStream::FillEventLocked() {
-  event_.Clear();
-  event_.set_request_id(request_id_);
-  event_.set_epoch(core_->state.epoch());
+void GenerateStream::DropPendingLocked() {
+  Empty(tokens_);
+  Empty(text_);
+  num_tokens_ = 0;
+}
+
+void GenerateStream::FillEventLocked(int field, std::initializer_list<absl::string_view> parts) {
+  size_t bytes = 0;
+  for (const absl::string_view part : parts) bytes += part.size();
+  std::string event;
+  event.reserve(bytes + request_id_.size() + core_->state.epoch().size() + 16);
+  PackString(v1::GenerateEvent::kRequestIdFieldNumber, request_id_, &event);
+  PackString(v1::GenerateEvent::kEpochFieldNumber, core_->state.epoch(), &event);
+  PackHead(field, static_cast<int64_t>(bytes), &event);
+  for (const absl::string_view part : parts) event.append(part.data(), part.size());
+  event_bytes_ = static_cast<int64_t>(event.size());
+  event_ = BufferOf(std::move(event));
+  write_in_flight_ = true;
 }
 
 GenerateStream::Next GenerateStream::NextLocked() {
   if (!settled_ || write_in_flight_ || finishing_) return Next::kNothing;
   if (admitted_ && !broken_) {
-    if (accepted_.has_value()) {
-      FillEventLocked();
-      *event_.mutable_accepted() = *std::move(accepted_);
-      accepted_.reset();
-      write_in_flight_ = true;
+    if (!accepted_.empty()) {
+      FillEventLocked(v1::GenerateEvent::kAcceptedFieldNumber, {accepted_});
+      accepted_ = std::string();
       return Next::kWrite;
     }
-    if (!pending_.tokens().empty() || !pending_.text().empty()) {
-      FillEventLocked();
-      tokens_written_ += pending_.tokens_size();
-      event_.mutable_delta()->Swap(&pending_);
-      pending_.Clear();
-      pending_bytes_ = 0;
-      write_in_flight_ = true;
+    if (!tokens_.empty() || !text_.empty()) {
+      std::string head, text_head;
+      PackNumber(v1::Delta::kPositionFieldNumber, position_, &head);
+      PackHead(v1::Delta::kTextFieldNumber, static_cast<int64_t>(text_.size()), &text_head);
+      FillEventLocked(v1::GenerateEvent::kDeltaFieldNumber, {head, tokens_, text_head, text_});
+      tokens_written_ += num_tokens_;
+      DropPendingLocked();
       return Next::kWrite;
     }
   }
   if (!end_.has_value()) return Next::kNothing;
   finishing_ = true;
   if (!end_->status.ok() || broken_) return Next::kFinish;
-  FillEventLocked();
-  *event_.mutable_finished() = ToProto(*end_, prompt_tokens_);
+  FillEventLocked(v1::GenerateEvent::kFinishedFieldNumber,
+                  {ToProto(*end_, prompt_tokens_).SerializeAsString()});
   return Next::kWriteAndFinish;
 }
 
@@ -92,6 +146,7 @@ void GenerateStream::Proceed() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     next = NextLocked();
+    hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_, PendingBytesLocked() + event_bytes_));
   }
   // Nothing of this object is touched after Finish: the call may be over.
   switch (next) {
@@ -100,9 +155,11 @@ void GenerateStream::Proceed() {
     case Next::kWrite:
       return StartWrite(&event_);
     case Next::kWriteAndFinish:
+      Finishing();
       return StartWriteAndFinish(&event_, grpc::WriteOptions(), grpc::Status::OK);
     case Next::kFinish:
       context_->AddTrailingMetadata("x-tokens-emitted", absl::StrCat(tokens_written_));
+      Finishing();
       return Finish(EndWith(*context_, end_->status));
   }
 }
@@ -111,9 +168,11 @@ void GenerateStream::OnWriteDone(bool ok) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     write_in_flight_ = false;
+    event_.Clear();
+    event_bytes_ = 0;
     if (!ok) {
       broken_ = true;
-      pending_.Clear();
+      DropPendingLocked();
     }
   }
   Proceed();

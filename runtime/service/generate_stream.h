@@ -2,18 +2,20 @@
 // what comes meanwhile is joined into one delta, so that a slow reader gets fewer, larger events.
 #pragma once
 
+#include <initializer_list>
+
 #include "runtime/service/engine_call.h"
 
 namespace bulkhead {
 
-class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>, public EngineCall {
+class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public EngineCall {
  public:
   // Owned by itself until gRPC is done with it.
-  static grpc::ServerWriteReactor<v1::GenerateEvent>* Run(ServiceCore* core,
-                                                          grpc::CallbackServerContext* context,
-                                                          const v1::GenerateRequest& message);
-  GenerateStream(ServiceCore* core, grpc::CallbackServerContext* context, bool echoes_prompt)
-      : EngineCall(core, context), echoes_prompt_(echoes_prompt) {}
+  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Run(ServiceCore* core,
+                                                         grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* message);
+  GenerateStream(ServiceCore* core, grpc::CallbackServerContext* context)
+      : EngineCall(core, context) {}
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override { Cancelled(); }
@@ -22,22 +24,35 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
  private:
   enum class Next { kNothing, kWrite, kWriteAndFinish, kFinish };
 
+  absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) override;
+  int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override;
   absl::Status AppendLocked(OutputDelta delta) override;
   void Proceed() override;
   Next NextLocked();
-  void FillEventLocked();
+  // `parts`, joined, are the event's own message, which is `field` of it.
+  void FillEventLocked(int field, std::initializer_list<absl::string_view> parts);
+  absl::Status CheckReaderLocked();
+  void DropPendingLocked();
+  int64_t PendingBytesLocked() const {
+    return static_cast<int64_t>(accepted_.size() + tokens_.size() + text_.size());
+  }
 
-  const bool echoes_prompt_;
-  std::optional<v1::Accepted> accepted_;  // until it is written
-  v1::Delta pending_;                     // joined deltas
-  size_t pending_bytes_ = 0;
+  bool echoes_prompt_ = false;
+  std::string accepted_;  // packed, until it is written
+  // Joined deltas: packed tokens, and text.
+  std::string tokens_;
+  std::string text_;
+  uint64_t position_ = 0;  // of the first of them
+  uint64_t num_tokens_ = 0;
   uint64_t next_position_ = 0;
   uint64_t tokens_written_ = 0;
   bool write_in_flight_ = false;
   bool broken_ = false;  // a write failed: the client is gone, nothing more is written
   bool finishing_ = false;
-  v1::GenerateEvent event_;  // belongs to the write in flight
+  grpc::ByteBuffer event_;  // belongs to the write in flight
+  int64_t event_bytes_ = 0;
+  int64_t share_bytes_ = 0;  // of the budget, its own from the admission on
   std::shared_ptr<GenerateStream> self_;
 };
 

@@ -1,7 +1,8 @@
-// Generate: the whole generation in one response.
+// Generate: the whole generation in one response, packed as it grows.
 #pragma once
 
 #include "runtime/service/engine_call.h"
+#include "runtime/service/packed_message.h"
 
 namespace bulkhead {
 
@@ -9,22 +10,27 @@ class GenerateUnary final : public grpc::ServerUnaryReactor, public EngineCall {
  public:
   // Owned by itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
   static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,
-                                       const v1::GenerateRequest& message,
-                                       v1::GenerateResponse* response);
-  GenerateUnary(ServiceCore* core, grpc::CallbackServerContext* context,
-                v1::GenerateResponse* response, bool echoes_prompt)
-      : EngineCall(core, context), response_(response), echoes_prompt_(echoes_prompt) {}
+                                       const grpc::ByteBuffer* message, grpc::ByteBuffer* response);
+  GenerateUnary(ServiceCore* core, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : EngineCall(core, context), response_(response) {}
 
   void OnCancel() override { Cancelled(); }
   void OnDone() override;
 
  private:
+  absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) override;
+  int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override;
   absl::Status AppendLocked(OutputDelta delta) override;
+  void TakenOver() override { StartSendInitialMetadata(); }
   void Proceed() override;
+  void FillResponseLocked();
 
-  v1::GenerateResponse* const response_;
-  const bool echoes_prompt_;
+  grpc::ByteBuffer* const response_;
+  bool echoes_prompt_ = false;
+  PackedBytes fields_;  // all but the text, which goes out behind them
+  PackedBytes text_;
+  std::string scratch_;
   bool finishing_ = false;
   std::shared_ptr<GenerateUnary> self_;
 };

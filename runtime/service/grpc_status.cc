@@ -24,6 +24,8 @@ grpc::Status EndWith(grpc::CallbackServerContext& context, const absl::Status& s
   if (delay.has_value()) {
     context.AddTrailingMetadata("grpc-retry-pushback-ms",
                                 absl::StrCat(absl::ToInt64Milliseconds(*delay)));
+  } else if (status.code() == absl::StatusCode::kResourceExhausted) {
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", "-1");  // gRPC's word for: do not retry
   }
   return ToGrpcStatus(status);
 }

@@ -34,6 +34,7 @@ void HeapTrimmer::Loop() {
     lock.unlock();
     malloc_trim(0);
     lock.lock();
+    wake_.wait_for(lock, absl::ToChronoNanoseconds(delay_), [this] { return stopping_; });
   }
 }
 

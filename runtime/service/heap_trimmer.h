@@ -12,13 +12,13 @@ namespace bulkhead {
 
 class HeapTrimmer {
  public:
-  explicit HeapTrimmer(absl::Duration delay = absl::Seconds(10));
+  explicit HeapTrimmer(absl::Duration delay = absl::Seconds(1));
   ~HeapTrimmer();
   HeapTrimmer(const HeapTrimmer&) = delete;
   HeapTrimmer& operator=(const HeapTrimmer&) = delete;
 
-  // Memory was used; it is trimmed once, the delay after the first of these. Thread-safe, and
-  // cheap.
+  // Memory was freed; it is trimmed once, the delay after the first of these, and not again before
+  // the delay has passed twice. Thread-safe, and cheap.
   void TrimLater();
 
  private:

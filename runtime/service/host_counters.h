@@ -12,6 +12,15 @@ namespace bulkhead {
 class PeakCounter {
  public:
   void Add(int64_t amount) { Raise(now_.fetch_add(amount) + amount); }
+  // False, and as it was, when that would pass `limit`.
+  bool AddWithin(int64_t amount, int64_t limit) {
+    int64_t now = now_.load();
+    do {
+      if (now + amount > limit) return false;
+    } while (!now_.compare_exchange_weak(now, now + amount));
+    Raise(now + amount);
+    return true;
+  }
   void Sub(int64_t amount) { now_.fetch_sub(amount); }
   void Set(int64_t value) {
     now_.store(value);
@@ -39,6 +48,8 @@ struct HostCounters {
   PeakCounter resident_bytes;  // of this process
   std::atomic<int64_t> resident_bytes_at_ready{0};
   ErrorCounts closed;  // connections that the server closed, by reason
+  // New calls end with RESOURCE_EXHAUSTED (HOST_MEMORY) meanwhile.
+  std::atomic<bool> refuses_calls{false};
 };
 
 }  // namespace bulkhead

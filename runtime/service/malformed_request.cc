@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/refusal.h"
 
@@ -17,11 +18,7 @@ class Explainer final : public grpc::experimental::Interceptor {
       const grpc::Status status = methods->GetSendStatus();
       if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
           status.error_message().empty()) {
-        methods->ModifySendStatus(ToGrpcStatus(WithReason(
-            absl::InvalidArgumentError(
-                "the request does not parse: a string in it is not valid UTF-8, or the message is "
-                "cut or of another type; send text as UTF-8, and anything else as token ids"),
-            reason::kMalformedRequest)));
+        methods->ModifySendStatus(ToGrpcStatus(MalformedRequest(kCannotParse)));
       }
     }
     methods->Proceed();
@@ -40,6 +37,13 @@ class ExplainerFactory final : public grpc::experimental::ServerInterceptorFacto
 };
 
 }  // namespace
+
+absl::Status MalformedRequest(absl::string_view why) {
+  return WithReason(absl::InvalidArgumentError(
+                        absl::StrCat("the request does not parse: ", why,
+                                     "; send text as UTF-8, and anything else as token ids")),
+                    reason::kMalformedRequest);
+}
 
 InterceptorFactories ExplainMalformedRequests() {
   InterceptorFactories factories;

@@ -130,14 +130,4 @@ v1::Limits ToProto(const LiveLimits& limits) {
   return out;
 }
 
-size_t MessageBytes(const OutputDelta& delta) {
-  constexpr size_t kTokenBytes = 12;    // tag, length, id, logprob
-  constexpr size_t kLogprobBytes = 12;  // the same for one of the best
-  size_t bytes = delta.text.size();
-  for (const GeneratedToken& token : delta.tokens) {
-    bytes += kTokenBytes + kLogprobBytes * token.top.size();
-  }
-  return bytes;
-}
-
 }  // namespace bulkhead

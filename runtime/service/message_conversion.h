@@ -1,8 +1,6 @@
 // Between the engine's types and the public messages.
 #pragma once
 
-#include <cstddef>
-
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/engine_control.h"
@@ -16,8 +14,5 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining);
 v1::Limits ToProto(const LiveLimits& limits);
 // All but the cgroup. `total_bytes`: of the host budget.
 v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes);
-
-// About what the delta takes as a message.
-size_t MessageBytes(const OutputDelta& delta);
 
 }  // namespace bulkhead

@@ -105,22 +105,23 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message,
   return absl::OkStatus();
 }
 
+absl::Status CheckTokenIds(const google::protobuf::RepeatedField<uint32_t>& ids, int vocab_size,
+                           absl::string_view field) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] < static_cast<uint32_t>(vocab_size)) continue;
+    return InvalidField(absl::StrCat(field, "[", i, "]"),
+                        absl::StrCat(ids[i], " is not an id of the model, which has ", vocab_size,
+                                     " (0 to ", vocab_size - 1, ")"),
+                        reason::kInvalidValue,
+                        {{"value", absl::StrCat(ids[i])}, {"limit", absl::StrCat(vocab_size - 1)}});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
     const google::protobuf::RepeatedField<uint32_t>& ids, int vocab_size, absl::string_view field) {
-  std::vector<TokenId> out;
-  out.reserve(ids.size());
-  for (int i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= static_cast<uint32_t>(vocab_size)) {
-      return InvalidField(
-          absl::StrCat(field, "[", i, "]"),
-          absl::StrCat(ids[i], " is not an id of the model, which has ", vocab_size, " (0 to ",
-                       vocab_size - 1, ")"),
-          reason::kInvalidValue,
-          {{"value", absl::StrCat(ids[i])}, {"limit", absl::StrCat(vocab_size - 1)}});
-    }
-    out.push_back(static_cast<TokenId>(ids[i]));
-  }
-  return out;
+  BH_RETURN_IF_ERROR(CheckTokenIds(ids, vocab_size, field));
+  return std::vector<TokenId>(ids.begin(), ids.end());
 }
 
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,

@@ -46,8 +46,10 @@ absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& request,
 // What `max_tokens` comes to: never more than max_model_len leaves.
 int EffectiveMaxTokens(const Request& request, int max_model_len);
 
-// The ids as the engine counts them. INVALID_ARGUMENT naming `field` for an id outside [0,
-// vocab_size).
+// INVALID_ARGUMENT naming `field` for an id outside [0, vocab_size).
+absl::Status CheckTokenIds(const google::protobuf::RepeatedField<uint32_t>& ids, int vocab_size,
+                           absl::string_view field);
+// The ids as the engine counts them, checked.
 absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
     const google::protobuf::RepeatedField<uint32_t>& ids, int vocab_size, absl::string_view field);
 

@@ -6,50 +6,64 @@
 #include "memory/status.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
+#include "runtime/service/packed_message.h"
+#include "runtime/service/raw_message.h"
+#include "runtime/service/request_builder.h"
 
 namespace bulkhead {
 
 grpc::ServerUnaryReactor* ScoreCall::Run(ServiceCore* core, grpc::CallbackServerContext* context,
-                                         const v1::ScoreRequest& message,
-                                         v1::ScoreResponse* response) {
+                                         const grpc::ByteBuffer* message,
+                                         grpc::ByteBuffer* response) {
   EchoRequestId(*context);
-  const bool wants_logprobs = !message.has_token_logprobs() || message.token_logprobs();
-  auto call = std::make_shared<ScoreCall>(core, context, response, wants_logprobs);
+  auto call = std::make_shared<ScoreCall>(core, context, response);
   call->self_ = call;
-  call->Start(message.text().size(), [self = call.get(), message](const RequestRules& rules) {
-    return self->Build(message, rules);
-  });
+  call->Start(message);
   return call.get();
 }
 
-absl::StatusOr<Request> ScoreCall::Build(const v1::ScoreRequest& message,
-                                         const RequestRules& rules) {
-  BH_ASSIGN_OR_RETURN(Request request, BuildScoreRequest(message, rules));
-  score_.emplace(request.prompt);
-  request.prompt_logits = &*score_;
-  return request;
+absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(grpc::ByteBuffer& message) {
+  auto parsed = std::make_shared<v1::ScoreRequest>();
+  BH_RETURN_IF_ERROR(ParseRequest(message, *parsed));
+  wants_logprobs_ = !parsed->has_token_logprobs() || parsed->token_logprobs();
+  const size_t text_bytes = parsed->text().size();
+  return Parsed{text_bytes, [this, parsed](const RequestRules& rules) -> absl::StatusOr<Request> {
+                  BH_ASSIGN_OR_RETURN(Request request, BuildScoreRequest(*parsed, rules));
+                  score_.emplace(request.prompt);
+                  request.prompt_logits = &*score_;
+                  return request;
+                }};
 }
 
-void ScoreCall::AcceptLocked(const Request& request) {
-  response_->set_request_id(request.request_id);
-  response_->set_epoch(core_->state.epoch());
-  response_->mutable_token_ids()->mutable_ids()->Add(request.prompt.begin(), request.prompt.end());
+// With what the score itself holds until then: its tokens, and log probabilities in double.
+int64_t ScoreCall::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
+  constexpr int64_t kBesides = 1024;
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  constexpr auto kTokenBytes =
+      static_cast<int64_t>(sizeof(float) + sizeof(TokenId) + sizeof(double));
+  return kBesides + MostTokenIdsBytes(rules.vocab_size, tokens) + tokens * kTokenBytes;
 }
+
+void ScoreCall::AcceptLocked(const Request& /*request*/) {}
 
 absl::Status ScoreCall::AppendLocked(OutputDelta /*delta*/) { return absl::OkStatus(); }
 
-void ScoreCall::FillResponse() {
+std::string ScoreCall::Packed() const {
   const absl::Span<const double> logprobs = score_->logprobs();
+  std::string out;
+  PackString(v1::ScoreResponse::kRequestIdFieldNumber, request_id_, &out);
+  PackString(v1::ScoreResponse::kEpochFieldNumber, core_->state.epoch(), &out);
+  PackTokenIds(v1::ScoreResponse::kTokenIdsFieldNumber, score_->tokens(), &out);
   if (wants_logprobs_) {
-    for (const double logprob : logprobs) {
-      response_->add_token_logprobs(static_cast<float>(logprob));
-    }
+    PackFloats(v1::ScoreResponse::kTokenLogprobsFieldNumber, logprobs, &out);
   }
   const double nll = score_->nll();
-  response_->set_nll(nll);
-  response_->set_perplexity(
-      logprobs.empty() ? 1 : std::exp(nll / static_cast<double>(logprobs.size())));
-  *response_->mutable_timings() = ToProto(*end_, prompt_tokens_).timings();
+  PackDouble(v1::ScoreResponse::kNllFieldNumber, nll, &out);
+  PackDouble(v1::ScoreResponse::kPerplexityFieldNumber,
+             logprobs.empty() ? 1 : std::exp(nll / static_cast<double>(logprobs.size())), &out);
+  PackString(v1::ScoreResponse::kTimingsFieldNumber,
+             ToProto(*end_, prompt_tokens_).timings().SerializeAsString(), &out);
+  return out;
 }
 
 void ScoreCall::Proceed() {
@@ -57,8 +71,13 @@ void ScoreCall::Proceed() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!settled_ || !end_.has_value() || finishing_) return;
     finishing_ = true;
-    if (end_->status.ok()) FillResponse();
+    if (end_->status.ok()) {
+      *response_ = BufferOf(Packed());
+      score_.reset();  // the engine has ended the request
+    }
+    hold_.ShrinkTo(static_cast<int64_t>(response_->Length()));
   }
+  Finishing();
   Finish(EndWith(*context_, end_->status));
 }
 

@@ -13,24 +13,24 @@ class ScoreCall final : public grpc::ServerUnaryReactor, public EngineCall {
  public:
   // Owned by itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
   static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,
-                                       const v1::ScoreRequest& message,
-                                       v1::ScoreResponse* response);
-  ScoreCall(ServiceCore* core, grpc::CallbackServerContext* context, v1::ScoreResponse* response,
-            bool wants_logprobs)
-      : EngineCall(core, context), response_(response), wants_logprobs_(wants_logprobs) {}
+                                       const grpc::ByteBuffer* message, grpc::ByteBuffer* response);
+  ScoreCall(ServiceCore* core, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : EngineCall(core, context), response_(response) {}
 
   void OnCancel() override { Cancelled(); }
   void OnDone() override;
 
  private:
-  absl::StatusOr<Request> Build(const v1::ScoreRequest& message, const RequestRules& rules);
+  absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) override;
+  int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override;
   absl::Status AppendLocked(OutputDelta delta) override;
+  void TakenOver() override { StartSendInitialMetadata(); }
   void Proceed() override;
-  void FillResponse();
+  std::string Packed() const;
 
-  v1::ScoreResponse* const response_;
-  const bool wants_logprobs_;
+  grpc::ByteBuffer* const response_;
+  bool wants_logprobs_ = true;
   // The engine writes to it until it has ended the request, and holds this call until then.
   std::optional<PromptScore> score_;
   bool finishing_ = false;

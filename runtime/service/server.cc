@@ -56,7 +56,8 @@ void PrepareLibrary() {
 }
 
 void SetLimits(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
-  builder.SetMaxReceiveMessageSize(static_cast<int>(quotas.message_bytes));
+  // What is a little too long is read, and refused with the limit and a reason.
+  builder.SetMaxReceiveMessageSize(static_cast<int>(quotas.message_bytes + kRefusedMessageBytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   // gRPC unpacks all of a message before it looks at its size: a few megabytes would become
   // gigabytes.
@@ -96,7 +97,8 @@ int MaxMessageBytes(int max_model_len) {
 }
 
 struct GrpcServer::Parts {
-  Parts() : core(NewEpoch()), generation(&core), control(&core) {
+  explicit Parts(const HostQuotas& quotas)
+      : core(NewEpoch(), quotas), generation(&core), control(&core) {
     core.state.SetListener([this](bool serving) { health.SetServing(serving); });
   }
 
@@ -114,7 +116,7 @@ struct GrpcServer::Parts {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& options) {
   PrepareLibrary();
-  auto parts = std::make_unique<Parts>();
+  auto parts = std::make_unique<Parts>(options.quotas);
   BH_ASSIGN_OR_RETURN(parts->address, ResolveListenAddress(options.host, options.port));
   BH_ASSIGN_OR_RETURN(parts->listener, Listener::Bind(parts->address));
   parts->address.port = parts->listener->port();

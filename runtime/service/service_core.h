@@ -6,28 +6,40 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/service/answer_budget.h"
 #include "runtime/service/error_counts.h"
 #include "runtime/service/heap_trimmer.h"
 #include "runtime/service/host_counters.h"
+#include "runtime/service/host_quotas.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/serving_state.h"
 #include "runtime/service/text_worker.h"
 
 namespace bulkhead {
 
+// RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
+absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes);
+
 struct ServiceCore {
-  explicit ServiceCore(std::string epoch) : state(std::move(epoch)) {}
+  ServiceCore(std::string epoch, const HostQuotas& host_quotas)
+      : quotas(host_quotas), state(std::move(epoch)) {}
 
   // For a client that sent none.
   std::string NextRequestId() { return absl::StrCat(state.epoch(), "-", ++last_request_number); }
 
+  // Why a call with a request of so many bytes is not even read; ok: it is.
+  absl::Status WhyRefused(size_t message_bytes) const;
+
+  const HostQuotas quotas;
   ServingState state;
   OpenCalls calls;
   ErrorCounts errors;
   HostCounters host;
+  AnswerBudget answers{quotas, &host.answer_bytes, &errors};
   std::atomic<uint64_t> last_request_number{0};
-  TextWorker text_worker;
+  TextWorker text_worker{quotas.text_bytes};
   HeapTrimmer heap_trimmer;
 };
 

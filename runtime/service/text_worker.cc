@@ -7,7 +7,8 @@
 
 namespace bulkhead {
 
-TextWorker::TextWorker() : thread_([this] { Loop(); }) {}
+TextWorker::TextWorker(int64_t most_waiting_bytes)
+    : most_waiting_bytes_(static_cast<size_t>(most_waiting_bytes)), thread_([this] { Loop(); }) {}
 
 TextWorker::~TextWorker() {
   {
@@ -21,15 +22,15 @@ TextWorker::~TextWorker() {
 absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMostWaitingBytes) {
+    if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > most_waiting_bytes_) {
       return WithRetryAfter(
           WithReason(absl::ResourceExhaustedError(
                          absl::StrCat(waiting_bytes_, " bytes of long texts wait to be tokenised, ",
-                                      bytes, " more would pass the limit of ", kMostWaitingBytes,
+                                      bytes, " more would pass the limit of ", most_waiting_bytes_,
                                       "; try again later, or send token ids")),
                      reason::kQueueFull,
                      {{"value", absl::StrCat(waiting_bytes_ + bytes)},
-                      {"limit", absl::StrCat(kMostWaitingBytes)}}),
+                      {"limit", absl::StrCat(most_waiting_bytes_)}}),
           absl::Seconds(1));
     }
     waiting_bytes_ += bytes;
@@ -44,10 +45,11 @@ void TextWorker::Loop() {
   while (true) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const Waiting next = std::move(queue_.front());
+    Waiting next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
     next.work();
+    next.work = nullptr;  // with all that it owns
     lock.lock();
     waiting_bytes_ -= next.bytes;
   }

@@ -231,11 +231,27 @@ TEST(MessageLimitTest, GrowsWithTheModel) {
   EXPECT_EQ(MaxMessageBytes(std::numeric_limits<int>::max()), 1 << 30);
 }
 
-TEST_F(ServerTest, AMessageBeyondTheLimitIsRefused) {
+TEST_F(ServerTest, AMessageBeyondTheLimitIsRefusedByName) {
   engine_.AnswerWith([](const Submitted& s) { s.Finish(FinishReason::kEos, 0); });
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");
   request.set_text(std::string(MaxMessageBytes(kTestModelLen) + 1, 'x'));
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  const grpc::Status status = generation_->Generate(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto error_info = DetailOf<google::rpc::ErrorInfo>(status);
+  ASSERT_TRUE(error_info.has_value()) << status.error_message();
+  EXPECT_EQ(error_info->reason(), "MESSAGE_TOO_LARGE");
+  EXPECT_EQ(error_info->metadata().at("limit"), std::to_string(MaxMessageBytes(kTestModelLen)));
+  EXPECT_FALSE(DetailOf<google::rpc::RetryInfo>(status).has_value());
+  EXPECT_EQ(Load().num_errors_by_reason().at("MESSAGE_TOO_LARGE"), 1U);
+}
+
+TEST_F(ServerTest, AMessageFarBeyondTheLimitIsNotEvenRead) {
+  MakeReady();
+  v1::GenerateRequest request = TextRequestOf("r");
+  request.set_text(std::string(MaxMessageBytes(kTestModelLen) + kRefusedMessageBytes + 1, 'x'));
   grpc::ClientContext context;
   v1::GenerateResponse response;
   EXPECT_EQ(generation_->Generate(&context, request, &response).error_code(),

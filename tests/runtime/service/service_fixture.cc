@@ -5,7 +5,7 @@ namespace bulkhead {
 void ServiceFixture::SetUp() {
   GrpcServer::Options options;
   options.port = 0;
-  options.quotas.message_bytes = MaxMessageBytes(kTestModelLen);
+  options.quotas = quotas_;
   auto server = GrpcServer::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
@@ -32,6 +32,13 @@ ServingParts ServiceFixture::Parts() {
   parts.server_info.set_block_size(16);
   parts.model_info.set_served_model_name("letters");
   return parts;
+}
+
+v1::LoadInfo ServiceFixture::Load() const {
+  grpc::ClientContext context;
+  v1::LoadInfo load;
+  EXPECT_TRUE(control_->GetLoad(&context, {}, &load).ok());
+  return load;
 }
 
 std::shared_ptr<grpc::Channel> ServiceFixture::NewChannel() const {

@@ -24,9 +24,11 @@ class ServiceFixture : public testing::Test {
 
   ServingParts Parts();
   void MakeReady() { server_->SetReady(Parts()); }
+  v1::LoadInfo Load() const;
   // A connection of its own, not one that another client of this process has.
   std::shared_ptr<grpc::Channel> NewChannel() const;
 
+  HostQuotas quotas_ = {.message_bytes = MaxMessageBytes(kTestModelLen)};  // until SetUp
   LetterTokenizer tokenizer_;
   FakeEngine engine_;
   std::unique_ptr<GrpcServer> server_;

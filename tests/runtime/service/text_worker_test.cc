@@ -11,10 +11,10 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kMost = TextWorker::kMostWaitingBytes;
+constexpr size_t kMost = 1000;
 
 TEST(TextWorkerTest, WhatWaitsIsBoundedInBytes) {
-  TextWorker worker;
+  TextWorker worker(kMost);
   std::promise<void> go, done;
   ASSERT_TRUE(worker.Post(kMost / 2, [&] { go.get_future().wait(); }).ok());
   ASSERT_TRUE(worker.Post(kMost / 2, [&] { done.set_value(); }).ok());
@@ -29,7 +29,7 @@ TEST(TextWorkerTest, WhatWaitsIsBoundedInBytes) {
 TEST(TextWorkerTest, OneTextOfAnySizeIsTakenWhereNothingWaits) {
   std::promise<void> go, done;
   {
-    TextWorker worker;
+    TextWorker worker(kMost);
     ASSERT_TRUE(worker.Post(2 * kMost, [&] { go.get_future().wait(); }).ok());
     EXPECT_FALSE(worker.Post(1, [] {}).ok());
     go.set_value();

@@ -1,0 +1,19 @@
+// What the two ways to generate share: the request, and how long its answer can be.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/statusor.h"
+#include "runtime/service/engine_call.h"
+
+namespace bulkhead {
+
+// Of an answer's end: reason, stop string, usage, timings.
+inline constexpr int64_t kMostEndBytes = 768;
+
+absl::StatusOr<EngineCall::Parsed> ParseGenerate(grpc::ByteBuffer& message, bool& echoes_prompt);
+
+// Tokens and log probabilities exactly, text at kTextBytesPerToken (host_quotas.h).
+int64_t MostGenerateBytes(const Request& request, const RequestRules& rules, bool echoes_prompt);
+
+}  // namespace bulkhead
