@@ -8,16 +8,40 @@
 #include "absl/strings/str_cat.h"
 #include "memory/log.h"
 #include "memory/log_pace.h"
+#include "memory/status.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
+#include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/unary_call.h"
 
 namespace bulkhead {
+namespace {
 
-grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                        const v1::GetServerInfoRequest* request,
-                                                        v1::ServerInfo* response) {
-  const auto parts = core_->state.ForControl(*request);
+// What a control call does: `answer` with the messages for the bytes.
+template <typename Request, typename Response>
+UnaryCall::Respond Responding(std::function<absl::Status(const Request&, Response*)> answer) {
+  return
+      [answer = std::move(answer)](ServiceCore& core, grpc::ByteBuffer& request,
+                                   AnswerBudget::Hold& hold) -> absl::StatusOr<grpc::ByteBuffer> {
+        Request message;
+        BH_RETURN_IF_ERROR(ParseRequest(request, message));
+        Response response;
+        BH_RETURN_IF_ERROR(answer(message, &response));
+        std::string bytes = response.SerializeAsString();
+        // Operators get the last of the budget, too.
+        BH_ASSIGN_OR_RETURN(hold, core.answers.Admit(0));
+        BH_RETURN_IF_ERROR(core.answers.Grow(hold, static_cast<int64_t>(bytes.size()),
+                                             AnswerBudget::Use::kAcceptedWork));
+        return BufferOf(std::move(bytes));
+      };
+}
+
+}  // namespace
+
+absl::Status ControlAnswers::GetServerInfo(const v1::GetServerInfoRequest& request,
+                                           v1::ServerInfo* response) {
+  const auto parts = core_->state.ForControl(request);
   if (parts.ok()) {
     *response = (*parts)->server_info;
     const LiveLimits now = (*parts)->control->Limits();
@@ -25,66 +49,60 @@ grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerCont
     response->set_max_model_len(now.max_model_len);
     response->set_max_num_queued_reqs(now.max_num_queued_reqs);
   }
-  return Answer(*context, parts.status());
+  return parts.status();
 }
 
-grpc::ServerUnaryReactor* ControlService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                       const v1::GetModelInfoRequest* request,
-                                                       v1::ModelInfo* response) {
-  const auto parts = core_->state.ForControl(*request);
+absl::Status ControlAnswers::GetModelInfo(const v1::GetModelInfoRequest& request,
+                                          v1::ModelInfo* response) {
+  const auto parts = core_->state.ForControl(request);
   if (parts.ok()) *response = (*parts)->model_info;
-  return Answer(*context, parts.status());
+  return parts.status();
 }
 
-grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* context,
-                                                  const v1::GetLoadRequest* request,
-                                                  v1::LoadInfo* response) {
-  const auto parts = core_->state.ForControl(*request);
+absl::Status ControlAnswers::GetLoad(const v1::GetLoadRequest& request, v1::LoadInfo* response) {
+  const auto parts = core_->state.ForControl(request);
   if (parts.ok()) {
     *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
     *response->mutable_host() = ToProto(core_->host, (*parts)->rank_table.host().total_bytes());
   }
-  return Answer(*context, parts.status());
+  return parts.status();
 }
 
-grpc::ServerUnaryReactor* ControlService::GetRankTable(grpc::CallbackServerContext* context,
-                                                       const v1::GetRankTableRequest* request,
-                                                       v1::RankTable* response) {
-  const auto parts = core_->state.ForControl(*request);
+absl::Status ControlAnswers::GetRankTable(const v1::GetRankTableRequest& request,
+                                          v1::RankTable* response) {
+  const auto parts = core_->state.ForControl(request);
   if (parts.ok()) {
     *response = (*parts)->rank_table;
     response->set_device_allocations_after_ready(
         (*parts)->control->Load().device_allocations_after_ready);
   }
-  return Answer(*context, parts.status());
+  return parts.status();
 }
 
-grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext* context,
-                                                    const v1::SetLimitsRequest* request,
-                                                    v1::SetLimitsResponse* response) {
-  const auto parts = core_->state.ForControl(*request);
-  if (!parts.ok()) return Answer(*context, parts.status());
+absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request, const std::string& peer,
+                                       v1::SetLimitsResponse* response) {
+  const auto parts = core_->state.ForControl(request);
+  if (!parts.ok()) return parts.status();
   LiveLimitsChange change;
-  change.reset = request->reset();
-  if (request->has_max_num_seqs()) change.max_num_seqs = request->max_num_seqs();
-  if (request->has_max_model_len()) change.max_model_len = request->max_model_len();
-  if (request->has_max_num_queued_reqs()) {
-    change.max_num_queued_reqs = request->max_num_queued_reqs();
+  change.reset = request.reset();
+  if (request.has_max_num_seqs()) change.max_num_seqs = request.max_num_seqs();
+  if (request.has_max_model_len()) change.max_model_len = request.max_model_len();
+  if (request.has_max_num_queued_reqs()) {
+    change.max_num_queued_reqs = request.max_num_queued_reqs();
   }
   LiveLimits before;
   const absl::StatusOr<LiveLimits> now = (*parts)->control->SetLimits(change, &before);
-  if (!now.ok()) return Answer(*context, WithReason(now.status(), reason::kInvalidValue));
+  if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
   static LogPace pace(absl::Seconds(1));  // of the process, as its log
   int64_t unsaid = 0;
   if (*now != before && pace.MayLog(&unsaid)) {
     if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";
-    BH_LOG(kInfo) << "limits changed by " << context->peer() << ": max_num_seqs "
-                  << before.max_num_seqs << " -> " << now->max_num_seqs << ", max_model_len "
-                  << before.max_model_len << " -> " << now->max_model_len
-                  << ", max_num_queued_reqs " << before.max_num_queued_reqs << " -> "
-                  << now->max_num_queued_reqs;
+    BH_LOG(kInfo) << "limits changed by " << peer << ": max_num_seqs " << before.max_num_seqs
+                  << " -> " << now->max_num_seqs << ", max_model_len " << before.max_model_len
+                  << " -> " << now->max_model_len << ", max_num_queued_reqs "
+                  << before.max_num_queued_reqs << " -> " << now->max_num_queued_reqs;
   }
   *response->mutable_before() = ToProto(before);
   *response->mutable_now() = ToProto(*now);
@@ -92,16 +110,14 @@ grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext*
   response->mutable_sealed()->set_max_num_seqs(sealed.max_num_seqs());
   response->mutable_sealed()->set_max_model_len(sealed.max_model_len());
   response->mutable_sealed()->set_max_num_queued_reqs(sealed.max_num_queued_reqs());
-  return Answer(*context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* context,
-                                                const v1::AbortRequest* request,
-                                                v1::AbortResponse* response) {
-  const auto parts = core_->state.ForControl(*request);
-  if (!parts.ok()) return Answer(*context, parts.status());
-  std::set<std::string> ids(request->request_ids().begin(), request->request_ids().end());
-  if (request->all()) {
+absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, v1::AbortResponse* response) {
+  const auto parts = core_->state.ForControl(request);
+  if (!parts.ok()) return parts.status();
+  std::set<std::string> ids(request.request_ids().begin(), request.request_ids().end());
+  if (request.all()) {
     const std::vector<std::string> running = core_->calls.RunningIds();
     ids.insert(running.begin(), running.end());
   }
@@ -113,31 +129,99 @@ grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* con
     ++aborted;
   }
   response->set_aborted(aborted);
-  return Answer(*context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* context,
-                                                const v1::DrainRequest* request,
-                                                v1::DrainResponse* response) {
-  const auto parts = core_->state.ForControl(*request);
-  if (!parts.ok()) return Answer(*context, parts.status());
+absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::string& peer,
+                                   v1::DrainResponse* response) {
+  const auto parts = core_->state.ForControl(request);
+  if (!parts.ok()) return parts.status();
   std::optional<absl::Duration> timeout;
-  if (request->has_timeout_s()) {
-    if (request->timeout_s() > kMaxDrainSeconds) {
-      return Answer(*context,
-                    InvalidField("timeout_s",
-                                 absl::StrCat(request->timeout_s(), " is more than the limit of ",
-                                              kMaxDrainSeconds, " (a week)")));
+  if (request.has_timeout_s()) {
+    if (request.timeout_s() > kMaxDrainSeconds) {
+      return InvalidField("timeout_s",
+                          absl::StrCat(request.timeout_s(), " is more than the limit of ",
+                                       kMaxDrainSeconds, " (a week)"));
     }
-    timeout = absl::Seconds(request->timeout_s());
+    timeout = absl::Seconds(request.timeout_s());
   }
-  BH_LOG(kInfo) << "drain asked for by " << context->peer();
+  BH_LOG(kInfo) << "drain asked for by " << peer;
   core_->state.SetDraining();
   const LoadSnapshot load = (*parts)->control->Load();
   response->set_num_requests_running(load.num_requests_running);
   response->set_num_requests_waiting(load.num_requests_waiting);
   (*parts)->control->BeginDrain(timeout);
-  return Answer(*context, absl::OkStatus());
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return UnaryCall::Run(core_, context, request, response, UnaryCall::Kind::kControl,
+                        Responding<v1::GetServerInfoRequest, v1::ServerInfo>(
+                            [this](const auto& request, auto* response) {
+                              return answers_.GetServerInfo(request, response);
+                            }));
+}
+
+grpc::ServerUnaryReactor* ControlService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return UnaryCall::Run(core_, context, request, response, UnaryCall::Kind::kControl,
+                        Responding<v1::GetModelInfoRequest, v1::ModelInfo>(
+                            [this](const auto& request, auto* response) {
+                              return answers_.GetModelInfo(request, response);
+                            }));
+}
+
+grpc::ServerUnaryReactor* ControlService::GetLoad(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return UnaryCall::Run(
+      core_, context, request, response, UnaryCall::Kind::kControl,
+      Responding<v1::GetLoadRequest, v1::LoadInfo>([this](const auto& request, auto* response) {
+        return answers_.GetLoad(request, response);
+      }));
+}
+
+grpc::ServerUnaryReactor* ControlService::GetRankTable(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return UnaryCall::Run(core_, context, request, response, UnaryCall::Kind::kControl,
+                        Responding<v1::GetRankTableRequest, v1::RankTable>(
+                            [this](const auto& request, auto* response) {
+                              return answers_.GetRankTable(request, response);
+                            }));
+}
+
+grpc::ServerUnaryReactor* ControlService::SetLimits(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return UnaryCall::Run(core_, context, request, response, UnaryCall::Kind::kControl,
+                        Responding<v1::SetLimitsRequest, v1::SetLimitsResponse>(
+                            [this, peer = context->peer()](const auto& request, auto* response) {
+                              return answers_.SetLimits(request, peer, response);
+                            }));
+}
+
+grpc::ServerUnaryReactor* ControlService::Abort(grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return UnaryCall::Run(
+      core_, context, request, response, UnaryCall::Kind::kControl,
+      Responding<v1::AbortRequest, v1::AbortResponse>([this](const auto& request, auto* response) {
+        return answers_.Abort(request, response);
+      }));
+}
+
+grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return UnaryCall::Run(core_, context, request, response, UnaryCall::Kind::kControl,
+                        Responding<v1::DrainRequest, v1::DrainResponse>(
+                            [this, peer = context->peer()](const auto& request, auto* response) {
+                              return answers_.Drain(request, peer, response);
+                            }));
 }
 
 }  // namespace bulkhead

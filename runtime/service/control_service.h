@@ -3,6 +3,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "runtime/service/service_core.h"
 
@@ -10,34 +13,63 @@ namespace bulkhead {
 
 inline constexpr uint32_t kMaxDrainSeconds = 7 * 24 * 3600;
 
-class ControlService final : public v1::Control::CallbackService {
+// What Control answers, whichever port it is asked at. Thread-safe. `peer` is gRPC's word for the
+// client.
+class ControlAnswers {
  public:
-  explicit ControlService(ServiceCore* core) : core_(core) {}
+  explicit ControlAnswers(ServiceCore* core) : core_(core) {}
 
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest* request,
-                                          v1::ServerInfo* response) override;
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const v1::GetModelInfoRequest* request,
-                                         v1::ModelInfo* response) override;
-  grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
-                                    const v1::GetLoadRequest* request,
-                                    v1::LoadInfo* response) override;
-  grpc::ServerUnaryReactor* GetRankTable(grpc::CallbackServerContext* context,
-                                         const v1::GetRankTableRequest* request,
-                                         v1::RankTable* response) override;
-  grpc::ServerUnaryReactor* SetLimits(grpc::CallbackServerContext* context,
-                                      const v1::SetLimitsRequest* request,
-                                      v1::SetLimitsResponse* response) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const v1::AbortRequest* request,
-                                  v1::AbortResponse* response) override;
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const v1::DrainRequest* request,
-                                  v1::DrainResponse* response) override;
+  absl::Status GetServerInfo(const v1::GetServerInfoRequest& request, v1::ServerInfo* response);
+  absl::Status GetModelInfo(const v1::GetModelInfoRequest& request, v1::ModelInfo* response);
+  absl::Status GetLoad(const v1::GetLoadRequest& request, v1::LoadInfo* response);
+  absl::Status GetRankTable(const v1::GetRankTableRequest& request, v1::RankTable* response);
+  absl::Status SetLimits(const v1::SetLimitsRequest& request, const std::string& peer,
+                         v1::SetLimitsResponse* response);
+  absl::Status Abort(const v1::AbortRequest& request, v1::AbortResponse* response);
+  absl::Status Drain(const v1::DrainRequest& request, const std::string& peer,
+                     v1::DrainResponse* response);
 
  private:
   ServiceCore* const core_;
+};
+
+using RawControl = v1::Control::WithRawCallbackMethod_GetServerInfo<
+    v1::Control::WithRawCallbackMethod_GetModelInfo<
+        v1::Control::WithRawCallbackMethod_GetLoad<v1::Control::WithRawCallbackMethod_GetRankTable<
+            v1::Control::WithRawCallbackMethod_SetLimits<v1::Control::WithRawCallbackMethod_Abort<
+                v1::Control::WithRawCallbackMethod_Drain<v1::Control::Service>>>>>>>;
+
+// The same for gRPC's callback threads. Raw, as Generation is: what a request becomes when it is
+// parsed is bounded, and its answer counted.
+class ControlService final : public RawControl {
+ public:
+  explicit ControlService(ServiceCore* core) : core_(core), answers_(core) {}
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetRankTable(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SetLimits(grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+
+ private:
+  ServiceCore* const core_;
+  ControlAnswers answers_;
 };
 
 }  // namespace bulkhead

@@ -252,5 +252,14 @@ TEST_F(ControlServiceTest, LimitThatIsNotKnownIsRefusedAndChangesNothing) {
   EXPECT_EQ(engine_.Limits(), kFakeLimits);
 }
 
+TEST_F(ControlServiceTest, ARequestThatIsTooLongIsRefusedByName) {
+  MakeReady();
+  v1::AbortRequest request;
+  request.add_request_ids(std::string(65 << 10, 'r'));
+  grpc::ClientContext context;
+  v1::AbortResponse response;
+  EXPECT_EQ(ReasonOf(control_->Abort(&context, request, &response)), "MESSAGE_TOO_LARGE");
+}
+
 }  // namespace
 }  // namespace bulkhead
