@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "memory/exit_code.h"
 
 namespace bulkhead {
@@ -131,8 +131,7 @@ std::vector<std::string> EngineFlagsInHelp() {
     const auto help = ParseCommandLine({command, "--help"});
     EXPECT_TRUE(help.ok());
     for (absl::string_view line : absl::StrSplit(std::get<PrintText>(*help).text, '\n')) {
-      line = absl::StripLeadingAsciiWhitespace(line);
-      if (absl::StartsWith(line, "--")) {
+      if (absl::ConsumePrefix(&line, "  ") && absl::StartsWith(line, "--")) {
         names.insert(std::string(line.substr(0, line.find_first_of(", \n"))));
       }
     }
