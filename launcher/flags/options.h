@@ -76,6 +76,7 @@ struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
   int port = 50051;                              // 0: any free one
+  int control_port = 0;                          // on 127.0.0.1; 0: any free one
   bool insecure = false;                         // required for a host that is not loopback
   std::optional<std::string> served_model_name;  // absent: the value of --model
   int max_num_queued_reqs = 1024;

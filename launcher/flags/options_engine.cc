@@ -35,6 +35,11 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options->host));
   flags->Add("--port", "PORT", "0 takes any that is free (default 50051)",
              PortValue(&options->port));
+  flags->Add(
+      "--control-port", "PORT",
+      "where health, drain and all of Control are also served, on 127.0.0.1 by a thread that "
+      "clients of --port cannot crowd out; 0, the default, takes any that is free",
+      PortValue(&options->control_port));
   flags->AddSwitch("--insecure",
                    "allow a host that is not loopback: there is no TLS and no password",
                    [options](bool on) { options->insecure = on; });

@@ -24,6 +24,7 @@
 #include "memory/log.h"
 #include "memory/lost_rank.h"
 #include "memory/status.h"
+#include "runtime/service/guard/host_pressure.h"
 #include "runtime/service/server.h"
 
 namespace bulkhead {
@@ -241,9 +242,10 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
   life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
-  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s\n",
+  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
-              engine.limits.max_model_len, engine.topology.hosts[0].c_str());
+              engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
+              server.control_target().c_str());
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
     BH_LOG(kWarning) << "READY was not heard: " << said.message();
   }
@@ -276,9 +278,10 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
     if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite(*options.report));
-    BH_ASSIGN_OR_RETURN(
-        server, GrpcServer::Start(
-                    {.host = options.host, .port = options.port, .quotas = QuotasOf(engine)}));
+    BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
+                                                   .port = options.port,
+                                                   .control_port = options.control_port,
+                                                   .quotas = QuotasOf(engine)}));
     BH_LOG(kInfo) << "listening on " << server->target()
                   << "; not serving until the weights are loaded";
     return absl::OkStatus();
@@ -300,6 +303,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
 
 absl::Status RunServe(const ServeOptions& options, pid_t parent) {
   BH_RETURN_IF_ERROR(RaiseFileLimit());
+  KeepHeapSmall();
   return LiveAsRank(
       options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); }, parent);
 }

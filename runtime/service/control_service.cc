@@ -10,6 +10,7 @@
 #include "memory/log_pace.h"
 #include "memory/status.h"
 #include "runtime/service/grpc_status.h"
+#include "runtime/service/guard/connection_guard.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
@@ -99,10 +100,11 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request, cons
   int64_t unsaid = 0;
   if (*now != before && pace.MayLog(&unsaid)) {
     if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";
-    BH_LOG(kInfo) << "limits changed by " << peer << ": max_num_seqs " << before.max_num_seqs
-                  << " -> " << now->max_num_seqs << ", max_model_len " << before.max_model_len
-                  << " -> " << now->max_model_len << ", max_num_queued_reqs "
-                  << before.max_num_queued_reqs << " -> " << now->max_num_queued_reqs;
+    BH_LOG(kInfo) << "limits changed by " << ClientAddress(peer) << ": max_num_seqs "
+                  << before.max_num_seqs << " -> " << now->max_num_seqs << ", max_model_len "
+                  << before.max_model_len << " -> " << now->max_model_len
+                  << ", max_num_queued_reqs " << before.max_num_queued_reqs << " -> "
+                  << now->max_num_queued_reqs;
   }
   *response->mutable_before() = ToProto(before);
   *response->mutable_now() = ToProto(*now);
@@ -145,7 +147,7 @@ absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::s
     }
     timeout = absl::Seconds(request.timeout_s());
   }
-  BH_LOG(kInfo) << "drain asked for by " << peer;
+  BH_LOG(kInfo) << "drain asked for by " << ClientAddress(peer);
   core_->state.SetDraining();
   const LoadSnapshot load = (*parts)->control->Load();
   response->set_num_requests_running(load.num_requests_running);

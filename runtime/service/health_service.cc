@@ -108,27 +108,34 @@ void HealthService::EndWatches() {
   }
 }
 
+absl::Status HealthService::Check(const std::string& service, HealthCheckResponse* response) const {
+  if (!IsKnown(service)) {
+    return absl::NotFoundError(absl::StrCat("service ", Quoted(service), " is not known here"));
+  }
+  response->set_status(StatusOf(serving_));
+  return absl::OkStatus();
+}
+
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
                                                const HealthCheckRequest* request,
                                                HealthCheckResponse* response) {
-  if (!IsKnown(request->service())) {
-    return Answer(*context, absl::NotFoundError(absl::StrCat("service ", Quoted(request->service()),
-                                                             " is not known here")));
-  }
-  response->set_status(StatusOf(serving_));
-  return Answer(*context, absl::OkStatus());
+  return Answer(*context, Check(request->service(), response));
 }
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
   auto watcher = std::make_shared<Watcher>(this, IsKnown(request->service()));
-  bool ended = false;
+  bool ended = false, too_many = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    too_many = watchers_.size() >= kMaxWatches;
     watchers_.insert(watcher);
     ended = ended_;
   }
-  if (ended) {
+  if (too_many) {
+    watcher->End({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  absl::StrCat(kMaxWatches, " watches are open, the limit; use Check")});
+  } else if (ended) {
     watcher->End({grpc::StatusCode::UNAVAILABLE, "the server is shutting down"});
   } else {
     watcher->Proceed();

@@ -10,17 +10,25 @@
 #include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace bulkhead {
 
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
+  // A Watch stays for as long as its client likes; more end with RESOURCE_EXHAUSTED.
+  static constexpr size_t kMaxWatches = 256;
+
   // NOT_SERVING at first. Every Watch is told of a change; of several while it is being told, of
   // the last.
   void SetServing(bool serving);
   // Ends every Watch, so that the server can shut down; later ones end at once.
   void EndWatches();
+
+  // NOT_FOUND for a service that is not known.
+  absl::Status Check(const std::string& service,
+                     grpc::health::v1::HealthCheckResponse* response) const;
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
                                   const grpc::health::v1::HealthCheckRequest* request,

@@ -54,4 +54,10 @@ struct HostQuotas {
   int64_t total_bytes = 0;
 };
 
+// What is held for one of them beside the bytes above, at the most.
+inline constexpr int64_t kConnectionBytes = int64_t{64} << 10;  // its transport, its guard
+inline constexpr int64_t kOpenCallBytes = int64_t{24} << 10;    // gRPC's state of a call, and ours
+// The control port's own connections, calls and messages.
+inline constexpr int64_t kControlPortBytes = int64_t{12} << 20;
+
 }  // namespace bulkhead

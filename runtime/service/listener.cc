@@ -17,7 +17,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kSpareDescriptors = 24;  // for files, and whatever else must go on
+constexpr int kSpareDescriptors = 24;  // for files, a connection's socket pair, and whatever else
 constexpr int kPauseMs = 100;
 
 // Descriptors are given out from below, so that a number tells how many there are at least.
@@ -71,8 +71,9 @@ void Listener::Loop(const OnConnection& on_connection) {
 
 void Listener::Accept(const OnConnection& on_connection) {
   const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (fd >= 0 && !TakesTheLast(fd)) return on_connection(listen_fd_, fd);
-  if (fd >= 0) {
+  if (fd >= 0 && !TakesTheLast(fd)) {
+    if (!on_connection(fd)) SayOnceThatItIsFull();
+  } else if (fd >= 0) {
     close(fd);
     SayOnceThatItIsFull();
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

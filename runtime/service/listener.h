@@ -22,8 +22,9 @@ class Listener {
 
   int port() const { return port_; }
 
-  // Takes a connection's descriptor, which does not block, and owns it.
-  using OnConnection = std::function<void(int listener_fd, int fd)>;
+  // Takes a connection's descriptor, which does not block, and owns it. False for want of
+  // descriptors.
+  using OnConnection = std::function<bool(int fd)>;
   // Once. Connections that would take the last descriptors of the process are closed at once.
   void Start(OnConnection on_connection);
   // No connection is given out any more, and none is made. Not from OnConnection.

@@ -17,26 +17,21 @@
 
 #include "absl/strings/str_format.h"
 #include "memory/check.h"
+#include "memory/host_memory.h"
 #include "memory/status.h"
+#include "runtime/service/control_port.h"
 #include "runtime/service/control_service.h"
 #include "runtime/service/generation_service.h"
+#include "runtime/service/guarded_port.h"
 #include "runtime/service/health_service.h"
-#include "runtime/service/listen_address.h"
-#include "runtime/service/listener.h"
 #include "runtime/service/malformed_request.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr int kMinRecvPingIntervalMs = 10'000;
-constexpr int kKeepaliveTimeMs = 30'000;
-constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int64_t kBufferQuotaBytes = int64_t{256} << 20;
 constexpr int kMaxSyncThreads = 32;
-// Calls of one connection; more wait at the client. What gRPC keeps for a call, some 20 KiB, is in
-// no quota of its.
-constexpr int kMaxConcurrentStreams = 8192;
 
 std::string NewEpoch() {
   std::random_device device;
@@ -56,21 +51,6 @@ void PrepareLibrary() {
 }
 
 void SetLimits(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
-  // What is a little too long is read, and refused with the limit and a reason.
-  builder.SetMaxReceiveMessageSize(static_cast<int>(quotas.message_bytes + kRefusedMessageBytes));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
-  // gRPC unpacks all of a message before it looks at its size: a few megabytes would become
-  // gigabytes.
-  for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-    builder.SetCompressionAlgorithmSupportStatus(packed, false);
-  }
-  // A generation is silent for as long as a step takes: clients may ping to see that we live.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             kMinRecvPingIntervalMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // A client that vanished without a word is found, and its blocks are freed.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   grpc::ResourceQuota quota("bulkhead");
   quota.Resize(static_cast<size_t>(quotas.grpc_bytes));
   quota.SetMaxThreads(kMaxSyncThreads);
@@ -102,43 +82,35 @@ struct GrpcServer::Parts {
     core.state.SetListener([this](bool serving) { health.SetServing(serving); });
   }
 
-  ListenAddress address;
-  std::string target;
   ServiceCore core;
   HealthService health;
   GenerationService generation;
   ControlService control;
   std::mutex shutdown_mutex;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
-  std::unique_ptr<Listener> listener;    // gives connections to the acceptor
+  std::unique_ptr<HostPressure> pressure;
+  std::unique_ptr<GuardedPort> port;
+  std::unique_ptr<ControlPort> control_port;
   std::unique_ptr<grpc::Server> server;  // null after Shutdown
 };
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& options) {
   PrepareLibrary();
   auto parts = std::make_unique<Parts>(options.quotas);
-  BH_ASSIGN_OR_RETURN(parts->address, ResolveListenAddress(options.host, options.port));
-  BH_ASSIGN_OR_RETURN(parts->listener, Listener::Bind(parts->address));
-  parts->address.port = parts->listener->port();
-  parts->target = parts->address.Text();
+  BH_ASSIGN_OR_RETURN(parts->port, GuardedPort::Bind(options.host, options.port));
+  BH_ASSIGN_OR_RETURN(parts->control_port,
+                      ControlPort::Start(options.control_port, &parts->core, &parts->health));
+  parts->pressure =
+      std::make_unique<HostPressure>(options.quotas.total_bytes, &parts->core.host, ResidentBytes);
   grpc::ServerBuilder builder;
   SetLimits(builder, options.quotas);
-  // TLS is not built yet; who may bind to other than loopback is decided by the command line.
-  parts->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+  parts->port->AddTo(builder, options.quotas);
   builder.RegisterService(&parts->health);
   builder.RegisterService(&parts->generation);
   builder.RegisterService(&parts->control);
   builder.experimental().SetInterceptorCreators(ExplainMalformedRequests());
   parts->server = builder.BuildAndStart();
   BH_CHECK(parts->server != nullptr);
-  parts->listener->Start([acceptor = parts->acceptor.get()](int listener_fd, int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = listener_fd;
-    connection.fd = fd;
-    acceptor->HandleNewConnection(&connection);
-  });
+  parts->port->Start(options.quotas, &parts->core.host, &parts->core.errors, parts->pressure.get());
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(parts)));
 }
 
@@ -146,13 +118,18 @@ GrpcServer::GrpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 
 GrpcServer::~GrpcServer() { Shutdown(absl::ZeroDuration()); }
 
-const std::string& GrpcServer::target() const { return parts_->target; }
+const std::string& GrpcServer::target() const { return parts_->port->target(); }
 
-int GrpcServer::port() const { return parts_->address.port; }
+int GrpcServer::port() const { return parts_->port->port(); }
+
+const std::string& GrpcServer::control_target() const { return parts_->control_port->target(); }
 
 const std::string& GrpcServer::epoch() const { return parts_->core.state.epoch(); }
 
-void GrpcServer::SetReady(ServingParts parts) { parts_->core.state.SetReady(std::move(parts)); }
+void GrpcServer::SetReady(ServingParts parts) {
+  parts_->pressure->SetReady();
+  parts_->core.state.SetReady(std::move(parts));
+}
 
 void GrpcServer::SetDraining() { parts_->core.state.SetDraining(); }
 
@@ -163,7 +140,9 @@ void GrpcServer::SetLost(const absl::Status& why, LostRank lost) {
 }
 
 bool GrpcServer::FlushAndWait(absl::Duration timeout) {
-  return parts_->core.calls.WaitUntilClosed(timeout);
+  const auto begin = std::chrono::steady_clock::now();
+  if (!parts_->core.calls.WaitUntilClosed(timeout)) return false;
+  return parts_->port->Flush(timeout - absl::FromChrono(std::chrono::steady_clock::now() - begin));
 }
 
 void GrpcServer::Shutdown(absl::Duration grace) {
@@ -174,11 +153,12 @@ void GrpcServer::Shutdown(absl::Duration grace) {
   parts_->core.calls.WaitUntilClosed(grace);
   parts_->core.calls.EndAll(
       WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
-  parts_->listener->Stop();
+  parts_->port->StopListening();
   // What a client does not read is cut now: nothing may wait for it.
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
   parts_->server->Wait();
   parts_->server.reset();
+  parts_->port->Stop(absl::Milliseconds(500));
 }
 
 }  // namespace bulkhead

@@ -19,6 +19,7 @@ class GrpcServer {
   struct Options {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
     int port = 50051;                // 0: any free one
+    int control_port = 0;            // of the control port, on 127.0.0.1; 0: any free one
     HostQuotas quotas;
   };
 
@@ -29,6 +30,8 @@ class GrpcServer {
   // "HOST:PORT" to connect to, with the port that was bound.
   const std::string& target() const;
   int port() const;
+  // "127.0.0.1:PORT" of the port that health, drain and Control have for themselves.
+  const std::string& control_target() const;
   // Names this life of the group; stands in every event.
   const std::string& epoch() const;
 
@@ -40,7 +43,7 @@ class GrpcServer {
   // message, here and now. What the engine still reports about them is ignored.
   void SetLost(const absl::Status& why, LostRank lost = {});
 
-  // Waits until the ends of all generations have been written to their sockets; false when
+  // Waits until the ends of all generations have been written to their clients; false when
   // `timeout` was not enough (a client that does not read).
   bool FlushAndWait(absl::Duration timeout);
 

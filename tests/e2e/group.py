@@ -84,7 +84,9 @@ class Group:
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
             if line.startswith("READY "):
-                self._ready.put(next(w[5:] for w in line.split() if w.startswith("grpc=")))
+                words = dict(w.split("=", 1) for w in line.split()[1:])
+                self.control_target = words["control"]
+                self._ready.put(words["grpc"])
         self._ready.put(None)
 
     def __enter__(self):

@@ -141,6 +141,7 @@ TEST(OptionsTest, UnderscoresInValuesStay) {
 
 TEST(OptionsTest, TheLastOfAFlagGivenTwiceWins) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--port", "1", "--port", "2"})).port, 2);
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--control-port", "3"})).control_port, 3);
 }
 
 TEST(OptionsTest, AutoMeansNotGiven) {

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "runtime/service/health_service.h"
 #include "tests/runtime/service/service_fixture.h"
 
 namespace bulkhead {
@@ -66,6 +67,23 @@ TEST_F(HealthServiceTest, WatchOfAnUnknownServiceStaysUnknown) {
   MakeReady();
   server_->Shutdown(absl::ZeroDuration());
   EXPECT_FALSE(reader->Read(&response));
+}
+
+TEST_F(HealthServiceTest, WatchesAreBoundedSoThatTheyCannotTakeEveryCall) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> readers;
+  HealthCheckResponse response;
+  for (size_t i = 0; i < HealthService::kMaxWatches; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(health_->Watch(contexts.back().get(), HealthCheckRequest()));
+    ASSERT_TRUE(readers.back()->Read(&response));
+  }
+  grpc::ClientContext context;
+  auto one_more = health_->Watch(&context, HealthCheckRequest());
+  EXPECT_FALSE(one_more->Read(&response));
+  EXPECT_EQ(one_more->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (auto& one : contexts) one->TryCancel();
+  for (auto& reader : readers) reader->Finish();
 }
 
 TEST_F(HealthServiceTest, AShutdownEndsEveryWatch) {

@@ -1,0 +1,41 @@
+// ControlPort: Health, Control and reflection on an address, a server and threads of their own,
+// which clients of the main port cannot crowd out. On loopback.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/service/control_service.h"
+#include "runtime/service/guarded_port.h"
+#include "runtime/service/health_service.h"
+
+namespace bulkhead {
+
+class ControlPort {
+ public:
+  // Port 0 takes a free one. UNAVAILABLE with exit code 7 when it cannot bind. Both outlive it.
+  static absl::StatusOr<std::unique_ptr<ControlPort>> Start(int port, ServiceCore* core,
+                                                            HealthService* health);
+  ~ControlPort();
+  ControlPort(const ControlPort&) = delete;
+  ControlPort& operator=(const ControlPort&) = delete;
+
+  const std::string& target() const { return port_->target(); }
+
+ private:
+  class Control;
+  class Health;
+  ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core, HealthService* health);
+
+  std::unique_ptr<GuardedPort> port_;
+  HostCounters counters_;  // of this port alone
+  ErrorCounts errors_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<Health> health_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace bulkhead

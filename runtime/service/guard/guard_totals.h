@@ -1,0 +1,65 @@
+// GuardTotals: what all connections of one server hold together, against the quotas of the host. Of
+// the guard's thread alone, but for the counters.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+
+#include "absl/time/time.h"
+#include "runtime/service/host_counters.h"
+#include "runtime/service/host_quotas.h"
+
+namespace bulkhead {
+
+// gRPC goes on holding a call that its client has reset, until its threads come to it.
+inline constexpr absl::Duration kResetCallTime = absl::Seconds(1);
+
+struct GuardTotals {
+  GuardTotals(const HostQuotas& host_quotas, HostCounters* host_counters, ErrorCounts* call_errors)
+      : quotas(host_quotas), counters(host_counters), errors(call_errors) {}
+
+  const HostQuotas quotas;
+  HostCounters* const counters;
+  ErrorCounts* const errors;  // calls that the guard ended, by reason
+  bool refuses_calls = false;
+  int ends_left = 1000;           // calls that may be ended for their slowness until the next tick
+  bool bytes_are_wanted = false;  // a body waits for room in request_bytes; since the last tick
+  std::deque<absl::Time> reset_calls;  // when each gives its slot back
+
+  bool has_open_call() const {
+    return !refuses_calls && counters->open_calls.now() < quotas.max_open_calls;
+  }
+  // A quarter of all slots: resets wait beyond it.
+  bool has_reset_slot() const {
+    return static_cast<int64_t>(reset_calls.size()) < std::max(quotas.max_open_calls / 4, 1);
+  }
+  // Seven eighths of the slots are taken.
+  bool is_short_of_calls() const {
+    return counters->open_calls.now() >= quotas.max_open_calls - quotas.max_open_calls / 8;
+  }
+  // Calls that get nowhere end early then.
+  bool is_pressed() const { return bytes_are_wanted || is_short_of_calls(); }
+  // Bodies of more than 64 KiB leave an eighth of the bytes to smaller ones. One always goes.
+  bool TakeRequestBytes(int64_t bytes) {
+    constexpr int64_t kSmallBytes = int64_t{64} << 10;
+    const int64_t limit = bytes <= kSmallBytes ? quotas.request_bytes
+                                               : quotas.request_bytes - quotas.request_bytes / 8;
+    const int64_t now = counters->request_bytes.now();
+    if (now > 0 && now + bytes > limit) {
+      bytes_are_wanted = true;
+      return false;
+    }
+    counters->request_bytes.Add(bytes);
+    return true;
+  }
+  void HoldSlot(absl::Time now) { reset_calls.push_back(now + kResetCallTime); }
+  void ReturnSlots(absl::Time now) {
+    while (!reset_calls.empty() && reset_calls.front() <= now) {
+      reset_calls.pop_front();
+      counters->open_calls.Sub(1);
+    }
+  }
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,80 @@
+// GuardedConnection: one client's TCP connection, the guard's end of the socket pair whose other
+// end the server has, and what is on its way between them: at most kMostHeldBytes. Of the guard's
+// thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "runtime/service/guard/connection_rules.h"
+
+namespace bulkhead {
+
+// From the client: a frame that is not whole, and what is read behind it.
+inline constexpr size_t kMostHeldFromClient = size_t{24} << 10;
+inline constexpr size_t kMostHeldFromServer = size_t{16} << 10;
+// A client that does not take what was sent for so long is gone.
+inline constexpr absl::Duration kMostUnreadTime = absl::Seconds(60);
+
+class GuardedConnection {
+ public:
+  // Owns both descriptors, which do not block.
+  GuardedConnection(int client_fd, int server_fd, GuardTotals* totals, absl::Time now);
+  ~GuardedConnection();
+  GuardedConnection(const GuardedConnection&) = delete;
+  GuardedConnection& operator=(const GuardedConnection&) = delete;
+
+  // Moves what can be moved now, once in each direction.
+  void MoveToServer(absl::Time now);
+  void MoveToClient(absl::Time now);
+  void Tick(absl::Time now);
+  // The client is told to go, and hung up on. `reason` is what the rules or the guard say.
+  void Close(const std::string& reason, absl::Time now);
+  // The client has gone, or its connection is broken.
+  void DropClient(absl::Time now);
+
+  // Which of EPOLLIN and EPOLLOUT to wait for; the client's descriptor is -1 once it is closed.
+  uint32_t client_events() const;
+  uint32_t server_events() const;
+  int client_fd() const { return client_fd_; }
+  int server_fd() const { return server_fd_; }
+  // Both sides are done.
+  bool has_ended() const { return has_ended_; }
+  // Nothing of the server's waits here for a client that could take it.
+  bool is_flushed() const;
+  bool is_waiting() const { return client_fd_ >= 0 && rules_.is_waiting(); }
+  const ConnectionRules& rules() const { return rules_; }
+  absl::Time last_active() const { return last_active_; }
+
+ private:
+  void FeedRules(absl::string_view bytes, absl::Time now);
+  void SendToServer(absl::string_view bytes);
+  // Sends without waiting, keeps the rest in `*held`. False when the connection broke.
+  bool Send(int fd, absl::string_view bytes, std::string* held);
+  void SendToClient(absl::string_view bytes, absl::Time now);
+  void ServerEnded();
+  void CloseIfRulesSaySo(absl::Time now);
+
+  GuardTotals* const totals_;
+  ConnectionRules rules_;
+  int client_fd_;
+  int server_fd_;
+  std::string from_client_;  // not examined yet
+  std::string to_server_;
+  std::string to_client_;
+  absl::Time last_active_;
+  absl::Time unread_since_ = absl::InfiniteFuture();
+  absl::Time dropped_at_ = absl::InfiniteFuture();
+  bool client_ended_ = false;  // it sends no more
+  bool told_server_ = false;   // of that
+  bool server_takes_ = true;   // until it has closed its end, from which more may yet be read
+  bool server_ended_ = false;
+  bool has_ended_ = false;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,64 @@
+// HostPressure: how much of what is planned for clients rank 0's resident memory has taken, read
+// ten times a second by a thread of its own. It gives freed memory back to the system, and says
+// from when on calls and connections are refused.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "runtime/service/host_counters.h"
+
+namespace bulkhead {
+
+class HostPressure {
+ public:
+  // Percent of HostQuotas::total_bytes.
+  static constexpr int kTrimHeap = 70;
+  static constexpr int kRefuseCalls = 85;        // new ones: HostCounters::refuses_calls
+  static constexpr int kRefuseConnections = 92;  // and streams, unread
+  static constexpr int kCloseConnections = 95;   // those with most that nobody admitted
+
+  // `total_bytes` 0: what is resident is read, and nothing follows from it. `resident_bytes` is
+  // asked from the thread.
+  HostPressure(int64_t total_bytes, HostCounters* counters,
+               std::function<int64_t()> resident_bytes);
+  ~HostPressure();
+  HostPressure(const HostPressure&) = delete;
+  HostPressure& operator=(const HostPressure&) = delete;
+
+  // What is resident now is the group's own; what comes on top is its clients'.
+  void SetReady();
+  // 0 before SetReady.
+  int percent() const { return percent_; }
+  // What the thread does each time.
+  void Read();
+
+ private:
+  void Loop();
+  void Say(int percent, int64_t bytes);
+  void Trim(int64_t bytes);
+
+  const int64_t total_bytes_;
+  HostCounters* const counters_;
+  const std::function<int64_t()> resident_bytes_;
+  std::atomic<int> percent_{0};
+  std::mutex reading_;
+  int said_ = 0;  // the threshold that the log spoke of last
+  int reads_since_trim_ = 0;
+  int64_t after_trim_ = 0;  // what clients held after the last trim
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// For a server's process, before it has threads: few heaps, and large blocks apart from them, so
+// that what calls free goes back to the system.
+void KeepHeapSmall();
+
+}  // namespace bulkhead

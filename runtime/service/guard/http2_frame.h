@@ -1,0 +1,77 @@
+// HTTP/2 frames (RFC 9113, section 4): their heads, and the few frames that a guard sends itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+inline constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+inline constexpr size_t kFrameHeadBytes = 9;
+// The largest payload that a peer may send unless it was told otherwise, which gRPC never does
+// here.
+inline constexpr size_t kMostPayloadBytes = 16384;
+
+enum class FrameType : uint8_t {
+  kData = 0,
+  kHeaders = 1,
+  kPriority = 2,
+  kRstStream = 3,
+  kSettings = 4,
+  kPushPromise = 5,
+  kPing = 6,
+  kGoAway = 7,
+  kWindowUpdate = 8,
+  kContinuation = 9,  // higher numbers are unknown types, to be ignored
+};
+
+namespace frame_flag {
+inline constexpr uint8_t kAck = 0x1;
+inline constexpr uint8_t kEndStream = 0x1;
+inline constexpr uint8_t kEndHeaders = 0x4;
+inline constexpr uint8_t kPadded = 0x8;
+}  // namespace frame_flag
+
+enum class Http2Error : uint32_t {
+  kNoError = 0,
+  kProtocolError = 1,
+  kFrameSizeError = 6,
+  kRefusedStream = 7,
+  kCancel = 8,
+  kEnhanceYourCalm = 11,
+};
+
+struct FrameHead {
+  uint32_t payload_bytes = 0;
+  FrameType type = FrameType::kData;
+  uint8_t flags = 0;
+  uint32_t stream = 0;
+
+  bool Has(uint8_t flag) const { return (flags & flag) != 0; }
+};
+
+// Of kFrameHeadBytes bytes.
+FrameHead ParseFrameHead(const char* bytes);
+
+std::string RstStreamFrame(uint32_t stream, Http2Error error);
+std::string GoAwayFrame(uint32_t last_stream, Http2Error error);
+
+// Finds the frames in bytes that come in pieces, payloads passed over.
+class FrameReader {
+ public:
+  // The next head that `bytes` completes, which is cut to what follows it; false when there is none
+  // and `bytes` is used up.
+  bool Next(absl::string_view* bytes, FrameHead* head);
+  // Whether what was read so far ends with a whole frame.
+  bool at_border() const { return head_bytes_ == 0 && payload_left_ == 0; }
+
+ private:
+  char head_[kFrameHeadBytes];
+  size_t head_bytes_ = 0;
+  size_t payload_left_ = 0;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,248 @@
+#include "runtime/service/guard/connection_rules.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "tests/runtime/service/guard/rules_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(ConnectionRulesTest, AnHonestCallPassesUnchangedAndLeavesNothing) {
+  const std::string bytes = std::string(kHttp2Preface) + Frame(FrameType::kSettings, 0, 0) +
+                            Headers(1) + Message(1, 100, 100, true) +
+                            Frame(FrameType::kWindowUpdate, 0, 0, "\x01\x01\x01\x01");
+  for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+    ConnectionRules rules(&totals_, now_);
+    std::string input, out;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      input += bytes.substr(at, piece);
+      input.erase(0, rules.FromClient(input, now_, &out));
+    }
+    EXPECT_EQ(out, bytes);
+    EXPECT_EQ(open_calls(), 1);
+    EXPECT_EQ(request_bytes(), 105);
+    Answer(rules, 1);
+    EXPECT_TRUE(rules.is_idle());
+    EXPECT_EQ(open_calls(), 0);
+    EXPECT_EQ(request_bytes(), 0);
+    EXPECT_FALSE(rules.has_frames_to_client());
+  }
+}
+
+TEST_F(ConnectionRulesTest, WhatIsNotHttp2IsClosedAtItsFirstByte) {
+  ConnectionRules rules(&totals_, now_);
+  std::string out;
+  rules.FromClient("G", now_, &out);
+  EXPECT_EQ(rules.close_reason(), "NOT_HTTP2");
+  EXPECT_EQ(out, "");
+}
+
+TEST_F(ConnectionRulesTest, AFrameBeyondTheLimitIsClosedByItsHead) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  std::string out;
+  rules.FromClient(
+      Frame(FrameType::kData, 0, 3, std::string(kMostPayloadBytes + 1, 'x')).substr(0, 9), now_,
+      &out);
+  EXPECT_EQ(rules.close_reason(), "FRAME_TOO_LARGE");
+}
+
+TEST_F(ConnectionRulesTest, SilenceBeforeThePrefaceEndsAfterItsTime) {
+  ConnectionRules rules(&totals_, now_);
+  After(rules, kMostFrameTime);
+  EXPECT_EQ(rules.close_reason(), "");
+  After(rules, absl::Seconds(1));
+  EXPECT_EQ(rules.close_reason(), "SILENT");
+}
+
+TEST_F(ConnectionRulesTest, AFrameThatIsNotFinishedEndsTheConnectionUnlessNobodyRead) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  std::string out;
+  EXPECT_EQ(rules.FromClient(Headers(3).substr(0, 12), now_, &out), 0U);
+  After(rules, kMostFrameTime + absl::Seconds(1), /*reading=*/false);
+  EXPECT_EQ(rules.close_reason(), "");
+  After(rules, kMostFrameTime + absl::Seconds(1));
+  EXPECT_EQ(rules.close_reason(), "SLOW_SENDER");
+}
+
+TEST_F(ConnectionRulesTest, AnIdleConnectionStays) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  After(rules, absl::Hours(1));
+  EXPECT_EQ(rules.close_reason(), "");
+}
+
+TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
+  const std::string begin = Frame(FrameType::kHeaders, 0, 3, "x");
+  {
+    ConnectionRules rules(&totals_, now_);
+    Begin(rules);
+    std::string out;
+    rules.FromClient(begin, now_, &out);
+    const std::string more = Frame(FrameType::kContinuation, 0, 3, std::string(16384, 'a'));
+    for (int i = 0; i < 4; ++i) rules.FromClient(more, now_, &out);
+    EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
+    EXPECT_LE(out.size(), kMostHeaderBlockBytes + 64);
+    EXPECT_THAT(rules.TakeFramesToClient(), HasSubstr(std::string("\0\0\0\x0b", 4)));
+  }
+  {
+    ConnectionRules rules(&totals_, now_);
+    Begin(rules);
+    std::string out;
+    rules.FromClient(begin, now_, &out);
+    for (int i = 0; i < kMostHeaderBlockFrames; ++i) {
+      rules.FromClient(Frame(FrameType::kContinuation, 0, 3), now_, &out);
+    }
+    EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
+  }
+  {
+    ConnectionRules rules(&totals_, now_);
+    Begin(rules);
+    Sent(rules, begin);
+    EXPECT_EQ(After(rules, kMostFrameTime + absl::Seconds(1)), "");
+    EXPECT_EQ(rules.close_reason(), "SLOW_SENDER");
+  }
+}
+
+TEST_F(ConnectionRulesTest, NothingComesBetweenTheFramesOfAHeaderBlock) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  std::string out;
+  rules.FromClient(Frame(FrameType::kHeaders, 0, 3, "x") + Frame(FrameType::kPing, 0, 0), now_,
+                   &out);
+  EXPECT_EQ(rules.close_reason(), "BAD_HEADERS");
+}
+
+TEST_F(ConnectionRulesTest, ACallBeyondTheTotalIsRefusedAndItsFramesDoNoHarm) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  uint32_t stream = 3;
+  for (int i = 0; i < SmallQuotas().max_open_calls; ++i, stream += 2) {
+    EXPECT_EQ(Sent(rules, Headers(stream, true)), Headers(stream, true));
+  }
+  EXPECT_EQ(Sent(rules, Headers(stream)), "");
+  EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(stream, Http2Error::kRefusedStream));
+  // Trailers of a call that the server has never heard of would be a new call to it.
+  EXPECT_EQ(Sent(rules, Headers(stream, true)), "");
+  EXPECT_EQ(errors_.Get().at("TOO_MANY_CALLS"), 1U);
+  EXPECT_EQ(open_calls(), SmallQuotas().max_open_calls);
+  Answer(rules, 3);
+  EXPECT_EQ(Sent(rules, Headers(stream + 2)), Headers(stream + 2));
+  EXPECT_EQ(rules.TakeFramesToClient(), "");
+}
+
+TEST_F(ConnectionRulesTest, TheLastCallsAreNotForWhoSendsNoBodies) {
+  HostQuotas quotas;
+  quotas.max_open_calls = 160;
+  GuardTotals totals(quotas, &counters_, &errors_);
+  ConnectionRules rules(&totals, now_), other(&totals, now_);
+  Begin(rules);
+  Begin(other);
+  std::string calls;
+  for (uint32_t stream = 3; stream < 403; stream += 2) calls += Headers(stream);
+  Sent(rules, calls);
+  EXPECT_EQ(open_calls(), 140);
+  EXPECT_EQ(Sent(other, Headers(3) + Message(3, 5, 5, true)), Headers(3) + Message(3, 5, 5, true));
+}
+
+// Whose first block may change the decoder's table is not refused: it waits, for a time.
+TEST_F(ConnectionRulesTest, TheFirstCallOfAConnectionWaitsForASlot) {
+  ConnectionRules other(&totals_, now_);
+  Begin(other);
+  uint32_t stream = 3;
+  for (int i = 0; i < SmallQuotas().max_open_calls; ++i, stream += 2) {
+    Sent(other, Headers(stream, true));
+  }
+  ConnectionRules rules(&totals_, now_);
+  std::string out;
+  const std::string begin = std::string(kHttp2Preface) + Frame(FrameType::kSettings, 0, 0);
+  EXPECT_EQ(rules.FromClient(begin + Headers(1), now_, &out), begin.size());
+  EXPECT_TRUE(rules.is_waiting());
+  Answer(other, 3);
+  EXPECT_EQ(Sent(rules, Headers(1)), Headers(1));
+  EXPECT_FALSE(rules.is_waiting());
+}
+
+TEST_F(ConnectionRulesTest, AResetCallKeepsItsSlotForATime) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  Sent(rules, Headers(3, true) + RstStreamFrame(3, Http2Error::kCancel));
+  EXPECT_TRUE(rules.is_idle());
+  EXPECT_EQ(open_calls(), 1);
+  After(rules, kResetCallTime);
+  EXPECT_EQ(open_calls(), 0);
+}
+
+TEST_F(ConnectionRulesTest, ResetsOfYoungCallsWaitWhenTheyHoldAQuarterOfTheSlots) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  std::string flood;
+  for (uint32_t stream = 3; stream < 23; stream += 2) {
+    flood += Headers(stream, true) + RstStreamFrame(stream, Http2Error::kCancel);
+  }
+  std::string out;
+  flood.erase(0, rules.FromClient(flood, now_, &out));
+  EXPECT_TRUE(rules.is_waiting());
+  EXPECT_EQ(open_calls(), 5);  // four that were reset, and one whose reset waits
+  now_ += kResetCallTime;
+  totals_.ReturnSlots(now_);
+  flood.erase(0, rules.FromClient(flood, now_, &out));
+  EXPECT_EQ(open_calls(), 5);
+  EXPECT_FALSE(flood.empty());
+}
+
+TEST_F(ConnectionRulesTest, AClientMayCancelAllItsOldCallsAtOnce) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  std::string calls, resets;
+  for (uint32_t stream = 3; stream < 35; stream += 2) {
+    calls += Headers(stream, true);
+    resets += RstStreamFrame(stream, Http2Error::kCancel);
+  }
+  Sent(rules, calls);
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(Sent(rules, resets), resets);
+  EXPECT_FALSE(rules.is_waiting());
+}
+
+TEST_F(ConnectionRulesTest, FloodsOfSmallFramesWaitAndPrioritiesAreDropped) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  EXPECT_EQ(Sent(rules, Frame(FrameType::kPriority, 0, 3, "12345") +
+                            Frame(static_cast<FrameType>(0xfe), 0, 0, "x")),
+            "");
+  std::string flood;
+  for (int i = 0; i < 5000; ++i) flood += Frame(FrameType::kPing, 0, 0, "12345678");
+  std::string out;
+  rules.FromClient(flood, now_, &out);
+  EXPECT_TRUE(rules.is_waiting());
+  EXPECT_LT(out.size(), flood.size() / 2);
+  // Bodies in large frames are not counted.
+  ConnectionRules honest(&totals_, now_);
+  Begin(honest);
+  Sent(honest, Headers(3) + Message(3, 1 << 20, 5));
+  rules.End(now_);
+  for (int i = 0; i < 63; ++i) {
+    Sent(honest, Frame(FrameType::kData, 0, 3, std::string(16384, 'x')));
+  }
+  EXPECT_FALSE(honest.is_waiting());
+}
+
+TEST_F(ConnectionRulesTest, FramesForTheClientFitBetweenTheServers) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  const std::string bytes = Message(1, 100, 100) + Headers(1);
+  EXPECT_EQ(rules.FromServer(bytes.substr(0, 20), now_), 0U);
+  EXPECT_FALSE(rules.at_server_border());
+  EXPECT_EQ(rules.FromServer(bytes.substr(20, 10), now_), std::string::npos);
+  EXPECT_EQ(rules.FromServer(bytes.substr(30), now_), 9U + 5U + 100U - 30U);
+  EXPECT_TRUE(rules.at_server_border());
+}
+
+}  // namespace
+}  // namespace bulkhead
