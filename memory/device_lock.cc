@@ -19,6 +19,7 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
+constexpr absl::Duration kTellAfter = absl::Seconds(2);  // most starts are over before
 
 // Another user's file may be opened in a sticky folder, but not with O_CREAT.
 int OpenOrCreate(const std::string& path) {
@@ -53,32 +54,56 @@ void WriteHolder(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceLock>> DeviceLock::Acquire(absl::string_view uuid,
-                                                                absl::Duration timeout,
-                                                                const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/bulkhead-", uuid, ".lock");
+DeviceLock::DeviceLock(int fd, std::string device, std::string remedy)
+    : fd_(fd), device_(std::move(device)), remedy_(std::move(remedy)) {}
+
+absl::StatusOr<std::unique_ptr<DeviceLock>> DeviceLock::Open(absl::string_view name,
+                                                             const std::string& folder,
+                                                             std::string device,
+                                                             std::string remedy) {
+  const std::string path = absl::StrCat(folder, "/bulkhead-", name, ".lock");
   const int fd = OpenOrCreate(path);
   if (fd < 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot open ", path, " to start alone on the GPU: ", std::strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("cannot open ", path, " to start alone on ", device,
+                                               ": ", std::strerror(errno)));
   }
-  std::unique_ptr<DeviceLock> lock(new DeviceLock(fd));
-  const absl::Time deadline = absl::Now() + timeout;
-  for (bool told = false; flock(fd, LOCK_EX | LOCK_NB) != 0; told = true) {
-    const std::string holder = HolderText(HolderOf(fd));
-    if (absl::Now() >= deadline) {
-      return WithExitCode(
-          absl::DeadlineExceededError(absl::StrCat(holder, " has been starting on ", uuid,
-                                                   " for more than ", absl::FormatDuration(timeout),
-                                                   "; wait for it or end it, or choose "
-                                                   "another GPU with CUDA_VISIBLE_DEVICES")),
-          ExitCode::kGroupNotUp);
+  return std::unique_ptr<DeviceLock>(new DeviceLock(fd, std::move(device), std::move(remedy)));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLock>> DeviceLock::OpenGpu(absl::string_view uuid,
+                                                                const std::string& folder) {
+  return Open(uuid, folder, std::string(uuid),
+              "wait for it or end it, or choose another GPU with CUDA_VISIBLE_DEVICES");
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLock>> DeviceLock::OpenHost(const std::string& folder) {
+  return Open("host", folder, "this host", "wait for it or end it");
+}
+
+std::string DeviceLock::FileId() const {
+  struct stat file;
+  return fstat(fd_, &file) == 0 ? absl::StrCat(file.st_dev, ":", file.st_ino) : "";
+}
+
+absl::Status DeviceLock::Take(absl::Duration timeout) {
+  const absl::Time begin = absl::Now();
+  for (bool told = false; flock(fd_, LOCK_EX | LOCK_NB) != 0;) {
+    const absl::Duration waited = absl::Now() - begin;
+    const std::string holder = HolderText(HolderOf(fd_));
+    if (waited >= timeout) {
+      return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
+                              holder, " has been starting on ", device_, " for more than ",
+                              absl::FormatDuration(timeout), "; ", remedy_)),
+                          ExitCode::kGroupNotUp);
     }
-    if (!told) BH_LOG(kInfo) << holder << " starts on " << uuid << "; waiting until it is up";
+    if (!told && waited >= kTellAfter) {
+      BH_LOG(kInfo) << holder << " starts on " << device_ << "; waiting until it is up";
+      told = true;
+    }
     absl::SleepFor(kLookAgain);
   }
-  WriteHolder(fd);
-  return lock;
+  WriteHolder(fd_);
+  return absl::OkStatus();
 }
 
 DeviceLock::~DeviceLock() { close(fd_); }

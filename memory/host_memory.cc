@@ -1,19 +1,19 @@
 #include "memory/host_memory.h"
 
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
-#include <optional>
 #include <sstream>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "memory/cgroup.h"
+#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -38,24 +38,32 @@ struct CgroupFiles {
   const char* limit;
   const char* usage;
   const char* inactive;
+  const char* active;
 };
 constexpr CgroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
-                             "total_inactive_file"};
-constexpr CgroupFiles kV2 = {"memory.max", "memory.current", "inactive_file"};
+                             "total_inactive_file", "total_active_file"};
+constexpr CgroupFiles kV2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
 
-// Takes the lesser of both numbers.
-void Tighten(HostMemory& memory, int64_t total_bytes, int64_t available_bytes) {
-  memory.total_bytes = std::min(memory.total_bytes, total_bytes);
-  memory.available_bytes = std::min(memory.available_bytes, std::max<int64_t>(0, available_bytes));
-}
-
-void TightenByCgroup(HostMemory& memory, const CgroupDir& dir) {
+// None for a cgroup that limits nothing. Its folder is the same file for whoever looks at it, by
+// whichever path.
+std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_id) {
   const CgroupFiles& files = dir.v2 ? kV2 : kV1;
   const auto limit = ReadNumber(dir.path + files.limit);
   const auto usage = ReadNumber(dir.path + files.usage);
-  if (!limit.has_value() || !usage.has_value()) return;
+  struct stat folder;
+  if (!limit.has_value() || !usage.has_value() || stat(dir.path.c_str(), &folder) != 0) {
+    return std::nullopt;
+  }
   const int64_t inactive = ReadField(dir.path + "memory.stat", files.inactive).value_or(0);
-  Tighten(memory, *limit, *limit - std::max<int64_t>(0, *usage - inactive));
+  HostLimit found;
+  found.id = absl::StrCat(boot_id, ":cgroup:", folder.st_dev, ":", folder.st_ino);
+  found.name = absl::StrCat("the cgroup ", absl::StripSuffix(dir.path, "/"));
+  std::replace(found.name.begin(), found.name.end(), '\n', '?');
+  found.total_bytes = *limit;
+  found.available_bytes = *limit - std::max<int64_t>(0, *usage - inactive);
+  found.cache_bytes = ReadField(dir.path + "memory.stat", files.active).value_or(0);
+  found.cgroup = true;
+  return found;
 }
 
 // "0-3,8" as numbers; empty when it is no such list.
@@ -83,11 +91,13 @@ std::string FirstLine(const std::string& path) {
 }
 
 // Where we may use some of the host's NUMA nodes only: what those have.
-void TightenByNodes(HostMemory& memory, const std::string& root) {
+std::optional<HostLimit> LimitOfNodes(const std::string& root, const std::string& boot_id) {
   std::string allowed_text;
   std::ifstream status(root + "/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (absl::StartsWith(line, "Mems_allowed_list:")) allowed_text = line.substr(18);
+    if (absl::StartsWith(line, "Mems_allowed_list:")) {
+      allowed_text = std::string(absl::StripAsciiWhitespace(line.substr(18)));
+    }
   }
   const std::string sys = root + "/sys/devices/system/node";
   const std::vector<int> allowed = ParseNodeList(allowed_text);
@@ -107,31 +117,96 @@ void TightenByNodes(HostMemory& memory, const std::string& root) {
     free_kib += ReadField(path, "MemFree:", prefix).value_or(0) +
                 ReadField(path, "Inactive(file):", prefix).value_or(0);
   }
-  if (!all && total_kib > 0) Tighten(memory, total_kib * 1024, free_kib * 1024);
+  if (all || total_kib == 0) return std::nullopt;
+  return HostLimit{.id = absl::StrCat(boot_id, ":nodes:", allowed_text),
+                   .name = absl::StrCat("the NUMA nodes ", allowed_text),
+                   .total_bytes = total_kib * 1024,
+                   .available_bytes = free_kib * 1024};
+}
+
+// The number of kilobytes behind `key` in /proc/self/status, in bytes.
+int64_t StatusBytes(const std::string& key) {
+  return ReadField("/proc/self/status", key).value_or(0) * 1024;
 }
 
 }  // namespace
 
-absl::StatusOr<HostMemory> ProbeHostMemory(const std::string& root) {
+std::string BootId(const std::string& root) {
+  std::ifstream file(root + "/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return file >> id ? id : "boot";
+}
+
+std::string HostLimit::Serialize() const {
+  return absl::StrCat(id, " ", total_bytes, " ", available_bytes, " ", cache_bytes, " ",
+                      cgroup ? 1 : 0, " ", name);
+}
+
+absl::StatusOr<HostLimit> HostLimit::Parse(absl::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 5));
+  HostLimit limit;
+  if (parts.size() != 6 || !absl::SimpleAtoi(parts[1], &limit.total_bytes) ||
+      !absl::SimpleAtoi(parts[2], &limit.available_bytes) ||
+      !absl::SimpleAtoi(parts[3], &limit.cache_bytes)) {
+    return absl::InternalError(absl::StrCat("not a limit of a host's memory: '", text, "'"));
+  }
+  limit.id = parts[0];
+  limit.cgroup = parts[4] == "1";
+  limit.name = parts[5];
+  return limit;
+}
+
+absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root) {
   const auto total_kib = ReadField(root + "/proc/meminfo", "MemTotal:");
   const auto available_kib = ReadField(root + "/proc/meminfo", "MemAvailable:");
   if (!total_kib.has_value() || !available_kib.has_value()) {
     return absl::NotFoundError(
         absl::StrCat("no MemTotal and MemAvailable in ", root, "/proc/meminfo"));
   }
-  HostMemory memory{*total_kib * 1024, *available_kib * 1024};
-  for (const CgroupDir& dir : CgroupDirs("memory", root)) TightenByCgroup(memory, dir);
-  TightenByNodes(memory, root);
-  memory.available_bytes = std::min(memory.available_bytes, memory.total_bytes);
+  const std::string boot_id = BootId(root);
+  std::vector<HostLimit> limits = {{.id = boot_id,
+                                    .name = "the host",
+                                    .total_bytes = *total_kib * 1024,
+                                    .available_bytes = *available_kib * 1024}};
+  if (auto nodes = LimitOfNodes(root, boot_id)) limits.push_back(*std::move(nodes));
+  for (const CgroupDir& dir : CgroupDirs("memory", root)) {
+    auto cgroup = LimitOf(dir, boot_id);
+    // What is more than the host has limits nothing.
+    if (cgroup && cgroup->total_bytes < limits[0].total_bytes) {
+      limits.push_back(*std::move(cgroup));
+    }
+  }
+  for (HostLimit& limit : limits) {
+    limit.available_bytes = std::clamp<int64_t>(limit.available_bytes, 0, limit.total_bytes);
+    limit.cache_bytes =
+        std::clamp<int64_t>(limit.cache_bytes, 0, limit.total_bytes - limit.available_bytes);
+  }
+  return limits;
+}
+
+absl::StatusOr<HostMemory> ProbeHostMemory(const std::string& root) {
+  BH_ASSIGN_OR_RETURN(const std::vector<HostLimit> limits, ProbeHostLimits(root));
+  HostMemory memory{limits[0].total_bytes, limits[0].available_bytes};
+  for (const HostLimit& limit : limits) {
+    memory.total_bytes = std::min(memory.total_bytes, limit.total_bytes);
+    memory.available_bytes = std::min(memory.available_bytes, limit.available_bytes);
+  }
   return memory;
 }
 
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total_pages = 0;
-  int64_t resident_pages = 0;
-  if (!(statm >> total_pages >> resident_pages)) return 0;
-  return resident_pages * sysconf(_SC_PAGESIZE);
+std::optional<HostLimit> TightestCgroup(const std::string& root) {
+  const absl::StatusOr<std::vector<HostLimit>> limits = ProbeHostLimits(root);
+  std::optional<HostLimit> tightest;
+  if (!limits.ok()) return tightest;
+  for (const HostLimit& limit : *limits) {
+    if (!limit.cgroup) continue;
+    if (!tightest || limit.available_bytes < tightest->available_bytes) tightest = limit;
+  }
+  return tightest;
 }
+
+int64_t ResidentBytes() { return StatusBytes("VmRSS:"); }
+
+int64_t ResidentAnonymousBytes() { return StatusBytes("RssAnon:"); }
 
 }  // namespace bulkhead

@@ -17,6 +17,8 @@ constexpr double kFullShare = 0.8;
 // A rank that computes so much longer than the mean is told, behind so many steps.
 constexpr double kSlowExcess = 0.2;
 constexpr uint64_t kLeastSteps = 320;
+// From here on clients use what rank 0's host has for them.
+constexpr double kHostShare = 0.85;
 
 uint64_t ErrorsOf(const v1::LoadInfo& load, const std::string& reason) {
   const auto found = load.num_errors_by_reason().find(reason);
@@ -54,6 +56,80 @@ void AddBugs(const Examination& seen, std::vector<Finding>& findings) {
                                      " device allocations were asked for after READY and refused: "
                                      "a bug of ours; please report it with --capture"),
                         ""});
+  }
+}
+
+uint64_t Less(uint64_t a, uint64_t b) { return a < b ? 0 : a - b; }
+
+double ShareOf(uint64_t used, uint64_t limit) {
+  return limit == 0 ? 0 : static_cast<double>(used) / static_cast<double>(limit);
+}
+
+// What clients use most of its quota, and what to do about it.
+struct HostUse {
+  double share = 0;
+  std::string what;
+  const char* setting;
+};
+
+HostUse LargestUse(const Examination& seen) {
+  const v1::HostLoad& load = seen.load.host();
+  const v1::HostBudget& budget = seen.ranks.host();
+  const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<int64_t>(count)); };
+  const auto of = [](auto text, uint64_t used, uint64_t limit) {
+    return absl::StrCat(text(used), " of ", text(limit));
+  };
+  const auto count = [](uint64_t n) { return FormatCount(static_cast<int64_t>(n)); };
+  const uint64_t connections = load.connections().peak();
+  const uint64_t calls = load.open_calls().peak();
+  const uint64_t answers = load.answer_bytes().peak();
+  const HostUse uses[] = {
+      {ShareOf(connections, budget.max_connections()),
+       absl::StrCat("connections, ", of(count, connections, budget.max_connections())),
+       "fewer clients, or clients that share a connection"},
+      {ShareOf(calls, budget.max_open_calls()),
+       absl::StrCat("open calls, ", of(count, calls, budget.max_open_calls())),
+       "fewer calls at once"},
+      {ShareOf(answers, budget.answer_bytes()),
+       absl::StrCat("answers, ", of(bytes, answers, budget.answer_bytes())),
+       "clients that read their answers, shorter ones, or fewer log probabilities"},
+  };
+  return *std::max_element(std::begin(uses), std::end(uses),
+                           [](const auto& a, const auto& b) { return a.share < b.share; });
+}
+
+// Rank 0's process and its cgroup against the bound that was planned.
+void AddHost(const Examination& seen, std::vector<Finding>& findings) {
+  const v1::HostLoad& load = seen.load.host();
+  const uint64_t bound = HostGrowthBytes(seen.ranks.host());
+  const HostGrowth grown = HostGrowthOf(seen.load);
+  const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<int64_t>(count)); };
+  if (ShareOf(grown.peak, bound) >= kHostShare) {
+    const HostUse use = LargestUse(seen);
+    findings.push_back(
+        {absl::StrCat("host: rank 0 has held ", bytes(grown.peak), " for clients (now ",
+                      bytes(grown.now), ") of the ", bytes(bound),
+                      " that its host budget allows; nearest to its quota: ", use.what),
+         absl::StrCat(use.setting, "; or a larger --host-memory")});
+  }
+  if (load.cgroup_limit_bytes() > 0) {
+    const uint64_t left = Less(load.cgroup_limit_bytes(), load.cgroup_used_bytes());
+    const uint64_t to_come = Less(bound, grown.now);
+    if (left < to_come) {
+      findings.push_back(
+          {absl::StrCat("the cgroup of rank 0 has ", bytes(left), " left of ",
+                        bytes(load.cgroup_limit_bytes()), ", and clients may still take ",
+                        bytes(to_come), " (host): the kernel kills processes when it runs out"),
+           "a larger limit for the cgroup, or less for what else runs in it"});
+    }
+  }
+  const auto& closed = load.num_connections_closed_by_reason();
+  for (const char* reason : {"OVERLOADED", "TOO_MANY_CONNECTIONS"}) {
+    const auto found = closed.find(reason);
+    if (found == closed.end() || found->second == 0) continue;
+    findings.push_back({absl::StrCat(found->second, " connections were closed (", reason,
+                                     "): clients were at the bound of the host budget"),
+                        LargestUse(seen).setting});
   }
 }
 
@@ -168,9 +244,27 @@ std::string OfLimit(uint64_t value, uint64_t limit) {
 
 }  // namespace
 
+HostGrowth HostGrowthOf(const v1::LoadInfo& load) {
+  const uint64_t at_ready = load.host().resident_bytes_at_ready();
+  if (at_ready == 0) return {};
+  const uint64_t peak = std::max(load.resident_bytes(), load.host().resident_bytes_peak());
+  return {Less(load.resident_bytes(), at_ready), Less(peak, at_ready)};
+}
+
+uint64_t HostGrowthBytes(const v1::HostBudget& host) {
+  uint64_t standing = 0;  // at READY already
+  for (const v1::Arena& term : host.terms()) {
+    for (const char* name : {"prefix_cache", "tokenizer", "heap_slack"}) {
+      if (term.term() == name) standing += term.bytes();
+    }
+  }
+  return Less(host.total_bytes(), standing);
+}
+
 std::vector<Finding> Diagnose(const Examination& seen) {
   std::vector<Finding> findings;
   AddBugs(seen, findings);
+  AddHost(seen, findings);
   // What was waited for more often comes first.
   if (seen.load.num_steps_short_of_slots() > seen.load.num_steps_short_of_blocks()) {
     AddSlots(seen, findings);
@@ -206,7 +300,7 @@ std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live) 
   std::vector<std::string> head = {"consumer", "terms", "bytes", "of rank"};
   if (live != nullptr) head.insert(head.end(), {"now", "peak"});
   head.push_back("its setting");
-  return TextTable({
+  std::vector<std::vector<std::string>> rows = {
       head,
       line("static", "weights", BytesOf(row, {"weights"}), "-", "-", "--weight-dtype, more ranks"),
       line("KV", "kv", BytesOf(row, {"kv"}),
@@ -220,10 +314,22 @@ std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live) 
            "-", OfLimit(load.longest_request_tokens(), limits.max_model_len()),
            "--max-num-batched-tokens"),
       line("overhead", "workspace, reserve, others",
-           BytesOf(row, {"workspace"}) + row.reserve_bytes() + row.others_bytes(),
-           live == nullptr ? "" : FormatBytes(static_cast<int64_t>(load.resident_bytes())), "-",
+           BytesOf(row, {"workspace"}) + row.reserve_bytes() + row.others_bytes(), "-", "-",
            "--reserve"),
-  });
+  };
+  if (ranks.has_host()) {
+    std::vector<std::string> host = {"host", "what rank 0 holds for clients",
+                                     FormatBytes(static_cast<int64_t>(ranks.host().total_bytes())),
+                                     "-"};
+    if (live != nullptr) {
+      const HostGrowth grown = HostGrowthOf(load);
+      host.push_back(FormatBytes(static_cast<int64_t>(grown.now)));
+      host.push_back(FormatBytes(static_cast<int64_t>(grown.peak)));
+    }
+    host.push_back("--host-memory");
+    rows.push_back(std::move(host));
+  }
+  return TextTable(rows);
 }
 
 }  // namespace bulkhead

@@ -2,6 +2,7 @@
 // change first. Pure: no server, no clock.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,17 @@ struct Finding {
 // memory.
 std::vector<Finding> Diagnose(const Examination& seen);
 
-// The five consumers of the binding rank's memory: bytes, the terms they are made of, and, where
-// `live` is given, how they are used now and at the most.
+// What rank 0's process holds beyond what it held at READY; 0 where that is not known.
+struct HostGrowth {
+  uint64_t now = 0;
+  uint64_t peak = 0;
+};
+HostGrowth HostGrowthOf(const v1::LoadInfo& load);
+// How much of the host budget clients can make it grow by.
+uint64_t HostGrowthBytes(const v1::HostBudget& host);
+
+// The five consumers of the binding rank's memory and rank 0's host: bytes, the terms they are made
+// of, and, where `live` is given, how they are used now and at the most.
 std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live);
 
 }  // namespace bulkhead

@@ -58,6 +58,25 @@ absl::StatusOr<Examination> Examine(const std::string& target, Control* control)
                       ExitCode::kClientError);
 }
 
+// What rank 0's process holds, and what limits it.
+std::string HostSummary(const Examination& seen) {
+  const v1::LoadInfo& load = seen.load;
+  const v1::HostLoad& host = load.host();
+  const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<int64_t>(count)); };
+  std::string text = absl::StrCat("rank 0's process: ", bytes(load.resident_bytes()), " resident");
+  if (host.bound_bytes() > 0) absl::StrAppend(&text, ", at most ", bytes(host.bound_bytes()));
+  if (host.cgroup_limit_bytes() > 0) {
+    absl::StrAppend(&text, "; its cgroup: ", bytes(host.cgroup_used_bytes()), " of ",
+                    bytes(host.cgroup_limit_bytes()));
+  }
+  absl::StrAppend(&text, "\nconnections: ", host.connections().now(), " now, ",
+                  host.connections().peak(), " at the most");
+  for (const auto& [reason, count] : host.num_connections_closed_by_reason()) {
+    absl::StrAppend(&text, "; closed for ", reason, ": ", count);
+  }
+  return text + "\n";
+}
+
 std::string SummaryOf(const std::string& target, const Examination& seen) {
   const v1::LoadInfo& load = seen.load;
   const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
@@ -82,7 +101,8 @@ std::string SummaryOf(const std::string& target, const Examination& seen) {
   }
   absl::StrAppend(&text, "calls that ended with an error: ", errors.empty() ? "none" : errors,
                   "\ndevice out of memory since READY: ", load.device_allocations_after_ready(),
-                  "\n\n");
+                  "\n");
+  absl::StrAppend(&text, HostSummary(seen), "\n");
   const std::vector<Finding> findings = Diagnose(seen);
   if (findings.empty()) return text + "nothing presses: change nothing\n";
   bool first = true;
@@ -129,11 +149,12 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const Examina
   }
   // Beyond what it began with: a process that holds its arenas is always "high".
   const double base = resident.empty() ? 0 : resident.front().level;
+  const uint64_t bound = std::max(uint64_t{1}, HostGrowthBytes(seen.ranks.host()));
   for (Sample& sample : resident) sample.level -= base;
   std::printf("KV blocks: %s\nsequences: %s\nrank 0's memory: %s\n",
               TrendText(TrendOf(kv, static_cast<double>(seen.load.num_kv_blocks()))).c_str(),
               TrendText(TrendOf(slots, seen.now.max_num_seqs())).c_str(),
-              TrendText(TrendOf(resident, static_cast<double>(int64_t{1} << 30))).c_str());
+              TrendText(TrendOf(resident, static_cast<double>(bound))).c_str());
   return FlushStandardOutput();
 }
 

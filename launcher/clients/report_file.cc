@@ -104,6 +104,23 @@ ServedProcess ProcessOf(const json& object, std::string& wrong) {
   return process;
 }
 
+v1::HostBudget HostOf(const json& object, std::string& wrong) {
+  const Fields fields(object, "host.", wrong);
+  v1::HostBudget host;
+  host.set_total_bytes(fields.Natural("total_bytes"));
+  host.set_available_bytes(fields.Natural("available_bytes"));
+  host.set_message_bytes(fields.Natural("message_bytes"));
+  host.set_max_connections(static_cast<uint32_t>(fields.Natural("max_connections")));
+  host.set_max_open_calls(static_cast<uint32_t>(fields.Natural("max_open_calls")));
+  host.set_answer_bytes(fields.Natural("answer_bytes"));
+  for (const auto& [term, bytes] : fields.Object("terms").items()) {
+    v1::Arena& part = *host.add_terms();
+    part.set_term(term);
+    if (bytes.is_number_unsigned()) part.set_bytes(bytes.get<uint64_t>());
+  }
+  return host;
+}
+
 ReportFile ReportOf(const json& object, std::string& wrong) {
   const Fields fields(object, "", wrong);
   ReportFile report;
@@ -130,6 +147,7 @@ ReportFile ReportOf(const json& object, std::string& wrong) {
   if (static_cast<int>(table.binding_rank()) >= table.ranks_size() && wrong.empty()) {
     wrong = "binding.rank";
   }
+  if (object.contains("host")) *table.mutable_host() = HostOf(fields.Object("host"), wrong);
   if (report.fits) return report;
   const Fields lack(fields.Object("short"), "short.", wrong);
   report.short_rank = static_cast<int>(lack.Integer("rank"));

@@ -79,7 +79,8 @@ struct ServeOptions {
   int control_port = 0;                          // on 127.0.0.1; 0: any free one
   bool insecure = false;                         // required for a host that is not loopback
   std::optional<std::string> served_model_name;  // absent: the value of --model
-  int max_num_queued_reqs = 1024;
+  std::optional<int> max_num_queued_reqs;        // absent: 1024, or what fits
+  std::optional<int64_t> host_memory;            // for clients, on rank 0's host; absent: measured
   absl::Duration drain_timeout = absl::Seconds(120);
   std::optional<std::string> report;  // JSON: what fits, rank by rank
   bool parent = true;                 // a group of one runs below a process that tells its end

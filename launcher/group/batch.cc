@@ -87,7 +87,7 @@ absl::Status RunOnGroup(const EngineOptions& options, RankLife& life,
     return job->Open();
   }));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options, life.group(), std::nullopt, nullptr));
+                      StartEngine(options, life.group(), nullptr, nullptr));
   life.SetStepLimits(engine->step_limits);
   if (job != nullptr) {
     LogReport(*engine);

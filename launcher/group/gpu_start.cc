@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -25,15 +26,13 @@ namespace {
 // A lock that cannot be made is no reason not to start; one that is held is.
 absl::Status LockGpu(absl::Duration timeout, RankEngine& engine) {
   if (!engine.choice.first_sharer) return absl::OkStatus();
-  auto lock = DeviceLock::Acquire(engine.choice.identity.uuid, timeout);
-  if (lock.ok()) {
-    engine.lock = *std::move(lock);
-  } else if (absl::IsUnavailable(lock.status())) {
+  auto lock = DeviceLock::OpenGpu(engine.choice.identity.uuid);
+  if (!lock.ok()) {
     BH_LOG(kWarning) << lock.status().message();
-  } else {
-    return lock.status();
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  engine.lock = *std::move(lock);
+  return engine.lock->Take(timeout);
 }
 
 std::string OthersOn(const std::string& uuid) {
@@ -134,11 +133,22 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   absl::StatusOr<Capacity> capacity = model.Plan(budgets);
   if (!capacity.ok()) return MarkAgreed(capacity.status());
   engine.capacity = *std::move(capacity);
+  if (engine.host.has_value()) {  // the index of the prefix cache is as large as the pool
+    const HostBudget before = *engine.host;
+    engine.host = HostBudgetAt(before.step, *engine.host_request, engine.capacity);
+    if (before.available_bytes.has_value()) {
+      engine.host->available_bytes = std::max(*before.available_bytes, engine.host->total_bytes());
+    }
+  }
   if (!engine.capacity.fits) {
     const auto first = [&](const EngineOptions& other) { return ChangedBudgets(other, guessed); };
     const auto second = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
+    const auto clients = [&](const Command& other, int) {
+      return Clients{ChangedRequest(engine.host_request, other), {}};
+    };
     return RefuseCapacity(
-        options, PlanAgainOn(engine.source, *engine.backend, DeviceKind::kGpu, first, second),
+        options,
+        PlanAgainOn(engine.source, *engine.backend, DeviceKind::kGpu, clients, first, second),
         engine, report);
   }
   const int64_t blocks = engine.capacity.num_kv_blocks;

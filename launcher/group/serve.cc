@@ -13,6 +13,7 @@
 #include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
+#include "launcher/group/host_start.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_life.h"
 #include "launcher/group/startup.h"
@@ -50,6 +51,7 @@ class Control final : public EngineControl {
     const SchedulerPressure& pressure = load.scheduler.pressure;
     const std::vector<DeviceMemory> devices = Devices();
     const DeviceMemory mine = devices.empty() ? DeviceMemory() : devices[0];
+    const HostLimit cgroup = TightestCgroup().value_or(HostLimit());
     return LoadSnapshot{.num_requests_running = load.scheduler.num_running,
                         .num_requests_waiting = load.scheduler.num_waiting,
                         .num_kv_blocks = load.num_kv_blocks,
@@ -72,6 +74,8 @@ class Control final : public EngineControl {
                         .num_requests_by_log2_tokens = load.length_counts,
                         .longest_request_tokens = load.longest_tokens,
                         .resident_bytes = ResidentBytes(),
+                        .cgroup_used_bytes = cgroup.total_bytes - cgroup.available_bytes,
+                        .cgroup_limit_bytes = cgroup.total_bytes,
                         .device_free_bytes = mine.free_bytes,
                         .device_free_bytes_at_ready = mine.free_bytes_at_ready,
                         .device_free_bytes_least = mine.free_bytes_least,
@@ -121,20 +125,6 @@ class Control final : public EngineControl {
   const int64_t ready_ns_ = MonotonicNanos();
 };
 
-ReportFacts FactsOf(const ServeOptions& options, const RankEngine& engine) {
-  ReportFacts facts = engine.facts();
-  facts.host = HostTermOf(engine.capacity, options.max_num_queued_reqs,
-                          options.engine.enable_prefix_caching);
-  return facts;
-}
-
-HostQuotas QuotasOf(const RankEngine& engine) {
-  HostQuotas quotas;
-  quotas.message_bytes = MaxMessageBytes(engine.limits.max_model_len);
-  quotas.grpc_bytes = BufferQuotaBytes(engine.limits.max_model_len);
-  return quotas;
-}
-
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      Coordinator& coordinator, EngineControl& control) {
   const ModelConfig& model = engine.source.config.model;
@@ -156,9 +146,9 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   server.set_max_num_seqs(limits.max_num_seqs);
   server.set_max_model_len(limits.max_model_len);
   server.set_max_num_batched_tokens(limits.max_num_batched_tokens);
-  server.set_max_num_queued_reqs(options.max_num_queued_reqs);
-  server.set_max_num_queued_tokens(uint64_t{static_cast<uint32_t>(options.max_num_queued_reqs)} *
-                                   limits.max_model_len);
+  const int queued = engine.host->max_num_queued_reqs;
+  server.set_max_num_queued_reqs(queued);
+  server.set_max_num_queued_tokens(uint64_t{static_cast<uint32_t>(queued)} * limits.max_model_len);
   server.set_block_size(limits.block_tokens);
   server.set_num_kv_blocks(limits.num_kv_blocks);
   server.set_kv_cache_dtype(std::string(KvFormatName(limits.kv_format)));
@@ -180,7 +170,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   const ConfigText config = ReadConfigText(engine.source.dir);
   info.set_config_json(config.json);
   info.set_config_sha256(config.sha256);
-  parts.rank_table = RankTableOf(engine.capacity, FactsOf(options, engine));
+  parts.rank_table = RankTableOf(engine.capacity, engine.facts());
   return parts;
 }
 
@@ -200,7 +190,7 @@ class ServedReport {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!options_.report.has_value() || has_end_) return;
     has_end_ = state != "serving";
-    ReportFacts facts = FactsOf(options_, engine_);
+    ReportFacts facts = engine_.facts();
     facts.state = state;
     facts.lost = std::string(lost);
     facts.process = process_;
@@ -221,7 +211,7 @@ class ServedReport {
 void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engine,
                    GrpcServer& server, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
-      engine, SchedulerLimitsOf(engine, options.engine, options.max_num_queued_reqs)));
+      engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs)));
   RankFigures figures;
   StepBoard board(engine.topology.size);
   TimedRunner runner = TimedRunnerOf(engine, figures, &board);
@@ -236,8 +226,9 @@ void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engi
                   .flush = [&] { server.FlushAndWait(kLastWords); }});
   coordinator.SetServing();
   server.SetReady(PartsOf(options, engine, coordinator, control));
+  CheckHeap(engine);
   LogReport(engine);
-  BH_LOG(kInfo) << HostText(*FactsOf(options, engine).host);
+  BH_LOG(kInfo) << HostText(*engine.host);
   BH_LOG(kInfo) << "ready in "
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
@@ -281,13 +272,13 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
     BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
                                                    .port = options.port,
                                                    .control_port = options.control_port,
-                                                   .quotas = QuotasOf(engine)}));
+                                                   .quotas = engine.host->quotas}));
     BH_LOG(kInfo) << "listening on " << server->target()
                   << "; not serving until the weights are loaded";
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options.engine, life.group(), options.report, bind));
+                      StartEngine(options.engine, life.group(), &options, bind));
   life.SetStepLimits(engine->step_limits);
   if (coordinator) {
     ServeRequests(options, life, *engine, *server, begin);

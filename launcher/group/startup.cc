@@ -10,21 +10,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "comm/wait.h"
 #include "launcher/group/gpu_start.h"
+#include "launcher/group/host_start.h"
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
-#include "launcher/planning/changed_plan.h"
-#include "launcher/planning/device_budget.h"
 #include "launcher/version.h"
 #include "launcher/whole_file.h"
 #include "memory/bytes.h"
 #include "memory/check.h"
 #include "memory/exit_code.h"
-#include "memory/host_cores.h"
 #include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -99,27 +96,6 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   return absl::OkStatus();
 }
 
-// Every rank's budget, measured or given.
-absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& options, Group& group,
-                                                      RankEngine& engine) {
-  const RankTopology& topology = engine.topology;
-  DeviceBudget mine;
-  BH_RETURN_IF_ERROR(
-      RunPhase(group.exchange(), "memory probe", options.startup_timeout, [&]() -> absl::Status {
-        BH_ASSIGN_OR_RETURN(mine, engine.driver != nullptr
-                                      ? MeasureGpu(options, engine)
-                                      : BudgetOf(options, topology.rank, topology.size,
-                                                 topology.local_size, engine.threads.num_threads));
-        mine.host = topology.hosts[topology.rank];
-        const std::vector<int> cores = AllowedCores();
-        mine.cores = CoreListText(cores);
-        const std::vector<int> nodes = NumaNodesOf(cores);
-        if (!nodes.empty()) mine.numa_nodes = absl::StrJoin(nodes, ",");
-        return absl::OkStatus();
-      }));
-  return GatherBudgets(group.exchange(), options.startup_timeout, mine);
-}
-
 // The device and its kernels.
 absl::Status MakeParts(const EngineOptions& options, const DeviceBudget& budget,
                        RankEngine& engine) {
@@ -139,10 +115,17 @@ absl::Status MakeParts(const EngineOptions& options, const DeviceBudget& budget,
 
 // The group's limits and pool: every rank computes the same from the same budgets, before any
 // weight is read.
-absl::Status PlanMemory(const EngineOptions& options, Group& group,
-                        const std::optional<std::string>& report, RankEngine& engine) {
-  BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets, FindBudgets(options, group, engine));
-  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "backend", options.startup_timeout, [&] {
+absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeOptions* server,
+                        RankEngine& engine) {
+  const absl::Duration timeout = options.startup_timeout;
+  GroupExchange& exchange = group.exchange();
+  const auto report = server != nullptr ? server->report : std::nullopt;
+  if (engine.driver == nullptr) BH_RETURN_IF_ERROR(LockHosts(exchange, timeout, engine));
+  BH_ASSIGN_OR_RETURN(const HostsFound hosts,
+                      ProbeHosts(exchange, timeout, server, engine.source.dir));
+  BH_ASSIGN_OR_RETURN(std::vector<DeviceBudget> budgets,
+                      FindBudgets(options, group, hosts, engine));
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "backend", timeout, [&] {
     return MakeParts(options, budgets[engine.topology.rank], engine);
   }));
   engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
@@ -150,15 +133,18 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group,
   const ModelConfig& config = engine.source.config.model;
   const DeviceKind kind = engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu;
   const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind);
-  absl::StatusOr<Capacity> capacity = model.Plan(budgets);
-  if (!capacity.ok()) return MarkAgreed(capacity.status());  // equal inputs: the same on every rank
-  engine.capacity = *std::move(capacity);
-  if (!engine.capacity.fits) {
-    const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
-    return RefuseCapacity(options, PlanAgainOn(engine.source, *engine.backend, kind, changed),
-                          engine, report);
-  }
-  BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(budgets));
+  const HostRoom room = RoomOf(hosts.limits, budgets);
+  absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, room);
+  if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: the same on every rank
+  const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
+  const auto clients = [&](const Command& other, int) {
+    return Clients{ChangedRequest(hosts.request, other), room};
+  };
+  BH_RETURN_IF_ERROR(SettlePlan(options, hosts,
+                                PlanAgainOn(engine.source, *engine.backend, kind, clients, changed),
+                                report, *planned, engine));
+  const std::vector<DeviceBudget> held = planned->budgets();
+  BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(held));
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));
   engine.limits = engine.source.formats;
   engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;
@@ -199,7 +185,10 @@ absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& e
     BH_CHECK(engine.ledger->claimed(static_cast<Term>(i)) == planned.arena_bytes[i]);
   }
   engine.ledger->Seal();
-  if (engine.driver == nullptr) return absl::OkStatus();
+  if (engine.driver == nullptr) {
+    engine.lock.reset();
+    return absl::OkStatus();
+  }
   return RunPhase(exchange, "seal", timeout, [&] { return WatchGpu(engine); });
 }
 
@@ -275,12 +264,12 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
       BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
     }
   }
-  return MarkAgreed(
-      WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit));
+  return MarkAgreed(WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity, engine.host)),
+                                 ExitCode::kDoesNotFit));
 }
 
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& options, Group& group, const std::optional<std::string>& report,
+    const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
   auto engine = std::make_unique<RankEngine>();
   const absl::Duration timeout = options.startup_timeout;
@@ -297,7 +286,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   }));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests, exchange.AllGather(digest, timeout));
   BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(engine->topology, digests)));
-  BH_RETURN_IF_ERROR(PlanMemory(options, group, report, *engine));
+  BH_RETURN_IF_ERROR(PlanMemory(options, group, server, *engine));
   if (before_memory != nullptr) {
     BH_RETURN_IF_ERROR(
         RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
@@ -305,7 +294,10 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   BH_RETURN_IF_ERROR(TakeEverything(group, timeout, *engine));
   BH_RETURN_IF_ERROR(LoadAll(group, timeout, *engine));
   BH_RETURN_IF_ERROR(RehearseSteps(options, group, *engine));
-  if (KvComesLast(*engine)) BH_RETURN_IF_ERROR(TakeKvLast(options, group, report, *engine));
+  if (KvComesLast(*engine)) {
+    const auto report = server != nullptr ? server->report : std::nullopt;
+    BH_RETURN_IF_ERROR(TakeKvLast(options, group, report, *engine));
+  }
   BH_RETURN_IF_ERROR(Seal(exchange, timeout, *engine));
   BH_ASSIGN_OR_RETURN(engine->clocks, MeasureClockOffsets(exchange, timeout, RealtimeNanos));
   return engine;
@@ -346,7 +338,8 @@ ReportFacts RankEngine::facts() const {
   return {.kv_cache_dtype = std::string(KvFormatName(source.formats.kv_format)),
           .weight_dtype = WeightFormatsText(source.formats.weights),
           .device_allocations_after_ready =
-              ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal())};
+              ledger == nullptr ? 0 : static_cast<uint64_t>(ledger->refused_after_seal()),
+          .host = host};
 }
 
 TimedRunner TimedRunnerOf(RankEngine& engine, RankFigures& figures, StepBoard* board) {

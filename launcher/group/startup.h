@@ -41,9 +41,11 @@ struct RankEngine {
   ModelSource source;
   std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null when the checkpoint has none
   Capacity capacity;
+  std::optional<HostRequest> host_request;  // of a server
+  std::optional<HostBudget> host;           // of a server
   std::unique_ptr<ShardPlan> plan;
   ModelLimits limits;
-  std::unique_ptr<DeviceLock> lock;    // on a GPU, until the seal
+  std::unique_ptr<DeviceLock> lock;    // of the GPU or the host, until the seal; may be null
   std::unique_ptr<CudaDriver> driver;  // on a GPU
   int64_t probed_free_bytes = 0;       // of the GPU, before anything was taken
   std::unique_ptr<Device> device;
@@ -78,11 +80,12 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
 absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_again,
                             const RankEngine& engine, const std::optional<std::string>& report);
 
-// Collective. Returns with the ledger sealed. A refusal for lack of memory is written to `report`,
-// too. `before_memory` (may be null) runs as a phase of its own once the limits are known and
-// before anything is taken or loaded: the place to bind a listener.
+// Collective. Returns with the ledger sealed. `server` is null where nothing is served; a refusal
+// for lack of memory is written to its report, too. `before_memory` (may be null) runs as a phase
+// of its own once the limits are known and before anything is taken or loaded: the place to bind a
+// listener.
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& options, Group& group, const std::optional<std::string>& report,
+    const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory);
 
 // The scheduler's limits for this engine; `max_num_queued_reqs` as asked for.

@@ -45,14 +45,63 @@ ordered_json ShortJson(const Shortage& shortage) {
           {"left_bytes", shortage.left_bytes}};
 }
 
+ordered_json HostJson(const HostBudget& host) {
+  ordered_json terms;
+  for (int i = 0; i < kNumHostParts; ++i) {
+    terms[HostPartName(static_cast<HostPart>(i))] = host.part_bytes[i];
+  }
+  return {{"terms", terms},
+          {"total_bytes", host.total_bytes()},
+          {"available_bytes", host.available_bytes.value_or(0)},
+          {"message_bytes", host.quotas.message_bytes},
+          {"max_connections", host.quotas.max_connections},
+          {"max_open_calls", host.quotas.max_open_calls},
+          {"max_num_queued_reqs", host.max_num_queued_reqs},
+          {"answer_bytes", host.quotas.answer_bytes}};
+}
+
+// What does not fit beside the arenas.
+ordered_json ShortJson(const HostBudget& host) {
+  const int64_t left = host.available_bytes.value_or(0);
+  return {{"rank", 0},
+          {"term", "host"},
+          {"bytes", host.total_bytes() - left},
+          {"needed_bytes", host.total_bytes()},
+          {"left_bytes", left}};
+}
+
+std::string HostShortageText(const HostBudget& host) {
+  const int64_t left = host.available_bytes.value_or(0);
+  return absl::StrCat("does not fit: rank 0's host lacks ", FormatBytes(host.total_bytes() - left),
+                      " for host, which needs ", FormatBytes(host.total_bytes()),
+                      " for clients with the least quotas, where ", FormatBytes(left), " are left");
+}
+
+v1::HostBudget HostProto(const HostBudget& host) {
+  v1::HostBudget out;
+  for (int i = 0; i < kNumHostParts; ++i) {
+    v1::Arena& term = *out.add_terms();
+    term.set_term(HostPartName(static_cast<HostPart>(i)));
+    term.set_bytes(host.part_bytes[i]);
+  }
+  out.set_total_bytes(host.total_bytes());
+  out.set_available_bytes(host.available_bytes.value_or(0));
+  out.set_message_bytes(host.quotas.message_bytes);
+  out.set_max_connections(host.quotas.max_connections);
+  out.set_max_open_calls(host.quotas.max_open_calls);
+  out.set_answer_bytes(host.quotas.answer_bytes);
+  return out;
+}
+
 using Row = std::vector<std::string>;
 
 }  // namespace
 
 std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
                          const ReportFacts& facts) {
+  const bool host_fits = !facts.host.has_value() || facts.host->fits();
   ordered_json report = {
-      {"fits", capacity.fits},
+      {"fits", capacity.fits && host_fits},
       {"device_allocations_after_ready", facts.device_allocations_after_ready},
       {"max_model_len", capacity.limits.max_model_len},
       {"max_num_seqs", capacity.limits.max_num_seqs},
@@ -78,14 +127,9 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
                               {"most_bytes", facts.driver->most_bytes},
                               {"kv_tokens_of_least", facts.driver->most_kv_tokens}};
   }
-  if (facts.host.has_value()) {
-    report["host"] = {{"grpc_bytes", facts.host->grpc_bytes},
-                      {"queue_bytes", facts.host->queue_bytes},
-                      {"prefix_cache_bytes", facts.host->prefix_cache_bytes},
-                      {"message_bytes", facts.host->message_bytes}};
-  }
-  if (capacity.shortage.has_value()) {
-    report["short"] = ShortJson(*capacity.shortage);
+  if (facts.host.has_value()) report["host"] = HostJson(*facts.host);
+  if (!capacity.fits || !host_fits) {
+    report["short"] = capacity.fits ? ShortJson(*facts.host) : ShortJson(*capacity.shortage);
     ordered_json list = ordered_json::array();
     for (const Remedy& remedy : remedies.list) {
       list.push_back({{"flags", remedy.flags}, {"text", remedy.text}});
@@ -107,7 +151,10 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
   table.set_binding_rank(capacity.binding_rank);
   table.set_binding_term(TermName(capacity.binding_term));
   table.set_device_allocations_after_ready(facts.device_allocations_after_ready);
-  if (facts.host.has_value()) table.set_host_bytes(facts.host->total_bytes());
+  if (facts.host.has_value()) {
+    table.set_host_bytes(facts.host->total_bytes());
+    *table.mutable_host() = HostProto(*facts.host);
+  }
   for (const RankCapacity& rank : capacity.ranks) {
     v1::RankRow& row = *table.add_ranks();
     row.set_rank(rank.budget.rank);
@@ -223,12 +270,18 @@ std::string DriverRangeText(const Capacity& capacity, const DriverRange& range) 
 
 std::string RanksText(size_t ranks) { return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks"); }
 
-std::string HostText(const HostTerm& host) {
-  return absl::StrCat("rank 0 holds for its clients, beside its device, at most ",
-                      FormatBytes(host.total_bytes()), ": gRPC ", FormatBytes(host.grpc_bytes),
-                      ", queue ", FormatBytes(host.queue_bytes), ", prefix cache ",
-                      FormatBytes(host.prefix_cache_bytes), "; messages of at most ",
-                      FormatBytes(host.message_bytes), ", and some 20 KiB for a call that is open");
+std::string HostText(const HostBudget& host) {
+  std::string text = absl::StrCat("host: at most ", FormatBytes(host.total_bytes()),
+                                  " for clients on rank 0's host, beside the arenas: ");
+  for (int i = 0; i < kNumHostParts; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", HostPartName(static_cast<HostPart>(i)), " ",
+                    FormatBytes(host.part_bytes[i]));
+  }
+  const HostQuotas& quotas = host.quotas;
+  return absl::StrCat(text, "; a message has at most ", FormatBytes(quotas.message_bytes), ", ",
+                      FormatCount(quotas.max_connections), " clients connect, ",
+                      FormatCount(quotas.max_open_calls), " calls are open and ",
+                      FormatCount(host.max_num_queued_reqs), " requests wait at once");
 }
 
 std::string MoreRanksText(int num_kv_heads, int size) {
@@ -243,11 +296,14 @@ std::string MoreRanksText(int num_kv_heads, int size) {
                       ", one for each KV head", rest);
 }
 
-std::string ShortageText(const Capacity& capacity) {
+std::string ShortageText(const Capacity& capacity, const std::optional<HostBudget>& host) {
+  if (!capacity.shortage.has_value()) return HostShortageText(*host);
   const Shortage& shortage = *capacity.shortage;
   const DeviceBudget& budget = capacity.ranks[shortage.rank].budget;
+  const bool holds_host = host.has_value() && budget.probed && budget.on_cpu();
   return absl::StrFormat(
-      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of %s%s",
+      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of "
+      "%s%s%s",
       shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
       FormatBytes(shortage.bytes), shortage.bytes, TermName(shortage.term),
       FormatBytes(shortage.needed_bytes),
@@ -260,7 +316,11 @@ std::string ShortageText(const Capacity& capacity) {
                              ? absl::StrCat(", the driver ", FormatBytes(budget.driver_bytes))
                              : "",
                          ")")
-          : "");
+          : "",
+      holds_host ? absl::StrCat(" beside a reserve of ", FormatBytes(budget.reserve_bytes),
+                                "; clients on rank 0's host need ",
+                                FormatBytes(host->total_bytes()), " of the ranks' reserves (host)")
+                 : "");
 }
 
 std::string RemediesText(const Remedies& remedies) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bulkhead/v1/generation.pb.h"
-#include "launcher/planning/host_term.h"
+#include "launcher/planning/host_budget.h"
 #include "launcher/planning/remedies.h"
 #include "launcher/served_process.h"
 #include "memory/capacity.h"
@@ -25,7 +25,7 @@ struct ReportFacts {
   std::string kv_cache_dtype = "";
   std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
-  std::optional<HostTerm> host = std::nullopt;          // of a server
+  std::optional<HostBudget> host = std::nullopt;        // of a server
   std::string lost = "";                                // why the group ended, where it was lost
   std::string state = "";                               // of a server: serving, ended or lost
   std::optional<ServedProcess> process = std::nullopt;  // of a server
@@ -49,14 +49,16 @@ std::string DriverRangeText(const Capacity& capacity, const DriverRange& range);
 // "1 rank", "4 ranks".
 std::string RanksText(size_t ranks);
 
-// The host term of rank 0, in one line.
-std::string HostText(const HostTerm& host);
+// What clients may come to on rank 0's host, part by part, and the quotas behind it, in one line.
+std::string HostText(const HostBudget& host);
 
 // What more ranks would and would not change, for a group of `size`, in one line.
 std::string MoreRanksText(int num_kv_heads, int size);
 
-// Why it does not fit, in one line: rank, host, term, and the bytes that are short.
-std::string ShortageText(const Capacity& capacity);
+// Why it does not fit, in one line: rank, host, term, and the bytes that are short. `host`: as in
+// ReportFacts.
+std::string ShortageText(const Capacity& capacity,
+                         const std::optional<HostBudget>& host = std::nullopt);
 // The remedies as lines, or why there are none.
 std::string RemediesText(const Remedies& remedies);
 

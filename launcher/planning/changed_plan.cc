@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
@@ -11,7 +12,7 @@ namespace bulkhead {
 namespace {
 
 absl::StatusOr<Capacity> FitOn(const EngineOptions& options, const ModelSource& source,
-                               const BackendSizes& sizes, DeviceKind kind,
+                               const BackendSizes& sizes, DeviceKind kind, const Clients& clients,
                                absl::Span<const DeviceBudget> budgets) {
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(options, source));
   const ModelConfig& config = source.config.model;
@@ -21,7 +22,10 @@ absl::StatusOr<Capacity> FitOn(const EngineOptions& options, const ModelSource& 
     formats.transport = options.comm == CommChoice::kStaged ? GpuTransport(options.comm, size)
                                                             : source.formats.transport;
   }
-  return ModelCapacity(config, formats, options, sizes, kind).Fit(budgets);
+  const ModelCapacity model(config, formats, options, sizes, kind);
+  BH_ASSIGN_OR_RETURN(GroupPlan plan, FitGroup(model, budgets, clients.request, clients.room));
+  plan.capacity.fits = plan.fits();
+  return std::move(plan.capacity);
 }
 
 }  // namespace
@@ -42,20 +46,34 @@ absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& ch
   return budgets;
 }
 
+std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
+                                          const Command& changed) {
+  if (!request.has_value()) return request;
+  const auto* const plan = std::get_if<PlanOptions>(&changed);
+  const ServeOptions* const server =
+      plan != nullptr ? &plan->serve : std::get_if<ServeOptions>(&changed);
+  if (server == nullptr) return request;
+  request->max_num_queued_reqs = server->max_num_queued_reqs;
+  request->host_memory = server->host_memory;
+  request->prefix_caching = server->engine.enable_prefix_caching;
+  return request;
+}
+
 PlanAgain PlanAgainOn(const ModelSource& source, const BackendSizes& sizes, DeviceKind kind,
-                      BudgetsUnder budgets, BudgetsUnder measured) {
-  return [&source, &sizes, kind, budgets = std::move(budgets),
+                      ClientsUnder clients, BudgetsUnder budgets, BudgetsUnder measured) {
+  return [&source, &sizes, kind, clients = std::move(clients), budgets = std::move(budgets),
           measured = std::move(measured)](const Command& command) -> absl::StatusOr<Capacity> {
     const EngineOptions& changed = *EngineOf(command);
     BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> first, budgets(changed));
-    BH_ASSIGN_OR_RETURN(Capacity plan, FitOn(changed, source, sizes, kind, first));
+    const Clients served = clients(command, static_cast<int>(first.size()));
+    BH_ASSIGN_OR_RETURN(Capacity plan, FitOn(changed, source, sizes, kind, served, first));
     if (measured == nullptr || !plan.fits) return plan;
     EngineOptions fixed = changed;
     fixed.max_num_seqs = plan.limits.max_num_seqs;
     fixed.max_model_len = plan.limits.max_model_len;
     fixed.max_num_batched_tokens = plan.limits.max_num_batched_tokens;
     BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> second, measured(changed));
-    return FitOn(fixed, source, sizes, kind, second);
+    return FitOn(fixed, source, sizes, kind, served, second);
   };
 }
 

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "memory/exit_code.h"
-#include "memory/host_memory.h"
 #include "memory/status.h"
 #include "shard/weight_loader.h"
 
@@ -56,15 +55,14 @@ absl::Status ApplyMemoryFlags(const EngineOptions& options, int size, DeviceBudg
 }
 
 absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, int size,
-                                      int local_size, int num_threads) {
+                                      const std::optional<HostMemory>& share, int num_threads) {
   DeviceBudget budget;
   budget.rank = rank;
   budget.device = "cpu";
-  if (!options.device_memory.has_value()) {
-    BH_ASSIGN_OR_RETURN(const HostMemory host, ProbeHostMemory());
+  if (share.has_value()) {
     budget.probed = true;
-    budget.total_bytes = host.total_bytes / local_size;
-    budget.others_bytes = budget.total_bytes - host.available_bytes / local_size;
+    budget.total_bytes = share->total_bytes;
+    budget.others_bytes = share->total_bytes - share->available_bytes;
     budget.transient_bytes =
         std::min(num_threads, Checkpoint::kMaxThreads) * Checkpoint::kStagingBytes;
     budget.reserve_bytes = std::max(budget.free_bytes() / kReserveDivisor, budget.transient_bytes);

@@ -2,6 +2,7 @@
 // was measured on this host.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "comm/communicator.h"
 #include "launcher/flags/options.h"
 #include "memory/capacity.h"
+#include "memory/host_memory.h"
 
 namespace bulkhead {
 
@@ -17,10 +19,10 @@ namespace bulkhead {
 absl::StatusOr<std::vector<int64_t>> SizesOfRanks(const RankSizes& sizes, int size,
                                                   absl::string_view flag);
 
-// Of one rank of a group of `size`, of which `local_size` run on this host and share it fairly.
-// `num_threads` read its weights.
+// Of one rank of a group of `size` that computes on CPUs. `share` is what it may use of its host
+// where that was measured; absent under --device-memory. `num_threads` read its weights.
 absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, int size,
-                                      int local_size, int num_threads);
+                                      const std::optional<HostMemory>& share, int num_threads);
 
 // What --device-memory and --reserve say of budget.rank, where they say anything.
 absl::Status ApplyMemoryFlags(const EngineOptions& options, int size, DeviceBudget& budget);

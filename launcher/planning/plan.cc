@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,11 +15,13 @@
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/planning/gpu_models.h"
+#include "launcher/planning/host_fit.h"
 #include "launcher/planning/plan_tables.h"
 #include "launcher/whole_file.h"
 #include "launcher/wire.h"
 #include "memory/exit_code.h"
 #include "memory/host_cores.h"
+#include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
 #include "memory/log.h"
 #include "memory/status.h"
@@ -34,6 +37,15 @@ bool UsesCublasLt() {
 
 bool IsGpu(const EngineOptions& engine, const PlanOptions& options) {
   return options.gpu.has_value() || engine.device == DeviceChoice::kCuda;
+}
+
+// This machine's memory is planned with.
+bool IsMeasured(const EngineOptions& engine, const PlanOptions& options) {
+  return !IsGpu(engine, options) && !engine.device_memory.has_value();
+}
+
+int RanksOnHost(const PlanOptions& options, int size) {
+  return (size + options.nodes - 1) / options.nodes;
 }
 
 absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options) {
@@ -66,13 +78,19 @@ absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOp
 // What the ranks of one configuration have.
 absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& engine,
                                                          const PlanOptions& options, int size) {
-  const int per_node = (size + options.nodes - 1) / options.nodes;
+  const int per_node = RanksOnHost(options, size);
   const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
+  std::optional<HostMemory> share;
+  if (IsMeasured(engine, options)) {
+    BH_ASSIGN_OR_RETURN(share, ProbeHostMemory());
+    share->total_bytes /= per_node;
+    share->available_bytes /= per_node;
+  }
   std::vector<DeviceBudget> budgets;
   for (int rank = 0; rank < size; ++rank) {
     BH_ASSIGN_OR_RETURN(DeviceBudget budget, IsGpu(engine, options)
                                                  ? GpuBudget(engine, options, rank, size)
-                                                 : BudgetOf(engine, rank, size, per_node,
+                                                 : BudgetOf(engine, rank, size, share,
                                                             engine.threads.value_or(num_threads)));
     if (options.nodes > 1) budget.host = absl::StrCat("node", rank / per_node);
     budgets.push_back(std::move(budget));
@@ -80,9 +98,18 @@ absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& en
   return budgets;
 }
 
-HostTerm HostOf(const Planned& plan, const PlanOptions& options) {
-  return HostTermOf(plan.capacity, options.serve.max_num_queued_reqs,
-                    plan.engine.enable_prefix_caching);
+// Of a group of `size`. What is left beside --device-memory is never looked at: the plan is for any
+// machine.
+Clients ClientsOfGroup(const EngineOptions& engine, const PlanOptions& options,
+                       const std::string& dir, int size) {
+  const int on_host = RanksOnHost(options, size);
+  Clients clients;
+  clients.request = HostRequestOf(options.serve, dir, on_host);
+  clients.request->prefix_caching = engine.enable_prefix_caching;  // which --compare may change
+  if (IsMeasured(engine, options)) {
+    for (int rank = 0; rank < on_host; ++rank) clients.room.sharers.push_back(rank);
+  }
+  return clients;
 }
 
 // Where the driver's part is a guess: what it may be, and the KV cache that its least leaves.
@@ -126,8 +153,8 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
       FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
     std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
   }
-  if (!plan.capacity.fits) std::cout << RemediesText(RemediesOf(plan)) << "\n";
-  if (plan.capacity.fits) std::cout << HostText(HostOf(plan, options)) << "\n";
+  if (!plan.fits()) std::cout << RemediesText(RemediesOf(plan)) << "\n";
+  std::cout << HostText(plan.host) << "\n";
   std::cout << MoreRanksText(plan.source.config.model.num_key_value_heads,
                              static_cast<int>(plan.budgets.size()))
             << "\n";
@@ -193,19 +220,31 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   }
   plan->model = std::make_unique<ModelCapacity>(plan->source.config.model, plan->source.formats,
                                                 plan->engine, *plan->sizes, plan->kind);
-  BH_ASSIGN_OR_RETURN(plan->capacity, plan->model->Plan(plan->budgets));
+  const Clients clients =
+      ClientsOfGroup(engine, options, plan->source.dir, static_cast<int>(plan->budgets.size()));
+  BH_ASSIGN_OR_RETURN(GroupPlan group,
+                      PlanGroup(*plan->model, plan->budgets, clients.request, clients.room));
+  plan->free_budgets = std::exchange(plan->budgets, group.budgets());
+  plan->capacity = std::move(group.capacity);
+  plan->host = *group.host;
   return plan;
 }
 
 Remedies RemediesOf(const Planned& plan) {
+  if (plan.capacity.fits) return plan.host.fits() ? Remedies() : HostRemedies(plan.host);
   // A host is measured once.
   const BudgetsUnder budgets = [&](const EngineOptions& changed) {
     return plan.kind == DeviceKind::kCpu
-               ? ChangedBudgets(changed, plan.budgets)
+               ? ChangedBudgets(changed, plan.free_budgets)
                : BudgetsOfGroup(changed, plan.options, changed.tensor_parallel_size.value_or(1));
   };
+  const ClientsUnder clients = [&](const Command& changed, int size) {
+    Clients under = ClientsOfGroup(*EngineOf(changed), plan.options, plan.source.dir, size);
+    under.request = ChangedRequest(under.request, changed);
+    return under;
+  };
   return FindRemedies(plan.engine, plan.source.formats, plan.capacity,
-                      PlanAgainOn(plan.source, *plan.sizes, plan.kind, budgets));
+                      PlanAgainOn(plan.source, *plan.sizes, plan.kind, clients, budgets));
 }
 
 absl::Status RunPlan(const PlanOptions& options) {
@@ -217,17 +256,18 @@ absl::Status RunPlan(const PlanOptions& options) {
   const Capacity& capacity = plan.capacity;
   if (options.json) {
     std::cout << CapacityJson(
-        capacity, capacity.fits ? Remedies() : RemediesOf(plan),
+        capacity, RemediesOf(plan),
         {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
          .weight_dtype = WeightFormatsText(plan.source.formats.weights),
-         .host = HostOf(plan, options),
+         .host = plan.host,
          .driver = RangeOfDriver(plan)});
   } else {
     PrintTables(plan, options);
   }
   BH_RETURN_IF_ERROR(FlushStandardOutput());
-  if (capacity.fits) return absl::OkStatus();
-  return WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity)), ExitCode::kDoesNotFit);
+  if (plan.fits()) return absl::OkStatus();
+  return WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity, plan.host)),
+                      ExitCode::kDoesNotFit);
 }
 
 }  // namespace bulkhead

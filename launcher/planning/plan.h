@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/flags/options.h"
+#include "launcher/planning/host_budget.h"
 #include "launcher/planning/model_capacity.h"
 #include "launcher/planning/model_source.h"
 #include "launcher/planning/remedies.h"
@@ -23,8 +24,12 @@ struct Planned {
   std::unique_ptr<BackendSizes> sizes;
   DeviceKind kind = DeviceKind::kCpu;
   std::unique_ptr<ModelCapacity> model;
+  std::vector<DeviceBudget> free_budgets;  // before clients have their part
   std::vector<DeviceBudget> budgets;
   Capacity capacity;
+  HostBudget host;
+
+  bool fits() const { return capacity.fits && host.fits(); }
 };
 
 // `options` for the GPU and the nodes alone. Failures carry an exit code.

@@ -66,7 +66,8 @@ absl::Status ControlAnswers::GetLoad(const v1::GetLoadRequest& request, v1::Load
     *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
-    *response->mutable_host() = ToProto(core_->host, (*parts)->rank_table.host().total_bytes());
+    response->mutable_host()->MergeFrom(
+        ToProto(core_->host, core_->quotas.total_bytes));
   }
   return parts.status();
 }

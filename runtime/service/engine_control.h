@@ -53,6 +53,8 @@ struct LoadSnapshot {
   std::array<uint64_t, 32> num_requests_by_log2_tokens = {};
   int64_t longest_request_tokens = 0;
   int64_t resident_bytes = 0;
+  int64_t cgroup_used_bytes = 0;  // of the cgroup with the least left
+  int64_t cgroup_limit_bytes = 0;
   int64_t device_free_bytes = 0;  // a GPU's; 0 on a CPU
   int64_t device_free_bytes_at_ready = 0;
   int64_t device_free_bytes_least = 0;

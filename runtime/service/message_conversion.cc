@@ -82,6 +82,8 @@ v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
   }
   out.set_longest_request_tokens(load.longest_request_tokens);
   out.set_resident_bytes(load.resident_bytes);
+  out.mutable_host()->set_cgroup_used_bytes(load.cgroup_used_bytes);
+  out.mutable_host()->set_cgroup_limit_bytes(load.cgroup_limit_bytes);
   out.set_device_free_bytes(load.device_free_bytes);
   out.set_device_free_bytes_at_ready(load.device_free_bytes_at_ready);
   out.set_device_free_bytes_least(load.device_free_bytes_least);

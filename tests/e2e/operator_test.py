@@ -118,6 +118,11 @@ class OperatorTest(unittest.TestCase):
         if group.RANKS > 1:
             self.assertGreater(table.ranks[0].stranded_bytes, 0)
         self.assertGreater(table.host_bytes, 0)
+        self.assertEqual(table.host_bytes, table.host.total_bytes)
+        self.assertEqual(sum(term.bytes for term in table.host.terms), table.host_bytes)
+        log = "\n".join(self.group.lines)
+        self.assertIn("host: at most ", log)
+        self.assertNotIn("heap at READY", log)
         self.assertEqual(table.device_allocations_after_ready, 0)
 
     def test_a_watch_ends_with_a_verdict(self):

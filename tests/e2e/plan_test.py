@@ -79,6 +79,30 @@ class PlanTest(unittest.TestCase):
                 self.assertEqual(served["device_allocations_after_ready"], 0)
         self.assertEqual(codes, {0, 4}, "the draws met one answer only")
 
+    def test_host_memory_gives_plan_and_serve_the_same_host_budget(self):
+        flags = {"--device-memory": "110MiB", "--max-num-seqs": 4, "--host-memory": "400MiB"}
+        code, planned, errors = plan(flags, group.RANKS)
+        self.assertEqual(code, 0, errors)
+        with tempfile.TemporaryDirectory() as folder:
+            code, served = self.serve(flags, os.path.join(folder, "report.json"))
+        self.assertEqual(code, 0)
+        self.assertEqual(served["host"], planned["host"])
+        self.assertLessEqual(served["host"]["total_bytes"], 400 * MIB)
+        self.assertEqual(sum(served["host"]["terms"].values()), served["host"]["total_bytes"])
+        code, refused, errors = plan(flags | {"--host-memory": "1MiB"}, group.RANKS)
+        self.assertEqual((code, refused["short"]["term"]), (4, "host"), errors)
+        self.assertIn("host", errors)
+        flag, least = refused["remedies"][0]["flags"]
+        self.assertEqual(plan(flags | {flag: least}, group.RANKS)[0], 0)
+        self.assertEqual(plan(flags | {flag: int(least) - 1}, group.RANKS)[0], 4)
+
+    def test_a_cap_beyond_the_machine_is_the_one_case_in_which_plan_and_serve_differ(self):
+        flags = {"--device-memory": "64TiB", "--max-num-seqs": 4}
+        self.assertEqual(plan(flags, group.RANKS)[0], 0)
+        with tempfile.TemporaryDirectory() as folder:
+            code, served = self.serve(flags, os.path.join(folder, "report.json"))
+        self.assertEqual((code, served["fits"], served["short"]["term"]), (4, False, "host"))
+
     def test_every_remedy_makes_it_fit(self):
         self.apply_remedies({"--device-memory": "26MiB", "--max-model-len": 2048, "--max-num-seqs": 64,
                              "--max-num-batched-tokens": 2048, "--kv-cache-dtype": "f32", "--kv-cache-bytes": "40MiB"})

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "memory/exit_code.h"
+#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -34,7 +35,9 @@ class DeviceLockTest : public testing::Test {
     return absl::StrCat(folder_, "/bulkhead-", uuid, ".lock");
   }
   absl::StatusOr<std::unique_ptr<DeviceLock>> Acquire(const std::string& uuid) const {
-    return DeviceLock::Acquire(uuid, absl::ZeroDuration(), folder_);
+    BH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLock> lock, DeviceLock::OpenGpu(uuid, folder_));
+    BH_RETURN_IF_ERROR(lock->Take(absl::ZeroDuration()));
+    return lock;
   }
 
   std::string folder_;
@@ -81,7 +84,7 @@ TEST_F(DeviceLockTest, AWaitEndsWhenTheHolderLetsGo) {
   auto first = Acquire("GPU-a");
   ASSERT_TRUE(first.ok());
   std::thread waiter(
-      [&] { EXPECT_TRUE(DeviceLock::Acquire("GPU-a", absl::Minutes(5), folder_).ok()); });
+      [&] { EXPECT_TRUE((*DeviceLock::OpenGpu("GPU-a", folder_))->Take(absl::Minutes(5)).ok()); });
   first->reset();
   waiter.join();
 }
@@ -95,9 +98,28 @@ TEST_F(DeviceLockTest, EveryUserMayLockAGpuThatAnotherHasLockedBefore) {
   EXPECT_EQ(file.st_mode & 0777, 0666);
 }
 
+TEST_F(DeviceLockTest, AHostHasALockOfItsOwnAndSaysSo) {
+  const auto gpu = Acquire("GPU-a");
+  const auto first = DeviceLock::OpenHost(folder_);
+  const auto second = DeviceLock::OpenHost(folder_);
+  ASSERT_TRUE(gpu.ok() && first.ok() && second.ok());
+  EXPECT_EQ((*first)->FileId(), (*second)->FileId());
+  EXPECT_NE((*first)->FileId(), (*gpu)->FileId());
+  ASSERT_TRUE((*first)->Take(absl::ZeroDuration()).ok());
+  const absl::Status refused = (*second)->Take(absl::ZeroDuration());
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kGroupNotUp);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("starting on this host"));
+  unlink(PathOf("host").c_str());
+}
+
+TEST_F(DeviceLockTest, ALinkInPlaceOfTheFileIsRefused) {
+  ASSERT_EQ(symlink("/dev/null", PathOf("host").c_str()), 0);
+  EXPECT_EQ(DeviceLock::OpenHost(folder_).status().code(), absl::StatusCode::kUnavailable);
+  unlink(PathOf("host").c_str());
+}
+
 TEST_F(DeviceLockTest, AFolderThatIsNotThereIsSaid) {
-  const absl::Status status =
-      DeviceLock::Acquire("GPU-a", absl::ZeroDuration(), "/nonexistent").status();
+  const absl::Status status = DeviceLock::OpenGpu("GPU-a", "/nonexistent").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent/bulkhead-GPU-a.lock"));
 }

@@ -1,5 +1,6 @@
 #include "memory/host_memory.h"
 
+#include "absl/strings/str_cat.h"
 #include "tests/memory/host_tree.h"
 
 namespace bulkhead {
@@ -70,11 +71,71 @@ TEST_F(HostMemoryTest, OnlyTheNumaNodesThatWeMayUseCount) {
   }
 }
 
+TEST_F(HostMemoryTest, EveryLimitIsNamedAndCgroupsThatLimitNothingAreNot) {
+  Write("/proc/self/cgroup", "0::/a/b\n");
+  Write("/sys/fs/cgroup/a/b/memory.max", "400000\n");
+  Write("/sys/fs/cgroup/a/b/memory.current", "500000\n");
+  Write("/sys/fs/cgroup/a/memory.max", "max\n");
+  Write("/sys/fs/cgroup/a/memory.current", "300000\n");
+  Write("/sys/fs/cgroup/a/b/memory.stat", "inactive_file 1000\nactive_file 900000\n");
+  Write("/sys/fs/cgroup/memory.max", "9223372036854771712\n");
+  Write("/sys/fs/cgroup/memory.current", "300000\n");
+  const auto limits = ProbeHostLimits(root_).value();
+  ASSERT_EQ(limits.size(), 2U);
+  EXPECT_EQ(limits[0].total_bytes, 2048000000);
+  EXPECT_FALSE(limits[0].cgroup);
+  EXPECT_TRUE(limits[1].cgroup);
+  EXPECT_EQ(limits[1].name, "the cgroup " + root_ + "/sys/fs/cgroup/a/b");
+  EXPECT_EQ(limits[1].total_bytes, 400000);
+  EXPECT_EQ(limits[1].available_bytes, 0);
+  EXPECT_EQ(limits[1].cache_bytes, 400000);
+}
+
+TEST_F(HostMemoryTest, TwoProcessesOfOneCgroupHaveOneLimitAndOthersHaveTheirOwn) {
+  for (const char* name : {"a", "b"}) {
+    Write(absl::StrCat("/sys/fs/cgroup/", name, "/memory.max"), "500000\n");
+    Write(absl::StrCat("/sys/fs/cgroup/", name, "/memory.current"), "300000\n");
+  }
+  const auto id_in = [&](const char* cgroup) {
+    Write("/proc/self/cgroup", absl::StrCat("0::", cgroup, "\n"));
+    return ProbeHostLimits(root_).value().back().id;
+  };
+  const std::string in_a = id_in("/a");
+  EXPECT_EQ(id_in("/a/"), in_a);
+  EXPECT_NE(id_in("/b"), in_a);
+}
+
+TEST_F(HostMemoryTest, ALimitGoesThroughTextUnchanged) {
+  const HostLimit limit = {"7:cgroup:1:2", "the cgroup /a b/c", 1000, 10, 5, true};
+  const auto parsed = HostLimit::Parse(limit.Serialize());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), limit.Serialize());
+  EXPECT_EQ(parsed->name, limit.name);
+  EXPECT_TRUE(parsed->cgroup);
+  EXPECT_FALSE(HostLimit::Parse("7 x 10 0 1 name").ok());
+  EXPECT_FALSE(HostLimit::Parse("").ok());
+}
+
+TEST_F(HostMemoryTest, TheCgroupWithTheLeastLeftIsTheTightest) {
+  EXPECT_FALSE(TightestCgroup(root_).has_value());
+  Write("/proc/self/cgroup", "0::/a/b\n");
+  Write("/sys/fs/cgroup/a/b/memory.max", "400000\n");
+  Write("/sys/fs/cgroup/a/b/memory.current", "100000\n");
+  Write("/sys/fs/cgroup/a/memory.max", "500000\n");
+  Write("/sys/fs/cgroup/a/memory.current", "490000\n");
+  const auto tightest = TightestCgroup(root_);
+  ASSERT_TRUE(tightest.has_value());
+  EXPECT_EQ(tightest->total_bytes, 500000);
+  EXPECT_EQ(tightest->available_bytes, 10000);
+}
+
 TEST(HostMemory, OfThisMachineIsKnown) {
   const auto memory = ProbeHostMemory();
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_GT(memory->available_bytes, 0);
   EXPECT_LE(memory->available_bytes, memory->total_bytes);
+  EXPECT_GT(ResidentBytes(), ResidentAnonymousBytes());
+  EXPECT_GT(ResidentAnonymousBytes(), 0);
 }
 
 TEST(HostMemory, AbsentMeminfoIsAnError) {

@@ -42,6 +42,66 @@ TEST(DiagnosisTest, NothingIsToBeChangedWhereNothingPresses) {
   EXPECT_THAT(Diagnose(Calm()), IsEmpty());
 }
 
+// A server whose clients may make it grow by 100 MiB beyond what it holds at READY.
+Examination WithHost(uint64_t grown_mib, uint64_t peak_mib) {
+  Examination seen = Calm();
+  v1::HostBudget& budget = *seen.ranks.mutable_host();
+  for (const auto& [term, mib] : std::initializer_list<std::pair<const char*, uint64_t>>{
+           {"grpc", 60}, {"answers", 40}, {"tokenizer", 8}, {"heap_slack", 30}}) {
+    v1::Arena& part = *budget.add_terms();
+    part.set_term(term);
+    part.set_bytes(mib << 20);
+  }
+  budget.set_total_bytes(138 << 20);
+  budget.set_max_connections(64);
+  budget.set_max_open_calls(256);
+  budget.set_answer_bytes(20 << 20);
+  seen.load.set_resident_bytes((1000 + grown_mib) << 20);
+  v1::HostLoad& host = *seen.load.mutable_host();
+  host.set_resident_bytes_at_ready(1000 << 20);
+  host.set_resident_bytes_peak((1000 + peak_mib) << 20);
+  host.mutable_connections()->set_peak(3);
+  host.mutable_answer_bytes()->set_peak(19 << 20);
+  return seen;
+}
+
+TEST(DiagnosisTest, ResidentMemoryBelowTheHostsBoundPressesNothing) {
+  EXPECT_THAT(Diagnose(WithHost(20, 84)), IsEmpty());
+  EXPECT_THAT(ConsumersTable(WithHost(20, 84).ranks, nullptr), HasSubstr("138.0 MiB"));
+  const Examination seen = WithHost(20, 84);
+  EXPECT_THAT(ConsumersTable(seen.ranks, &seen),
+              AllOf(HasSubstr("20.0 MiB"), HasSubstr("84.0 MiB")));
+}
+
+TEST(DiagnosisTest, ResidentMemoryNearTheHostsBoundNamesTheQuotaThatIsUsedMost) {
+  for (const Examination& seen : {WithHost(86, 86), WithHost(0, 86)}) {
+    const std::vector<Finding> findings = Diagnose(seen);
+    ASSERT_EQ(findings.size(), 1U);
+    EXPECT_THAT(findings[0].what, AllOf(HasSubstr("86.0 MiB"), HasSubstr("100.0 MiB"),
+                                        HasSubstr("answers, 19.0 MiB of 20.0 MiB")));
+    EXPECT_THAT(findings[0].setting, HasSubstr("--host-memory"));
+  }
+}
+
+TEST(DiagnosisTest, ACgroupThatHasLessLeftThanClientsMayTakePresses) {
+  Examination seen = WithHost(20, 20);
+  seen.load.mutable_host()->set_cgroup_limit_bytes(2000 << 20);
+  seen.load.mutable_host()->set_cgroup_used_bytes(1900 << 20);
+  EXPECT_THAT(Diagnose(seen), IsEmpty());  // 100 left, 80 to come
+  seen.load.mutable_host()->set_cgroup_used_bytes(1930 << 20);
+  const std::vector<Finding> findings = Diagnose(seen);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_THAT(findings[0].what, AllOf(HasSubstr("cgroup"), HasSubstr("70.0 MiB left")));
+}
+
+TEST(DiagnosisTest, ConnectionsThatWereClosedForTheHostsSakeAreTold) {
+  Examination seen = WithHost(20, 20);
+  (*seen.load.mutable_host()->mutable_num_connections_closed_by_reason())["IDLE"] = 3;
+  EXPECT_THAT(Diagnose(seen), IsEmpty());
+  (*seen.load.mutable_host()->mutable_num_connections_closed_by_reason())["OVERLOADED"] = 3;
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("3 connections were closed (OVERLOADED)"));
+}
+
 TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
   Examination seen = Calm();
   seen.load.set_num_steps_short_of_blocks(7);

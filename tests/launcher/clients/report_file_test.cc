@@ -57,6 +57,20 @@ TEST_F(ReportFileTest, RefusalIsReadBackAsItWasWritten) {
   EXPECT_THAT(text, HasSubstr("or instead:   4 ranks"));
 }
 
+TEST_F(ReportFileTest, TheHostBudgetIsReadBackAndShown) {
+  Capacity capacity = Refused();
+  capacity.fits = true;
+  capacity.shortage.reset();
+  const HostBudget host = FitHostBudget({}, capacity, 1 << 20);
+  const auto report = Read(CapacityJson(capacity, {{}, "a larger host"}, {.host = host}));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->ranks.host().total_bytes(), static_cast<uint64_t>(host.total_bytes()));
+  EXPECT_EQ(report->ranks.host().terms_size(), kNumHostParts);
+  EXPECT_FALSE(report->fits);
+  EXPECT_THAT(ExplainReport(*report), HasSubstr("host needs"));
+  EXPECT_THAT(ExplainReport(*report), HasSubstr("--host-memory"));
+}
+
 TEST_F(ReportFileTest, HopelessOneSaysWhyNothingHelps) {
   const auto report =
       Read(CapacityJson(Refused(), {{}, "weights alone are larger"}, {.kv_cache_dtype = "int8"}));

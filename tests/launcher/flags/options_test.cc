@@ -48,7 +48,8 @@ TEST(OptionsTest, ServeHasTheDocumentedDefaults) {
   EXPECT_EQ(options.host, "127.0.0.1");
   EXPECT_EQ(options.port, 50051);
   EXPECT_FALSE(options.insecure);
-  EXPECT_EQ(options.max_num_queued_reqs, 1024);
+  EXPECT_EQ(options.max_num_queued_reqs, std::nullopt);
+  EXPECT_EQ(options.host_memory, std::nullopt);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(120));
   EXPECT_EQ(options.engine.step_timeout, std::nullopt);
   EXPECT_EQ(options.engine.max_num_seqs, std::nullopt);
@@ -184,11 +185,13 @@ TEST(OptionsTest, MemoryIsGivenForAllRanksOrRankByRank) {
 }
 
 TEST(OptionsTest, PlanTakesTheFlagsOfServe) {
-  const auto plan = Parsed<PlanOptions>({"plan", "m", "--tp", "8", "--device-memory", "80GiB",
-                                         "--max-num-queued-reqs", "5", "--json"});
+  const auto plan =
+      Parsed<PlanOptions>({"plan", "m", "--tp", "8", "--device-memory", "80GiB",
+                           "--max-num-queued-reqs", "5", "--host-memory", "200MiB", "--json"});
   EXPECT_TRUE(plan.json);
   EXPECT_EQ(plan.serve.engine.tensor_parallel_size, 8);
   EXPECT_EQ(plan.serve.max_num_queued_reqs, 5);
+  EXPECT_EQ(plan.serve.host_memory, int64_t{200} << 20);
 }
 
 struct BadValue {

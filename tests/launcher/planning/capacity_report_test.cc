@@ -114,18 +114,37 @@ TEST(CapacityReportTest, TheDriversPartIsToldOnceAndAsARange) {
   EXPECT_EQ(report["driver_guess"]["kv_tokens_of_least"], 3);
 }
 
-TEST(CapacityReportTest, HostTermIsBoundedByLimitsAlone) {
-  Capacity capacity = Planned(40 * kMiB);
-  const HostTerm host = HostTermOf(capacity, 100, true);
-  EXPECT_GT(host.grpc_bytes, int64_t{256} << 20);
-  EXPECT_GE(host.queue_bytes, 100 * 4 * int64_t{capacity.limits.max_model_len});
-  EXPECT_GT(host.prefix_cache_bytes, 0);
-  EXPECT_EQ(HostTermOf(capacity, 100, false).prefix_cache_bytes, 0);
-  EXPECT_GT(HostTermOf(capacity, 200, true).queue_bytes, host.queue_bytes);
+TEST(CapacityReportTest, HostIsAnObjectOfItsOwnAndInNoRanksBytes) {
+  const Capacity capacity = Planned(40 * kMiB);
+  const HostBudget host = FitHostBudget({}, capacity, 400 * kMiB);
   const json report = json::parse(CapacityJson(capacity, {}, {.host = host}));
-  EXPECT_EQ(report["host"]["queue_bytes"], host.queue_bytes);
-  EXPECT_EQ(RankTableOf(capacity, {.host = host}).host_bytes(),
-            static_cast<uint64_t>(host.total_bytes()));
+  const json without = json::parse(CapacityJson(capacity, {}, {}));
+  EXPECT_EQ(report["ranks"], without["ranks"]);
+  EXPECT_EQ(report["host"]["terms"].size(), static_cast<size_t>(kNumHostParts));
+  EXPECT_EQ(report["host"]["total_bytes"], host.total_bytes());
+  EXPECT_EQ(report["host"]["available_bytes"], 400 * kMiB);
+  int64_t sum = 0;
+  for (const auto& [term, bytes] : report["host"]["terms"].items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(sum, host.total_bytes());
+  const v1::RankTable table = RankTableOf(capacity, {.host = host});
+  EXPECT_EQ(table.host_bytes(), static_cast<uint64_t>(host.total_bytes()));
+  EXPECT_EQ(table.host().total_bytes(), table.host_bytes());
+  EXPECT_EQ(table.host().terms(0).term(), "grpc");
+  EXPECT_EQ(table.host().max_connections(), static_cast<uint32_t>(host.quotas.max_connections));
+  EXPECT_THAT(HostText(host), HasSubstr("host: at most"));
+  EXPECT_THAT(HostText(host), HasSubstr("heap_slack"));
+}
+
+TEST(CapacityReportTest, AHostThatDoesNotFitIsTheTermThatIsShort) {
+  const HostBudget host = FitHostBudget({}, Planned(40 * kMiB), 1 * kMiB);
+  const json report =
+      json::parse(CapacityJson(Planned(40 * kMiB), {{}, "no more"}, {.host = host}));
+  EXPECT_EQ(report["fits"], false);
+  EXPECT_EQ(report["short"]["term"], "host");
+  EXPECT_EQ(report["short"]["left_bytes"], 1 * kMiB);
+  EXPECT_EQ(report["short"]["bytes"], host.total_bytes() - 1 * kMiB);
+  EXPECT_EQ(report["no_remedy"], "no more");
+  EXPECT_THAT(ShortageText(Planned(40 * kMiB), host), HasSubstr("for host"));
 }
 
 TEST(CapacityReportTest, MoreRanksShrinkKvUntilEveryHeadHasItsRank) {

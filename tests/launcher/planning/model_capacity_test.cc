@@ -92,7 +92,10 @@ class ModelCapacityTest : public testing::Test {
     source.config.model = config_;
     source.config.model.dtype = DType::kBF16;
     const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
-    return FindRemedies(options_, formats_, refused, PlanAgainOn(source, *sizes_, kind, changed));
+    return FindRemedies(
+        options_, formats_, refused,
+        PlanAgainOn(
+            source, *sizes_, kind, [](const Command&, int) { return Clients(); }, changed));
   }
 
   ModelConfig config_;

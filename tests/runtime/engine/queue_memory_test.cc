@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "runtime/engine/coordinator.h"
+#include "tests/runtime/engine/recording_sink.h"
 #include "tests/runtime/engine/toy_model.h"
 
 namespace bulkhead {

@@ -1,0 +1,139 @@
+#include "launcher/group/host_start.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/group/gpu_start.h"
+#include "launcher/planning/capacity_report.h"
+#include "launcher/planning/device_budget.h"
+#include "memory/bytes.h"
+#include "memory/check.h"
+#include "memory/host_cores.h"
+#include "memory/host_memory.h"
+#include "memory/log.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr double kShareOfTimeout = 0.8;
+
+// A rank's lines: what clients of a server ask for ("-": no server), then its limits.
+std::string LinesOf(const std::optional<HostRequest>& request,
+                    const std::vector<HostLimit>& limits) {
+  std::string text = request.has_value() ? request->Serialize() : "-";
+  for (const HostLimit& limit : limits) absl::StrAppend(&text, "\n", limit.Serialize());
+  return text;
+}
+
+}  // namespace
+
+absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine) {
+  auto lock = DeviceLock::OpenHost();
+  // A lock that cannot be made is no reason not to start; one that is held is.
+  if (!lock.ok()) BH_LOG(kWarning) << lock.status().message();
+  // Ranks that are told to be on several hosts may be on one all the same.
+  const std::string mine = lock.ok() ? absl::StrCat(BootId(), " ", (*lock)->FileId()) : "";
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> ids, exchange.AllGather(mine, timeout));
+  std::map<std::string, int> first_ranks;  // in the order of ids, which is every group's
+  for (int rank = 0; rank < static_cast<int>(ids.size()); ++rank) {
+    if (!ids[rank].empty()) first_ranks.try_emplace(ids[rank], rank);
+  }
+  for (const auto& [id, rank] : first_ranks) {
+    const bool is_mine = rank == engine.topology.rank;
+    BH_RETURN_IF_ERROR(RunPhase(exchange, "start lock", timeout, [&] {
+      return is_mine ? (*lock)->Take(kShareOfTimeout * timeout) : absl::OkStatus();
+    }));
+    if (is_mine) engine.lock = *std::move(lock);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration timeout,
+                                      const ServeOptions* server, const std::string& dir) {
+  std::string mine;
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "host probe", timeout, [&]() -> absl::Status {
+    BH_ASSIGN_OR_RETURN(const std::vector<HostLimit> limits, ProbeHostLimits());
+    std::optional<HostRequest> request;
+    if (server != nullptr) request = HostRequestOf(*server, dir, exchange.topology().local_size);
+    mine = LinesOf(request, limits);
+    return absl::OkStatus();
+  }));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange.AllGather(mine, timeout));
+  HostsFound found;
+  for (const std::string& text : texts) {
+    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    if (found.limits.empty() && lines[0] != "-") {
+      BH_ASSIGN_OR_RETURN(found.request, HostRequest::Parse(lines[0]));
+    }
+    std::vector<HostLimit>& limits = found.limits.emplace_back();
+    for (size_t i = 1; i < lines.size(); ++i) {
+      BH_ASSIGN_OR_RETURN(limits.emplace_back(), HostLimit::Parse(lines[i]));
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& options, Group& group,
+                                                      const HostsFound& hosts, RankEngine& engine) {
+  const RankTopology& topology = engine.topology;
+  std::optional<HostMemory> share;
+  if (!options.device_memory.has_value()) share = ShareOf(hosts.limits, topology.rank);
+  DeviceBudget mine;
+  BH_RETURN_IF_ERROR(
+      RunPhase(group.exchange(), "memory probe", options.startup_timeout, [&]() -> absl::Status {
+        BH_ASSIGN_OR_RETURN(mine, engine.driver != nullptr
+                                      ? MeasureGpu(options, engine)
+                                      : BudgetOf(options, topology.rank, topology.size, share,
+                                                 engine.threads.num_threads));
+        mine.host = topology.hosts[topology.rank];
+        const std::vector<int> cores = AllowedCores();
+        mine.cores = CoreListText(cores);
+        const std::vector<int> nodes = NumaNodesOf(cores);
+        if (!nodes.empty()) mine.numa_nodes = absl::StrJoin(nodes, ",");
+        return absl::OkStatus();
+      }));
+  return GatherBudgets(group.exchange(), options.startup_timeout, mine);
+}
+
+absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
+                        const PlanAgain& plan_again, const std::optional<std::string>& report,
+                        GroupPlan plan, RankEngine& engine) {
+  std::string warning;
+  absl::Status settled;
+  if (plan.capacity.fits) settled = SettleHost(hosts.limits, hosts.request, plan, warning);
+  engine.capacity = std::move(plan.capacity);
+  engine.host = std::move(plan.host);
+  engine.host_request = hosts.request;
+  if (!engine.capacity.fits) return RefuseCapacity(options, plan_again, engine, report);
+  const bool speaks = engine.topology.coordinator();
+  if (speaks && !warning.empty()) BH_LOG(kWarning) << warning;
+  if (!settled.ok() && speaks && engine.host.has_value() && report.has_value()) {
+    BH_RETURN_IF_ERROR(WriteReport(
+        *report, CapacityJson(engine.capacity, HostRemedies(*engine.host), engine.facts())));
+  }
+  return MarkAgreed(std::move(settled));
+}
+
+void CheckHeap(const RankEngine& engine) {
+  if (engine.driver != nullptr || !engine.host.has_value()) return;
+  int64_t heap = ResidentAnonymousBytes();
+  for (int i = 0; i < kNumTerms; ++i) {
+    // Shared between ranks, and so not anonymous.
+    if (static_cast<Term>(i) == Term::kCommunication && engine.topology.size > 1) continue;
+    heap -= engine.ledger->taken(static_cast<Term>(i));
+  }
+  const int64_t planned =
+      engine.host->standing_bytes() - (engine.topology.local_size - 1) * kRankHeapBytes;
+  if (heap <= planned) return;
+  BH_LOG(kWarning) << "rank 0's heap at READY is " << FormatBytes(heap)
+                   << " where the host budget has " << FormatBytes(planned)
+                   << " for it: clients have so much less before its host's memory is out";
+  BH_DEBUG_CHECK(heap <= planned);
+}
+
+}  // namespace bulkhead

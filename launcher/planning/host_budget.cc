@@ -1,0 +1,161 @@
+#include "launcher/planning/host_budget.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "memory/prefix_cache.h"
+#include "runtime/tokenizer/regex.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+// The largest quotas and the least.
+constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
+constexpr int64_t kMessageBytes = 4 * kMiB;
+constexpr int64_t kLeastMessageBytes = kMiB;
+constexpr int64_t kPromptBytesPerToken = 16;  // of a prompt as text, which is more than ids need
+constexpr int64_t kBesidesPromptBytes = kMiB;
+constexpr int64_t kGrpcBytes = 256 * kMiB;
+constexpr int64_t kMessagesInGrpc = 16;
+constexpr int64_t kLeastGrpcBytes = 8 * kMiB;
+constexpr int kConnections = 1024;
+constexpr int kLeastConnections = 64;
+constexpr int kOpenCalls = 8192;
+constexpr int kLeastOpenCalls = 256;
+constexpr int kSpareCalls = 64;  // beside those of requests that wait and run
+constexpr int64_t kRequestQuotaBytes = 64 * kMiB;
+constexpr int64_t kAnswerQuotaBytes = 320 * kMiB;
+constexpr int64_t kLeastAnswerBytes = 8 * kMiB;
+constexpr int64_t kTextQuotaBytes = 32 * kMiB;
+constexpr int kQueuedReqs = 1024;
+constexpr int kLeastQueuedReqs = 32;
+// Vocabulary and merges as tables, for each byte of tokenizer.json: 11.7 of one with 128,000
+// tokens.
+constexpr int64_t kTokenizerFactor = 12;
+// Stacks that are touched, and pieces that malloc keeps.
+constexpr int64_t kHeapGrowthBytes = 16 * kMiB;
+
+// A part's bytes when everything is used up to its quota.
+int64_t& Part(HostBudget& budget, HostPart part) {
+  return budget.part_bytes[static_cast<int>(part)];
+}
+
+// What a message needs in order to hold a prompt of max_model_len in any form.
+int64_t PromptMessageBytes(int max_model_len) {
+  return std::min(kPromptBytesPerToken * max_model_len + kBesidesPromptBytes, kMostMessageBytes);
+}
+
+void SetQuotas(const HostRequest& request, const GroupLimits& limits, HostBudget& budget) {
+  const auto shrunk = [step = budget.step](int64_t full, int64_t least) {
+    return std::max(full >> step, least);
+  };
+  HostQuotas& quotas = budget.quotas;
+  const int64_t prompt_bytes = PromptMessageBytes(limits.max_model_len);
+  quotas.message_bytes = std::max(shrunk(kMessageBytes, kLeastMessageBytes), prompt_bytes);
+  quotas.grpc_bytes = shrunk(kGrpcBytes + kMessagesInGrpc * quotas.message_bytes,
+                             std::max(kLeastGrpcBytes, 4 * quotas.message_bytes));
+  quotas.max_connections = static_cast<int>(shrunk(kConnections, kLeastConnections));
+  budget.max_num_queued_reqs =
+      request.max_num_queued_reqs.value_or(static_cast<int>(shrunk(kQueuedReqs, kLeastQueuedReqs)));
+  // Every request that waits or runs has a call; more than all calls cannot.
+  const int64_t requests = int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs + kSpareCalls;
+  quotas.max_open_calls = static_cast<int>(
+      std::max(shrunk(kOpenCalls, kLeastOpenCalls), std::min<int64_t>(requests, kOpenCalls)));
+  quotas.request_bytes = shrunk(kRequestQuotaBytes, 2 * quotas.message_bytes);
+  // The longest answer that one request may ask for is always accepted.
+  quotas.answer_bytes =
+      shrunk(kAnswerQuotaBytes,
+             std::max(kLeastAnswerBytes, kMostAnswerBytesPerToken * limits.max_model_len));
+  quotas.text_bytes = shrunk(kTextQuotaBytes, quotas.message_bytes);
+}
+
+}  // namespace
+
+const char* HostPartName(HostPart part) {
+  constexpr const char* kNames[] = {"grpc",      "connections", "calls",   "requests",
+                                    "queue",     "text",        "answers", "prefix_cache",
+                                    "tokenizer", "heap_slack"};
+  static_assert(std::size(kNames) == kNumHostParts);
+  return kNames[static_cast<int>(part)];
+}
+
+std::string HostRequest::Serialize() const {
+  return absl::StrCat(max_num_queued_reqs.value_or(-1), " ", host_memory.value_or(-1), " ",
+                      tokenizer_file_bytes, " ", prefix_caching ? 1 : 0, " ", ranks_on_host);
+}
+
+absl::StatusOr<HostRequest> HostRequest::Parse(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
+  HostRequest request;
+  int queued = 0;
+  int64_t host_memory = 0;
+  if (parts.size() != 5 || !absl::SimpleAtoi(parts[0], &queued) ||
+      !absl::SimpleAtoi(parts[1], &host_memory) ||
+      !absl::SimpleAtoi(parts[2], &request.tokenizer_file_bytes) ||
+      !absl::SimpleAtoi(parts[4], &request.ranks_on_host)) {
+    return absl::InternalError(absl::StrCat("not a server's host request: '", text, "'"));
+  }
+  if (queued >= 0) request.max_num_queued_reqs = queued;
+  if (host_memory >= 0) request.host_memory = host_memory;
+  request.prefix_caching = parts[3] == "1";
+  return request;
+}
+
+int64_t HostBudget::total_bytes() const {
+  return std::accumulate(part_bytes.begin(), part_bytes.end(), int64_t{0});
+}
+
+int64_t HostBudget::standing_bytes() const {
+  const auto bytes = [&](HostPart part) { return part_bytes[static_cast<int>(part)]; };
+  return bytes(HostPart::kPrefixCache) + bytes(HostPart::kTokenizer) + bytes(HostPart::kHeapSlack) -
+         kHeapGrowthBytes;
+}
+
+HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& capacity) {
+  const GroupLimits& limits = capacity.limits;
+  HostBudget budget;
+  budget.step = step;
+  budget.given_bytes = request.host_memory;
+  SetQuotas(request, limits, budget);
+  const HostQuotas& quotas = budget.quotas;
+  const int64_t requests = std::min<int64_t>(
+      int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs, quotas.max_open_calls);
+  Part(budget, HostPart::kGrpc) = quotas.grpc_bytes;
+  Part(budget, HostPart::kConnections) =
+      quotas.max_connections * kConnectionBytes + kControlPortBytes;
+  Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
+  Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
+  Part(budget, HostPart::kQueue) =
+      requests * (kRequestBytes + limits.max_model_len * static_cast<int64_t>(sizeof(int32_t))) +
+      limits.max_num_seqs * kRunningRequestBytes;
+  Part(budget, HostPart::kText) = quotas.text_bytes + quotas.message_bytes * kHeldPerTextByte +
+                                  kShortRequestsBytes + kDeepMatchBytes;
+  Part(budget, HostPart::kAnswers) = quotas.answer_bytes * kHeldPerAnswerByte;
+  if (request.prefix_caching && capacity.num_kv_blocks > 0) {
+    Part(budget, HostPart::kPrefixCache) =
+        PrefixCache::HostBytes(capacity.num_kv_blocks, capacity.block_tokens);
+  }
+  Part(budget, HostPart::kTokenizer) = request.tokenizer_file_bytes * kTokenizerFactor;
+  Part(budget, HostPart::kHeapSlack) =
+      kRank0HeapBytes + (request.ranks_on_host - 1) * kRankHeapBytes + kHeapGrowthBytes;
+  budget.quotas.total_bytes = budget.total_bytes() - budget.standing_bytes();
+  return budget;
+}
+
+HostBudget FitHostBudget(const HostRequest& request, const Capacity& capacity,
+                         std::optional<int64_t> available_bytes) {
+  HostBudget budget;
+  for (int step = 0; step < kNumHostSteps; ++step) {
+    budget = HostBudgetAt(step, request, capacity);
+    budget.available_bytes = available_bytes;
+    if (budget.fits()) break;
+  }
+  return budget;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,147 @@
+#include "launcher/planning/host_fit.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "memory/bytes.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+// Of what the ranks of rank 0's host have free, what clients get as long as smaller quotas do.
+constexpr int kShareDivisor = 3;
+// A larger reserve leaves smaller limits and so a smaller budget: it settles in a few rounds.
+constexpr int kMostRounds = 8;
+
+int64_t FreeBytes(absl::Span<const DeviceBudget> budgets, const std::vector<int>& ranks) {
+  int64_t sum = 0;
+  for (const int rank : ranks) sum += budgets[rank].free_bytes();
+  return sum;
+}
+
+std::vector<DeviceBudget> Holding(int64_t host_bytes, const std::vector<int>& sharers,
+                                  std::vector<DeviceBudget> budgets) {
+  const auto parts = static_cast<int64_t>(sharers.size());
+  for (const int rank : sharers) {
+    int64_t& reserve = budgets[rank].reserve_bytes;
+    reserve = std::max(reserve, (host_bytes + parts - 1) / parts);
+  }
+  return budgets;
+}
+
+// With the quotas of this step held by the reserve.
+absl::StatusOr<GroupPlan> PlanAtStep(const ModelCapacity& model,
+                                     const std::vector<DeviceBudget>& budgets,
+                                     const HostRequest& request, const std::vector<int>& sharers,
+                                     int step) {
+  GroupPlan plan;
+  int64_t held = 0;
+  bool lowered = false;
+  for (int round = 0; round < kMostRounds; ++round) {
+    BH_ASSIGN_OR_RETURN(plan.capacity, model.Fit(Holding(held, sharers, budgets)));
+    plan.host = HostBudgetAt(step, request, plan.capacity);
+    const int64_t wanted = plan.host->total_bytes();
+    // Limits that gave way in vain want less than was held for larger ones.
+    const bool in_vain = !plan.capacity.fits && wanted < held && !lowered;
+    if (wanted <= held && !in_vain) break;
+    lowered = lowered || in_vain;
+    held = wanted;
+  }
+  return plan;
+}
+
+// What the arenas of a plan that fits leave for the host budget.
+int64_t LeftBytes(const Capacity& capacity, const std::vector<int>& sharers) {
+  int64_t left = 0;
+  for (const int rank : sharers) {
+    const RankCapacity& mine = capacity.ranks[rank];
+    left += mine.free_bytes + mine.budget.reserve_bytes;
+  }
+  return std::max<int64_t>(0, left);
+}
+
+absl::StatusOr<GroupPlan> PlanMeasured(const ModelCapacity& model,
+                                       const std::vector<DeviceBudget>& budgets,
+                                       const HostRequest& request, const HostRoom& room) {
+  const int64_t share =
+      request.host_memory.value_or(FreeBytes(budgets, room.sharers) / kShareDivisor);
+  BH_ASSIGN_OR_RETURN(GroupPlan least,
+                      PlanAtStep(model, budgets, request, room.sharers, kNumHostSteps - 1));
+  for (int step = 0; step < kNumHostSteps - 1; ++step) {
+    BH_ASSIGN_OR_RETURN(GroupPlan plan, PlanAtStep(model, budgets, request, room.sharers, step));
+    const bool limits_stand = plan.capacity.limits == least.capacity.limits;
+    if (!plan.capacity.fits || !limits_stand || plan.host->total_bytes() > share) continue;
+    least = std::move(plan);
+    break;
+  }
+  least.host->available_bytes = request.host_memory;
+  if (!request.host_memory.has_value() && least.capacity.fits) {
+    least.host->available_bytes = LeftBytes(least.capacity, room.sharers);
+  }
+  return least;
+}
+
+}  // namespace
+
+HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, int ranks_on_host) {
+  HostRequest request;
+  request.max_num_queued_reqs = options.max_num_queued_reqs;
+  request.host_memory = options.host_memory;
+  std::error_code absent;
+  const auto bytes = std::filesystem::file_size(dir + "/tokenizer.json", absent);
+  if (!absent) request.tokenizer_file_bytes = static_cast<int64_t>(bytes);
+  request.prefix_caching = options.engine.enable_prefix_caching;
+  request.ranks_on_host = ranks_on_host;
+  return request;
+}
+
+std::vector<DeviceBudget> GroupPlan::budgets() const {
+  std::vector<DeviceBudget> budgets;
+  for (const RankCapacity& rank : capacity.ranks) budgets.push_back(rank.budget);
+  return budgets;
+}
+
+absl::StatusOr<GroupPlan> FitGroup(const ModelCapacity& model,
+                                   absl::Span<const DeviceBudget> budgets,
+                                   const std::optional<HostRequest>& request,
+                                   const HostRoom& room) {
+  if (request.has_value() && !room.sharers.empty()) {
+    return PlanMeasured(model, {budgets.begin(), budgets.end()}, *request, room);
+  }
+  GroupPlan plan;
+  BH_ASSIGN_OR_RETURN(plan.capacity, model.Fit(budgets));
+  if (request.has_value()) {
+    const std::optional<int64_t> available =
+        request->host_memory.has_value() ? request->host_memory : room.available_bytes;
+    plan.host = FitHostBudget(*request, plan.capacity, available);
+  }
+  return plan;
+}
+
+absl::StatusOr<GroupPlan> PlanGroup(const ModelCapacity& model,
+                                    absl::Span<const DeviceBudget> budgets,
+                                    const std::optional<HostRequest>& request,
+                                    const HostRoom& room) {
+  BH_ASSIGN_OR_RETURN(GroupPlan plan, FitGroup(model, budgets, request, room));
+  BH_ASSIGN_OR_RETURN(plan.capacity, model.Plan(plan.budgets()));
+  return plan;
+}
+
+Remedies HostRemedies(const HostBudget& host) {
+  Remedies remedies;
+  if (host.given_bytes.has_value() && host.available_bytes == host.given_bytes) {
+    const std::string bytes = absl::StrCat(host.total_bytes());
+    remedies.list.push_back({{"--host-memory", bytes},
+                             absl::StrCat("--host-memory ", bytes, " (",
+                                          FormatBytes(host.total_bytes()), "), the least")});
+  } else {
+    remedies.none_because =
+        "rank 0's host has no more beside the arenas; use a smaller --device-memory, "
+        "--max-model-len, --max-num-seqs or --max-num-queued-reqs, or a host with more memory";
+  }
+  return remedies;
+}
+
+}  // namespace bulkhead

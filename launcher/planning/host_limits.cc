@@ -1,0 +1,189 @@
+#include "launcher/planning/host_limits.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/planning/capacity_report.h"
+#include "memory/bytes.h"
+#include "memory/exit_code.h"
+#include "memory/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr const char* kPlanSeesNone = "; `plan` looks at no machine and may say yes here";
+
+// The ranks that have this limit.
+std::vector<int> RanksUnder(const LimitsOfRanks& limits, const std::string& id) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < static_cast<int>(limits.size()); ++rank) {
+    const bool has = std::any_of(limits[rank].begin(), limits[rank].end(),
+                                 [&](const HostLimit& limit) { return limit.id == id; });
+    if (has) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// The id of the limit that leaves a rank the least.
+std::string TightestOf(const LimitsOfRanks& limits, int rank) {
+  const auto share = [&](const HostLimit& limit) {
+    return limit.available_bytes / static_cast<int64_t>(RanksUnder(limits, limit.id).size());
+  };
+  const std::vector<HostLimit>& mine = limits[rank];
+  return std::min_element(mine.begin(), mine.end(),
+                          [&](const auto& a, const auto& b) { return share(a) < share(b); })
+      ->id;
+}
+
+// What the ranks under one limit may take of it, and what they will.
+struct Claim {
+  HostLimit limit;
+  std::vector<int> ranks;
+  int64_t cap_bytes = 0;
+  int64_t arena_bytes = 0;
+  bool holds_host = false;
+};
+
+std::vector<Claim> ClaimsOf(const LimitsOfRanks& limits, const Capacity& capacity) {
+  std::vector<Claim> claims;
+  for (const std::vector<HostLimit>& of_rank : limits) {
+    for (const HostLimit& limit : of_rank) {
+      const bool known = std::any_of(claims.begin(), claims.end(), [&](const Claim& claim) {
+        return claim.limit.id == limit.id;
+      });
+      if (known) continue;
+      Claim claim{.limit = limit, .ranks = RanksUnder(limits, limit.id)};
+      claim.holds_host = claim.ranks.front() == 0;
+      for (const int rank : claim.ranks) {
+        const RankCapacity& planned = capacity.ranks[rank];
+        if (!planned.budget.on_cpu()) continue;  // its arenas are a GPU's
+        claim.cap_bytes += planned.budget.total_bytes;
+        claim.arena_bytes +=
+            std::accumulate(planned.arena_bytes.begin(), planned.arena_bytes.end(), int64_t{0});
+      }
+      claims.push_back(std::move(claim));
+    }
+  }
+  return claims;
+}
+
+absl::Status Refusal(const std::string& text) {
+  return WithExitCode(absl::ResourceExhaustedError(absl::StrCat("does not fit: ", text)),
+                      ExitCode::kDoesNotFit);
+}
+
+std::string RanksText(const std::vector<int>& ranks) {
+  return ranks.size() == 1 ? absl::StrCat("rank ", ranks[0])
+                           : absl::StrCat("ranks ", ranks.front(), " to ", ranks.back());
+}
+
+// More than there is, whoever else uses it.
+absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
+  const int64_t left = std::max<int64_t>(0, claim.limit.total_bytes - host_bytes);
+  std::string wanted;
+  if (claim.cap_bytes > 0) {
+    absl::StrAppend(&wanted, "--device-memory gives ", RanksText(claim.ranks), " ",
+                    FormatBytes(claim.cap_bytes));
+  }
+  if (host_bytes > 0) {
+    absl::StrAppend(&wanted, wanted.empty() ? "" : " and ", "clients on rank 0's host need ",
+                    FormatBytes(host_bytes), " (host)");
+  }
+  return Refusal(absl::StrCat(
+      wanted, ", but ", claim.limit.name, " has ", FormatBytes(claim.limit.total_bytes),
+      " in all; ", claim.cap_bytes == 0 ? "use smaller limits" : "give the ranks there at most ",
+      claim.cap_bytes == 0 ? ""
+                           : absl::StrCat(left / static_cast<int64_t>(claim.ranks.size()),
+                                          " bytes each with --device-memory"),
+      ", or ", claim.limit.cgroup ? "the cgroup" : "use a host with", " more memory",
+      kPlanSeesNone));
+}
+
+}  // namespace
+
+HostMemory ShareOf(const LimitsOfRanks& limits, int rank) {
+  HostMemory share{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+  for (const HostLimit& limit : limits[rank]) {
+    const auto ranks = static_cast<int64_t>(RanksUnder(limits, limit.id).size());
+    share.total_bytes = std::min(share.total_bytes, limit.total_bytes / ranks);
+    share.available_bytes = std::min(share.available_bytes, limit.available_bytes / ranks);
+  }
+  return share;
+}
+
+HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budgets) {
+  HostRoom room;
+  const bool on_cpu = budgets[0].on_cpu();
+  if (on_cpu && budgets[0].probed) {
+    const std::string id = TightestOf(limits, 0);
+    for (const int rank : RanksUnder(limits, id)) {
+      if (TightestOf(limits, rank) == id) room.sharers.push_back(rank);
+    }
+    return room;
+  }
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const HostLimit& limit : limits[0]) {
+    int64_t left = limit.total_bytes;
+    for (const int rank : RanksUnder(limits, limit.id)) {
+      if (on_cpu) left -= budgets[rank].total_bytes;
+    }
+    least = std::min(least, left);
+  }
+  room.available_bytes = std::max<int64_t>(0, least);
+  return room;
+}
+
+absl::Status SettleHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,
+                        GroupPlan& plan, std::string& warning) {
+  const DeviceBudget& first = plan.capacity.ranks[0].budget;
+  if (plan.host.has_value() && plan.host->given_bytes.has_value() && !plan.host->fits()) {
+    return WithExitCode(absl::ResourceExhaustedError(ShortageText(plan.capacity, plan.host)),
+                        ExitCode::kDoesNotFit);
+  }
+  if (first.probed && first.on_cpu()) return absl::OkStatus();  // measured: within the reserve
+  const auto refuse = [&](const absl::Status& why, int64_t left) {
+    if (plan.host.has_value()) plan.host->available_bytes = std::max<int64_t>(0, left);
+    return why;
+  };
+  int64_t left_now = std::numeric_limits<int64_t>::max();
+  const Claim* tightest = nullptr;
+  const std::vector<Claim> claims = ClaimsOf(limits, plan.capacity);
+  for (const Claim& claim : claims) {
+    const bool holds_host = claim.holds_host && plan.host.has_value();
+    const int64_t host_bytes = holds_host ? plan.host->total_bytes() : 0;
+    const int64_t left = claim.limit.total_bytes - claim.cap_bytes;
+    if (host_bytes > left) return refuse(TooLarge(claim, host_bytes), left);
+    const int64_t free_bytes = claim.limit.available_bytes + claim.limit.cache_bytes;
+    if (claim.arena_bytes > free_bytes) {
+      return refuse(Refusal(absl::StrCat("the arenas of ", RanksText(claim.ranks), " take ",
+                                         FormatBytes(claim.arena_bytes), ", but ", claim.limit.name,
+                                         " has ", FormatBytes(free_bytes),
+                                         " left now, beside which clients need memory of rank 0's "
+                                         "host; end what else runs there, or give a smaller "
+                                         "--device-memory",
+                                         kPlanSeesNone)),
+                    free_bytes - claim.arena_bytes);
+    }
+    if (holds_host && free_bytes - claim.arena_bytes < left_now) {
+      left_now = free_bytes - claim.arena_bytes;
+      tightest = &claim;
+    }
+  }
+  if (tightest == nullptr || plan.host->total_bytes() <= left_now) return absl::OkStatus();
+  if (!request->host_memory.has_value()) {
+    const HostBudget smaller = FitHostBudget(*request, plan.capacity, left_now);
+    plan.host = smaller;
+    if (smaller.fits()) return absl::OkStatus();
+    plan.host->available_bytes = tightest->limit.total_bytes - tightest->cap_bytes;
+  }
+  warning = absl::StrCat("clients may come to ", FormatBytes(plan.host->total_bytes()),
+                         " on rank 0's host, where ", tightest->limit.name, " has ",
+                         FormatBytes(left_now),
+                         " left now beside the arenas: others use it, and "
+                         "the kernel ends processes when it runs out");
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead
