@@ -89,7 +89,8 @@ struct GrpcServer::Parts {
   std::mutex shutdown_mutex;
   std::unique_ptr<HostPressure> pressure;
   std::unique_ptr<GuardedPort> port;
-  std::unique_ptr<ControlPort> control_port;
+  std::unique_ptr<ControlPort> control_port;  // null after Shutdown
+  std::string control_target;
   std::unique_ptr<grpc::Server> server;  // null after Shutdown
 };
 
@@ -99,6 +100,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   BH_ASSIGN_OR_RETURN(parts->port, GuardedPort::Bind(options.host, options.port));
   BH_ASSIGN_OR_RETURN(parts->control_port,
                       ControlPort::Start(options.control_port, &parts->core, &parts->health));
+  parts->control_target = parts->control_port->target();
   parts->pressure =
       std::make_unique<HostPressure>(options.quotas.total_bytes, &parts->core.host, ResidentBytes);
   grpc::ServerBuilder builder;
@@ -122,7 +124,7 @@ const std::string& GrpcServer::target() const { return parts_->port->target(); }
 
 int GrpcServer::port() const { return parts_->port->port(); }
 
-const std::string& GrpcServer::control_target() const { return parts_->control_port->target(); }
+const std::string& GrpcServer::control_target() const { return parts_->control_target; }
 
 const std::string& GrpcServer::epoch() const { return parts_->core.state.epoch(); }
 
@@ -159,6 +161,7 @@ void GrpcServer::Shutdown(absl::Duration grace) {
   parts_->server->Wait();
   parts_->server.reset();
   parts_->port->Stop(absl::Milliseconds(500));
+  parts_->control_port.reset();
 }
 
 }  // namespace bulkhead
