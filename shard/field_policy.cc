@@ -59,19 +59,11 @@ constexpr const char* kMustBeOne[] = {"embedding_multiplier", "logit_scale",
                                       "logits_scaling",       "partial_rotary_factor",
                                       "residual_multiplier",  "scale_emb"};
 
-constexpr const char* kHarmlessInGeneration[] = {"_from_model_config",
-                                                 "bos_token_id",
-                                                 "cache_implementation",
-                                                 "decoder_start_token_id",
-                                                 "output_attentions",
-                                                 "output_hidden_states",
-                                                 "output_logits",
-                                                 "output_scores",
-                                                 "pad_token_id",
-                                                 "return_dict_in_generate",
-                                                 "transformers_version",
-                                                 "trust_remote_code",
-                                                 "use_cache"};
+constexpr const char* kHarmlessInGeneration[] = {
+    "_from_model_config", "bos_token_id",      "cache_implementation",    "decoder_start_token_id",
+    "early_stopping",     "output_attentions", "output_hidden_states",    "output_logits",
+    "output_scores",      "pad_token_id",      "return_dict_in_generate", "transformers_version",
+    "trust_remote_code",  "use_cache"};
 
 // They change answers, and have no counterpart here where they are not off.
 constexpr const char* kNotAppliedUnlessOff[] = {
