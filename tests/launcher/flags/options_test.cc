@@ -288,7 +288,6 @@ TEST(OptionsTest, AnUnknownNameSuggestsTheNearest) {
   EXPECT_THAT(Refusal({"generate", "--temprature", "1"}), HasSubstr("--temperature"));
   EXPECT_THAT(Refusal({"--verison"}), HasSubstr("--version"));
   EXPECT_THAT(Refusal({"frobnicate"}), HasSubstr("--help"));
-  EXPECT_THAT(Refusal({}), HasSubstr("--help"));
 }
 
 TEST(OptionsTest, RunTakesEngineAndRequestFlags) {
