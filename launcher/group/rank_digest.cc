@@ -82,7 +82,7 @@ std::string Text(const ModelConfig& config) {
 // "\nFLAG=value" of every flag but those that say where a host has the model, what its cores are
 // and how much memory it gives.
 std::string FlagLines(const EngineOptions& options) {
-  const auto& [model, device, comm, cpu_isa, dtype, weight_dtype, weight_group_size,
+  const auto& [command_line, model, device, comm, cpu_isa, dtype, weight_dtype, weight_group_size,
                activation_dtype, kv_cache_dtype, threads, tensor_parallel_size, max_num_seqs,
                max_model_len, max_num_batched_tokens, tp_shares_auto, tp_shares, block_size,
                device_memory, reserve, kv_rule, enable_prefix_caching, strict_config, admission,

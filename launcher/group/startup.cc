@@ -17,6 +17,7 @@
 #include "launcher/group/host_start.h"
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
+#include "launcher/planning/changed_plan.h"
 #include "launcher/version.h"
 #include "launcher/whole_file.h"
 #include "memory/bytes.h"

@@ -7,10 +7,8 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <limits>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -30,7 +28,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kBufferQuotaBytes = int64_t{256} << 20;
 constexpr int kMaxSyncThreads = 32;
 
 std::string NewEpoch() {
@@ -62,19 +59,6 @@ void SetLimits(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
 }
 
 }  // namespace
-
-int64_t BufferQuotaBytes(int max_model_len) {
-  return kBufferQuotaBytes + int64_t{16} * MaxMessageBytes(max_model_len);
-}
-
-int MaxMessageBytes(int max_model_len) {
-  constexpr int64_t kLeast = int64_t{4} << 20;
-  constexpr int64_t kMost = int64_t{1} << 30;
-  constexpr int64_t kBytesPerToken = 16;  // of text, which is more than ids need
-  constexpr int64_t kBesides = int64_t{1} << 20;
-  const int64_t wanted = kBytesPerToken * max_model_len + kBesides;
-  return static_cast<int>(std::clamp(wanted, kLeast, kMost));
-}
 
 struct GrpcServer::Parts {
   explicit Parts(const HostQuotas& quotas)

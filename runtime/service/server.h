@@ -58,9 +58,4 @@ class GrpcServer {
   std::unique_ptr<Parts> parts_;
 };
 
-// Largest message a client may send: a prompt of max_model_len tokens in any form, 4 MiB at least.
-int MaxMessageBytes(int max_model_len);
-// What gRPC may hold in buffers for all clients together.
-int64_t BufferQuotaBytes(int max_model_len);
-
 }  // namespace bulkhead

@@ -224,18 +224,11 @@ TEST_F(ServerTest, ReflectionListsEveryService) {
   queue.Shutdown();
 }
 
-TEST(MessageLimitTest, GrowsWithTheModel) {
-  EXPECT_EQ(MaxMessageBytes(0), 4 << 20);
-  EXPECT_EQ(MaxMessageBytes(2048), 4 << 20);
-  EXPECT_EQ(MaxMessageBytes(1 << 20), (16 << 20) + (1 << 20));
-  EXPECT_EQ(MaxMessageBytes(std::numeric_limits<int>::max()), 1 << 30);
-}
-
 TEST_F(ServerTest, AMessageBeyondTheLimitIsRefusedByName) {
   engine_.AnswerWith([](const Submitted& s) { s.Finish(FinishReason::kEos, 0); });
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");
-  request.set_text(std::string(MaxMessageBytes(kTestModelLen) + 1, 'x'));
+  request.set_text(std::string(HostQuotas().message_bytes + 1, 'x'));
   grpc::ClientContext context;
   v1::GenerateResponse response;
   const grpc::Status status = generation_->Generate(&context, request, &response);
@@ -243,7 +236,7 @@ TEST_F(ServerTest, AMessageBeyondTheLimitIsRefusedByName) {
   const auto error_info = DetailOf<google::rpc::ErrorInfo>(status);
   ASSERT_TRUE(error_info.has_value()) << status.error_message();
   EXPECT_EQ(error_info->reason(), "MESSAGE_TOO_LARGE");
-  EXPECT_EQ(error_info->metadata().at("limit"), std::to_string(MaxMessageBytes(kTestModelLen)));
+  EXPECT_EQ(error_info->metadata().at("limit"), std::to_string(HostQuotas().message_bytes));
   EXPECT_FALSE(DetailOf<google::rpc::RetryInfo>(status).has_value());
   EXPECT_EQ(Load().num_errors_by_reason().at("MESSAGE_TOO_LARGE"), 1U);
 }
@@ -251,7 +244,7 @@ TEST_F(ServerTest, AMessageBeyondTheLimitIsRefusedByName) {
 TEST_F(ServerTest, AMessageFarBeyondTheLimitIsNotEvenRead) {
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");
-  request.set_text(std::string(MaxMessageBytes(kTestModelLen) + kRefusedMessageBytes + 1, 'x'));
+  request.set_text(std::string(HostQuotas().message_bytes + kRefusedMessageBytes + 1, 'x'));
   grpc::ClientContext context;
   v1::GenerateResponse response;
   EXPECT_EQ(generation_->Generate(&context, request, &response).error_code(),
@@ -295,7 +288,7 @@ TEST_F(ServerTest, ItAcceptsAgainWhenTooManyConnectionsHaveEnded) {
 TEST_F(ServerTest, ACompressedMessageIsRefusedBeforeItIsUnpacked) {
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");
-  request.set_text(std::string(MaxMessageBytes(kTestModelLen) + 1, 'x'));
+  request.set_text(std::string(HostQuotas().message_bytes + 1, 'x'));
   testing::internal::CaptureStderr();
   for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
     grpc::ClientContext context;

@@ -28,7 +28,7 @@ class ServiceFixture : public testing::Test {
   // A connection of its own, not one that another client of this process has.
   std::shared_ptr<grpc::Channel> NewChannel() const;
 
-  HostQuotas quotas_ = {.message_bytes = MaxMessageBytes(kTestModelLen)};  // until SetUp
+  HostQuotas quotas_;  // until SetUp
   LetterTokenizer tokenizer_;
   FakeEngine engine_;
   std::unique_ptr<GrpcServer> server_;
