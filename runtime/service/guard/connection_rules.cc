@@ -175,7 +175,8 @@ ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::strin
   if (found == streams_.end()) return Step::kForward;  // the server passes over it
   Stream& stream = found->second;
   if (!stream.answered && !stream.server_ended && head.payload_bytes > 0) {
-    const int64_t most_bytes = totals_->quotas.message_bytes + kMessageHeadBytes;
+    const int64_t most_bytes =
+        totals_->quotas.message_bytes + kRefusedMessageBytes + kMessageHeadBytes;
     if (stream.claimed_bytes == 0) {
       const int64_t claim = ClaimOf(head, payload, most_bytes);
       if (claim > most_bytes) {

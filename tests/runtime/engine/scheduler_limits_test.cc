@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/request.h"
 #include "tests/runtime/engine/toy_model.h"

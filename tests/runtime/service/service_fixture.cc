@@ -1,6 +1,11 @@
 #include "tests/runtime/service/service_fixture.h"
 
+#include <cstdlib>
+
 namespace bulkhead {
+
+// As main does for the program: what clients send is nothing for standard error.
+const int kNoLines = setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
 void ServiceFixture::SetUp() {
   GrpcServer::Options options;

@@ -205,7 +205,7 @@ TEST_F(DatasetFile, CustomLinesAreThoseOfGenerate) {
 TEST_F(DatasetFile, ABadLineIsNamed) {
   const DatasetOptions options =
       Written(DatasetName::kCustom, "{\"prompt\": \"one\"}\n{\"promt\": \"two\"}\n");
-  EXPECT_THAT(MakePrompts(options, {}, 0).status().message(), HasSubstr("prompt 2"));
+  EXPECT_THAT(MakePrompts(options, {}, 0).status().message(), HasSubstr("line 2"));
   EXPECT_THAT(MakePrompts(Written(DatasetName::kCustom, ""), {}, 0).status().message(),
               HasSubstr("holds no prompt"));
 }

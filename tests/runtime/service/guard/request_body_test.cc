@@ -96,7 +96,7 @@ TEST_F(RequestBodyTest, WhileOthersWaitASlowBodyEndsEarly) {
 TEST_F(RequestBodyTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
-  EXPECT_EQ(Sent(rules, Headers(3) + Message(3, (1 << 20) + 1, 5)),
+  EXPECT_EQ(Sent(rules, Headers(3) + Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5)),
             Headers(3) + RstStreamFrame(3, Http2Error::kCancel));
   EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(3, Http2Error::kEnhanceYourCalm));
   EXPECT_EQ(request_bytes(), 0);
