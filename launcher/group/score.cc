@@ -71,11 +71,7 @@ class ScoreJob final : public BatchJob {
         FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4), kOtherRuleBytes / 4 / vocab_size);
     results_.Expect(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
-      absl::StatusOr<std::vector<TokenId>> tokens = lines_[i].request.status();
-      if (lines_[i].request.ok()) {
-        tokens = TokensOf(*lines_[i].request, engine);
-        if (!tokens.ok()) tokens = AtLine(lines_[i].number, tokens.status());
-      }
+      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], engine);
       statuses_.push_back(tokens.status());
       scores_.push_back(std::make_shared<TextScore>(
           results_, failed_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
@@ -115,6 +111,14 @@ class ScoreJob final : public BatchJob {
 
  private:
   // Cut at the model's length: a text needs no room for an answer.
+  static absl::StatusOr<std::vector<TokenId>> TokensOf(const PromptLine& line,
+                                                       const RankEngine& engine) {
+    BH_RETURN_IF_ERROR(line.request.status());
+    absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(*line.request, engine);
+    if (!tokens.ok()) tokens = AtLine(line.number, tokens.status());
+    return tokens;
+  }
+
   static absl::StatusOr<std::vector<TokenId>> TokensOf(const v1::GenerateRequest& line,
                                                        const RankEngine& engine) {
     std::vector<TokenId> tokens;
