@@ -72,7 +72,8 @@ class ParentTest(unittest.TestCase):
         """Takes what is left of a cap of CAP_MIB, so that the kernel kills the rank."""
         with open(f"/proc/{g.rank_pids()[0]}/oom_score_adj", "w", encoding="ascii") as f:
             f.write("1000")
-        subprocess.run(cap.command(sys.executable, "-c", HOG, str(CAP_MIB - 70)), timeout=group.LIMIT_S, check=True)
+        # Whether the kernel kills this one, too, is a matter of how soon it has the rank's memory back.
+        subprocess.run(cap.command(sys.executable, "-c", HOG, str(CAP_MIB - 70)), timeout=group.LIMIT_S, check=False)
 
     def test_a_killed_rank_is_named_with_its_signal(self):
         with self.serve() as g:
@@ -164,9 +165,9 @@ class ParentTest(unittest.TestCase):
             with self.serve(front=cap.command) as g:
                 self.use_up(cap, g)
                 self.assertEqual(g.exit_code(), 137, "\n".join(g.lines[-5:]))
-                self.assertRegex(g.lines[-1], r"^bulkhead: rank 0 \(host \S+, pid \d+\) ended: the kernel killed 1 "
-                                 r"process of its cgroup for memory \(oom_kill 1 in " + cap.path)
-                self.assertIn("the kernel killed 1 process", self.doctor())
+                self.assertRegex(g.lines[-1], r"^bulkhead: rank 0 \(host \S+, pid \d+\) ended: the kernel killed "
+                                 r"\d process(es)? of its cgroup for memory \(oom_kill \d in " + cap.path)
+                self.assertRegex(self.doctor(), r"the kernel killed \d process")
 
     @unittest.skipUnless(os.geteuid() == 0 and MemoryCap.available(), "needs root and memory cgroups that it may make")
     def test_doctor_counts_the_kills_of_a_server_that_could_say_nothing(self):
@@ -174,8 +175,8 @@ class ParentTest(unittest.TestCase):
             with self.serve("--no-parent", front=cap.command) as g:
                 self.use_up(cap, g)
                 self.assertEqual(g.exit_code(), -signal.SIGKILL)
-                self.assertRegex(self.doctor(), r"^The server ended without a word: .* Since READY the kernel killed 1 "
-                                 r"process of its cgroup for memory \(oom_kill 1 in ")
+                self.assertRegex(self.doctor(), r"^The server ended without a word: .* Since READY the kernel killed \d "
+                                 r"process(es)? of its cgroup for memory \(oom_kill \d in ")
 
     def test_memory_that_cannot_be_had_names_rank_and_term(self):
         with self.serve() as g:
