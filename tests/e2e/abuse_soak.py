@@ -2,7 +2,7 @@
 """Minutes of every attack at once, beside honest clients, on a group in a memory cgroup of its own: resident memory of rank 0 against the
 bound that the server gives, and what others wait. Not part of the tests: `ctest -R e2e_hostile` runs each attack for seconds.
 
-abuse_soak.py BINARY [--minutes 10] [--ranks 2] [--memory 1GiB-in-MiB]   (root, a memory cgroup v1 or v2; the environment of tests/e2e)"""
+abuse_soak.py BINARY [--minutes 10] [--ranks 2] [--memory-mib 1024]   (root, a memory cgroup v1 or v2; the environment of tests/e2e)"""
 import argparse
 import os
 import random
@@ -189,8 +189,7 @@ def main():
     import raw_http2 as h2
     pb = group.pb
     cgroup = Cgroup(options.memory_mib * MIB)
-    group.subprocess.Popen = lambda *a, _popen=subprocess.Popen, **k: _popen(*a, **k, preexec_fn=cgroup.enter)
-    served = group.Group()
+    served = group.Group(before=cgroup.enter)
     soak = Soak(served, cgroup, options.minutes * 60)
     whole = pb.GenerateRequest(token_ids=pb.TokenIds(ids=[10] * 50), stopping=pb.Stopping(max_tokens=500, ignore_eos=True))
     for _ in range(2):
