@@ -40,9 +40,9 @@ struct PromptLine {
 // What is wrong with a prompt, with the number of its line in front where it has one.
 absl::Status AtLine(int64_t number, const absl::Status& status);
 
-// Every line in order, blank ones left out; a bad line is an error in its own place (AtLine).
-// `path`
-// "-" is standard input. NOT_FOUND with exit code 2, naming `flag`, when the file cannot be read.
+// Every line in order, blank ones left out; a bad line is an error in its own place (AtLine). A
+// `path` of "-" is standard input. NOT_FOUND with exit code 2, naming `flag`, when the file cannot
+// be read.
 using PromptLines = std::vector<PromptLine>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
