@@ -61,7 +61,7 @@ for model in llama3_gqa_bf16 llama32_tied_bf16 mistral_window_bf16 qwen2_14h_bf1
   cp -r "tests/data/models/$model" "$folder/data/models/"
 done
 cp -r tests/data/quantised/{gptq_act_order,awq} "$folder/data/quantised/"
-cp scripts/gpu_{check,bench,environment,drill}.sh scripts/{random_model,peer_loop}.py "$folder/"
+cp scripts/gpu_{check,bench,environment,drill,steps}.sh scripts/{random_model,peer_loop}.py "$folder/"
 git rev-parse --short=7 HEAD >"$folder/commit"
 limit_mb=30
 if $with_source; then
