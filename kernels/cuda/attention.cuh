@@ -1,6 +1,6 @@
 // Causal attention over the paged cache on the tensor cores. A block's columns are pairs of a token
 // and a query head that share one KV head, so that keys and values are read once for all of them.
-// A warp computes 8 kTiles columns, 16 tokens of the cache at a time:
+// A warp computes 8 kTiles columns, over all its tokens of a tile of 64 at a time:
 //   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
 // with a running maximum and sum for each column, in base 2. A block's four warps share either
 //   kTokens    the same columns, 16 of each 64 tokens each; at the end their sums are merged
@@ -37,6 +37,7 @@ struct AttendShape {
   static constexpr int kDims = kDimTiles * 16;
   static constexpr bool kByColumns = kShare == WarpsShare::kColumns;
   static constexpr int kWarpColumns = kTiles * 8;
+  static constexpr int kParts = kByColumns ? kAttendTokens / 16 : 1;  // of a tile, for a warp
   static constexpr int kColumns = kWarpColumns * (kByColumns ? kAttendWarps : 1);
   static constexpr int kMerged = kByColumns ? 1 : kAttendWarps;  // warps with sums of a column
   static constexpr int kStages = kQuantized ? 1 : 2;
@@ -121,14 +122,26 @@ class AttendLane {
 
   // One tile of the cache, tokens token0 .. token0 + 63.
   BH_DEVICE void Add(const unsigned char* tile, int token0, const CacheRange& range) {
+    int first = WarpIndex() * 16;
+    bool all_seen = false;
     if constexpr (Shape::kByColumns) {
+      first = 0;
       if (FirstColumn() >= columns_.size()) return;
-      for (int first = 0; first < kAttendTokens; first += 16) {
-        AddTokens(tile, token0, first, range);
-      }
-    } else {
-      AddTokens(tile, token0, WarpIndex() * 16, range);
+      const int last_column = FirstColumn() + Shape::kWarpColumns < columns_.size()
+                                  ? FirstColumn() + Shape::kWarpColumns
+                                  : columns_.size();
+      const int least = p_.cache.position[columns_.Token(FirstColumn())];
+      const int most = p_.cache.position[columns_.Token(last_column - 1)];
+      if (token0 > most) return;
+      all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= least &&
+                 (p_.window == 0 || token0 > most - p_.window);
     }
+    float scores[Shape::kParts][kTiles][4] = {};
+    Scores(tile, first, scores);
+    Scale(tile, first, scores);
+    if (!all_seen) Mask(token0 + first, range, scores);
+    Weigh(tile, first, scores);
+    AddValues(tile, first, scores);
   }
 
   // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, greatest score, sum
@@ -172,34 +185,6 @@ class AttendLane {
     return FirstColumn() + 8 * tile + LaneIndex() % 4 * 2 + i;
   }
 
-  // 16 tokens of a tile, from the tile's `first` on.
-  BH_DEVICE void AddTokens(const unsigned char* tile, int token0, int first,
-                           const CacheRange& range) {
-    float scores[kTiles][4] = {};
-    Scores(tile, first, scores);
-    Weigh(tile, token0, first, range, scores);
-    uint32_t weights[kTiles][2];
-    BH_UNROLL
-    for (int n = 0; n < kTiles; ++n) {
-      weights[n][0] = TransposeTile(PairOf<kFormat>(scores[n][0], scores[n][1]));
-      weights[n][1] = TransposeTile(PairOf<kFormat>(scores[n][2], scores[n][3]));
-    }
-    const int tile_of_lane = LaneIndex() / 8;
-    const unsigned char* const row =
-        tile + Shape::Tile::kValuesAt +
-        (first + tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::Tile::kValueRowBytes +
-        tile_of_lane % 2 * 16;
-    BH_UNROLL
-    for (int k = 0; k < kDimTiles; ++k) {
-      if (16 * k < p_.cache.head_dim) {
-        uint32_t a[4];
-        LoadTilesTransposed(a, row + 32 * k);
-        BH_UNROLL
-        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(out_[k][n], a, weights[n]);
-      }
-    }
-  }
-
   // The sum of each column's query, which a key's zero is multiplied with.
   BH_DEVICE void SumQueries(int pairs) {
     auto* const sums = reinterpret_cast<float*>(shared_ + Shape::kQuerySumsAt);
@@ -221,7 +206,9 @@ class AttendLane {
     }
   }
 
-  BH_DEVICE void Scores(const unsigned char* tile, int first, float (&scores)[kTiles][4]) {
+  using Scored = float[Shape::kParts][kTiles][4];  // of this lane's tokens and columns
+
+  BH_DEVICE void Scores(const unsigned char* tile, int first, Scored& scores) {
     const int tile_of_lane = LaneIndex() / 8;
     const unsigned char* const row = tile +
                                      (tile_of_lane / 2 * 8 + LaneIndex() % 8) * kKeyRowBytes +
@@ -229,50 +216,113 @@ class AttendLane {
     BH_UNROLL
     for (int k = 0; k < kDimTiles; ++k) {
       if (16 * k < p_.cache.head_dim) {
-        uint32_t a[4];
-        LoadTilesTransposed(a, row + 16 * k * kKeyRowBytes);
         BH_UNROLL
-        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(scores[n], a, query_[k][n]);
+        for (int part = 0; part < Shape::kParts; ++part) {
+          uint32_t a[4];
+          LoadTilesTransposed(a, row + 16 * k * kKeyRowBytes + 32 * part);
+          BH_UNROLL
+          for (int n = 0; n < kTiles; ++n) {
+            MultiplyTiles<kFormat>(scores[part][n], a, query_[k][n]);
+          }
+        }
       }
     }
   }
 
-  // Scores become weights p, times the values' scales where there are any.
-  BH_DEVICE void Weigh(const unsigned char* tile, int token0, int first, const CacheRange& range,
-                       float (&scores)[kTiles][4]) {
-    const int in_tile = first + LaneIndex() / 4;
+  // Into base 2, of codes with the keys' scales and zeroes.
+  BH_DEVICE void Scale(const unsigned char* tile, int first, Scored& scores) {
     const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
     const float scale = p_.scale * kLog2OfE;
+    ForEach([&](int part, int n, int i) {
+      float& score = scores[part][n][i];
+      if constexpr (Shape::kQuantized) {
+        const int at = TokenOf(first, part, i);
+        score = fmaf(scaling[at], score, scaling[kAttendTokens + at] * query_sum_[n][i % 2]);
+      }
+      score *= scale;
+    });
+  }
+
+  BH_DEVICE void Mask(int token0, const CacheRange& range, Scored& scores) {
+    ForEach([&](int part, int n, int i) {
+      const int token = TokenOf(token0, part, i);
+      const int last = last_[n][i % 2];
+      const bool seen = token >= range.first && token < range.end && token <= last &&
+                        (p_.window == 0 || token > last - p_.window);
+      if (!seen) scores[part][n][i] = kNever;
+    });
+  }
+
+  // Scores become weights p, times the values' scales where there are any.
+  BH_DEVICE void Weigh(const unsigned char* tile, int first, Scored& scores) {
+    const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
-      bool seen[4];
       BH_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int token = token0 + in_tile + i / 2 * 8;
-        const int last = last_[n][i % 2];
-        seen[i] = token >= range.first && token < range.end && token <= last &&
-                  (p_.window == 0 || token > last - p_.window);
-        float score = scores[n][i];
-        if constexpr (Shape::kQuantized) {
-          const int at = in_tile + i / 2 * 8;
-          score = fmaf(scaling[at], score, scaling[kAttendTokens + at] * query_sum_[n][i % 2]);
+      for (int i = 0; i < 2; ++i) {
+        float most = fmaxf(scores[0][n][i], scores[0][n][2 + i]);
+        BH_UNROLL
+        for (int part = 1; part < Shape::kParts; ++part) {
+          most = fmaxf(most, fmaxf(scores[part][n][i], scores[part][n][2 + i]));
         }
-        scores[n][i] = seen[i] ? score * scale : kNever;
-      }
-      BH_UNROLL
-      for (int i = 0; i < 2; ++i) Raise(n, i, fmaxf(scores[n][i], scores[n][2 + i]));
-      BH_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        float weight = seen[i] ? Exp2(scores[n][i] - greatest_[n][i % 2]) : 0.0F;
-        sum_[n][i % 2] += weight;
-        if constexpr (Shape::kQuantized) {
-          const int at = 2 * kAttendTokens + in_tile + i / 2 * 8;
-          zero_sum_[n][i % 2] = fmaf(weight, scaling[kAttendTokens + at], zero_sum_[n][i % 2]);
-          weight *= scaling[at];
-        }
-        scores[n][i] = weight;
+        Raise(n, i, most);
       }
     }
+    ForEach([&](int part, int n, int i) {
+      // A column that has seen nothing yet: its weights must be 0, not 2^0.
+      const float most = greatest_[n][i % 2] > kNever ? greatest_[n][i % 2] : 0.0F;
+      float weight = Exp2(scores[part][n][i] - most);
+      sum_[n][i % 2] += weight;
+      if constexpr (Shape::kQuantized) {
+        const int at = 2 * kAttendTokens + TokenOf(first, part, i);
+        zero_sum_[n][i % 2] = fmaf(weight, scaling[kAttendTokens + at], zero_sum_[n][i % 2]);
+        weight *= scaling[at];
+      }
+      scores[part][n][i] = weight;
+    });
+  }
+
+  BH_DEVICE void AddValues(const unsigned char* tile, int first, const Scored& scores) {
+    const int tile_of_lane = LaneIndex() / 8;
+    const unsigned char* const row =
+        tile + Shape::Tile::kValuesAt +
+        (first + tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::Tile::kValueRowBytes +
+        tile_of_lane % 2 * 16;
+    BH_UNROLL
+    for (int part = 0; part < Shape::kParts; ++part) {
+      uint32_t weights[kTiles][2];
+      BH_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        const float(&p)[4] = scores[part][n];
+        weights[n][0] = TransposeTile(PairOf<kFormat>(p[0], p[1]));
+        weights[n][1] = TransposeTile(PairOf<kFormat>(p[2], p[3]));
+      }
+      BH_UNROLL
+      for (int k = 0; k < kDimTiles; ++k) {
+        if (16 * k < p_.cache.head_dim) {
+          uint32_t a[4];
+          LoadTilesTransposed(a, row + 16 * part * Shape::Tile::kValueRowBytes + 32 * k);
+          BH_UNROLL
+          for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(out_[k][n], a, weights[n]);
+        }
+      }
+    }
+  }
+
+  // body(part, tile of columns, number of this lane) for every score.
+  template <typename Body>
+  BH_DEVICE static void ForEach(const Body& body) {
+    BH_UNROLL
+    for (int part = 0; part < Shape::kParts; ++part) {
+      BH_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        BH_UNROLL
+        for (int i = 0; i < 4; ++i) body(part, n, i);
+      }
+    }
+  }
+  BH_DEVICE static int TokenOf(int first, int part, int i) {
+    return first + 16 * part + LaneIndex() / 4 + i / 2 * 8;
   }
 
   // A column's greatest score is `score` of this lane or of one of its warp, or stays.

@@ -66,16 +66,24 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
     const bool valid = seen && dim < d;
     CopyAsync16(to_keys + dim * kKeyRowBytes, valid ? keys + dim * key_bytes : nowhere, valid);
   }
-  constexpr int kDimChunks = kDims / 8;
-  for (int i = ThreadIndex(); i < kAttendTokens * kDimChunks; i += kAttendThreads) {
-    const int in_tile = i / kDimChunks;
-    const int dim = i % kDimChunks * 8;
-    if (dim >= dims) continue;
+  // Four threads share a value, so that its address is found twice in a tile.
+  constexpr int kSharing = 4;
+  constexpr int kTokensAtOnce = kAttendThreads / kSharing;
+  BH_UNROLL
+  for (int in_tile0 = 0; in_tile0 < kAttendTokens; in_tile0 += kTokensAtOnce) {
+    const int in_tile = in_tile0 + ThreadIndex() / kSharing;
     const int of = token0 + in_tile;
-    const bool valid = dim < d && of >= range.first && of < range.end;
-    const unsigned char* from = nowhere;
-    if (valid) from = head.Values(of) + (head.InBlock(of) * d + dim) * 2;
-    CopyAsync16(tile + Shape::kValuesAt + in_tile * Shape::kValueRowBytes + dim * 2, from, valid);
+    const bool is_there = of >= range.first && of < range.end;
+    const unsigned char* const from =
+        is_there ? head.Values(of) + int64_t{head.InBlock(of)} * d * 2 : nowhere;
+    unsigned char* const to = tile + Shape::kValuesAt + in_tile * Shape::kValueRowBytes;
+    BH_UNROLL
+    for (int dim0 = 0; dim0 < kDims; dim0 += 8 * kSharing) {
+      const int dim = dim0 + ThreadIndex() % kSharing * 8;
+      if (dim >= dims) break;
+      const bool valid = is_there && dim < d;
+      CopyAsync16(to + dim * 2, valid ? from + dim * 2 : nowhere, valid);
+    }
   }
   CommitCopies();
 }
