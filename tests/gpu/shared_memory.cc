@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -13,7 +14,7 @@
 
 namespace {
 
-constexpr size_t kArenaBytes = size_t{256} << 20;
+constexpr size_t kArenaBytes = size_t{2} << 30;
 constexpr size_t kHeaderBytes =
     256;  // before each block, so that blocks are aligned as cudaMalloc's
 
@@ -24,7 +25,6 @@ class Arena {
 
   bool Contains(const void* at) const { return at >= base_ && at < base_ + kArenaBytes; }
 
-  // Null when no room is left.
   void* Take(size_t bytes) {
     const size_t payload = std::bit_ceil(bytes < kHeaderBytes ? kHeaderBytes : bytes);
     const auto kind = static_cast<size_t>(std::countr_zero(payload));
@@ -33,7 +33,10 @@ class Arena {
       free_[kind] = block->next;
       return reinterpret_cast<std::byte*>(block) + kHeaderBytes;
     }
-    if (payload + kHeaderBytes > kArenaBytes - used_) return nullptr;
+    if (payload + kHeaderBytes > kArenaBytes - used_) {
+      std::fputs("the memory that tests share with the GPU is too small\n", stderr);
+      std::abort();  // memory from elsewhere is there for some GPUs and not for others
+    }
     auto* const block = new (base_ + used_) Header{.kind = kind};
     used_ += kHeaderBytes + payload;
     return reinterpret_cast<std::byte*>(block) + kHeaderBytes;
@@ -64,7 +67,7 @@ std::atomic<Arena*> arena = nullptr;
 
 void* operator new(size_t bytes) {
   if (Arena* const shared = arena.load(); shared != nullptr) {
-    if (void* const block = shared->Take(bytes); block != nullptr) return block;
+    return shared->Take(bytes);
   }
   void* const block = std::malloc(bytes > 0 ? bytes : 1);
   if (block == nullptr) std::abort();

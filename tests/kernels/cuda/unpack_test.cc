@@ -46,6 +46,11 @@ TEST_P(CudaUnpack, WritesEachNumberWhereTheDepthHasItsInput) {
     for (const int first_row : {0, 16}) {
       const int64_t rows = layout.padded_rows() - first_row;
       std::vector<uint16_t> got(rows * layout.depth() + 1, 0xFFFF);
+      std::vector<int32_t> input_at(weight.input_at == nullptr ? 0 : layout.depth());
+      if (!input_at.empty()) {
+        cuda.driver->CopyToHost(reinterpret_cast<const std::byte*>(weight.input_at),
+                                input_at.data(), layout.depth() * 4);
+      }
       Enqueue(*cuda.driver, cuda::UnpackKernel(shape.format),
               {.grid = {static_cast<int>(rows / cuda::kTileRows),
                         static_cast<int>(
@@ -59,7 +64,7 @@ TEST_P(CudaUnpack, WritesEachNumberWhereTheDepthHasItsInput) {
       for (int64_t row = first_row; row < layout.padded_rows(); ++row) {
         for (int64_t at = 0; at < layout.depth(); ++at) {
           const uint16_t number = got[(row - first_row) * layout.depth() + at];
-          const int64_t input = weight.input_at == nullptr ? at : weight.input_at[at];
+          const int64_t input = input_at.empty() ? at : input_at[at];
           if (row >= shape.rows) {
             ASSERT_EQ(number & 0x7FFF, 0) << "a row that only fills up the tile";
           } else if (input >= 0 && input < shape.cols) {
