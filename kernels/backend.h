@@ -1,5 +1,7 @@
 // Backend: the few verbs a decoder is made of. Verbs only enqueue work on the backend's device;
-// faults surface at Device::Synchronize. Activations are f32. Letters as in memory/matrix.h;
+// faults surface at Device::Synchronize. Activations are f32, but for what products alone read:
+// outputs of RmsNorm, AddResidualNorm, Attend and SwiGlu, and x of MatMul, may be in
+// product_input_dtype. Letters as in memory/matrix.h;
 // lower-case h, k, f, v are this rank's share. A verb on no rows, or on a share of no columns, does
 // nothing.
 //
@@ -70,6 +72,8 @@ class BackendSizes {
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
   // Whether tokens are drawn on the device, which takes memory for it.
   virtual bool draws_tokens() const = 0;
+  // What rows hold that nothing but products with weights in a format read.
+  virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };
 
 class Backend : public BackendSizes {
@@ -106,7 +110,7 @@ class Backend : public BackendSizes {
   // Once before the first step, for a weight that MatMul will get with many rows: does what MatMul
   // may do with it for any number of rows, so that what a library loads at first use is loaded.
   // x [R, K], of any content; out [R, N], with R up to max_num_batched_tokens. From then on MatMul
-  // may write rows behind the last one of out, up to R in all.
+  // may read rows behind the last one of x and write such of out, up to R in all.
   virtual absl::Status RehearseMatMul(ConstMatrixView /*x*/, const Linear& /*weight*/,
                                       MatrixView /*out*/) {
     return absl::OkStatus();

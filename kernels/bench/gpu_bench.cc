@@ -136,7 +136,7 @@ absl::Status GpuBench::Products(const Shape& shape, WeightFormat format, int gro
                       machine_.Numbers(std::max(weight_bytes, machine_.scale().weight_bytes)));
   BH_ASSIGN_OR_RETURN(const std::vector<Linear> copies, Pack(linear, memory));
   const int64_t most = machine_.scale().context;
-  BH_ASSIGN_OR_RETURN(const Buffer x, machine_.Floats(most * shape.inputs));
+  BH_ASSIGN_OR_RETURN(const Buffer x, machine_.Numbers(most * shape.inputs * 2));
   const int64_t out_rows = std::min(most, (int64_t{2} << 30) / 4 / shape.outputs);
   BH_ASSIGN_OR_RETURN(const Buffer out, machine_.Floats(out_rows * shape.outputs));
   const auto copy_of = [&](int64_t call) -> const Linear& { return copies[call % copies.size()]; };
@@ -151,7 +151,8 @@ absl::Status GpuBench::Products(const Shape& shape, WeightFormat format, int gro
     if (group_size > 0) absl::StrAppend(&result.format, "/", group_size);
     const auto bytes = static_cast<double>(weight_bytes);
     if (Wanted(result.name)) {
-      const ConstMatrixView from(x.data(), DType::kF32, tokens, shape.inputs);
+      const ConstMatrixView from(x.data(), machine_.backend().product_input_dtype(format), tokens,
+                                 shape.inputs);
       const MatrixView to(out.data(), DType::kF32, tokens, shape.outputs);
       BH_RETURN_IF_ERROR(Report(result, bytes, operations, [&](int64_t call) {
         machine_.backend().MatMul(from, copy_of(call), to);

@@ -30,7 +30,6 @@ void AddProducts(KernelList& kernels) {
        {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
     kernels.Add(EmbedKernel(format));
     for (const int token_tiles : {1, 2, 4}) kernels.Add(LinearKernel(format, token_tiles));
-    kernels.Add(DirectLinearKernel(format));
     kernels.Add(GemmKernel(format));
   }
   for (const bool f16 : {false, true}) kernels.Add(GatherInputsKernel(f16));
@@ -63,8 +62,10 @@ std::vector<CudaKernel> AllKernels() {
   KernelList kernels;
   AddProducts(kernels);
   AddAttention(kernels);
-  for (const bool adds : {false, true}) kernels.Add(RmsNormKernel(adds));
-  kernels.Add(SwiGluKernel());
+  for (const bool fours : {false, true}) {
+    for (const bool adds : {false, true}) kernels.Add(RmsNormKernel(adds, fours));
+    kernels.Add(SwiGluKernel(fours));
+  }
   kernels.Add(AddKernel());
   kernels.Add(SelectRowsKernel());
   kernels.Add(FillKernel());

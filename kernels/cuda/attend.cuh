@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/out_rows.cuh"
 
 namespace bulkhead::cuda {
 
@@ -78,7 +79,8 @@ AttendSplit(AttendParameters p) {
     const AttendItem item = p.items[i];
     columns.token0 = p.cache.seq_begin[item.seq];
     const int position = p.cache.position[columns.token0];
-    CacheRange range{item.split * p.split_tokens, (item.split + 1) * p.split_tokens};
+    const int split_tokens = SplitTokens(position + 1);
+    CacheRange range{item.split * split_tokens, (item.split + 1) * split_tokens};
     const int first = FirstSeen(position, p.window);
     if (first > range.first) range.first = first;
     if (position + 1 < range.end) range.end = position + 1;
@@ -118,9 +120,10 @@ AttendWhole(AttendParameters p) {
                            p.cache.position[token + columns.tokens - 1] + 1};
     AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>(
         p, columns, kv_head, range, [&](int column, int dim, float out, float, float sum) {
-          p.out.data[columns.Token(column) * p.out.stride +
-                     static_cast<int64_t>(columns.Head(column)) * p.cache.head_dim + dim] =
-              out / sum;
+          StoreOut(p.out,
+                   columns.Token(column) * p.out.stride +
+                       static_cast<int64_t>(columns.Head(column)) * p.cache.head_dim + dim,
+                   out / sum);
         });
     SyncBlock();  // shared memory is free again
   }

@@ -1,33 +1,37 @@
 #include "kernels/cuda/attend_list.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace bulkhead {
 
-int64_t AttendList::Fill(const StepIndex& host_index, int split_tokens, int32_t* list) {
-  const auto position = [&](int seq) { return host_index.position[host_index.seq_begin[seq]]; };
-  auto* const items = reinterpret_cast<cuda::AttendItem*>(list) + 1;
-  cuda::AttendItem* end = items;
-  const auto is_one_token = [&](int seq) {
-    return host_index.seq_begin[seq + 1] - host_index.seq_begin[seq] == 1;
+int64_t AttendList::Fill(const StepIndex& host_index, int32_t* list) {
+  // Stretches of one sequence that are equally long.
+  struct Run {
+    int seq = 0;
+    int first = 0;
+    int count = 0;
+    int tokens = 0;  // of each
   };
+  std::vector<Run> runs;
+  runs.reserve(2 * host_index.num_seqs);
   for (int seq = 0; seq < host_index.num_seqs; ++seq) {
-    if (!is_one_token(seq)) continue;
-    const int whole = (position(seq) + 1) / split_tokens;
-    for (int split = 0; split < whole; ++split) *end++ = {seq, split};
+    const int begin = host_index.seq_begin[seq];
+    if (host_index.seq_begin[seq + 1] - begin != 1) continue;
+    const int tokens = host_index.position[begin] + 1;
+    const int split_tokens = cuda::SplitTokens(tokens);
+    const int whole = tokens / split_tokens;
+    if (whole > 0) runs.push_back({seq, 0, whole, split_tokens});
+    if (tokens % split_tokens != 0) runs.push_back({seq, whole, 1, tokens % split_tokens});
   }
-  cuda::AttendItem* const rests = end;  // what is left of each sequence behind its whole stretches
-  for (int seq = 0; seq < host_index.num_seqs; ++seq) {
-    if (!is_one_token(seq)) continue;
-    const int tokens = position(seq) + 1;
-    if (tokens % split_tokens != 0) *end++ = {seq, tokens / split_tokens};
-  }
-  std::sort(rests, end, [&](const cuda::AttendItem& a, const cuda::AttendItem& b) {
-    const int more = position(a.seq) % split_tokens;
-    const int less = position(b.seq) % split_tokens;
-    return more != less ? more > less : a.seq < b.seq;
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+    return a.tokens != b.tokens ? a.tokens > b.tokens : a.seq < b.seq;
   });
-  list[0] = static_cast<int32_t>(end - items);
+  auto* end = reinterpret_cast<cuda::AttendItem*>(list) + 1;
+  for (const Run& run : runs) {
+    for (int i = 0; i < run.count; ++i) *end++ = {run.seq, run.first + i};
+  }
+  list[0] = static_cast<int32_t>(end - ItemsOf(list));
   return reinterpret_cast<std::byte*>(end) - reinterpret_cast<std::byte*>(list);
 }
 

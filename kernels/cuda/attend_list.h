@@ -21,7 +21,7 @@ struct AttendList {
   }
 
   // Writes the list of a step whose index is in host memory; returns the bytes that count.
-  static int64_t Fill(const StepIndex& host_index, int split_tokens, int32_t* list);
+  static int64_t Fill(const StepIndex& host_index, int32_t* list);
 };
 
 }  // namespace bulkhead

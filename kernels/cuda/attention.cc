@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kSharedOfBlock = 1 << 10;  // what a block's shared memory takes besides
 
 using cuda::CeilDiv;
+using cuda::OutRowsOf;
 using cuda::RowsOf;
 
 // How query heads and tokens are cut into blocks.
@@ -105,7 +106,7 @@ void CudaAttention::BeginStep(const StepIndex& host_index) {
   if (memory == nullptr) return;  // the next wait says so
   next_list_ = (next_list_ + 1) % kStepsUnderWay;
   auto* const list = reinterpret_cast<int32_t*>(memory.get());
-  const int64_t bytes = AttendList::Fill(host_index, scratch_.split_tokens, list);
+  const int64_t bytes = AttendList::Fill(host_index, list);
   device_.CopyFromHost(list, reinterpret_cast<std::byte*>(scratch_.list), bytes);
   listed_ = true;
 }
@@ -119,7 +120,6 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.head_begin = scratch_.head_begin;
   p.num_tokens = index.num_tokens;
   p.num_heads = heads.num_heads;
-  p.split_tokens = scratch_.split_tokens;
   p.splits = scratch_.splits;
   p.num_items = scratch_.list;
   p.items = AttendList::ItemsOf(scratch_.list);
@@ -127,7 +127,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.scale = scale;
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
-  p.out = RowsOf(out);
+  p.out = OutRowsOf(out);
   AttendToStretches(index, heads, kv, p);
   if (index.num_tokens > index.num_seqs) AttendWhole(index, heads, kv, p);
 }

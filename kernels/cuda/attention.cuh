@@ -13,7 +13,6 @@
 
 namespace bulkhead::cuda {
 
-inline constexpr float kNever = -1e30F;  // a score that nobody sees
 inline constexpr float kLog2OfE = 1.4426950408889634F;
 
 // The columns of a block: tokens [token0, token0 + tokens) of one sequence times query heads

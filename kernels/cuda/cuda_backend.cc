@@ -16,7 +16,9 @@ namespace bulkhead {
 namespace {
 
 using cuda::CeilDiv;
+using cuda::InFours;
 using cuda::OneBlockPerRow;
+using cuda::OutRowsOf;
 using cuda::RowsOf;
 using cuda::VectorOf;
 
@@ -52,6 +54,10 @@ class CudaBackend final : public Backend {
     return sizes_->WorkspaceBytes(limits, heads);
   }
 
+  DType product_input_dtype(WeightFormat weights) const override {
+    return sizes_->product_input_dtype(weights);
+  }
+
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
     Carver carver(workspace);
@@ -72,7 +78,7 @@ class CudaBackend final : public Backend {
   void RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon, MatrixView out) override {
     cuda::RmsNormParameters p;
     p.x = RowsOf(x);
-    Norm(p, weight, epsilon, out);
+    Norm(p, InFours(x), weight, epsilon, out);
   }
 
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
@@ -118,8 +124,8 @@ class CudaBackend final : public Backend {
     if (out.empty()) return;
     LaunchShape shape = OneBlockPerRow(out);
     shape.grid[1] = CeilDiv(out.cols(), cuda::kSwiGluCols);
-    Enqueue(driver_, cuda::SwiGluKernel(), shape,
-            {RowsOf(gate_up), static_cast<int>(out.cols()), RowsOf(out)});
+    Enqueue(driver_, cuda::SwiGluKernel(InFours(gate_up) && InFours(out)), shape,
+            {RowsOf(gate_up), static_cast<int>(out.cols()), OutRowsOf(out)});
   }
 
   void AddResidual(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden) override {
@@ -135,7 +141,7 @@ class CudaBackend final : public Backend {
     p.addend = RowsOf(sum);
     p.bias = VectorOf(bias);
     p.added = RowsOf(hidden);
-    Norm(p, weight, epsilon, normed);
+    Norm(p, InFours(sum) && InFours(bias) && InFours(hidden), weight, epsilon, normed);
   }
 
   void SelectRows(ConstMatrixView x, const int32_t* rows, MatrixView out) override {
@@ -151,16 +157,19 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  void Norm(cuda::RmsNormParameters p, ConstMatrixView weight, float epsilon, MatrixView out) {
+  void Norm(cuda::RmsNormParameters p, bool in_fours, ConstMatrixView weight, float epsilon,
+            MatrixView out) {
     if (out.empty()) return;
     p.weight = weight.F32();
     p.epsilon = epsilon;
     p.width = static_cast<int>(out.cols());
-    p.out = RowsOf(out);
+    p.out = OutRowsOf(out);
+    const bool fours =
+        in_fours && InFours(weight) && InFours(out) && out.cols() <= cuda::kMostNormedFours;
     LaunchShape shape = OneBlockPerRow(out);
     shape.block[0] = cuda::kNormThreads;
     shape.shared_bytes = cuda::kNormThreads / 32 * 4;
-    Enqueue(driver_, cuda::RmsNormKernel(p.addend.data != nullptr), shape, p);
+    Enqueue(driver_, cuda::RmsNormKernel(p.addend.data != nullptr, fours), shape, p);
   }
 
   Device& device_;

@@ -14,8 +14,6 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMostHeadDim = 256;
-constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
-constexpr int kLeastSplitTokens = 256;
 
 int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
@@ -33,6 +31,9 @@ class CudaSizes final : public BackendSizes {
     return carver.used_bytes();
   }
   bool draws_tokens() const override { return true; }
+  DType product_input_dtype(WeightFormat weights) const override {
+    return weights == WeightFormat::kF16 ? DType::kF16 : DType::kBF16;
+  }
 
  private:
   const bool gemm_library_;
@@ -49,7 +50,7 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
   inputs_count = std::max<int64_t>(max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;
   inputs = reinterpret_cast<uint16_t*>(carver.Next(inputs_count * 2));
   if (!gemm_library) return;
-  if (max_tokens >= kLeastLibraryTokens) library = carver.Next(GemmLibrary::kWorkspaceBytes);
+  library = carver.Next(GemmLibrary::kWorkspaceBytes);
   if (limits.quantized_weights && max_tokens >= kLeastUnpackedTokens) {
     unpacked = reinterpret_cast<uint16_t*>(carver.Next(unpacked_bytes));
   }
@@ -57,10 +58,8 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
 
 CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads,
                                            Carver& carver) {
-  const int64_t shortest = CeilDiv(limits.max_model_len, kMostSplits);
-  split_tokens = static_cast<int>(std::max<int64_t>(
-      kLeastSplitTokens, CeilDiv(shortest, cuda::kAttendTokens) * cuda::kAttendTokens));
-  splits = static_cast<int>(CeilDiv(std::max(limits.max_model_len, 1), split_tokens));
+  splits = static_cast<int>(std::clamp<int64_t>(
+      CeilDiv(limits.max_model_len, cuda::kLeastSplitTokens), 1, cuda::kMostSplits));
   head_begin = reinterpret_cast<int32_t*>(carver.Next((heads.num_kv_heads + 1) * 4));
   list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
   list = reinterpret_cast<int32_t*>(carver.Next(list_bytes));

@@ -23,9 +23,6 @@ std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);
 
 // Beyond so many tokens weights are worth a way through shared memory.
 inline constexpr int64_t kMostFewTokens = 64;
-// From so many tokens on the library multiplies weights that are not quantised: the inputs, which
-// each of our blocks reads, are then more than the weights.
-inline constexpr int64_t kLeastLibraryTokens = 17;
 // From so many tokens on to write and read quantised weights as bf16 costs less than the library
 // wins.
 inline constexpr int64_t kLeastUnpackedTokens = 512;
@@ -52,7 +49,6 @@ struct CudaAttentionScratch {
   int64_t list_bytes = 0;
   float* parts = nullptr;  // the sums of the splits
   float* part_sums = nullptr;
-  int split_tokens = 0;
   int splits = 0;
 
   CudaAttentionScratch() = default;

@@ -8,12 +8,17 @@ template <bool kF16>
 BH_KERNEL(kRowThreads)
 GatherInputs(GatherInputsParameters p) {
   AwaitPrevious();
-  const float* const x = p.x.data + BlockX() * p.x.stride;
+  const int64_t row = BlockX() * p.x.stride;
   uint16_t* const out = p.out + static_cast<int64_t>(BlockX()) * p.depth;
   for (int at = ThreadIndex(); at < p.depth; at += kRowThreads) {
     const int input = p.input_at == nullptr ? at : p.input_at[at];
-    const float value = input >= 0 && input < p.inputs ? x[input] : 0.0F;
-    out[at] = kF16 ? F16OfF32(value) : Bf16OfF32(value);
+    const bool is_there = input >= 0 && input < p.inputs;
+    if (p.rounded != nullptr) {
+      out[at] = is_there ? p.rounded[row + input] : uint16_t{0};
+    } else {
+      const float value = is_there ? p.x.data[row + input] : 0.0F;
+      out[at] = kF16 ? F16OfF32(value) : Bf16OfF32(value);
+    }
   }
 }
 

@@ -22,6 +22,13 @@ struct ConstRows {
   const float* data = nullptr;
   int64_t stride = 0;
 };
+// Rows that products alone read may be written in the numbers that products take.
+enum class Numbers : int32_t { kF32, kBF16, kF16 };
+struct OutRows {
+  void* data = nullptr;
+  int64_t stride = 0;
+  Numbers numbers = Numbers::kF32;
+};
 
 // ---- one block of kRowThreads for each row; grid {T}. Some say that they have more blocks or
 // threads: in a step of one token a row's block runs alone.
@@ -50,6 +57,10 @@ CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format);  // not f32
 
 // Of x, or of x + addend (+ bias where there is one), which goes to `added`. kNormThreads.
 inline constexpr int kNormThreads = 512;
+// `fours`: rows of up to so many numbers, four by four: a multiple of 4 wide and apart, 16-byte
+// aligned. Each number is then read once.
+inline constexpr int kNormFours = 4;  // of a thread
+inline constexpr int kMostNormedFours = kNormFours * kNormThreads * 4;
 struct RmsNormParameters {
   ConstRows x;
   ConstRows addend;  // null: none
@@ -58,18 +69,18 @@ struct RmsNormParameters {
   const float* weight = nullptr;  // [D]
   float epsilon = 0;
   int width = 0;  // D
-  Rows out;
+  OutRows out;
 };
-CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds);
+CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool fours);
 
-// grid {T, f / kSwiGluCols}
+// grid {T, f / kSwiGluCols}; `fours`: rows a multiple of 4 wide and apart, 16-byte aligned
 inline constexpr int kSwiGluCols = 4 * kRowThreads;
 struct SwiGluParameters {
   ConstRows gate_up;
   int width = 0;  // f
-  Rows out;
+  OutRows out;
 };
-CudaKernelOf<SwiGluParameters> SwiGluKernel();
+CudaKernelOf<SwiGluParameters> SwiGluKernel(bool fours);
 
 // x += addend (+ bias where there is one).
 struct AddParameters {
@@ -99,6 +110,7 @@ CudaKernelOf<FillParameters> FillKernel();
 // none.
 struct GatherInputsParameters {
   ConstRows x;
+  const uint16_t* rounded = nullptr;  // instead of x.data, in the numbers of out
   const int32_t* input_at = nullptr;
   int inputs = 0;
   int depth = 0;
@@ -112,14 +124,10 @@ struct LinearParameters {
   int tokens = 0;
   PackedWeight weight;
   Rows out;
-  ConstRows unrounded;  // what DirectLinearKernel reads instead of x
 };
 inline constexpr int kLinearThreads = 128;
 // For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
 CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
-// The same bits as with one token tile, of rows in their own order: 16-byte aligned, as many
-// inputs as a multiple of 8, and no map in the weight.
-CudaKernelOf<LinearParameters> DirectLinearKernel(WeightFormat format);
 
 // For many tokens: grid {rows / kGemmTile, T / kGemmTile}.
 inline constexpr int kGemmThreads = 256;
@@ -181,9 +189,18 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
 // Causal attention. A block takes up to so many pairs of a token and a query head that share a KV
 // head, its columns, and 64 tokens of the cache at a time. Two kernels share the work:
 //   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
-//                            a stretch of split_tokens of the cache, its sums to `parts`;
+//                            a stretch of SplitTokens of the cache, its sums to `parts`;
 //                            CombineKernel adds
 //   sequences of more        grid {T / tile_tokens, KV heads x head_tiles}: whole, to `out`
+inline constexpr int kLeastSplitTokens = 256;
+inline constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
+// Tokens of a stretch of a context of so many: from the context alone, so that a row's bits do not
+// depend on the others.
+constexpr int SplitTokens(int tokens) {
+  int split_tokens = kLeastSplitTokens;
+  while (tokens > split_tokens * kMostSplits) split_tokens *= 2;
+  return split_tokens;
+}
 struct AttendItem {
   int32_t seq = 0;
   int32_t split = 0;  // which stretch
@@ -197,8 +214,7 @@ struct AttendParameters {
   int head_tiles = 0;     // blocks for the query heads of a KV head
   int heads_of_tile = 0;  // at most
   int tile_tokens = 0;
-  int split_tokens = 0;  // a multiple of 64
-  int splits = 0;        // of the longest context
+  int splits = 0;  // of any context at most
   const int32_t* num_items = nullptr;
   const AttendItem* items = nullptr;
   int window = 0;
@@ -206,8 +222,9 @@ struct AttendParameters {
   // [S][splits][h][d]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum of p}
   float* parts = nullptr;
   float* part_sums = nullptr;
-  Rows out;
+  OutRows out;
 };
+inline constexpr float kNever = -1e30F;  // a score that nobody sees
 inline constexpr int kAttendThreads = 128;
 inline constexpr int kAttendWarps = kAttendThreads / 32;
 inline constexpr int kAttendTokens = 64;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/kernels.h"
+#include "memory/check.h"
 #include "memory/matrix.h"
 
 namespace bulkhead::cuda {
@@ -12,6 +13,18 @@ inline int CeilDiv(int64_t x, int64_t y) { return static_cast<int>((x + y - 1) /
 
 inline Rows RowsOf(MatrixView x) { return {x.F32(), x.row_stride()}; }
 inline ConstRows RowsOf(ConstMatrixView x) { return {x.F32(), x.row_stride()}; }
+inline OutRows OutRowsOf(MatrixView x) {
+  BH_CHECK(x.dtype() != DType::kI32);
+  const Numbers numbers = x.dtype() == DType::kF32    ? Numbers::kF32
+                          : x.dtype() == DType::kBF16 ? Numbers::kBF16
+                                                      : Numbers::kF16;
+  return {x.data(), x.row_stride(), numbers};
+}
+// Whether rows are read and written four numbers at a time.
+inline bool InFours(ConstMatrixView x) {
+  return x.empty() || (x.cols() % 4 == 0 && x.row_stride() % 4 == 0 &&
+                       reinterpret_cast<uintptr_t>(x.data()) % (4 * DTypeBytes(x.dtype())) == 0);
+}
 inline const float* VectorOf(ConstMatrixView x) { return x.empty() ? nullptr : x.F32(); }
 
 inline LaunchShape OneBlockPerRow(ConstMatrixView x) {

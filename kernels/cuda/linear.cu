@@ -20,6 +20,7 @@ struct WeightTile {
                                 : kFormat == WeightFormat::kInt8 ? 2
                                                                  : 4;
   Words4 loads[kLoads];
+  int cells[2];  // of its chunks, where weights have cells
 
   BH_DEVICE void Load(const PackedWeight& weight, int tile, int step) {
     if constexpr (IsQuantized(kFormat)) {
@@ -29,6 +30,8 @@ struct WeightTile {
       for (int i = 0; i < kLoads; ++i) {
         loads[i] = LoadStream(weight.numbers + ((first + i) * kWarp + LaneIndex()) * 16);
       }
+      cells[0] = weight.chunk_cell[2 * step];
+      cells[1] = weight.chunk_cell[2 * step + 1];
     } else {
       const int64_t row = static_cast<int64_t>(tile) * kTileRows + LaneIndex() / 4;
       const int64_t at = static_cast<int64_t>(step) * kDepthGranule + LaneIndex() % 4 * 8;
@@ -136,40 +139,15 @@ struct Sums {
   }
 };
 
-// Eight inputs of a token from `at` on, as the product wants them.
-template <WeightFormat kFormat, bool kDirect>
-BH_DEVICE Words4 InputsAt(const LinearParameters& p, int token, int at) {
-  if constexpr (!kDirect) {
-    return *reinterpret_cast<const Words4*>(p.x + static_cast<int64_t>(token) * p.weight.depth +
-                                            at);
-  } else {
-    Words4 x = {};
-    if (at >= p.weight.inputs) return x;
-    const float* const row = p.unrounded.data + token * p.unrounded.stride + at;
-    BH_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const Words4 four = *reinterpret_cast<const Words4*>(row + 4 * i);
-      BH_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const float first = F32OfBits(four.w[2 * j]);
-        const float second = F32OfBits(four.w[2 * j + 1]);
-        x.w[2 * i + j] =
-            kFormat == WeightFormat::kF16 ? F16Pair(first, second) : Bf16Pair(first, second);
-      }
-    }
-    return x;
-  }
-}
-
 // 64 inputs of a tile of rows times those of the tokens.
-template <WeightFormat kFormat, int kTiles, bool kDirect>
+template <WeightFormat kFormat, int kTiles>
 BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>& tile, int step,
                             int token0, int& cell, Sums<kFormat, kTiles>& sums) {
   const PackedWeight& weight = p.weight;
   BH_UNROLL
   for (int chunk = 0; chunk < 2; ++chunk) {
     if constexpr (IsQuantized(kFormat)) {
-      const int next = weight.chunk_cell[2 * step + chunk];
+      const int next = tile.cells[chunk];
       if (next != cell) {
         sums.FinishCell();
         sums.BeginCell(weight, BlockX() * kTileRows, next);
@@ -179,10 +157,12 @@ BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>
     Words4 x[kTiles];
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
-      const int token = token0 + 8 * n + LaneIndex() / 4;
+      // Columns of tokens that are not there repeat the last one: nobody stores their sums.
+      const int column = token0 + 8 * n + LaneIndex() / 4;
+      const int token = column < p.tokens ? column : p.tokens - 1;
       const int at = step * kDepthGranule + chunk * kChunkInputs + LaneIndex() % 4 * 8;
-      x[n] = {};
-      if (token < p.tokens) x[n] = InputsAt<kFormat, kDirect>(p, token, at);
+      x[n] =
+          *reinterpret_cast<const Words4*>(p.x + static_cast<int64_t>(token) * weight.depth + at);
       if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, x[n]);
     }
     BH_UNROLL
@@ -207,7 +187,7 @@ inline constexpr int kAhead = (kFormat == WeightFormat::kInt4   ? 8
                               kTiles;
 
 // This warp's part of the depth of one tile of rows.
-template <WeightFormat kFormat, int kTiles, bool kDirect>
+template <WeightFormat kFormat, int kTiles>
 BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat, kTiles>& sums) {
   constexpr int kSteps = kAhead<kFormat, kTiles>;
   const int steps = p.weight.depth / kDepthGranule;
@@ -230,7 +210,7 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
     for (int i = 0; i < kSteps; ++i) {
       const int step = first + i;
       if (step < end) {
-        MultiplyStep<kFormat, kTiles, kDirect>(p, tiles[i], step, token0, cell, sums);
+        MultiplyStep<kFormat, kTiles>(p, tiles[i], step, token0, cell, sums);
         if (step + kSteps < end) tiles[i].Load(p.weight, BlockX(), step + kSteps);
       }
     }
@@ -238,12 +218,12 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
   if constexpr (IsQuantized(kFormat)) sums.FinishCell();
 }
 
-template <WeightFormat kFormat, int kTiles, bool kDirect>
+template <WeightFormat kFormat, int kTiles>
 BH_KERNEL_SHARING(kLinearThreads, 4)
 Linear(LinearParameters p) {
   const int token0 = BlockY() * kTiles * 8;
   Sums<kFormat, kTiles> sums;
-  MultiplyPart<kFormat, kTiles, kDirect>(p, token0, sums);
+  MultiplyPart<kFormat, kTiles>(p, token0, sums);
   // The warps' sums, added in their order.
   auto* const shared = reinterpret_cast<float*>(SharedMemory());  // [warp][tile][4][lane]
   BH_UNROLL
@@ -268,14 +248,9 @@ Linear(LinearParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<LinearParameters> KernelOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf(name, Linear<kFormat, 1, false>);
-  if (token_tiles == 2) return KernelOf(name, Linear<kFormat, 2, false>);
-  return KernelOf(name, Linear<kFormat, 4, false>);
-}
-
-template <WeightFormat kFormat>
-CudaKernelOf<LinearParameters> DirectKernelOfFormat(const char* name) {
-  return KernelOf(name, Linear<kFormat, 1, true>);
+  if (token_tiles == 1) return KernelOf(name, Linear<kFormat, 1>);
+  if (token_tiles == 2) return KernelOf(name, Linear<kFormat, 2>);
+  return KernelOf(name, Linear<kFormat, 4>);
 }
 
 }  // namespace
@@ -290,19 +265,6 @@ CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles
       return KernelOfFormat<WeightFormat::kInt4>("linear int4", token_tiles);
     default:
       return KernelOfFormat<WeightFormat::kBF16>("linear bf16", token_tiles);
-  }
-}
-
-CudaKernelOf<LinearParameters> DirectLinearKernel(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kF16:
-      return DirectKernelOfFormat<WeightFormat::kF16>("linear f16 direct");
-    case WeightFormat::kInt8:
-      return DirectKernelOfFormat<WeightFormat::kInt8>("linear int8 direct");
-    case WeightFormat::kInt4:
-      return DirectKernelOfFormat<WeightFormat::kInt4>("linear int4 direct");
-    default:
-      return DirectKernelOfFormat<WeightFormat::kBF16>("linear bf16 direct");
   }
 }
 

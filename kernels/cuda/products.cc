@@ -12,32 +12,31 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMostTokenTiles = 4;
-constexpr int64_t kLeastBucket = 64;
+constexpr int64_t kLeastSteppedBucket = 64;  // up to here powers of two
 constexpr int64_t kLeastBucketStep = 128;
 constexpr int64_t kBucketsPerOctave = 8;
 
 using cuda::CeilDiv;
 using cuda::RowsOf;
 
-// Up to so many tokens a launch less is worth twice the bytes of the inputs, which every block
-// reads.
-constexpr int64_t kMostDirectTokens = 4;
-
-bool CanReadDirectly(ConstMatrixView x, const cuda::PackedWeight& weight) {
-  return weight.input_at == nullptr && weight.inputs % 8 == 0 && x.row_stride() % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
-}
-
 int64_t RoundUp(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 int64_t LeastLibraryTokens(WeightFormat format) {
-  return IsQuantized(format) ? kLeastUnpackedTokens : kLeastLibraryTokens;
+  return IsQuantized(format) ? kLeastUnpackedTokens : 1;
+}
+
+// Whether rows lie as products take them.
+bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight) {
+  return x.dtype() != DType::kF32 && weight.input_at == nullptr && x.cols() == weight.depth &&
+         x.row_stride() == weight.depth && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
 }
 
 // The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
 // bucket alone, and the rehearsal meets every product that a step may need.
 int64_t BucketOf(int64_t tokens, int64_t most) {
-  if (tokens <= kLeastBucket) return std::min(kLeastBucket, most);
+  if (tokens <= kLeastSteppedBucket) {
+    return std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens))), most);
+  }
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
   const int64_t step = std::max(kLeastBucketStep, octave / kBucketsPerOctave);
   return std::min(RoundUp(tokens, step), most);
@@ -62,20 +61,16 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
-    if (rows <= kMostDirectTokens && CanReadDirectly(x, packed)) {
-      MultiplyDirectly(x.Rows(row, rows), format, packed, out_rows);
-      continue;
-    }
-    Gather(x.Rows(row, rows), format, packed);
+    const uint16_t* const inputs = Inputs(x.Rows(row, rows), format, packed);
     if (rows <= rehearsed && rows >= LeastLibraryTokens(format)) {
       const int64_t bucket = BucketOf(rows, std::min(rehearsed, rows_at_once));
       const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
       if (row + bucket <= rehearsed && IsPrepared(cut)) {
-        MultiplyByLibrary(cut, format, packed, out_rows);
+        MultiplyByLibrary(cut, format, inputs, packed, out_rows);
         continue;
       }
     }
-    MultiplyByKernel(static_cast<int>(rows), format, packed, out_rows);
+    MultiplyByKernel(static_cast<int>(rows), format, inputs, packed, out_rows);
   }
 }
 
@@ -133,13 +128,29 @@ bool CudaProducts::Prepare(const Cut& cut) {
   return true;
 }
 
-void CudaProducts::Gather(ConstMatrixView x, WeightFormat format,
-                          const cuda::PackedWeight& weight) {
-  Enqueue(driver_, cuda::GatherInputsKernel(format == WeightFormat::kF16), cuda::OneBlockPerRow(x),
-          {RowsOf(x), weight.input_at, weight.inputs, weight.depth, scratch_.inputs});
+const uint16_t* CudaProducts::Inputs(ConstMatrixView x, WeightFormat format,
+                                     const cuda::PackedWeight& weight) {
+  const bool f16 = format == WeightFormat::kF16;
+  const bool rounded = x.dtype() != DType::kF32;
+  BH_CHECK(!rounded || x.dtype() == (f16 ? DType::kF16 : DType::kBF16));
+  const auto* const numbers = reinterpret_cast<const uint16_t*>(x.data());
+  if (AreInputs(x, weight)) return numbers;
+  cuda::GatherInputsParameters p;
+  p.x.stride = x.row_stride();
+  if (rounded) {
+    p.rounded = numbers;
+  } else {
+    p.x.data = x.F32();
+  }
+  p.input_at = weight.input_at;
+  p.inputs = weight.inputs;
+  p.depth = weight.depth;
+  p.out = scratch_.inputs;
+  Enqueue(driver_, cuda::GatherInputsKernel(f16), cuda::OneBlockPerRow(x), p);
+  return scratch_.inputs;
 }
 
-void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format,
+void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
                                      const cuda::PackedWeight& weight, MatrixView out) {
   for (int64_t i = 0; i < cut.pieces; ++i) {
     const GemmProblem& problem = i + 1 < cut.pieces ? cut.piece : cut.last;
@@ -153,28 +164,18 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format,
                .block = {cuda::kUnpackWarps * 32, 1, 1}},
               {weight, static_cast<int>(first_row), scratch_.unpacked});
     }
-    library_->Multiply(problem, scratch_.inputs, numbers, out.F32() + first_row, scratch_.library);
+    library_->Multiply(problem, inputs, numbers, out.F32() + first_row, scratch_.library);
   }
 }
 
-void CudaProducts::MultiplyDirectly(ConstMatrixView x, WeightFormat format,
-                                    const cuda::PackedWeight& weight, MatrixView out) {
-  const LaunchShape shape{.grid = {CeilDiv(weight.rows, cuda::kTileRows), 1, 1},
-                          .block = {cuda::kLinearThreads, 1, 1},
-                          .shared_bytes = int64_t{cuda::kLinearThreads} * 4 * 4};
-  Enqueue(driver_, cuda::DirectLinearKernel(format), shape,
-          {nullptr, static_cast<int>(x.rows()), weight, RowsOf(out), RowsOf(x)});
-}
-
-void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format,
+void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                                     const cuda::PackedWeight& weight, MatrixView out) {
   if (tokens > kMostFewTokens) {
     const LaunchShape shape{
         .grid = {CeilDiv(weight.rows, cuda::kGemmTile), CeilDiv(tokens, cuda::kGemmTile), 1},
         .block = {cuda::kGemmThreads, 1, 1},
         .shared_bytes = cuda::kGemmSharedBytes};
-    return Enqueue(driver_, cuda::GemmKernel(format), shape,
-                   {scratch_.inputs, tokens, weight, RowsOf(out), {}});
+    return Enqueue(driver_, cuda::GemmKernel(format), shape, {inputs, tokens, weight, RowsOf(out)});
   }
   int token_tiles = 1;
   while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
@@ -183,7 +184,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format,
       .block = {cuda::kLinearThreads, 1, 1},
       .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
-          {scratch_.inputs, tokens, weight, RowsOf(out), {}});
+          {inputs, tokens, weight, RowsOf(out)});
 }
 
 }  // namespace bulkhead

@@ -1,6 +1,6 @@
 // The products of the CUDA backend: how a MatMul is cut into launches, and the memory that it needs
-// beside its operands. Few tokens are multiplied by LinearKernel; more by a library where there is
-// one and it has rehearsed the product, else by GemmKernel.
+// beside its operands. A library multiplies where there is one and it has rehearsed the product
+// (quantised weights: of many tokens); else LinearKernel few tokens and GemmKernel more.
 #pragma once
 
 #include <cstddef>
@@ -52,13 +52,12 @@ class CudaProducts {
   Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
-  void Gather(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
-  void MultiplyDirectly(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight,
-                        MatrixView out);
-  void MultiplyByLibrary(const Cut& cut, WeightFormat format, const cuda::PackedWeight& weight,
-                         MatrixView out);
-  void MultiplyByKernel(int tokens, WeightFormat format, const cuda::PackedWeight& weight,
-                        MatrixView out);
+  // [rows][depth] as the products of `weight` take it: x itself, or gathered into the scratch.
+  const uint16_t* Inputs(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
+  void MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
+                         const cuda::PackedWeight& weight, MatrixView out);
+  void MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
+                        const cuda::PackedWeight& weight, MatrixView out);
 
   CudaDriver& driver_;
   const std::unique_ptr<GemmLibrary> library_;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/out_rows.cuh"
 #include "words.h"
 
 namespace bulkhead::cuda {
@@ -17,13 +18,42 @@ BH_DEVICE float SumOfBlock(float value) {
   return sum;
 }
 
+BH_DEVICE float ScaleOf(float squares, const RmsNormParameters& p) {
+  const float mean = SumOfBlock(squares) / static_cast<float>(p.width);
+  return 1.0F / sqrtf(mean + p.epsilon);
+}
+
+// The first column of a thread's four numbers `j`.
+BH_DEVICE int ColumnOf(int j) { return (j * kNormThreads + ThreadIndex()) * 4; }
+
+// rows += addend (+ bias), which goes to `added`, too.
+BH_DEVICE void AddTo(Floats4 (&rows)[kNormFours], const RmsNormParameters& p) {
+  const float* const addend = p.addend.data + BlockX() * p.addend.stride;
+  float* const added = p.added.data + BlockX() * p.added.stride;
+  Floats4 addends[kNormFours] = {};
+  BH_UNROLL
+  for (int j = 0; j < kNormFours; ++j) {
+    if (ColumnOf(j) < p.width) addends[j] = LoadFour(addend + ColumnOf(j));
+  }
+  BH_UNROLL
+  for (int j = 0; j < kNormFours; ++j) {
+    if (ColumnOf(j) >= p.width) break;
+    Floats4 bias = {};
+    if (p.bias != nullptr) bias = LoadFour(p.bias + ColumnOf(j));
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      rows[j].v[i] += p.bias == nullptr ? addends[j].v[i] : addends[j].v[i] + bias.v[i];
+    }
+    StoreFour(added + ColumnOf(j), rows[j]);
+  }
+}
+
 // Every thread reads and writes the same elements, so that outputs may be x.
 template <bool kAdds>
 BH_KERNEL(kNormThreads)
 RmsNorm(RmsNormParameters p) {
   AwaitPrevious();
   const float* x = p.x.data + BlockX() * p.x.stride;
-  float* const out = p.out.data + BlockX() * p.out.stride;
   float squares = 0.0F;
   if constexpr (kAdds) {
     const float* const addend = p.addend.data + BlockX() * p.addend.stride;
@@ -37,14 +67,54 @@ RmsNorm(RmsNormParameters p) {
   } else {
     for (int i = ThreadIndex(); i < p.width; i += kNormThreads) squares = fmaf(x[i], x[i], squares);
   }
-  const float mean = SumOfBlock(squares) / static_cast<float>(p.width);
-  const float scale = 1.0F / sqrtf(mean + p.epsilon);
-  for (int i = ThreadIndex(); i < p.width; i += kNormThreads) out[i] = x[i] * scale * p.weight[i];
+  const float scale = ScaleOf(squares, p);
+  const int64_t row = BlockX() * p.out.stride;
+  for (int i = ThreadIndex(); i < p.width; i += kNormThreads) {
+    StoreOut(p.out, row + i, x[i] * scale * p.weight[i]);
+  }
+}
+
+// The same of rows that lie well: everything is asked for before any is used, the weight, which no
+// kernel writes, before the kernel in front has ended.
+template <bool kAdds>
+BH_KERNEL(kNormThreads)
+RmsNormOfFours(RmsNormParameters p) {
+  Floats4 weights[kNormFours] = {};
+  Floats4 rows[kNormFours] = {};
+  BH_UNROLL
+  for (int j = 0; j < kNormFours; ++j) {
+    if (ColumnOf(j) < p.width) weights[j] = LoadFour(p.weight + ColumnOf(j));
+  }
+  AwaitPrevious();
+  const float* const x = p.x.data + BlockX() * p.x.stride;
+  BH_UNROLL
+  for (int j = 0; j < kNormFours; ++j) {
+    if (ColumnOf(j) < p.width) rows[j] = LoadFour(x + ColumnOf(j));
+  }
+  if constexpr (kAdds) AddTo(rows, p);
+  float squares = 0.0F;
+  BH_UNROLL
+  for (int j = 0; j < kNormFours; ++j) {
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) squares = fmaf(rows[j].v[i], rows[j].v[i], squares);
+  }
+  const float scale = ScaleOf(squares, p);
+  BH_UNROLL
+  for (int j = 0; j < kNormFours; ++j) {
+    if (ColumnOf(j) >= p.width) break;
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) rows[j].v[i] = rows[j].v[i] * scale * weights[j].v[i];
+    StoreFourOut(p.out, BlockX() * p.out.stride + ColumnOf(j), rows[j]);
+  }
 }
 
 }  // namespace
 
-CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds) {
+CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool fours) {
+  if (fours) {
+    return adds ? KernelOf("rms_norm of a sum, fours", RmsNormOfFours<true>)
+                : KernelOf("rms_norm, fours", RmsNormOfFours<false>);
+  }
   return adds ? KernelOf("rms_norm of a sum", RmsNorm<true>) : KernelOf("rms_norm", RmsNorm<false>);
 }
 

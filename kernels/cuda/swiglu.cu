@@ -1,33 +1,51 @@
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/out_rows.cuh"
 #include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
-BH_KERNEL(kRowThreads) SwiGlu(SwiGluParameters p) {
+BH_DEVICE float Gated(float gate, float up) { return gate / (1.0F + expf(-gate)) * up; }
+
+// A block takes kSwiGluCols columns of a row; what a thread reads is asked for before any is used.
+template <bool kFours>
+BH_KERNEL(kRowThreads)
+SwiGlu(SwiGluParameters p) {
   AwaitPrevious();
   const float* const gate = p.gate_up.data + BlockX() * p.gate_up.stride;
   const float* const up = gate + p.width;
-  float* const out = p.out.data + BlockX() * p.out.stride;
-  constexpr int kCols = kSwiGluCols / kRowThreads;
-  const int first = BlockY() * kSwiGluCols + ThreadIndex();
-  float gates[kCols];
-  float ups[kCols];
-  BH_UNROLL
-  for (int i = 0; i < kCols; ++i) {  // all asked for before any is used
-    const int col = first + i * kRowThreads;
-    gates[i] = col < p.width ? gate[col] : 0.0F;
-    ups[i] = col < p.width ? up[col] : 0.0F;
-  }
-  BH_UNROLL
-  for (int i = 0; i < kCols; ++i) {
-    const int col = first + i * kRowThreads;
-    if (col < p.width) out[col] = gates[i] / (1.0F + expf(-gates[i])) * ups[i];
+  const int64_t row = BlockX() * p.out.stride;
+  if constexpr (kFours) {
+    const int col = BlockY() * kSwiGluCols + ThreadIndex() * 4;
+    if (col >= p.width) return;
+    Floats4 out = LoadFour(gate + col);
+    const Floats4 ups = LoadFour(up + col);
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) out.v[i] = Gated(out.v[i], ups.v[i]);
+    StoreFourOut(p.out, row + col, out);
+  } else {
+    constexpr int kCols = kSwiGluCols / kRowThreads;
+    const int first = BlockY() * kSwiGluCols + ThreadIndex();
+    float gates[kCols];
+    float ups[kCols];
+    BH_UNROLL
+    for (int i = 0; i < kCols; ++i) {
+      const int col = first + i * kRowThreads;
+      gates[i] = col < p.width ? gate[col] : 0.0F;
+      ups[i] = col < p.width ? up[col] : 0.0F;
+    }
+    BH_UNROLL
+    for (int i = 0; i < kCols; ++i) {
+      const int col = first + i * kRowThreads;
+      if (col < p.width) StoreOut(p.out, row + col, Gated(gates[i], ups[i]));
+    }
   }
 }
 
 }  // namespace
 
-CudaKernelOf<SwiGluParameters> SwiGluKernel() { return KernelOf("swiglu", SwiGlu); }
+CudaKernelOf<SwiGluParameters> SwiGluKernel(bool fours) {
+  return fours ? KernelOf("swiglu, fours", SwiGlu<true>) : KernelOf("swiglu", SwiGlu<false>);
+}
 
 }  // namespace bulkhead::cuda

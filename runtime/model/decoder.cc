@@ -97,13 +97,13 @@ absl::Status Decoder::RehearseProducts(MatrixView hidden, MatrixView part) {
     return absl::OkStatus();
   };
   for (const LayerWeights& w : parts_.weights.layers) {
-    // A term of a sum is as wide as what is normed, and lies alike.
+    // A term of a sum is as wide as the hidden rows, and lies alike.
     if (heads_.num_heads > 0) {
       BH_RETURN_IF_ERROR(rehearse(act.normed, w.qkv, act.qkv));
-      BH_RETURN_IF_ERROR(rehearse(act.attended, {w.o}, act.normed));
+      BH_RETURN_IF_ERROR(rehearse(act.attended, {w.o}, act.hidden));
     }
     BH_RETURN_IF_ERROR(rehearse(act.normed, w.gate_up, act.gate_up));
-    BH_RETURN_IF_ERROR(rehearse(act.gated, {w.down}, act.normed));
+    BH_RETURN_IF_ERROR(rehearse(act.gated, {w.down}, act.hidden));
   }
   return rehearse(hidden, {parts_.weights.lm_head}, part);
 }

@@ -7,8 +7,11 @@
 namespace bulkhead {
 namespace {
 
+MatrixView Matrix(Carver& carver, DType dtype, int64_t rows, int64_t cols) {
+  return MatrixView(carver.Next(rows * cols * DTypeBytes(dtype)), dtype, rows, cols);
+}
 MatrixView F32Matrix(Carver& carver, int64_t rows, int64_t cols) {
-  return MatrixView(carver.Next(rows * cols * DTypeBytes(DType::kF32)), DType::kF32, rows, cols);
+  return Matrix(carver, DType::kF32, rows, cols);
 }
 
 int32_t* Int32Array(Carver& carver, int64_t count) {
@@ -28,21 +31,22 @@ int64_t ListCols(const ShardPlan& plan) {
 }  // namespace
 
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                              Carver& carver) {
+                              const BackendSizes& sizes, Carver& carver) {
   const ModelConfig& config = plan.config();
   const RankShard& shard = plan.rank(rank);
+  const DType inputs = sizes.product_input_dtype(limits.weights.layers);
   const int64_t rows = limits.max_num_batched_tokens;
   const int64_t q_cols = shard.heads.size() * config.head_dim;
   const int64_t kv_cols = 2 * shard.kv_heads.size() * config.head_dim;
   Activations act;
   act.hidden = F32Matrix(carver, rows, config.hidden_size);
-  act.normed = F32Matrix(carver, rows, config.hidden_size);
+  act.normed = Matrix(carver, inputs, rows, config.hidden_size);
   Carver attention = carver;
   act.qkv = F32Matrix(attention, rows, q_cols + kv_cols);
-  act.attended = F32Matrix(attention, rows, q_cols);
+  act.attended = Matrix(attention, inputs, rows, q_cols);
   Carver mlp = carver;
   act.gate_up = F32Matrix(mlp, rows, 2 * shard.mlp.size());
-  act.gated = F32Matrix(mlp, rows, shard.mlp.size());
+  act.gated = Matrix(mlp, inputs, rows, shard.mlp.size());
   carver = attention.used_bytes() > mlp.used_bytes() ? attention : mlp;
   return act;
 }
@@ -176,7 +180,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   set(Term::kWeights, weights.used_bytes());
   set(Term::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
   Carver activations;
-  LayOutActivations(plan, rank, limits, activations);
+  LayOutActivations(plan, rank, limits, sizes, activations);
   set(Term::kActivations, activations.used_bytes());
   Carver arrays;
   LayOutStepArrays(limits, arrays);

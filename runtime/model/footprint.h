@@ -33,18 +33,19 @@ struct ModelLimits {
 // Rows whose logits are wanted are computed in tiles of so many at most.
 inline constexpr int kLogitTileRows = 32;
 
-// f32, T = max_num_batched_tokens rows each. Attention's and the MLP's own parts share their
-// memory: they never live at the same time.
+// f32, or the backend's product_input_dtype where products alone read them; T =
+// max_num_batched_tokens rows each. Attention's and the MLP's own parts share their memory: they
+// never live at the same time.
 struct Activations {
   MatrixView hidden;    // [T, D]
-  MatrixView normed;    // [T, D]
+  MatrixView normed;    // [T, D] product inputs
   MatrixView qkv;       // [T, (h + 2k) d]
-  MatrixView attended;  // [T, h d]
+  MatrixView attended;  // [T, h d] product inputs
   MatrixView gate_up;   // [T, 2f]
-  MatrixView gated;     // [T, f]
+  MatrixView gated;     // [T, f] product inputs
 };
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                              Carver& carver);
+                              const BackendSizes& sizes, Carver& carver);
 
 // The block tables and the indices of a step: what StepIndex points into. The last table is that of
 // rows that a step is padded with: all block 0.

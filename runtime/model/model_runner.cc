@@ -89,8 +89,9 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
                         HeadLayoutOf(plan_, rank_));
   Carver activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
-      DecoderParts{plan_, rank_, weights_, LayOutActivations(plan_, rank_, limits_, activations),
-                   workspace.rope, Kv()},
+      DecoderParts{plan_, rank_, weights_,
+                   LayOutActivations(plan_, rank_, limits_, backend_, activations), workspace.rope,
+                   Kv()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/cpu/number_format.h"
 #include "memory/kv_format_name.h"
 #include "tests/kernels/variants.h"
 
@@ -122,7 +123,8 @@ void PagedSequences::Append(const std::vector<Piece>& pieces) {
   BH_CHECK(backend_.device().Synchronize().ok());
 }
 
-std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pieces) {
+std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pieces,
+                                                   DType out_dtype) {
   const Step step = MakeStep(pieces);
   backend_.AppendKv(step.index, Heads(), Qkv(step), Layer());
   for (const Piece& piece : pieces) {
@@ -131,12 +133,15 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
   const int64_t width = int64_t{case_.num_heads()} * case_.head_dim;
   const int64_t stride = width + 3;
   std::vector<float> padded(step.index.num_tokens * stride, 7.0f);
+  std::vector<uint16_t> rounded(out_dtype == DType::kF32 ? 0 : padded.size(), Bf16OfF32(7.0f));
   const float scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
   backend_.BeginStep(step.index);
   backend_.Attend(step.index, Heads(), Qkv(step), Layer(), scale, case_.window,
-                  MatrixView(reinterpret_cast<std::byte*>(padded.data()), DType::kF32,
-                             step.index.num_tokens, width, stride));
+                  MatrixView(rounded.empty() ? reinterpret_cast<std::byte*>(padded.data())
+                                             : reinterpret_cast<std::byte*>(rounded.data()),
+                             out_dtype, step.index.num_tokens, width, stride));
   BH_CHECK(backend_.device().Synchronize().ok());
+  std::transform(rounded.begin(), rounded.end(), padded.begin(), F32OfBf16);
   std::vector<float> out;
   for (int t = 0; t < step.index.num_tokens; ++t) {
     const float* row = padded.data() + t * stride;

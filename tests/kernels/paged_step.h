@@ -41,7 +41,9 @@ class PagedSequences {
   // Appends the pieces' keys and values in one step.
   void Append(const std::vector<Piece>& pieces);
   // Appends, attends, and returns [tokens, h d], the pieces' tokens in order.
-  std::vector<float> AppendAndAttend(const std::vector<Piece>& pieces);
+  // `out_dtype`: f32 or bf16, which is widened.
+  std::vector<float> AppendAndAttend(const std::vector<Piece>& pieces,
+                                     DType out_dtype = DType::kF32);
 
  private:
   struct Step {

@@ -13,8 +13,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-constexpr int kSplit = 512;
-
 // {sequence, stretch} of a step whose sequences have {tokens before it, tokens in it}.
 std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>& sequences) {
   std::vector<int32_t> seq_begin = {0};
@@ -28,8 +26,8 @@ std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>
   index.num_tokens = static_cast<int>(position.size());
   index.seq_begin = seq_begin.data();
   index.position = position.data();
-  std::vector<int32_t> list(AttendList::Bytes(index.num_seqs, 4) / 4 + 1, -7);
-  const int64_t bytes = AttendList::Fill(index, kSplit, list.data());
+  std::vector<int32_t> list(AttendList::Bytes(index.num_seqs, cuda::kMostSplits) / 4 + 1, -7);
+  const int64_t bytes = AttendList::Fill(index, list.data());
   EXPECT_EQ(bytes, (1 + list[0]) * static_cast<int64_t>(sizeof(cuda::AttendItem)));
   EXPECT_EQ(list.back(), -7);
   std::vector<std::pair<int, int>> items;
@@ -41,12 +39,30 @@ std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>
 }
 
 TEST(AttendListTest, HasEveryStretchOnceTheLongestFirst) {
-  EXPECT_THAT(ItemsFor({{9, 1}, {1299, 1}, {511, 1}, {99, 1}}),
+  EXPECT_THAT(ItemsFor({{9, 1}, {687, 1}, {255, 1}, {99, 1}}),
               ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(0, 0)));
 }
 
+TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
+  const int longest = cuda::kLeastSplitTokens * cuda::kMostSplits;
+  EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMostSplits);
+  const auto items = ItemsFor({{300, 1}, {longest + 44, 1}});  // stretches of 512, a rest of 45
+  EXPECT_EQ(items.size(), 1U + 1 + 17);
+  EXPECT_EQ(items[0], std::make_pair(1, 0));
+  EXPECT_EQ(items[16], std::make_pair(0, 0));
+  EXPECT_EQ(items[17], std::make_pair(0, 1)) << "45 tokens as well, and the sequence comes first";
+  EXPECT_EQ(items[18], std::make_pair(1, 16));
+}
+
+TEST(AttendListTest, NoContextHasMoreStretchesThanThereIsRoomFor) {
+  for (int tokens = 1; tokens < 2'000'000; tokens += 1 + tokens / 100) {
+    const int split_tokens = cuda::SplitTokens(tokens);
+    EXPECT_LE((tokens + split_tokens - 1) / split_tokens, cuda::kMostSplits) << tokens;
+  }
+}
+
 TEST(AttendListTest, PutsEqualStretchesInTheOrderOfTheirSequences) {
-  EXPECT_THAT(ItemsFor({{40, 1}, {0, 1}, {40, 1}, {552, 1}}),
+  EXPECT_THAT(ItemsFor({{40, 1}, {0, 1}, {40, 1}, {296, 1}}),
               ElementsAre(Pair(3, 0), Pair(0, 0), Pair(2, 0), Pair(3, 1), Pair(1, 0)));
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/number_format.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/paged_step.h"
 #include "tests/kernels/variants.h"
@@ -73,6 +74,19 @@ TEST_P(CudaAttention, IsThatOfTheReferenceInEverySchedule) {
   const std::vector<float> out =
       OnAllSchedules([&](Backend& backend) { return RunMixedStep(backend, c); }, c.head_dim > 32);
   EXPECT_LT(RelativeError(out, OfReference(c)), ToleranceOf(c.format));
+}
+
+TEST(CudaAttentionRows, ForProductsAreTheOthersRounded) {
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 40, KvFormat::kBF16, 16, 0};
+  CudaUnderTest cuda;
+  const auto run = [&](DType dtype) {
+    PagedSequences sequences(*cuda.backend, c, {300, 40}, kSeed);
+    sequences.Append({{0, 0, 299}});
+    return sequences.AppendAndAttend({{0, 299, 300}, {1, 0, 40}}, dtype);
+  };
+  std::vector<float> want = run(DType::kF32);
+  for (float& x : want) x = F32OfBf16(Bf16OfF32(x));
+  ExpectSameBits(run(DType::kBF16), want);
 }
 
 TEST(CudaAttentionRows, DoNotDependOnTheOthers) {

@@ -69,29 +69,39 @@ TEST_P(CudaProducts, AreThoseOfTheReference) {
   }
 }
 
-// Few rows are read where they lie, if they lie well: the same bits as from rounded copies.
-TEST_P(CudaProducts, OfRowsThatAreReadDirectlyAreTheSameBits) {
+// Rows that come in the numbers of products are read where they lie, if they lie well, else
+// gathered: the same bits as of rows in f32.
+TEST_P(CudaProducts, OfRoundedRowsAreTheSameBits) {
   const ProductCase& c = GetParam();
   const int64_t cols = c.shape.cols;
-  const int64_t width = (cols + 3) / 4 * 4;
-  for (const int64_t rows : {1, 3, 4}) {
-    const std::vector<float> x = NormalFloats(rows * width, static_cast<uint32_t>(rows));
-    const auto run_at = [&](int64_t offset, int64_t stride) {
-      std::vector<float> moved(rows * stride + offset, NAN);
-      for (int64_t row = 0; row < rows; ++row) {
-        std::copy_n(&x[row * width], cols, &moved[row * stride + offset]);
-      }
-      return OnAllSchedules([&](Backend& backend) {
-        Packed packed(backend, c, 8);
-        std::vector<float> out(rows * c.shape.rows, NAN);
-        backend.MatMul(ConstMatrixView(reinterpret_cast<const std::byte*>(moved.data() + offset),
-                                       DType::kF32, rows, cols, stride),
-                       packed.linear, ViewOf(out, rows, c.shape.rows, c.shape.rows));
-        packed.Wait();
-        return out;
-      });
+  const DType dtype = c.shape.format == WeightFormat::kF16 ? DType::kF16 : DType::kBF16;
+  for (const int64_t rows : {1, 3, 70}) {
+    std::vector<float> x = NormalFloats(rows * cols, static_cast<uint32_t>(rows));
+    const auto product_of = [&](ConstMatrixView view) {
+      return OnAllSchedules(
+          [&](Backend& backend) {
+            Packed packed(backend, c, 100);
+            std::vector<float> out(rows * c.shape.rows, NAN);
+            backend.MatMul(view, packed.linear, ViewOf(out, rows, c.shape.rows, c.shape.rows));
+            packed.Wait();
+            return out;
+          },
+          true);
     };
-    ExpectSameBits(run_at(0, width), run_at(1, width + 1));
+    const std::vector<float> want = product_of(ViewOf(x, rows, cols, cols));
+    for (const int64_t gap : {0, 1}) {
+      const int64_t stride = cols + gap;
+      std::vector<uint16_t> rounded(rows * stride, 0x7FC0);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t col = 0; col < cols; ++col) {
+          const float number = x[row * cols + col];
+          rounded[row * stride + col] = dtype == DType::kF16 ? F16OfF32(number) : Bf16OfF32(number);
+        }
+      }
+      ExpectSameBits(product_of({reinterpret_cast<const std::byte*>(rounded.data()), dtype, rows,
+                                 cols, stride}),
+                     want);
+    }
   }
 }
 
