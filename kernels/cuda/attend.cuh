@@ -19,11 +19,19 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
   const int begin = range.first / kAttendTokens * kAttendTokens;
   AttendLane<kFormat, kDimTiles, kTiles, kShare> lane(p, columns, SharedMemory());
   if constexpr (Shape::kQuantized) {
-    constexpr int kBits = KvElementBits(kFormat);
+    // Few columns leave registers to bring a tile while the one before it is used.
+    constexpr bool kAhead = !Shape::kByColumns;
+    RawTile<Shape::kDims, KvElementBits(kFormat)> raw;
+    if constexpr (kAhead) raw.Load(head, begin, range);
     lane.LoadQueries();
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
+      const int next = token0 + kAttendTokens;
+      if constexpr (!kAhead) raw.Load(head, token0, range);
       SyncBlock();  // everybody is done with the tile before
-      ExpandTile<Shape::kDims, kBits>(head, token0, range, tiles);
+      raw.Store(head, token0, range, tiles);
+      if constexpr (kAhead) {
+        if (next < range.end) raw.Load(head, next, range);
+      }
       SyncBlock();
       lane.Add(tiles, token0, range);
     }
@@ -58,12 +66,9 @@ BH_DEVICE int FirstSeen(int position, int window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-// Blocks of AttendSplit on a multiprocessor: many hide the memory's latency, most of all where
-// copies do not run aside.
+// Blocks of AttendSplit on a multiprocessor: many hide the memory's latency.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-inline constexpr int kSharing = kDimTiles* kTiles > 8  ? 2
-                                : IsQuantized(kFormat) ? 4
-                                                       : 3;
+inline constexpr int kSharing = kDimTiles* kTiles > 8 ? 2 : 3;
 
 // Stretches of the cache of sequences of one token.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
@@ -147,8 +152,11 @@ AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, b
   if (head_dim > 128) {
     return split ? SplitLaunch<kFormat, 16, 1>(name) : WholeLaunch<kFormat, 16, 1>(name);
   }
-  if (!split)
-    return head_dim > 64 ? WholeLaunch<kFormat, 8, 2>(name) : WholeLaunch<kFormat, 4, 2>(name);
+  if (!split) {
+    constexpr int kTiles = WholeColumnTiles(kFormat);
+    return head_dim > 64 ? WholeLaunch<kFormat, 8, kTiles>(name)
+                         : WholeLaunch<kFormat, 4, kTiles>(name);
+  }
   if (column_tiles == 1) {
     return head_dim > 64 ? SplitLaunch<kFormat, 8, 1>(name) : SplitLaunch<kFormat, 4, 1>(name);
   }

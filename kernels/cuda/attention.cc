@@ -24,9 +24,12 @@ struct AttentionCuts {
   int column_tiles = 1;
   int columns = 8;
 
-  AttentionCuts(int most_heads_of_kv, int head_dim, bool split) {
-    const bool wide = head_dim <= 128 && (!split || most_heads_of_kv > 8);
-    column_tiles = wide ? 2 : 1;
+  AttentionCuts(int most_heads_of_kv, const KvGeometry& geometry, bool split) {
+    if (geometry.head_dim <= 128) {
+      column_tiles = !split                 ? cuda::WholeColumnTiles(geometry.format)
+                     : most_heads_of_kv > 8 ? 2
+                                            : 1;
+    }
     columns = 8 * column_tiles * (split ? 1 : cuda::kAttendWarps);
     heads_of_tile = std::clamp(most_heads_of_kv, 1, columns);
     head_tiles = CeilDiv(std::max(most_heads_of_kv, 1), heads_of_tile);
@@ -136,7 +139,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
 void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& heads,
                                       const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
-  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry.head_dim, true);
+  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, true);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   const cuda::AttendLaunch launch =
@@ -154,7 +157,7 @@ void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& 
 
 void CudaAttention::AttendWhole(const StepIndex& index, const HeadLayout& heads,
                                 const KvLayerView& kv, cuda::AttendParameters p) {
-  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry.head_dim, false);
+  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, false);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();

@@ -8,50 +8,13 @@
 #pragma once
 
 #include "kernels/cuda/attention_cache.cuh"
+#include "kernels/cuda/attention_shape.cuh"
 #include "kernels/cuda/kernels.h"
 #include "words.h"
 
 namespace bulkhead::cuda {
 
 inline constexpr float kLog2OfE = 1.4426950408889634F;
-
-// The columns of a block: tokens [token0, token0 + tokens) of one sequence times query heads
-// [head0, head0 + heads).
-struct Columns {
-  int token0 = 0;
-  int tokens = 0;
-  int head0 = 0;
-  int heads = 0;
-
-  BH_DEVICE int size() const { return tokens * heads; }
-  BH_DEVICE int Token(int column) const { return token0 + column / heads; }
-  BH_DEVICE int Head(int column) const { return head0 + column % heads; }
-};
-
-enum class WarpsShare { kTokens, kColumns };
-
-template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare>
-struct AttendShape {
-  static constexpr bool kQuantized = IsQuantized(kFormat);
-  static constexpr int kDims = kDimTiles * 16;
-  static constexpr bool kByColumns = kShare == WarpsShare::kColumns;
-  static constexpr int kWarpColumns = kTiles * 8;
-  static constexpr int kParts = kByColumns ? kAttendTokens / 16 : 1;  // of a tile, for a warp
-  static constexpr int kColumns = kWarpColumns * (kByColumns ? kAttendWarps : 1);
-  static constexpr int kMerged = kByColumns ? 1 : kAttendWarps;  // warps with sums of a column
-  static constexpr int kStages = kQuantized ? 1 : 2;
-  using Tile = CacheTileShape<kDims>;
-  static constexpr int kTileBytes = kQuantized ? Tile::kQuantizedBytes : Tile::kBytes;
-  static constexpr int kQueryRowBytes = kDims * 2 + kRowGapBytes;
-  static constexpr int kQuerySumsAt = kColumns * kQueryRowBytes;
-  static constexpr int kTilesAt = kQuerySumsAt + kColumns * 4;
-  // The merge reuses the tiles: [3][warp][column], then [warp][column][dim].
-  static constexpr int kMergeBytes = kMerged * kColumns * (3 + kDims) * 4;
-  static constexpr int kTilesBytes =
-      kStages * kTileBytes > kMergeBytes ? kStages* kTileBytes : kMergeBytes;
-  static constexpr int kBytes = kTilesAt + kTilesBytes;
-  static_assert(kBytes <= 163 << 10);  // what a block may have on sm_80
-};
 
 // f16 for keys and values in f16, else bf16.
 template <KvFormat kFormat>
@@ -80,8 +43,7 @@ class AttendLane {
     for (int n = 0; n < kTiles; ++n) {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int column = ColumnOf(n, i);
-        last_[n][i] = column < columns.size() ? p.cache.position[columns.Token(column)] : -1;
+        if constexpr (!Shape::kQueriesStay) last_[n][i] = LastSeenBy(ColumnOf(n, i));
         greatest_[n][i] = kNever;
       }
     }
@@ -104,27 +66,45 @@ class AttendLane {
     }
     SyncBlock();
     if constexpr (Shape::kQuantized) SumQueries(pairs);
-    BH_UNROLL
-    for (int k = 0; k < kDimTiles; ++k) {
-      if (16 * k < d) {
-        BH_UNROLL
-        for (int n = 0; n < kTiles; ++n) {
-          const unsigned char* const row =
-              shared_ + (FirstColumn() + 8 * n + LaneIndex() / 4) * Shape::kQueryRowBytes +
-              (16 * k + LaneIndex() % 4 * 2) * 2;
-          query_[k][n][0] = *reinterpret_cast<const uint32_t*>(row);
-          query_[k][n][1] = *reinterpret_cast<const uint32_t*>(row + 16);
-        }
+    if constexpr (!Shape::kQueriesStay) {
+      BH_UNROLL
+      for (int k = 0; k < kDimTiles; ++k) {
+        if (16 * k < d) LoadQueriesOf(k, query_[k]);
+      }
+    }
+  }
+
+  // Of 16 dims, into fragments.
+  BH_DEVICE void LoadQueriesOf(int k, uint32_t (&query)[kTiles][2]) const {
+    if constexpr (Shape::kQueriesStay) {
+      const int tile_of_lane = LaneIndex() / 8;
+      BH_UNROLL
+      for (int n = 0; n < kTiles; n += 2) {
+        uint32_t r[4];
+        LoadTiles(r, shared_ +
+                         (FirstColumn() + 8 * (n + tile_of_lane / 2) + LaneIndex() % 8) *
+                             Shape::kQueryRowBytes +
+                         32 * k + tile_of_lane % 2 * 16);
+        query[n][0] = r[0];
+        query[n][1] = r[1];
+        query[n + 1][0] = r[2];
+        query[n + 1][1] = r[3];
+      }
+    } else {
+      BH_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        const unsigned char* const row =
+            shared_ + (FirstColumn() + 8 * n + LaneIndex() / 4) * Shape::kQueryRowBytes +
+            (16 * k + LaneIndex() % 4 * 2) * 2;
+        query[n][0] = *reinterpret_cast<const uint32_t*>(row);
+        query[n][1] = *reinterpret_cast<const uint32_t*>(row + 16);
       }
     }
   }
 
   // One tile of the cache, tokens token0 .. token0 + 63.
   BH_DEVICE void Add(const unsigned char* tile, int token0, const CacheRange& range) {
-    int first = WarpIndex() * 16;
-    bool all_seen = false;
     if constexpr (Shape::kByColumns) {
-      first = 0;
       if (FirstColumn() >= columns_.size()) return;
       const int last_column = FirstColumn() + Shape::kWarpColumns < columns_.size()
                                   ? FirstColumn() + Shape::kWarpColumns
@@ -132,15 +112,15 @@ class AttendLane {
       const int least = p_.cache.position[columns_.Token(FirstColumn())];
       const int most = p_.cache.position[columns_.Token(last_column - 1)];
       if (token0 > most) return;
-      all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= least &&
-                 (p_.window == 0 || token0 > most - p_.window);
+      const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= least &&
+                            (p_.window == 0 || token0 > most - p_.window);
+      BH_NO_UNROLL  // registers
+          for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
+        AddParts(tile, token0, first, range, all_seen);
+      }
+    } else {
+      AddParts(tile, token0, WarpIndex() * 16, range, false);
     }
-    float scores[Shape::kParts][kTiles][4] = {};
-    Scores(tile, first, scores);
-    Scale(tile, first, scores);
-    if (!all_seen) Mask(token0 + first, range, scores);
-    Weigh(tile, first, scores);
-    AddValues(tile, first, scores);
   }
 
   // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, greatest score, sum
@@ -207,6 +187,17 @@ class AttendLane {
 
   using Scored = float[Shape::kParts][kTiles][4];  // of this lane's tokens and columns
 
+  // What a warp takes at once, from token `first` of the tile on.
+  BH_DEVICE void AddParts(const unsigned char* tile, int token0, int first, const CacheRange& range,
+                          bool all_seen) {
+    float scores[Shape::kParts][kTiles][4] = {};
+    Scores(tile, first, scores);
+    Scale(tile, first, scores);
+    if (!all_seen) Mask(token0 + first, range, scores);
+    Weigh(tile, first, scores);
+    AddValues(tile, first, scores);
+  }
+
   BH_DEVICE void Scores(const unsigned char* tile, int first, Scored& scores) {
     const int tile_of_lane = LaneIndex() / 8;
     const unsigned char* const row = tile +
@@ -215,13 +206,16 @@ class AttendLane {
     BH_UNROLL
     for (int k = 0; k < kDimTiles; ++k) {
       if (16 * k < p_.cache.head_dim) {
+        uint32_t from_shared[kTiles][2];
+        if constexpr (Shape::kQueriesStay) LoadQueriesOf(k, from_shared);
+        const uint32_t(&query)[kTiles][2] = Shape::kQueriesStay ? from_shared : query_[k];
         BH_UNROLL
         for (int part = 0; part < Shape::kParts; ++part) {
           uint32_t a[4];
           LoadTilesTransposed(a, row + 16 * k * kKeyRowBytes + 32 * part);
           BH_UNROLL
           for (int n = 0; n < kTiles; ++n) {
-            MultiplyTiles<kFormat>(scores[part][n], a, query_[k][n]);
+            MultiplyTiles<kFormat>(scores[part][n], a, query[n]);
           }
         }
       }
@@ -243,6 +237,13 @@ class AttendLane {
   }
 
   BH_DEVICE void Mask(int token0, const CacheRange& range, Scored& scores) {
+    if constexpr (Shape::kQueriesStay) {
+      BH_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        BH_UNROLL
+        for (int i = 0; i < 2; ++i) last_[n][i] = LastSeenBy(ColumnOf(n, i));
+      }
+    }
     ForEach([&](int part, int n, int i) {
       const int token = TokenOf(token0, part, i);
       const int last = last_[n][i % 2];
@@ -308,6 +309,10 @@ class AttendLane {
     }
   }
 
+  BH_DEVICE int LastSeenBy(int column) const {
+    return column < columns_.size() ? p_.cache.position[columns_.Token(column)] : -1;
+  }
+
   // body(part, tile of columns, number of this lane) for every score.
   template <typename Body>
   BH_DEVICE static void ForEach(const Body& body) {
@@ -332,7 +337,7 @@ class AttendLane {
     const float shrink = Exp2(greatest_[n][i] - most);
     greatest_[n][i] = most;
     sum_[n][i] *= shrink;
-    zero_sum_[n][i] *= shrink;
+    if constexpr (Shape::kQuantized) zero_sum_[n][i] *= shrink;
     BH_UNROLL
     for (int k = 0; k < kDimTiles; ++k) {
       out_[k][n][i] *= shrink;
@@ -348,7 +353,7 @@ class AttendLane {
         BH_UNROLL
         for (int mask = 4; mask < kWarp; mask *= 2) {
           sum_[n][i] += ShuffleXor(sum_[n][i], mask);
-          zero_sum_[n][i] += ShuffleXor(zero_sum_[n][i], mask);
+          if constexpr (Shape::kQuantized) zero_sum_[n][i] += ShuffleXor(zero_sum_[n][i], mask);
         }
         const int at = (Shape::kByColumns ? 0 : WarpIndex() * Shape::kColumns) + ColumnOf(n, i);
         if (LaneIndex() < 4) {
@@ -369,8 +374,8 @@ class AttendLane {
   const AttendParameters& p_;
   const Columns columns_;
   unsigned char* const shared_;
-  int last_[kTiles][2];
-  uint32_t query_[kDimTiles][kTiles][2] = {};
+  int last_[kTiles][2];  // with many columns found for each tile that needs them
+  uint32_t query_[kDimTiles][kTiles][2] = {};  // unless they stay
   float query_sum_[kTiles][2] = {};
   float greatest_[kTiles][2];
   float sum_[kTiles][2] = {};

@@ -109,46 +109,10 @@ BH_DEVICE void StoreWord(unsigned char* at, uint32_t word) {
   *reinterpret_cast<uint32_t*>(at) = word;
 }
 
-// Codes of keys: rows of tokens, a byte each; of 4 bits two dims in a byte. A thread's are of the
-// same 16 tokens in every row.
+// Codes of values whose rows are no multiple of 16 bytes, four bytes at a time.
 template <int kDims, int kBits>
-BH_DEVICE void ExpandKeys(const HeadCache& head, int token0, const CacheRange& range,
-                          unsigned char* tile) {
-  const int d = head.cache->head_dim;
-  constexpr int kDimsOfByte = 8 / kBits;
-  constexpr int kChunks = kAttendTokens / 16;
-  const int rows = (d + 15) / 16 * 16 / kDimsOfByte;
-  const int token = token0 + ThreadIndex() % kChunks * 16;
-  const bool seen = token + 15 >= range.first && token < range.end;
-  const unsigned char* const keys = seen ? head.Keys(token) + head.InBlock(token) : nullptr;
-  unsigned char* const to_keys = tile + ThreadIndex() % kChunks * 32;
-  for (int row = ThreadIndex() / kChunks; row < rows; row += kAttendThreads / kChunks) {
-    const bool valid = seen && row * kDimsOfByte < d;
-    Words4 codes = {};
-    if (valid) {
-      codes = *reinterpret_cast<const Words4*>(keys + row * head.cache->block_tokens);
-    }
-    BH_UNROLL
-    for (int part = 0; part < kDimsOfByte; ++part) {
-      unsigned char* const to = to_keys + (row * kDimsOfByte + part) * kKeyRowBytes;
-      BH_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        Words4 numbers;
-        BH_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const uint32_t of_part = CodesOfBytes<kBits>(codes.w[2 * half + i / 2], part);
-          numbers.w[i] = valid ? CodePairAt<kBits>(of_part, i % 2 * 2) : 0;
-        }
-        *reinterpret_cast<Words4*>(to + half * 16) = numbers;
-      }
-    }
-  }
-}
-
-// Codes of values: rows of dims, four bytes at a time.
-template <int kDims, int kBits>
-BH_DEVICE void ExpandValues(const HeadCache& head, int token0, const CacheRange& range,
-                            unsigned char* values) {
+BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const CacheRange& range,
+                                  unsigned char* values) {
   constexpr int kWords = kDims * kBits / 32;
   constexpr int kRowBytes = CacheTileShape<kDims>::kValueRowBytes;
   const int d = head.cache->head_dim;
@@ -182,36 +146,127 @@ BH_DEVICE void ExpandValues(const HeadCache& head, int token0, const CacheRange&
   }
 }
 
-// scaling [4][64]: of keys scale and zero, of values scale and zero, of centred codes; 0 for tokens
-// that nobody sees.
+// Sixteen bytes of codes as numbers: of 8 bits 16 numbers at `to`; of 4 bits the low halves there
+// and the high ones `apart` bytes behind.
 template <int kBits>
-BH_DEVICE void LoadScaling(const HeadCache& head, int token0, const CacheRange& range,
-                           float* scaling) {
-  const int block_tokens = head.cache->block_tokens;
-  for (int i = ThreadIndex(); i < 2 * kAttendTokens; i += kAttendThreads) {
-    const int part = i / kAttendTokens;  // keys, values
-    const int token = token0 + i % kAttendTokens;
-    float scale = 0.0F;
-    float zero = 0.0F;
-    if (token >= range.first && token < range.end) {
-      const auto* const stored =
-          reinterpret_cast<const uint16_t*>(head.Keys(token) + 2 * head.cache->keys_bytes) +
-          2 * part * block_tokens + head.InBlock(token);
-      scale = F32OfF16(stored[0]);
-      zero = fmaf(static_cast<float>(1 << (kBits - 1)), scale, F32OfF16(stored[block_tokens]));
+BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
+  BH_UNROLL
+  for (int part = 0; part < 8 / kBits; ++part) {
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      Words4 numbers;
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t of_part = CodesOfBytes<kBits>(codes.w[2 * half + i / 2], part);
+        numbers.w[i] = CodePairAt<kBits>(of_part, i % 2 * 2);
+      }
+      *reinterpret_cast<Words4*>(to + part * apart + half * 16) = numbers;
     }
-    scaling[2 * part * kAttendTokens + i % kAttendTokens] = scale;
-    scaling[(2 * part + 1) * kAttendTokens + i % kAttendTokens] = zero;
   }
 }
 
+// What a thread brings of a tile of codes: all of it is asked for before any is used. What nobody
+// sees, and dims that are only filled up, become finite numbers that queries or weights of 0 meet.
 template <int kDims, int kBits>
-BH_DEVICE void ExpandTile(const HeadCache& head, int token0, const CacheRange& range,
-                          unsigned char* tile) {
-  using Shape = CacheTileShape<kDims>;
-  ExpandKeys<kDims, kBits>(head, token0, range, tile);
-  ExpandValues<kDims, kBits>(head, token0, range, tile + Shape::kValuesAt);
-  LoadScaling<kBits>(head, token0, range, reinterpret_cast<float*>(tile + Shape::kScalingAt));
-}
+class RawTile {
+ public:
+  BH_DEVICE void Load(const HeadCache& head, int token0, const CacheRange& range) {
+    const CacheParameters& cache = *head.cache;
+    const int d = cache.head_dim;
+    {
+      const int token = token0 + ThreadIndex() % kKeyChunks * 16;
+      const bool seen = token + 15 >= range.first && token < range.end;
+      const unsigned char* const keys = seen ? head.Keys(token) + head.InBlock(token) : cache.base;
+      BH_UNROLL
+      for (int i = 0; i < kKeyRounds; ++i) {
+        const int row = i * kKeyRows + ThreadIndex() / kKeyChunks;
+        keys_[i] = {};
+        if (seen && row * kDimsOfByte < d) {
+          keys_[i] = *reinterpret_cast<const Words4*>(keys + row * cache.block_tokens);
+        }
+      }
+    }
+    const int row_bytes = d * kBits / 8;
+    const int byte = ThreadIndex() % kValueChunks * 16;
+    BH_UNROLL
+    for (int i = 0; i < kValueRounds; ++i) {
+      const int token = token0 + i * kValueRows + ThreadIndex() / kValueChunks;
+      values_[i] = {};
+      if (row_bytes % 16 == 0 && byte < row_bytes && token >= range.first && token < range.end) {
+        values_[i] = *reinterpret_cast<const Words4*>(head.Values(token) +
+                                                      head.InBlock(token) * row_bytes + byte);
+      }
+    }
+    LoadScaling(head, token0, range);
+  }
+
+  BH_DEVICE void Store(const HeadCache& head, int token0, const CacheRange& range,
+                       unsigned char* tile) const {
+    using Shape = CacheTileShape<kDims>;
+    const int d = head.cache->head_dim;
+    BH_UNROLL
+    for (int i = 0; i < kKeyRounds; ++i) {
+      const int row = i * kKeyRows + ThreadIndex() / kKeyChunks;
+      if (row * kDimsOfByte >= (d + 15) / 16 * 16) break;
+      StoreNumbers<kBits>(keys_[i],
+                          tile + row * kDimsOfByte * kKeyRowBytes + ThreadIndex() % kKeyChunks * 32,
+                          kKeyRowBytes);
+    }
+    unsigned char* const values = tile + Shape::kValuesAt;
+    const int row_bytes = d * kBits / 8;
+    const int byte = ThreadIndex() % kValueChunks * 16;
+    if (row_bytes % 16 != 0) {
+      ExpandNarrowValues<kDims, kBits>(head, token0, range, values);
+    } else if (byte < row_bytes) {
+      BH_UNROLL
+      for (int i = 0; i < kValueRounds; ++i) {
+        const int in_tile = i * kValueRows + ThreadIndex() / kValueChunks;
+        // Of 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
+        StoreNumbers<kBits>(values_[i],
+                            values + in_tile * Shape::kValueRowBytes + byte * kDimsOfByte * 2, 32);
+      }
+    }
+    auto* const scaling = reinterpret_cast<float*>(tile + Shape::kScalingAt);
+    const float scale = F32OfF16(scale_);
+    scaling[ScalingAt()] = scale;
+    scaling[ScalingAt() + kAttendTokens] =
+        fmaf(static_cast<float>(1 << (kBits - 1)), scale, F32OfF16(zero_));
+  }
+
+ private:
+  static constexpr int kDimsOfByte = 8 / kBits;
+  static constexpr int kKeyChunks = kAttendTokens / 16;  // threads that share a row of keys
+  static constexpr int kKeyRows = kAttendThreads / kKeyChunks;
+  static constexpr int kKeyRounds = (kDims / kDimsOfByte + kKeyRows - 1) / kKeyRows;
+  static constexpr int kValueChunks = kDims * kBits / 128;  // threads that share a value
+  static constexpr int kValueRows = kAttendThreads / kValueChunks;
+  static constexpr int kValueRounds = kAttendTokens / kValueRows;
+  static_assert(kAttendThreads == 2 * kAttendTokens);
+
+  // scaling [4][64]: of keys scale and zero, of values scale and zero, of centred codes; a thread
+  // has those of one key or value, 0 where nobody sees it.
+  BH_DEVICE static int ScalingAt() {
+    return ThreadIndex() / kAttendTokens * 2 * kAttendTokens + ThreadIndex() % kAttendTokens;
+  }
+  BH_DEVICE void LoadScaling(const HeadCache& head, int token0, const CacheRange& range) {
+    const int part = ThreadIndex() / kAttendTokens;  // keys, values
+    const int token = token0 + ThreadIndex() % kAttendTokens;
+    scale_ = 0;
+    zero_ = 0;
+    if (token >= range.first && token < range.end) {
+      const int block_tokens = head.cache->block_tokens;
+      const auto* const stored =
+          reinterpret_cast<const uint16_t*>(head.Keys(token) + 2 * head.cache->keys_bytes) +
+          2 * part * block_tokens + head.InBlock(token);
+      scale_ = stored[0];
+      zero_ = stored[block_tokens];
+    }
+  }
+
+  Words4 keys_[kKeyRounds];
+  Words4 values_[kValueRounds];
+  uint16_t scale_ = 0;
+  uint16_t zero_ = 0;
+};
 
 }  // namespace bulkhead::cuda

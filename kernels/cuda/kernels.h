@@ -234,8 +234,9 @@ struct AttendLaunch {
   int blocks_of_sm = 1;  // for which registers are enough
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
-// the two, whose blocks have 8 column_tiles columns; those of the second four times as many.
-// column_tiles, 1 or 2: up to 128 dims 2 for whole sequences, beyond it 1.
+// the two, whose blocks have 8 column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the
+// second have four times as many, up to 128 dims of WholeColumnTiles, beyond of one.
+constexpr int WholeColumnTiles(KvFormat format) { return IsQuantized(format) ? 2 : 4; }
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);

@@ -66,15 +66,19 @@ StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver) {
 }
 
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          Carver& carver) {
-  const int64_t rows = TileRows(limits);
+                          const BackendSizes& sizes, Carver& carver) {
+  const int64_t host_rows = TileRows(limits);
+  const int64_t rows =
+      sizes.draws_tokens()
+          ? std::max<int64_t>(host_rows, std::min(kDrawnTileRows, limits.max_num_seqs))
+          : host_rows;
   LogitBuffers logits;
   logits.selected = F32Matrix(carver, rows, plan.config().hidden_size);
   logits.part = F32Matrix(carver, rows, plan.rank(rank).vocab.size());
   if (plan.size() == 1) {
-    logits.whole = logits.part;
+    logits.whole = logits.part.Rows(0, host_rows);
   } else if (rank == 0) {
-    logits.whole = F32Matrix(carver, rows, plan.config().vocab_size);
+    logits.whole = F32Matrix(carver, host_rows, plan.config().vocab_size);
   }
   if (rank == 0)
     logits.sampler_scratch = carver.Next(Sampler::ScratchBytes(plan.config().vocab_size));
@@ -186,7 +190,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   LayOutStepArrays(limits, arrays);
   set(Term::kBlockTables, arrays.used_bytes());
   Carver logits;
-  LayOutLogits(plan, rank, limits, logits);
+  LayOutLogits(plan, rank, limits, sizes, logits);
   LayOutDraws(plan, rank, limits, sizes, logits);
   set(Term::kLogits, logits.used_bytes());
   needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weights);

@@ -30,8 +30,10 @@ struct ModelLimits {
   int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
 };
 
-// Rows whose logits are wanted are computed in tiles of so many at most.
+// Rows whose logits the host wants are computed in tiles of so many at most, rows that the device
+// draws from in larger ones: it reads the vocabulary's weight once a tile.
 inline constexpr int kLogitTileRows = 32;
+inline constexpr int kDrawnTileRows = 128;
 
 // f32, or the backend's product_input_dtype where products alone read them; T =
 // max_num_batched_tokens rows each. Attention's and the MLP's own parts share their memory: they
@@ -61,13 +63,13 @@ struct StepArrays {
 StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver);
 
 struct LogitBuffers {
-  MatrixView selected;                   // [R, D]
+  MatrixView selected;                   // [R, D], R of the larger tiles
   MatrixView part;                       // [R, v] this rank's columns
-  MatrixView whole;                      // [R, V] rank 0; the part itself in a group of one
+  MatrixView whole;                      // [R', V] rank 0; of the part in a group of one
   std::byte* sampler_scratch = nullptr;  // rank 0
 };
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          Carver& carver);
+                          const BackendSizes& sizes, Carver& carver);
 
 // What drawing on the device takes (kernels/draw_verbs.h); nothing where the host draws. S =
 // max_num_seqs.

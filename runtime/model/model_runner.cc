@@ -66,7 +66,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   }
   table_ranges_.resize(limits_.max_num_seqs);
   Carver logits(arenas_.logits.data());
-  logits_ = LayOutLogits(plan_, rank_, limits_, logits);
+  logits_ = LayOutLogits(plan_, rank_, limits_, backend_, logits);
   const DrawBuffers draw_buffers = LayOutDraws(plan_, rank_, limits_, backend_, logits);
   if (backend_.draw_verbs() != nullptr) {
     draws_.emplace(draw_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,

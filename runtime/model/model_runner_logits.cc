@@ -34,7 +34,8 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
   const int64_t host_rows = rows - num_drawn_rows_;
   int64_t n = 0;  // of a tile: rows of one kind
   for (int64_t first = 0; first < rows; first += n) {
-    n = std::min(logits_.selected.rows(), (first < host_rows ? host_rows : rows) - first);
+    n = first < host_rows ? std::min<int64_t>(kLogitTileRows, host_rows - first)
+                          : std::min(logits_.selected.rows(), rows - first);
     const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
     const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
     backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);

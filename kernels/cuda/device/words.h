@@ -15,6 +15,7 @@
 #define BH_KERNEL_SHARING(threads, blocks) static __global__ __launch_bounds__(threads, blocks) void
 #define BH_DEVICE __device__ __forceinline__
 #define BH_UNROLL _Pragma("unroll")
+#define BH_NO_UNROLL _Pragma("unroll 1")
 
 namespace bulkhead::cuda {
 

@@ -140,8 +140,9 @@ uint32_t Bf16Pair(float low, float high) { return Pair(Bf16OfF32(low), Bf16OfF32
 uint32_t F16Pair(float low, float high) { return Pair(F16OfF32(low), F16OfF32(high)); }
 float F32OfBf16(uint16_t bits) { return bulkhead::F32OfBf16(bits); }
 float F32OfF16(uint16_t bits) { return bulkhead::F32OfF16(bits); }
-uint16_t Bf16OfF32(float x) { return bulkhead::Bf16OfF32(x); }
-uint16_t F16OfF32(float x) { return bulkhead::F16OfF32(x); }
+// A GPU makes one NaN of all.
+uint16_t Bf16OfF32(float x) { return std::isnan(x) ? 0x7FFF : bulkhead::Bf16OfF32(x); }
+uint16_t F16OfF32(float x) { return std::isnan(x) ? 0x7FFF : bulkhead::F16OfF32(x); }
 float F32OfBits(uint32_t bits) { return bulkhead::F32OfBits(bits); }
 uint32_t BitsOfF32(float x) { return std::bit_cast<uint32_t>(x); }
 

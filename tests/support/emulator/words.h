@@ -12,6 +12,7 @@
 #define BH_KERNEL(threads) static void
 #define BH_KERNEL_SHARING(threads, blocks) static void
 #define BH_DEVICE inline
+#define BH_NO_UNROLL
 #define BH_UNROLL
 
 namespace bulkhead::cuda {
