@@ -54,9 +54,11 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
 }
 
 // Which query heads a block has; none: heads is 0 or less.
-BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int kv_head) {
+// `row`: of KV heads x head_tiles.
+BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
+  const int kv_head = row / p.head_tiles;
   Columns columns;
-  columns.head0 = p.head_begin[kv_head] + BlockY() % p.head_tiles * p.heads_of_tile;
+  columns.head0 = p.head_begin[kv_head] + row % p.head_tiles * p.heads_of_tile;
   columns.heads = p.head_begin[kv_head + 1] - columns.head0;
   if (columns.heads > p.heads_of_tile) columns.heads = p.heads_of_tile;
   return columns;
@@ -76,7 +78,7 @@ BH_KERNEL_SHARING(kAttendThreads, (kSharing<kFormat, kDimTiles, kTiles>))
 AttendSplit(AttendParameters p) {
   AwaitPrevious();
   const int kv_head = BlockY() / p.head_tiles;
-  Columns columns = HeadsOfBlock(p, kv_head);
+  Columns columns = HeadsOfBlock(p, BlockY());
   if (columns.heads <= 0) return;
   columns.tokens = 1;
   const int items = *p.num_items;
@@ -108,10 +110,11 @@ template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendWhole(AttendParameters p) {
   AwaitPrevious();
-  const int kv_head = BlockY() / p.head_tiles;
-  Columns columns = HeadsOfBlock(p, kv_head);
+  const int row = BlockX() % p.rows;
+  const int kv_head = row / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, row);
   if (columns.heads <= 0) return;
-  const int tile = GridX() - 1 - BlockX();  // the last tokens see most: they begin
+  const int tile = (GridX() - 1 - BlockX()) / p.rows;  // the last tokens see most: they begin
   int end = (tile + 1) * p.tile_tokens;
   if (end > p.num_tokens) end = p.num_tokens;
   for (int token = tile * p.tile_tokens; token < end; token += columns.tokens) {

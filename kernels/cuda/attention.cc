@@ -163,10 +163,9 @@ void CudaAttention::AttendWhole(const StepIndex& index, const HeadLayout& heads,
   p.tile_tokens = cuts.tile_tokens();
   const cuda::AttendLaunch launch =
       LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, false);
-  Enqueue(driver_, launch.kernel,
-          AttendShape(CeilDiv(index.num_tokens, p.tile_tokens), heads.num_kv_heads * p.head_tiles,
-                      launch),
-          p);
+  p.rows = heads.num_kv_heads * p.head_tiles;
+  const int tiles = CeilDiv(index.num_tokens, p.tile_tokens);
+  Enqueue(driver_, launch.kernel, AttendShape(tiles * p.rows, 1, launch), p);
 }
 
 }  // namespace bulkhead
