@@ -10,8 +10,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/plan.h"
+#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 #include "tests/launcher/planning/random_plans.h"
 
@@ -177,6 +179,41 @@ TEST_F(PlanPropertyTest, WhatAPlanSaysIsTrue) {
   for (const auto& [what, count] : counts_) std::cout << what << ": " << count << "\n";
   EXPECT_GT(counts_["fit"], wanted / 5);
   EXPECT_GT(counts_["do not fit"], wanted / 5);
+}
+
+// The cells of the row of `ranks`; empty where there is none.
+std::vector<std::string> RowOf(const std::string& table, size_t ranks) {
+  for (const absl::string_view line : absl::StrSplit(table, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (!words.empty() && words[0] == absl::StrCat(ranks)) return words;
+  }
+  return {};
+}
+
+TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
+  RandomPlans plans(static_cast<uint32_t>(FromEnvironment("BULKHEAD_SEED", 1)));
+  while (counts_["plans"] < 60) {
+    const PlanFlags flags = plans.NextMeasured();
+    SCOPED_TRACE(TextOf(flags));
+    const auto plan = Plan(flags);
+    if (plan == nullptr) {
+      ASSERT_LT(++counts_["refused as a command line"], 60);
+      continue;
+    }
+    ++counts_["plans"];
+    ++counts_[plan->fits() ? "fit" : "do not fit"];
+    const Capacity& capacity = plan->capacity;
+    const std::vector<std::string> row = RowOf(ScalingTableOf(*plan), capacity.ranks.size());
+    ASSERT_GT(row.size(), 4U);
+    const std::string why_not = capacity.fits ? "host" : TermName(capacity.binding_term);
+    EXPECT_EQ(row[1], plan->fits() ? "yes" : why_not);
+    EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.num_kv_blocks * capacity.block_tokens)
+                                   : std::string("-"));
+    EXPECT_EQ(row[3], plan->fits() ? FormatCount(capacity.full_sequences) : std::string("-"));
+    EXPECT_EQ(row[4], FormatCount(capacity.limits.max_model_len));
+  }
+  EXPECT_GT(counts_["fit"], 10);
+  EXPECT_GT(counts_["do not fit"], 10);
 }
 
 }  // namespace

@@ -170,6 +170,21 @@ PlanFlags RandomPlans::ForGpus() {
   return flags;
 }
 
+PlanFlags RandomPlans::NextMeasured() {
+  const int ranks = std::stoi(OneOf({"1", "2", "4", "8"}));
+  PlanFlags flags = {{"--model", OneOf(ModelsForCpus())},
+                     {"--tensor-parallel-size", absl::StrCat(ranks)},
+                     {"--device", "cpu"}};
+  AddLimits(flags, {"16", "512", "1000"});
+  AddRule(flags);
+  if (Chance(0.6)) flags["--reserve"] = OneOf({"0", "1MiB", "100MiB", "900TiB"});
+  if (Chance(0.3)) flags["--host-memory"] = absl::StrCat(Between(1, 2e9));
+  if (Chance(0.3)) flags["--max-num-queued-reqs"] = OneOf({"1", "100", "5000"});
+  if (ranks > 1 && Chance(0.3)) flags["--nodes"] = "2";
+  if (ranks > 1 && Chance(0.2)) flags["--tp-shares"] = "auto";
+  return flags;
+}
+
 PlanFlags RandomPlans::Next() { return Chance(0.2) ? ForGpus() : ForCpus(); }
 
 namespace {

@@ -31,6 +31,8 @@ class RandomPlans {
  public:
   explicit RandomPlans(uint32_t seed) : random_(seed) {}
   PlanFlags Next();
+  // For CPUs whose memory is this machine's, of which clients have their part.
+  PlanFlags NextMeasured();
 
  private:
   bool Chance(double probability) {
