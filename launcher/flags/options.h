@@ -72,6 +72,8 @@ struct EngineOptions {
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 
+inline constexpr int64_t kMostHostMemory = int64_t{1} << 50;  // of --host-memory
+
 struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
@@ -256,5 +258,7 @@ absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
 
 // Of a command that loads or plans a model; else null.
 const EngineOptions* EngineOf(const Command& command);
+// Of one that serves, or plans that; else null.
+const ServeOptions* ServerOf(const Command& command);
 
 }  // namespace bulkhead

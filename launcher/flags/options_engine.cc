@@ -47,16 +47,17 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   AddDeviceFlags(draft, flags);
   AddLimitFlags(draft, flags);
   AddSchedulingFlags(draft, flags);
-  flags->Add("--max-num-queued-reqs", "N",
-             "requests in flight beside the max-num-seqs that may run, and N x max-model-len tokens "
-             "that wait; more are refused with a hint when to retry (default auto: 1024, or what "
-             "fits)",
-             IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
+  flags->Add(
+      "--max-num-queued-reqs", "N",
+      "requests in flight beside the max-num-seqs that may run, and N x max-model-len tokens "
+      "that wait; more are refused with a hint when to retry (default auto: 1024, or what "
+      "fits)",
+      IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
   flags->Add("--host-memory", "SIZE",
              "what rank 0's host may hold for clients beside the arenas: their connections, "
              "requests and answers (default auto: serve measures what is left; plan shows the "
              "largest quotas)",
-             IntegerValue(&options->host_memory, 1, std::numeric_limits<int64_t>::max()));
+             IntegerValue(&options->host_memory, 1, kMostHostMemory));
   AddTimeFlags(draft, flags);
   flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
              DurationValue(&options->drain_timeout));

@@ -244,7 +244,7 @@ std::string ScalingTableOf(const Planned& plan) {
 }
 
 Remedies RemediesOf(const Planned& plan) {
-  if (plan.capacity.fits) return plan.host.fits() ? Remedies() : HostRemedies(plan.host);
+  if (plan.fits()) return {};
   const BudgetsUnder budgets = [&](const EngineOptions& changed) {
     return plan.kind == DeviceKind::kCpu ? ChangedBudgets(changed, plan.free_budgets)
                                          : BudgetsOfGroup(changed, plan.options, plan.measured,
@@ -255,7 +255,7 @@ Remedies RemediesOf(const Planned& plan) {
     under.request = ChangedRequest(under.request, changed);
     return under;
   };
-  return FindRemedies(plan.engine, plan.source.formats, plan.capacity,
+  return FindRemedies(plan.engine, plan.source.formats, {plan.capacity, plan.host},
                       PlanAgainOn(plan.source, *plan.sizes, plan.kind, clients, budgets));
 }
 
