@@ -72,7 +72,9 @@ struct EngineOptions {
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 
-inline constexpr int64_t kMostHostMemory = int64_t{1} << 50;  // of --host-memory
+// Of --host-memory: the most, and what the shortest queue of a model without a tokenizer needs.
+inline constexpr int64_t kMostHostMemory = int64_t{1} << 50;
+inline constexpr int64_t kLeastHostMiB = 180;
 
 struct ServeOptions {
   EngineOptions engine;

@@ -92,6 +92,8 @@ class PlanTest(unittest.TestCase):
         code, refused, errors = plan(flags | {"--host-memory": "1MiB"}, group.RANKS)
         self.assertEqual((code, refused["short"]["term"]), (4, "host"), errors)
         self.assertIn("host", errors)
+        least_mib = -(-refused["short"]["needed_bytes"] // MIB)
+        self.assertIn(f"give at least --host-memory {least_mib}MiB", errors.splitlines()[-1])
         flag, least = refused["remedies"][0]["flags"]
         self.assertEqual(plan(flags | {flag: least}, group.RANKS)[0], 0)
         self.assertEqual(plan(flags | {flag: int(least) - 1}, group.RANKS)[0], 4)
