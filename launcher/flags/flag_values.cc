@@ -96,8 +96,8 @@ Flags::Apply PortValue(int* out) {
   return [=](const std::string& text) -> absl::Status {
     int port = 0;
     if (!IsDigits(text) || !absl::SimpleAtoi(text, &port) || port > 65535) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", text, "' is no port: a whole number from 0 to 65535"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", text, "' is no port: a whole number from 0 to 65535; 0 takes any that is free"));
     }
     *out = port;
     return absl::OkStatus();

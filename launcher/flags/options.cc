@@ -116,4 +116,9 @@ const EngineOptions* EngineOf(const Command& command) {
   return EngineIn<const EngineOptions>(command);
 }
 
+const ServeOptions* ServerOf(const Command& command) {
+  const auto* const plan = std::get_if<PlanOptions>(&command);
+  return plan != nullptr ? &plan->serve : std::get_if<ServeOptions>(&command);
+}
+
 }  // namespace bulkhead

@@ -72,6 +72,10 @@ struct EngineOptions {
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 
+// Of --host-memory: the most, and what the shortest queue of a model without a tokenizer needs.
+inline constexpr int64_t kMostHostMemory = int64_t{1} << 50;
+inline constexpr int64_t kLeastHostMiB = 180;
+
 struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
@@ -256,5 +260,7 @@ absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
 
 // Of a command that loads or plans a model; else null.
 const EngineOptions* EngineOf(const Command& command);
+// Of one that serves, or plans that; else null.
+const ServeOptions* ServerOf(const Command& command);
 
 }  // namespace bulkhead

@@ -27,6 +27,27 @@ bool IsLoopback(const std::string& host) {
           host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
+Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
+  return [=](const std::string& text) {
+    if (IntegerValue(out, 1, kMostHostMemory)(text).ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no memory for clients: at least ", kLeastHostMiB,
+                     "MiB, the least with any model, at most ", kMostHostMemory >> 40,
+                     "TiB; leave it out for what is left, or give ", kLeastHostMiB,
+                     "MiB: where this model needs more, the refusal says how much"));
+  };
+}
+
+// The control port is on 127.0.0.1; on other addresses --port may have the same number.
+absl::Status CheckPorts(const ServeOptions& options) {
+  const bool meet = options.host == "127.0.0.1" || options.host == "localhost" ||
+                    options.host == "0.0.0.0" || options.host == "::" || options.host == "[::]";
+  if (!meet || options.port == 0 || options.control_port != options.port) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--control-port: ", options.control_port,
+                   " is --port already; give another from 1 to 65535, or 0 for any that is free"));
+}
+
 void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   AddModelFlags(draft, flags);
   flags->Add("--served-model-name", "NAME",
@@ -47,16 +68,17 @@ void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
   AddDeviceFlags(draft, flags);
   AddLimitFlags(draft, flags);
   AddSchedulingFlags(draft, flags);
-  flags->Add("--max-num-queued-reqs", "N",
-             "requests in flight beside the max-num-seqs that may run, and N x max-model-len tokens "
-             "that wait; more are refused with a hint when to retry (default auto: 1024, or what "
-             "fits)",
-             IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
+  flags->Add(
+      "--max-num-queued-reqs", "N",
+      "requests in flight beside the max-num-seqs that may run, and N x max-model-len tokens "
+      "that wait; more are refused with a hint when to retry (default auto: 1024, or what "
+      "fits)",
+      IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
   flags->Add("--host-memory", "SIZE",
              "what rank 0's host may hold for clients beside the arenas: their connections, "
              "requests and answers (default auto: serve measures what is left; plan shows the "
              "largest quotas)",
-             IntegerValue(&options->host_memory, 1, std::numeric_limits<int64_t>::max()));
+             HostMemoryValue(&options->host_memory));
   AddTimeFlags(draft, flags);
   flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
              DurationValue(&options->drain_timeout));
@@ -103,6 +125,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "serve"));
+  BH_RETURN_IF_ERROR(CheckPorts(options));
   if (!options.insecure && !IsLoopback(options.host)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--host: ", options.host,
@@ -143,6 +166,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(draft, "plan"));
+  BH_RETURN_IF_ERROR(CheckPorts(options.serve));
   const int ranks = options.serve.engine.tensor_parallel_size.value_or(1);
   if (options.nodes > ranks) {
     return absl::InvalidArgumentError(

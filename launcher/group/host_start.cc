@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/group/gpu_start.h"
 #include "launcher/planning/capacity_report.h"
+#include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "memory/bytes.h"
 #include "memory/check.h"
@@ -28,6 +30,15 @@ std::string LinesOf(const std::optional<HostRequest>& request,
   std::string text = request.has_value() ? request->Serialize() : "-";
   for (const HostLimit& limit : limits) absl::StrAppend(&text, "\n", limit.Serialize());
   return text;
+}
+
+// Of a group of `size` on the same hosts.
+LimitsOfRanks LimitsOfGroup(const LimitsOfRanks& limits, int size) {
+  LimitsOfRanks then;
+  for (int rank = 0; rank < size; ++rank) {
+    then.push_back(limits[static_cast<size_t>(rank) * limits.size() / static_cast<size_t>(size)]);
+  }
+  return then;
 }
 
 }  // namespace
@@ -100,21 +111,51 @@ absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& optio
   return GatherBudgets(group.exchange(), options.startup_timeout, mine);
 }
 
+PlanAgain PlanAgainOnHosts(const HostsFound& hosts, const std::vector<DeviceBudget>& budgets,
+                           DeviceKind kind, const RankEngine& engine) {
+  const auto changed = [budgets](const EngineOptions& other) {
+    return ChangedBudgets(other, budgets);
+  };
+  const auto clients = [&hosts, changed](const Command& other, int size) {
+    Clients under{ChangedRequest(hosts.request, other), {}};
+    const auto now = static_cast<int>(hosts.limits.size());
+    if (under.request.has_value()) {
+      under.request->ranks_on_host = (under.request->ranks_on_host * size + now - 1) / now;
+    }
+    const auto budgets_then = changed(*EngineOf(other));
+    if (budgets_then.ok()) under.room = RoomOf(LimitsOfGroup(hosts.limits, size), *budgets_then);
+    return under;
+  };
+  PlanAgain plan_again = PlanAgainOn(engine.source, *engine.backend, kind, clients, changed);
+  return [&hosts, plan_again](const Command& other) -> absl::StatusOr<GroupPlan> {
+    BH_ASSIGN_OR_RETURN(GroupPlan plan, plan_again(other));
+    if (!plan.fits()) return plan;
+    const LimitsOfRanks limits =
+        LimitsOfGroup(hosts.limits, static_cast<int>(plan.capacity.ranks.size()));
+    std::string warning;
+    BH_RETURN_IF_ERROR(SettleHost(limits, ChangedRequest(hosts.request, other), plan, warning));
+    return plan;
+  };
+}
+
 absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
                         const PlanAgain& plan_again, const std::optional<std::string>& report,
                         GroupPlan plan, RankEngine& engine) {
   std::string warning;
   absl::Status settled;
+  const bool fits = plan.fits();
   if (plan.capacity.fits) settled = SettleHost(hosts.limits, hosts.request, plan, warning);
   engine.capacity = std::move(plan.capacity);
   engine.host = std::move(plan.host);
   engine.host_request = hosts.request;
-  if (!engine.capacity.fits) return RefuseCapacity(options, plan_again, engine, report);
+  if (!engine.capacity.fits || (!fits && !settled.ok())) {
+    return RefuseCapacity(options, plan_again, engine, report, std::move(settled));
+  }
   const bool speaks = engine.topology.coordinator();
   if (speaks && !warning.empty()) BH_LOG(kWarning) << warning;
   if (!settled.ok() && speaks && engine.host.has_value() && report.has_value()) {
-    BH_RETURN_IF_ERROR(WriteReport(
-        *report, CapacityJson(engine.capacity, HostRemedies(*engine.host), engine.facts())));
+    BH_RETURN_IF_ERROR(
+        WriteReport(*report, CapacityJson(engine.capacity, {{}, kHostHasNoMore}, engine.facts())));
   }
   return MarkAgreed(std::move(settled));
 }

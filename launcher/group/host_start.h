@@ -28,6 +28,11 @@ absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration ti
 absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& options, Group& group,
                                                       const HostsFound& hosts, RankEngine& engine);
 
+// What a changed command line would come to on these hosts; INVALID_ARGUMENT or RESOURCE_EXHAUSTED
+// where they refuse it. `hosts` and the engine's source and backend outlive the function.
+PlanAgain PlanAgainOnHosts(const HostsFound& hosts, const std::vector<DeviceBudget>& budgets,
+                           DeviceKind kind, const RankEngine& engine);
+
 // Makes `plan` the engine's, once what hosts have beside it allows it; else refuses, on every rank
 // alike, and writes `report`.
 absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,

@@ -137,12 +137,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   const HostRoom room = RoomOf(hosts.limits, budgets);
   absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, room);
   if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: the same on every rank
-  const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
-  const auto clients = [&](const Command& other, int) {
-    return Clients{ChangedRequest(hosts.request, other), room};
-  };
-  BH_RETURN_IF_ERROR(SettlePlan(options, hosts,
-                                PlanAgainOn(engine.source, *engine.backend, kind, clients, changed),
+  BH_RETURN_IF_ERROR(SettlePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
                                 report, *planned, engine));
   const std::vector<DeviceBudget> held = planned->budgets();
   BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(held));
@@ -255,18 +250,23 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
 }
 
 absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_again,
-                            const RankEngine& engine, const std::optional<std::string>& report) {
+                            const RankEngine& engine, const std::optional<std::string>& report,
+                            absl::Status why) {
   const Capacity& capacity = engine.capacity;
   if (engine.topology.coordinator()) {
-    const Remedies remedies = FindRemedies(options, engine.source.formats, capacity, plan_again);
+    const Remedies remedies =
+        FindRemedies(options, engine.source.formats, {engine.capacity, engine.host}, plan_again);
     LogLines(CapacityTable(capacity));
     LogLines(RemediesText(remedies));
     if (report.has_value()) {
       BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
     }
   }
-  return MarkAgreed(WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity, engine.host)),
-                                 ExitCode::kDoesNotFit));
+  if (why.ok()) {
+    why = WithExitCode(absl::ResourceExhaustedError(ShortageText(capacity, engine.host)),
+                       ExitCode::kDoesNotFit);
+  }
+  return MarkAgreed(std::move(why));
 }
 
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(

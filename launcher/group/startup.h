@@ -76,9 +76,10 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
                                                         const DeviceBudget& mine);
 
 // The refusal of a plan that does not fit: rank 0 tells why, with what would as `plan_again` says;
-// every rank comes to the same.
+// every rank comes to the same. `why`: in place of the plan's own reason.
 absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_again,
-                            const RankEngine& engine, const std::optional<std::string>& report);
+                            const RankEngine& engine, const std::optional<std::string>& report,
+                            absl::Status why = absl::OkStatus());
 
 // Collective. Returns with the ledger sealed. `server` is null where nothing is served; a refusal
 // for lack of memory is written to its report, too. `before_memory` (may be null) runs as a phase

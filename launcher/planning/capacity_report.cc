@@ -70,11 +70,27 @@ ordered_json ShortJson(const HostBudget& host) {
           {"left_bytes", left}};
 }
 
-std::string HostShortageText(const HostBudget& host) {
+// What --host-memory must be at least, in whole MiB.
+int64_t EnoughMiB(const Capacity& capacity, const HostBudget& host) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  return (EnoughHostMemory(capacity, host) + kMiB - 1) / kMiB;
+}
+
+// --host-memory is what clients lack.
+bool LacksGiven(const HostBudget& host) {
+  return !host.fits() && host.given_bytes.has_value() && host.available_bytes == host.given_bytes;
+}
+
+std::string HostShortageText(const Capacity& capacity, const HostBudget& host) {
   const int64_t left = host.available_bytes.value_or(0);
-  return absl::StrCat("does not fit: rank 0's host lacks ", FormatBytes(host.total_bytes() - left),
-                      " for host, which needs ", FormatBytes(host.total_bytes()),
-                      " for clients with the least quotas, where ", FormatBytes(left), " are left");
+  const std::string text =
+      absl::StrCat("does not fit: rank 0's host lacks ", FormatBytes(host.total_bytes() - left),
+                   " for host, which needs ", FormatBytes(host.total_bytes()),
+                   " for clients with the least quotas, where ");
+  if (!LacksGiven(host)) return absl::StrCat(text, FormatBytes(left), " are left");
+  return absl::StrCat(text, "--host-memory gives ", FormatBytes(left),
+                      "; give at least --host-memory ", EnoughMiB(capacity, host),
+                      "MiB, or a smaller --max-model-len, --max-num-seqs or --max-num-queued-reqs");
 }
 
 v1::HostBudget HostProto(const HostBudget& host) {
@@ -297,13 +313,13 @@ std::string MoreRanksText(int num_kv_heads, int size) {
 }
 
 std::string ShortageText(const Capacity& capacity, const std::optional<HostBudget>& host) {
-  if (!capacity.shortage.has_value()) return HostShortageText(*host);
+  if (!capacity.shortage.has_value()) return HostShortageText(capacity, *host);
   const Shortage& shortage = *capacity.shortage;
   const DeviceBudget& budget = capacity.ranks[shortage.rank].budget;
   const bool holds_host = host.has_value() && budget.probed && budget.on_cpu();
   return absl::StrFormat(
       "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of "
-      "%s%s%s",
+      "%s%s%s%s",
       shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
       FormatBytes(shortage.bytes), shortage.bytes, TermName(shortage.term),
       FormatBytes(shortage.needed_bytes),
@@ -320,7 +336,12 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
       holds_host ? absl::StrCat(" beside a reserve of ", FormatBytes(budget.reserve_bytes),
                                 "; clients on rank 0's host need ",
                                 FormatBytes(host->total_bytes()), " of the ranks' reserves (host)")
-                 : "");
+                 : "",
+      host.has_value() && LacksGiven(*host)
+          ? absl::StrCat("; nor does --host-memory (", FormatBytes(*host->given_bytes),
+                         ") hold what clients need (host): give at least --host-memory ",
+                         EnoughMiB(capacity, *host), "MiB")
+          : "");
 }
 
 std::string RemediesText(const Remedies& remedies) {

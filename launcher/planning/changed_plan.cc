@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
@@ -11,9 +10,9 @@
 namespace bulkhead {
 namespace {
 
-absl::StatusOr<Capacity> FitOn(const EngineOptions& options, const ModelSource& source,
-                               const BackendSizes& sizes, DeviceKind kind, const Clients& clients,
-                               absl::Span<const DeviceBudget> budgets) {
+absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource& source,
+                                const BackendSizes& sizes, DeviceKind kind, const Clients& clients,
+                                absl::Span<const DeviceBudget> budgets) {
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(options, source));
   const ModelConfig& config = source.config.model;
   if (kind == DeviceKind::kGpu) {
@@ -23,9 +22,7 @@ absl::StatusOr<Capacity> FitOn(const EngineOptions& options, const ModelSource& 
                                                             : source.formats.transport;
   }
   const ModelCapacity model(config, formats, options, sizes, kind);
-  BH_ASSIGN_OR_RETURN(GroupPlan plan, FitGroup(model, budgets, clients.request, clients.room));
-  plan.capacity.fits = plan.fits();
-  return std::move(plan.capacity);
+  return FitGroup(model, budgets, clients.request, clients.room);
 }
 
 }  // namespace
@@ -49,9 +46,7 @@ absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& ch
 std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
                                           const Command& changed) {
   if (!request.has_value()) return request;
-  const auto* const plan = std::get_if<PlanOptions>(&changed);
-  const ServeOptions* const server =
-      plan != nullptr ? &plan->serve : std::get_if<ServeOptions>(&changed);
+  const ServeOptions* const server = ServerOf(changed);
   if (server == nullptr) return request;
   request->max_num_queued_reqs = server->max_num_queued_reqs;
   request->host_memory = server->host_memory;
@@ -62,16 +57,17 @@ std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
 PlanAgain PlanAgainOn(const ModelSource& source, const BackendSizes& sizes, DeviceKind kind,
                       ClientsUnder clients, BudgetsUnder budgets, BudgetsUnder measured) {
   return [&source, &sizes, kind, clients = std::move(clients), budgets = std::move(budgets),
-          measured = std::move(measured)](const Command& command) -> absl::StatusOr<Capacity> {
+          measured = std::move(measured)](const Command& command) -> absl::StatusOr<GroupPlan> {
     const EngineOptions& changed = *EngineOf(command);
     BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> first, budgets(changed));
     const Clients served = clients(command, static_cast<int>(first.size()));
-    BH_ASSIGN_OR_RETURN(Capacity plan, FitOn(changed, source, sizes, kind, served, first));
-    if (measured == nullptr || !plan.fits) return plan;
+    BH_ASSIGN_OR_RETURN(GroupPlan plan, FitOn(changed, source, sizes, kind, served, first));
+    if (measured == nullptr || !plan.fits()) return plan;
     EngineOptions fixed = changed;
-    fixed.max_num_seqs = plan.limits.max_num_seqs;
-    fixed.max_model_len = plan.limits.max_model_len;
-    fixed.max_num_batched_tokens = plan.limits.max_num_batched_tokens;
+    const GroupLimits& limits = plan.capacity.limits;
+    fixed.max_num_seqs = limits.max_num_seqs;
+    fixed.max_model_len = limits.max_model_len;
+    fixed.max_num_batched_tokens = limits.max_num_batched_tokens;
     BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> second, measured(changed));
     return FitOn(fixed, source, sizes, kind, served, second);
   };

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
 #include "memory/status.h"
 
 namespace bulkhead {
@@ -129,19 +127,12 @@ absl::StatusOr<GroupPlan> PlanGroup(const ModelCapacity& model,
   return plan;
 }
 
-Remedies HostRemedies(const HostBudget& host) {
-  Remedies remedies;
-  if (host.given_bytes.has_value() && host.available_bytes == host.given_bytes) {
-    const std::string bytes = absl::StrCat(host.total_bytes());
-    remedies.list.push_back({{"--host-memory", bytes},
-                             absl::StrCat("--host-memory ", bytes, " (",
-                                          FormatBytes(host.total_bytes()), "), the least")});
-  } else {
-    remedies.none_because =
-        "rank 0's host has no more beside the arenas; use a smaller --device-memory, "
-        "--max-model-len, --max-num-seqs or --max-num-queued-reqs, or a host with more memory";
-  }
-  return remedies;
+int64_t EnoughHostMemory(const Capacity& capacity, const HostBudget& host) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const DeviceBudget& first = capacity.ranks[0].budget;
+  if (!first.probed || !first.on_cpu()) return host.total_bytes();
+  const int64_t index = host.part_bytes[static_cast<int>(HostPart::kPrefixCache)];
+  return (host.total_bytes() + index / 8 + kMiB - 1) / kMiB * kMiB;
 }
 
 }  // namespace bulkhead

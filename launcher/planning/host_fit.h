@@ -11,7 +11,6 @@
 #include "launcher/flags/options.h"
 #include "launcher/planning/host_budget.h"
 #include "launcher/planning/model_capacity.h"
-#include "launcher/planning/remedies.h"
 
 namespace bulkhead {
 
@@ -46,7 +45,9 @@ absl::StatusOr<GroupPlan> PlanGroup(const ModelCapacity& model,
                                     const std::optional<HostRequest>& request,
                                     const HostRoom& room);
 
-// What would make room for a host budget that does not fit.
-Remedies HostRemedies(const HostBudget& host);
+// The least --host-memory with which a plan fits that came to `host` with the least quotas, and
+// whose arenas fit. Where memory is measured the pool is a little different each time, and so is
+// the index of the prefix cache: an eighth of leeway for it.
+int64_t EnoughHostMemory(const Capacity& capacity, const HostBudget& host);
 
 }  // namespace bulkhead

@@ -95,14 +95,15 @@ Attempt KvRuleChange::CountOf(int64_t blocks, int64_t block_bytes) const {
 // is the least: where its blocks do not fit, no rule does.
 std::optional<Attempt> KvRuleChange::MildestCount(const FlagList& with) const {
   Attempt probe{{"--cache-max-entry-count", absl::StrCat(kMostBlocks)}, "", 0};
-  const std::optional<Capacity> plan = trials_.Plan(Joined(with, probe.flags));
-  if (!plan.has_value()) return std::nullopt;
+  const std::optional<GroupPlan> group = trials_.Plan(Joined(with, probe.flags));
+  if (!group.has_value()) return std::nullopt;
+  const Capacity& plan = group->capacity;
   int64_t block_bytes = 0;
-  for (const RankCapacity& rank : plan->ranks) {
+  for (const RankCapacity& rank : plan.ranks) {
     block_bytes = std::max(block_bytes, rank.kv_block_bytes);
   }
   if (block_bytes == 0) return std::nullopt;
-  const int64_t least = (plan->limits.max_model_len + plan->block_tokens - 1) / plan->block_tokens;
+  const int64_t least = (plan.limits.max_model_len + plan.block_tokens - 1) / plan.block_tokens;
   const int64_t asked = rule_.kind == KvRule::Kind::kBytes    ? rule_.count / block_bytes
                         : rule_.kind == KvRule::Kind::kBlocks ? rule_.count
                                                               : kMostBlocks;

@@ -75,14 +75,16 @@ absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOp
   return budget;
 }
 
-// What the ranks of one configuration have.
+// What the ranks of one configuration have. `measured`: this machine's memory, where it is planned
+// with.
 absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& engine,
-                                                         const PlanOptions& options, int size) {
+                                                         const PlanOptions& options,
+                                                         const std::optional<HostMemory>& measured,
+                                                         int size) {
   const int per_node = RanksOnHost(options, size);
   const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
-  std::optional<HostMemory> share;
-  if (IsMeasured(engine, options)) {
-    BH_ASSIGN_OR_RETURN(share, ProbeHostMemory());
+  std::optional<HostMemory> share = measured;
+  if (share.has_value()) {
     share->total_bytes /= per_node;
     share->available_bytes /= per_node;
   }
@@ -161,9 +163,7 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
   const bool equal_caps =
       !plan.engine.device_memory.has_value() || plan.engine.device_memory->of_rank.empty();
   if (equal_caps) {
-    std::cout << "\nmore or fewer ranks:\n"
-              << ScalingTable(*plan.model,
-                              [&](int size) { return BudgetsOfGroup(plan.engine, options, size); });
+    std::cout << "\nmore or fewer ranks:\n" << ScalingTableOf(plan);
   }
   std::cout << "\nsequences that the KV cache holds at once:\n"
             << CurveText(LengthCurve(*plan.model, plan.budgets),
@@ -206,8 +206,12 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   plan->options = options;
   BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
   BH_RETURN_IF_ERROR(CheckDevice(engine, options));
-  BH_ASSIGN_OR_RETURN(plan->budgets,
-                      BudgetsOfGroup(engine, options, engine.tensor_parallel_size.value_or(1)));
+  // Once, so that all that is said of other sizes and flags is said of the same memory.
+  if (IsMeasured(engine, options)) {
+    BH_ASSIGN_OR_RETURN(plan->measured, ProbeHostMemory());
+  }
+  BH_ASSIGN_OR_RETURN(plan->budgets, BudgetsOfGroup(engine, options, plan->measured,
+                                                    engine.tensor_parallel_size.value_or(1)));
   plan->kind = IsGpu(engine, options) ? DeviceKind::kGpu : DeviceKind::kCpu;
   if (plan->kind == DeviceKind::kGpu) {
     BH_ASSIGN_OR_RETURN(
@@ -230,20 +234,28 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   return plan;
 }
 
+std::string ScalingTableOf(const Planned& plan) {
+  return ScalingTable(*plan.model, [&](int size) -> absl::StatusOr<GroupPlan> {
+    BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
+                        BudgetsOfGroup(plan.engine, plan.options, plan.measured, size));
+    const Clients clients = ClientsOfGroup(plan.engine, plan.options, plan.source.dir, size);
+    return FitGroup(*plan.model, budgets, clients.request, clients.room);
+  });
+}
+
 Remedies RemediesOf(const Planned& plan) {
-  if (plan.capacity.fits) return plan.host.fits() ? Remedies() : HostRemedies(plan.host);
-  // A host is measured once.
+  if (plan.fits()) return {};
   const BudgetsUnder budgets = [&](const EngineOptions& changed) {
-    return plan.kind == DeviceKind::kCpu
-               ? ChangedBudgets(changed, plan.free_budgets)
-               : BudgetsOfGroup(changed, plan.options, changed.tensor_parallel_size.value_or(1));
+    return plan.kind == DeviceKind::kCpu ? ChangedBudgets(changed, plan.free_budgets)
+                                         : BudgetsOfGroup(changed, plan.options, plan.measured,
+                                                          changed.tensor_parallel_size.value_or(1));
   };
   const ClientsUnder clients = [&](const Command& changed, int size) {
     Clients under = ClientsOfGroup(*EngineOf(changed), plan.options, plan.source.dir, size);
     under.request = ChangedRequest(under.request, changed);
     return under;
   };
-  return FindRemedies(plan.engine, plan.source.formats, plan.capacity,
+  return FindRemedies(plan.engine, plan.source.formats, {plan.capacity, plan.host},
                       PlanAgainOn(plan.source, *plan.sizes, plan.kind, clients, budgets));
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +14,7 @@
 #include "launcher/planning/model_source.h"
 #include "launcher/planning/remedies.h"
 #include "memory/device.h"
+#include "memory/host_memory.h"
 
 namespace bulkhead {
 
@@ -24,6 +27,7 @@ struct Planned {
   std::unique_ptr<BackendSizes> sizes;
   DeviceKind kind = DeviceKind::kCpu;
   std::unique_ptr<ModelCapacity> model;
+  std::optional<HostMemory> measured;      // this machine's, where it is planned with
   std::vector<DeviceBudget> free_budgets;  // before clients have their part
   std::vector<DeviceBudget> budgets;
   Capacity capacity;
@@ -35,6 +39,9 @@ struct Planned {
 // `options` for the GPU and the nodes alone. Failures carry an exit code.
 absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
                                                   const PlanOptions& options);
+
+// One line for each size of group, as `serve` would start it with the same flags.
+std::string ScalingTableOf(const Planned& plan);
 
 // What would make a plan fit that does not.
 Remedies RemediesOf(const Planned& plan);

@@ -34,22 +34,25 @@ std::string Bar(double part) {
 
 }  // namespace
 
-std::string ScalingTable(const ModelCapacity& model, const BudgetsOf& budgets_of) {
+std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of_size) {
   std::vector<std::vector<std::string>> rows = {{"ranks", "fits", "KV tokens", "sequences",
                                                  "max_model_len", "KV bytes/token/rank",
                                                  "weights/rank", "KV heads on"}};
   for (int size = 1; size <= kMostRanks; size *= 2) {
-    const auto budgets = budgets_of(size);
-    if (!budgets.ok()) break;
-    const absl::StatusOr<Capacity> plan = model.Plan(*budgets);
-    if (!plan.ok()) break;  // cannot be split so far
-    const RankCapacity& rank = plan->ranks[plan->binding_rank];
+    const absl::StatusOr<GroupPlan> group = group_of_size(size);
+    if (!group.ok()) break;  // cannot be split so far
+    const Capacity& plan = group->capacity;
+    const bool fits = group->fits();
+    const RankCapacity& rank = plan.ranks[plan.binding_rank];
     const int copies = model.KvHeadCopies(size);
-    rows.push_back({absl::StrCat(size), plan->fits ? "yes" : TermName(plan->binding_term),
-                    plan->fits ? FormatCount(plan->num_kv_blocks * plan->block_tokens) : "-",
-                    plan->fits ? FormatCount(plan->full_sequences) : "-",
-                    FormatCount(plan->limits.max_model_len),
-                    FormatCount(rank.kv_block_bytes / plan->block_tokens),
+    rows.push_back({absl::StrCat(size),
+                    fits        ? "yes"
+                    : plan.fits ? "host"
+                                : TermName(plan.binding_term),
+                    fits ? FormatCount(plan.num_kv_blocks * plan.block_tokens) : "-",
+                    fits ? FormatCount(plan.full_sequences) : "-",
+                    FormatCount(plan.limits.max_model_len),
+                    FormatCount(rank.kv_block_bytes / plan.block_tokens),
                     FormatBytes(ArenaBytes(rank, Term::kWeights)),
                     copies == 1 ? "one rank" : absl::StrCat(copies, " ranks")});
   }

@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/planning/host_fit.h"
 #include "launcher/planning/model_capacity.h"
 
 namespace bulkhead {
 
-// The budgets of a group of `size` ranks.
-using BudgetsOf = std::function<absl::StatusOr<std::vector<DeviceBudget>>(int size)>;
+// The plan of a group of `size` ranks, with what its clients may come to.
+using GroupOfSize = std::function<absl::StatusOr<GroupPlan>(int size)>;
 
 // One line per group size from 1 to 64 that the model can be split over.
-std::string ScalingTable(const ModelCapacity& model, const BudgetsOf& budgets_of);
+std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of_size);
 
 // The largest max_model_len with which `max_num_seqs` sequences fit at once; 0: none does.
 struct CurvePoint {

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/flags/changed_args.h"
+#include "launcher/planning/host_memory_change.h"
 #include "launcher/planning/remedy_changes.h"
 #include "memory/bytes.h"
 
@@ -65,9 +67,28 @@ void AddPairs(const Trials& trials, const AllChanges& changes, Remedies& remedie
   }
 }
 
+// Pairs that make the arenas fit, each with the --host-memory that it needs.
+void AddPairsWithHostMemory(const Trials& trials, const EngineOptions& options,
+                            const ModelLimits& formats, const GroupPlan& refused,
+                            const PlanAgain& plan_again, Remedies& remedies) {
+  const HostMemoryChange host(trials);
+  const std::vector<std::string> plenty =
+      ChangedArgs(options.command_line, host.Steps().back().flags);
+  const Trials roomy(plenty, plan_again);
+  Remedies pairs;
+  AddPairs(roomy, ChangesOf(roomy, options, formats, refused), pairs);
+  for (const Remedy& pair : pairs.list) {
+    const std::optional<Attempt> least = host.Mildest(pair.flags);
+    if (!least.has_value()) continue;
+    remedies.list.push_back(
+        {Joined(pair.flags, least->flags), absl::StrCat(pair.text, " and ", least->text)});
+  }
+}
+
 // Why more ranks do not help, when nothing does.
 std::string WhyNothingHelps(const Trials& trials, const EngineOptions& options,
                             const Capacity& refused) {
+  if (!refused.shortage.has_value()) return kHostHasNoMore;
   const DeviceBudget& first = refused.ranks.front().budget;
   if (first.probed && first.on_cpu()) {
     return "the ranks of this host share its memory, so that more of them do not help; use a host "
@@ -79,9 +100,9 @@ std::string WhyNothingHelps(const Trials& trials, const EngineOptions& options,
   const Shortage& now = *refused.shortage;
   for (const int more : sizes) {
     if (more < size) continue;
-    const std::optional<Capacity> plan = trials.Plan(GroupFlags(options, more));
-    if (!plan.has_value() || !plan->shortage.has_value()) continue;
-    const Shortage& then = *plan->shortage;
+    const std::optional<GroupPlan> plan = trials.Plan(GroupFlags(options, more));
+    if (!plan.has_value() || !plan->capacity.shortage.has_value()) continue;
+    const Shortage& then = *plan->capacity.shortage;
     return absl::StrCat("no number of ranks helps, because with ", more, " ranks ",
                         TermName(then.term), " still needs ", FormatBytes(then.needed_bytes),
                         " of rank ", then.rank, ", where ", FormatBytes(then.left_bytes),
@@ -96,14 +117,20 @@ std::string WhyNothingHelps(const Trials& trials, const EngineOptions& options,
 }  // namespace
 
 Remedies FindRemedies(const EngineOptions& options, const ModelLimits& formats,
-                      const Capacity& refused, const PlanAgain& plan_again) {
+                      const GroupPlan& refused, const PlanAgain& plan_again) {
   const Trials trials(options.command_line, plan_again);
   const AllChanges changes = ChangesOf(trials, options, formats, refused);
   Remedies remedies;
   AddSingles(changes.usual, remedies);
   if (remedies.list.empty()) AddSingles(changes.last, remedies);
   if (remedies.list.empty()) AddPairs(trials, changes, remedies);
-  if (remedies.list.empty()) remedies.none_because = WhyNothingHelps(trials, options, refused);
+  const bool host_is_given = refused.host.has_value() && refused.host->given_bytes.has_value();
+  if (remedies.list.empty() && host_is_given) {
+    AddPairsWithHostMemory(trials, options, formats, refused, plan_again, remedies);
+  }
+  if (remedies.list.empty()) {
+    remedies.none_because = WhyNothingHelps(trials, options, refused.capacity);
+  }
   return remedies;
 }
 

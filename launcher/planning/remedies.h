@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/flags/options.h"
-#include "memory/capacity.h"
+#include "launcher/planning/host_fit.h"
 #include "runtime/model/footprint.h"
 
 namespace bulkhead {
@@ -23,13 +23,19 @@ struct Remedies {
   std::string none_because;  // when the list is empty
 };
 
+// Why nothing helps where a machine is too small for clients beside the arenas.
+inline constexpr char kHostHasNoMore[] =
+    "rank 0's host has no more beside the arenas; use a smaller --device-memory, --max-model-len, "
+    "--max-num-seqs or --max-num-queued-reqs, or a host with more memory";
+
 // Plans a changed command line for the machine, or the ranks, that the refused plan was made for.
-using PlanAgain = std::function<absl::StatusOr<Capacity>(const Command& changed)>;
+using PlanAgain = std::function<absl::StatusOr<GroupPlan>(const Command& changed)>;
 
 // `options`: of the refused plan, with the command line that they were parsed from; without one
 // nothing can be tried. `formats`: that they came to. Single changes; where none helps, the first
-// few pairs of two that do.
+// few pairs of two that do; where none of those does, and --host-memory is too small, pairs with a
+// larger one.
 Remedies FindRemedies(const EngineOptions& options, const ModelLimits& formats,
-                      const Capacity& refused, const PlanAgain& plan_again);
+                      const GroupPlan& refused, const PlanAgain& plan_again);
 
 }  // namespace bulkhead

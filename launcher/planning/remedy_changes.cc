@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "launcher/flags/changed_args.h"
+#include "launcher/planning/host_memory_change.h"
 #include "launcher/planning/kv_rule_change.h"
 #include "launcher/planning/largest_that_fits.h"
 #include "memory/bytes.h"
@@ -264,17 +265,17 @@ std::optional<Command> Trials::Parse(const FlagList& flags) const {
   return *std::move(command);
 }
 
-std::optional<Capacity> Trials::Plan(const FlagList& flags) const {
+std::optional<GroupPlan> Trials::Plan(const FlagList& flags) const {
   const std::optional<Command> command = Parse(flags);
   if (!command.has_value()) return std::nullopt;
-  absl::StatusOr<Capacity> plan = plan_again_(*command);
+  absl::StatusOr<GroupPlan> plan = plan_again_(*command);
   if (!plan.ok()) return std::nullopt;
   return *std::move(plan);
 }
 
 bool Trials::Fits(const FlagList& flags) const {
-  const std::optional<Capacity> plan = Plan(flags);
-  return plan.has_value() && plan->fits;
+  const std::optional<GroupPlan> plan = Plan(flags);
+  return plan.has_value() && plan->fits();
 }
 
 FlagList GroupFlags(const EngineOptions& options, int size) {
@@ -325,8 +326,9 @@ std::vector<int> GroupSizes(int size, int nodes, bool gpu) {
 }
 
 AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const ModelLimits& formats,
-                     const Capacity& refused) {
+                     const GroupPlan& group) {
   AllChanges all;
+  const Capacity& refused = group.capacity;
   const DeviceBudget& first = refused.ranks.front().budget;
   const bool gpu = !first.on_cpu();
   const auto size = static_cast<int>(refused.ranks.size());
@@ -334,6 +336,9 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
     if (choices.empty()) return;
     changes.push_back(std::make_unique<ChoiceChange>(trials, std::move(choices), means));
   };
+  if (group.host.has_value() && group.host->given_bytes.has_value()) {
+    all.usual.push_back(std::make_unique<HostMemoryChange>(trials));
+  }
   if (options.kv_rule.kind != KvRule::Kind::kNone) {
     all.usual.push_back(std::make_unique<KvRuleChange>(trials, options.kv_rule));
   }
@@ -346,6 +351,11 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
   limit("--max-model-len", options.max_model_len, refused.limits.max_model_len, 2);
   limit("--max-num-batched-tokens", options.max_num_batched_tokens,
         refused.limits.max_num_batched_tokens, 1);
+  const std::optional<Command> command = trials.Parse({});
+  const ServeOptions* const server = command.has_value() ? ServerOf(*command) : nullptr;
+  if (group.host.has_value() && server != nullptr && server->max_num_queued_reqs.has_value()) {
+    limit("--max-num-queued-reqs", server->max_num_queued_reqs, *server->max_num_queued_reqs, 1);
+  }
   choose(all.usual, SmallerKvFormats(trials, formats));
   choose(all.usual, SmallerWeightFormats(formats));
   all.usual.push_back(std::make_unique<ReserveChange>(trials, options, refused));

@@ -24,7 +24,7 @@ class Trials {
 
   // Nothing: the command line with `flags` is none, or the model refuses it.
   std::optional<Command> Parse(const FlagList& flags) const;
-  std::optional<Capacity> Plan(const FlagList& flags) const;
+  std::optional<GroupPlan> Plan(const FlagList& flags) const;
   bool Fits(const FlagList& flags) const;
   const std::vector<std::string>& command_line() const { return command_line_; }
 
@@ -58,7 +58,7 @@ struct AllChanges {
   Changes usual, last;
 };
 AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const ModelLimits& formats,
-                     const Capacity& refused);
+                     const GroupPlan& refused);
 
 // For a group of another size: --device-memory and --reserve, too, where they are given rank by
 // rank.

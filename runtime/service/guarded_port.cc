@@ -18,8 +18,10 @@ constexpr int kKeepaliveTimeoutMs = 10'000;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Bind(const std::string& host, int port) {
+absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Bind(const std::string& host, int port,
+                                                               const std::string& flag) {
   BH_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(host, port));
+  address.flag = flag;
   BH_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(address));
   address.port = listener->port();
   return std::unique_ptr<GuardedPort>(new GuardedPort(std::move(listener), address.Text()));

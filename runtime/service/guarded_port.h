@@ -17,8 +17,10 @@ namespace bulkhead {
 
 class GuardedPort {
  public:
-  // Binds; port 0 takes a free one. UNAVAILABLE with exit code 7, naming host, port and cause.
-  static absl::StatusOr<std::unique_ptr<GuardedPort>> Bind(const std::string& host, int port);
+  // Binds; port 0 takes a free one. UNAVAILABLE with exit code 7, naming host, port, cause and the
+  // flag to change.
+  static absl::StatusOr<std::unique_ptr<GuardedPort>> Bind(const std::string& host, int port,
+                                                           const std::string& flag = "--port");
 
   // "HOST:PORT" to connect to.
   const std::string& target() const { return target_; }

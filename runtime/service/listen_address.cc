@@ -39,12 +39,13 @@ absl::StatusOr<AddressList> Resolve(const std::string& host, int port, int flags
   return AddressList(found, &freeaddrinfo);
 }
 
-std::string WhyNot(int error) {
+std::string WhyNot(int error, const std::string& flag) {
   switch (error) {
     case EADDRINUSE:
-      return "the port is in use; choose another --port, or 0 for any free one";
+      return absl::StrCat("the port is in use; choose another ", flag, ", or 0 for any free one");
     case EACCES:
-      return "ports below 1024 need the right to bind them; choose another --port";
+      return absl::StrCat("ports below 1024 need the right to bind them; choose another ", flag,
+                          ", or 0 for any free one");
     case EADDRNOTAVAIL:
       return "this machine does not have the address; choose another --host";
     default:
@@ -94,7 +95,7 @@ absl::StatusOr<int> ListenOn(const ListenAddress& address) {
   if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
   const int error = errno;
   close(fd);
-  return CannotListen(address.Text(), WhyNot(error));
+  return CannotListen(address.Text(), WhyNot(error, address.flag));
 }
 
 }  // namespace bulkhead

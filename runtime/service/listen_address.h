@@ -13,6 +13,7 @@ struct ListenAddress {
   std::string ip;  // "127.0.0.1", "::1"
   int port = 0;    // 0: any free one
   bool is_loopback = false;
+  std::string flag = "--port";  // that named the port, for what failures say
 
   std::string Text() const;  // "127.0.0.1:50051", "[::1]:50051"
 };

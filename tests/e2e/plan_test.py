@@ -92,6 +92,8 @@ class PlanTest(unittest.TestCase):
         code, refused, errors = plan(flags | {"--host-memory": "1MiB"}, group.RANKS)
         self.assertEqual((code, refused["short"]["term"]), (4, "host"), errors)
         self.assertIn("host", errors)
+        least_mib = -(-refused["short"]["needed_bytes"] // MIB)
+        self.assertIn(f"give at least --host-memory {least_mib}MiB", errors.splitlines()[-1])
         flag, least = refused["remedies"][0]["flags"]
         self.assertEqual(plan(flags | {flag: least}, group.RANKS)[0], 0)
         self.assertEqual(plan(flags | {flag: int(least) - 1}, group.RANKS)[0], 4)
@@ -106,6 +108,17 @@ class PlanTest(unittest.TestCase):
     def test_every_remedy_makes_it_fit(self):
         self.apply_remedies({"--device-memory": "26MiB", "--max-model-len": 2048, "--max-num-seqs": 64,
                              "--max-num-batched-tokens": 2048, "--kv-cache-dtype": "f32", "--kv-cache-bytes": "40MiB"})
+
+    def test_a_small_host_and_small_devices_have_remedies_that_plan_and_serve_tell_alike(self):
+        for cap, host in (("24MiB", "1MiB"), ("110MiB", "1MiB")):
+            flags = {"--device-memory": cap, "--host-memory": host, "--max-num-seqs": 64,
+                     "--max-num-batched-tokens": 2048, "--max-num-queued-reqs": 64}
+            remedies = self.apply_remedies(flags)
+            self.assertTrue(remedies)
+            self.assertTrue(all("--host-memory" in remedy["flags"] for remedy in remedies), remedies)
+            with tempfile.TemporaryDirectory() as folder:
+                code, served = self.serve(flags, os.path.join(folder, "report.json"))
+            self.assertEqual((code, served["remedies"]), (4, remedies))
 
     def test_quantised_weights_are_a_remedy_and_a_true_one(self):
         flags = {"--device-memory": "39MiB" if group.RANKS == 1 else "30MiB", "--max-num-seqs": 1,

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -145,6 +147,28 @@ TEST(CapacityReportTest, AHostThatDoesNotFitIsTheTermThatIsShort) {
   EXPECT_EQ(report["short"]["bytes"], host.total_bytes() - 1 * kMiB);
   EXPECT_EQ(report["no_remedy"], "no more");
   EXPECT_THAT(ShortageText(Planned(40 * kMiB), host), HasSubstr("for host"));
+}
+
+TEST(CapacityReportTest, TooLittleHostMemoryIsNamedWithTheLeastAndTheRemedy) {
+  const Capacity capacity = Planned(40 * kMiB);
+  const Capacity refused = Planned(1 * kMiB);
+  ASSERT_FALSE(refused.fits);
+  const auto fitted = [&](int64_t given) {
+    return FitHostBudget({.host_memory = given}, capacity, given);
+  };
+  for (const int64_t given : {int64_t{1}, int64_t{1024}, 100 * kMiB}) {
+    const HostBudget host = fitted(given);
+    const int64_t least = (host.total_bytes() + kMiB - 1) / kMiB;
+    EXPECT_TRUE(fitted(least * kMiB).fits());
+    EXPECT_FALSE(fitted((least - 1) * kMiB).fits());
+    const std::string remedy = absl::StrCat("give at least --host-memory ", least, "MiB");
+    const std::string text = ShortageText(capacity, host);
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("--host-memory gives ", FormatBytes(given), ";")));
+    EXPECT_THAT(text, HasSubstr(remedy));
+    // Beside arenas that do not fit either.
+    EXPECT_THAT(ShortageText(refused, host), HasSubstr("rank 1 on host1"));
+    EXPECT_THAT(ShortageText(refused, host), HasSubstr(remedy));
+  }
 }
 
 TEST(CapacityReportTest, MoreRanksShrinkKvUntilEveryHeadHasItsRank) {

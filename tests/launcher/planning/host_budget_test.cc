@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/flags/options.h"
+
 namespace bulkhead {
 namespace {
 
@@ -118,6 +120,14 @@ TEST(HostRequestTest, GoesThroughTextUnchanged) {
     EXPECT_EQ(parsed->max_num_queued_reqs, request.max_num_queued_reqs);
   }
   EXPECT_FALSE(HostRequest::Parse("1 2 3").ok());
+}
+
+TEST(HostBudgetTest, TheLeastThatTheCommandLineNamesIsThatOfTheSmallestModel) {
+  Capacity capacity;
+  capacity.limits = {.max_num_seqs = 1, .max_model_len = 2, .max_num_batched_tokens = 1};
+  const HostRequest request{.max_num_queued_reqs = 1, .prefix_caching = false};
+  const int64_t least = HostBudgetAt(kNumHostSteps - 1, request, capacity).total_bytes();
+  EXPECT_EQ(kLeastHostMiB, (least + kMiB - 1) / kMiB);
 }
 
 }  // namespace

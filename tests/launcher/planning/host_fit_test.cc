@@ -133,14 +133,12 @@ TEST_F(HostFitTest, HostMemoryIsTheSameWhereverItIsPlanned) {
   EXPECT_LE(Measured(1, 9000 * kMiB).host->total_bytes(), 300 * kMiB);
 }
 
-TEST_F(HostFitTest, TooLittleHostMemoryIsRefusedWithARemedyThatIsTrue) {
+TEST_F(HostFitTest, TooLittleHostMemoryIsRefusedAndTheLeastIsKnown) {
   request_.host_memory = 10 * kMiB;
   const auto budgets = Budgets(1, 100 * kMiB, false);
   const auto refused = PlanGroup(Model(), budgets, request_, {});
   ASSERT_FALSE(refused->fits());
-  const Remedies remedies = HostRemedies(*refused->host);
-  ASSERT_EQ(remedies.list.size(), 1U);
-  request_.host_memory = std::stoll(remedies.list[0].flags[1]);
+  request_.host_memory = EnoughHostMemory(refused->capacity, *refused->host);
   EXPECT_TRUE(PlanGroup(Model(), budgets, request_, {})->fits());
   request_.host_memory = *request_.host_memory - 1;
   EXPECT_FALSE(PlanGroup(Model(), budgets, request_, {})->fits());

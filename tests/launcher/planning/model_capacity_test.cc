@@ -93,7 +93,7 @@ class ModelCapacityTest : public testing::Test {
     source.config.model.dtype = DType::kBF16;
     const auto changed = [&](const EngineOptions& other) { return ChangedBudgets(other, budgets); };
     return FindRemedies(
-        options_, formats_, refused,
+        options_, formats_, {refused, std::nullopt},
         PlanAgainOn(
             source, *sizes_, kind, [](const Command&, int) { return Clients(); }, changed));
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -10,8 +11,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/plan.h"
+#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 #include "tests/launcher/planning/random_plans.h"
 
@@ -41,7 +44,17 @@ std::unique_ptr<Planned> Plan(const PlanFlags& flags) {
 
 bool Fits(const PlanFlags& flags) {
   const auto plan = Plan(flags);
+  return plan != nullptr && plan->fits();
+}
+
+bool ArenasFit(const PlanFlags& flags) {
+  const auto plan = Plan(flags);
   return plan != nullptr && plan->capacity.fits;
+}
+
+// Two changes, and --host-memory.
+bool IsTriple(const Remedy& remedy) {
+  return absl::StrContains(remedy.text, " and --host-memory ");
 }
 
 class PlanPropertyTest : public testing::Test {
@@ -93,7 +106,7 @@ void PlanPropertyTest::CheckLeast(const PlanFlags& flags, const Planned& plan) {
   if (!flags.contains("--gpu")) {
     std::vector<std::string> totals;
     for (const DeviceBudget& budget : budgets) totals.push_back(absl::StrCat(budget.total_bytes));
-    EXPECT_TRUE(Fits(Applied(flags, {"--device-memory", ListByRank(totals)})));
+    EXPECT_TRUE(ArenasFit(Applied(flags, {"--device-memory", ListByRank(totals)})));
   }
   for (DeviceBudget& budget : budgets) {
     --budget.total_bytes;
@@ -111,10 +124,10 @@ void PlanPropertyTest::CheckTexts(const Planned& plan, const Remedies& remedies)
       EXPECT_GT(value.get<int64_t>(), -kAbsurd);
     }
   };
-  check(json::parse(CapacityJson(plan.capacity, remedies, {})));
+  check(json::parse(CapacityJson(plan.capacity, remedies, {.host = plan.host})));
   std::string text = CapacityTable(plan.capacity);
-  if (!plan.capacity.fits) {
-    absl::StrAppend(&text, ShortageText(plan.capacity), "\n", RemediesText(remedies));
+  if (!plan.fits()) {
+    absl::StrAppend(&text, ShortageText(plan.capacity, plan.host), "\n", RemediesText(remedies));
   }
   for (const char* wrong : {"048576.0 TiB", "nan", "inf ", " 1 ranks", " 1 sequences", "e+"}) {
     EXPECT_THAT(text, Not(HasSubstr(wrong)));
@@ -125,8 +138,17 @@ void PlanPropertyTest::CheckRemedies(const PlanFlags& flags, const Remedies& rem
   EXPECT_EQ(remedies.list.empty(), !remedies.none_because.empty());
   for (const Remedy& remedy : remedies.list) {
     const bool pair = absl::StrContains(remedy.text, " together with ");
-    ++counts_[pair ? "pairs" : absl::StrCat("remedy ", remedy.flags[0])];
-    EXPECT_TRUE(Fits(Applied(flags, remedy.flags))) << remedy.text;
+    const auto host = std::find(remedy.flags.begin(), remedy.flags.end(), "--host-memory");
+    const bool with_host = host != remedy.flags.end();
+    ++counts_[IsTriple(remedy) ? "pairs and --host-memory"
+              : pair           ? absl::StrCat("pairs", with_host ? " with --host-memory" : "")
+                               : absl::StrCat("remedy ", remedy.flags[0])];
+    PlanFlags changed = Applied(flags, remedy.flags);
+    EXPECT_TRUE(Fits(changed)) << remedy.text;
+    if (with_host) {
+      changed["--host-memory"] = absl::StrCat(std::stoll(*(host + 1)) - 1);
+      EXPECT_FALSE(Fits(changed)) << "not the least: " << remedy.text;
+    }
     if (flags.contains("--gpu") && remedy.flags[0] == "--tensor-parallel-size") {
       const int ranks = std::stoi(remedy.flags[1]);
       EXPECT_TRUE(ranks < 8 ? 8 % ranks == 0 : ranks % 8 == 0) << remedy.text;
@@ -137,15 +159,21 @@ void PlanPropertyTest::CheckRemedies(const PlanFlags& flags, const Remedies& rem
 void PlanPropertyTest::CheckNothingElseFits(const PlanFlags& flags, const Remedies& remedies) {
   const bool none = remedies.list.empty();
   if (!none && !absl::StrContains(remedies.list[0].text, " together with ")) return;
-  ++counts_[none ? "no change helps" : "no single change helps"];
+  const bool triples = !none && IsTriple(remedies.list[0]);
+  ++counts_[none      ? "no change helps"
+            : triples ? "no change of two helps"
+                      : "no single change helps"];
   for (const PlanFlags& one : SingleChanges(flags, Grid::kFine)) {
     EXPECT_FALSE(Fits(one)) << "a single change: " << TextOf(one);
   }
-  if (!none) return;
-  for (const PlanFlags& one : SingleChanges(flags, Grid::kCoarse)) {
+  if (!none && !triples) return;
+  // Where nothing helps, two changes beside enough for clients do not either.
+  PlanFlags before = flags;
+  if (none && flags.contains("--host-memory")) before["--host-memory"] = kPlentyHostMemory;
+  for (const PlanFlags& one : SingleChanges(before, Grid::kCoarse)) {
     for (const PlanFlags& two : SingleChanges(one, Grid::kCoarse)) {
       // Two changes of the group would choose which rank's memory new ones have.
-      if (RanksOf(one) != RanksOf(flags) && RanksOf(two) != RanksOf(one)) continue;
+      if (RanksOf(one) != RanksOf(before) && RanksOf(two) != RanksOf(one)) continue;
       EXPECT_FALSE(Fits(two)) << "two changes: " << TextOf(two);
     }
   }
@@ -165,18 +193,58 @@ TEST_F(PlanPropertyTest, WhatAPlanSaysIsTrue) {
       continue;
     }
     ++counts_["plans"];
-    ++counts_[plan->capacity.fits ? "fit" : "do not fit"];
-    const Remedies remedies = plan->capacity.fits ? Remedies() : RemediesOf(*plan);
+    ++counts_[plan->fits() ? "fit" : "do not fit"];
+    if (!plan->host.fits()) {
+      ++counts_[plan->capacity.fits ? "the host alone is short" : "host and arenas are short"];
+    }
+    const Remedies remedies = plan->fits() ? Remedies() : RemediesOf(*plan);
     CheckSums(plan->capacity);
     CheckLeast(flags, *plan);
     CheckTexts(*plan, remedies);
-    if (plan->capacity.fits) continue;
+    if (plan->fits()) continue;
     CheckRemedies(flags, remedies);
     CheckNothingElseFits(flags, remedies);
   }
   for (const auto& [what, count] : counts_) std::cout << what << ": " << count << "\n";
   EXPECT_GT(counts_["fit"], wanted / 5);
   EXPECT_GT(counts_["do not fit"], wanted / 5);
+  EXPECT_GT(counts_["the host alone is short"], wanted / 50);
+  EXPECT_GT(counts_["host and arenas are short"], wanted / 50);
+}
+
+// The cells of the row of `ranks`; empty where there is none.
+std::vector<std::string> RowOf(const std::string& table, size_t ranks) {
+  for (const absl::string_view line : absl::StrSplit(table, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (!words.empty() && words[0] == absl::StrCat(ranks)) return words;
+  }
+  return {};
+}
+
+TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
+  RandomPlans plans(static_cast<uint32_t>(FromEnvironment("BULKHEAD_SEED", 1)));
+  while (counts_["plans"] < 60) {
+    const PlanFlags flags = plans.NextMeasured();
+    SCOPED_TRACE(TextOf(flags));
+    const auto plan = Plan(flags);
+    if (plan == nullptr) {
+      ASSERT_LT(++counts_["refused as a command line"], 60);
+      continue;
+    }
+    ++counts_["plans"];
+    ++counts_[plan->fits() ? "fit" : "do not fit"];
+    const Capacity& capacity = plan->capacity;
+    const std::vector<std::string> row = RowOf(ScalingTableOf(*plan), capacity.ranks.size());
+    ASSERT_GT(row.size(), 4U);
+    const std::string why_not = capacity.fits ? "host" : TermName(capacity.binding_term);
+    EXPECT_EQ(row[1], plan->fits() ? "yes" : why_not);
+    EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.num_kv_blocks * capacity.block_tokens)
+                                   : std::string("-"));
+    EXPECT_EQ(row[3], plan->fits() ? FormatCount(capacity.full_sequences) : std::string("-"));
+    EXPECT_EQ(row[4], FormatCount(capacity.limits.max_model_len));
+  }
+  EXPECT_GT(counts_["fit"], 10);
+  EXPECT_GT(counts_["do not fit"], 10);
 }
 
 }  // namespace

@@ -147,6 +147,12 @@ void RandomPlans::AddLimits(PlanFlags& flags, const std::vector<std::string>& le
   if (Chance(0.2)) flags["--weight-dtype"] = OneOf({"int8", "int4"});
 }
 
+// Often too little for clients.
+void RandomPlans::AddHost(PlanFlags& flags) {
+  if (Chance(0.4)) flags["--host-memory"] = absl::StrCat(Between(1e7, 1e9));
+  if (Chance(0.2)) flags["--max-num-queued-reqs"] = OneOf({"1", "40", "300", "5000", "1000000"});
+}
+
 PlanFlags RandomPlans::ForCpus() {
   const int ranks = std::stoi(OneOf({"1", "1", "2", "2", "3", "4", "8"}));
   PlanFlags flags = {{"--model", OneOf(ModelsForCpus())},
@@ -170,7 +176,25 @@ PlanFlags RandomPlans::ForGpus() {
   return flags;
 }
 
-PlanFlags RandomPlans::Next() { return Chance(0.2) ? ForGpus() : ForCpus(); }
+PlanFlags RandomPlans::NextMeasured() {
+  const int ranks = std::stoi(OneOf({"1", "2", "4", "8"}));
+  PlanFlags flags = {{"--model", OneOf(ModelsForCpus())},
+                     {"--tensor-parallel-size", absl::StrCat(ranks)},
+                     {"--device", "cpu"}};
+  AddLimits(flags, {"16", "512", "1000"});
+  AddRule(flags);
+  if (Chance(0.6)) flags["--reserve"] = OneOf({"0", "1MiB", "100MiB", "900TiB"});
+  AddHost(flags);
+  if (ranks > 1 && Chance(0.3)) flags["--nodes"] = "2";
+  if (ranks > 1 && Chance(0.2)) flags["--tp-shares"] = "auto";
+  return flags;
+}
+
+PlanFlags RandomPlans::Next() {
+  PlanFlags flags = Chance(0.2) ? ForGpus() : ForCpus();
+  AddHost(flags);
+  return flags;
+}
 
 namespace {
 
@@ -242,6 +266,12 @@ std::vector<PlanFlags> SingleChanges(const PlanFlags& flags, Grid grid) {
   all.push_back(Applied(flags, {"--block-size", "16"}));
   if (flags.contains("--reserve") || flags.contains("--gpu")) {
     all.push_back(Applied(flags, {"--reserve", "0"}));
+  }
+  if (flags.contains("--host-memory")) {
+    all.push_back(Applied(flags, {"--host-memory", kPlentyHostMemory}));
+  }
+  if (flags.contains("--max-num-queued-reqs")) {
+    AddSmaller(flags, "--max-num-queued-reqs", 1, grid, all);
   }
   AddGroups(flags, grid, all);
   return all;

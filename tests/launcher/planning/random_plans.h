@@ -31,6 +31,8 @@ class RandomPlans {
  public:
   explicit RandomPlans(uint32_t seed) : random_(seed) {}
   PlanFlags Next();
+  // For CPUs whose memory is this machine's, of which clients have their part.
+  PlanFlags NextMeasured();
 
  private:
   bool Chance(double probability) {
@@ -41,12 +43,15 @@ class RandomPlans {
   int64_t Between(double low, double high);
   void AddMemory(PlanFlags& flags, int ranks, double low, double high);
   void AddRule(PlanFlags& flags);
+  void AddHost(PlanFlags& flags);
   void AddLimits(PlanFlags& flags, const std::vector<std::string>& lengths);
   PlanFlags ForCpus();
   PlanFlags ForGpus();
 
   std::mt19937 random_;
 };
+
+inline constexpr char kPlentyHostMemory[] = "512GiB";
 
 // What a remedy could have changed: single changes of all flags, a few values of each; coarse ones
 // are fewer still, but the most drastic are among them.

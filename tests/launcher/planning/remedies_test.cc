@@ -41,10 +41,10 @@ std::vector<std::string> ArgsOf(const std::string& flags) {
 std::vector<std::string> TrueRemedies(const std::string& flags) {
   const std::vector<std::string> args = ArgsOf(flags);
   const auto refused = Plan(args);
-  EXPECT_FALSE(refused->capacity.fits);
+  EXPECT_FALSE(refused->fits());
   std::vector<std::string> texts;
   for (const Remedy& remedy : RemediesOf(*refused).list) {
-    EXPECT_TRUE(Plan(ChangedArgs(args, remedy.flags))->capacity.fits) << remedy.text;
+    EXPECT_TRUE(Plan(ChangedArgs(args, remedy.flags))->fits()) << remedy.text;
     texts.push_back(absl::StrJoin(remedy.flags, " "));
   }
   return texts;
@@ -88,6 +88,34 @@ TEST(RemediesTest, TwoChangesAreNamedWhereOneDoesNotDo) {
     EXPECT_GE(std::vector<std::string>(absl::StrSplit(pair, ' ')).size(), 4U) << pair;
   }
   EXPECT_THAT(RemediesText(RemediesOf(*Plan(ArgsOf(flags)))), HasSubstr(" together with "));
+}
+
+TEST(RemediesTest, TooLittleHostMemoryHasItsLeastAndWhatTakesLess) {
+  const std::vector<std::string> remedies =
+      TrueRemedies("--device-memory 1GiB --host-memory 187MiB --max-model-len 2048");
+  ASSERT_THAT(remedies, SizeIs(testing::Ge(2)));
+  EXPECT_THAT(remedies[0], testing::StartsWith("--host-memory "));
+  EXPECT_THAT(remedies, Contains(testing::StartsWith("--max-model-len ")));
+  EXPECT_THAT(TrueRemedies("--device-memory 1GiB --host-memory 190MiB --max-num-queued-reqs 5000"),
+              Contains(testing::StartsWith("--max-num-queued-reqs ")));
+}
+
+TEST(RemediesTest, HostMemoryIsNamedBesideWhatMakesTheArenasFit) {
+  for (const std::string& remedy :
+       TrueRemedies("--device-memory 30MiB --host-memory 1 --max-num-batched-tokens 2048")) {
+    EXPECT_THAT(remedy, HasSubstr("--host-memory "));
+  }
+  // Two changes for the arenas alone.
+  const std::string flags =
+      "--device-memory 15MiB --host-memory 1 --max-num-batched-tokens 512 --max-model-len 2048 "
+      "--max-num-seqs 64";
+  const std::vector<std::string> remedies = TrueRemedies(flags);
+  ASSERT_THAT(remedies, Not(IsEmpty()));
+  for (const std::string& remedy : remedies) {
+    EXPECT_THAT(remedy, HasSubstr("--host-memory "));
+    EXPECT_GE(std::vector<std::string>(absl::StrSplit(remedy, ' ')).size(), 6U) << remedy;
+  }
+  EXPECT_THAT(RemediesText(RemediesOf(*Plan(ArgsOf(flags)))), HasSubstr(" and --host-memory "));
 }
 
 TEST(RemediesTest, NothingHelpsOnlyWhereNothingDoes) {

@@ -29,10 +29,11 @@ class ServerTest : public ServiceFixture {
   }
 };
 
-absl::Status StartOn(const std::string& host, int port) {
+absl::Status StartOn(const std::string& host, int port, int control_port = 0) {
   GrpcServer::Options options;
   options.host = host;
   options.port = port;
+  options.control_port = control_port;
   return GrpcServer::Start(options).status();
 }
 
@@ -70,7 +71,13 @@ TEST_F(ServerTest, ASecondServerOnThePortIsRefused) {
   const absl::Status status = StartOn("127.0.0.1", server_->port());
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kCannotBind) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(server_->target()));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("in use"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("in use; choose another --port"));
+}
+
+TEST_F(ServerTest, AControlPortThatIsInUseIsRefusedByItsOwnName) {
+  const absl::Status status = StartOn("127.0.0.1", 0, server_->port());
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kCannotBind) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("choose another --control-port"));
 }
 
 TEST_F(ServerTest, APortOfAnotherProgramIsRefusedOnEveryAddress) {

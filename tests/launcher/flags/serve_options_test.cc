@@ -1,0 +1,82 @@
+// The flags of serve and plan that ports and clients' memory take.
+#include "launcher/flags/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "memory/exit_code.h"
+
+namespace bulkhead {
+namespace {
+
+using Args = std::vector<std::string>;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <typename Options>
+Options Parsed(const Args& args) {
+  const absl::StatusOr<Command> command = ParseCommandLine(args);
+  EXPECT_TRUE(command.ok()) << command.status();
+  if (!command.ok() || !std::holds_alternative<Options>(*command)) {
+    ADD_FAILURE() << "not the options of this command";
+    return Options();
+  }
+  return std::get<Options>(*command);
+}
+
+std::string Refusal(const Args& args) {
+  const absl::StatusOr<Command> command = ParseCommandLine(args);
+  EXPECT_FALSE(command.ok());
+  EXPECT_EQ(ExitCodeOf(command.status()), command.ok() ? ExitCode::kOk : ExitCode::kUsage);
+  return std::string(command.status().message());
+}
+
+Args Serve(const Args& more) {
+  Args args = {"serve", "--model", "m"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(ServeOptionsTest, HostMemoryThatIsNoneIsRefusedWithTheLeastAndARemedy) {
+  for (const char* command : {"serve", "plan"}) {
+    for (const char* value : {"0", "-5", "abc", "10EiB", "9e30", "1 GiB "}) {
+      const std::string refusal = Refusal({command, "m", "--host-memory", value});
+      EXPECT_THAT(refusal, HasSubstr(absl::StrCat("--host-memory: '", value, "'")));
+      EXPECT_THAT(refusal, HasSubstr(absl::StrCat("at least ", kLeastHostMiB, "MiB")));
+      EXPECT_THAT(refusal, HasSubstr("leave it out"));
+    }
+  }
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "auto"})).host_memory, std::nullopt);
+  // The plan says how little this is.
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "1"})).host_memory, 1);
+}
+
+TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
+  for (const char* value : {"99999", "-1", "65536", "http"}) {
+    EXPECT_THAT(Refusal(Serve({"--control-port", value})),
+                AllOf(HasSubstr(absl::StrCat("--control-port: '", value, "'")),
+                      HasSubstr("from 0 to 65535"), HasSubstr("0 takes any that is free")));
+  }
+  for (const char* host : {"127.0.0.1", "localhost", "0.0.0.0", "::"}) {
+    EXPECT_THAT(
+        Refusal(Serve({"--host", host, "--insecure", "--port", "7", "--control-port", "7"})),
+        AllOf(HasSubstr("--control-port: 7 is --port already"), HasSubstr("1 to 65535"),
+              HasSubstr("or 0 for any that is free")));
+  }
+}
+
+TEST(ServeOptionsTest, PortsOfTwoAddressesMayBeEqual) {
+  const auto options =
+      Parsed<ServeOptions>(Serve({"--host", "127.0.0.2", "--port", "7", "--control-port", "7"}));
+  EXPECT_EQ(options.port, options.control_port);
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--port", "0", "--control-port", "0"})).control_port, 0);
+  EXPECT_THAT(Refusal({"plan", "m", "--port", "7", "--control-port", "7"}),
+              HasSubstr("--control-port: 7"));
+}
+
+}  // namespace
+}  // namespace bulkhead
