@@ -172,7 +172,9 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head) {
 ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view payload,
                                               absl::Time now, std::string* to_server) {
   const auto found = streams_.find(head.stream);
-  if (found == streams_.end()) return Step::kForward;  // the server passes over it
+  // Of a call that has ended it goes on, too: the server passes over it, and gives back what it
+  // took of the connection's window.
+  if (found == streams_.end()) return Step::kForward;
   Stream& stream = found->second;
   if (!stream.answered && !stream.server_ended && head.payload_bytes > 0) {
     const int64_t most_bytes =
@@ -181,19 +183,19 @@ ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::strin
       const int64_t claim = ClaimOf(head, payload, most_bytes);
       if (claim > most_bytes) {
         EndCall(found, "MESSAGE_TOO_LARGE", now, to_server);
-        return Step::kDrop;
+        return Step::kForward;
       }
       if (!totals_->TakeRequestBytes(claim)) {
         if (!HasWaitedTooLong(now)) return Wait(now);
         EndCall(found, "REQUEST_BYTES", now, to_server);
-        return Step::kDrop;
+        return Step::kForward;
       }
       stream.claimed_bytes = claim;
     }
     stream.bytes += head.payload_bytes;
     if (stream.bytes > stream.claimed_bytes + kBesideMessageBytes) {
       EndCall(found, "MESSAGE_TOO_LARGE", now, to_server);
-      return Step::kDrop;
+      return Step::kForward;
     }
     stream.progress = now;
   }

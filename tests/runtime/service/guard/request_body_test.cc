@@ -79,7 +79,7 @@ TEST_F(RequestBodyTest, WhoWaitsTooLongIsRefusedAndItsConnectionGoesOn) {
   std::string out;
   EXPECT_EQ(rules.FromClient(body + ping, now_, &out), 0U);
   now_ += kMostWaitTime + absl::Seconds(1);
-  EXPECT_EQ(Sent(rules, body + ping), RstStreamFrame(9, Http2Error::kCancel) + ping);
+  EXPECT_EQ(Sent(rules, body + ping), RstStreamFrame(9, Http2Error::kCancel) + body + ping);
   EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(9, Http2Error::kEnhanceYourCalm));
 }
 
@@ -96,8 +96,9 @@ TEST_F(RequestBodyTest, WhileOthersWaitASlowBodyEndsEarly) {
 TEST_F(RequestBodyTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
-  EXPECT_EQ(Sent(rules, Headers(3) + Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5)),
-            Headers(3) + RstStreamFrame(3, Http2Error::kCancel));
+  const std::string body = Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5);
+  EXPECT_EQ(Sent(rules, Headers(3) + body),
+            Headers(3) + RstStreamFrame(3, Http2Error::kCancel) + body);
   EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(3, Http2Error::kEnhanceYourCalm));
   EXPECT_EQ(request_bytes(), 0);
 }
@@ -107,7 +108,7 @@ TEST_F(RequestBodyTest, ABodyThatIsLongerThanItSaidIsCut) {
   Begin(rules);
   Sent(rules, Headers(3) + Message(3, 5, 5));
   const std::string more = Frame(FrameType::kData, 0, 3, std::string(8192, 'x'));
-  EXPECT_EQ(Sent(rules, more), RstStreamFrame(3, Http2Error::kCancel));
+  EXPECT_EQ(Sent(rules, more), RstStreamFrame(3, Http2Error::kCancel) + more);
 }
 
 TEST_F(RequestBodyTest, TheEndGivesEverythingBackButTheSlotsOfOpenCalls) {
