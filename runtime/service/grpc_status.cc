@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -20,13 +19,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 }
 
 grpc::Status EndWith(grpc::CallbackServerContext& context, const absl::Status& status) {
-  const std::optional<absl::Duration> delay = RetryAfter(status);
-  if (delay.has_value()) {
-    context.AddTrailingMetadata("grpc-retry-pushback-ms",
-                                absl::StrCat(absl::ToInt64Milliseconds(*delay)));
-  } else if (status.code() == absl::StatusCode::kResourceExhausted) {
-    context.AddTrailingMetadata("grpc-retry-pushback-ms", "-1");  // gRPC's word for: do not retry
-  }
+  const std::optional<std::string> pushback = RetryPushback(status);
+  if (pushback.has_value()) context.AddTrailingMetadata(kRetryPushbackKey, *pushback);
   return ToGrpcStatus(status);
 }
 

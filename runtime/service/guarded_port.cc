@@ -42,6 +42,8 @@ void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas) 
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, quotas.max_open_calls);
   // Without a table the decoder holds no state: the guard may keep a header block from it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
+  // Nor does the encoder build on what it sent: the guard may keep a block from the client.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_ENCODER, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   // Windows and frames of constant size, and no pings of its own for each that arrives.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);

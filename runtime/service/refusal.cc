@@ -72,6 +72,23 @@ absl::Status InvalidField(absl::string_view field, absl::string_view description
   return WithReason(std::move(status), reason, metadata);
 }
 
+absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes) {
+  if (static_cast<int64_t>(message_bytes) <= limit_bytes) return absl::OkStatus();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("the request has ", message_bytes,
+                                                              " bytes, more than the limit of ",
+                                                              limit_bytes, "; send a shorter one")),
+                    reason::kMessageTooLarge,
+                    {{"value", absl::StrCat(message_bytes)}, {"limit", absl::StrCat(limit_bytes)}});
+}
+
+absl::Status HostIsShortOfMemory() {
+  return WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError(
+                     "rank 0's host is short of memory and takes no new calls; try again later"),
+                 reason::kHostMemory),
+      absl::Seconds(1));
+}
+
 std::string ReasonOf(const absl::Status& status) {
   const auto error_info = Attached<google::rpc::ErrorInfo>(status);
   return error_info.has_value() ? error_info->reason() : "";
@@ -82,6 +99,13 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
   if (!retry.has_value()) return std::nullopt;
   return absl::Seconds(retry->retry_delay().seconds()) +
          absl::Nanoseconds(retry->retry_delay().nanos());
+}
+
+std::optional<std::string> RetryPushback(const absl::Status& status) {
+  const std::optional<absl::Duration> delay = RetryAfter(status);
+  if (delay.has_value()) return absl::StrCat(absl::ToInt64Milliseconds(*delay));
+  if (status.code() == absl::StatusCode::kResourceExhausted) return "-1";  // do not
+  return std::nullopt;
 }
 
 google::rpc::Status ToRpcStatus(const absl::Status& status) {

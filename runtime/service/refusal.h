@@ -4,6 +4,8 @@
 // gRPC.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -26,6 +28,9 @@ inline constexpr char kQueueFull[] = "QUEUE_FULL";
 inline constexpr char kAnswerBudget[] = "ANSWER_BUDGET";
 inline constexpr char kHostMemory[] = "HOST_MEMORY";
 inline constexpr char kMessageTooLarge[] = "MESSAGE_TOO_LARGE";
+inline constexpr char kRequestBytes[] = "REQUEST_BYTES";
+inline constexpr char kSlowSender[] = "SLOW_SENDER";
+inline constexpr char kTooManyCalls[] = "TOO_MANY_CALLS";
 inline constexpr char kKvBudget[] = "KV_BUDGET";
 inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
 inline constexpr char kMalformedRequest[] = "MALFORMED_REQUEST";
@@ -54,10 +59,19 @@ absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 absl::Status InvalidField(absl::string_view field, absl::string_view description,
                           absl::string_view reason = reason::kInvalidValue, Metadata metadata = {});
 
+// RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE); ok within the limit.
+absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes);
+// RESOURCE_EXHAUSTED (HOST_MEMORY).
+absl::Status HostIsShortOfMemory();
+
 // ErrorInfo.reason, or empty.
 std::string ReasonOf(const absl::Status& status);
 // RetryInfo.retry_delay.
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
+
+// The trailer that tells gRPC's clients when to try again, or not to; none where they may choose.
+inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
+std::optional<std::string> RetryPushback(const absl::Status& status);
 
 // What goes over the wire: code, message and the payloads that are messages. Messages are cut at 1
 // KiB, since a client drops a trailer of more than 8 KiB.

@@ -19,9 +19,6 @@
 
 namespace bulkhead {
 
-// RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
-absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes);
-
 struct ServiceCore {
   ServiceCore(std::string epoch, const HostQuotas& host_quotas)
       : quotas(host_quotas), state(std::move(epoch)) {}

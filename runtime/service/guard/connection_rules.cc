@@ -4,6 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "runtime/service/guard/refused_call.h"
+#include "runtime/service/refusal.h"
+
 namespace bulkhead {
 namespace {
 
@@ -14,15 +18,17 @@ constexpr uint32_t kLargeDataBytes = 1024;
 constexpr int kManyIncompleteCalls = 64;
 constexpr double kAnsweredFrameCost = 16;  // PING and SETTINGS make the server write
 
+uint32_t BigEndian(absl::string_view bytes) {
+  uint32_t value = 0;
+  for (const char byte : bytes) value = value << 8 | static_cast<unsigned char>(byte);
+  return value;
+}
+
 // What a body claims by its first frame: the length that its message says, or the most that it may.
 int64_t ClaimOf(const FrameHead& head, absl::string_view payload, int64_t most_bytes) {
   if (head.Has(frame_flag::kPadded)) payload.remove_prefix(std::min<size_t>(payload.size(), 1));
   if (payload.size() < kMessageHeadBytes) return most_bytes;
-  int64_t length = 0;
-  for (size_t i = 1; i < kMessageHeadBytes; ++i) {
-    length = length << 8 | static_cast<unsigned char>(payload[i]);
-  }
-  return length + static_cast<int64_t>(kMessageHeadBytes);
+  return BigEndian(payload.substr(1, 4)) + static_cast<int64_t>(kMessageHeadBytes);
 }
 
 }  // namespace
@@ -87,6 +93,7 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
 ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::string_view payload,
                                                absl::Time now, std::string* to_server) {
   if (block_stream_ != 0) return OnContinuation(head);
+  if (to_client_.size() >= kMostFramesToClient) return Wait(now);
   double cost = 1;
   if (head.type == FrameType::kData && head.payload_bytes >= kLargeDataBytes) cost = 0;
   if (head.type == FrameType::kPing || head.type == FrameType::kSettings) cost = kAnsweredFrameCost;
@@ -100,7 +107,7 @@ ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::stri
     case FrameType::kRstStream:
       return OnReset(head, now);
     case FrameType::kSettings:
-      acknowledged_ = acknowledged_ || head.Has(frame_flag::kAck);
+      OnSettings(head, payload);
       return Step::kForward;
     case FrameType::kPing:
     case FrameType::kGoAway:
@@ -114,6 +121,17 @@ ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::stri
   }
 }
 
+void ConnectionRules::OnSettings(const FrameHead& head, absl::string_view payload) {
+  constexpr size_t kSettingBytes = 6;  // number, value
+  constexpr uint32_t kTableSize = 1, kDefaultTableSize = 4096;
+  acknowledged_ = acknowledged_ || head.Has(frame_flag::kAck);
+  for (; payload.size() >= kSettingBytes; payload.remove_prefix(kSettingBytes)) {
+    const uint32_t number = BigEndian(payload.substr(0, 2));
+    const uint32_t value = BigEndian(payload.substr(2, 4));
+    shrinks_table_ = shrinks_table_ || (number == kTableSize && value < kDefaultTableSize);
+  }
+}
+
 ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::Time now) {
   if (head.stream % 2 == 0) return Close("BAD_STREAM", Http2Error::kProtocolError);
   if (const auto known = streams_.find(head.stream); known != streams_.end()) {  // trailers
@@ -122,13 +140,12 @@ ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::Ti
   }
   // Trailers of a call that has ended: the server passes over those of calls that it knew.
   if (head.stream <= highest_seen_) return BeginBlock(head, now, head.stream > highest_given_);
-  if (!MayOpenCall()) {
+  if (const absl::Status why = WhyNotOpened(); !why.ok()) {
     if (!decoder_is_empty_) {
       if (!HasWaitedTooLong(now)) return Wait(now);
       return Close("TOO_MANY_CALLS", Http2Error::kEnhanceYourCalm);
     }
-    to_client_ += RstStreamFrame(head.stream, Http2Error::kRefusedStream);
-    totals_->errors->Add("TOO_MANY_CALLS");
+    Refuse(head.stream, why, head.Has(frame_flag::kEndStream), Http2Error::kRefusedStream);
     highest_seen_ = head.stream;
     return BeginBlock(head, now, true);
   }
@@ -172,28 +189,32 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head) {
 ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view payload,
                                               absl::Time now, std::string* to_server) {
   const auto found = streams_.find(head.stream);
-  if (found == streams_.end()) return Step::kForward;  // the server passes over it
+  // Of a call that has ended it goes on, too: the server passes over it, and gives back what it
+  // took of the connection's window.
+  if (found == streams_.end()) return Step::kForward;
   Stream& stream = found->second;
   if (!stream.answered && !stream.server_ended && head.payload_bytes > 0) {
+    stream.client_ended = head.Has(frame_flag::kEndStream);
     const int64_t most_bytes =
         totals_->quotas.message_bytes + kRefusedMessageBytes + kMessageHeadBytes;
     if (stream.claimed_bytes == 0) {
       const int64_t claim = ClaimOf(head, payload, most_bytes);
       if (claim > most_bytes) {
-        EndCall(found, "MESSAGE_TOO_LARGE", now, to_server);
-        return Step::kDrop;
+        const int64_t message_bytes = claim - static_cast<int64_t>(kMessageHeadBytes);
+        EndCall(found, WhyTooLarge(message_bytes, totals_->quotas.message_bytes), now, to_server);
+        return Step::kForward;
       }
       if (!totals_->TakeRequestBytes(claim)) {
         if (!HasWaitedTooLong(now)) return Wait(now);
-        EndCall(found, "REQUEST_BYTES", now, to_server);
-        return Step::kDrop;
+        EndCall(found, NoRoomForBody(claim, totals_->quotas.request_bytes), now, to_server);
+        return Step::kForward;
       }
       stream.claimed_bytes = claim;
     }
     stream.bytes += head.payload_bytes;
     if (stream.bytes > stream.claimed_bytes + kBesideMessageBytes) {
-      EndCall(found, "MESSAGE_TOO_LARGE", now, to_server);
-      return Step::kDrop;
+      EndCall(found, BodyLongerThanItSays(stream.bytes, stream.claimed_bytes), now, to_server);
+      return Step::kForward;
     }
     stream.progress = now;
   }
@@ -217,34 +238,51 @@ ConnectionRules::Step ConnectionRules::OnReset(const FrameHead& head, absl::Time
   return Step::kForward;
 }
 
-size_t ConnectionRules::FromServer(absl::string_view bytes, absl::Time now) {
-  size_t border = server_frames_.at_border() ? 0 : absl::string_view::npos;
-  absl::string_view rest = bytes;
+std::string ConnectionRules::FromServer(absl::string_view bytes, absl::Time now) {
+  std::string out;
   FrameHead head;
-  while (server_frames_.Next(&rest, &head)) {
-    const size_t read = bytes.size() - rest.size();
-    if (border == absl::string_view::npos && read >= kFrameHeadBytes) {
-      border = read - kFrameHeadBytes;
-    }
-    const auto found = streams_.find(head.stream);
-    if (found == streams_.end()) continue;
-    Stream& stream = found->second;
-    if (head.type == FrameType::kRstStream) {
-      stream.client_ended = stream.server_ended = true;
-    } else if (head.type == FrameType::kHeaders || head.type == FrameType::kData) {
-      stream.answered = true;
-      if (head.Has(frame_flag::kEndStream)) {
-        stream.server_ended = true;
-        stream.progress = now;
-      }
-    } else {
-      continue;
-    }
-    GiveBackBytes(&stream);
-    ForgetAnswered(found);
+  while (true) {
+    const size_t passed = std::min(server_frames_.payload_left(), bytes.size());
+    if (!server_frame_dropped_) out.append(bytes.data(), passed);
+    const bool has_head = server_frames_.Next(&bytes, &head);
+    const bool has_room =
+        has_head ? server_spoke_ && server_block_ == Block::kNone : at_server_border();
+    if (has_room) out += std::exchange(to_client_, {});
+    if (!has_head) return out;
+    server_spoke_ = true;
+    server_frame_dropped_ = !OnServerFrame(head, now);
+    if (!server_frame_dropped_) absl::StrAppend(&out, server_frames_.head());
   }
-  if (border == absl::string_view::npos && server_frames_.at_border()) border = bytes.size();
-  return border;
+}
+
+bool ConnectionRules::OnServerFrame(const FrameHead& head, absl::Time now) {
+  const auto found = streams_.find(head.stream);
+  const bool is_known = head.stream == 0 || found != streams_.end();
+  if (head.type == FrameType::kHeaders || head.type == FrameType::kContinuation) {
+    const bool dropped =
+        server_block_ == Block::kDropped || (server_block_ == Block::kNone && !is_known);
+    server_block_ = head.Has(frame_flag::kEndHeaders) ? Block::kNone
+                    : dropped                         ? Block::kDropped
+                                                      : Block::kForwarded;
+    if (dropped) return false;
+  }
+  if (head.type == FrameType::kRstStream && !is_known) return false;
+  if (found == streams_.end()) return true;
+  Stream& stream = found->second;
+  if (head.type == FrameType::kRstStream) {
+    stream.client_ended = stream.server_ended = true;
+  } else if (head.type == FrameType::kHeaders || head.type == FrameType::kData) {
+    stream.answered = true;
+    if (head.Has(frame_flag::kEndStream)) {
+      stream.server_ended = true;
+      stream.progress = now;
+    }
+  } else {
+    return true;
+  }
+  GiveBackBytes(&stream);
+  ForgetAnswered(found);
+  return true;
 }
 
 void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server) {
@@ -270,7 +308,10 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
     if (--totals_->ends_left < 0) break;
     slow.push_back(id);
   }
-  for (const uint32_t id : slow) EndCall(streams_.find(id), "SLOW_SENDER", now, to_server);
+  for (const uint32_t id : slow) {
+    const auto stream = streams_.find(id);
+    EndCall(stream, BodyTooSlow(stream->second.bytes), now, to_server);
+  }
 }
 
 bool ConnectionRules::IsTooSlow(const Stream& stream, absl::Time now) const {
@@ -282,8 +323,6 @@ bool ConnectionRules::IsTooSlow(const Stream& stream, absl::Time now) const {
          static_cast<double>(stream.bytes) <
              static_cast<double>(kLeastBodyRate) * absl::ToDoubleSeconds(age);
 }
-
-std::string ConnectionRules::TakeFramesToClient() { return std::exchange(to_client_, {}); }
 
 int64_t ConnectionRules::unaccounted_bytes() const {
   int64_t bytes = 0;
@@ -304,16 +343,24 @@ ConnectionRules::Step ConnectionRules::Close(const char* reason, Http2Error erro
   return Step::kClose;
 }
 
-void ConnectionRules::EndCall(Streams::iterator stream, const char* reason, absl::Time now,
+void ConnectionRules::EndCall(Streams::iterator stream, const absl::Status& why, absl::Time now,
                               std::string* to_server) {
   if (!stream->second.server_ended) {
-    to_client_ += RstStreamFrame(stream->first, Http2Error::kEnhanceYourCalm);
-    totals_->errors->Add(reason);
+    Refuse(stream->first, why, stream->second.client_ended, Http2Error::kEnhanceYourCalm);
+  } else {
+    to_client_ += RstStreamFrame(stream->first, Http2Error::kNoError);
   }
   *to_server += RstStreamFrame(stream->first, Http2Error::kCancel);
   GiveBackBytes(&stream->second);
   totals_->HoldSlot(now);
   streams_.erase(stream);
+}
+
+void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool client_ended,
+                             Http2Error bare) {
+  totals_->errors->Add(ReasonOf(why));
+  const bool says_why = !shrinks_table_ && to_client_.size() < kMostFramesToClient;
+  to_client_ += says_why ? RefusalFrames(stream, why, client_ended) : RstStreamFrame(stream, bare);
 }
 
 void ConnectionRules::Complete(Stream* stream) {
@@ -322,9 +369,15 @@ void ConnectionRules::Complete(Stream* stream) {
 }
 
 // The last slots are not for who has many calls that have not come in whole.
-bool ConnectionRules::MayOpenCall() const {
-  return totals_->has_open_call() &&
-         (incomplete_calls_ < kManyIncompleteCalls || !totals_->is_short_of_calls());
+absl::Status ConnectionRules::WhyNotOpened() const {
+  if (totals_->refuses_calls) return HostIsShortOfMemory();
+  if (!totals_->has_open_call()) {
+    return TooManyCalls(totals_->counters->open_calls.now(), totals_->quotas.max_open_calls);
+  }
+  if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
+    return TooManyIncompleteCalls(incomplete_calls_);
+  }
+  return absl::OkStatus();
 }
 
 void ConnectionRules::GiveBackBytes(Stream* stream) {

@@ -1,7 +1,7 @@
 // ConnectionRules: what one client may send. It sees both directions of one HTTP/2 connection as
-// bytes, reads frame heads (and a gRPC message's length) alone, and says what goes on to the
-// server, what is ended and what must wait. No clock, thread or socket of its own. Frames reach the
-// server whole, so that a frame of the guard's own fits between any two.
+// bytes, reads frame heads (and a gRPC message's length, and SETTINGS) alone, and says what goes on
+// to the server, what is ended and what must wait. No clock, thread or socket of its own. Frames
+// reach the server whole, so that a frame of the guard's own fits between any two.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "runtime/service/guard/guard_totals.h"
@@ -20,6 +21,9 @@ namespace bulkhead {
 inline constexpr absl::Duration kMostFrameTime = absl::Seconds(10);
 inline constexpr size_t kMostHeaderBlockBytes = size_t{64} << 10;
 inline constexpr int kMostHeaderBlockFrames = 8;
+// Of the guard's own frames for a client so many bytes wait, and one refusal. Then its frames do,
+// and what ends meanwhile is reset without a word.
+inline constexpr size_t kMostFramesToClient = size_t{8} << 10;
 // A request whose body gets nowhere, and one that has not ended after kMostBodyTime and its size at
 // kLeastBodyRate, ends; under pressure one that came more slowly than that since kPressedBodyTime.
 inline constexpr absl::Duration kStalledBodyTime = absl::Seconds(10);
@@ -51,16 +55,19 @@ class ConnectionRules {
   // Returns how many bytes were taken; the rest is to be given again, with more behind it, or later
   // where is_waiting().
   size_t FromClient(absl::string_view input, absl::Time now, std::string* to_server);
-  // Everything from the server goes on to the client. Returns where in `bytes` a frame may be put
-  // in between, npos when nowhere.
-  size_t FromServer(absl::string_view bytes, absl::Time now);
+  // What goes to the client once the server has sent `bytes`: those, but for heads that are not
+  // whole and the ends of calls that have ended here, and frames of the guard's own between them.
+  std::string FromServer(absl::string_view bytes, absl::Time now);
   // Now and then. `reading` is false when the client could not send because nobody read.
   void Tick(absl::Time now, bool reading, std::string* to_server);
 
-  // Frames for the client, to be sent where FromServer allows it.
-  std::string TakeFramesToClient();
-  bool has_frames_to_client() const { return !to_client_.empty(); }
-  bool at_server_border() const { return server_frames_.at_border(); }
+  // Whether a frame fits behind what went to the client: whole frames, the server's settings first,
+  // and no header block that goes on.
+  bool at_server_border() const {
+    return server_spoke_ && server_block_ == Block::kNone && server_frames_.payload_left() == 0;
+  }
+  // FromServer({}) has some.
+  bool has_frames_to_client() const { return !to_client_.empty() && at_server_border(); }
 
   bool is_waiting() const { return waiting_since_ != absl::InfiniteFuture(); }
   // Why the connection must be closed, empty while it must not: HEADERS_TOO_LARGE ...
@@ -85,6 +92,7 @@ class ConnectionRules {
   };
   using Streams = absl::flat_hash_map<uint32_t, Stream>;
   enum class Step { kForward, kDrop, kWait, kClose };
+  enum class Block { kNone, kForwarded, kDropped };
 
   Step OnFrame(const FrameHead& head, absl::string_view payload, absl::Time now,
                std::string* to_server);
@@ -93,22 +101,30 @@ class ConnectionRules {
   Step OnData(const FrameHead& head, absl::string_view payload, absl::Time now,
               std::string* to_server);
   Step OnReset(const FrameHead& head, absl::Time now);
+  void OnSettings(const FrameHead& head, absl::string_view payload);
+  // A frame of the server's; false: the client does not get it.
+  bool OnServerFrame(const FrameHead& head, absl::Time now);
   Step BeginBlock(const FrameHead& head, absl::Time now, bool dropped);
   Step Wait(absl::Time now);
   bool HasWaitedTooLong(absl::Time now) const { return now - waiting_since_ > kMostWaitTime; }
   Step Close(const char* reason, Http2Error error);
-  // Ends a call on both sides, for `reason`. The stream is not known any more afterwards.
-  void EndCall(Streams::iterator stream, const char* reason, absl::Time now,
+  // Ends a call on both sides, for `why`. The stream is not known any more afterwards.
+  void EndCall(Streams::iterator stream, const absl::Status& why, absl::Time now,
                std::string* to_server);
+  // Tells the client; with `bare` alone where it may not be told why.
+  void Refuse(uint32_t stream, const absl::Status& why, bool client_ended, Http2Error bare);
   void Complete(Stream* stream);
   void GiveBackBytes(Stream* stream);
-  bool MayOpenCall() const;
+  absl::Status WhyNotOpened() const;
   void ForgetAnswered(Streams::iterator stream);
   bool IsTooSlow(const Stream& stream, absl::Time now) const;
 
   GuardTotals* const totals_;
   Streams streams_;
   FrameReader server_frames_;
+  bool server_spoke_ = false;
+  bool server_frame_dropped_ = false;
+  Block server_block_ = Block::kNone;  // of a header block that has not ended
   std::string to_client_;
   std::string close_reason_;
   absl::Time
@@ -132,6 +148,9 @@ class ConnectionRules {
   // A header block may be kept from the server once its decoder holds no state: the client has
   // acknowledged a table of size 0, and a block has told the server so.
   bool acknowledged_ = false;
+  // The client's decoder wants to hear of a smaller table in the block that comes next, which must
+  // be gRPC's.
+  bool shrinks_table_ = false;
   bool decoder_is_empty_ = false;
 };
 

@@ -34,7 +34,7 @@ GuardedConnection::~GuardedConnection() {
 void GuardedConnection::MoveToServer(absl::Time now) {
   if (client_fd_ < 0 || !server_takes_) return;
   if (!to_server_.empty()) SendToServer(std::exchange(to_server_, {}));
-  if (!to_server_.empty() || !server_takes_) return;
+  if (!to_server_.empty() || !server_takes_ || !takes_refusals()) return;
   if (rules_.is_waiting() || client_ended_) {
     FeedRules({}, now);
   } else {
@@ -64,7 +64,7 @@ void GuardedConnection::FeedRules(absl::string_view bytes, absl::Time now) {
   }
   if (from_client_.empty()) from_client_ = std::string();  // an idle connection holds nothing
   SendToServer(out);
-  if (rules_.has_frames_to_client() && rules_.at_server_border()) SendToClient({}, now);
+  if (rules_.has_frames_to_client()) SendToClient({}, now);
   CloseIfRulesSaySo(now);
 }
 
@@ -85,17 +85,12 @@ void GuardedConnection::MoveToClient(absl::Time now) {
 }
 
 void GuardedConnection::SendToClient(absl::string_view bytes, absl::Time now) {
-  const size_t border = bytes.empty() ? 0 : rules_.FromServer(bytes, now);
-  bool sent = true;
-  if (rules_.has_frames_to_client() && border != absl::string_view::npos) {
-    std::string all(bytes.substr(0, border));
-    all += rules_.TakeFramesToClient();
-    all.append(bytes.data() + border, bytes.size() - border);
-    sent = to_client_.empty() ? Send(client_fd_, all, &to_client_) : (to_client_ += all, true);
-  } else {
-    sent = Send(client_fd_, bytes, &to_client_);
+  const std::string out = rules_.FromServer(bytes, now);
+  if (!to_client_.empty()) {
+    to_client_ += out;
+  } else if (!Send(client_fd_, out, &to_client_)) {
+    return DropClient(now);
   }
-  if (!sent) return DropClient(now);
   if (!to_client_.empty() && unread_since_ == absl::InfiniteFuture()) unread_since_ = now;
 }
 
@@ -104,10 +99,10 @@ void GuardedConnection::Tick(absl::Time now) {
     has_ended_ = has_ended_ || now - dropped_at_ > kMostServerEndTime;
     return;
   }
-  rules_.Tick(now, to_server_.empty() && !rules_.is_waiting(), &to_server_);
+  rules_.Tick(now, to_server_.empty() && !rules_.is_waiting() && takes_refusals(), &to_server_);
   MoveToServer(now);
   if (client_fd_ < 0) return;
-  if (rules_.has_frames_to_client() && rules_.at_server_border()) SendToClient({}, now);
+  if (rules_.has_frames_to_client()) SendToClient({}, now);
   if (client_fd_ >= 0 && now - unread_since_ > kMostUnreadTime) Close("UNREAD", now);
   CloseIfRulesSaySo(now);
 }
@@ -161,7 +156,8 @@ bool GuardedConnection::Send(int fd, absl::string_view bytes, std::string* held)
 }
 
 uint32_t GuardedConnection::client_events() const {
-  const bool reads = !client_ended_ && server_takes_ && to_server_.empty() && !rules_.is_waiting();
+  const bool reads = !client_ended_ && server_takes_ && to_server_.empty() &&
+                     !rules_.is_waiting() && takes_refusals();
   return (reads ? EPOLLIN : 0U) | (to_client_.empty() ? 0U : EPOLLOUT);
 }
 

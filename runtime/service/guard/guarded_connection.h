@@ -58,6 +58,8 @@ class GuardedConnection {
   bool Send(int fd, absl::string_view bytes, std::string* held);
   void SendToClient(absl::string_view bytes, absl::Time now);
   void ServerEnded();
+  // Whether the client has taken enough of the guard's own frames to be read from.
+  bool takes_refusals() const { return to_client_.size() <= kMostHeldFromServer; }
   void CloseIfRulesSaySo(absl::Time now);
 
   GuardTotals* const totals_;

@@ -16,10 +16,10 @@ void Append32(uint32_t value, std::string* out) {
   for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(value >> shift));
 }
 
-std::string FrameOf(FrameType type, uint32_t stream, uint32_t payload_bytes) {
+std::string FrameOf(FrameType type, uint32_t stream, size_t payload_bytes, uint8_t flags = 0) {
   std::string frame;
-  Append32(payload_bytes << 8 | static_cast<uint32_t>(type), &frame);
-  frame.push_back(0);  // flags
+  Append32(static_cast<uint32_t>(payload_bytes) << 8 | static_cast<uint32_t>(type), &frame);
+  frame.push_back(static_cast<char>(flags));
   Append32(stream, &frame);
   return frame;
 }
@@ -34,6 +34,13 @@ FrameHead ParseFrameHead(const char* bytes) {
   head.flags = static_cast<uint8_t>(bytes[4]);
   head.stream = BigEndian32(bytes + 5) & 0x7FFFFFFF;
   return head;
+}
+
+std::string ResponseFrame(uint32_t stream, absl::string_view block) {
+  std::string frame = FrameOf(FrameType::kHeaders, stream, block.size(),
+                              frame_flag::kEndHeaders | frame_flag::kEndStream);
+  frame.append(block.data(), block.size());
+  return frame;
 }
 
 std::string RstStreamFrame(uint32_t stream, Http2Error error) {

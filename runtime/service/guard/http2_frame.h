@@ -56,6 +56,8 @@ struct FrameHead {
 // Of kFrameHeadBytes bytes.
 FrameHead ParseFrameHead(const char* bytes);
 
+// HEADERS whose block is whole and whose stream ends with it.
+std::string ResponseFrame(uint32_t stream, absl::string_view block);
 std::string RstStreamFrame(uint32_t stream, Http2Error error);
 std::string GoAwayFrame(uint32_t last_stream, Http2Error error);
 
@@ -67,6 +69,9 @@ class FrameReader {
   bool Next(absl::string_view* bytes, FrameHead* head);
   // Whether what was read so far ends with a whole frame.
   bool at_border() const { return head_bytes_ == 0 && payload_left_ == 0; }
+  // Of the frame whose head was read last.
+  size_t payload_left() const { return payload_left_; }
+  absl::string_view head() const { return {head_, kFrameHeadBytes}; }
 
  private:
   char head_[kFrameHeadBytes];

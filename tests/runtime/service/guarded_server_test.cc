@@ -154,6 +154,40 @@ TEST_F(GuardedServerTest, ABodyThatIsTooLargeIsResourceExhausted) {
   EXPECT_LT(Load().request_bytes().now(), 100U);  // GetLoad's own
 }
 
+TEST_F(GuardedServerTest, AConnectionGoesOnAfterAnyNumberOfCallsThatTheGuardRefused) {
+  HostQuotas quotas;
+  quotas.message_bytes = 1 << 20;
+  Restart(quotas);
+  v1::GenerateRequest request;
+  request.set_text(std::string(4 << 20, 'x'));
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    const grpc::Status status = generation_->Generate(&context, request, &response);
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    ASSERT_EQ(ReasonOf(status), "MESSAGE_TOO_LARGE");
+    ASSERT_THAT(status.error_message(), HasSubstr("more than the limit of 1048576"));
+    ASSERT_TRUE(Generate().ok());
+  }
+}
+
+TEST_F(GuardedServerTest, ACallBeyondTheTotalIsToldWhy) {
+  HostQuotas quotas;
+  quotas.max_open_calls = 8;
+  Restart(quotas);
+  EXPECT_TRUE(Generate().ok());
+  RawClient client(server_->port());
+  client.Greet();
+  for (uint32_t stream = 1; stream < 17; stream += 2) {
+    client.Send(CallHeaders(stream, "/bulkhead.v1.Generation/Generate"));
+  }
+  WaitFor([&] {
+    const grpc::Status status = Generate();
+    return ReasonOf(status) == "TOO_MANY_CALLS" &&
+           status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  });
+}
+
 TEST_F(GuardedServerTest, BodiesThatTakeTurnsAllArrive) {
   HostQuotas quotas;
   quotas.message_bytes = 1 << 20;

@@ -88,7 +88,7 @@ TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
     for (int i = 0; i < 4; ++i) rules.FromClient(more, now_, &out);
     EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
     EXPECT_LE(out.size(), kMostHeaderBlockBytes + 64);
-    EXPECT_THAT(rules.TakeFramesToClient(), HasSubstr(std::string("\0\0\0\x0b", 4)));
+    EXPECT_THAT(ToClient(rules), HasSubstr(std::string("\0\0\0\x0b", 4)));
   }
   {
     ConnectionRules rules(&totals_, now_);
@@ -126,14 +126,23 @@ TEST_F(ConnectionRulesTest, ACallBeyondTheTotalIsRefusedAndItsFramesDoNoHarm) {
     EXPECT_EQ(Sent(rules, Headers(stream, true)), Headers(stream, true));
   }
   EXPECT_EQ(Sent(rules, Headers(stream)), "");
-  EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(stream, Http2Error::kRefusedStream));
+  const std::string refusal = ToClient(rules);
+  EXPECT_EQ(ReasonIn(refusal), "TOO_MANY_CALLS");
+  auto response = ResponseOf(refusal);
+  EXPECT_EQ(response["stream"], std::to_string(stream));
+  EXPECT_EQ(response["flags"], "5");  // END_STREAM, END_HEADERS
+  EXPECT_EQ(response[":status"], "200");
+  EXPECT_EQ(response["content-type"], "application/grpc");
+  EXPECT_EQ(response["grpc-status"], "14");
+  EXPECT_EQ(response["grpc-retry-pushback-ms"], "1000");
+  EXPECT_EQ(response["rest"], RstStreamFrame(stream, Http2Error::kNoError));
   // Trailers of a call that the server has never heard of would be a new call to it.
   EXPECT_EQ(Sent(rules, Headers(stream, true)), "");
   EXPECT_EQ(errors_.Get().at("TOO_MANY_CALLS"), 1U);
   EXPECT_EQ(open_calls(), SmallQuotas().max_open_calls);
   Answer(rules, 3);
   EXPECT_EQ(Sent(rules, Headers(stream + 2)), Headers(stream + 2));
-  EXPECT_EQ(rules.TakeFramesToClient(), "");
+  EXPECT_EQ(ToClient(rules), "");
 }
 
 TEST_F(ConnectionRulesTest, TheLastCallsAreNotForWhoSendsNoBodies) {
@@ -144,7 +153,7 @@ TEST_F(ConnectionRulesTest, TheLastCallsAreNotForWhoSendsNoBodies) {
   Begin(rules);
   Begin(other);
   std::string calls;
-  for (uint32_t stream = 3; stream < 403; stream += 2) calls += Headers(stream);
+  for (uint32_t stream = 3; stream < 303; stream += 2) calls += Headers(stream);
   Sent(rules, calls);
   EXPECT_EQ(open_calls(), 140);
   EXPECT_EQ(Sent(other, Headers(3) + Message(3, 5, 5, true)), Headers(3) + Message(3, 5, 5, true));
@@ -233,15 +242,70 @@ TEST_F(ConnectionRulesTest, FloodsOfSmallFramesWaitAndPrioritiesAreDropped) {
   EXPECT_FALSE(honest.is_waiting());
 }
 
-TEST_F(ConnectionRulesTest, FramesForTheClientFitBetweenTheServers) {
+// Calls beyond the total, until one is refused.
+std::string FullUntil(uint32_t refused) {
+  std::string calls;
+  for (uint32_t stream = 3; stream <= refused; stream += 2) calls += Headers(stream, true);
+  return calls;
+}
+constexpr uint32_t kFirstRefused = 3 + 2 * 16;
+
+TEST_F(ConnectionRulesTest, RefusalsFitBetweenTheServersFramesAndHeaderBlocks) {
+  const std::string server = Message(1, 100, 100) + Frame(FrameType::kHeaders, 0, 5, "hp") +
+                             Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 5, "ack") +
+                             Headers(7);
+  const size_t block = Message(1, 100, 100).size(), after_block = server.size() - Headers(7).size();
+  for (size_t cut = 0; cut <= server.size(); ++cut) {
+    ConnectionRules rules(&totals_, now_);
+    Begin(rules);
+    std::string out = rules.FromServer(server.substr(0, cut), now_);
+    Sent(rules, FullUntil(kFirstRefused));
+    out += rules.FromServer(server.substr(cut), now_);
+    std::string refusal = out, before;
+    while (ParseFrameHead(refusal.data()).stream != kFirstRefused) {
+      const size_t bytes = kFrameHeadBytes + ParseFrameHead(refusal.data()).payload_bytes;
+      before += refusal.substr(0, bytes);
+      refusal.erase(0, bytes);
+    }
+    EXPECT_EQ(ReasonIn(refusal), "TOO_MANY_CALLS") << cut;
+    EXPECT_EQ(before, server.substr(0, before.size()));
+    EXPECT_TRUE(before.size() <= block || before.size() >= after_block) << cut;
+    rules.End(now_);
+    now_ += kResetCallTime;
+    totals_.ReturnSlots(now_);
+  }
+}
+
+TEST_F(ConnectionRulesTest, TheServersSettingsComeFirst) {
+  ConnectionRules rules(&totals_, now_);
+  const std::string settings = Frame(FrameType::kSettings, 0, 0);
+  Sent(rules, std::string(kHttp2Preface) + settings + Headers(1) +
+                  Message(1, (1 << 20) + kRefusedMessageBytes + 1, 5));
+  EXPECT_FALSE(rules.has_frames_to_client());
+  const std::string out = rules.FromServer(settings, now_);
+  EXPECT_EQ(out.substr(0, settings.size()), settings);
+  EXPECT_EQ(ReasonIn(out.substr(settings.size())), "MESSAGE_TOO_LARGE");
+}
+
+TEST_F(ConnectionRulesTest, WhoDoesNotTakeRefusalsIsNotReadFrom) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
-  const std::string bytes = Message(1, 100, 100) + Headers(1);
-  EXPECT_EQ(rules.FromServer(bytes.substr(0, 20), now_), 0U);
-  EXPECT_FALSE(rules.at_server_border());
-  EXPECT_EQ(rules.FromServer(bytes.substr(20, 10), now_), std::string::npos);
-  EXPECT_EQ(rules.FromServer(bytes.substr(30), now_), 9U + 5U + 100U - 30U);
-  EXPECT_TRUE(rules.at_server_border());
+  const std::string calls = FullUntil(kFirstRefused + 2000);
+  std::string out;
+  const size_t taken = rules.FromClient(calls, now_, &out);
+  EXPECT_LT(taken, calls.size());
+  EXPECT_TRUE(rules.is_waiting());
+  EXPECT_LE(ToClient(rules).size(), kMostFramesToClient + 1024);
+  EXPECT_GT(rules.FromClient(calls.substr(taken), now_, &out), 0U);
+}
+
+// A block that comes first after a table has become smaller must say so, and only gRPC's can.
+TEST_F(ConnectionRulesTest, AClientWithASmallerTableIsRefusedWithoutWords) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  Sent(rules, Frame(FrameType::kSettings, 0, 0, std::string("\0\4\0\0\0\0\0\1\0\0\x0f\xff", 12)) +
+                  FullUntil(kFirstRefused));
+  EXPECT_EQ(ToClient(rules), RstStreamFrame(kFirstRefused, Http2Error::kRefusedStream));
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
+#include "absl/strings/escaping.h"
+#include "google/rpc/error_details.pb.h"
 #include "runtime/service/guard/http2_frame.h"
 
 namespace bulkhead {
@@ -36,6 +39,49 @@ inline std::string Message(uint32_t stream, uint32_t length, size_t sent, bool e
     payload.push_back(static_cast<char>(length >> shift));
   payload += std::string(sent, 'x');
   return Frame(FrameType::kData, ends ? frame_flag::kEndStream : uint8_t{0}, stream, payload);
+}
+
+// Of a header block that names its fields in full, without a table or code; `at` moves behind it.
+inline std::string HeaderString(const std::string& block, size_t* at) {
+  size_t length = static_cast<unsigned char>(block.at((*at)++));
+  for (int shift = 0; length >= 127; shift += 7) {
+    const auto more = static_cast<unsigned char>(block.at((*at)++));
+    length += size_t{more & 127U} << shift;
+    if (more < 128) break;
+  }
+  *at += length;
+  return block.substr(*at - length, length);
+}
+
+// The fields of the response that `frames` begin with, "stream" and "flags" beside them, and as
+// "rest" what follows it.
+inline std::map<std::string, std::string> ResponseOf(const std::string& frames) {
+  std::map<std::string, std::string> fields;
+  const FrameHead head = ParseFrameHead(frames.data());
+  if (head.type != FrameType::kHeaders) return {};
+  fields["stream"] = std::to_string(head.stream);
+  fields["flags"] = std::to_string(head.flags);
+  fields["rest"] = frames.substr(kFrameHeadBytes + head.payload_bytes);
+  const std::string block = frames.substr(kFrameHeadBytes, head.payload_bytes);
+  for (size_t at = 0; at < block.size();) {
+    if (block[at++] != 0) return {};  // not a literal without indexing, with its name
+    const std::string name = HeaderString(block, &at);
+    fields[name] = HeaderString(block, &at);
+  }
+  return fields;
+}
+
+// The reason that a refusal gives.
+inline std::string ReasonIn(const std::string& frames) {
+  google::rpc::Status status;
+  google::rpc::ErrorInfo info;
+  std::string bytes;
+  if (!absl::Base64Unescape(ResponseOf(frames)["grpc-status-details-bin"], &bytes)) return "";
+  if (!status.ParseFromString(bytes)) return "";
+  for (const auto& detail : status.details()) {
+    if (detail.UnpackTo(&info)) return info.reason();
+  }
+  return "";
 }
 
 }  // namespace bulkhead

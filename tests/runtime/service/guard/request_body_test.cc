@@ -8,6 +8,8 @@
 namespace bulkhead {
 namespace {
 
+using testing::HasSubstr;
+
 class RequestBodyTest : public ConnectionRulesTest {};
 
 TEST_F(RequestBodyTest, ACallWithoutABodyEndsOnBothSidesAfterItsTime) {
@@ -16,7 +18,7 @@ TEST_F(RequestBodyTest, ACallWithoutABodyEndsOnBothSidesAfterItsTime) {
   Sent(rules, Headers(3));
   EXPECT_EQ(After(rules, kStalledBodyTime), "");
   EXPECT_EQ(After(rules, absl::Seconds(1)), RstStreamFrame(3, Http2Error::kCancel));
-  EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(3, Http2Error::kEnhanceYourCalm));
+  EXPECT_EQ(ReasonIn(ToClient(rules)), "SLOW_SENDER");
   EXPECT_EQ(errors_.Get().at("SLOW_SENDER"), 1U);
   // What the client still sends of it goes on to the server, which passes over it.
   EXPECT_EQ(Sent(rules, Message(3, 5, 5)), Message(3, 5, 5));
@@ -79,8 +81,8 @@ TEST_F(RequestBodyTest, WhoWaitsTooLongIsRefusedAndItsConnectionGoesOn) {
   std::string out;
   EXPECT_EQ(rules.FromClient(body + ping, now_, &out), 0U);
   now_ += kMostWaitTime + absl::Seconds(1);
-  EXPECT_EQ(Sent(rules, body + ping), RstStreamFrame(9, Http2Error::kCancel) + ping);
-  EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(9, Http2Error::kEnhanceYourCalm));
+  EXPECT_EQ(Sent(rules, body + ping), RstStreamFrame(9, Http2Error::kCancel) + body + ping);
+  EXPECT_EQ(ReasonIn(ToClient(rules)), "REQUEST_BYTES");
 }
 
 TEST_F(RequestBodyTest, WhileOthersWaitASlowBodyEndsEarly) {
@@ -96,10 +98,34 @@ TEST_F(RequestBodyTest, WhileOthersWaitASlowBodyEndsEarly) {
 TEST_F(RequestBodyTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
-  EXPECT_EQ(Sent(rules, Headers(3) + Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5)),
-            Headers(3) + RstStreamFrame(3, Http2Error::kCancel));
-  EXPECT_EQ(rules.TakeFramesToClient(), RstStreamFrame(3, Http2Error::kEnhanceYourCalm));
+  const std::string body = Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5);
+  EXPECT_EQ(Sent(rules, Headers(3) + body),
+            Headers(3) + RstStreamFrame(3, Http2Error::kCancel) + body);
+  auto response = ResponseOf(ToClient(rules));
+  EXPECT_EQ(response["stream"], "3");
+  EXPECT_EQ(response["grpc-status"], "8");
+  EXPECT_THAT(response["grpc-message"], HasSubstr("2097153 bytes, more than the limit of 1048576"));
+  EXPECT_EQ(response["rest"], RstStreamFrame(3, Http2Error::kNoError));
   EXPECT_EQ(request_bytes(), 0);
+}
+
+TEST_F(RequestBodyTest, WhatTheServerSaysOfACallThatEndedHereIsKept) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  Sent(rules, Headers(3) + Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5, true));
+  EXPECT_EQ(ResponseOf(ToClient(rules))["rest"], "");  // the client has ended it
+  const std::string block = Frame(FrameType::kHeaders, frame_flag::kEndStream, 3, "hp") +
+                            Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 3, "ack");
+  const std::string ping = Frame(FrameType::kPing, 0, 0, "12345678");
+  const std::string reset = RstStreamFrame(3, Http2Error::kNoError);
+  for (size_t piece = 1; piece < 30; ++piece) {
+    const std::string bytes = ping + block + ping + reset + ping;
+    std::string out;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      out += rules.FromServer(absl::string_view(bytes).substr(at, piece), now_);
+    }
+    EXPECT_EQ(out, ping + ping + ping);
+  }
 }
 
 TEST_F(RequestBodyTest, ABodyThatIsLongerThanItSaidIsCut) {
@@ -107,7 +133,7 @@ TEST_F(RequestBodyTest, ABodyThatIsLongerThanItSaidIsCut) {
   Begin(rules);
   Sent(rules, Headers(3) + Message(3, 5, 5));
   const std::string more = Frame(FrameType::kData, 0, 3, std::string(8192, 'x'));
-  EXPECT_EQ(Sent(rules, more), RstStreamFrame(3, Http2Error::kCancel));
+  EXPECT_EQ(Sent(rules, more), RstStreamFrame(3, Http2Error::kCancel) + more);
 }
 
 TEST_F(RequestBodyTest, TheEndGivesEverythingBackButTheSlotsOfOpenCalls) {

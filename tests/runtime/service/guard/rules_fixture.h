@@ -35,6 +35,8 @@ class ConnectionRulesTest : public testing::Test {
   void Answer(ConnectionRules& rules, uint32_t stream) {
     rules.FromServer(Headers(stream) + Message(stream, 3, 3) + Headers(stream, true), now_);
   }
+  // What the client gets of the guard's own.
+  std::string ToClient(ConnectionRules& rules) { return rules.FromServer({}, now_); }
   // One server tick after `time`, with all that it sends to the server.
   std::string After(ConnectionRules& rules, absl::Duration time, bool reading = true) {
     now_ += time;
