@@ -53,8 +53,8 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
   lane.Merge(put);
 }
 
-// Which query heads a block has; none: heads is 0 or less.
-// `row`: of KV heads x head_tiles.
+// Which query heads a block has that is `row` of the KV heads x head_tiles; none: heads is 0 or
+// less.
 BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
   const int kv_head = row / p.head_tiles;
   Columns columns;
@@ -110,11 +110,11 @@ template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendWhole(AttendParameters p) {
   AwaitPrevious();
-  const int row = BlockX() % p.rows;
-  const int kv_head = row / p.head_tiles;
-  Columns columns = HeadsOfBlock(p, row);
-  if (columns.heads <= 0) return;
-  const int tile = (GridX() - 1 - BlockX()) / p.rows;  // the last tokens see most: they begin
+  const int kv_head = BlockX() / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, BlockX());
+  // The last tokens see most: they begin.
+  const int tile = p.tiles - 1 - BlockZ() * kTilesOfLayer - BlockY();
+  if (columns.heads <= 0 || tile < 0) return;
   int end = (tile + 1) * p.tile_tokens;
   if (end > p.num_tokens) end = p.num_tokens;
   for (int token = tile * p.tile_tokens; token < end; token += columns.tokens) {

@@ -61,12 +61,6 @@ int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
   return static_cast<int>(std::clamp<int64_t>(fit, 1, launch.blocks_of_sm));
 }
 
-LaunchShape AttendShape(int blocks, int heads, const cuda::AttendLaunch& launch) {
-  return {.grid = {blocks, heads, 1},
-          .block = {cuda::kAttendThreads, 1, 1},
-          .shared_bytes = launch.shared_bytes};
-}
-
 }  // namespace
 
 cuda::CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
@@ -148,7 +142,11 @@ void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& 
   const CudaProperties& gpu = driver_.properties();
   const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),
                               index.num_seqs * p.splits);
-  Enqueue(driver_, launch.kernel, AttendShape(blocks, rows, launch), p);
+  Enqueue(driver_, launch.kernel,
+          {.grid = {blocks, rows, 1},
+           .block = {cuda::kAttendThreads, 1, 1},
+           .shared_bytes = launch.shared_bytes},
+          p);
   Enqueue(driver_, cuda::CombineKernel(),
           {.grid = {index.num_seqs, CeilDiv(heads.num_heads, cuda::kHeadWarps), 1},
            .block = {cuda::kHeadWarps * 32, 1, 1}},
@@ -163,9 +161,13 @@ void CudaAttention::AttendWhole(const StepIndex& index, const HeadLayout& heads,
   p.tile_tokens = cuts.tile_tokens();
   const cuda::AttendLaunch launch =
       LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, false);
-  p.rows = heads.num_kv_heads * p.head_tiles;
-  const int tiles = CeilDiv(index.num_tokens, p.tile_tokens);
-  Enqueue(driver_, launch.kernel, AttendShape(tiles * p.rows, 1, launch), p);
+  p.tiles = CeilDiv(index.num_tokens, p.tile_tokens);
+  Enqueue(driver_, launch.kernel,
+          {.grid = {heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
+                    CeilDiv(p.tiles, cuda::kTilesOfLayer)},
+           .block = {cuda::kAttendThreads, 1, 1},
+           .shared_bytes = launch.shared_bytes},
+          p);
 }
 
 }  // namespace bulkhead

@@ -191,8 +191,9 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
 //   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
 //                            a stretch of SplitTokens of the cache, its sums to `parts`;
 //                            CombineKernel adds
-//   sequences of more        grid {T / tile_tokens x rows}: whole, to `out`; the last tokens of all
-//                            heads begin, so that no long block begins late
+//   sequences of more        grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
+//                            kTilesOfLayer}: whole, to `out`; the last tokens of all heads
+//                            begin, so that no long block begins late
 inline constexpr int kLeastSplitTokens = 256;
 inline constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
 // Tokens of a stretch of a context of so many: from the context alone, so that a row's bits do not
@@ -214,8 +215,8 @@ struct AttendParameters {
   int num_heads = 0;
   int head_tiles = 0;     // blocks for the query heads of a KV head
   int heads_of_tile = 0;  // at most
-  int rows = 0;           // KV heads x head_tiles
   int tile_tokens = 0;
+  int tiles = 0;
   int splits = 0;  // of any context at most
   const int32_t* num_items = nullptr;
   const AttendItem* items = nullptr;
@@ -228,6 +229,7 @@ struct AttendParameters {
 };
 inline constexpr float kNever = -1e30F;  // a score that nobody sees
 inline constexpr int kAttendThreads = 128;
+inline constexpr int kTilesOfLayer = 1 << 15;  // a grid has room for no more in y
 inline constexpr int kAttendWarps = kAttendThreads / 32;
 inline constexpr int kAttendTokens = 64;
 struct AttendLaunch {
