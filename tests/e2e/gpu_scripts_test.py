@@ -10,7 +10,17 @@ import time
 import unittest
 
 SCRIPTS = os.path.join(os.environ["BULKHEAD_SOURCE"], "scripts")
-SCRIPT_FILES = ("gpu_check.sh", "gpu_bench.sh", "gpu_environment.sh", "gpu_drill.sh", "gpu_steps.sh", "random_model.py", "peer_loop.py")
+
+
+def bundled_scripts():
+    """What bundle.sh copies, so that a script that it forgets is missing here, too."""
+    with open(os.path.join(SCRIPTS, "bundle.sh"), encoding="utf-8") as f:
+        line, = (line for line in f if line.startswith("cp scripts/gpu_"))
+    names = subprocess.run(["bash", "-c", "echo " + line.split(None, 1)[1].rsplit(None, 1)[0]], capture_output=True, text=True,
+                           check=True).stdout
+    return [os.path.basename(name) for name in names.split()]
+
+
 FINE = "exit 0"
 A_GPU = 'echo "NVIDIA H100 80GB HBM3, 580.65.06, 81559 MiB"'
 # As the program does: it writes the file that it is asked for.
@@ -50,7 +60,7 @@ class Machine:
         self.out = os.path.join(folder, "results")
         os.makedirs(self.bin)
         os.makedirs(os.path.join(folder, "data", "models"))
-        for name in SCRIPT_FILES:
+        for name in bundled_scripts():
             shutil.copy(os.path.join(SCRIPTS, name), folder)
         with open(os.path.join(folder, "commit"), "w", encoding="ascii") as f:
             f.write("abcdef0\n")
