@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr double kTolerance = 3e-2;   // norm(got - want) / norm(want)
+constexpr double kTolerance = 3e-2;  // norm(got - want) / norm(want)
 // Of the CPU's greatest logit, twice with a quantised cache: then the arg max must agree.
 constexpr float kClearMargin = 0.2F;
 
