@@ -114,8 +114,8 @@ class AttendLane {
       if (token0 > most) return;
       const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= least &&
                             (p_.window == 0 || token0 > most - p_.window);
-      BH_NO_UNROLL  // registers
-          for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
+      BH_NO_UNROLL
+      for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
         AddParts(tile, token0, first, range, all_seen);
       }
     } else {

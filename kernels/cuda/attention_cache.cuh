@@ -165,8 +165,9 @@ BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
   }
 }
 
-// What a thread brings of a tile of codes: all of it is asked for before any is used. What nobody
-// sees, and dims that are only filled up, become finite numbers that queries or weights of 0 meet.
+// What a thread brings of a tile of codes: all of it is asked for before any is used. Masked
+// tokens, and dims that are only filled up, become finite numbers that queries or weights of 0
+// meet.
 template <int kDims, int kBits>
 class RawTile {
  public:
@@ -244,7 +245,7 @@ class RawTile {
   static_assert(kAttendThreads == 2 * kAttendTokens);
 
   // scaling [4][64]: of keys scale and zero, of values scale and zero, of centred codes; a thread
-  // has those of one key or value, 0 where nobody sees it.
+  // has those of one key or value, 0 where it is masked.
   BH_DEVICE static int ScalingAt() {
     return ThreadIndex() / kAttendTokens * 2 * kAttendTokens + ThreadIndex() % kAttendTokens;
   }

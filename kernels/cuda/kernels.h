@@ -57,7 +57,7 @@ CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format);  // not f32
 
 // Of x, or of x + addend (+ bias where there is one), which goes to `added`. kNormThreads.
 inline constexpr int kNormThreads = 512;
-// `fours`: rows of up to so many numbers, four by four: a multiple of 4 wide and apart, 16-byte
+// `fours`: rows of up to kMostNormedFours, four by four: a multiple of 4 wide and apart, 16-byte
 // aligned. Each number is then read once.
 inline constexpr int kNormFours = 4;  // of a thread
 inline constexpr int kMostNormedFours = kNormFours * kNormThreads * 4;
@@ -196,7 +196,7 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
 //                            begin, so that no long block begins late
 inline constexpr int kLeastSplitTokens = 256;
 inline constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
-// Tokens of a stretch of a context of so many: from the context alone, so that a row's bits do not
+// Tokens of a split of a context of `tokens`: from the context alone, so that a row's bits do not
 // depend on the others.
 constexpr int SplitTokens(int tokens) {
   int split_tokens = kLeastSplitTokens;
@@ -227,7 +227,7 @@ struct AttendParameters {
   float* part_sums = nullptr;
   OutRows out;
 };
-inline constexpr float kNever = -1e30F;  // a score that nobody sees
+inline constexpr float kNever = -1e30F;  // a masked score
 inline constexpr int kAttendThreads = 128;
 inline constexpr int kTilesOfLayer = 1 << 15;  // a grid has room for no more in y
 inline constexpr int kAttendWarps = kAttendThreads / 32;

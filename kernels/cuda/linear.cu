@@ -157,7 +157,7 @@ BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>
     Words4 x[kTiles];
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
-      // Columns of tokens that are not there repeat the last one: nobody stores their sums.
+      // Columns of tokens that are not there repeat the last one: their sums are not stored.
       const int column = token0 + 8 * n + LaneIndex() / 4;
       const int token = column < p.tokens ? column : p.tokens - 1;
       const int at = step * kDepthGranule + chunk * kChunkInputs + LaneIndex() % 4 * 8;

@@ -30,7 +30,7 @@ struct ModelLimits {
   int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
 };
 
-// Rows whose logits the host wants are computed in tiles of so many at most, rows that the device
+// Rows whose logits the host wants are computed in tiles of at most this many, rows that the device
 // draws from in larger ones: it reads the vocabulary's weight once a tile.
 inline constexpr int kLogitTileRows = 32;
 inline constexpr int kDrawnTileRows = 128;

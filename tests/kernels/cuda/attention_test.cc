@@ -141,7 +141,7 @@ TEST(CudaAttentionRows, OfAStepWithoutTokensAreNone) {
   EXPECT_TRUE(sequences.AppendAndAttend({{0, 3, 3}}).empty());
 }
 
-// The cache is the reference's to the byte, but for the bits of a NaN; what nobody wrote stays.
+// The cache is the reference's to the byte, but for the bits of a NaN; what was not written stays.
 void MakeNansAlike(KvFormat format, std::vector<std::byte>& arena) {
   auto* const numbers = reinterpret_cast<uint16_t*>(arena.data());
   const int infinity = format == KvFormat::kF16 ? 0x7C00 : 0x7F80;

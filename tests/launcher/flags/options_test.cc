@@ -9,38 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "memory/exit_code.h"
+#include "tests/launcher/flags/parsed_options.h"
 
 namespace bulkhead {
 namespace {
 
-using Args = std::vector<std::string>;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <typename Options>
-Options Parsed(const Args& args) {
-  const absl::StatusOr<Command> command = ParseCommandLine(args);
-  EXPECT_TRUE(command.ok()) << command.status();
-  if (!command.ok() || !std::holds_alternative<Options>(*command)) {
-    ADD_FAILURE() << "not the options of this command";
-    return Options();
-  }
-  return std::get<Options>(*command);
-}
-
-std::string Refusal(const Args& args) {
-  const absl::StatusOr<Command> command = ParseCommandLine(args);
-  EXPECT_FALSE(command.ok());
-  EXPECT_EQ(ExitCodeOf(command.status()), command.ok() ? ExitCode::kOk : ExitCode::kUsage);
-  return std::string(command.status().message());
-}
-
-Args Serve(const Args& more) {
-  Args args = {"serve", "--model", "m"};
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
 
 TEST(OptionsTest, ServeHasTheDocumentedDefaults) {
   const auto options = Parsed<ServeOptions>({"serve", "--model", "m"});
