@@ -21,18 +21,33 @@ if(BH_SANITIZE)
   target_link_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE})
 endif()
 
-# bulkhead_library(name SOURCES a.cc ... DEPS target ...): the static library bulkhead::name of one folder.
+# bulkhead_library(name [SOURCES a.cc ...] [EXCEPT b.cc ...] DEPS target ...): the static library bulkhead::name of one
+# folder; without SOURCES every .cc in and below it, but for EXCEPT and *_absent.cc.
 function(bulkhead_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;EXCEPT;DEPS" ${ARGN})
+  if(NOT arg_SOURCES)
+    file(GLOB_RECURSE arg_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} *.cc)
+    list(FILTER arg_SOURCES EXCLUDE REGEX "_absent\\.cc$")
+    if(arg_EXCEPT)
+      list(REMOVE_ITEM arg_SOURCES ${arg_EXCEPT})
+    endif()
+  endif()
   add_library(bulkhead_${name} STATIC ${arg_SOURCES})
   add_library(bulkhead::${name} ALIAS bulkhead_${name})
   target_link_libraries(bulkhead_${name} PUBLIC bulkhead_flags ${arg_DEPS})
 endfunction()
 
-# bulkhead_test(name LABEL unit SOURCES a_test.cc ... DEPS ...): one test binary per folder and label.
+# bulkhead_test(name LABEL unit [SOURCES a_test.cc ...] [EXCEPT b_test.cc ...] [WITH c.cc ...] DEPS ...): one test binary
+# per folder and label; without SOURCES every *_test.cc in and below the folder, but for EXCEPT, and what is WITH them.
 function(bulkhead_test name)
-  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
-  add_executable(${name} ${arg_SOURCES})
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;EXCEPT;WITH;DEPS" ${ARGN})
+  if(NOT arg_SOURCES)
+    file(GLOB_RECURSE arg_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} *_test.cc)
+    if(arg_EXCEPT)
+      list(REMOVE_ITEM arg_SOURCES ${arg_EXCEPT})
+    endif()
+  endif()
+  add_executable(${name} ${arg_SOURCES} ${arg_WITH})
   target_link_libraries(${name} PRIVATE bulkhead_flags ${arg_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE BH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              BH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

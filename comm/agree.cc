@@ -3,9 +3,9 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/exit_code.h"
 #include "comm/exchange.h"
 #include "comm/status_codec.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

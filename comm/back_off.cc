@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/clock.h"
 #include "comm/wait.h"
 
 namespace bulkhead {

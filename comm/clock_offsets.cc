@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

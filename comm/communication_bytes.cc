@@ -1,3 +1,4 @@
+#include "base/arithmetic.h"
 #include "comm/communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shm_communicator.h"
@@ -9,10 +10,6 @@ namespace {
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kAlignBytes = 256;
 constexpr int64_t kNcclGranuleBytes = int64_t{2} << 20;
-
-int64_t RoundUp(int64_t value, int64_t granule) {
-  return (value + granule - 1) / granule * granule;
-}
 
 }  // namespace
 
@@ -40,7 +37,7 @@ int64_t CommunicationBytes(const CommLimits& limits, int size) {
     case Transport::kShared:
       break;
     case Transport::kStaged:
-      return StagedTermBytes(limits);
+      return StagedPartialBytes(limits);
     case Transport::kNccl:
       return NcclWindow(limits, size).total_bytes;
   }

@@ -1,16 +1,16 @@
 #include "comm/communicator.h"
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 
 // Halves of 16 bits are exact in f32, and so are their sums with zeroes.
 absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
-  const MatrixView term = Term(2, count);
+  const MatrixView partial = PartialSum(2, count);
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t bits = rank() == 0 ? static_cast<uint32_t>(values[i]) : 0;
-    term.F32(0)[i] = static_cast<float>(bits >> 16);
-    term.F32(1)[i] = static_cast<float>(bits & 0xFFFF);
+    partial.F32(0)[i] = static_cast<float>(bits >> 16);
+    partial.F32(1)[i] = static_cast<float>(bits & 0xFFFF);
   }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
   for (int64_t i = 0; i < count; ++i) {

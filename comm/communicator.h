@@ -23,12 +23,13 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Where this rank writes its term of the next AllReduceSum: [rows, cols] f32, dense. The caller's
-  // to write until that AllReduceSum, which must be the next call; never after it, as the other
-  // ranks read it. rows * cols is bounded by the limits given when the communicator was created.
-  virtual MatrixView Term(int64_t rows, int64_t cols) = 0;
+  // Where this rank writes its partial sum of the next AllReduceSum: [rows, cols] f32, dense. The
+  // caller's to write until that AllReduceSum, which must be the next call; never after it, as the
+  // other ranks read it. rows * cols is bounded by the limits given when the communicator was
+  // created.
+  virtual MatrixView PartialSum(int64_t rows, int64_t cols) = 0;
 
-  // The sum of all ranks' terms of that shape, valid until the next call of Term.
+  // The sum of all ranks' partial sums of that shape, valid until the next call of PartialSum.
   virtual absl::StatusOr<ConstMatrixView> AllReduceSum() = 0;
 
   // On rank 0 puts the ranks' parts side by side in `out` [rows, sum of the ranks' cols]; the other
@@ -56,8 +57,9 @@ struct CommLimits {
 };
 
 // What a rank of a group of `size` ranks takes of its device for these limits. kShared: its slots,
-// its private result and its share of the shared one; kStaged: a term, which becomes the sum;
-// kNccl: a term, a part and all ranks' parts. The same on every rank, and on every host.
+// its private result and its share of the shared one; kStaged: a partial sum, which becomes the
+// sum; kNccl: a partial sum, a part and all ranks' parts. The same on every rank, and on every
+// host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 
 }  // namespace bulkhead

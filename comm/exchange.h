@@ -28,7 +28,7 @@ class GroupExchange {
 inline constexpr int64_t kMaxExchangeBytes = int64_t{64} << 20;
 
 // Ends the start-up phase `phase`: ok when every rank is ok, else on every rank the same status,
-// that of the lowest rank that failed, its exit code kept (memory/exit_code.h) and its rank and
+// that of the lowest rank that failed, its exit code kept (base/exit_code.h) and its rank and
 // host named when the group has more than one. A rank that does not come in time is an error with
 // ExitCode::kGroupNotUp.
 absl::Status Agree(GroupExchange& exchange, absl::string_view phase, const absl::Status& mine,

@@ -18,7 +18,7 @@
 
 namespace bulkhead {
 
-struct Laggards {
+struct Stragglers {
   std::string names;       // "rank 1 (host a, pid 4711)", or "" when there are none
   bool elsewhere = false;  // on another host: its own ranks can tell which of them it is
   // How long they have stood still (StoodStill), the least of them.
@@ -42,7 +42,7 @@ class GroupLiveness {
   // it is in a step.
   virtual void StoodStill(absl::Duration still) = 0;
   // The ranks that others wait for in a sum, gather or message.
-  virtual Laggards FindLaggards() = 0;
+  virtual Stragglers FindStragglers() = 0;
   // A file descriptor that becomes readable when a rank's process or the launcher ends (poll it;
   // Check clears it where that is no loss), or -1.
   virtual int fd() const = 0;
@@ -62,9 +62,9 @@ class Group {
   // have a core each; say local ranks x threads <= topology.local_cores once the threads are known.
   virtual void AllowSpinning(bool allowed) = 0;
   // Collective: every rank calls it with equal limits; once per group, ends in agreement. Takes
-  // exactly CommunicationBytes (communicator.h) from the ledger's communication term (what several
-  // ranks map is accounted with TakeMapped by its owner). RESOURCE_EXHAUSTED when a rank lacks the
-  // memory; DEADLINE_EXCEEDED when one does not come within a minute.
+  // exactly CommunicationBytes (communicator.h) from the ledger's communication category (what
+  // several ranks map is accounted with TakeMapped by its owner). RESOURCE_EXHAUSTED when a rank
+  // lacks the memory; DEADLINE_EXCEEDED when one does not come within a minute.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                                 MemoryLedger& ledger) = 0;
   // The last call. With a status that all ranks agree on (ok, or IsAgreed) all ranks leave

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "comm/tcp_ports.h"
-#include "memory/log.h"
 
 namespace bulkhead {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

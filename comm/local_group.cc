@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
 #include "comm/local_link.h"
-#include "comm/nodes_group.h"
+#include "comm/multi_host_group.h"
 #include "comm/shm_group.h"
 #include "comm/single_group.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
@@ -77,15 +78,15 @@ std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_o
       const int node = world.node();
       const bool leader = world.local_rank == 0;
       RenamedExchange exchange(bootstrap[rank]->exchange(), world);
-      auto star = NodeStar::Connect(exchange, "lo", absl::Minutes(1), &MonotonicNanos);
+      auto star = HostLiveness::Connect(exchange, "lo", absl::Minutes(1), &MonotonicNanos);
       BH_CHECK(star.ok());
       auto region =
           leader ? regions[node]
                  : std::make_shared<Region>(memories[node], world.local_rank, world.local_size);
       auto shm = std::make_unique<ShmGroup>(region, NodeTopology(world), &ShareBetweenThreads);
-      groups[rank] = std::make_unique<NodesGroup>(region, std::move(shm), world,
-                                                  leader ? std::move(links[node]) : nullptr,
-                                                  *std::move(star), &ShareBetweenThreads);
+      groups[rank] = std::make_unique<MultiHostGroup>(region, std::move(shm), world,
+                                                      leader ? std::move(links[node]) : nullptr,
+                                                      *std::move(star), &ShareBetweenThreads);
     });
   }
   for (std::thread& thread : threads) thread.join();

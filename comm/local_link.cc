@@ -10,10 +10,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "comm/back_off.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

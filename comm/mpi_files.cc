@@ -21,9 +21,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

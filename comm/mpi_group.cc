@@ -9,16 +9,17 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "comm/launch_environment.h"
 #include "comm/mpi_files.h"
 #include "comm/mpi_link.h"
 #include "comm/mpi_ports.h"
 #include "comm/mpi_session.h"
-#include "comm/node_group.h"
-#include "comm/nodes_group.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
-#include "memory/status.h"
+#include "comm/multi_host_group.h"
+#include "comm/single_host_group.h"
 
 namespace bulkhead {
 namespace {
@@ -78,18 +79,19 @@ std::unique_ptr<LeaderLink> LinkOf(const RankTopology& world, std::shared_ptr<Re
 }
 
 // The ranks of each host first come together among themselves, then the hosts.
-absl::StatusOr<std::unique_ptr<Group>> NewNodesGroup(MpiSession& session, absl::Duration timeout) {
+absl::StatusOr<std::unique_ptr<Group>> NewMultiHostGroup(MpiSession& session,
+                                                         absl::Duration timeout) {
   const RankTopology& world = session.topology();
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> bootstrap, session.SplitByNode(timeout));
-  absl::StatusOr<NodePart> part = NewNodePart(*bootstrap, timeout);
+  absl::StatusOr<HostPart> part = NewHostPart(*bootstrap, timeout);
   BH_RETURN_IF_ERROR(Agree(session, "the ranks of each host", part.status(), timeout));
   const char* const include = std::getenv("OMPI_MCA_btl_tcp_if_include");
   BH_ASSIGN_OR_RETURN(
-      std::unique_ptr<NodeStar> star,
-      NodeStar::Connect(session, include == nullptr ? "" : include, timeout, &MonotonicNanos));
+      std::unique_ptr<HostLiveness> star,
+      HostLiveness::Connect(session, include == nullptr ? "" : include, timeout, &MonotonicNanos));
   std::unique_ptr<LeaderLink> link = LinkOf(world, part->region);
-  return std::make_unique<NodesGroup>(part->region, std::move(part->group), world, std::move(link),
-                                      std::move(star), &ShareBetweenProcesses);
+  return std::make_unique<MultiHostGroup>(part->region, std::move(part->group), world,
+                                          std::move(link), std::move(star), &ShareBetweenProcesses);
 }
 
 }  // namespace
@@ -101,8 +103,8 @@ absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
   const LaunchEnvironment launch = OwnLaunch();
   BH_ASSIGN_OR_RETURN(std::unique_ptr<MpiSession> session, MpiSession::Start(launch, timeout));
   absl::StatusOr<std::unique_ptr<Group>> group = session->topology().one_host()
-                                                     ? NewNodeGroup(*session, timeout)
-                                                     : NewNodesGroup(*session, timeout);
+                                                     ? NewSingleHostGroup(*session, timeout)
+                                                     : NewMultiHostGroup(*session, timeout);
   if (group.ok()) {
     absl::Status closed = ports.CloseToStrangers((*group)->exchange(), timeout);
     if (!closed.ok()) group = std::move(closed);

@@ -18,12 +18,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "comm/missing_ranks.h"
 #include "comm/wait.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

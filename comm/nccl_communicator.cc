@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "comm/known_terms.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/lost_rank.h"
+#include "base/status.h"
+#include "comm/known_values.h"
 #include "comm/nccl_library.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
-#include "memory/lost_rank.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -188,7 +188,7 @@ class NcclCommunicator final : public Communicator {
   NcclRank& nccl_rank() { return rank_; }
   NcclMemory& memory() { return memory_; }
 
-  MatrixView Term(int64_t rows, int64_t cols) override {
+  MatrixView PartialSum(int64_t rows, int64_t cols) override {
     BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
     view_ = MatrixView(memory_.data(), DType::kF32, rows, cols);
     return view_;
@@ -249,9 +249,9 @@ class NcclCommunicator final : public Communicator {
   absl::Status SumAndCheck(int64_t elements, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
-    for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(KnownTerm(i, rank()));
-    const MatrixView term = Term(1, elements);
-    driver_.CopyToDevice(numbers.data(), term.data(), elements * kFloatBytes);
+    for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(KnownValue(i, rank()));
+    const MatrixView partial = PartialSum(1, elements);
+    driver_.CopyToDevice(numbers.data(), partial.data(), elements * kFloatBytes);
     return CheckSum(0, numbers, deadline);
   }
 
@@ -260,16 +260,16 @@ class NcclCommunicator final : public Communicator {
                                        const WriteTermLate& write_late, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
-    auto* const term = reinterpret_cast<float*>(Term(1, elements).data());
-    write_late(term, elements, /*first=*/round, kKnownPeriod, KnownOffset(rank()));
+    auto* const partial = reinterpret_cast<float*>(PartialSum(1, elements).data());
+    write_late(partial, elements, /*first=*/round, kKnownPeriod, KnownOffset(rank()));
     return CheckSum(round, numbers, deadline);
   }
 
  private:
   cudaStream_t stream() { return static_cast<cudaStream_t>(driver_.native_stream()); }
 
-  // Sums the known term that begins with element `first`; `numbers` is room for it, in use until
-  // the queue is done.
+  // Sums the known partial sum that begins with element `first`; `numbers` is room for it, in use
+  // until the queue is done.
   absl::Status CheckSum(int64_t first, std::vector<float>& numbers, absl::Time deadline) {
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
     const auto elements = static_cast<int64_t>(numbers.size());
@@ -312,7 +312,7 @@ class NcclCommunicator final : public Communicator {
   NcclRank rank_;
   NcclMemory memory_;
   std::optional<CudaEvent> event_;
-  MatrixView view_;  // of the term
+  MatrixView view_;  // of the partial sum
 };
 
 // Rank 0 makes the id of the group and every rank gets it.
@@ -369,7 +369,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   };
   BH_RETURN_IF_ERROR(agree(comm->nccl_rank().Init(id, deadline), ExitCode::kGroupNotUp));
   const int64_t bytes = CommunicationBytes(limits, comm->size());
-  absl::Status taken = ledger.TakeMapped(Term::kCommunication, bytes);
+  absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, bytes);
   if (taken.ok()) taken = comm->memory().Allocate(bytes);
   BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));
   driver.Fill(comm->memory().data(), std::byte{0}, bytes);

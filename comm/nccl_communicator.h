@@ -16,8 +16,8 @@
 
 namespace bulkhead {
 
-// The memory of a rank that NCCL reads and writes, one piece: the term, which becomes the sum in
-// place; this rank's part of a gather; and the parts of all ranks.
+// The memory of a rank that NCCL reads and writes, one piece: the partial sum, which becomes the
+// sum in place; this rank's part of a gather; and the parts of all ranks.
 struct NcclWindow {
   NcclWindow(const CommLimits& limits, int size);
   int64_t part_offset_bytes = 0;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "comm/nccl_communicator.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -11,8 +11,8 @@ namespace bulkhead {
 // Whether the sums of this version over symmetric windows wait for the kernels before them in the
 // stream. They are launched with programmatic serialization, which lets them begin as soon as the
 // kernel before them says so, and ours do at their very beginning; from 2.28.3 to 2.30.6 they do
-// not wait for its end either (no cudaGridDependencySynchronize) and sum terms that are still being
-// written. Windows of 2.27 leak memory.
+// not wait for its end either (no cudaGridDependencySynchronize) and sum partial sums that are
+// still being written. Windows of 2.27 leak memory.
 inline constexpr int kWindowsFrom = 23007;
 constexpr bool WindowsWaitForStream(int version) { return version >= kWindowsFrom; }
 

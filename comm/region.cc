@@ -5,9 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
 #include "comm/status_codec.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {
@@ -37,11 +38,11 @@ Region::Region(SharedMemory memory, int rank, int size)
 
 absl::Status Region::Wait(Signal& signal, uint32_t count, int64_t deadline_ns) {
   switch (WaitFor(signal, count, head_->abort, {may_spin_, deadline_ns})) {
-    case WaitEnd::kReached:
+    case WaitResult::kReached:
       return absl::OkStatus();
-    case WaitEnd::kAborted:
+    case WaitResult::kAborted:
       return abort_status();
-    case WaitEnd::kDeadline:
+    case WaitResult::kDeadline:
       break;
   }
   return absl::DeadlineExceededError("");

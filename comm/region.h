@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "comm/shared_memory.h"
 #include "comm/wait.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

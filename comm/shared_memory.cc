@@ -16,10 +16,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "memory/check.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead {
 

@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "comm/tree_sum.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 // When may shared memory be written again? Operations (sums and gathers) are numbered alike on all
 // ranks; operation k uses the slots of turn k % 2 and begins with barrier A(k), which a rank enters
@@ -17,12 +18,13 @@
 //     A(k + 1) has returned from k, so it has read the slots of k for the last time.
 //     This is why rank 0's gather makes everyone wait at its barrier: a rank that went on would be
 //     in k + 1 without knowing that k - 1 has been read.
-//   * Shared result of a large sum k, read by the callers until their next Term; written again in a
-//     large sum k' > k after A(k'), which every rank enters after its Term of k'.
+//   * Shared result of a large sum k, read by the callers until their next PartialSum; written
+//   again in a
+//     large sum k' > k after A(k'), which every rank enters after its PartialSum of k'.
 //   * Between A(k) and B(k), the second barrier of a large sum, ranks write disjoint shares of the
 //   shared
 //     result; it is read after B(k) only.
-//   * The private result is the rank's own; its caller is done with it at the next Term.
+//   * The private result is the rank's own; its caller is done with it at the next PartialSum.
 //   * Notes of barrier b lie at b % 2 and are written again before entering b + 2, having left b
 //   + 1.
 
@@ -33,14 +35,10 @@ constexpr int64_t kGranule = 16;  // floats, a cache line: shares never split on
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 constexpr int64_t kFloatBytes = sizeof(float);
 
-int64_t RoundUp(int64_t value, int64_t granule) {
-  return (value + granule - 1) / granule * granule;
-}
-
 }  // namespace
 
 int64_t ShareBegin(int64_t elements, int rank, int size) {
-  const int64_t granules = (elements + kGranule - 1) / kGranule;
+  const int64_t granules = CeilDiv(elements, kGranule);
   return std::min(elements, granules * rank / size * kGranule);
 }
 
@@ -67,7 +65,7 @@ CommunicationLayout::CommunicationLayout(const CommLimits& limits, int size) {
   slot_bytes = RoundUp(std::max(sum_bytes, limits.max_gather_elements * kFloatBytes), kPageBytes);
   private_result_bytes = RoundUp(std::min(sum_bytes, kSmallSumBytes), kGranule * kFloatBytes);
   if (sum_bytes > kSmallSumBytes) {
-    shared_result_bytes = RoundUp((sum_bytes + size - 1) / size, kPageBytes);
+    shared_result_bytes = RoundUp(CeilDiv(sum_bytes, size), kPageBytes);
   }
 }
 
@@ -89,7 +87,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<Region> region, const CommLimit
               layout_.shared_result_bytes);
 }
 
-MatrixView ShmCommunicator::Term(int64_t rows, int64_t cols) {
+MatrixView ShmCommunicator::PartialSum(int64_t rows, int64_t cols) {
   BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
   has_term_ = true;
   term_rows_ = rows;

@@ -1,5 +1,6 @@
 // ShmCommunicator: sums and gathers through memory that the ranks of one host share. A product
-// writes its term straight into the rank's slot; a sum costs one barrier, or two when it is large.
+// writes its partial sum straight into the rank's slot; a sum costs one barrier, or two when it is
+// large.
 //
 // Tensor memory: per rank two slots, then per rank its share of the result of large sums.
 #pragma once
@@ -15,8 +16,8 @@
 
 namespace bulkhead {
 
-// Up to here every rank adds all terms by itself; above, each adds its share and there is a second
-// barrier. That barrier takes 0.2 us, reading another rank's cache line again 13 ns.
+// Up to here every rank adds all partial sums by itself; above, each adds its share and there is a
+// second barrier. That barrier takes 0.2 us, reading another rank's cache line again 13 ns.
 inline constexpr int64_t kSmallSumBytes = 1024;
 
 inline constexpr int64_t kPageBytes = 4096;
@@ -60,7 +61,7 @@ class ShmCommunicator final : public Communicator {
                   Buffer result);
   int rank() const override { return region_->rank(); }
   int size() const override { return region_->size(); }
-  MatrixView Term(int64_t rows, int64_t cols) override;
+  MatrixView PartialSum(int64_t rows, int64_t cols) override;
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override;

@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 ShmGroup::ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology, ShareMemory share)
@@ -17,10 +18,10 @@ ShmGroup::ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology,
 
 absl::StatusOr<Buffer> TakeCommunication(const CommunicationLayout& layout, GroupExchange& exchange,
                                          MemoryLedger& ledger) {
-  absl::Status taken = ledger.TakeMapped(Term::kCommunication, layout.MappedBytes());
+  absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, layout.MappedBytes());
   absl::StatusOr<Buffer> result = Buffer();
   if (taken.ok()) {
-    result = ledger.Take(Term::kCommunication, layout.private_result_bytes);
+    result = ledger.Take(MemoryCategory::kCommunication, layout.private_result_bytes);
     taken = result.status();
   }
   taken = WithExitCode(taken, ExitCode::kDoesNotFit);

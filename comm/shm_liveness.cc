@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/exit_code.h"
-#include "memory/lost_rank.h"
-#include "memory/status.h"
+#include "base/exit_code.h"
+#include "base/lost_rank.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {
@@ -142,27 +142,27 @@ void ShmLiveness::StoodStill(absl::Duration still) {
   region_->life(region_->rank()).still_ns.store(absl::ToInt64Nanoseconds(still));
 }
 
-Laggards ShmLiveness::LaggardOf(int local_rank) const {
-  Laggards one;
+Stragglers ShmLiveness::StragglerOf(int local_rank) const {
+  Stragglers one;
   one.names = NameOf(local_rank);
   one.still = absl::Nanoseconds(region_->life(local_rank).still_ns.load());
   return one;
 }
 
-Laggards ShmLiveness::FindLaggards() {
+Stragglers ShmLiveness::FindStragglers() {
   uint32_t furthest = region_->sums(0).value.load();
   for (int rank = 1; rank < region_->size(); ++rank) {
     const uint32_t arrivals = region_->sums(rank).value.load();
     if (HasReached(arrivals, furthest)) furthest = arrivals;
   }
-  Laggards laggards;
+  Stragglers stragglers;
   for (int rank = 0; rank < region_->size(); ++rank) {
     if (HasReached(region_->sums(rank).value.load(), furthest)) continue;
-    const Laggards one = LaggardOf(rank);
-    laggards.still = laggards.names.empty() ? one.still : std::min(laggards.still, one.still);
-    absl::StrAppend(&laggards.names, laggards.names.empty() ? "" : ", ", one.names);
+    const Stragglers one = StragglerOf(rank);
+    stragglers.still = stragglers.names.empty() ? one.still : std::min(stragglers.still, one.still);
+    absl::StrAppend(&stragglers.names, stragglers.names.empty() ? "" : ", ", one.names);
   }
-  return laggards;
+  return stragglers;
 }
 
 }  // namespace bulkhead

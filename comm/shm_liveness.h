@@ -37,9 +37,9 @@ class ShmLiveness final : public GroupLiveness {
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
   void StoodStill(absl::Duration still) override;
-  Laggards FindLaggards() override;
-  // As Laggards, of this one.
-  Laggards LaggardOf(int local_rank) const;
+  Stragglers FindStragglers() override;
+  // As Stragglers, of this one.
+  Stragglers StragglerOf(int local_rank) const;
   // What messages call a rank of this host.
   std::string NameOf(int local_rank) const { return RankName(topology_, *region_, local_rank); }
   int fd() const override { return epoll_fd_; }

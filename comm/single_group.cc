@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/check.h"
-#include "memory/exit_code.h"
+#include "base/check.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {
@@ -41,23 +41,23 @@ class SingleLiveness final : public GroupLiveness {
   absl::Status Check(absl::Duration) override { return absl::OkStatus(); }
   void Rearm() override {}
   void StoodStill(absl::Duration) override {}
-  Laggards FindLaggards() override { return {}; }
+  Stragglers FindStragglers() override { return {}; }
   int fd() const override { return -1; }
   void Abort(const absl::Status&) override {}
   void Ending() override {}
 };
 
-// The term is the sum.
+// The partial sum is the sum.
 class SingleCommunicator final : public Communicator {
  public:
-  SingleCommunicator(const CommLimits& limits, Buffer term)
-      : limits_(limits), term_(std::move(term)) {}
+  SingleCommunicator(const CommLimits& limits, Buffer partial)
+      : limits_(limits), partial_(std::move(partial)) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  MatrixView Term(int64_t rows, int64_t cols) override {
+  MatrixView PartialSum(int64_t rows, int64_t cols) override {
     BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
-    view_ = MatrixView(term_.data(), DType::kF32, rows, cols);
+    view_ = MatrixView(partial_.data(), DType::kF32, rows, cols);
     return view_;
   }
   absl::StatusOr<ConstMatrixView> AllReduceSum() override { return ConstMatrixView(view_); }
@@ -73,7 +73,7 @@ class SingleCommunicator final : public Communicator {
 
  private:
   CommLimits limits_;
-  Buffer term_;
+  Buffer partial_;
   MatrixView view_;
 };
 
@@ -85,9 +85,10 @@ class SingleGroup final : public Group {
   void AllowSpinning(bool) override {}
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                         MemoryLedger& ledger) override {
-    absl::StatusOr<Buffer> term = ledger.Take(Term::kCommunication, CommunicationBytes(limits, 1));
-    if (!term.ok()) return MarkAgreed(WithExitCode(term.status(), ExitCode::kDoesNotFit));
-    return std::make_unique<SingleCommunicator>(limits, *std::move(term));
+    absl::StatusOr<Buffer> partial =
+        ledger.Take(MemoryCategory::kCommunication, CommunicationBytes(limits, 1));
+    if (!partial.ok()) return MarkAgreed(WithExitCode(partial.status(), ExitCode::kDoesNotFit));
+    return std::make_unique<SingleCommunicator>(limits, *std::move(partial));
   }
   void Leave(const absl::Status&) override {}
 

@@ -4,9 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 // The pinned memory is written by the host only behind a Synchronize of the same operation, so that
 // no copy of an earlier one still reads it.
@@ -21,18 +22,17 @@ constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
 // The host's part: its memory is not the device's, and has no cap.
 struct HostSide {
   HostSide(const CommLimits& limits, int size, int64_t pinned_bytes) {
-    ledger.Claim(Term::kCommunication, CommunicationBytes(limits, size) + pinned_bytes);
+    ledger.Claim(MemoryCategory::kCommunication, CommunicationBytes(limits, size) + pinned_bytes);
   }
   std::unique_ptr<Device> device = NewHostDevice(0);
   MemoryLedger ledger{*device};
   std::unique_ptr<Communicator> comm;
 };
 
-int64_t RoundUp(int64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
-
-// Of a term and its sum, a part, or what is broadcast: one at a time.
+// Of a partial sum and its sum, a part, or what is broadcast: one at a time.
 int64_t OutgoingBytes(const CommLimits& limits) {
-  return RoundUp(std::max(limits.max_sum_elements, limits.max_gather_elements) * kFloatBytes);
+  return RoundUp(std::max(limits.max_sum_elements, limits.max_gather_elements) * kFloatBytes,
+                 kAlignBytes);
 }
 
 // Calls copy(row, bytes) for every piece of `view` that lies together: all of it, or each row.
@@ -49,24 +49,24 @@ class StagedCommunicator final : public Communicator {
  public:
   // `pinned`: StagedHostBytes.
   StagedCommunicator(std::unique_ptr<HostSide> host, const CommLimits& limits, Device& device,
-                     Buffer term, HostBuffer pinned)
+                     Buffer partial, HostBuffer pinned)
       : host_(std::move(host)),
         limits_(limits),
         device_(device),
-        term_(std::move(term)),
+        partial_(std::move(partial)),
         pinned_(std::move(pinned)) {}
   int rank() const override { return host_->comm->rank(); }
   int size() const override { return host_->comm->size(); }
 
-  MatrixView Term(int64_t rows, int64_t cols) override {
+  MatrixView PartialSum(int64_t rows, int64_t cols) override {
     BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
-    view_ = MatrixView(term_.data(), DType::kF32, rows, cols);
+    view_ = MatrixView(partial_.data(), DType::kF32, rows, cols);
     return view_;
   }
 
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
     const int64_t bytes = view_.rows() * view_.cols() * kFloatBytes;
-    const MatrixView host_term = host_->comm->Term(view_.rows(), view_.cols());
+    const MatrixView host_term = host_->comm->PartialSum(view_.rows(), view_.cols());
     if (bytes > 0) device_.CopyToHost(view_.data(), outgoing(), bytes);
     BH_RETURN_IF_ERROR(device_.Synchronize());
     if (bytes > 0) std::memcpy(host_term.data(), outgoing(), bytes);
@@ -117,14 +117,14 @@ class StagedCommunicator final : public Communicator {
   std::unique_ptr<HostSide> host_;
   CommLimits limits_;
   Device& device_;
-  Buffer term_;
+  Buffer partial_;
   HostBuffer pinned_;
-  MatrixView view_;  // of the term
+  MatrixView view_;  // of the partial sum
 };
 
 }  // namespace
 
-int64_t StagedTermBytes(const CommLimits& limits) {
+int64_t StagedPartialBytes(const CommLimits& limits) {
   return RoundUp(limits.max_sum_elements * kFloatBytes);
 }
 
@@ -137,18 +137,19 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const 
                                                             Device& device, MemoryLedger& ledger) {
   const RankTopology& topology = group.exchange().topology();
   const int64_t pinned_bytes = StagedHostBytes(limits, topology.rank, topology.size);
-  absl::StatusOr<Buffer> term = ledger.Take(Term::kCommunication, StagedTermBytes(limits));
+  absl::StatusOr<Buffer> partial =
+      ledger.Take(MemoryCategory::kCommunication, StagedPartialBytes(limits));
   absl::StatusOr<HostBuffer> pinned = device.AllocateHost(pinned_bytes);
-  const absl::Status& taken = term.ok() ? pinned.status() : term.status();
+  const absl::Status& taken = partial.ok() ? pinned.status() : partial.status();
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "communication buffers",
                            WithExitCode(taken, ExitCode::kDoesNotFit), kConnectTimeout));
   CommLimits host_limits = limits;
   host_limits.transport = Transport::kShared;
   auto host = std::make_unique<HostSide>(host_limits, topology.size, pinned_bytes);
-  BH_RETURN_IF_ERROR(host->ledger.TakeMapped(Term::kCommunication, pinned_bytes));
+  BH_RETURN_IF_ERROR(host->ledger.TakeMapped(MemoryCategory::kCommunication, pinned_bytes));
   BH_ASSIGN_OR_RETURN(host->comm, group.Connect(host_limits, host->ledger));
   host->ledger.Seal();
-  return std::make_unique<StagedCommunicator>(std::move(host), limits, device, *std::move(term),
+  return std::make_unique<StagedCommunicator>(std::move(host), limits, device, *std::move(partial),
                                               *std::move(pinned));
 }
 

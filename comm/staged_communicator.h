@@ -16,14 +16,14 @@
 namespace bulkhead {
 
 // What a rank takes of its device; part of CommunicationBytes.
-int64_t StagedTermBytes(const CommLimits& limits);
+int64_t StagedPartialBytes(const CommLimits& limits);
 
 // What it takes of pinned host memory, through which all copies go: beside the device's ledger, and
 // as all of the host's part before it returns.
 int64_t StagedHostBytes(const CommLimits& limits, int rank, int size);
 
 // Collective, as Group::Connect, which it calls with host memory of its own for the host's part.
-// `device` outlives the communicator; `ledger` is the device's and gives the term.
+// `device` outlives the communicator; `ledger` is the device's and gives the partial sum.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const CommLimits& limits,
                                                             Device& device, MemoryLedger& ledger);
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "memory/host_cores.h"
+#include "base/host_cores.h"
 
 namespace bulkhead {
 namespace {

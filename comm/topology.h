@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "memory/lost_rank.h"
+#include "base/lost_rank.h"
 
 namespace bulkhead {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/check.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

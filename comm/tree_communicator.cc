@@ -4,15 +4,16 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
+#include "base/status.h"
 #include "comm/tree_sum.h"
-#include "memory/check.h"
-#include "memory/status.h"
 
 // When may memory be written again? Every operation begins with a barrier A of the node and ends
 // with a barrier E.
 //   * A rank's first slot, read by others between A and E: written after E.
-//   * The sum, read by its callers until their next Term: written again after the next A, which
-//     every rank enters after its Term. Pieces and staging are read between A and E only.
+//   * The sum, read by its callers until their next PartialSum: written again after the next A,
+//   which
+//     every rank enters after its PartialSum. Pieces and staging are read between A and E only.
 
 namespace bulkhead {
 namespace {
@@ -22,7 +23,7 @@ constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the first-leve
 
 int Half(int begin, int end) { return begin + (end - begin + 1) / 2; }
 
-void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<SumPiece>& pieces) {
+void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<Subtree>& pieces) {
   const bool whole = std::all_of(nodes.begin() + begin, nodes.begin() + end,
                                  [&](int node) { return node == nodes[begin]; });
   if (whole) {
@@ -34,7 +35,7 @@ void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<Su
 }
 
 // Whether `pieces` are the leaves, all at one depth, of the tree over the ranks [begin, end).
-bool IsFullTree(absl::Span<const SumPiece> pieces, int begin, int end) {
+bool IsFullTree(absl::Span<const Subtree> pieces, int begin, int end) {
   if (pieces.size() == 1) return pieces[0].begin == begin && pieces[0].end == end;
   if (pieces.size() % 2 != 0) return false;
   const int half = Half(begin, end);
@@ -48,14 +49,14 @@ int LocalIndex(const std::vector<int>& local, int rank) {
 
 }  // namespace
 
-std::vector<SumPiece> SumPieces(const std::vector<int>& nodes) {
-  std::vector<SumPiece> pieces;
+std::vector<Subtree> Subtrees(const std::vector<int>& nodes) {
+  std::vector<Subtree> pieces;
   AddPieces(nodes, 0, static_cast<int>(nodes.size()), pieces);
   return pieces;
 }
 
-bool AddsInPairs(const std::vector<int>& nodes) {
-  const std::vector<SumPiece> pieces = SumPieces(nodes);
+bool UsesRecursiveDoubling(const std::vector<int>& nodes) {
+  const std::vector<Subtree> pieces = Subtrees(nodes);
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].node != static_cast<int>(i)) return false;  // a node has several
   }
@@ -73,8 +74,8 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
       layout_(limits, world.size),
       tensors_(std::move(tensors)),
       result_(std::move(result)),
-      pieces_(SumPieces(world.nodes)),
-      in_pairs_(AddsInPairs(world.nodes)),
+      pieces_(Subtrees(world.nodes)),
+      in_pairs_(UsesRecursiveDoubling(world.nodes)),
       piece_at_(pieces_.size()),
       barrier_(*region_) {
   BH_CHECK(world.num_nodes() > 1 && (link != nullptr) == (region_->rank() == 0));
@@ -95,7 +96,7 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
 // How much of every piece that node can take at once.
 int64_t TreeCommunicator::ChunkElements(int node) const {
   auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
-                               [&](const SumPiece& piece) { return piece.node != node; });
+                               [&](const Subtree& piece) { return piece.node != node; });
   if (in_pairs_) foreign = std::min<int64_t>(foreign, 2);  // one there, one where the sum will be
   const auto ranks = std::count(world_.nodes.begin(), world_.nodes.end(), node);
   const int64_t staging_bytes = layout_.shared_result_bytes > 0
@@ -105,7 +106,7 @@ int64_t TreeCommunicator::ChunkElements(int node) const {
                       : staging_bytes / kFloatBytes / (foreign - 1);
 }
 
-MatrixView TreeCommunicator::Term(int64_t rows, int64_t cols) {
+MatrixView TreeCommunicator::PartialSum(int64_t rows, int64_t cols) {
   BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
   has_term_ = true;
   term_rows_ = rows;
@@ -126,24 +127,26 @@ absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
     BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   }
   if (link_ != nullptr) {
-    BH_RETURN_IF_ERROR(in_pairs_ ? AddInPairs(elements) : SwapAndAdd(elements));
+    BH_RETURN_IF_ERROR(in_pairs_ ? RecursiveDoubling(elements) : ExchangeAllPieces(elements));
   }
   BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   return ConstMatrixView(slot(1, 0), DType::kF32, term_rows_, term_cols_);
 }
 
-// Where a piece of this node's ranks is once it is added up: that of a single rank is its term.
-float* TreeCommunicator::OwnPiece(const SumPiece& piece) const {
+// Where a piece of this node's ranks is once it is added up: that of a single rank is its partial
+// sum.
+float* TreeCommunicator::OwnPiece(const Subtree& piece) const {
   const int first = LocalIndex(local_, piece.begin);
-  return piece.end - piece.begin == 1 ? term(first) : reinterpret_cast<float*>(slot(1, first + 1));
+  return piece.end - piece.begin == 1 ? partial(first)
+                                      : reinterpret_cast<float*>(slot(1, first + 1));
 }
 
 void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
-  for (const SumPiece& piece : pieces_) {
+  for (const Subtree& piece : pieces_) {
     if (piece.node != world_.node() || piece.end - piece.begin == 1) continue;
     std::vector<const float*> terms;
     for (int rank = piece.begin; rank < piece.end; ++rank) {
-      terms.push_back(term(LocalIndex(local_, rank)));
+      terms.push_back(partial(LocalIndex(local_, rank)));
     }
     TreeSum(terms, begin, end, OwnPiece(piece));
   }
@@ -151,7 +154,7 @@ void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
 
 // The leader: at distance 1, 2, 4 ... it and another one give each other what they have so far,
 // which are the two halves of a subtree.
-absl::Status TreeCommunicator::AddInPairs(int64_t elements) {
+absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
     const int64_t count = std::min(chunk_elements_, elements - begin);
     float* const total = sum() + begin;
@@ -172,7 +175,7 @@ absl::Status TreeCommunicator::AddInPairs(int64_t elements) {
 
 // The leader: gives its pieces to every other node, takes theirs and adds them all up, in chunks as
 // large as every node's staging memory allows.
-absl::Status TreeCommunicator::SwapAndAdd(int64_t elements) {
+absl::Status TreeCommunicator::ExchangeAllPieces(int64_t elements) {
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
@@ -180,7 +183,7 @@ absl::Status TreeCommunicator::SwapAndAdd(int64_t elements) {
     sends.clear();
     receives.clear();
     for (size_t i = 0; i < pieces_.size(); ++i) {
-      const SumPiece& piece = pieces_[i];
+      const Subtree& piece = pieces_[i];
       if (piece.node != world_.node()) {
         float* to = receives.empty()
                         ? sum() + begin
@@ -224,7 +227,7 @@ absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
                                           absl::Span<const int64_t> cols_of_rank, MatrixView out) {
   BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
   const int64_t rows = part.rows();
-  PutPart(part, cols_of_rank, rank(), limits_, term(region_->rank()));
+  PutPart(part, cols_of_rank, rank(), limits_, partial(region_->rank()));
   BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
   if (rank() == 0) {
     BH_RETURN_IF_ERROR(GatherToRank0(part, cols_of_rank, out));
@@ -239,7 +242,7 @@ absl::Status TreeCommunicator::GatherFromNode(int64_t rows,
   std::vector<Outgoing> sends;
   for (size_t i = 0; i < local_.size(); ++i) {
     const int64_t bytes = rows * cols_of_rank[local_[i]] * kFloatBytes;
-    if (bytes > 0) sends.push_back({0, term(static_cast<int>(i)), bytes});
+    if (bytes > 0) sends.push_back({0, partial(static_cast<int>(i)), bytes});
   }
   return sends.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, sends, {});
 }
@@ -261,7 +264,7 @@ absl::Status TreeCommunicator::GatherToRank0(ConstMatrixView part,
                           .rows = rows,
                           .stride_bytes = out.row_stride() * kFloatBytes});
     } else {
-      const float* from = term(LocalIndex(local_, r));
+      const float* from = partial(LocalIndex(local_, r));
       for (int64_t row = 0; row < rows; ++row) {
         std::memcpy(out.F32(row) + col, r == 0 ? part.F32(row) : from + row * cols,
                     cols * kFloatBytes);

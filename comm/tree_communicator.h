@@ -9,9 +9,9 @@
 // sends its pieces to all others, and adds them all.
 //
 // It takes no more memory than a group of as many ranks on one node (CommunicationBytes). Of the
-// two slots of each rank the first holds its term; the second of the node's first rank holds the
-// sum, and that of a piece's second rank the piece. The space of the shared result takes what comes
-// from other nodes beyond the first, which is put where the sum will be.
+// two slots of each rank the first holds its partial sum; the second of the node's first rank holds
+// the sum, and that of a piece's second rank the piece. The space of the shared result takes what
+// comes from other nodes beyond the first, which is put where the sum will be.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@
 namespace bulkhead {
 
 // Ranks [begin, end) of the world, all on `node`, a subtree of the sum's tree.
-struct SumPiece {
+struct Subtree {
   int begin = 0;
   int end = 0;
   int node = 0;
 };
 
 // In the order of ranks.
-std::vector<SumPiece> SumPieces(const std::vector<int>& nodes);
+std::vector<Subtree> Subtrees(const std::vector<int>& nodes);
 
 // Whether the tree over the pieces is one that leaders can add up in pairs.
-bool AddsInPairs(const std::vector<int>& nodes);
+bool UsesRecursiveDoubling(const std::vector<int>& nodes);
 
 class TreeCommunicator final : public Communicator {
  public:
@@ -44,7 +44,7 @@ class TreeCommunicator final : public Communicator {
                    const CommLimits& limits, SharedMemory tensors, Buffer result);
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
-  MatrixView Term(int64_t rows, int64_t cols) override;
+  MatrixView PartialSum(int64_t rows, int64_t cols) override;
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override;
@@ -53,13 +53,13 @@ class TreeCommunicator final : public Communicator {
   std::byte* slot(int which, int local_rank) const {
     return tensors_.get() + (int64_t{which} * region_->size() + local_rank) * layout_.slot_bytes;
   }
-  float* term(int local_rank) const { return reinterpret_cast<float*>(slot(0, local_rank)); }
+  float* partial(int local_rank) const { return reinterpret_cast<float*>(slot(0, local_rank)); }
   float* sum() const { return reinterpret_cast<float*>(slot(1, 0)); }
-  float* OwnPiece(const SumPiece& piece) const;
+  float* OwnPiece(const Subtree& piece) const;
   void SumOwnPieces(int64_t begin, int64_t end);
   int64_t ChunkElements(int node) const;
-  absl::Status AddInPairs(int64_t elements);
-  absl::Status SwapAndAdd(int64_t elements);
+  absl::Status RecursiveDoubling(int64_t elements);
+  absl::Status ExchangeAllPieces(int64_t elements);
   void AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count, float* sum) const;
   absl::Status GatherFromNode(int64_t rows, absl::Span<const int64_t> cols_of_rank);
   absl::Status GatherToRank0(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
@@ -73,7 +73,7 @@ class TreeCommunicator final : public Communicator {
   CommunicationLayout layout_;
   SharedMemory tensors_;
   Buffer result_;
-  const std::vector<SumPiece> pieces_;
+  const std::vector<Subtree> pieces_;
   const bool in_pairs_;
   float* staging_ = nullptr;            // leader: for foreign pieces but the first
   int64_t chunk_elements_ = 0;          // leader: of a piece, at most; alike on all nodes

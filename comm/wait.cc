@@ -9,6 +9,8 @@
 #include <climits>
 #include <ctime>
 
+#include "base/clock.h"
+
 namespace bulkhead {
 namespace {
 
@@ -25,24 +27,25 @@ void FutexWait(std::atomic<uint32_t>& word, uint32_t while_value, int64_t timeou
 }
 
 // One look without blocking; kReached and kAborted end the wait.
-bool Ended(const Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort, WaitEnd* end) {
+bool Ended(const Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
+           WaitResult* end) {
   if (HasReached(signal.value.load(std::memory_order_acquire), count)) {
-    *end = WaitEnd::kReached;
+    *end = WaitResult::kReached;
     return true;
   }
   if (abort.load(std::memory_order_acquire) != 0) {
-    *end = WaitEnd::kAborted;
+    *end = WaitResult::kAborted;
     return true;
   }
   return false;
 }
 
-WaitEnd Sleep(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
-              int64_t deadline_ns) {
+WaitResult Sleep(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
+                 int64_t deadline_ns) {
   // Announced before the value is read again, as Raise writes the value before it reads `sleepers`:
   // in the one order of sequentially consistent operations at least one side sees the other.
   signal.sleepers.fetch_add(1);
-  WaitEnd end = WaitEnd::kDeadline;
+  WaitResult end = WaitResult::kDeadline;
   while (true) {
     const uint32_t value = signal.value.load();
     if (Ended(signal, count, abort, &end)) break;
@@ -57,12 +60,6 @@ WaitEnd Sleep(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort
 
 }  // namespace
 
-int64_t MonotonicNanos() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * kNanosPerSecond + now.tv_nsec;
-}
-
 void Raise(Signal& signal, uint32_t count) {
   signal.value.store(count);
   if (signal.sleepers.load() != 0) WakeSleepers(signal);
@@ -73,9 +70,9 @@ void WakeSleepers(Signal& signal) {
           nullptr, 0);
 }
 
-WaitEnd WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
-                const WaitLimits& limits) {
-  WaitEnd end;
+WaitResult WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
+                   const WaitLimits& limits) {
+  WaitResult end;
   if (Ended(signal, count, abort, &end)) return end;
   for (int i = 0; limits.may_spin && i < kSpins; ++i) {
     __builtin_ia32_pause();

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/clock.h"
+
 namespace bulkhead {
 
 // Lies in shared memory, zeroed; a cache line of its own.
@@ -17,9 +19,6 @@ struct alignas(64) Signal {
 };
 static_assert(sizeof(Signal) == 64);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
-
-// CLOCK_MONOTONIC.
-int64_t MonotonicNanos();
 
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
@@ -34,7 +33,7 @@ inline bool HasReached(uint32_t value, uint32_t count) {
   return static_cast<int32_t>(value - count) >= 0;
 }
 
-enum class WaitEnd { kReached, kAborted, kDeadline };
+enum class WaitResult { kReached, kAborted, kDeadline };
 
 struct WaitLimits {
   bool may_spin = false;              // not where ranks x threads exceed the cores
@@ -42,7 +41,7 @@ struct WaitLimits {
 };
 
 // Waits until `signal` has reached `count`, or `abort` is not 0, or the deadline has passed.
-WaitEnd WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
-                const WaitLimits& limits);
+WaitResult WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
+                   const WaitLimits& limits);
 
 }  // namespace bulkhead

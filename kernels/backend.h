@@ -1,13 +1,13 @@
-// Backend: the few verbs a decoder is made of. Verbs only enqueue work on the backend's device;
+// Backend: the few ops a decoder is made of. Ops only enqueue work on the backend's device;
 // faults surface at Device::Synchronize. Activations are f32, but for what products alone read:
 // outputs of RmsNorm, AddResidualNorm, Attend and SwiGlu, and x of MatMul, may be in
 // product_input_dtype. Letters as in memory/matrix.h;
-// lower-case h, k, f, v are this rank's share. A verb on no rows, or on a share of no columns, does
+// lower-case h, k, f, v are this rank's share. An op on no rows, or on a share of no columns, does
 // nothing.
 //
 // The bits (docs/architecture.md, Determinism): every output of a product is one chain of fused
 // multiply-adds over ascending k per slice, slices joined as a binary tree (memory/linear.h); norms
-// sum in 16 fixed virtual lanes; attention is cut at absolute multiples of 256 tokens. No verb's
+// sum in 16 fixed virtual lanes; attention is cut at absolute multiples of 256 tokens. No op's
 // result for one row depends on the other rows, on the number of threads or on the instruction set.
 #pragma once
 
@@ -60,7 +60,7 @@ struct HeadLayout {
   const int32_t* head_to_kv = nullptr;  // [h], ascending; host memory, outlives the backend's use
 };
 
-class DrawVerbs;  // kernels/draw_verbs.h
+class SamplingOps;  // kernels/sampling_ops.h
 
 // What a backend takes of memory: the same on every machine, with a device or without.
 class BackendSizes {
@@ -71,7 +71,7 @@ class BackendSizes {
   // Of the workspace.
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
   // Whether tokens are drawn on the device, which takes memory for it.
-  virtual bool draws_tokens() const = 0;
+  virtual bool samples_tokens() const = 0;
   // What rows hold that nothing but products with weights in a format read.
   virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };
@@ -85,15 +85,15 @@ class Backend : public BackendSizes {
   // caller).
   virtual std::unique_ptr<WeightSink> Pack(const Linear& linear) = 0;
 
-  // ---- workspace, taken once before the first verb: WorkspaceBytes of it
+  // ---- workspace, taken once before the first op: WorkspaceBytes of it
   virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                             const HeadLayout& heads) = 0;
 
-  // Once for each step before its first verb, and not inside a capture: lays out the step's work.
+  // Once for each step before its first op, and not inside a capture: lays out the step's work.
   // The arrays of this index lie in host memory and are read during the call alone.
   virtual void BeginStep(const StepIndex& /*host_index*/) {}
 
-  // ---- verbs
+  // ---- ops
   // out[t, :] = row (tokens[t] - first_row) of the table + 0.0, or zeros for a token outside
   // [first_row, first_row + table rows).                     tokens [T] device memory, out [T, D]
   virtual void Embed(const int32_t* tokens, const Linear& table, int64_t first_row,
@@ -111,8 +111,8 @@ class Backend : public BackendSizes {
   // may do with it for any number of rows, so that what a library loads at first use is loaded.
   // x [R, K], of any content; out [R, N], with R up to max_num_batched_tokens. From then on MatMul
   // may read rows behind the last one of x and write such of out, up to R in all.
-  virtual absl::Status RehearseMatMul(ConstMatrixView /*x*/, const Linear& /*weight*/,
-                                      MatrixView /*out*/) {
+  virtual absl::Status WarmUpMatMul(ConstMatrixView /*x*/, const Linear& /*weight*/,
+                                    MatrixView /*out*/) {
     return absl::OkStatus();
   }
 
@@ -158,8 +158,8 @@ class Backend : public BackendSizes {
   virtual void Fill(float value, MatrixView x) = 0;
 
   // Null where the host draws the tokens.
-  virtual DrawVerbs* draw_verbs() const { return nullptr; }
-  bool draws_tokens() const final { return draw_verbs() != nullptr; }
+  virtual SamplingOps* sampling_ops() const { return nullptr; }
+  bool samples_tokens() const final { return sampling_ops() != nullptr; }
 };
 
 // Plain loops with double sums: the oracle of the tests. Not bit-equal to the others.

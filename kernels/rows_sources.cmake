@@ -1,4 +1,4 @@
-# Sources of the verbs that work row by row, and of the reference backends, for kernels/CMakeLists.txt.
+# Sources of the ops that work row by row, and of the reference backends, for kernels/CMakeLists.txt.
 set(BH_ROWS_SOURCES
   reference/input_quantizer.cc
   reference/kv_quantizer.cc
@@ -11,7 +11,7 @@ set(BH_ROWS_SOURCES
   reference/reference_backend.cc
   reference/sequence_cache.cc
   cpu/attention_plan.cc
-  cpu/row_verbs.cc)
+  cpu/row_ops.cc)
 # Compiled once per instruction set.
 set(BH_ROWS_ISA_SOURCES
   cpu/attention.cc

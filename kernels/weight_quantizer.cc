@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/cpu/number_format.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {

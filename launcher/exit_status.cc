@@ -12,8 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
+#include "base/exit_code.h"
+#include "base/log.h"
 
 namespace bulkhead {
 namespace {

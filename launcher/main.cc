@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/fatal_end.h"
 #include "launcher/bench/comm.h"
 #include "launcher/bench/kernels.h"
 #include "launcher/bench/scale.h"
@@ -33,7 +34,6 @@
 #include "launcher/planning/plan.h"
 #include "launcher/process_environment.h"
 #include "launcher/tokenize.h"
-#include "memory/fatal_end.h"
 
 namespace bulkhead {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

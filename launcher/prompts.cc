@@ -10,9 +10,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "nlohmann/json.hpp"
 #include "runtime/tokenizer/unicode.h"
 

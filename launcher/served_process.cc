@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/whole_file.h"
+#include "base/whole_file.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

@@ -9,6 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/host_cores.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "comm/mpi_group.h"
 #include "comm/nccl_communicator.h"
 #include "comm/single_group.h"
@@ -17,13 +22,8 @@
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/write_late.h"
-#include "memory/check.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
-#include "memory/exit_code.h"
-#include "memory/host_cores.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -74,7 +74,7 @@ absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& to
       ExitCode::kGroupNotUp);
 }
 
-absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
+absl::StatusOr<ThreadConfig> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
   CoreClaim mine{topology.hosts[topology.rank], threads.value_or(0),
@@ -100,7 +100,7 @@ absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExch
   int all_threads = 0;
   for (const CoreClaim& claim : neighbours) all_threads += threads_of(claim);
   const auto used = std::count_if(sharers.begin(), sharers.end(), [](int n) { return n > 0; });
-  ThreadChoice choice;
+  ThreadConfig choice;
   choice.num_threads = threads_of(mine);
   choice.cores_allowed = static_cast<int>(mine.cores.size());
   choice.may_spin = all_threads <= std::min<double>(static_cast<double>(used), mine.quota) &&
@@ -145,7 +145,7 @@ const char* IsaNameOf(CpuIsa isa) {
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
-                                                     const ThreadChoice& threads,
+                                                     const ThreadConfig& threads,
                                                      ActivationDType activation, Device& device) {
   auto backend = NewCpuBackend(device, {.num_threads = threads.num_threads,
                                         .isa = IsaNameOf(options.cpu_isa),

@@ -23,13 +23,13 @@ absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options);
 absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& topology);
 
 // How a rank computes: agreed on by the ranks of a host, since they share its cores.
-struct ThreadChoice {
+struct ThreadConfig {
   int num_threads = 1;
   int cores_allowed = 1;  // of this rank
   bool may_spin = true;   // false where the host's ranks x threads exceed the cores they may use
 };
 // Collective over the group. `threads` absent: this rank's fair share of the cores it may use.
-absl::StatusOr<ThreadChoice> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
+absl::StatusOr<ThreadConfig> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout);
 
 // What CUDA, NCCL and cuBLASLt show this process. Makes no context.
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, C
 // As the CPU backend calls it.
 const char* IsaNameOf(CpuIsa isa);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
-                                                     const ThreadChoice& threads,
+                                                     const ThreadConfig& threads,
                                                      ActivationDType activation, Device& device);
 
 // What a rank's backend takes of a GPU, with no GPU: to plan for one. INVALID_ARGUMENT (exit code

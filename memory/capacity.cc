@@ -8,7 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "memory/bytes.h"
+#include "base/arithmetic.h"
+#include "base/bytes.h"
 
 namespace bulkhead {
 namespace {
@@ -18,8 +19,6 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max() - 1;
 // No rank has more: a rule that so much does not satisfy, no memory satisfies.
 constexpr int64_t kMostTotal = int64_t{1} << 46;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Never overflows: what is larger than any memory is the largest number.
 int64_t Product(int64_t count, int64_t bytes) {
@@ -63,10 +62,11 @@ class RankFitter {
   RankFit Fit(const DeviceBudget& budget) const {
     RankFit fit;
     int64_t left = Room(budget);
-    for (int i = 0; i < kNumTerms; ++i) {
-      const int64_t bytes = needs_.term_bytes[i];
+    for (int i = 0; i < kNumMemoryCategories; ++i) {
+      const int64_t bytes = needs_.category_bytes[i];
       if (bytes > left) {
-        fit.shortage = Shortage{budget.rank, static_cast<Term>(i), bytes - left, bytes, left};
+        fit.shortage =
+            Shortage{budget.rank, static_cast<MemoryCategory>(i), bytes - left, bytes, left};
         return fit;
       }
       left -= bytes;
@@ -101,7 +101,7 @@ class RankFitter {
     const int64_t block = needs_.kv_block_bytes;
     if (block == 0) return "no head is on this rank";
     int64_t left = Room(budget);
-    for (const int64_t bytes : needs_.term_bytes) left -= bytes;
+    for (const int64_t bytes : needs_.category_bytes) left -= bytes;
     if (left < 0) return "";
     switch (rule_.kind) {
       case KvRule::Kind::kNone: {
@@ -146,7 +146,7 @@ class RankFitter {
   }
 
   int64_t FreeAfterWeights(const DeviceBudget& budget) const {
-    return budget.free_bytes() - needs_.term_bytes[static_cast<int>(Term::kWeights)];
+    return budget.free_bytes() - needs_.category_bytes[static_cast<int>(MemoryCategory::kWeights)];
   }
 
   static bool SharedWithOthers(const DeviceBudget& budget) {
@@ -181,7 +181,7 @@ class RankFitter {
     const int64_t given = RuleBytes(budget, left);
     const int64_t ruled = given / block;
     const auto short_of = [&](int64_t needed, int64_t have) {
-      fit.shortage = Shortage{budget.rank, Term::kKv, needed - have, needed, have};
+      fit.shortage = Shortage{budget.rank, MemoryCategory::kKv, needed - have, needed, have};
     };
     // No rank is asked for more than the pool can come to.
     const int64_t taken = Product(std::min(ruled, group_blocks_), block);
@@ -250,7 +250,7 @@ class Planner {
       const RankFitter fitter(request_, limits, needs[i], group_blocks);
       const RankFit fit = fitter.Fit(budget);
       RankCapacity rank{.budget = budget,
-                        .arena_bytes = needs[i].term_bytes,
+                        .arena_bytes = needs[i].category_bytes,
                         .kv_block_bytes = needs[i].kv_block_bytes,
                         .stored_weight_bytes = needs[i].stored_weight_bytes,
                         .own_blocks = fit.own_blocks,
@@ -299,7 +299,7 @@ class Planner {
     const RankCapacity* binding = nullptr;
     for (RankCapacity& rank : plan.ranks) {
       const int64_t block = rank.kv_block_bytes;
-      rank.arena_bytes[static_cast<int>(Term::kKv)] = plan.num_kv_blocks * block;
+      rank.arena_bytes[static_cast<int>(MemoryCategory::kKv)] = plan.num_kv_blocks * block;
       rank.free_bytes = rank.budget.free_bytes() - rank.budget.reserve_bytes;
       for (const int64_t bytes : rank.arena_bytes) rank.free_bytes -= bytes;
       if (plan.fits && block > 0) {

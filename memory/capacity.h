@@ -3,8 +3,9 @@
 // same budgets and comes to the same answer, and `plan` computes it with no rank at all.
 //
 // A rank's room is total - others - reserve (and at most u x total under KvRule::kUtilization). Its
-// arenas are claimed from the room in the order of Term; the first claim that is larger than what
-// is left is what does not fit. The last claim is KV: at least one sequence of max_model_len.
+// arenas are claimed from the room in the order of MemoryCategory; the first claim that is larger
+// than what is left is what does not fit. The last claim is KV: at least one sequence of
+// max_model_len.
 #pragma once
 
 #include <array>
@@ -52,8 +53,8 @@ struct GroupLimits {
 
 // What one rank needs under some limits.
 struct RankNeeds {
-  std::array<int64_t, kNumTerms> term_bytes{};  // kv: 0
-  int64_t kv_block_bytes = 0;                   // 0 on a rank without heads: it sets no limit
+  std::array<int64_t, kNumMemoryCategories> category_bytes{};  // kv: 0
+  int64_t kv_block_bytes = 0;       // 0 on a rank without heads: it sets no limit
   int64_t stored_weight_bytes = 0;  // of the weights term: the tensors alone, without rounding
 };
 using NeedsOf = std::function<RankNeeds(int rank, const GroupLimits& limits)>;
@@ -85,7 +86,7 @@ struct CapacityRequest {
 
 struct Shortage {
   int rank = 0;
-  Term term = Term::kWeights;
+  MemoryCategory term = MemoryCategory::kWeights;
   int64_t bytes = 0;         // that are missing
   int64_t needed_bytes = 0;  // by the term
   int64_t left_bytes = 0;    // for it
@@ -93,7 +94,8 @@ struct Shortage {
 
 struct RankCapacity {
   DeviceBudget budget;
-  std::array<int64_t, kNumTerms> arena_bytes{};  // with KV as it is taken; 0 where nothing fits
+  std::array<int64_t, kNumMemoryCategories>
+      arena_bytes{};  // with KV as it is taken; 0 where nothing fits
   int64_t kv_block_bytes = 0;
   int64_t stored_weight_bytes = 0;  // as in RankNeeds
   int64_t own_blocks = 0;  // that this rank alone could hold under the rule; 0 without heads
@@ -112,7 +114,7 @@ struct Capacity {
   int64_t num_kv_blocks = 0;
   int64_t full_sequences = 0;  // of max_model_len, that the pool holds
   int binding_rank = 0;
-  Term binding_term = Term::kKv;
+  MemoryCategory binding_term = MemoryCategory::kKv;
   std::vector<RankCapacity> ranks;
   std::optional<Shortage> shortage;  // the largest, when it does not fit
 };

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

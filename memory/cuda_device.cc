@@ -3,18 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
-#include "memory/status.h"
+#include "base/arithmetic.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead {
-namespace {
-
-int64_t RoundUp(int64_t value, int64_t granule) {
-  return (value + granule - 1) / granule * granule;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::New(CudaDriver& driver,
                                                             int64_t capacity_bytes) {

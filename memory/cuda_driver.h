@@ -2,7 +2,7 @@
 // Device promises it. Nothing above it includes a CUDA header; two classes implement it, the CUDA
 // runtime and the emulator of the tests.
 //
-// Verbs that return nothing only enqueue; what goes wrong in them, a fault inside a kernel
+// Ops that return nothing only enqueue; what goes wrong in them, a fault inside a kernel
 // included, surfaces at the next Synchronize, HostWait or EndCapture and at all after it: the
 // device is lost. One thread uses a driver.
 #pragma once

@@ -15,9 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/check.h"
+#include "base/check.h"
+#include "base/status.h"
 #include "memory/nvidia_driver.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -100,7 +100,8 @@ std::string UuidOf(const cudaDeviceProp& device) {
   return uuid;
 }
 
-// Whether a kernel may begin while the one before it runs (AwaitPrevious of words.h).
+// Whether a kernel may begin while the one before it runs (GridDependencySynchronize of
+// intrinsics.h).
 absl::StatusOr<bool> LaunchesEarly(const cudaDeviceProp& device) {
   int driver = 0;
   BH_RETURN_IF_ERROR(RuntimeStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));

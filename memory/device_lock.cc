@@ -12,8 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
+#include "base/exit_code.h"
+#include "base/log.h"
 
 namespace bulkhead {
 namespace {

@@ -4,24 +4,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
-#include "memory/log.h"
+#include "base/bytes.h"
+#include "base/log.h"
 
 namespace bulkhead {
 
 DeviceWatch::DeviceWatch(Options options, int64_t sealed_free_bytes)
     : options_(std::move(options)),
       reading_{sealed_free_bytes, sealed_free_bytes, sealed_free_bytes, 0} {
-  if (options_.period != absl::InfiniteDuration()) thread_ = std::thread([this] { Loop(); });
-}
-
-DeviceWatch::~DeviceWatch() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    done_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (options_.period == absl::InfiniteDuration()) return;
+  thread_.emplace(options_.period, PeriodicThread::First::kAfterPeriod, [this] {
+    const std::string line = Look();
+    if (!line.empty()) BH_LOG(kWarning) << line;
+  });
 }
 
 DeviceWatchReading DeviceWatch::reading() const {
@@ -57,17 +52,6 @@ std::string DeviceWatch::Look() {
                       " less than when the ledger was sealed; not taken by us, whose memory is all "
                       "taken before; on it besides us: ",
                       options_.others());
-}
-
-void DeviceWatch::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (
-      !wake_.wait_for(lock, absl::ToChronoNanoseconds(options_.period), [this] { return done_; })) {
-    lock.unlock();
-    const std::string line = Look();
-    if (!line.empty()) BH_LOG(kWarning) << line;
-    lock.lock();
-  }
 }
 
 }  // namespace bulkhead

@@ -3,15 +3,15 @@
 // it is logged with the names of the processes on the GPU, and its figures are exported.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/periodic_thread.h"
 
 namespace bulkhead {
 
@@ -34,7 +34,6 @@ class DeviceWatch {
   DeviceWatch(Options options, int64_t sealed_free_bytes);
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
-  ~DeviceWatch();
 
   // Any thread.
   DeviceWatchReading reading() const;
@@ -43,14 +42,10 @@ class DeviceWatch {
   std::string Look();
 
  private:
-  void Loop();
-
   const Options options_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  DeviceWatchReading reading_;  // guarded by mutex_
-  bool done_ = false;           // guarded by mutex_
-  std::thread thread_;          // none when the period is infinite
+  DeviceWatchReading reading_;            // guarded by mutex_
+  std::optional<PeriodicThread> thread_;  // none when the period is infinite
 };
 
 }  // namespace bulkhead

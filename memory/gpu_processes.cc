@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "memory/bytes.h"
-#include "memory/status.h"
+#include "base/bytes.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

@@ -5,10 +5,10 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/status.h"
 #include "memory/device.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

@@ -25,7 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "memory/kv_format.h"
 
 namespace bulkhead {

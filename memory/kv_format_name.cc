@@ -2,7 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

@@ -5,7 +5,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/numeric/bits.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "memory/check.h"
+#include "base/check.h"
 #include "memory/matrix.h"
 
 namespace bulkhead {

@@ -4,7 +4,7 @@
 # table last; JSON in $OUT.
 # LAYERS=N takes fewer layers (for a smaller GPU or disk), SCRATCH=DIR is where the 16 GB of weights go: into memory
 # where a file system there has room for them, since a disk may take minutes.
-# DEVICE=cpu rehearses the script on a CPU with a tiny model: its figures mean nothing.
+# DEVICE=cpu tries the script on a CPU with a tiny model: its figures mean nothing.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/gpu_environment.sh"
 begin gpu_bench.json

@@ -29,7 +29,7 @@ else
 fi
 
 gpu_step "words against the emulator" 120 "$gpu_test" --gtest_filter='Words.*'
-gpu_step "kernels against the reference" 90 "$gpu_test" --gtest_filter='*Cuda*:*RowVerbs*:*NormRope*'
+gpu_step "kernels against the reference" 90 "$gpu_test" --gtest_filter='*Cuda*:*RowOps*:*NormRope*'
 gpu_step "products by cuBLASLt" 60 "$gpu_test" --gtest_filter='*ProductsOnGpu*'
 gpu_step "tokens drawn against the host's sampler" 60 "$gpu_test" --gtest_filter='*Draw*:FillInSampled.*'
 gpu_step "memory against the GPU" 60 "$gpu_test" --gtest_filter='MemoryOnGpuTest.*'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER [--layers N].
 
---tiny: of a far smaller shape, to rehearse with. Standard library alone. One block of random numbers is written over and over: for timing, not for text."""
+--tiny: of a far smaller shape, to try things with. Standard library alone. One block of random numbers is written over and over: for timing, not for text."""
 import argparse
 import collections
 import json

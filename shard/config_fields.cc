@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "shard/json_text.h"
+#include "base/json.h"
 
 namespace bulkhead {
 namespace {

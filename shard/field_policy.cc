@@ -1,7 +1,7 @@
 #include "shard/field_policy.h"
 
 #include "absl/strings/str_cat.h"
-#include "shard/json_text.h"
+#include "base/json.h"
 
 namespace bulkhead {
 namespace {

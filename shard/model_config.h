@@ -87,7 +87,7 @@ struct ParsedConfig {
 enum class UnknownFields { kWarn, kRefuse };
 
 // Reads DIR/config.json and, where present, DIR/generation_config.json. Failures carry exit code 3
-// (memory/exit_code.h): NOT_FOUND when there is no config, INVALID_ARGUMENT naming file, field,
+// (base/exit_code.h): NOT_FOUND when there is no config, INVALID_ARGUMENT naming file, field,
 // value and limit, UNIMPLEMENTED naming the architecture or the field whose value is not supported.
 absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields);
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "shard/json_text.h"
-#include "shard/local_file.h"
+#include "base/file.h"
+#include "base/json.h"
 
 namespace bulkhead {
 namespace {

@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "memory/check.h"
-#include "memory/status.h"
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {
@@ -17,8 +18,6 @@ constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int64_t kAlign = 64;
 constexpr int64_t kInputsAtOnce =
     kWordCodes;  // so that their words need no more than a row of GPTQ
-
-int64_t AlignUp(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // Words that hold outputs (or inputs) [begin, end).
 Range WordsOf(Range range) {
@@ -48,7 +47,7 @@ Staging LayOut(std::byte* memory, int64_t rows, int64_t cols, int64_t groups) {
   int64_t used = 0;
   const auto next = [&](int64_t bytes) {
     std::byte* at = memory + used;
-    used += AlignUp(bytes);
+    used += RoundUp(bytes, kAlign);
     return at;
   };
   Staging staging{};

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
-#include "memory/wrong_file.h"
-#include "shard/json_text.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "base/wrong_file.h"
 
 namespace bulkhead {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/file.h"
 #include "memory/matrix.h"
-#include "shard/local_file.h"
 
 namespace bulkhead {
 

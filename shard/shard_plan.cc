@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {
@@ -60,8 +61,6 @@ std::vector<Range> InUnits(std::vector<Range> ranges, int64_t unit, int64_t colu
   }
   return ranges;
 }
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool IsSubtreeSize(int size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 

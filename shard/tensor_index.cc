@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "memory/status.h"
-#include "shard/digest.h"
-#include "shard/json_text.h"
+#include "base/digest.h"
+#include "base/json.h"
+#include "base/status.h"
 #include "shard/model_folder.h"
 #include "shard/quantized_tensors.h"
 

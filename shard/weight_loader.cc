@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
 #include "shard/weight_samples.h"

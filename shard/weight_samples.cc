@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/status.h"
-#include "shard/digest.h"
+#include "base/digest.h"
+#include "base/status.h"
 #include "shard/weight_loader.h"
 
 namespace bulkhead {

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "memory/check.h"
+#include "base/check.h"
 #include "shard/shard_plan.h"
 
 namespace bulkhead {

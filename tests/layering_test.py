@@ -13,16 +13,17 @@ ROOT = os.environ.get("LAYERING_ROOT", os.path.dirname(os.path.dirname(os.path.a
 
 # Who may include whom, the longest matching folder first. "proto" stands for generated messages.
 ALLOWED = {
-    "memory": {"memory"},
-    "kernels": {"kernels", "memory"},
-    "comm": {"comm", "memory"},
-    "shard": {"shard", "memory"},
-    "runtime/tokenizer": {"runtime/tokenizer", "memory"},
-    "runtime/engine": {"runtime/engine", "runtime/tokenizer", "comm", "memory", "proto"},
-    "runtime/model": {"runtime/model", "runtime/tokenizer", "kernels", "comm", "shard", "memory", "proto"},
-    "runtime/service": {"runtime/service", "runtime/engine", "runtime/tokenizer", "shard", "memory", "proto"},
+    "base": {"base"},
+    "memory": {"memory", "base"},
+    "kernels": {"kernels", "memory", "base"},
+    "comm": {"comm", "memory", "base"},
+    "shard": {"shard", "memory", "base"},
+    "runtime/tokenizer": {"runtime/tokenizer", "base"},
+    "runtime/engine": {"runtime/engine", "runtime/tokenizer", "comm", "memory", "base", "proto"},
+    "runtime/model": {"runtime/model", "runtime/tokenizer", "kernels", "comm", "shard", "memory", "base", "proto"},
+    "runtime/service": {"runtime/service", "runtime/engine", "runtime/tokenizer", "shard", "memory", "base", "proto"},
     "launcher": {"launcher", "runtime/tokenizer", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
-                 "shard", "memory", "proto"},
+                 "shard", "memory", "base", "proto"},
 }
 # The one seam between model and engine: what a model implements, how rank 0 draws, how decodes are padded.
 ALSO_ALLOWED = {

@@ -9,9 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/bench/gpu_machine.h"
 #include "memory/kv_format_name.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "kernels/cuda/all_kernels.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/kernels.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

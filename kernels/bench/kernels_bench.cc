@@ -2,10 +2,10 @@
 
 #include <memory>
 
+#include "base/status.h"
 #include "kernels/bench/attention_bench.h"
 #include "kernels/bench/machine.h"
 #include "kernels/bench/product_bench.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

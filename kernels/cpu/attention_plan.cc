@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "kernels/reference/exp_constants.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
@@ -12,8 +13,6 @@ namespace {
 constexpr int64_t kUnitsPerThread = 4;
 // Sequences of full length whose partial results have room.
 constexpr int64_t kSplitSequences = 4;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t LargestGroup(const HeadLayout& heads) {
   int64_t largest = 0;

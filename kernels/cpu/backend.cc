@@ -1,18 +1,18 @@
-// The SIMD backend of the CPU: products, row verbs and the few plain loops, on one thread pool.
+// The SIMD backend of the CPU: products, row ops and the few plain loops, on one thread pool.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/packing.h"
-#include "kernels/cpu/product_verbs.h"
-#include "kernels/cpu/row_verbs.h"
+#include "kernels/cpu/product_ops.h"
+#include "kernels/cpu/row_ops.h"
 #include "kernels/cpu/thread_pool.h"
-#include "memory/check.h"
 #include "memory/ledger.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -36,17 +36,17 @@ class CpuBackend final : public Backend {
   }
 
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
-    Carver carver;
-    carver.Next(products_.WorkspaceBytes(limits));
-    carver.Next(RowVerbs::WorkspaceBytes(limits, heads));
-    return carver.used_bytes();
+    BumpAllocator allocator;
+    allocator.Next(products_.WorkspaceBytes(limits));
+    allocator.Next(RowOps::WorkspaceBytes(limits, heads));
+    return allocator.used_bytes();
   }
 
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
-    Carver carver(workspace);
-    products_.SetWorkspace(carver.Next(products_.WorkspaceBytes(limits)), limits);
-    rows_.SetWorkspace(carver.Next(RowVerbs::WorkspaceBytes(limits, heads)), limits, heads);
+    BumpAllocator allocator(workspace);
+    products_.SetWorkspace(allocator.Next(products_.WorkspaceBytes(limits)), limits);
+    rows_.SetWorkspace(allocator.Next(RowOps::WorkspaceBytes(limits, heads)), limits, heads);
   }
 
   void Embed(const int32_t* tokens, const Linear& table, int64_t first_row,
@@ -133,8 +133,8 @@ class CpuBackend final : public Backend {
   const ConvertKernels& convert_;
   const PackingKernels& packing_;
   const std::unique_ptr<ThreadPool> pool_;
-  ProductVerbs products_;
-  RowVerbs rows_;
+  ProductOps products_;
+  RowOps rows_;
 };
 
 }  // namespace

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "kernels/cpu/number_format.h"
 #include "kernels/cpu/quantized_packing.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
@@ -177,7 +178,7 @@ PanelFormat PanelFormatOf(WeightFormat format) {
 
 int64_t PanelBytes(const LinearShape& shape) {
   if (IsQuantized(shape.format)) return QuantizedPanelBytes(shape);
-  const int64_t panels = (shape.rows + kPanelColumns - 1) / kPanelColumns;
+  const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   return panels * kPanelColumns * shape.cols * DTypeBytes(DTypeOf(shape.format));
 }
 

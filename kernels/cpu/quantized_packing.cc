@@ -5,9 +5,10 @@
 #include <cstring>
 #include <vector>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "kernels/cpu/products.h"
 #include "kernels/weight_quantizer.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
@@ -26,8 +27,6 @@ struct Header {
   int64_t x_bytes;
   int64_t index_begin;  // 0: none
 };
-
-int64_t AlignUp(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 struct Layout {
   Header header;
@@ -55,13 +54,13 @@ Layout LayoutOf(const LinearShape& shape) {
   header.zeros_offset = offset;
   if (indexed) offset += shape.groups.indexed * kZeroBytes;
   header.num_cells = static_cast<int64_t>(layout.cells.size());
-  header.panel_bytes = AlignUp(offset);
-  header.x_bytes = AlignUp(x_offset + 16);
+  header.panel_bytes = RoundUp(offset, kAlign);
+  header.x_bytes = RoundUp(x_offset + 16, kAlign);
   int64_t begin = sizeof(Header) + header.num_cells * static_cast<int64_t>(sizeof(PackedCell));
   header.index_begin = indexed ? begin : 0;
   if (indexed) begin += shape.cols * static_cast<int64_t>(sizeof(int32_t));
-  header.panels_begin = AlignUp(begin);
-  const int64_t panels = (shape.rows + kPanelColumns - 1) / kPanelColumns;
+  header.panels_begin = RoundUp(begin, kAlign);
+  const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   layout.total_bytes = header.panels_begin + panels * header.panel_bytes;
   return layout;
 }
@@ -299,6 +298,8 @@ void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out) {
 
 int64_t MostCells(int64_t inputs) { return inputs / kLeastGroup + 2 * kMaxSlices; }
 
-int64_t MostInputBytes(int64_t inputs) { return AlignUp(inputs + 3 * MostCells(inputs) + 16); }
+int64_t MostInputBytes(int64_t inputs) {
+  return RoundUp(inputs + 3 * MostCells(inputs) + 16, kAlign);
+}
 
 }  // namespace bulkhead

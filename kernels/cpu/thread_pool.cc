@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

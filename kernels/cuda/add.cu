@@ -1,14 +1,14 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) Add(AddParameters p) {
-  AwaitPrevious();
-  const float* const addend = p.addend.data + BlockX() * p.addend.stride;
-  float* const x = p.x.data + BlockX() * p.x.stride;
-  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) {
+  GridDependencySynchronize();
+  const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
+  float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
+  for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) {
     x[i] += p.bias == nullptr ? addend[i] : addend[i] + p.bias[i];
   }
 }

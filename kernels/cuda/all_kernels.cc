@@ -71,7 +71,7 @@ std::vector<CudaKernel> AllKernels() {
   kernels.Add(FillKernel());
   kernels.Add(NormRopeKernel());
   kernels.Add(SelectCandidatesKernel());
-  kernels.Add(DrawKernel());
+  kernels.Add(SampleKernel());
   kernels.Add(FillInSampledKernel());
   kernels.Add(WriteLateKernel());
   return kernels.Take();

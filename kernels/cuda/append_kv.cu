@@ -1,7 +1,7 @@
 // Keys and values into the cache, in the formats of memory/kv_cache.h. A warp takes the key or the
 // value of one head of one token.
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -46,9 +46,9 @@ BH_DEVICE Scaling ScalingOf(const float* x, int head_dim, float levels) {
   }
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    least = fminf(least, ShuffleXor(least, mask));
-    most = fmaxf(most, ShuffleXor(most, mask));
-    bad |= ShuffleXor(bad, mask);
+    least = fminf(least, __shfl_xor_sync(kFullMask, least, mask));
+    most = fmaxf(most, __shfl_xor_sync(kFullMask, most, mask));
+    bad |= __shfl_xor_sync(kFullMask, bad, mask);
   }
   Scaling scaling;
   scaling.levels = levels;
@@ -86,17 +86,17 @@ BH_DEVICE void StoreInt4(const Scaling& scaling, const float* x, int head_dim, b
 template <KvFormat kFormat>
 BH_KERNEL(kHeadWarps* kWarp)
 AppendKv(AppendKvParameters p) {
-  AwaitPrevious();
-  const int unit = BlockY() * kHeadWarps + WarpIndex();
+  GridDependencySynchronize();
+  const int unit = int(blockIdx.y) * kHeadWarps + WarpIndex();
   if (unit >= 2 * p.num_kv_heads) return;
   const bool is_key = unit < p.num_kv_heads;
   const int head = is_key ? unit : unit - p.num_kv_heads;
   const CacheParameters& c = p.cache;
   const int d = c.head_dim;
   const float* const x =
-      p.qkv.data + BlockX() * p.qkv.stride + static_cast<int64_t>(p.num_heads + unit) * d;
-  const int position = c.position[BlockX()];
-  const int64_t row = c.seq_slot[c.token_seq[BlockX()]];
+      p.qkv.data + int(blockIdx.x) * p.qkv.stride + static_cast<int64_t>(p.num_heads + unit) * d;
+  const int position = c.position[int(blockIdx.x)];
+  const int64_t row = c.seq_slot[c.token_seq[int(blockIdx.x)]];
   const int64_t block = c.block_tables[row * c.block_table_stride + (position >> c.block_shift)];
   const int token = position & (c.block_tokens - 1);
   unsigned char* const keys = c.base + block * c.block_bytes + head * c.head_bytes;

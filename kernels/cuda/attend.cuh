@@ -27,12 +27,12 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
       const int next = token0 + kAttendTokens;
       if constexpr (!kAhead) raw.Load(head, token0, range);
-      SyncBlock();  // everybody is done with the tile before
+      __syncthreads();  // everybody is done with the tile before
       raw.Store(head, token0, range, tiles);
       if constexpr (kAhead) {
         if (next < range.end) raw.Load(head, next, range);
       }
-      SyncBlock();
+      __syncthreads();
       lane.Add(tiles, token0, range);
     }
   } else {
@@ -40,8 +40,8 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
     lane.LoadQueries();
     int stage = 0;
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
-      WaitCopies<0>();
-      SyncBlock();  // the tile is there, and everybody is done with the one before
+      CpAsyncWait<0>();
+      __syncthreads();  // the tile is there, and everybody is done with the one before
       const int next = token0 + kAttendTokens;
       if (next < range.end) {
         CopyTile<Shape::kDims>(head, next, range, tiles + (1 - stage) * Shape::kTileBytes);
@@ -68,21 +68,21 @@ BH_DEVICE int FirstSeen(int position, int window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-// Blocks of AttendSplit on a multiprocessor: many hide the memory's latency.
+// Blocks of AttendDecode on a multiprocessor: many hide the memory's latency.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 inline constexpr int kSharing = kDimTiles* kTiles > 8 ? 2 : 3;
 
-// Stretches of the cache of sequences of one token.
+// Splits of the cache of sequences of one token.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL_SHARING(kAttendThreads, (kSharing<kFormat, kDimTiles, kTiles>))
-AttendSplit(AttendParameters p) {
-  AwaitPrevious();
-  const int kv_head = BlockY() / p.head_tiles;
-  Columns columns = HeadsOfBlock(p, BlockY());
+AttendDecode(AttendParameters p) {
+  GridDependencySynchronize();
+  const int kv_head = int(blockIdx.y) / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, int(blockIdx.y));
   if (columns.heads <= 0) return;
   columns.tokens = 1;
   const int items = *p.num_items;
-  for (int i = BlockX(); i < items; i += GridX()) {
+  for (int i = int(blockIdx.x); i < items; i += int(gridDim.x)) {
     const AttendItem item = p.items[i];
     columns.token0 = p.cache.seq_begin[item.seq];
     const int position = p.cache.position[columns.token0];
@@ -100,7 +100,7 @@ AttendSplit(AttendParameters p) {
           if (dim == 0) p.part_sums[2 * at] = greatest;
           if (dim == 0) p.part_sums[2 * at + 1] = sum;
         });
-    SyncBlock();  // shared memory is free again
+    __syncthreads();  // shared memory is free again
   }
 }
 
@@ -108,12 +108,12 @@ AttendSplit(AttendParameters p) {
 // sequence after the other.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
-AttendWhole(AttendParameters p) {
-  AwaitPrevious();
-  const int kv_head = BlockX() / p.head_tiles;
-  Columns columns = HeadsOfBlock(p, BlockX());
+AttendPrefill(AttendParameters p) {
+  GridDependencySynchronize();
+  const int kv_head = int(blockIdx.x) / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, int(blockIdx.x));
   // The last tokens see most: they begin.
-  const int tile = p.tiles - 1 - BlockZ() * kTilesOfLayer - BlockY();
+  const int tile = p.tiles - 1 - int(blockIdx.z) * kTilesOfLayer - int(blockIdx.y);
   if (columns.heads <= 0 || tile < 0) return;
   int end = (tile + 1) * p.tile_tokens;
   if (end > p.num_tokens) end = p.num_tokens;
@@ -133,20 +133,20 @@ AttendWhole(AttendParameters p) {
                        static_cast<int64_t>(columns.Head(column)) * p.cache.head_dim + dim,
                    out / sum);
         });
-    SyncBlock();  // shared memory is free again
+    __syncthreads();  // shared memory is free again
   }
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch SplitLaunch(const char* name) {
-  return {KernelOf(name, AttendSplit<kFormat, kDimTiles, kTiles>),
+  return {KernelOf(name, AttendDecode<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes,
           kSharing<kFormat, kDimTiles, kTiles>};
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch WholeLaunch(const char* name) {
-  return {KernelOf(name, AttendWhole<kFormat, kDimTiles, kTiles>),
+  return {KernelOf(name, AttendPrefill<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes, 1};
 }
 

@@ -6,7 +6,7 @@
 namespace bulkhead {
 
 int64_t AttendList::Fill(const StepIndex& host_index, int32_t* list) {
-  // Stretches of one sequence that are equally long.
+  // Splits of one sequence that are equally long.
   struct Run {
     int seq = 0;
     int first = 0;

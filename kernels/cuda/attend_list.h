@@ -1,4 +1,4 @@
-// The work of decode attention in a step, made on the host: one item for each stretch of the cache
+// The work of decode attention in a step, made on the host: one item for each split of the cache
 // that a sequence of one token has, the longest first. Blocks take items in turn, so that a grid of
 // a fixed size is evenly busy whatever lengths the sequences have.
 #pragma once

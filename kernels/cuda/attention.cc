@@ -4,16 +4,16 @@
 #include <bit>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/cuda/attend_list.h"
 #include "kernels/cuda/launch_arguments.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr int64_t kSharedOfBlock = 1 << 10;  // what a block's shared memory takes besides
 
-using cuda::CeilDiv;
+using cuda::NumBlocks;
 using cuda::OutRowsOf;
 using cuda::RowsOf;
 
@@ -32,7 +32,7 @@ struct AttentionCuts {
     }
     columns = 8 * column_tiles * (split ? 1 : cuda::kAttendWarps);
     heads_of_tile = std::clamp(most_heads_of_kv, 1, columns);
-    head_tiles = CeilDiv(std::max(most_heads_of_kv, 1), heads_of_tile);
+    head_tiles = NumBlocks(std::max(most_heads_of_kv, 1), heads_of_tile);
   }
   int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
 };
@@ -125,13 +125,13 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
   p.out = OutRowsOf(out);
-  AttendToStretches(index, heads, kv, p);
-  if (index.num_tokens > index.num_seqs) AttendWhole(index, heads, kv, p);
+  AttendToSplits(index, heads, kv, p);
+  if (index.num_tokens > index.num_seqs) AttendPrefill(index, heads, kv, p);
 }
 
 // The grid depends on limits alone, so that a graph may hold it for any step of so many sequences.
-void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& heads,
-                                      const KvLayerView& kv, cuda::AttendParameters p) {
+void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& heads,
+                                   const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
   const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, true);
   p.head_tiles = cuts.head_tiles;
@@ -148,23 +148,23 @@ void CudaAttention::AttendToStretches(const StepIndex& index, const HeadLayout& 
            .shared_bytes = launch.shared_bytes},
           p);
   Enqueue(driver_, cuda::CombineKernel(),
-          {.grid = {index.num_seqs, CeilDiv(heads.num_heads, cuda::kHeadWarps), 1},
+          {.grid = {index.num_seqs, NumBlocks(heads.num_heads, cuda::kHeadWarps), 1},
            .block = {cuda::kHeadWarps * 32, 1, 1}},
           p);
 }
 
-void CudaAttention::AttendWhole(const StepIndex& index, const HeadLayout& heads,
-                                const KvLayerView& kv, cuda::AttendParameters p) {
+void CudaAttention::AttendPrefill(const StepIndex& index, const HeadLayout& heads,
+                                  const KvLayerView& kv, cuda::AttendParameters p) {
   const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, false);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();
   const cuda::AttendLaunch launch =
       LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, false);
-  p.tiles = CeilDiv(index.num_tokens, p.tile_tokens);
+  p.tiles = NumBlocks(index.num_tokens, p.tile_tokens);
   Enqueue(driver_, launch.kernel,
           {.grid = {heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
-                    CeilDiv(p.tiles, cuda::kTilesOfLayer)},
+                    NumBlocks(p.tiles, cuda::kTilesOfLayer)},
            .block = {cuda::kAttendThreads, 1, 1},
            .shared_bytes = launch.shared_bytes},
           p);

@@ -7,10 +7,10 @@
 //   kColumns   each its own columns, over all tokens: four times as many share what is read
 #pragma once
 
+#include "intrinsics.h"
 #include "kernels/cuda/attention_cache.cuh"
 #include "kernels/cuda/attention_shape.cuh"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 
@@ -24,9 +24,9 @@ BH_DEVICE uint32_t PairOf(float low, float high) {
 template <KvFormat kFormat>
 BH_DEVICE void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (kFormat == KvFormat::kF16) {
-    MultiplyF16(c, a, b);
+    MmaF16(c, a, b);
   } else {
-    MultiplyBf16(c, a, b);
+    MmaBf16(c, a, b);
   }
 }
 
@@ -44,7 +44,7 @@ class AttendLane {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
         if constexpr (!Shape::kQueriesStay) last_[n][i] = LastSeenBy(ColumnOf(n, i));
-        greatest_[n][i] = kNever;
+        row_max_[n][i] = kMaskedScore;
       }
     }
   }
@@ -53,7 +53,7 @@ class AttendLane {
   BH_DEVICE void LoadQueries() {
     const int d = p_.cache.head_dim;
     const int pairs = (d + 15) / 16 * 8;
-    for (int i = ThreadIndex(); i < Shape::kColumns * pairs; i += kAttendThreads) {
+    for (int i = int(threadIdx.x); i < Shape::kColumns * pairs; i += kAttendThreads) {
       const int column = i / pairs;
       const int dim = i % pairs * 2;
       uint32_t pair = 0;
@@ -64,7 +64,7 @@ class AttendLane {
       }
       StoreWord(shared_ + column * Shape::kQueryRowBytes + dim * 2, pair);
     }
-    SyncBlock();
+    __syncthreads();
     if constexpr (Shape::kQuantized) SumQueries(pairs);
     if constexpr (!Shape::kQueriesStay) {
       BH_UNROLL
@@ -81,10 +81,10 @@ class AttendLane {
       BH_UNROLL
       for (int n = 0; n < kTiles; n += 2) {
         uint32_t r[4];
-        LoadTiles(r, shared_ +
-                         (FirstColumn() + 8 * (n + tile_of_lane / 2) + LaneIndex() % 8) *
-                             Shape::kQueryRowBytes +
-                         32 * k + tile_of_lane % 2 * 16);
+        LdMatrixX4(r, shared_ +
+                          (FirstColumn() + 8 * (n + tile_of_lane / 2) + LaneIndex() % 8) *
+                              Shape::kQueryRowBytes +
+                          32 * k + tile_of_lane % 2 * 16);
         query[n][0] = r[0];
         query[n][1] = r[1];
         query[n + 1][0] = r[2];
@@ -131,14 +131,14 @@ class AttendLane {
     auto* const sums = greatest + Shape::kMerged * Shape::kColumns;
     auto* const zeros = sums + Shape::kMerged * Shape::kColumns;
     auto* const outs = zeros + Shape::kMerged * Shape::kColumns;
-    SyncBlock();
+    __syncthreads();
     StoreSums(greatest, sums, zeros, outs);
-    SyncBlock();
+    __syncthreads();
     const int d = p_.cache.head_dim;
-    for (int i = ThreadIndex(); i < columns_.size() * d; i += kAttendThreads) {
+    for (int i = int(threadIdx.x); i < columns_.size() * d; i += kAttendThreads) {
       const int column = i / d;
       const int dim = i % d;
-      float most = kNever;
+      float most = kMaskedScore;
       BH_UNROLL
       for (int w = 0; w < Shape::kMerged; ++w) {
         most = fmaxf(most, greatest[w * Shape::kColumns + column]);
@@ -167,17 +167,17 @@ class AttendLane {
   // The sum of each column's query, which a key's zero is multiplied with.
   BH_DEVICE void SumQueries(int pairs) {
     auto* const sums = reinterpret_cast<float*>(shared_ + Shape::kQuerySumsAt);
-    if (ThreadIndex() < Shape::kColumns) {
+    if (int(threadIdx.x) < Shape::kColumns) {
       const auto* const row =
-          reinterpret_cast<const uint32_t*>(shared_ + ThreadIndex() * Shape::kQueryRowBytes);
+          reinterpret_cast<const uint32_t*>(shared_ + int(threadIdx.x) * Shape::kQueryRowBytes);
       float sum = 0.0F;
       for (int i = 0; i < pairs; ++i) {
         sum += F32OfBf16(static_cast<uint16_t>(row[i])) +
                F32OfBf16(static_cast<uint16_t>(row[i] >> 16));
       }
-      sums[ThreadIndex()] = sum;
+      sums[int(threadIdx.x)] = sum;
     }
-    SyncBlock();
+    __syncthreads();
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       BH_UNROLL
@@ -194,7 +194,7 @@ class AttendLane {
     Scores(tile, first, scores);
     Scale(tile, first, scores);
     if (!all_seen) Mask(token0 + first, range, scores);
-    Weigh(tile, first, scores);
+    Softmax(tile, first, scores);
     AddValues(tile, first, scores);
   }
 
@@ -212,7 +212,7 @@ class AttendLane {
         BH_UNROLL
         for (int part = 0; part < Shape::kParts; ++part) {
           uint32_t a[4];
-          LoadTilesTransposed(a, row + 16 * k * kKeyRowBytes + 32 * part);
+          LdMatrixX4Trans(a, row + 16 * k * kKeyRowBytes + 32 * part);
           BH_UNROLL
           for (int n = 0; n < kTiles; ++n) {
             MultiplyTiles<kFormat>(scores[part][n], a, query[n]);
@@ -249,12 +249,12 @@ class AttendLane {
       const int last = last_[n][i % 2];
       const bool seen = token >= range.first && token < range.end && token <= last &&
                         (p_.window == 0 || token > last - p_.window);
-      if (!seen) scores[part][n][i] = kNever;
+      if (!seen) scores[part][n][i] = kMaskedScore;
     });
   }
 
   // Scores become weights p, times the values' scales where there are any.
-  BH_DEVICE void Weigh(const unsigned char* tile, int first, Scored& scores) {
+  BH_DEVICE void Softmax(const unsigned char* tile, int first, Scored& scores) {
     const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
@@ -270,7 +270,7 @@ class AttendLane {
     }
     ForEach([&](int part, int n, int i) {
       // A column that has seen nothing yet: its weights must be 0, not 2^0.
-      const float most = greatest_[n][i % 2] > kNever ? greatest_[n][i % 2] : 0.0F;
+      const float most = row_max_[n][i % 2] > kMaskedScore ? row_max_[n][i % 2] : 0.0F;
       float weight = Exp2(scores[part][n][i] - most);
       sum_[n][i % 2] += weight;
       if constexpr (Shape::kQuantized) {
@@ -294,14 +294,14 @@ class AttendLane {
       BH_UNROLL
       for (int n = 0; n < kTiles; ++n) {
         const float(&p)[4] = scores[part][n];
-        weights[n][0] = TransposeTile(PairOf<kFormat>(p[0], p[1]));
-        weights[n][1] = TransposeTile(PairOf<kFormat>(p[2], p[3]));
+        weights[n][0] = MovMatrixTrans(PairOf<kFormat>(p[0], p[1]));
+        weights[n][1] = MovMatrixTrans(PairOf<kFormat>(p[2], p[3]));
       }
       BH_UNROLL
       for (int k = 0; k < kDimTiles; ++k) {
         if (16 * k < p_.cache.head_dim) {
           uint32_t a[4];
-          LoadTilesTransposed(a, row + 16 * part * Shape::Tile::kValueRowBytes + 32 * k);
+          LdMatrixX4Trans(a, row + 16 * part * Shape::Tile::kValueRowBytes + 32 * k);
           BH_UNROLL
           for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(out_[k][n], a, weights[n]);
         }
@@ -332,10 +332,11 @@ class AttendLane {
   // A column's greatest score is `score` of this lane or of one of its warp, or stays.
   BH_DEVICE void Raise(int n, int i, float score) {
     BH_UNROLL
-    for (int mask = 4; mask < kWarp; mask *= 2) score = fmaxf(score, ShuffleXor(score, mask));
-    const float most = fmaxf(score, greatest_[n][i]);
-    const float shrink = Exp2(greatest_[n][i] - most);
-    greatest_[n][i] = most;
+    for (int mask = 4; mask < kWarp; mask *= 2)
+      score = fmaxf(score, __shfl_xor_sync(kFullMask, score, mask));
+    const float most = fmaxf(score, row_max_[n][i]);
+    const float shrink = Exp2(row_max_[n][i] - most);
+    row_max_[n][i] = most;
     sum_[n][i] *= shrink;
     if constexpr (Shape::kQuantized) zero_sum_[n][i] *= shrink;
     BH_UNROLL
@@ -352,12 +353,13 @@ class AttendLane {
       for (int i = 0; i < 2; ++i) {
         BH_UNROLL
         for (int mask = 4; mask < kWarp; mask *= 2) {
-          sum_[n][i] += ShuffleXor(sum_[n][i], mask);
-          if constexpr (Shape::kQuantized) zero_sum_[n][i] += ShuffleXor(zero_sum_[n][i], mask);
+          sum_[n][i] += __shfl_xor_sync(kFullMask, sum_[n][i], mask);
+          if constexpr (Shape::kQuantized)
+            zero_sum_[n][i] += __shfl_xor_sync(kFullMask, zero_sum_[n][i], mask);
         }
         const int at = (Shape::kByColumns ? 0 : WarpIndex() * Shape::kColumns) + ColumnOf(n, i);
         if (LaneIndex() < 4) {
-          greatest[at] = greatest_[n][i];
+          greatest[at] = row_max_[n][i];
           sums[at] = sum_[n][i];
           zeros[at] = zero_sum_[n][i];
         }
@@ -377,7 +379,7 @@ class AttendLane {
   int last_[kTiles][2];  // with many columns found for each tile that needs them
   uint32_t query_[kDimTiles][kTiles][2] = {};  // unless they stay
   float query_sum_[kTiles][2] = {};
-  float greatest_[kTiles][2];
+  float row_max_[kTiles][2];
   float sum_[kTiles][2] = {};
   float zero_sum_[kTiles][2] = {};
   float out_[kDimTiles][kTiles][4] = {};

@@ -1,5 +1,5 @@
 // The attention of the CUDA backend: how it is cut into blocks, the list of a step's work, and the
-// memory for the sums of stretches.
+// memory for the sums of splits.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ class CudaAttention {
   // So many steps may be under way, each with a list on its way to the device.
   static constexpr int kStepsUnderWay = 2;
 
-  void AttendToStretches(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
-                         cuda::AttendParameters p);
-  void AttendWhole(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
-                   cuda::AttendParameters p);
+  void AttendToSplits(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
+                      cuda::AttendParameters p);
+  void AttendPrefill(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
+                     cuda::AttendParameters p);
 
   Device& device_;
   CudaDriver& driver_;

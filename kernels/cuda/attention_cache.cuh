@@ -6,8 +6,8 @@
 // bf16, with their scales and zeroes beside them:  number = code * scale + zero.
 #pragma once
 
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 
@@ -54,24 +54,24 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
   constexpr int kTokenChunks = kAttendTokens / 8;
   constexpr int kDimsAtOnce = kAttendThreads / kTokenChunks;
   static_assert(kDimsAtOnce == 16);
-  const int token = token0 + ThreadIndex() % kTokenChunks * 8;
+  const int token = token0 + int(threadIdx.x) % kTokenChunks * 8;
   const bool seen = token + 7 >= range.first && token < range.end;
   const unsigned char* keys = seen ? head.Keys(token) + head.InBlock(token) * 2 : nowhere;
   const int64_t key_bytes = seen ? 2 * head.cache->block_tokens : 0;
-  unsigned char* const to_keys = tile + ThreadIndex() % kTokenChunks * 16;
+  unsigned char* const to_keys = tile + int(threadIdx.x) % kTokenChunks * 16;
   BH_UNROLL
   for (int dim0 = 0; dim0 < kDims; dim0 += kDimsAtOnce) {
     if (dim0 >= dims) break;
-    const int dim = dim0 + ThreadIndex() / kTokenChunks;
+    const int dim = dim0 + int(threadIdx.x) / kTokenChunks;
     const bool valid = seen && dim < d;
-    CopyAsync16(to_keys + dim * kKeyRowBytes, valid ? keys + dim * key_bytes : nowhere, valid);
+    CpAsync16(to_keys + dim * kKeyRowBytes, valid ? keys + dim * key_bytes : nowhere, valid);
   }
   // Four threads share a value, so that its address is found twice in a tile.
   constexpr int kSharing = 4;
   constexpr int kTokensAtOnce = kAttendThreads / kSharing;
   BH_UNROLL
   for (int in_tile0 = 0; in_tile0 < kAttendTokens; in_tile0 += kTokensAtOnce) {
-    const int in_tile = in_tile0 + ThreadIndex() / kSharing;
+    const int in_tile = in_tile0 + int(threadIdx.x) / kSharing;
     const int of = token0 + in_tile;
     const bool is_there = of >= range.first && of < range.end;
     const unsigned char* const from =
@@ -79,13 +79,13 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
     unsigned char* const to = tile + Shape::kValuesAt + in_tile * Shape::kValueRowBytes;
     BH_UNROLL
     for (int dim0 = 0; dim0 < kDims; dim0 += 8 * kSharing) {
-      const int dim = dim0 + ThreadIndex() % kSharing * 8;
+      const int dim = dim0 + int(threadIdx.x) % kSharing * 8;
       if (dim >= dims) break;
       const bool valid = is_there && dim < d;
-      CopyAsync16(to + dim * 2, valid ? from + dim * 2 : nowhere, valid);
+      CpAsync16(to + dim * 2, valid ? from + dim * 2 : nowhere, valid);
     }
   }
-  CommitCopies();
+  CpAsyncCommit();
 }
 
 // The codes of two bytes of a word, from `first` on, as bf16. To subtract from 2^23 and code is as
@@ -94,9 +94,9 @@ template <int kBits>
 BH_DEVICE uint32_t CodePairAt(uint32_t codes, int first) {
   constexpr uint32_t kF32Of2To23 = 0x4B000000U;  // the low byte counts ones
   constexpr float kCentre = 8388608.0F + static_cast<float>(1 << (kBits - 1));
-  const uint32_t low = SelectBytes(codes, kF32Of2To23, 0x7650U + static_cast<uint32_t>(first));
-  const uint32_t high = SelectBytes(codes, kF32Of2To23, 0x7651U + static_cast<uint32_t>(first));
-  return Bf16Pair(F32OfBits(low) - kCentre, F32OfBits(high) - kCentre);
+  const uint32_t low = __byte_perm(codes, kF32Of2To23, 0x7650U + static_cast<uint32_t>(first));
+  const uint32_t high = __byte_perm(codes, kF32Of2To23, 0x7651U + static_cast<uint32_t>(first));
+  return Bf16Pair(__uint_as_float(low) - kCentre, __uint_as_float(high) - kCentre);
 }
 
 // One code of each byte: of 4 bits the low or the high one.
@@ -117,7 +117,7 @@ BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const Cache
   constexpr int kRowBytes = CacheTileShape<kDims>::kValueRowBytes;
   const int d = head.cache->head_dim;
   const int row_bytes = d * kBits / 8;
-  for (int i = ThreadIndex(); i < kAttendTokens * kWords; i += kAttendThreads) {
+  for (int i = int(threadIdx.x); i < kAttendTokens * kWords; i += kAttendThreads) {
     const int in_tile = i / kWords;
     const int byte = i % kWords * 4;
     if (byte >= row_bytes) continue;
@@ -175,12 +175,12 @@ class RawTile {
     const CacheParameters& cache = *head.cache;
     const int d = cache.head_dim;
     {
-      const int token = token0 + ThreadIndex() % kKeyChunks * 16;
+      const int token = token0 + int(threadIdx.x) % kKeyChunks * 16;
       const bool seen = token + 15 >= range.first && token < range.end;
       const unsigned char* const keys = seen ? head.Keys(token) + head.InBlock(token) : cache.base;
       BH_UNROLL
       for (int i = 0; i < kKeyRounds; ++i) {
-        const int row = i * kKeyRows + ThreadIndex() / kKeyChunks;
+        const int row = i * kKeyRows + int(threadIdx.x) / kKeyChunks;
         keys_[i] = {};
         if (seen && row * kDimsOfByte < d) {
           keys_[i] = *reinterpret_cast<const Words4*>(keys + row * cache.block_tokens);
@@ -188,10 +188,10 @@ class RawTile {
       }
     }
     const int row_bytes = d * kBits / 8;
-    const int byte = ThreadIndex() % kValueChunks * 16;
+    const int byte = int(threadIdx.x) % kValueChunks * 16;
     BH_UNROLL
     for (int i = 0; i < kValueRounds; ++i) {
-      const int token = token0 + i * kValueRows + ThreadIndex() / kValueChunks;
+      const int token = token0 + i * kValueRows + int(threadIdx.x) / kValueChunks;
       values_[i] = {};
       if (row_bytes % 16 == 0 && byte < row_bytes && token >= range.first && token < range.end) {
         values_[i] = *reinterpret_cast<const Words4*>(head.Values(token) +
@@ -207,21 +207,21 @@ class RawTile {
     const int d = head.cache->head_dim;
     BH_UNROLL
     for (int i = 0; i < kKeyRounds; ++i) {
-      const int row = i * kKeyRows + ThreadIndex() / kKeyChunks;
+      const int row = i * kKeyRows + int(threadIdx.x) / kKeyChunks;
       if (row * kDimsOfByte >= (d + 15) / 16 * 16) break;
-      StoreNumbers<kBits>(keys_[i],
-                          tile + row * kDimsOfByte * kKeyRowBytes + ThreadIndex() % kKeyChunks * 32,
-                          kKeyRowBytes);
+      StoreNumbers<kBits>(
+          keys_[i], tile + row * kDimsOfByte * kKeyRowBytes + int(threadIdx.x) % kKeyChunks * 32,
+          kKeyRowBytes);
     }
     unsigned char* const values = tile + Shape::kValuesAt;
     const int row_bytes = d * kBits / 8;
-    const int byte = ThreadIndex() % kValueChunks * 16;
+    const int byte = int(threadIdx.x) % kValueChunks * 16;
     if (row_bytes % 16 != 0) {
       ExpandNarrowValues<kDims, kBits>(head, token0, range, values);
     } else if (byte < row_bytes) {
       BH_UNROLL
       for (int i = 0; i < kValueRounds; ++i) {
-        const int in_tile = i * kValueRows + ThreadIndex() / kValueChunks;
+        const int in_tile = i * kValueRows + int(threadIdx.x) / kValueChunks;
         // Of 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
         StoreNumbers<kBits>(values_[i],
                             values + in_tile * Shape::kValueRowBytes + byte * kDimsOfByte * 2, 32);
@@ -247,11 +247,11 @@ class RawTile {
   // scaling [4][64]: of keys scale and zero, of values scale and zero, of centred codes; a thread
   // has those of one key or value, 0 where it is masked.
   BH_DEVICE static int ScalingAt() {
-    return ThreadIndex() / kAttendTokens * 2 * kAttendTokens + ThreadIndex() % kAttendTokens;
+    return int(threadIdx.x) / kAttendTokens * 2 * kAttendTokens + int(threadIdx.x) % kAttendTokens;
   }
   BH_DEVICE void LoadScaling(const HeadCache& head, int token0, const CacheRange& range) {
-    const int part = ThreadIndex() / kAttendTokens;  // keys, values
-    const int token = token0 + ThreadIndex() % kAttendTokens;
+    const int part = int(threadIdx.x) / kAttendTokens;  // keys, values
+    const int token = token0 + int(threadIdx.x) % kAttendTokens;
     scale_ = 0;
     zero_ = 0;
     if (token >= range.first && token < range.end) {

@@ -1,9 +1,9 @@
 // What a block of attention works on, and where its shared memory has what.
 #pragma once
 
+#include "intrinsics.h"
 #include "kernels/cuda/attention_cache.cuh"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 

@@ -3,8 +3,8 @@
 // Their order there depends on the threads, what the sort makes of them does not.
 #pragma once
 
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 
@@ -12,14 +12,14 @@ namespace bulkhead::cuda {
 using CandidateKey = uint64_t;
 
 BH_DEVICE CandidateKey KeyOf(float logit, int32_t id) {
-  const uint32_t bits = BitsOfF32(logit + 0.0F);  // -0 is +0
+  const uint32_t bits = __float_as_uint(logit + 0.0F);  // -0 is +0
   const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
   const uint32_t ordered = is_nan ? ~0U : bits >> 31 != 0 ? ~bits : bits | 0x80000000;
   return CandidateKey{ordered} << 32 | ~static_cast<uint32_t>(id);
 }
 BH_DEVICE float LogitOf(CandidateKey key) {
   const auto ordered = static_cast<uint32_t>(key >> 32);
-  return F32OfBits(ordered >> 31 != 0 ? ordered ^ 0x80000000 : ~ordered);
+  return __uint_as_float(ordered >> 31 != 0 ? ordered ^ 0x80000000 : ~ordered);
 }
 BH_DEVICE int32_t IdOf(CandidateKey key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
@@ -34,7 +34,7 @@ inline constexpr int kSortKeys = 1024;
 BH_DEVICE void SortKeys(CandidateKey* keys, int n) {
   for (int run = 2; run <= n; run *= 2) {
     for (int apart = run / 2; apart > 0; apart /= 2) {
-      for (int i = ThreadIndex(); i < n / 2; i += NumThreads()) {
+      for (int i = int(threadIdx.x); i < n / 2; i += int(blockDim.x)) {
         const int first = (i & ~(apart - 1)) * 2 + (i & (apart - 1));
         const CandidateKey a = keys[first];
         const CandidateKey b = keys[first + apart];
@@ -42,15 +42,15 @@ BH_DEVICE void SortKeys(CandidateKey* keys, int n) {
         keys[first] = b;
         keys[first + apart] = a;
       }
-      SyncBlock();
+      __syncthreads();
     }
   }
 }
 
 // Sorts the first `held` of kSortKeys keys, and puts 0 behind them.
 BH_DEVICE void SortHeld(CandidateKey* keys, int held) {
-  for (int i = held + ThreadIndex(); i < kSortKeys; i += NumThreads()) keys[i] = 0;
-  SyncBlock();
+  for (int i = held + int(threadIdx.x); i < kSortKeys; i += int(blockDim.x)) keys[i] = 0;
+  __syncthreads();
   SortKeys(keys, kSortKeys);
 }
 
@@ -59,28 +59,28 @@ BH_DEVICE void SortHeld(CandidateKey* keys, int held) {
 template <typename KeyAt>
 BH_DEVICE void SelectBest(const KeyAt& key_at, int count, CandidateKey* keys, int* next) {
   constexpr int kAhead = 8;  // reads under way
-  if (ThreadIndex() == 0) *next = 0;
-  SyncBlock();
+  if (int(threadIdx.x) == 0) *next = 0;
+  __syncthreads();
   int held = 0;
   CandidateKey worst = 0;  // of the best so far
   for (int begin = 0; begin < count; begin += kSelectThreads * kAhead) {
     CandidateKey ahead[kAhead];
     BH_UNROLL
     for (int i = 0; i < kAhead; ++i) {
-      const int at = begin + i * kSelectThreads + ThreadIndex();
+      const int at = begin + i * kSelectThreads + int(threadIdx.x);
       ahead[i] = at < count ? key_at(at) : 0;
     }
     BH_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       const bool better = ahead[i] > worst;
-      if (better) keys[AddShared(next, 1)] = ahead[i];
-      held += SyncBlockCount(better);
+      if (better) keys[atomicAdd(next, 1)] = ahead[i];
+      held += __syncthreads_count(better);
       if (held <= kSortKeys - kSelectThreads) continue;  // the next ones have room
       SortHeld(keys, held);
       held = kCandidates;
       worst = keys[kCandidates - 1];
-      if (ThreadIndex() == 0) *next = held;
-      SyncBlock();
+      if (int(threadIdx.x) == 0) *next = held;
+      __syncthreads();
     }
   }
   SortHeld(keys, held);

@@ -2,9 +2,9 @@
 // products for many tokens multiply with.
 #pragma once
 
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 

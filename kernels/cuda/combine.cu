@@ -1,19 +1,19 @@
-// The stretches of attention to the cache of sequences of one token, added in their order.
+// The splits of attention to the cache of sequences of one token, added in their order.
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/out_rows.cuh"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
-constexpr int kAtOnce = 8;  // stretches whose sums are asked for before any is used
+constexpr int kAtOnce = 8;  // splits whose sums are asked for before any is used
 
-// A warp takes one head of one sequence. Lane i weighs stretch i, kMostSplits being a warp's lanes.
+// A warp takes one head of one sequence. Lane i weighs split i, kMostSplits being a warp's lanes.
 BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   static_assert(kMostSplits <= kWarp);
-  AwaitPrevious();
-  const int seq = BlockX();
-  const int head = BlockY() * kHeadWarps + WarpIndex();
+  GridDependencySynchronize();
+  const int seq = blockIdx.x;
+  const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
   const int token = p.cache.seq_begin[seq];
   if (head >= p.num_heads || p.cache.seq_begin[seq + 1] - token != 1) return;
   const int position = p.cache.position[token];
@@ -24,17 +24,17 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   const int64_t row0 = (static_cast<int64_t>(seq) * p.splits + begin) * p.num_heads + head;
   const bool has_one = LaneIndex() < splits;
   const int64_t mine = 2 * (row0 + static_cast<int64_t>(LaneIndex()) * p.num_heads);
-  const float greatest_of_mine = has_one ? p.part_sums[mine] : kNever;
+  const float greatest_of_mine = has_one ? p.part_sums[mine] : kMaskedScore;
   const float sum_of_mine = has_one ? p.part_sums[mine + 1] : 0.0F;
   float greatest = greatest_of_mine;
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    greatest = fmaxf(greatest, ShuffleXor(greatest, mask));
+    greatest = fmaxf(greatest, __shfl_xor_sync(kFullMask, greatest, mask));
   }
   const float scale = has_one ? Exp2(greatest_of_mine - greatest) : 0.0F;
   float sum = scale * sum_of_mine;
   BH_UNROLL
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += ShuffleXor(sum, mask);
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
   const int d = p.cache.head_dim;
   for (int dim0 = 0; dim0 < d; dim0 += kWarp) {
     const int dim = dim0 + LaneIndex();
@@ -48,7 +48,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
       }
       BH_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        out = fmaf(Shuffle(scale, (split0 + i) % kWarp), parts[i], out);
+        out = fmaf(__shfl_sync(kFullMask, scale, (split0 + i) % kWarp), parts[i], out);
       }
     }
     if (dim < d) {

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
 #include "kernels/cuda/cublas_lt_library.h"
 #include "kernels/cuda/gemm_library.h"
-#include "memory/check.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/cuda/gemm_library.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

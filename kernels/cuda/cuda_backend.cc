@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/all_kernels.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/cuda_draw_verbs.h"
+#include "kernels/cuda/cuda_sampling_ops.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch_arguments.h"
@@ -15,8 +15,8 @@
 namespace bulkhead {
 namespace {
 
-using cuda::CeilDiv;
 using cuda::InFours;
+using cuda::NumBlocks;
 using cuda::OneBlockPerRow;
 using cuda::OutRowsOf;
 using cuda::RowsOf;
@@ -28,14 +28,14 @@ class CudaBackend final : public Backend {
       : device_(device),
         driver_(driver),
         sizes_(NewCudaSizes(library != nullptr)),
-        draw_verbs_(std::make_unique<CudaDrawVerbs>(driver)),
+        sampling_ops_(std::make_unique<CudaSamplingOps>(driver)),
         products_(driver, std::move(library)),
         attention_(device, driver) {
     for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
   }
 
   Device& device() override { return device_; }
-  DrawVerbs* draw_verbs() const override { return draw_verbs_.get(); }
+  SamplingOps* sampling_ops() const override { return sampling_ops_.get(); }
 
   int64_t PackedBytes(const LinearShape& shape) const override {
     return sizes_->PackedBytes(shape);
@@ -60,9 +60,9 @@ class CudaBackend final : public Backend {
 
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override {
-    Carver carver(workspace);
-    products_.SetScratch(products_.LayOut(limits, carver));
-    attention_.SetScratch(CudaAttentionScratch(limits, heads, carver), heads);
+    BumpAllocator allocator(workspace);
+    products_.SetScratch(products_.LayOut(limits, allocator));
+    attention_.SetScratch(CudaAttentionScratch(limits, heads, allocator), heads);
   }
 
   void BeginStep(const StepIndex& host_index) override { attention_.BeginStep(host_index); }
@@ -84,8 +84,8 @@ class CudaBackend final : public Backend {
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
     products_.MatMul(x, weight, out);
   }
-  absl::Status RehearseMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
-    return products_.Rehearse(x, weight, out);
+  absl::Status WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
+    return products_.WarmUp(x, weight, out);
   }
 
   void AddBias(ConstMatrixView bias, MatrixView x) override {
@@ -100,7 +100,7 @@ class CudaBackend final : public Backend {
     if (qkv.empty()) return;
     const int all = heads.num_heads + heads.num_kv_heads;
     Enqueue(driver_, cuda::NormRopeKernel(),
-            {.grid = {index.num_tokens, CeilDiv(all, cuda::kHeadWarps), 1},
+            {.grid = {index.num_tokens, NumBlocks(all, cuda::kHeadWarps), 1},
              .block = {cuda::kHeadWarps * 32, 1, 1}},
             {index.position, VectorOf(q_norm), VectorOf(k_norm), epsilon, RowsOf(rope),
              heads.num_heads, heads.num_kv_heads, heads.head_dim, RowsOf(qkv)});
@@ -110,7 +110,7 @@ class CudaBackend final : public Backend {
                 const KvLayerView& kv) override {
     if (qkv.empty() || heads.num_kv_heads == 0) return;
     Enqueue(driver_, cuda::AppendKvKernel(kv.geometry.format),
-            {.grid = {index.num_tokens, CeilDiv(2 * heads.num_kv_heads, cuda::kHeadWarps), 1},
+            {.grid = {index.num_tokens, NumBlocks(2 * heads.num_kv_heads, cuda::kHeadWarps), 1},
              .block = {cuda::kHeadWarps * 32, 1, 1}},
             {CacheOf(index, kv), RowsOf(qkv), heads.num_heads, heads.num_kv_heads});
   }
@@ -123,7 +123,7 @@ class CudaBackend final : public Backend {
   void SwiGlu(ConstMatrixView gate_up, MatrixView out) override {
     if (out.empty()) return;
     LaunchShape shape = OneBlockPerRow(out);
-    shape.grid[1] = CeilDiv(out.cols(), cuda::kSwiGluCols);
+    shape.grid[1] = NumBlocks(out.cols(), cuda::kSwiGluCols);
     Enqueue(driver_, cuda::SwiGluKernel(InFours(gate_up) && InFours(out)), shape,
             {RowsOf(gate_up), static_cast<int>(out.cols()), OutRowsOf(out)});
   }
@@ -175,7 +175,7 @@ class CudaBackend final : public Backend {
   Device& device_;
   CudaDriver& driver_;
   const std::unique_ptr<BackendSizes> sizes_;
-  const std::unique_ptr<DrawVerbs> draw_verbs_;
+  const std::unique_ptr<SamplingOps> sampling_ops_;
   std::mutex packing_;  // of copies from the threads that load
   CudaProducts products_;
   CudaAttention attention_;

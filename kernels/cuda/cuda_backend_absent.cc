@@ -1,6 +1,6 @@
+#include "base/check.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/write_late.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/arithmetic.h"
 #include "kernels/cuda/attend_list.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/kernels.h"
@@ -15,8 +16,6 @@ namespace {
 
 constexpr int kMostHeadDim = 256;
 
-int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 class CudaSizes final : public BackendSizes {
  public:
   explicit CudaSizes(bool gemm_library) : gemm_library_(gemm_library) {}
@@ -24,13 +23,13 @@ class CudaSizes final : public BackendSizes {
     return PackedLayout(shape).bytes();
   }
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
-    Carver carver;
+    BumpAllocator allocator;
     const CudaProductScratch products(limits, gemm_library_, CudaProductScratch::kUnpackedBytes,
-                                      carver);
-    const CudaAttentionScratch attention(limits, heads, carver);
-    return carver.used_bytes();
+                                      allocator);
+    const CudaAttentionScratch attention(limits, heads, allocator);
+    return allocator.used_bytes();
   }
-  bool draws_tokens() const override { return true; }
+  bool samples_tokens() const override { return true; }
   DType product_input_dtype(WeightFormat weights) const override {
     return weights == WeightFormat::kF16 ? DType::kF16 : DType::kBF16;
   }
@@ -42,30 +41,30 @@ class CudaSizes final : public BackendSizes {
 }  // namespace
 
 CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_library,
-                                       int64_t unpacked_bytes, Carver& carver)
+                                       int64_t unpacked_bytes, BumpAllocator& allocator)
     : max_tokens(limits.max_num_batched_tokens) {
   // Cells that are no whole chunks need more: MatMul then takes fewer rows at a time, and one row
   // always fits.
-  const int64_t depth = CeilDiv(limits.max_inputs, cuda::kDepthGranule) * cuda::kDepthGranule;
+  const int64_t depth = RoundUp(limits.max_inputs, cuda::kDepthGranule);
   inputs_count = std::max<int64_t>(max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;
-  inputs = reinterpret_cast<uint16_t*>(carver.Next(inputs_count * 2));
+  inputs = reinterpret_cast<uint16_t*>(allocator.Next(inputs_count * 2));
   if (!gemm_library) return;
-  library = carver.Next(GemmLibrary::kWorkspaceBytes);
+  library = allocator.Next(GemmLibrary::kWorkspaceBytes);
   if (limits.quantized_weights && max_tokens >= kLeastUnpackedTokens) {
-    unpacked = reinterpret_cast<uint16_t*>(carver.Next(unpacked_bytes));
+    unpacked = reinterpret_cast<uint16_t*>(allocator.Next(unpacked_bytes));
   }
 }
 
 CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads,
-                                           Carver& carver) {
+                                           BumpAllocator& allocator) {
   splits = static_cast<int>(std::clamp<int64_t>(
       CeilDiv(limits.max_model_len, cuda::kLeastSplitTokens), 1, cuda::kMostSplits));
-  head_begin = reinterpret_cast<int32_t*>(carver.Next((heads.num_kv_heads + 1) * 4));
+  head_begin = reinterpret_cast<int32_t*>(allocator.Next((heads.num_kv_heads + 1) * 4));
   list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
-  list = reinterpret_cast<int32_t*>(carver.Next(list_bytes));
+  list = reinterpret_cast<int32_t*>(allocator.Next(list_bytes));
   const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
-  parts = reinterpret_cast<float*>(carver.Next(rows * heads.head_dim * 4));
-  part_sums = reinterpret_cast<float*>(carver.Next(rows * 2 * 4));
+  parts = reinterpret_cast<float*>(allocator.Next(rows * heads.head_dim * 4));
+  part_sums = reinterpret_cast<float*>(allocator.Next(rows * 2 * 4));
 }
 
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library) {

@@ -28,7 +28,7 @@ inline constexpr int64_t kMostFewTokens = 64;
 inline constexpr int64_t kLeastUnpackedTokens = 512;
 
 // The parts of the workspace, in this order. Null pointers where there is no memory behind the
-// carver.
+// allocator.
 struct CudaProductScratch {
   static constexpr int64_t kUnpackedBytes = int64_t{64} << 20;  // of a weight at once
 
@@ -40,7 +40,7 @@ struct CudaProductScratch {
 
   CudaProductScratch() = default;
   CudaProductScratch(const StepLimits& limits, bool gemm_library, int64_t unpacked_bytes,
-                     Carver& carver);
+                     BumpAllocator& allocator);
 };
 
 struct CudaAttentionScratch {
@@ -52,7 +52,7 @@ struct CudaAttentionScratch {
   int splits = 0;
 
   CudaAttentionScratch() = default;
-  CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads, Carver& carver);
+  CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads, BumpAllocator& allocator);
 };
 
 }  // namespace bulkhead

@@ -1,14 +1,14 @@
 // Draws each row's token from the lists of all ranks. The order of filters and sums, and so every
 // bit, is that of runtime/engine/sampler.cc for a row with a top_k.
+#include "intrinsics.h"
 #include "kernels/cuda/candidates.cuh"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 // What is kept is known in two orders: by place, the likeliest first, and by id.
-struct DrawSpace {
+struct SampleSpace {
   CandidateKey keys[kSortKeys];
   double weight_of_place[kCandidates];
   double weights[kCandidates];  // by id; 0: dropped
@@ -18,7 +18,7 @@ struct DrawSpace {
   int next;
   float max;
 };
-static_assert(sizeof(DrawSpace) <= kDrawSharedBytes);
+static_assert(sizeof(SampleSpace) <= kSampleSharedBytes);
 
 // A sum over ascending ids.
 struct ChunkedSum {
@@ -37,7 +37,7 @@ struct ChunkedSum {
   BH_DEVICE double Total() const { return sum + chunk_sum; }
 };
 
-BH_DEVICE double SumOfWeights(const DrawSpace& space, int count) {
+BH_DEVICE double SumOfWeights(const SampleSpace& space, int count) {
   ChunkedSum sum;
   for (int i = 0; i < count; ++i) {
     if (space.weights[i] > 0) sum.Add(space.ids[i], space.weights[i]);
@@ -46,7 +46,7 @@ BH_DEVICE double SumOfWeights(const DrawSpace& space, int count) {
 }
 
 // The shortest run of the likeliest whose share reaches top_p; the others get weight 0.
-BH_DEVICE void KeepTopP(DrawSpace& space, int count, double top_p) {
+BH_DEVICE void KeepTopP(SampleSpace& space, int count, double top_p) {
   const double target = top_p * SumOfWeights(space, count);
   for (int i = 0; i < count; ++i) {
     if (space.weights[i] > 0) space.bucket_sums[BucketOf(space.weights[i])] += space.weights[i];
@@ -74,7 +74,7 @@ BH_DEVICE void KeepTopP(DrawSpace& space, int count, double top_p) {
 }
 
 // The first in order of ids at which the running sum exceeds its share.
-BH_DEVICE int32_t DrawOne(const DrawSpace& space, int count, double uniform) {
+BH_DEVICE int32_t SampleOne(const SampleSpace& space, int count, double uniform) {
   const double target = uniform * SumOfWeights(space, count);
   ChunkedSum sum;
   int32_t id = 0;
@@ -87,7 +87,7 @@ BH_DEVICE int32_t DrawOne(const DrawSpace& space, int count, double uniform) {
   return id;  // the product was rounded up to the sum
 }
 
-BH_DEVICE bool IsBanned(const DrawParameters& p, const TokenDraw& draw, int32_t id) {
+BH_DEVICE bool IsBanned(const SampleParameters& p, const TokenSampling& draw, int32_t id) {
   const int32_t* const banned = p.banned + draw.banned_begin;
   for (int i = 0; i < draw.banned_count; ++i) {
     if (banned[i] == id) return true;
@@ -97,17 +97,18 @@ BH_DEVICE bool IsBanned(const DrawParameters& p, const TokenDraw& draw, int32_t 
 
 // Rules out what cannot be drawn, keeps top_k and min_p, and lays out weights by place and by id;
 // returns how many ids there are.
-BH_DEVICE int WeighCandidates(const DrawParameters& p, const TokenDraw& draw, DrawSpace& space) {
-  const int i = ThreadIndex();
+BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& draw,
+                              SampleSpace& space) {
+  const int i = threadIdx.x;
   const CandidateKey key = i < kCandidates ? space.keys[i] : 0;
   const bool stays = CanBeDrawn(key) && !IsBanned(p, draw, IdOf(key));
   if (i < kCandidates && !stays) space.keys[i] = 0;
-  const int left = SyncBlockCount(stays);
+  const int left = __syncthreads_count(stays);
   SortKeys(space.keys, kCandidates);
   const int count = left < draw.top_k ? left : draw.top_k;
   const CandidateKey mine = i < count ? space.keys[i] : 0;
   if (i == 0) space.max = LogitOf(mine);
-  SyncBlock();
+  __syncthreads();
   if (i < kCandidates) {
     const double least = draw.min_p > kNoWeight ? draw.min_p : kNoWeight;
     const double weight =
@@ -116,7 +117,7 @@ BH_DEVICE int WeighCandidates(const DrawParameters& p, const TokenDraw& draw, Dr
     // The low half of a key is greater for a lower id.
     space.keys[i] = mine == 0 ? 0 : mine << 32 | static_cast<uint32_t>(i);
   }
-  SyncBlock();
+  __syncthreads();
   SortKeys(space.keys, kCandidates);
   if (i < count) {
     const auto by_id = space.keys[i];
@@ -124,17 +125,17 @@ BH_DEVICE int WeighCandidates(const DrawParameters& p, const TokenDraw& draw, Dr
     space.places[i] = static_cast<int32_t>(by_id & (kCandidates - 1));
     space.weights[i] = space.weight_of_place[space.places[i]];
   }
-  for (int b = i; b < kNumBuckets; b += NumThreads()) space.bucket_sums[b] = 0;
-  SyncBlock();
+  for (int b = i; b < kNumBuckets; b += int(blockDim.x)) space.bucket_sums[b] = 0;
+  __syncthreads();
   return count;
 }
 
-BH_KERNEL(kSelectThreads) Draw(DrawParameters p) {
-  AwaitPrevious();
-  const TokenDraw draw = p.draws[BlockX()];
+BH_KERNEL(kSelectThreads) Draw(SampleParameters p) {
+  GridDependencySynchronize();
+  const TokenSampling draw = p.draws[int(blockIdx.x)];
   if (draw.slot < 0) return;
-  DrawSpace& space = *reinterpret_cast<DrawSpace*>(SharedMemory());
-  const float* const lists = p.candidates.data + BlockX() * p.candidates.stride;
+  SampleSpace& space = *reinterpret_cast<SampleSpace*>(SharedMemory());
+  const float* const lists = p.candidates.data + int(blockIdx.x) * p.candidates.stride;
   const auto key_at = [=](int at) -> CandidateKey {
     const float* const logit = lists + at / kCandidates * 2 * kCandidates + at % kCandidates;
     const int32_t id = *reinterpret_cast<const int32_t*>(logit + kCandidates);
@@ -142,21 +143,21 @@ BH_KERNEL(kSelectThreads) Draw(DrawParameters p) {
   };
   SelectBest(key_at, p.lists * kCandidates, space.keys, &space.next);
   const bool finite = IsFinite(space.keys[0]);
-  SyncBlock();
+  __syncthreads();
   const int count = WeighCandidates(p, draw, space);
-  if (ThreadIndex() != 0) return;
+  if (int(threadIdx.x) != 0) return;
   int32_t id = kNotFinite;
-  if (finite && count == 0) id = kNothingToDraw;
+  if (finite && count == 0) id = kNothingToSample;
   if (finite && count > 0) {
     if (draw.top_p < 1) KeepTopP(space, count, draw.top_p);
-    id = DrawOne(space, count, draw.uniform);
+    id = SampleOne(space, count, draw.uniform);
   }
-  p.drawn[BlockX()] = id;
+  p.drawn[int(blockIdx.x)] = id;
   p.last_sampled[draw.slot] = id < 0 ? 0 : id;
 }
 
 }  // namespace
 
-CudaKernelOf<DrawParameters> DrawKernel() { return KernelOf("draw", Draw); }
+CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf("draw", Draw); }
 
 }  // namespace bulkhead::cuda

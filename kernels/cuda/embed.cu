@@ -1,6 +1,6 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -26,11 +26,11 @@ BH_DEVICE float NumberAt(const PackedWeight& table, int64_t row, int at) {
 template <WeightFormat kFormat>
 BH_KERNEL(kRowThreads)
 Embed(EmbedParameters p) {
-  AwaitPrevious();
-  const int64_t row = p.tokens[BlockX()] - p.first_row;
-  float* const out = p.out.data + BlockX() * p.out.stride;
+  GridDependencySynchronize();
+  const int64_t row = p.tokens[int(blockIdx.x)] - p.first_row;
+  float* const out = p.out.data + int(blockIdx.x) * p.out.stride;
   const bool here = row >= 0 && row < p.table.rows;
-  for (int at = ThreadIndex(); at < p.table.depth; at += kRowThreads) {
+  for (int at = int(threadIdx.x); at < p.table.depth; at += kRowThreads) {
     const int input = p.table.input_at == nullptr ? at : p.table.input_at[at];
     if (input < 0 || input >= p.table.inputs) continue;
     out[input] = here ? NumberAt<kFormat>(p.table, row, at) + 0.0F : 0.0F;

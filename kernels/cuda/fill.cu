@@ -1,13 +1,13 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) Fill(FillParameters p) {
-  AwaitPrevious();
-  float* const x = p.x.data + BlockX() * p.x.stride;
-  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) x[i] = p.value;
+  GridDependencySynchronize();
+  float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
+  for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) x[i] = p.value;
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) FillInSampled(FillInSampledParameters p) {
-  AwaitPrevious();
-  const int token = BlockX() * kRowThreads + ThreadIndex();
+  GridDependencySynchronize();
+  const int token = int(blockIdx.x) * kRowThreads + int(threadIdx.x);
   if (token >= p.tokens || p.token_ids[token] >= 0) return;
   p.token_ids[token] = p.last_sampled[p.seq_slot[p.token_seq[token]]];
 }

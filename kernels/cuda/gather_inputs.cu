@@ -1,5 +1,5 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -7,10 +7,10 @@ namespace {
 template <bool kF16>
 BH_KERNEL(kRowThreads)
 GatherInputs(GatherInputsParameters p) {
-  AwaitPrevious();
-  const int64_t row = BlockX() * p.x.stride;
-  uint16_t* const out = p.out + static_cast<int64_t>(BlockX()) * p.depth;
-  for (int at = ThreadIndex(); at < p.depth; at += kRowThreads) {
+  GridDependencySynchronize();
+  const int64_t row = int(blockIdx.x) * p.x.stride;
+  uint16_t* const out = p.out + static_cast<int64_t>(int(blockIdx.x)) * p.depth;
+  for (int at = int(threadIdx.x); at < p.depth; at += kRowThreads) {
     const int input = p.input_at == nullptr ? at : p.input_at[at];
     const bool is_there = input >= 0 && input < p.inputs;
     if (p.rounded != nullptr) {

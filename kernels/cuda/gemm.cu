@@ -2,10 +2,10 @@
 // come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
 // outputs in registers. Weights and inputs lie as linear_layout.h and GatherInputs leave them.
 // Codes become (code - zero) scale, rounded to bf16, on their way to shared memory.
+#include "intrinsics.h"
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -25,12 +25,12 @@ static_assert(kStages * kStageBytes == kGemmSharedBytes);
 BH_DEVICE void CopyRows(const unsigned char* from, int row0, int rows, int depth, int at,
                         unsigned char* to) {
   constexpr int kChunks = kStepInputs / 8;
-  for (int i = ThreadIndex(); i < kGemmTile * kChunks; i += kGemmThreads) {
+  for (int i = int(threadIdx.x); i < kGemmTile * kChunks; i += kGemmThreads) {
     const int row = i / kChunks;
     const int number = i % kChunks * 8;
     const bool valid = row0 + row < rows;
     const int64_t source = valid ? static_cast<int64_t>(row0 + row) * depth + at + number : 0;
-    CopyAsync16(to + row * kRowBytes + number * 2, from + source * 2, valid);
+    CpAsync16(to + row * kRowBytes + number * 2, from + source * 2, valid);
   }
 }
 
@@ -58,8 +58,8 @@ struct WarpSums {
     BH_UNROLL
     for (int n = 0; n < kOutputTiles; n += 2) {
       uint32_t r[4];
-      LoadTiles(r,
-                weights + (8 * n + lane / 16 * 8 + lane % 8) * kRowBytes + at + lane / 8 % 2 * 16);
+      LdMatrixX4(r,
+                 weights + (8 * n + lane / 16 * 8 + lane % 8) * kRowBytes + at + lane / 8 % 2 * 16);
       b[n][0] = r[0];
       b[n][1] = r[1];
       b[n + 1][0] = r[2];
@@ -68,13 +68,13 @@ struct WarpSums {
     BH_UNROLL
     for (int m = 0; m < kTokenTiles; ++m) {
       uint32_t a[4];
-      LoadTiles(a, inputs + (16 * m + lane % 16) * kRowBytes + at + lane / 16 * 16);
+      LdMatrixX4(a, inputs + (16 * m + lane % 16) * kRowBytes + at + lane / 16 * 16);
       BH_UNROLL
       for (int n = 0; n < kOutputTiles; ++n) {
         if constexpr (kF16) {
-          MultiplyF16(sums[m][n], a, b[n]);
+          MmaF16(sums[m][n], a, b[n]);
         } else {
-          MultiplyBf16(sums[m][n], a, b[n]);
+          MmaBf16(sums[m][n], a, b[n]);
         }
       }
     }
@@ -101,12 +101,12 @@ struct WarpSums {
 template <bool kF16>
 BH_KERNEL_SHARING(kGemmThreads, 2)
 Gemm(LinearParameters p) {
-  AwaitPrevious();
+  GridDependencySynchronize();
   unsigned char* const shared = SharedMemory();
   const int depth = p.weight.depth;
   const int steps = depth / kStepInputs;
-  const int token0 = BlockY() * kGemmTile;
-  const int output0 = BlockX() * kGemmTile;
+  const int token0 = int(blockIdx.y) * kGemmTile;
+  const int output0 = int(blockIdx.x) * kGemmTile;
   const auto load = [&](int step) {
     if (step < steps) {
       unsigned char* const stage = shared + step % kStages * kStageBytes;
@@ -114,15 +114,15 @@ Gemm(LinearParameters p) {
       CopyRows(reinterpret_cast<const unsigned char*>(p.x), token0, p.tokens, depth, at, stage);
       CopyRows(p.weight.numbers, output0, p.weight.rows, depth, at, stage + kOperandBytes);
     }
-    CommitCopies();  // an empty group counts, too
+    CpAsyncCommit();  // an empty group counts, too
   };
   for (int step = 0; step < kStages - 1; ++step) load(step);
   const int warp_token = WarpIndex() % 2 * kWarpTokens;
   const int warp_output = WarpIndex() / 2 * kWarpOutputs;
   WarpSums<kF16> sums;
   for (int step = 0; step < steps; ++step) {
-    WaitCopies<kStages - 2>();
-    SyncBlock();  // the stage is there, and everybody is done with the one before
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();  // the stage is there, and everybody is done with the one before
     load(step + kStages - 1);
     const unsigned char* const stage = shared + step % kStages * kStageBytes;
     BH_UNROLL
@@ -130,7 +130,7 @@ Gemm(LinearParameters p) {
       sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes, at);
     }
   }
-  WaitCopies<0>();
+  CpAsyncWait<0>();
   sums.Store(p, token0 + warp_token, output0 + warp_output);
 }
 
@@ -138,19 +138,19 @@ Gemm(LinearParameters p) {
 template <WeightFormat kFormat>
 BH_KERNEL(kGemmThreads)
 GemmOfCodes(LinearParameters p) {
-  AwaitPrevious();
+  GridDependencySynchronize();
   unsigned char* const shared = SharedMemory();
   const int depth = p.weight.depth;
   const int steps = depth / kStepInputs;
-  const int token0 = BlockY() * kGemmTile;
-  const int output0 = BlockX() * kGemmTile;
+  const int token0 = int(blockIdx.y) * kGemmTile;
+  const int output0 = int(blockIdx.x) * kGemmTile;
   const auto stage_of = [&](int step) { return shared + step % kStages * kStageBytes; };
   const auto load = [&](int step) {
     if (step < steps) {
       CopyRows(reinterpret_cast<const unsigned char*>(p.x), token0, p.tokens, depth,
                step * kStepInputs, stage_of(step));
     }
-    CommitCopies();
+    CpAsyncCommit();
   };
   for (int step = 0; step < kStages - 1; ++step) load(step);
   const int row_tile = output0 / kTileRows + WarpIndex();
@@ -163,8 +163,8 @@ GemmOfCodes(LinearParameters p) {
   for (int step = 0; step < steps; ++step) {
     const bool more = step + 1 < steps;
     if (more) codes.Load(p.weight, row_tile, step + 1);
-    WaitCopies<kStages - 2>();
-    SyncBlock();  // the stage is there, and everybody is done with the one before
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();  // the stage is there, and everybody is done with the one before
     load(step + kStages - 1);
     const unsigned char* const stage = stage_of(step);
     BH_UNROLL
@@ -173,7 +173,7 @@ GemmOfCodes(LinearParameters p) {
     }
     if (more) StoreCodes(codes, stage_of(step + 1) + kOperandBytes);
   }
-  WaitCopies<0>();
+  CpAsyncWait<0>();
   sums.Store(p, token0 + warp_token, output0 + warp_output);
 }
 

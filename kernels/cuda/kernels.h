@@ -1,5 +1,5 @@
 // The kernels of the CUDA backend: what each takes and how it is launched. One .cu file holds each
-// kernel, written in the words of words.h; host code sees parameters and CudaKernels alone.
+// kernel, written in the words of intrinsics.h; host code sees parameters and CudaKernels alone.
 //
 // Pointers are device memory. Letters as in memory/matrix.h. Activations are f32 in rows that lie
 // `stride` elements apart. There are no atomics on floats: the same step gives the same bits.
@@ -7,9 +7,9 @@
 
 #include <stdint.h>
 
+#include "base/token_sampling.h"
 #include "memory/cuda_kernel.h"
 #include "memory/kv_format.h"
-#include "memory/token_draw.h"
 #include "memory/weight_format.h"
 
 namespace bulkhead::cuda {
@@ -189,7 +189,7 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format);
 // Causal attention. A block takes up to so many pairs of a token and a query head that share a KV
 // head, its columns, and 64 tokens of the cache at a time. Two kernels share the work:
 //   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
-//                            a stretch of SplitTokens of the cache, its sums to `parts`;
+//                            a split of SplitTokens of the cache, its sums to `parts`;
 //                            CombineKernel adds
 //   sequences of more        grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
 //                            kTilesOfLayer}: whole, to `out`; the last tokens of all heads
@@ -205,7 +205,7 @@ constexpr int SplitTokens(int tokens) {
 }
 struct AttendItem {
   int32_t seq = 0;
-  int32_t split = 0;  // which stretch
+  int32_t split = 0;  // which split
 };
 struct AttendParameters {
   CacheParameters cache;
@@ -227,7 +227,7 @@ struct AttendParameters {
   float* part_sums = nullptr;
   OutRows out;
 };
-inline constexpr float kNever = -1e30F;  // a masked score
+inline constexpr float kMaskedScore = -1e30F;  // a masked score
 inline constexpr int kAttendThreads = 128;
 inline constexpr int kTilesOfLayer = 1 << 15;  // a grid has room for no more in y
 inline constexpr int kAttendWarps = kAttendThreads / 32;
@@ -248,7 +248,7 @@ AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, bool split);
 
 CudaKernelOf<AttendParameters> CombineKernel();  // grid {S, h / kHeadWarps}
 
-// ---- drawing tokens (memory/token_draw.h). A list of candidates is kCandidates logits, then as
+// ---- drawing tokens (base/token_sampling.h). A list of candidates is kCandidates logits, then as
 // many ids (int32), the likeliest first and ties by the lower id; an id of -1 ends a shorter one.
 // NaN counts as likelier than everything.
 inline constexpr int kSelectThreads = 512;
@@ -262,16 +262,16 @@ struct SelectCandidatesParameters {
 };
 CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel();  // grid {slices, rows}
 
-inline constexpr int kDrawSharedBytes = 22560;
-struct DrawParameters {
+inline constexpr int kSampleSharedBytes = 22560;
+struct SampleParameters {
   ConstRows candidates;  // `lists` of them in each row
   int lists = 0;
-  const TokenDraw* draws = nullptr;  // [rows]
+  const TokenSampling* draws = nullptr;  // [rows]
   const int32_t* banned = nullptr;
-  int32_t* drawn = nullptr;         // [rows] an id, kNotFinite or kNothingToDraw
+  int32_t* drawn = nullptr;         // [rows] an id, kNotFinite or kNothingToSample
   int32_t* last_sampled = nullptr;  // [slots] an id; 0 where there is none
 };
-CudaKernelOf<DrawParameters> DrawKernel();  // grid {rows}, kSelectThreads
+CudaKernelOf<SampleParameters> SampleKernel();  // grid {rows}, kSelectThreads
 
 // token_ids[t] = last_sampled[slot of t] where it is negative.
 struct FillInSampledParameters {

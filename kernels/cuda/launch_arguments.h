@@ -3,13 +3,16 @@
 
 #include <cstdint>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "kernels/cuda/kernels.h"
-#include "memory/check.h"
 #include "memory/matrix.h"
 
 namespace bulkhead::cuda {
 
-inline int CeilDiv(int64_t x, int64_t y) { return static_cast<int>((x + y - 1) / y); }
+inline int NumBlocks(int64_t items, int64_t per_block) {
+  return static_cast<int>(CeilDiv(items, per_block));
+}
 
 inline Rows RowsOf(MatrixView x) { return {x.F32(), x.row_stride()}; }
 inline ConstRows RowsOf(ConstMatrixView x) { return {x.F32(), x.row_stride()}; }

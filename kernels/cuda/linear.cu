@@ -2,9 +2,9 @@
 // product of tiles, in which 16 outputs are the rows and 8 tokens the columns (linear_layout.h).
 // The four warps of a block share the depth. Codes enter the product as they are, exactly; scale
 // and zero of a cell are applied to its sums in f32: out += scale (sum of q x - zero sum of x).
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -68,8 +68,8 @@ struct WeightTile {
   // Two codes of 8 bits less 128, exact in bf16.
   BH_DEVICE static uint32_t CodePair(uint32_t word, uint32_t first, uint32_t second) {
     constexpr float kOffset = 8388608.0F + 128.0F;
-    return Bf16Pair(F32OfBits(SelectBytes(word, kF32Of2To23, first)) - kOffset,
-                    F32OfBits(SelectBytes(word, kF32Of2To23, second)) - kOffset);
+    return Bf16Pair(__uint_as_float(__byte_perm(word, kF32Of2To23, first)) - kOffset,
+                    __uint_as_float(__byte_perm(word, kF32Of2To23, second)) - kOffset);
   }
 };
 
@@ -83,11 +83,11 @@ struct Sums {
 
   BH_DEVICE void Multiply(int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (IsQuantized(kFormat)) {
-      MultiplyBf16(cell[n], a, b);
+      MmaBf16(cell[n], a, b);
     } else if constexpr (kFormat == WeightFormat::kF16) {
-      MultiplyF16(done[n], a, b);
+      MmaF16(done[n], a, b);
     } else {
-      MultiplyBf16(done[n], a, b);
+      MmaBf16(done[n], a, b);
     }
   }
 
@@ -114,11 +114,11 @@ struct Sums {
       float first = 0.0F;
       float second = 0.0F;
       if constexpr (kFormat == WeightFormat::kInt4) {
-        inputs[n] += ShuffleXor(inputs[n], 1);
-        inputs[n] += ShuffleXor(inputs[n], 2);
+        inputs[n] += __shfl_xor_sync(kFullMask, inputs[n], 1);
+        inputs[n] += __shfl_xor_sync(kFullMask, inputs[n], 2);
         // This lane's columns are the tokens 2 (lane % 4) and the next one.
-        first = Shuffle(inputs[n], LaneIndex() % 4 * 8);
-        second = Shuffle(inputs[n], LaneIndex() % 4 * 8 + 4);
+        first = __shfl_sync(kFullMask, inputs[n], LaneIndex() % 4 * 8);
+        second = __shfl_sync(kFullMask, inputs[n], LaneIndex() % 4 * 8 + 4);
       }
       BH_UNROLL
       for (int half = 0; half < 2; ++half) {
@@ -150,7 +150,7 @@ BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>
       const int next = tile.cells[chunk];
       if (next != cell) {
         sums.FinishCell();
-        sums.BeginCell(weight, BlockX() * kTileRows, next);
+        sums.BeginCell(weight, int(blockIdx.x) * kTileRows, next);
       }
       cell = next;
     }
@@ -197,21 +197,21 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
   WeightTile<kFormat> tiles[kSteps];
   BH_UNROLL
   for (int i = 0; i < kSteps; ++i) {
-    if (begin + i < end) tiles[i].Load(p.weight, BlockX(), begin + i);
+    if (begin + i < end) tiles[i].Load(p.weight, int(blockIdx.x), begin + i);
   }
   int cell = 0;
   if constexpr (IsQuantized(kFormat)) {
     if (begin < end) cell = p.weight.chunk_cell[2 * begin];
-    sums.BeginCell(p.weight, BlockX() * kTileRows, cell);
+    sums.BeginCell(p.weight, int(blockIdx.x) * kTileRows, cell);
   }
-  AwaitPrevious();  // weights are nobody's output
+  GridDependencySynchronize();  // weights are nobody's output
   for (int first = begin; first < end; first += kSteps) {
     BH_UNROLL
     for (int i = 0; i < kSteps; ++i) {
       const int step = first + i;
       if (step < end) {
         MultiplyStep<kFormat, kTiles>(p, tiles[i], step, token0, cell, sums);
-        if (step + kSteps < end) tiles[i].Load(p.weight, BlockX(), step + kSteps);
+        if (step + kSteps < end) tiles[i].Load(p.weight, int(blockIdx.x), step + kSteps);
       }
     }
   }
@@ -221,7 +221,7 @@ BH_DEVICE void MultiplyPart(const LinearParameters& p, int token0, Sums<kFormat,
 template <WeightFormat kFormat, int kTiles>
 BH_KERNEL_SHARING(kLinearThreads, 4)
 Linear(LinearParameters p) {
-  const int token0 = BlockY() * kTiles * 8;
+  const int token0 = int(blockIdx.y) * kTiles * 8;
   Sums<kFormat, kTiles> sums;
   MultiplyPart<kFormat, kTiles>(p, token0, sums);
   // The warps' sums, added in their order.
@@ -233,12 +233,12 @@ Linear(LinearParameters p) {
       shared[((WarpIndex() * kTiles + n) * 4 + i) * kWarp + LaneIndex()] = sums.done[n][i];
     }
   }
-  SyncBlock();
-  for (int at = ThreadIndex(); at < kTiles * 4 * kWarp; at += kLinearThreads) {
+  __syncthreads();
+  for (int at = int(threadIdx.x); at < kTiles * 4 * kWarp; at += kLinearThreads) {
     const int lane = at % kWarp;
     const int i = at / kWarp % 4;
     const int token = token0 + at / kWarp / 4 * 8 + lane % 4 * 2 + i % 2;
-    const int row = BlockX() * kTileRows + lane / 4 + i / 2 * 8;
+    const int row = int(blockIdx.x) * kTileRows + lane / 4 + i / 2 * 8;
     float sum = 0.0F;
     BH_UNROLL
     for (int w = 0; w < kWarps; ++w) sum += shared[w * kTiles * 4 * kWarp + at];

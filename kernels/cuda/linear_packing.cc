@@ -6,10 +6,11 @@
 #include <mutex>
 #include <utility>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "kernels/cpu/number_format.h"
 #include "kernels/cuda/linear_layout.h"
 #include "kernels/weight_quantizer.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
@@ -18,8 +19,6 @@ using cuda::CodePlace;
 using cuda::kChunkInputs;
 using cuda::kDepthGranule;
 using cuda::kTileRows;
-
-int64_t RoundUp(int64_t x, int64_t granule) { return (x + granule - 1) / granule * granule; }
 
 float NumberOf(const std::byte* row, DType dtype, int64_t col) {
   if (dtype == DType::kF32) {

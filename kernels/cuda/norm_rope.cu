@@ -1,26 +1,28 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 // A warp takes one head of one token: its norm if there is one, then the rotation of its halves.
 BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
-  AwaitPrevious();
-  const int head = BlockY() * kHeadWarps + WarpIndex();
+  GridDependencySynchronize();
+  const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
   if (head >= p.num_heads + p.num_kv_heads) return;
   const int half = p.head_dim / 2;
-  float* const x = p.qkv.data + BlockX() * p.qkv.stride + static_cast<int64_t>(head) * p.head_dim;
+  float* const x =
+      p.qkv.data + int(blockIdx.x) * p.qkv.stride + static_cast<int64_t>(head) * p.head_dim;
   const float* const norm = head < p.num_heads ? p.q_norm : p.k_norm;
   float scale = 1.0F;
   if (norm != nullptr) {
     float squares = 0.0F;
     for (int i = LaneIndex(); i < p.head_dim; i += kWarp) squares = fmaf(x[i], x[i], squares);
     BH_UNROLL
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) squares += ShuffleXor(squares, mask);
+    for (int mask = kWarp / 2; mask > 0; mask /= 2)
+      squares += __shfl_xor_sync(kFullMask, squares, mask);
     scale = 1.0F / sqrtf(squares / static_cast<float>(p.head_dim) + p.epsilon);
   }
-  const float* const cosines = p.rope.data + p.position[BlockX()] * p.rope.stride;
+  const float* const cosines = p.rope.data + p.position[int(blockIdx.x)] * p.rope.stride;
   const float* const sines = cosines + half;
   for (int i = LaneIndex(); i < half; i += kWarp) {
     float first = x[i];

@@ -1,8 +1,8 @@
 // Numbers into rows of f32, or of what products take.
 #pragma once
 
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 

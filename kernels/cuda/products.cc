@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/log.h"
 #include "kernels/cuda/launch_arguments.h"
 #include "kernels/cuda/linear_layout.h"
-#include "memory/check.h"
-#include "memory/log.h"
 
 namespace bulkhead {
 namespace {
@@ -16,10 +17,8 @@ constexpr int64_t kLeastSteppedBucket = 64;  // up to here powers of two
 constexpr int64_t kLeastBucketStep = 128;
 constexpr int64_t kBucketsPerOctave = 8;
 
-using cuda::CeilDiv;
+using cuda::NumBlocks;
 using cuda::RowsOf;
-
-int64_t RoundUp(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 int64_t LeastLibraryTokens(WeightFormat format) {
   return IsQuantized(format) ? kLeastUnpackedTokens : 1;
@@ -32,7 +31,7 @@ bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight) {
 }
 
 // The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
-// bucket alone, and the rehearsal meets every product that a step may need.
+// bucket alone, and the warm-up meets every product that a step may need.
 int64_t BucketOf(int64_t tokens, int64_t most) {
   if (tokens <= kLeastSteppedBucket) {
     return std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens))), most);
@@ -56,16 +55,16 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   const PackedLayout layout(weight.shape);
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const int64_t rows_at_once = RowsAtOnce(layout);
-  const auto known = rehearsed_rows_.find(weight.packed);
-  const int64_t rehearsed = known == rehearsed_rows_.end() ? 0 : known->second;
+  const auto known = warmed_up_rows_.find(weight.packed);
+  const int64_t warmed_up = known == warmed_up_rows_.end() ? 0 : known->second;
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
     const uint16_t* const inputs = Inputs(x.Rows(row, rows), format, packed);
-    if (rows <= rehearsed && rows >= LeastLibraryTokens(format)) {
-      const int64_t bucket = BucketOf(rows, std::min(rehearsed, rows_at_once));
+    if (rows <= warmed_up && rows >= LeastLibraryTokens(format)) {
+      const int64_t bucket = BucketOf(rows, std::min(warmed_up, rows_at_once));
       const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
-      if (row + bucket <= rehearsed && IsPrepared(cut)) {
+      if (row + bucket <= warmed_up && IsPrepared(cut)) {
         MultiplyByLibrary(cut, format, inputs, packed, out_rows);
         continue;
       }
@@ -74,11 +73,11 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   }
 }
 
-absl::Status CudaProducts::Rehearse(ConstMatrixView x, const Linear& weight, MatrixView out) {
+absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out) {
   if (library_ == nullptr || x.empty() || out.empty()) return absl::OkStatus();
   BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
   const PackedLayout layout(weight.shape);
-  rehearsed_rows_[weight.packed] = x.rows();
+  warmed_up_rows_[weight.packed] = x.rows();
   const int64_t most = std::min(x.rows(), RowsAtOnce(layout));
   for (int64_t tokens = LeastLibraryTokens(weight.shape.format); tokens <= most; ++tokens) {
     tokens = BucketOf(tokens, most);
@@ -159,8 +158,8 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const 
     if (IsQuantized(format)) {
       numbers = scratch_.unpacked;
       Enqueue(driver_, cuda::UnpackKernel(format),
-              {.grid = {CeilDiv(problem.outputs, cuda::kTileRows),
-                        CeilDiv(weight.depth, cuda::kDepthGranule * cuda::kUnpackWarps), 1},
+              {.grid = {NumBlocks(problem.outputs, cuda::kTileRows),
+                        NumBlocks(weight.depth, cuda::kDepthGranule * cuda::kUnpackWarps), 1},
                .block = {cuda::kUnpackWarps * 32, 1, 1}},
               {weight, static_cast<int>(first_row), scratch_.unpacked});
     }
@@ -172,7 +171,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
                                     const cuda::PackedWeight& weight, MatrixView out) {
   if (tokens > kMostFewTokens) {
     const LaunchShape shape{
-        .grid = {CeilDiv(weight.rows, cuda::kGemmTile), CeilDiv(tokens, cuda::kGemmTile), 1},
+        .grid = {NumBlocks(weight.rows, cuda::kGemmTile), NumBlocks(tokens, cuda::kGemmTile), 1},
         .block = {cuda::kGemmThreads, 1, 1},
         .shared_bytes = cuda::kGemmSharedBytes};
     return Enqueue(driver_, cuda::GemmKernel(format), shape, {inputs, tokens, weight, RowsOf(out)});
@@ -180,7 +179,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
   int token_tiles = 1;
   while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
   const LaunchShape shape{
-      .grid = {CeilDiv(weight.rows, cuda::kTileRows), CeilDiv(tokens, token_tiles * 8), 1},
+      .grid = {NumBlocks(weight.rows, cuda::kTileRows), NumBlocks(tokens, token_tiles * 8), 1},
       .block = {cuda::kLinearThreads, 1, 1},
       .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,

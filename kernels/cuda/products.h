@@ -1,5 +1,5 @@
 // The products of the CUDA backend: how a MatMul is cut into launches, and the memory that it needs
-// beside its operands. A library multiplies where there is one and it has rehearsed the product
+// beside its operands. A library multiplies where there is one and it has warmed up the product
 // (quantised weights: of many tokens); else LinearKernel few tokens and GemmKernel more.
 #pragma once
 
@@ -29,15 +29,15 @@ class CudaProducts {
                int64_t unpacked_bytes = CudaProductScratch::kUnpackedBytes)
       : driver_(driver), library_(std::move(library)), unpacked_bytes_(unpacked_bytes) {}
 
-  // The part of the workspace that products need; without memory behind the carver only counted.
-  CudaProductScratch LayOut(const StepLimits& limits, Carver& carver) const {
-    return {limits, library_ != nullptr, unpacked_bytes_, carver};
+  // The part of the workspace that products need; without memory behind the allocator only counted.
+  CudaProductScratch LayOut(const StepLimits& limits, BumpAllocator& allocator) const {
+    return {limits, library_ != nullptr, unpacked_bytes_, allocator};
   }
   void SetScratch(const CudaProductScratch& scratch) { scratch_ = scratch; }
 
-  // Backend::MatMul, RehearseMatMul.
+  // Backend::MatMul, WarmUpMatMul.
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out);
-  absl::Status Rehearse(ConstMatrixView x, const Linear& weight, MatrixView out);
+  absl::Status WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out);
 
  private:
   // A product by the library: outputs of a quantised weight come in pieces, which are unpacked one
@@ -66,7 +66,7 @@ class CudaProducts {
   std::set<GemmProblem> refused_;  // by the library
   // Of each weight that the library may multiply, by its numbers: the rows that its output has room
   // for.
-  std::unordered_map<const std::byte*, int64_t> rehearsed_rows_;
+  std::unordered_map<const std::byte*, int64_t> warmed_up_rows_;
 };
 
 }  // namespace bulkhead

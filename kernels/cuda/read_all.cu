@@ -1,6 +1,6 @@
 // Reads memory as fast as it can be read: the ceiling of what reads weights or a cache.
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -8,9 +8,9 @@ namespace {
 constexpr int kAhead = 8;  // loads of a thread under way
 
 BH_KERNEL(kRowThreads) ReadAll(ReadAllParameters p) {
-  AwaitPrevious();
-  const int thread = BlockX() * kRowThreads + ThreadIndex();
-  const int64_t threads = static_cast<int64_t>(GridX()) * kRowThreads;
+  GridDependencySynchronize();
+  const int thread = int(blockIdx.x) * kRowThreads + int(threadIdx.x);
+  const int64_t threads = static_cast<int64_t>(int(gridDim.x)) * kRowThreads;
   uint32_t sum = 0;
   for (int64_t first = thread; first < p.num_chunks; first += kAhead * threads) {
     Words4 chunks[kAhead];

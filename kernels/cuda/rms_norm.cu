@@ -1,6 +1,6 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/out_rows.cuh"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -9,9 +9,9 @@ namespace {
 BH_DEVICE float SumOfBlock(float value) {
   auto* const sums = reinterpret_cast<float*>(SharedMemory());
   BH_UNROLL
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += ShuffleXor(value, mask);
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(kFullMask, value, mask);
   if (LaneIndex() == 0) sums[WarpIndex()] = value;
-  SyncBlock();
+  __syncthreads();
   float sum = 0.0F;
   BH_UNROLL
   for (int i = 0; i < kNormThreads / kWarp; ++i) sum += sums[i];
@@ -24,12 +24,12 @@ BH_DEVICE float ScaleOf(float squares, const RmsNormParameters& p) {
 }
 
 // The first column of a thread's four numbers `j`.
-BH_DEVICE int ColumnOf(int j) { return (j * kNormThreads + ThreadIndex()) * 4; }
+BH_DEVICE int ColumnOf(int j) { return (j * kNormThreads + int(threadIdx.x)) * 4; }
 
 // rows += addend (+ bias), which goes to `added`, too.
 BH_DEVICE void AddTo(Floats4 (&rows)[kNormFours], const RmsNormParameters& p) {
-  const float* const addend = p.addend.data + BlockX() * p.addend.stride;
-  float* const added = p.added.data + BlockX() * p.added.stride;
+  const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
+  float* const added = p.added.data + int(blockIdx.x) * p.added.stride;
   Floats4 addends[kNormFours] = {};
   BH_UNROLL
   for (int j = 0; j < kNormFours; ++j) {
@@ -52,24 +52,25 @@ BH_DEVICE void AddTo(Floats4 (&rows)[kNormFours], const RmsNormParameters& p) {
 template <bool kAdds>
 BH_KERNEL(kNormThreads)
 RmsNorm(RmsNormParameters p) {
-  AwaitPrevious();
-  const float* x = p.x.data + BlockX() * p.x.stride;
+  GridDependencySynchronize();
+  const float* x = p.x.data + int(blockIdx.x) * p.x.stride;
   float squares = 0.0F;
   if constexpr (kAdds) {
-    const float* const addend = p.addend.data + BlockX() * p.addend.stride;
-    float* const added = p.added.data + BlockX() * p.added.stride;
-    for (int i = ThreadIndex(); i < p.width; i += kNormThreads) {
+    const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
+    float* const added = p.added.data + int(blockIdx.x) * p.added.stride;
+    for (int i = int(threadIdx.x); i < p.width; i += kNormThreads) {
       const float sum = x[i] + (p.bias == nullptr ? addend[i] : addend[i] + p.bias[i]);
       added[i] = sum;
       squares = fmaf(sum, sum, squares);
     }
     x = added;
   } else {
-    for (int i = ThreadIndex(); i < p.width; i += kNormThreads) squares = fmaf(x[i], x[i], squares);
+    for (int i = int(threadIdx.x); i < p.width; i += kNormThreads)
+      squares = fmaf(x[i], x[i], squares);
   }
   const float scale = ScaleOf(squares, p);
-  const int64_t row = BlockX() * p.out.stride;
-  for (int i = ThreadIndex(); i < p.width; i += kNormThreads) {
+  const int64_t row = int(blockIdx.x) * p.out.stride;
+  for (int i = int(threadIdx.x); i < p.width; i += kNormThreads) {
     StoreOut(p.out, row + i, x[i] * scale * p.weight[i]);
   }
 }
@@ -85,8 +86,8 @@ RmsNormOfFours(RmsNormParameters p) {
   for (int j = 0; j < kNormFours; ++j) {
     if (ColumnOf(j) < p.width) weights[j] = LoadFour(p.weight + ColumnOf(j));
   }
-  AwaitPrevious();
-  const float* const x = p.x.data + BlockX() * p.x.stride;
+  GridDependencySynchronize();
+  const float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
   BH_UNROLL
   for (int j = 0; j < kNormFours; ++j) {
     if (ColumnOf(j) < p.width) rows[j] = LoadFour(x + ColumnOf(j));
@@ -104,7 +105,7 @@ RmsNormOfFours(RmsNormParameters p) {
     if (ColumnOf(j) >= p.width) break;
     BH_UNROLL
     for (int i = 0; i < 4; ++i) rows[j].v[i] = rows[j].v[i] * scale * weights[j].v[i];
-    StoreFourOut(p.out, BlockX() * p.out.stride + ColumnOf(j), rows[j]);
+    StoreFourOut(p.out, int(blockIdx.x) * p.out.stride + ColumnOf(j), rows[j]);
   }
 }
 

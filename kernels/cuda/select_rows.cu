@@ -1,14 +1,14 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kRowThreads) SelectRows(SelectRowsParameters p) {
-  AwaitPrevious();
-  const float* const x = p.x.data + p.rows[BlockX()] * p.x.stride;
-  float* const out = p.out.data + BlockX() * p.out.stride;
-  for (int i = ThreadIndex(); i < p.width; i += kRowThreads) out[i] = x[i];
+  GridDependencySynchronize();
+  const float* const x = p.x.data + p.rows[int(blockIdx.x)] * p.x.stride;
+  float* const out = p.out.data + int(blockIdx.x) * p.out.stride;
+  for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) out[i] = x[i];
 }
 
 }  // namespace

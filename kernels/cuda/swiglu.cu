@@ -1,6 +1,6 @@
+#include "intrinsics.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/out_rows.cuh"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -11,12 +11,12 @@ BH_DEVICE float Gated(float gate, float up) { return gate / (1.0F + expf(-gate))
 template <bool kFours>
 BH_KERNEL(kRowThreads)
 SwiGlu(SwiGluParameters p) {
-  AwaitPrevious();
-  const float* const gate = p.gate_up.data + BlockX() * p.gate_up.stride;
+  GridDependencySynchronize();
+  const float* const gate = p.gate_up.data + int(blockIdx.x) * p.gate_up.stride;
   const float* const up = gate + p.width;
-  const int64_t row = BlockX() * p.out.stride;
+  const int64_t row = int(blockIdx.x) * p.out.stride;
   if constexpr (kFours) {
-    const int col = BlockY() * kSwiGluCols + ThreadIndex() * 4;
+    const int col = int(blockIdx.y) * kSwiGluCols + int(threadIdx.x) * 4;
     if (col >= p.width) return;
     Floats4 out = LoadFour(gate + col);
     const Floats4 ups = LoadFour(up + col);
@@ -25,7 +25,7 @@ SwiGlu(SwiGluParameters p) {
     StoreFourOut(p.out, row + col, out);
   } else {
     constexpr int kCols = kSwiGluCols / kRowThreads;
-    const int first = BlockY() * kSwiGluCols + ThreadIndex();
+    const int first = int(blockIdx.y) * kSwiGluCols + int(threadIdx.x);
     float gates[kCols];
     float ups[kCols];
     BH_UNROLL

@@ -1,9 +1,9 @@
 // Rows of a quantised weight as bf16, row-major, for a product that knows no codes. A warp takes
 // 64 inputs of a tile of 16 rows: lanes that share a row write pieces of 64 bytes.
+#include "intrinsics.h"
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/linear_layout.h"
-#include "words.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -11,16 +11,16 @@ namespace {
 template <WeightFormat kFormat>
 BH_KERNEL(kUnpackWarps* kWarp)
 Unpack(UnpackParameters p) {
-  AwaitPrevious();
+  GridDependencySynchronize();
   constexpr int kChunks = kDepthGranule / kChunkInputs;
-  const int first_chunk = (BlockY() * kUnpackWarps + WarpIndex()) * kChunks;
+  const int first_chunk = (int(blockIdx.y) * kUnpackWarps + WarpIndex()) * kChunks;
   if (first_chunk * kChunkInputs >= p.weight.depth) return;
   Codes<kFormat> codes[kChunks];
   BH_UNROLL
   for (int i = 0; i < kChunks; ++i) {
-    codes[i].Load(p.weight, p.first_row / kTileRows + BlockX(), first_chunk + i);
+    codes[i].Load(p.weight, p.first_row / kTileRows + int(blockIdx.x), first_chunk + i);
   }
-  const int64_t row = static_cast<int64_t>(BlockX()) * kTileRows + LaneIndex() / 4;
+  const int64_t row = static_cast<int64_t>(int(blockIdx.x)) * kTileRows + LaneIndex() / 4;
   uint16_t* const to =
       p.out + row * p.weight.depth + first_chunk * kChunkInputs + LaneIndex() % 4 * 8;
   BH_UNROLL

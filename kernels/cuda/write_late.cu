@@ -1,19 +1,20 @@
 #include "kernels/cuda/write_late.h"
 
-#include "words.h"
+#include "intrinsics.h"
 
 namespace bulkhead::cuda {
 namespace {
 
 BH_KERNEL(kWriteLateThreads) WriteLate(WriteLateParameters p) {
-  AwaitPrevious();
-  const int64_t stride = int64_t{GridX()} * kWriteLateThreads;
+  GridDependencySynchronize();
+  const int64_t stride = int64_t{int(gridDim.x)} * kWriteLateThreads;
   // Whole warps go round together.
   const int64_t last = (p.count + kWarp - 1) / kWarp * kWarp;
-  for (int64_t i = int64_t{BlockX()} * kWriteLateThreads + ThreadIndex(); i < last; i += stride) {
+  for (int64_t i = int64_t{int(blockIdx.x)} * kWriteLateThreads + int(threadIdx.x); i < last;
+       i += stride) {
     float value = static_cast<float>((p.first + i) % p.period + p.offset);
     // Neighbours exchange it until each has its own again.
-    for (int turn = 0; turn < p.turns; ++turn) value = ShuffleXor(value, 1);
+    for (int turn = 0; turn < p.turns; ++turn) value = __shfl_xor_sync(kFullMask, value, 1);
     if (i < p.count) p.out[i] = value;
   }
 }

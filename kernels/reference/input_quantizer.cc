@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

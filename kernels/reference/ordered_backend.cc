@@ -1,4 +1,4 @@
-// The oracle of the bits: each verb in exactly the order and with exactly the roundings that every
+// The oracle of the bits: each op in exactly the order and with exactly the roundings that every
 // SIMD variant must equal by memcmp.
 #include <cmath>
 #include <vector>

@@ -1,4 +1,4 @@
-// PlainBackend: what the two reference backends share: weights kept as stored, and the verbs that
+// PlainBackend: what the two reference backends share: weights kept as stored, and the ops that
 // have one rounding at most per output, so that there is only one right answer.
 #pragma once
 

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "kernels/reference/number_format.h"
-#include "memory/check.h"
 
 namespace bulkhead {
 namespace {
 
+constexpr int64_t kAlignBytes = 64;
+
 int64_t ScalingsOf(const LinearShape& shape) {
   return shape.groups.indexed > 0 ? NumGroups(shape) : static_cast<int64_t>(CellsOf(shape).size());
 }
-
-int64_t AlignUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class Sink final : public WeightSink {
  public:
@@ -75,18 +76,20 @@ QuantizedWeight::QuantizedWeight(const Linear& linear)
   const LinearShape& shape = linear_.shape;
   std::byte* at = linear_.packed;
   codes_ = reinterpret_cast<uint8_t*>(at);
-  at += AlignUp(shape.rows * shape.cols);
+  at += RoundUp(shape.rows * shape.cols, kAlignBytes);
   scales_ = reinterpret_cast<uint16_t*>(at);
-  at += AlignUp(shape.rows * scalings_ * 2);
+  at += RoundUp(shape.rows * scalings_ * 2, kAlignBytes);
   zeros_ = reinterpret_cast<uint8_t*>(at);
-  at += AlignUp(shape.rows * scalings_);
+  at += RoundUp(shape.rows * scalings_, kAlignBytes);
   index_ = shape.groups.indexed > 0 ? reinterpret_cast<int32_t*>(at) : nullptr;
 }
 
 int64_t QuantizedWeight::Bytes(const LinearShape& shape) {
   const int64_t scalings = ScalingsOf(shape);
-  return AlignUp(shape.rows * shape.cols) + AlignUp(shape.rows * scalings * 2) +
-         AlignUp(shape.rows * scalings) + (shape.groups.indexed > 0 ? 4 * shape.cols : 0);
+  return RoundUp(shape.rows * shape.cols, kAlignBytes) +
+         RoundUp(shape.rows * scalings * 2, kAlignBytes) +
+         RoundUp(shape.rows * scalings, kAlignBytes) +
+         (shape.groups.indexed > 0 ? 4 * shape.cols : 0);
 }
 
 void QuantizedWeight::Row(int64_t row, float* out) const {

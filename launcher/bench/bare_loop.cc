@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

@@ -18,11 +18,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/exit_code.h"
+#include "base/host_cores.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "comm/launch_environment.h"
-#include "memory/exit_code.h"
-#include "memory/host_cores.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "memory/matrix.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -45,8 +45,8 @@ class AllReduce final : public MeasuredCollective {
       : tools_(tools), elements_(bytes / kFloatBytes) {}
 
   absl::Status Call(int64_t call) override {
-    const MatrixView term = tools_.comm.Term(1, elements_);
-    std::memcpy(term.F32(), tools_.pattern.Part(call), elements_ * kFloatBytes);
+    const MatrixView partial = tools_.comm.PartialSum(1, elements_);
+    std::memcpy(partial.F32(), tools_.pattern.Part(call), elements_ * kFloatBytes);
     BH_ASSIGN_OR_RETURN(sum_, tools_.comm.AllReduceSum());
     return absl::OkStatus();
   }
@@ -149,7 +149,7 @@ class Broadcast final : public MeasuredCollective {
     } else {
       BH_RETURN_IF_ERROR(tools_.group.bus().Receive(&message_));
     }
-    *tools_.comm.Term(1, 1).F32() = 1;
+    *tools_.comm.PartialSum(1, 1).F32() = 1;
     return tools_.comm.AllReduceSum().status();
   }
   absl::Status Check(int64_t call) const override {

@@ -14,6 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/arithmetic.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "bulkhead/internal/step_plan.pb.h"
 #include "launcher/bench/bare_loop.h"
 #include "launcher/bench/collectives.h"
@@ -21,14 +24,12 @@
 #include "launcher/bench/provenance.h"
 #include "launcher/bench/quantile.h"
 #include "launcher/exit_status.h"
-#include "launcher/group/rank_life.h"
+#include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/planning/model_source.h"
 #include "launcher/version.h"
 #include "launcher/wire.h"
-#include "memory/exit_code.h"
 #include "memory/ledger.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -51,8 +52,6 @@ class Stopwatch {
  private:
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
-
-int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // A plan of `num_seqs` sequences that decode, as it goes over the control bus.
 int64_t PlanBytes(int num_seqs) {
@@ -109,7 +108,7 @@ class CommBench {
     device_ = MakeDevice(DeviceBudget{.probed = true});
     ledger_ = std::make_unique<MemoryLedger>(*device_);
     const CommLimits limits{max_bytes_ / 4, max_bytes_ / 4};
-    ledger_->Claim(Term::kCommunication, CommunicationBytes(limits, topology_.size));
+    ledger_->Claim(MemoryCategory::kCommunication, CommunicationBytes(limits, topology_.size));
     BH_ASSIGN_OR_RETURN(comm_, group_.Connect(limits, *ledger_));
     pattern_ = std::make_unique<Pattern>(topology_.rank, max_bytes_ / 4);
     const bool bare = topology_.one_host() && (topology_.size == 2 || options_.pairs);
@@ -208,7 +207,7 @@ class CommBench {
       }
       BH_RETURN_IF_ERROR(AgreeOn(collective->Check(call)));
       BH_RETURN_IF_ERROR(Append(times, one.call_s));
-      BH_RETURN_IF_ERROR(NoteCores());
+      BH_RETURN_IF_ERROR(RecordCores());
       if (!with_bare) continue;
       BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kWhole), whole));
       BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kHalf), half));
@@ -225,7 +224,7 @@ class CommBench {
   }
 
   // Ranks that are on one core take turns: what they measure then is the system's scheduler.
-  absl::Status NoteCores() {
+  absl::Status RecordCores() {
     const std::string mine = absl::StrCat(topology_.hosts[topology_.rank], " ", sched_getcpu());
     BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                         exchange_.AllGather(mine, absl::InfiniteDuration()));
@@ -301,7 +300,7 @@ absl::Status CheckGroup(const CommOptions& options, const RankTopology& topology
   return MarkAgreed(WithExitCode(refusal, ExitCode::kGroupNotUp));
 }
 
-absl::Status MeasureOnGroup(const CommOptions& options, RankLife& life) {
+absl::Status MeasureOnGroup(const CommOptions& options, RankProcess& life) {
   GroupExchange& exchange = life.group().exchange();
   const RankTopology& topology = exchange.topology();
   BH_RETURN_IF_ERROR(CheckGroup(options, topology));
@@ -336,7 +335,8 @@ absl::Status MeasureOnGroup(const CommOptions& options, RankLife& life) {
 }  // namespace
 
 absl::Status RunComm(const CommOptions& options) {
-  return LiveAsRank(options.engine, [&](RankLife& life) { return MeasureOnGroup(options, life); });
+  return RunRankProcess(options.engine,
+                        [&](RankProcess& life) { return MeasureOnGroup(options, life); });
 }
 
 }  // namespace bulkhead

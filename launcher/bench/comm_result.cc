@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
+#include "base/check.h"
 #include "launcher/bench/quantile.h"
 #include "launcher/bench/rank_figures.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

@@ -9,15 +9,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "kernels/bench/gpu_bench.h"
 #include "kernels/bench/kernels_bench.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/gpu_start.h"
-#include "launcher/group/rank_life.h"
+#include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/wire.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -63,10 +63,10 @@ class Results {
   ordered_json list_ = ordered_json::array();
 };
 
-absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
+absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   GroupExchange& exchange = life.group().exchange();
   const absl::Duration timeout = options.engine.startup_timeout;
-  BH_ASSIGN_OR_RETURN(const ThreadChoice threads,
+  BH_ASSIGN_OR_RETURN(const ThreadConfig threads,
                       ChooseThreads(options.engine.threads, exchange, timeout));
   const bool first = exchange.topology().coordinator();
   Results results(first && !options.json);
@@ -110,7 +110,8 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankLife& life) {
 }  // namespace
 
 absl::Status RunKernels(const KernelsOptions& options) {
-  return LiveAsRank(options.engine, [&](RankLife& life) { return MeasureOnGroup(options, life); });
+  return RunRankProcess(options.engine,
+                        [&](RankProcess& life) { return MeasureOnGroup(options, life); });
 }
 
 }  // namespace bulkhead

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

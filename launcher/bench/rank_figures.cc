@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
+#include "base/bytes.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/bench/child.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/bench/scale_result.h"
 #include "launcher/exit_status.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

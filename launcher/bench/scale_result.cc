@@ -2,10 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "launcher/bench/json_fields.h"
 #include "launcher/bench/rank_figures.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

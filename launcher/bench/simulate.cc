@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/bench/token_cost.h"
 #include "launcher/exit_status.h"
 #include "launcher/model_path.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
 #include "memory/kv_block_pool.h"
 #include "memory/prefix_cache.h"
-#include "memory/status.h"
 #include "runtime/engine/scheduler.h"
 
 namespace bulkhead {

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "launcher/bench/json_fields.h"
 #include "launcher/bench/quantile.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/bench/throughput_result.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/batch.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "launcher/bench/quantile.h"
-#include "memory/check.h"
 #include "nlohmann/json.hpp"
 #include "runtime/engine/sampler.h"
 #include "runtime/tokenizer/text_stream.h"

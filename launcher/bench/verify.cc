@@ -18,15 +18,15 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/bench/verify_result.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/batch.h"
 #include "launcher/group/config_text.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

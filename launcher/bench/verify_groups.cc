@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "launcher/bench/child.h"
 #include "launcher/bench/verify.h"
 #include "launcher/exit_status.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/version.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -29,7 +29,7 @@ std::string JsonOf(const google::protobuf::Message& message) {
 
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                                                       const std::string& target,
-                                                      const Examination& seen,
+                                                      const ServerSnapshot& seen,
                                                       const std::string& summary) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);

@@ -13,7 +13,7 @@ namespace bulkhead {
 // it cannot be written, with exit code 2. The paths of the files.
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                                                       const std::string& target,
-                                                      const Examination& seen,
+                                                      const ServerSnapshot& seen,
                                                       const std::string& summary);
 
 }  // namespace bulkhead

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/exit_code.h"
 #include "google/rpc/error_details.pb.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/bytes.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {
@@ -34,7 +34,7 @@ double PeakShare(const v1::LoadInfo& load) {
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
 
 // What gives the pool more tokens, the cheapest first.
-std::string LargerPool(const Examination& seen) {
+std::string LargerPool(const ServerSnapshot& seen) {
   const std::string& dtype = seen.ranks.kv_cache_dtype();
   if (dtype != "int8" && dtype != "int4") {
     return "--kv-cache-dtype int8 (about twice the tokens in the same bytes)";
@@ -49,7 +49,7 @@ std::string LargerPool(const Examination& seen) {
                       " (--device-memory, a smaller --reserve, or a KV rule that leaves less)");
 }
 
-void AddBugs(const Examination& seen, std::vector<Finding>& findings) {
+void AddBugs(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const uint64_t late = seen.load.device_allocations_after_ready();
   if (late > 0) {
     findings.push_back({absl::StrCat(late,
@@ -72,7 +72,7 @@ struct HostUse {
   const char* setting;
 };
 
-HostUse LargestUse(const Examination& seen) {
+HostUse LargestUse(const ServerSnapshot& seen) {
   const v1::HostLoad& load = seen.load.host();
   const v1::HostBudget& budget = seen.ranks.host();
   const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<int64_t>(count)); };
@@ -99,7 +99,7 @@ HostUse LargestUse(const Examination& seen) {
 }
 
 // Rank 0's process and its cgroup against the bound that was planned.
-void AddHost(const Examination& seen, std::vector<Finding>& findings) {
+void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const v1::HostLoad& load = seen.load.host();
   const uint64_t bound = HostGrowthBytes(seen.ranks.host());
   const HostGrowth grown = HostGrowthOf(seen.load);
@@ -133,7 +133,7 @@ void AddHost(const Examination& seen, std::vector<Finding>& findings) {
   }
 }
 
-void AddPool(const Examination& seen, std::vector<Finding>& findings) {
+void AddPool(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const v1::LoadInfo& load = seen.load;
   if (const uint64_t never = ErrorsOf(load, "KV_BUDGET"); never > 0) {
     findings.push_back({absl::StrCat(never,
@@ -159,7 +159,7 @@ void AddPool(const Examination& seen, std::vector<Finding>& findings) {
   }
 }
 
-void AddSlots(const Examination& seen, std::vector<Finding>& findings) {
+void AddSlots(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const v1::LoadInfo& load = seen.load;
   if (load.num_steps_short_of_slots() == 0) return;
   const std::string what = absl::StrCat(
@@ -181,7 +181,7 @@ void AddSlots(const Examination& seen, std::vector<Finding>& findings) {
   }
 }
 
-void AddRefusals(const Examination& seen, std::vector<Finding>& findings) {
+void AddRefusals(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   if (const uint64_t full = ErrorsOf(seen.load, "QUEUE_FULL"); full > 0) {
     const bool tightened = seen.now.max_num_queued_reqs() < seen.sealed.max_num_queued_reqs();
     findings.push_back(
@@ -203,7 +203,7 @@ void AddRefusals(const Examination& seen, std::vector<Finding>& findings) {
 }
 
 // The rank that the others wait for, where that costs them something.
-void AddSlowRank(const Examination& seen, std::vector<Finding>& findings) {
+void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const auto compute_s = [](const v1::RankSteps& steps) {
     return steps.decode_compute_s() + steps.prefill_compute_s();
   };
@@ -261,7 +261,7 @@ uint64_t HostGrowthBytes(const v1::HostBudget& host) {
   return Less(host.total_bytes(), standing);
 }
 
-std::vector<Finding> Diagnose(const Examination& seen) {
+std::vector<Finding> Diagnose(const ServerSnapshot& seen) {
   std::vector<Finding> findings;
   AddBugs(seen, findings);
   AddHost(seen, findings);
@@ -278,7 +278,7 @@ std::vector<Finding> Diagnose(const Examination& seen) {
   return findings;
 }
 
-std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live) {
+std::string ConsumersTable(const v1::RankTable& ranks, const ServerSnapshot* live) {
   const v1::RankRow& row = ranks.ranks(static_cast<int>(ranks.binding_rank()));
   const auto line = [&](const char* name, const char* terms, uint64_t bytes, std::string now,
                         std::string peak, const char* setting) {

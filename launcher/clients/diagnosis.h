@@ -11,7 +11,7 @@
 namespace bulkhead {
 
 // What a live group says of itself at one moment.
-struct Examination {
+struct ServerSnapshot {
   v1::ServerInfo server;
   v1::ModelInfo model;
   v1::RankTable ranks;
@@ -27,7 +27,7 @@ struct Finding {
 
 // What presses, the most pressing first. A full pool makes requests wait and is never called out of
 // memory.
-std::vector<Finding> Diagnose(const Examination& seen);
+std::vector<Finding> Diagnose(const ServerSnapshot& seen);
 
 // What rank 0's process holds beyond what it held at READY; 0 where that is not known.
 struct HostGrowth {
@@ -40,6 +40,6 @@ uint64_t HostGrowthBytes(const v1::HostBudget& host);
 
 // The five consumers of the binding rank's memory and rank 0's host: bytes, the terms they are made
 // of, and, where `live` is given, how they are used now and at the most.
-std::string ConsumersTable(const v1::RankTable& ranks, const Examination* live);
+std::string ConsumersTable(const v1::RankTable& ranks, const ServerSnapshot* live);
 
 }  // namespace bulkhead

@@ -12,6 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/capture.h"
 #include "launcher/clients/client_channel.h"
@@ -20,9 +23,6 @@
 #include "launcher/clients/trend.h"
 #include "launcher/exit_status.h"
 #include "launcher/signal_thread.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -43,8 +43,8 @@ absl::Status Ask(const std::string& target, Control* control,
                      : WithExitCode(StatusOf(status, target), ExitCode::kClientError);
 }
 
-absl::StatusOr<Examination> Examine(const std::string& target, Control* control) {
-  Examination seen;
+absl::StatusOr<ServerSnapshot> Examine(const std::string& target, Control* control) {
+  ServerSnapshot seen;
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetServerInfo, &seen.server));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, &seen.model));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetRankTable, &seen.ranks));
@@ -59,7 +59,7 @@ absl::StatusOr<Examination> Examine(const std::string& target, Control* control)
 }
 
 // What rank 0's process holds, and what limits it.
-std::string HostSummary(const Examination& seen) {
+std::string HostSummary(const ServerSnapshot& seen) {
   const v1::LoadInfo& load = seen.load;
   const v1::HostLoad& host = load.host();
   const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<int64_t>(count)); };
@@ -77,7 +77,7 @@ std::string HostSummary(const Examination& seen) {
   return text + "\n";
 }
 
-std::string SummaryOf(const std::string& target, const Examination& seen) {
+std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   const v1::LoadInfo& load = seen.load;
   const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
   std::string text = absl::StrFormat(
@@ -116,7 +116,7 @@ std::string SummaryOf(const std::string& target, const Examination& seen) {
 }
 
 // One line per look, and at the end what kind of level each of them had.
-absl::Status Watch(const DoctorOptions& options, Control* control, const Examination& seen) {
+absl::Status Watch(const DoctorOptions& options, Control* control, const ServerSnapshot& seen) {
   CallsInFlight calls;
   SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal&) { calls.CancelAll(); });
   const absl::Time begin = absl::Now();
@@ -168,7 +168,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
   }
   BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
-  BH_ASSIGN_OR_RETURN(const Examination seen, Examine(options.target, control.get()));
+  BH_ASSIGN_OR_RETURN(const ServerSnapshot seen, Examine(options.target, control.get()));
   const std::string summary = SummaryOf(options.target, seen);
   std::fputs(summary.c_str(), stdout);
   BH_RETURN_IF_ERROR(FlushStandardOutput());

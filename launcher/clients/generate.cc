@@ -10,14 +10,14 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/clients/client_channel.h"
 #include "launcher/clients/generate_output.h"
 #include "launcher/clients/generation_client.h"
 #include "launcher/prompts.h"
 #include "launcher/signal_thread.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
 #include "launcher/exit_status.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -1,11 +1,11 @@
 #include "launcher/clients/report_file.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/clients/diagnosis.h"
-#include "launcher/whole_file.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

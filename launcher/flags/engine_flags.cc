@@ -4,10 +4,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/backend.h"
 #include "launcher/flags/flag_values.h"
 #include "memory/kv_format_name.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -28,7 +28,7 @@ Flags::Apply ModelValue(std::string* model) {
 
 }  // namespace
 
-void AddModelFlags(EngineDraft* draft, Flags* flags) {
+void AddModelFlags(RawEngineFlags* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Model");
   flags->Add(
@@ -62,20 +62,20 @@ void AddModelFlags(EngineDraft* draft, Flags* flags) {
                    [&options](bool on) { options.strict_config = on; });
 }
 
-void AddDeviceFlags(EngineDraft* draft, Flags* flags) {
+void AddDeviceFlags(RawEngineFlags* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Device");
   flags->Add("--device", "NAME",
              "cpu, cuda, or auto: cuda where every rank has a GPU, else cpu (default auto)",
-             ChoiceValue<DeviceChoice>(&options.device, {{"auto", DeviceChoice::kAuto},
-                                                         {"cpu", DeviceChoice::kCpu},
-                                                         {"cuda", DeviceChoice::kCuda}}));
+             ChoiceValue<DeviceOption>(&options.device, {{"auto", DeviceOption::kAuto},
+                                                         {"cpu", DeviceOption::kCpu},
+                                                         {"cuda", DeviceOption::kCuda}}));
   flags->Add("--comm", "NAME",
              "how GPUs sum: nccl, staged (through host memory, also where ranks share a GPU), or "
              "auto: nccl where it is installed (default auto)",
-             ChoiceValue<CommChoice>(&options.comm, {{"auto", CommChoice::kAuto},
-                                                     {"nccl", CommChoice::kNccl},
-                                                     {"staged", CommChoice::kStaged}}));
+             ChoiceValue<CommOption>(&options.comm, {{"auto", CommOption::kAuto},
+                                                     {"nccl", CommOption::kNccl},
+                                                     {"staged", CommOption::kStaged}}));
   flags->Add("--threads", "N",
              "threads of each rank (default, or 0: the cores it may use, shared among the ranks of "
              "its host)",
@@ -99,7 +99,7 @@ void AddDeviceFlags(EngineDraft* draft, Flags* flags) {
                                                           {"plain", CpuIsa::kPlain}}));
 }
 
-void AddLimitFlags(EngineDraft* draft, Flags* flags) {
+void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Limits (32k is 32000, 32K is 32768)");
   flags->Add("--max-num-seqs,--max-batch-size", "N",
@@ -158,7 +158,7 @@ void AddLimitFlags(EngineDraft* draft, Flags* flags) {
                    [&options](bool on) { options.enable_prefix_caching = !on; });
 }
 
-void AddSchedulingFlags(EngineDraft* draft, Flags* flags) {
+void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Scheduling");
   flags->Add("--admission", "HOW",
@@ -176,7 +176,7 @@ void AddSchedulingFlags(EngineDraft* draft, Flags* flags) {
                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
 }
 
-void AddTimeFlags(EngineDraft* draft, Flags* flags) {
+void AddTimeFlags(RawEngineFlags* draft, Flags* flags) {
   EngineOptions& options = draft->options;
   flags->Group("Time (seconds, or 90s, 2m)");
   flags->Add("--startup-timeout", "TIME", "until READY, then exit code 5 (default 600)",
@@ -188,7 +188,7 @@ void AddTimeFlags(EngineDraft* draft, Flags* flags) {
       DurationValue(&options.step_timeout));
 }
 
-void AddEngineFlags(EngineDraft* draft, Flags* flags) {
+void AddEngineFlags(RawEngineFlags* draft, Flags* flags) {
   AddModelFlags(draft, flags);
   AddDeviceFlags(draft, flags);
   AddLimitFlags(draft, flags);
@@ -196,7 +196,7 @@ void AddEngineFlags(EngineDraft* draft, Flags* flags) {
   AddTimeFlags(draft, flags);
 }
 
-absl::StatusOr<EngineOptions> CompleteEngine(const EngineDraft& draft, const char* command) {
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const char* command) {
   EngineOptions options = draft.options;
   if (options.model.empty()) {
     return absl::InvalidArgumentError(

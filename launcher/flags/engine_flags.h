@@ -13,7 +13,7 @@ namespace bulkhead {
 inline constexpr int kMaxRanks = 1024;
 
 // What the parse leaves to be completed once all flags are known.
-struct EngineDraft {
+struct RawEngineFlags {
   EngineOptions options;
   // At most one of them.
   std::optional<double> gpu_memory_utilization;
@@ -23,16 +23,16 @@ struct EngineDraft {
 };
 
 // Each declares one group; `draft` outlives the parse.
-void AddModelFlags(EngineDraft* draft, Flags* flags);
-void AddDeviceFlags(EngineDraft* draft, Flags* flags);
-void AddLimitFlags(EngineDraft* draft, Flags* flags);
-void AddSchedulingFlags(EngineDraft* draft, Flags* flags);
-void AddTimeFlags(EngineDraft* draft, Flags* flags);
+void AddModelFlags(RawEngineFlags* draft, Flags* flags);
+void AddDeviceFlags(RawEngineFlags* draft, Flags* flags);
+void AddLimitFlags(RawEngineFlags* draft, Flags* flags);
+void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags);
+void AddTimeFlags(RawEngineFlags* draft, Flags* flags);
 // All of them.
-void AddEngineFlags(EngineDraft* draft, Flags* flags);
+void AddEngineFlags(RawEngineFlags* draft, Flags* flags);
 
 // The draft with everything that follows from several flags together. INVALID_ARGUMENT when they
 // do not go together.
-absl::StatusOr<EngineOptions> CompleteEngine(const EngineDraft& draft, const char* command);
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const char* command);
 
 }  // namespace bulkhead

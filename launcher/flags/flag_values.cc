@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "memory/bytes.h"
+#include "base/bytes.h"
+#include "base/status.h"
 #include "memory/kv_format_name.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

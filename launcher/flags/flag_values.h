@@ -19,7 +19,7 @@
 
 namespace bulkhead {
 
-// A whole number in [min, max]; 32k and 4GiB are understood (memory/bytes.h).
+// A whole number in [min, max]; 32k and 4GiB are understood (base/bytes.h).
 absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max);
 
 template <typename T>

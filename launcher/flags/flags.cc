@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/exit_code.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flags.h"
 #include "launcher/version.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -26,8 +26,8 @@
 
 namespace bulkhead {
 
-enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class CommChoice { kAuto, kStaged, kNccl };  // between GPUs
+enum class DeviceOption { kAuto, kCpu, kCuda };
+enum class CommOption { kAuto, kStaged, kNccl };  // between GPUs
 enum class CpuIsa { kAuto, kAvx512Vnni, kAvx512, kAvx2, kPlain };
 
 // One size for every rank, or one for each of them.
@@ -43,8 +43,8 @@ struct EngineOptions {
   // What was parsed: the command's name and its arguments. Empty where nothing was.
   std::vector<std::string> command_line = {};
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
-  DeviceChoice device = DeviceChoice::kAuto;
-  CommChoice comm = CommChoice::kAuto;
+  DeviceOption device = DeviceOption::kAuto;
+  CommOption comm = CommOption::kAuto;
   CpuIsa cpu_isa = CpuIsa::kAuto;
   std::optional<DType> dtype;                // how weights are held; absent: the checkpoint's
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load
@@ -68,7 +68,8 @@ struct EngineOptions {
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   int default_max_tokens = 512;
-  std::optional<absl::Duration> step_timeout;  // absent: ten steps as rehearsed, 60 s to 5 min
+  std::optional<absl::Duration>
+      step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 

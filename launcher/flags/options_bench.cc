@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "launcher/bench/serve/definitions.h"
 #include "launcher/flags/bench_flags.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -26,7 +26,7 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
       "64\n"
       "mpirun --bind-to none -n 2 bulkhead bench throughput --model DIR --json > result.json");
   ThroughputOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   flags.Group("Measurement");
   flags.Add("--batch-size", "LIST", "sequences at once (default 1,8,16)",
             IntegersValue(&options.batch_sizes, 1, kMaxBatch));
@@ -76,7 +76,7 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
       "bulkhead bench kernels --threads 2\n"
       "bulkhead bench kernels --filter product/gate_up");
   KernelsOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   flags.Group("Measurement");
   flags.Add("--filter", "NAME",
             "what begins with this: product/..., attend/..., on a GPU library/..., launch/...",

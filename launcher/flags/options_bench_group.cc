@@ -6,10 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -130,7 +130,7 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
               "bulkhead bench verify --model DIR --save one.json\n"
               "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
   VerifyOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   flags.Group("Measurement");
   flags.Add("--save", "FILE", "write what this group answers", TextValue(&options.save));
   flags.Add("--against", "FILE", "compare with what was saved", TextValue(&options.against));

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "launcher/flags/bench_flags.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/request_flags.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -2,10 +2,10 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/request_flags.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -63,7 +63,8 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
              });
   flags->AddSwitch("--ignore-eos", "go on behind the model's end-of-sequence token",
                    [options](bool on) { options->ignore_eos = on; });
-  flags->Add("--logprobs", "N", "log probabilities of the drawn token and the N likeliest, 0 to 20",
+  flags->Add("--logprobs", "N",
+             "log probabilities of the sampled token and the N likeliest, 0 to 20",
              IntegerValue(&options->logprobs, 0, 20));
   flags->AddSwitch("--no-special-tokens",
                    "do not add the tokenizer's special tokens to a text prompt",

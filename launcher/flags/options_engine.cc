@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "launcher/flags/changed_args.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/request_flags.h"
 #include "launcher/planning/gpu_models.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -48,7 +48,7 @@ absl::Status CheckPorts(const ServeOptions& options) {
                    " is --port already; give another from 1 to 65535, or 0 for any that is free"));
 }
 
-void AddServeFlags(EngineDraft* draft, ServeOptions* options, Flags* flags) {
+void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
   AddModelFlags(draft, flags);
   flags->Add("--served-model-name", "NAME",
              "the name that requests may give (default: what --model says)",
@@ -120,7 +120,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
       "mpirun -n 4 --bind-to none bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len "
       "32K");
   ServeOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   AddServeFlags(&draft, &options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -143,7 +143,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
               "bulkhead plan --model DIR --tp 2 --device-memory 0=24GiB,1=16GiB --json\n"
               "bulkhead plan --model DIR --gpu h200 --compare=\"--tp 2\" --compare=\"--tp 4\"");
   PlanOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   flags.Group("Plan");
   flags.Add("--gpu", "NAME",
             absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
@@ -187,7 +187,7 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
       "bulkhead run --model DIR --prompts prompts.jsonl --logits logits.safetensors --max-tokens "
       "1");
   RunOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   flags.Group("Files");
   flags.Add("--prompts", "FILE",
             "JSON lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and max_tokens, "
@@ -221,7 +221,7 @@ absl::StatusOr<Command> ParseScore(CommandArgs args) {
       "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
       "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
   ScoreOptions options;
-  EngineDraft draft;
+  RawEngineFlags draft;
   flags.Group("Files");
   flags.Add(
       "--texts", "FILE",

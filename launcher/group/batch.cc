@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/exit_status.h"
-#include "launcher/group/rank_life.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "launcher/group/rank_process.h"
 
 namespace bulkhead {
 namespace {
@@ -26,14 +26,14 @@ int64_t PeakResidentBytes() {
 }
 
 // The rank loop until its clean stop; what this rank measured meanwhile.
-RankFigures RunMeasured(RankLife& life, RankEngine& engine, Coordinator* coordinator) {
+RankFigures RunMeasured(RankProcess& life, RankEngine& engine, Coordinator* coordinator) {
   RankFigures figures;
   figures.host = engine.topology.hosts[engine.topology.rank];
   figures.load_s = absl::ToDoubleSeconds(engine.load_time);
   figures.load_bytes = engine.loaded_bytes;
   figures.clock_offset_us = engine.clocks[engine.topology.rank].offset_us;
   figures.clock_error_us = engine.clocks[engine.topology.rank].error_us;
-  TimedRunner runner = TimedRunnerOf(engine, figures, nullptr);
+  InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, nullptr);
   life.RunSteps(runner, coordinator);
   figures.resident_bytes_peak = PeakResidentBytes();
   return figures;
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<RankFigures>> GatherFigures(const EngineOptions& opti
   return all;
 }
 
-absl::Status RunOnCoordinator(const EngineOptions& options, RankLife& life, RankEngine& engine,
+absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& life, RankEngine& engine,
                               BatchJob& job) {
   BH_RETURN_IF_ERROR(RunPhase(life.group().exchange(), "outputs", options.startup_timeout,
                               [&] { return job.Prepare(engine); }));
@@ -77,7 +77,7 @@ absl::Status RunOnCoordinator(const EngineOptions& options, RankLife& life, Rank
   return MarkAgreed(job.Outcome());
 }
 
-absl::Status RunOnGroup(const EngineOptions& options, RankLife& life,
+absl::Status RunOnGroup(const EngineOptions& options, RankProcess& life,
                         const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
   GroupExchange& exchange = life.group().exchange();
   std::unique_ptr<BatchJob> job;
@@ -149,7 +149,8 @@ absl::Status ResultLines::Close() {
 
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
-  return LiveAsRank(options, [&](RankLife& life) { return RunOnGroup(options, life, make); });
+  return RunRankProcess(options,
+                        [&](RankProcess& life) { return RunOnGroup(options, life, make); });
 }
 
 absl::Status FailedLines(int failed, size_t count, const char* what) {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/whole_file.h"
+#include "base/whole_file.h"
 
 namespace bulkhead {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "comm/nccl_communicator.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -134,10 +134,10 @@ class Choice {
   }
 
   absl::Status TakeCpu(size_t without, RankDevice& mine) const {
-    const bool asked = options_.device == DeviceChoice::kCpu;
+    const bool asked = options_.device == DeviceOption::kCpu;
     const std::string why =
         absl::StrCat(RankText(without, topology_), " has no GPU: ", claims_[without].no_cuda);
-    if (options_.device == DeviceChoice::kCuda) {
+    if (options_.device == DeviceOption::kCuda) {
       return Refusal(ExitCode::kUsage, absl::StrCat("--device cuda: ", why, "; use --device cpu"));
     }
     // Whoever has a GPU does not mean to serve from the CPU.
@@ -149,7 +149,7 @@ class Choice {
                                   " has a GPU that it cannot use: ", idle->no_cuda,
                                   "; --device cpu serves from the CPU"));
     }
-    if (options_.comm != CommChoice::kAuto) {
+    if (options_.comm != CommOption::kAuto) {
       return Refusal(ExitCode::kUsage,
                      absl::StrCat("--comm ", kCommNames[static_cast<int>(options_.comm)],
                                   " is for GPUs, and the ranks compute on CPUs",
@@ -178,18 +178,18 @@ class Choice {
     }
     const size_t without = FirstWithout(&Claim::no_nccl);
     const bool nccl = without == claims_.size();
-    if (options_.comm == CommChoice::kNccl && !nccl) {
+    if (options_.comm == CommOption::kNccl && !nccl) {
       return Refusal(ExitCode::kUsage, absl::StrCat("--comm nccl: ", RankText(without, topology_),
                                                     ": ", claims_[without].no_nccl));
     }
-    if (options_.comm != CommChoice::kStaged && nccl) {
+    if (options_.comm != CommOption::kStaged && nccl) {
       mine.transport = Transport::kNccl;
       mine.text = absl::StrCat(gpu, ", sums by NCCL ", claims_[0].nccl_version);
       return absl::OkStatus();
     }
     mine.transport = Transport::kStaged;
     mine.text = absl::StrCat(gpu, ", sums staged through host memory",
-                             options_.comm == CommChoice::kStaged
+                             options_.comm == CommOption::kStaged
                                  ? ""
                                  : absl::StrCat(", since ", RankText(without, topology_), ": ",
                                                 claims_[without].no_nccl));
@@ -198,9 +198,9 @@ class Choice {
 
   // Two ranks on a GPU halve its memory and take turns: by intention only.
   absl::Status CheckDuplicates(Transport transport) const {
-    const bool nccl_can = options_.comm == CommChoice::kNccl &&
+    const bool nccl_can = options_.comm == CommOption::kNccl &&
                           claims_[0].nccl_version >= kNcclVersionOfSharedDevices;
-    if (options_.comm == CommChoice::kStaged || nccl_can) return absl::OkStatus();
+    if (options_.comm == CommOption::kStaged || nccl_can) return absl::OkStatus();
     std::map<std::string, size_t> first;
     for (size_t rank = 0; rank < claims_.size(); ++rank) {
       const auto [other, alone] = first.emplace(claims_[rank].uuid, rank);
@@ -231,7 +231,7 @@ absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExcha
   RankDevice mine;
   const Claim claim = ClaimOf(
       options, topology,
-      options.device == DeviceChoice::kCpu ? DevicesFound{not_asked, not_asked} : found(), mine);
+      options.device == DeviceOption::kCpu ? DevicesFound{not_asked, not_asked} : found(), mine);
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                       exchange.AllGather(claim.Serialize(), timeout));
   std::vector<Claim> claims;

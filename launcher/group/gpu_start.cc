@@ -9,16 +9,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/host_cores.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
 #include "memory/gpu_processes.h"
-#include "memory/host_cores.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -111,7 +111,7 @@ absl::StatusOr<DeviceBudget> MeasureGpu(const EngineOptions& options, RankEngine
                      engine.choice.transport);
 }
 
-bool KvComesLast(const RankEngine& engine) {
+bool DefersKvAllocation(const RankEngine& engine) {
   return engine.driver != nullptr && engine.capacity.ranks[engine.topology.rank].budget.probed;
 }
 

@@ -17,12 +17,13 @@ absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngi
 // What this rank's GPU offers, once every rank has opened its own.
 absl::StatusOr<DeviceBudget> MeasureGpu(const EngineOptions& options, RankEngine& engine);
 
-// Whether the KV pool is small until the rehearsal has shown what is left: on a GPU that is
+// Whether the KV pool is small until the warm-up has shown what is left: on a GPU that is
 // measured. Under --device-memory the plan is whole from the start.
-bool KvComesLast(const RankEngine& engine);
+bool DefersKvAllocation(const RankEngine& engine);
 
-// Collective, after the rehearsal, where KvComesLast: measures what libraries have taken, plans the
-// KV pool once more under the limits that stand, and takes it. Refuses as the first plan does.
+// Collective, after the warm-up, where DefersKvAllocation: measures what libraries have taken,
+// plans the KV pool once more under the limits that stand, and takes it. Refuses as the first plan
+// does.
 absl::Status TakeKvLast(const EngineOptions& options, Group& group,
                         const std::optional<std::string>& report, RankEngine& engine);
 

@@ -8,16 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/host_cores.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "launcher/group/gpu_start.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
-#include "memory/host_cores.h"
 #include "memory/host_memory.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -163,10 +163,12 @@ absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
 void CheckHeap(const RankEngine& engine) {
   if (engine.driver != nullptr || !engine.host.has_value()) return;
   int64_t heap = ResidentAnonymousBytes();
-  for (int i = 0; i < kNumTerms; ++i) {
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
     // Shared between ranks, and so not anonymous.
-    if (static_cast<Term>(i) == Term::kCommunication && engine.topology.size > 1) continue;
-    heap -= engine.ledger->taken(static_cast<Term>(i));
+    if (static_cast<MemoryCategory>(i) == MemoryCategory::kCommunication &&
+        engine.topology.size > 1)
+      continue;
+    heap -= engine.ledger->taken(static_cast<MemoryCategory>(i));
   }
   const int64_t planned =
       engine.host->standing_bytes() - (engine.topology.local_size - 1) * kRankHeapBytes;

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/whole_file.h"
 #include "comm/mpi_version.h"
 #include "launcher/bench/provenance.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
 
 namespace bulkhead {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/version.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

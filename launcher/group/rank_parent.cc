@@ -12,14 +12,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "comm/launch_environment.h"
 #include "comm/topology.h"
 #include "launcher/exit_status.h"
 #include "launcher/served_process.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
 #include "memory/oom_kills.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

@@ -10,21 +10,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/lost_rank.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/provenance.h"
-#include "launcher/group/rank_life.h"
+#include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
-#include "memory/log.h"
-#include "memory/lost_rank.h"
-#include "memory/status.h"
 #include "runtime/service/guard/host_pressure.h"
 #include "runtime/service/server.h"
 
@@ -38,7 +39,7 @@ constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
 // What the service may ask of the engine.
 class Control final : public EngineControl {
  public:
-  Control(Coordinator& coordinator, const StepBoard& board, GrpcServer& server,
+  Control(Coordinator& coordinator, const RankStepStats& board, GrpcServer& server,
           const RankEngine& engine, absl::Duration timeout)
       : coordinator_(coordinator),
         board_(board),
@@ -118,7 +119,7 @@ class Control final : public EngineControl {
   }
 
   Coordinator& coordinator_;
-  const StepBoard& board_;
+  const RankStepStats& board_;
   GrpcServer& server_;
   const RankEngine& engine_;
   absl::Duration drain_timeout_;
@@ -208,13 +209,13 @@ class ServedReport {
 };
 
 // Rank 0's part, from READY to the last stream.
-void ServeRequests(const ServeOptions& options, RankLife& life, RankEngine& engine,
+void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& engine,
                    GrpcServer& server, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs)));
   RankFigures figures;
-  StepBoard board(engine.topology.size);
-  TimedRunner runner = TimedRunnerOf(engine, figures, &board);
+  RankStepStats board(engine.topology.size);
+  InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, &board);
   Control control(coordinator, board, server, engine, options.drain_timeout);
   ServedReport report(options, engine);
   life.SetEnding({.fail =
@@ -262,7 +263,7 @@ absl::Status RaiseFileLimit() {
                       ExitCode::kCannotBind);
 }
 
-absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
+absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& life) {
   const absl::Time begin = absl::Now();
   const bool coordinator = life.group().exchange().topology().coordinator();
   std::unique_ptr<GrpcServer> server;
@@ -284,7 +285,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
     ServeRequests(options, life, *engine, *server, begin);
   } else {
     RankFigures figures;
-    TimedRunner runner = TimedRunnerOf(*engine, figures, nullptr);
+    InstrumentedStepRunner runner = InstrumentedStepRunnerOf(*engine, figures, nullptr);
     life.RunSteps(runner, nullptr);
   }
   return absl::OkStatus();
@@ -295,8 +296,8 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankLife& life) {
 absl::Status RunServe(const ServeOptions& options, pid_t parent) {
   BH_RETURN_IF_ERROR(RaiseFileLimit());
   KeepHeapSmall();
-  return LiveAsRank(
-      options.engine, [&](RankLife& life) { return ServeOnGroup(options, life); }, parent);
+  return RunRankProcess(
+      options.engine, [&](RankProcess& life) { return ServeOnGroup(options, life); }, parent);
 }
 
 }  // namespace bulkhead

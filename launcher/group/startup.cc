@@ -12,6 +12,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "comm/wait.h"
 #include "launcher/group/gpu_start.h"
 #include "launcher/group/host_start.h"
@@ -19,22 +26,16 @@
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/version.h"
-#include "launcher/whole_file.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
 #include "memory/kv_format_name.h"
-#include "memory/log.h"
-#include "memory/status.h"
 #include "runtime/engine/logits_check.h"
-#include "runtime/engine/rehearsal.h"
+#include "runtime/engine/warm_up.h"
 #include "shard/model_folder.h"
 
 namespace bulkhead {
 namespace {
 
 // A full chunk that takes longer is estimated, not run.
-constexpr absl::Duration kRehearsalPatience = absl::Seconds(10);
+constexpr absl::Duration kWarmUpTime = absl::Seconds(10);
 
 // Logs how far the load of this rank is, now and then, until it dies.
 class LoadReporter {
@@ -98,8 +99,8 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
 }
 
 // The device and its kernels.
-absl::Status MakeParts(const EngineOptions& options, const DeviceBudget& budget,
-                       RankEngine& engine) {
+absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBudget& budget,
+                                    RankEngine& engine) {
   const ModelLimits& formats = engine.source.formats;
   if (engine.driver == nullptr) {
     engine.device = MakeDevice(budget);
@@ -127,7 +128,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   BH_ASSIGN_OR_RETURN(std::vector<DeviceBudget> budgets,
                       FindBudgets(options, group, hosts, engine));
   BH_RETURN_IF_ERROR(RunPhase(exchange, "backend", timeout, [&] {
-    return MakeParts(options, budgets[engine.topology.rank], engine);
+    return CreateDeviceAndBackend(options, budgets[engine.topology.rank], engine);
   }));
   engine.ledger = std::make_unique<MemoryLedger>(*engine.device);
   engine.source.formats.transport = engine.choice.transport;
@@ -146,13 +147,13 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;
   engine.limits.max_model_len = engine.capacity.limits.max_model_len;
   engine.limits.max_num_batched_tokens = engine.capacity.limits.max_num_batched_tokens;
-  engine.limits.num_kv_blocks = KvComesLast(engine)
-                                    ? RehearsalBlocks(SchedulerLimitsOf(engine, options, 1))
+  engine.limits.num_kv_blocks = DefersKvAllocation(engine)
+                                    ? WarmUpBlocks(SchedulerLimitsOf(engine, options, 1))
                                     : engine.capacity.num_kv_blocks;
   return absl::OkStatus();
 }
 
-absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& engine) {
+absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& engine) {
   MemoryLedger& ledger = *engine.ledger;
   const RankNeeds needs =
       FootprintOf(*engine.plan, engine.topology.rank, engine.limits, *engine.backend);
@@ -177,8 +178,8 @@ absl::Status TakeEverything(Group& group, absl::Duration timeout, RankEngine& en
 // The plan is the run.
 absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine) {
   const RankCapacity& planned = engine.capacity.ranks[engine.topology.rank];
-  for (int i = 0; i < kNumTerms; ++i) {
-    BH_CHECK(engine.ledger->claimed(static_cast<Term>(i)) == planned.arena_bytes[i]);
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    BH_CHECK(engine.ledger->claimed(static_cast<MemoryCategory>(i)) == planned.arena_bytes[i]);
   }
   engine.ledger->Seal();
   if (engine.driver == nullptr) {
@@ -207,24 +208,24 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
   });
 }
 
-absl::Status RehearseSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
+absl::Status WarmUpSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
   const absl::Duration timeout = options.startup_timeout;
-  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "rehearsal of products", timeout,
-                              [&] { return engine.runner->RehearseProducts(); }));
+  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "warm-up of products", timeout,
+                              [&] { return engine.runner->WarmUpProducts(); }));
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "check of logits", timeout, [&] {
     return CheckLogits(*engine.runner, engine.topology.coordinator());
   }));
-  const absl::StatusOr<Rehearsed> rehearsed =
-      Rehearse(*engine.runner, SchedulerLimitsOf(engine, options, 1), kRehearsalPatience,
-               group.exchange(), timeout, &MonotonicNanos);
-  absl::Status status = rehearsed.status();
-  if (status.ok()) status = engine.runner->RehearseDecodes();
-  BH_RETURN_IF_ERROR(Agree(group.exchange(), "rehearsal", status, timeout));
-  engine.step_limits = StepTimeLimitsFrom(*rehearsed, options.step_timeout);
+  const absl::StatusOr<WarmUpResult> warm_up =
+      WarmUp(*engine.runner, SchedulerLimitsOf(engine, options, 1), kWarmUpTime, group.exchange(),
+             timeout, &MonotonicNanos);
+  absl::Status status = warm_up.status();
+  if (status.ok()) status = engine.runner->WarmUpDecodes();
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), "warm-up", status, timeout));
+  engine.step_limits = StepTimeLimitsFrom(*warm_up, options.step_timeout);
   if (engine.topology.coordinator()) {
-    BH_LOG(kInfo) << (rehearsed->measured ? "rehearsed" : "estimated from smaller steps")
-                  << ": a step of " << rehearsed->chunk_tokens << " tokens takes "
-                  << StepTimeText(rehearsed->chunk) << "; step timeout "
+    BH_LOG(kInfo) << (warm_up->measured ? "measured at warm-up" : "estimated from smaller steps")
+                  << ": a step of " << warm_up->chunk_tokens << " tokens takes "
+                  << StepTimeText(warm_up->chunk) << "; step timeout "
                   << absl::FormatDuration(engine.step_limits.timeout);
   }
   return absl::OkStatus();
@@ -292,10 +293,10 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     BH_RETURN_IF_ERROR(
         RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
   }
-  BH_RETURN_IF_ERROR(TakeEverything(group, timeout, *engine));
+  BH_RETURN_IF_ERROR(AllocateArenas(group, timeout, *engine));
   BH_RETURN_IF_ERROR(LoadAll(group, timeout, *engine));
-  BH_RETURN_IF_ERROR(RehearseSteps(options, group, *engine));
-  if (KvComesLast(*engine)) {
+  BH_RETURN_IF_ERROR(WarmUpSteps(options, group, *engine));
+  if (DefersKvAllocation(*engine)) {
     const auto report = server != nullptr ? server->report : std::nullopt;
     BH_RETURN_IF_ERROR(TakeKvLast(options, group, report, *engine));
   }
@@ -343,11 +344,12 @@ ReportFacts RankEngine::facts() const {
           .host = host};
 }
 
-TimedRunner TimedRunnerOf(RankEngine& engine, RankFigures& figures, StepBoard* board) {
-  return TimedRunner(*engine.runner, *engine.comm,
-                     CommLimitsOf(*engine.plan, engine.limits).max_sum_elements, figures, board,
-                     engine.device->host_memory() ? nullptr : engine.device.get(),
-                     engine.watch.get());
+InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
+                                                RankStepStats* board) {
+  return InstrumentedStepRunner(*engine.runner, *engine.comm,
+                                CommLimitsOf(*engine.plan, engine.limits).max_sum_elements, figures,
+                                board, engine.device->host_memory() ? nullptr : engine.device.get(),
+                                engine.watch.get());
 }
 
 absl::Status WriteReport(const std::string& path, const std::string& json) {
@@ -369,11 +371,7 @@ Coordinator::Options CoordinatorOptions(const RankEngine& engine, const Schedule
     costs.sampling_ns = engine.runner->sampling_ns();
     return costs;
   };
-  options.now_ns = [] {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
-  };
+  options.now_ns = [] { return static_cast<uint64_t>(MonotonicNanos()); };
   return options;
 }
 

@@ -14,7 +14,7 @@
 #include "comm/group.h"
 #include "kernels/backend.h"
 #include "launcher/flags/options.h"
-#include "launcher/group/step_clock.h"
+#include "launcher/group/step_stats.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/model_capacity.h"
 #include "launcher/planning/model_source.h"
@@ -37,7 +37,7 @@ namespace bulkhead {
 struct RankEngine {
   RankTopology topology;
   RankDevice choice;
-  ThreadChoice threads;
+  ThreadConfig threads;
   ModelSource source;
   std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null when the checkpoint has none
   Capacity capacity;
@@ -56,14 +56,15 @@ struct RankEngine {
   std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
   absl::Duration load_time;            // of this rank's weights
   int64_t loaded_bytes = 0;            // that it read
-  StepTimeLimits step_limits;          // as given, or what the rehearsal suggests
+  StepTimeLimits step_limits;          // as given, or what the warm-up measured
   std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;
 };
 
 // The engine's runner with its clock; `figures` and `board` (may be null) outlive it.
-TimedRunner TimedRunnerOf(RankEngine& engine, RankFigures& figures, StepBoard* board);
+InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
+                                                RankStepStats* board);
 
 // Runs one phase of the start: `work` on this rank, then the group's agreement.
 using Phase = std::function<absl::Status()>;

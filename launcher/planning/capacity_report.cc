@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -17,7 +17,8 @@ using nlohmann::ordered_json;
 
 ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
   ordered_json arenas;
-  for (int i = 0; i < kNumTerms; ++i) arenas[TermName(static_cast<Term>(i))] = rank.arena_bytes[i];
+  for (int i = 0; i < kNumMemoryCategories; ++i)
+    arenas[MemoryCategoryName(static_cast<MemoryCategory>(i))] = rank.arena_bytes[i];
   return {{"rank", rank.budget.rank},
           {"host", rank.budget.host},
           {"device", rank.budget.device},
@@ -39,7 +40,7 @@ ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
 
 ordered_json ShortJson(const Shortage& shortage) {
   return {{"rank", shortage.rank},
-          {"term", TermName(shortage.term)},
+          {"term", MemoryCategoryName(shortage.term)},
           {"bytes", shortage.bytes},
           {"needed_bytes", shortage.needed_bytes},
           {"left_bytes", shortage.left_bytes}};
@@ -128,7 +129,8 @@ std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
       {"num_kv_blocks", capacity.num_kv_blocks},
       {"kv_tokens", capacity.num_kv_blocks * capacity.block_tokens},
       {"full_sequences", capacity.full_sequences},
-      {"binding", {{"rank", capacity.binding_rank}, {"term", TermName(capacity.binding_term)}}},
+      {"binding",
+       {{"rank", capacity.binding_rank}, {"term", MemoryCategoryName(capacity.binding_term)}}},
   };
   ordered_json ranks = ordered_json::array();
   for (const RankCapacity& rank : capacity.ranks) {
@@ -165,7 +167,7 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
   table.set_num_kv_blocks(capacity.num_kv_blocks);
   table.set_kv_cache_dtype(facts.kv_cache_dtype);
   table.set_binding_rank(capacity.binding_rank);
-  table.set_binding_term(TermName(capacity.binding_term));
+  table.set_binding_term(MemoryCategoryName(capacity.binding_term));
   table.set_device_allocations_after_ready(facts.device_allocations_after_ready);
   if (facts.host.has_value()) {
     table.set_host_bytes(facts.host->total_bytes());
@@ -182,9 +184,9 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
     row.set_others_bytes(rank.budget.others_bytes);
     row.set_driver_bytes(rank.budget.driver_bytes);
     row.set_reserve_bytes(rank.budget.reserve_bytes);
-    for (int i = 0; i < kNumTerms; ++i) {
+    for (int i = 0; i < kNumMemoryCategories; ++i) {
       v1::Arena& arena = *row.add_arenas();
-      arena.set_term(TermName(static_cast<Term>(i)));
+      arena.set_term(MemoryCategoryName(static_cast<MemoryCategory>(i)));
       arena.set_bytes(rank.arena_bytes[i]);
     }
     row.set_free_bytes(rank.free_bytes);
@@ -226,8 +228,8 @@ std::string CapacityTable(const Capacity& capacity) {
                budget.host.empty() ? budget.device : absl::StrCat(budget.host, " ", budget.device),
                FormatBytes(budget.total_bytes), FormatBytes(budget.others_bytes),
                FormatBytes(budget.reserve_bytes)};
-    for (int i = 0; i < kNumTerms; ++i) {
-      const bool marked = binds && static_cast<Term>(i) == capacity.binding_term;
+    for (int i = 0; i < kNumMemoryCategories; ++i) {
+      const bool marked = binds && static_cast<MemoryCategory>(i) == capacity.binding_term;
       row.push_back(absl::StrCat(FormatBytes(rank.arena_bytes[i]), marked ? " *" : ""));
     }
     row.push_back(capacity.fits && rank.kv_block_bytes > 0 ? FormatCount(rank.own_blocks) : "-");
@@ -321,7 +323,7 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
       "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of "
       "%s%s%s%s",
       shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
-      FormatBytes(shortage.bytes), shortage.bytes, TermName(shortage.term),
+      FormatBytes(shortage.bytes), shortage.bytes, MemoryCategoryName(shortage.term),
       FormatBytes(shortage.needed_bytes),
       shortage.left_bytes > 0 ? absl::StrCat(FormatBytes(shortage.left_bytes), " are")
                               : "nothing is",

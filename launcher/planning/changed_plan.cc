@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -18,7 +18,7 @@ absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource&
   if (kind == DeviceKind::kGpu) {
     BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config.head_dim, false).status());
     const auto size = static_cast<int>(budgets.size());
-    formats.transport = options.comm == CommChoice::kStaged ? GpuTransport(options.comm, size)
+    formats.transport = options.comm == CommOption::kStaged ? GpuTransport(options.comm, size)
                                                             : source.formats.transport;
   }
   const ModelCapacity model(config, formats, options, sizes, kind);

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "shard/weight_loader.h"
 
 namespace bulkhead {
@@ -72,7 +72,7 @@ absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, in
 }
 
 int64_t NcclGuessBytes(const EngineOptions& options, const DeviceBudget& budget) {
-  return budget.driver_bytes == 0 || options.comm == CommChoice::kStaged ? 0 : kNcclGuessBytes;
+  return budget.driver_bytes == 0 || options.comm == CommOption::kStaged ? 0 : kNcclGuessBytes;
 }
 
 DriverGuess GuessDriver(Transport transport, int size) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

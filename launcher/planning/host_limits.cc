@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/planning/capacity_report.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

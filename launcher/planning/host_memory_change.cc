@@ -1,8 +1,8 @@
 #include "launcher/planning/host_memory_change.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
 #include "launcher/flags/options.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {

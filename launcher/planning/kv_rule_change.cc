@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "launcher/planning/largest_that_fits.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/planning/least_totals.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "shard/shard_plan.h"
 
 namespace bulkhead {
@@ -20,9 +20,9 @@ constexpr int kGpuMaxNumBatchedTokens = 8192;
 
 }  // namespace
 
-Transport GpuTransport(CommChoice comm, int size) {
+Transport GpuTransport(CommOption comm, int size) {
   if (size == 1) return Transport::kShared;
-  return comm == CommChoice::kStaged ? Transport::kStaged : Transport::kNccl;
+  return comm == CommOption::kStaged ? Transport::kStaged : Transport::kNccl;
 }
 
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,

@@ -19,7 +19,7 @@ enum class DeviceKind { kCpu, kGpu };
 
 // How the GPUs of a group of `size` sum, as far as the flags say it: NCCL unless they say
 // otherwise.
-Transport GpuTransport(CommChoice comm, int size);
+Transport GpuTransport(CommOption comm, int size);
 
 class ModelCapacity {
  public:

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/model_path.h"
-#include "memory/exit_code.h"
 #include "memory/kv_format_name.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

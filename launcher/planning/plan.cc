@@ -10,6 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/host_cores.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/exit_status.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
@@ -17,14 +22,9 @@
 #include "launcher/planning/gpu_models.h"
 #include "launcher/planning/host_fit.h"
 #include "launcher/planning/plan_tables.h"
-#include "launcher/whole_file.h"
 #include "launcher/wire.h"
-#include "memory/exit_code.h"
-#include "memory/host_cores.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
-#include "memory/log.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -36,7 +36,7 @@ bool UsesCublasLt() {
 }
 
 bool IsGpu(const EngineOptions& engine, const PlanOptions& options) {
-  return options.gpu.has_value() || engine.device == DeviceChoice::kCuda;
+  return options.gpu.has_value() || engine.device == DeviceOption::kCuda;
 }
 
 // This machine's memory is planned with.
@@ -50,7 +50,7 @@ int RanksOnHost(const PlanOptions& options, int size) {
 
 absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options) {
   absl::Status status;
-  if (options.gpu.has_value() && engine.device == DeviceChoice::kCpu) {
+  if (options.gpu.has_value() && engine.device == DeviceOption::kCpu) {
     status = absl::InvalidArgumentError(
         absl::StrCat("--gpu ", *options.gpu, " and --device cpu: leave one of them out"));
   } else if (IsGpu(engine, options) && !options.gpu.has_value() &&

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "launcher/planning/largest_that_fits.h"
 #include "launcher/text_table.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {
@@ -17,7 +17,7 @@ constexpr int kMostSeqs = 1024;
 constexpr int kShortest = 128;
 constexpr int kBarWidth = 40;
 
-int64_t ArenaBytes(const RankCapacity& rank, Term term) {
+int64_t ArenaBytes(const RankCapacity& rank, MemoryCategory term) {
   return rank.arena_bytes[static_cast<int>(term)];
 }
 
@@ -48,12 +48,12 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
     rows.push_back({absl::StrCat(size),
                     fits        ? "yes"
                     : plan.fits ? "host"
-                                : TermName(plan.binding_term),
+                                : MemoryCategoryName(plan.binding_term),
                     fits ? FormatCount(plan.num_kv_blocks * plan.block_tokens) : "-",
                     fits ? FormatCount(plan.full_sequences) : "-",
                     FormatCount(plan.limits.max_model_len),
                     FormatCount(rank.kv_block_bytes / plan.block_tokens),
-                    FormatBytes(ArenaBytes(rank, Term::kWeights)),
+                    FormatBytes(ArenaBytes(rank, MemoryCategory::kWeights)),
                     copies == 1 ? "one rank" : absl::StrCat(copies, " ranks")});
   }
   return TextTable(rows);
@@ -176,10 +176,10 @@ std::string CompareTable(const std::vector<std::string>& names,
     return FormatCount(binding(plan).kv_block_bytes / plan.block_tokens);
   });
   add("binds", [](const Capacity& plan) {
-    return absl::StrCat("rank ", plan.binding_rank, " ", TermName(plan.binding_term));
+    return absl::StrCat("rank ", plan.binding_rank, " ", MemoryCategoryName(plan.binding_term));
   });
-  for (int i = 0; i < kNumTerms; ++i) {
-    add(TermName(static_cast<Term>(i)),
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    add(MemoryCategoryName(static_cast<MemoryCategory>(i)),
         [&](const Capacity& plan) { return FormatBytes(binding(plan).arena_bytes[i]); });
   }
   add("least to start", [&](const Capacity& plan) {

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
 #include "launcher/flags/changed_args.h"
 #include "launcher/planning/host_memory_change.h"
 #include "launcher/planning/remedy_changes.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {
@@ -104,9 +104,9 @@ std::string WhyNothingHelps(const Trials& trials, const EngineOptions& options,
     if (!plan.has_value() || !plan->capacity.shortage.has_value()) continue;
     const Shortage& then = *plan->capacity.shortage;
     return absl::StrCat("no number of ranks helps, because with ", more, " ranks ",
-                        TermName(then.term), " still needs ", FormatBytes(then.needed_bytes),
-                        " of rank ", then.rank, ", where ", FormatBytes(then.left_bytes),
-                        " are left",
+                        MemoryCategoryName(then.term), " still needs ",
+                        FormatBytes(then.needed_bytes), " of rank ", then.rank, ", where ",
+                        FormatBytes(then.left_bytes), " are left",
                         then.term == now.term && then.needed_bytes >= now.needed_bytes
                             ? "; more ranks do not divide it"
                             : "");

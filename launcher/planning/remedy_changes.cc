@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/bytes.h"
 #include "launcher/flags/changed_args.h"
 #include "launcher/planning/host_memory_change.h"
 #include "launcher/planning/kv_rule_change.h"
 #include "launcher/planning/largest_that_fits.h"
-#include "memory/bytes.h"
 #include "memory/kv_format_name.h"
 
 namespace bulkhead {
@@ -361,7 +361,7 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
   all.usual.push_back(std::make_unique<ReserveChange>(trials, options, refused));
   if (!options.tp_shares_auto) choose(all.usual, {{"--tp-shares", "auto"}});
   choose(all.last, SmallerBlocks(options.block_size));
-  if (gpu && size > 1 && options.comm != CommChoice::kStaged) {
+  if (gpu && size > 1 && options.comm != CommOption::kStaged) {
     choose(all.last, {{"--comm", "staged"}}, " (sums through host memory, which is slower)");
   }
   if (first.probed && !gpu) return all;  // ranks of one host share its memory

@@ -1,12 +1,12 @@
 #include "runtime/engine/candidates.h"
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "runtime/engine/portable_math.h"
 #include "runtime/engine/sampler.h"
 
 namespace bulkhead {
 
-bool DrawsFromCandidates(const SampleRow& row) {
+bool SamplesFromCandidates(const SampleRow& row) {
   if (row.num_logprobs.has_value()) return false;
   const SamplingParams& sampling = row.sampling;
   if (sampling.temperature > 0 && sampling.top_k < 1) return false;
@@ -14,9 +14,9 @@ bool DrawsFromCandidates(const SampleRow& row) {
   return kept + static_cast<int64_t>(row.banned.size()) <= kCandidates;
 }
 
-TokenDraw DrawOf(const SampleRow& row, int slot, int banned_begin) {
-  BH_CHECK(DrawsFromCandidates(row));
-  TokenDraw draw;
+TokenSampling TokenSamplingOf(const SampleRow& row, int slot, int banned_begin) {
+  BH_CHECK(SamplesFromCandidates(row));
+  TokenSampling draw;
   draw.slot = slot;
   draw.banned_begin = banned_begin;
   draw.banned_count = static_cast<int32_t>(row.banned.size());
@@ -31,9 +31,9 @@ TokenDraw DrawOf(const SampleRow& row, int slot, int banned_begin) {
   return draw;
 }
 
-absl::StatusOr<GeneratedToken> DrawnToken(int32_t drawn, const SampleRow& row) {
+absl::StatusOr<GeneratedToken> SampledToken(int32_t drawn, const SampleRow& row) {
   if (drawn == kNotFinite) return NotFiniteError(row);
-  if (drawn == kNothingToDraw) return NothingToDrawError(row);
+  if (drawn == kNothingToSample) return NothingToSampleError(row);
   BH_CHECK(drawn >= 0);
   return GeneratedToken{.id = drawn, .logprob = {}, .top = {}};
 }

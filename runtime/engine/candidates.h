@@ -3,7 +3,7 @@
 // step answers it before the step runs.
 #pragma once
 
-#include "memory/token_draw.h"
+#include "base/token_sampling.h"
 #include "runtime/engine/step_runner.h"
 
 namespace bulkhead {
@@ -13,13 +13,13 @@ namespace bulkhead {
 // min_p and top_p only drop from those. Without a top_k, or with log probabilities, every logit
 // counts. A step that also hands out prompt logits of the sequence has its logits on the host
 // anyway: it draws there, whatever this says.
-bool DrawsFromCandidates(const SampleRow& row);
+bool SamplesFromCandidates(const SampleRow& row);
 
 // How a device draws such a row of the sequence in `slot`; its banned ids begin at `banned_begin`
 // of an array.
-TokenDraw DrawOf(const SampleRow& row, int slot, int banned_begin);
+TokenSampling TokenSamplingOf(const SampleRow& row, int slot, int banned_begin);
 
 // What the device drew for it, or why there is nothing: as the Sampler says it.
-absl::StatusOr<GeneratedToken> DrawnToken(int32_t drawn, const SampleRow& row);
+absl::StatusOr<GeneratedToken> SampledToken(int32_t drawn, const SampleRow& row);
 
 }  // namespace bulkhead

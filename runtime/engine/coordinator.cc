@@ -7,20 +7,15 @@
 
 #include "absl/numeric/bits.h"
 #include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
-#include "memory/check.h"
-#include "memory/log.h"
-#include "memory/status.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "runtime/engine/coordinator_state.h"
 
 namespace bulkhead {
 namespace {
-
-uint64_t SteadyNowNs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
 
 std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits) {
   if (!limits.prefix_caching) return nullptr;
@@ -31,7 +26,8 @@ std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits) {
 }
 
 Coordinator::Options WithClock(Coordinator::Options options) {
-  if (options.now_ns == nullptr) options.now_ns = SteadyNowNs;
+  if (options.now_ns == nullptr)
+    options.now_ns = [] { return static_cast<uint64_t>(MonotonicNanos()); };
   return options;
 }
 

@@ -110,7 +110,7 @@ class Coordinator final : public RequestInbox {
   void Deliver(std::vector<Delivery> deliveries);
   bool DrainIsOver();
   void EndAll(const absl::Status& why);
-  void NoteAdmitted();
+  void RecordAdmitted();
   StepCosts Costs() const;  // since the start
   void Publish();
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/check.h"
-#include "memory/log.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "runtime/engine/coordinator_state.h"
 
 namespace bulkhead {
@@ -17,7 +17,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
       return scheduler_.num_in_flight() > 0 ? scheduler_.PlanCollect() : scheduler_.PlanStop();
     }
     std::optional<Step> step = scheduler_.PlanStep();
-    NoteAdmitted();
+    RecordAdmitted();
     Publish();
     if (!step.has_value()) {
       if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
@@ -249,7 +249,7 @@ void Coordinator::EndAll(const absl::Status& why) {
   Deliver(std::move(deliveries));
 }
 
-void Coordinator::NoteAdmitted() {
+void Coordinator::RecordAdmitted() {
   const uint64_t now = options_.now_ns();
   const StepCosts costs = Costs();
   for (const SequenceId id : scheduler_.newly_admitted()) {

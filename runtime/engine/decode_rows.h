@@ -1,10 +1,10 @@
-// How many rows a step has in which each sequence has one token, where such steps come in few sizes:
-// a runner that records them has one recording for each.
+// How many rows a step has in which each sequence has one token, where such steps come in few
+// sizes: a runner that records them has one recording for each.
 #pragma once
 
 #include <algorithm>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 
@@ -13,8 +13,8 @@ inline int MostDecodeRows(int max_num_seqs, int max_num_batched_tokens) {
   return std::min(max_num_seqs, max_num_batched_tokens);
 }
 
-// Those of a step of `num_seqs`, the ones that it is padded with included: 1, 2, 4, 8, a multiple of
-// 8, or `most`.
+// Those of a step of `num_seqs`, the ones that it is padded with included: 1, 2, 4, 8, a multiple
+// of 8, or `most`.
 inline int PaddedDecodeRows(int num_seqs, int most) {
   BH_CHECK(num_seqs >= 1 && num_seqs <= most);
   int rows = 1;

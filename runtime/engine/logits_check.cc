@@ -1,8 +1,8 @@
 #include "runtime/engine/logits_check.h"
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 

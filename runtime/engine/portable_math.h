@@ -1,4 +1,4 @@
-// log and random numbers whose bits are the same on every x86-64, as exp's (memory/token_draw.h):
+// log and random numbers whose bits are the same on every x86-64, as exp's (base/token_sampling.h):
 // products and sums in double as written (the build forbids fused and reordered ones), no call into
 // a libm that chooses by CPU.
 #pragma once

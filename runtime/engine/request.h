@@ -59,7 +59,7 @@ struct Request {
   std::string cache_salt;
   bool wants_text = true;
   bool skip_special_tokens = true;
-  std::optional<int> num_logprobs;  // log probability of the drawn token and of the n best
+  std::optional<int> num_logprobs;  // log probability of the sampled token and of the n best
   LogitsSink* prompt_logits =
       nullptr;  // outlives the request; a request with one computes its whole prompt
   // Resume: generated tokens that the client already has, and the bytes of their text that it has.

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/token_draw.h"
+#include "base/check.h"
+#include "base/token_sampling.h"
 #include "runtime/engine/portable_math.h"
 
 namespace bulkhead {
@@ -72,7 +72,7 @@ absl::Status NotFiniteError(const SampleRow& row) {
       absl::StrCat("the model's logits for position ", row.position, " are not finite numbers"));
 }
 
-absl::Status NothingToDrawError(const SampleRow& row) {
+absl::Status NothingToSampleError(const SampleRow& row) {
   return absl::InternalError(
       absl::StrCat("no token can be drawn for position ", row.position, ": all are ruled out"));
 }
@@ -97,7 +97,7 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
   if (!AllCanBeWeighed(logits)) return NotFiniteError(row);
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
-  if (token.id < 0) return NothingToDrawError(row);
+  if (token.id < 0) return NothingToSampleError(row);
   const SamplingParams& sampling = row.sampling;
   if (sampling.temperature > 0) {
     const float max = logits[token.id];

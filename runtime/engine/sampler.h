@@ -4,7 +4,7 @@
 // the likeliest, top-k keeps the k likeliest, and top-p keeps the shortest run of the likeliest
 // whose share of what is left reaches p (the order in which vLLM filters). Ties go to the lowest id
 // everywhere, so top-k keeps exactly k. The same bits on every x86-64: exp and log are our own
-// (memory/token_draw.h, portable_math.h), sums run over fixed chunks of 1024 ids, and the
+// (base/token_sampling.h, portable_math.h), sums run over fixed chunks of 1024 ids, and the
 // randomness is of (seed, sample index 0, absolute position) alone.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace bulkhead {
 
 // INTERNAL: a logit of the row is NaN or +inf; or every token is ruled out.
 absl::Status NotFiniteError(const SampleRow& row);
-absl::Status NothingToDrawError(const SampleRow& row);
+absl::Status NothingToSampleError(const SampleRow& row);
 
 class Sampler {
  public:

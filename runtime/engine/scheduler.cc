@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead {
 
@@ -219,7 +219,7 @@ void Scheduler::Preempt(Sequence& sequence) {
 // Takes a sequence out of planning; its slot and blocks follow when nothing in flight uses them.
 void Scheduler::Leave(Sequence& sequence, SequenceState state) {
   if (sequence.state == SequenceState::kRunning) {
-    blocks_coming_ += static_cast<int64_t>(sequence.blocks.size());
+    blocks_pending_release_ += static_cast<int64_t>(sequence.blocks.size());
   }
   sequence.state = state;
   if (sequence.in_flight == 0) Settle(sequence);
@@ -238,7 +238,7 @@ void Scheduler::Settle(Sequence& sequence) {
 }
 
 void Scheduler::ReleaseSlot(Sequence& sequence) {
-  blocks_coming_ -= static_cast<int64_t>(sequence.blocks.size());
+  blocks_pending_release_ -= static_cast<int64_t>(sequence.blocks.size());
   pool_.Return(sequence.blocks);
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
@@ -271,7 +271,7 @@ SequenceId Scheduler::IdInSlot(int slot) const {
   return 0;
 }
 
-void Scheduler::NotePressure() {
+void Scheduler::RecordPressure() {
   SchedulerPressure& p = pressure_;
   p.peak_running = std::max(p.peak_running, static_cast<int>(running_.size()));
   p.peak_waiting = std::max(p.peak_waiting, waiting_.size());
@@ -325,7 +325,7 @@ void Scheduler::CheckInvariants() const {
     BH_CHECK(sequence->pending_samples <= sequence->in_flight);
     BH_CHECK(sequence->planned_tokens <= sequence->known_tokens());
   }
-  BH_CHECK(coming == blocks_coming_);
+  BH_CHECK(coming == blocks_pending_release_);
   int64_t used = 0;
   for (BlockId block = 1; block <= pool_.num_blocks(); ++block) {
     BH_CHECK(holders[block] == pool_.NumHolders(block));

@@ -139,7 +139,7 @@ class Scheduler {
   };
   struct PlannedStep {
     std::vector<PlannedRow> rows;
-    bool draws_on_host = false;  // a token that the ranks do not have before it is committed
+    bool samples_on_host = false;  // a token that the ranks do not have before it is committed
   };
   struct PrefillBudget;
 
@@ -152,9 +152,9 @@ class Scheduler {
   void AdmitSequences(PrefillBudget& budget, Step& step);
   bool LongMayStart(const PrefillBudget& budget) const;
   bool TryAdmit(Sequence& sequence, int64_t blocks_kept);
-  void NoteFirstAdmission(Sequence& sequence);
-  void PutBlocksBy(const Sequence& sequence);
-  void ServeLongs(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
+  void RecordFirstAdmission(Sequence& sequence);
+  void ReserveBlocks(const Sequence& sequence);
+  void ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
   void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
@@ -162,7 +162,7 @@ class Scheduler {
   // The life of a sequence: scheduler.cc.
   int64_t NumRequests() const;
   bool HasSlot() const { return static_cast<int>(running_.size()) < max_num_seqs_; }
-  void NotePressure();
+  void RecordPressure();
   int64_t BlocksFor(int64_t tokens) const;
   int64_t BlocksToAdmit(const Sequence& sequence) const;
   void UpdatePrefix(Sequence& sequence) const;
@@ -192,9 +192,10 @@ class Scheduler {
   size_t decode_cursor_ = 0;         // where a step that cannot hold every decode goes on
   int64_t long_credit_eighths_ = 0;  // tokens that the long lane is owed, times 8
   int num_long_running_ = 0;
-  SequenceId put_by_for_ = 0;  // the long head that blocks_put_by_ are for
-  int64_t blocks_put_by_ = 0;
-  int64_t blocks_coming_ = 0;   // held by sequences that leave, until their steps are committed
+  SequenceId reserved_for_ = 0;  // the long head that reserved_blocks_ are for
+  int64_t reserved_blocks_ = 0;
+  int64_t blocks_pending_release_ =
+      0;                        // held by sequences that leave, until their steps are committed
   bool admits_ = true;          // false in a step that was short of blocks for decodes
   bool lacked_blocks_ = false;  // in this step somebody was not admitted for want of blocks
   SchedulerPressure pressure_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
-#include "memory/status.h"
+#include "base/bytes.h"
+#include "base/status.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {

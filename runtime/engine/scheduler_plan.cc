@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "runtime/engine/candidates.h"
 #include "runtime/engine/decode_rows.h"
 #include "runtime/engine/scheduler.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kShortsSeenSteps =
     256;  // so long after the last one, short prompts are expected
 
-bool DrawsOnHost(const Step& step) {
+bool SamplesOnHost(const Step& step) {
   return std::any_of(step.samples.begin(), step.samples.end(), [&](const SampleRow& sample) {
     return !step.plan.from_candidates(sample.seq_index);
   });
@@ -39,24 +39,24 @@ struct Scheduler::PrefillBudget {
   bool long_head_waits = false;  // it found too few blocks in this step
   std::vector<Sequence*> longs;  // being prefilled and without a row in this step, by precedence
 
-  int ForShorts() const { return left - kept_for_long; }
+  int ShortPromptBudget() const { return left - kept_for_long; }
 };
 
 std::optional<Step> Scheduler::PlanStep() {
   newly_admitted_.clear();
   if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
-  if (!in_flight_.empty() && in_flight_.back().draws_on_host) return std::nullopt;
+  if (!in_flight_.empty() && in_flight_.back().samples_on_host) return std::nullopt;
   Step step;
   planned_rows_.clear();
   admits_ = true;
   lacked_blocks_ = false;
   const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
   if (left > 0) PlanPrefills(left, step);
-  NotePressure();
+  RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_padded_tokens(PaddedTokens(limits_, step.plan));
-  in_flight_.push_back({std::move(planned_rows_), DrawsOnHost(step)});
+  in_flight_.push_back({std::move(planned_rows_), SamplesOnHost(step)});
   planned_rows_ = {};
   return step;
 }
@@ -109,7 +109,7 @@ void Scheduler::GrowDecodes() {
 
 void Scheduler::MakeRoom(Sequence& sequence) {
   while (!pool_.Grow(sequence.blocks, 1)) {
-    if (blocks_coming_ > 0) return;  // it sits this step out: a commit brings blocks
+    if (blocks_pending_release_ > 0) return;  // it sits this step out: a commit brings blocks
     Sequence* worst = nullptr;
     for (Sequence* candidate : running_) {
       if (candidate->state != SequenceState::kRunning) continue;
@@ -139,21 +139,22 @@ void Scheduler::PlanPrefills(int tokens, Step& step) {
     budget.kept_for_long = static_cast<int>(std::min<int64_t>(tokens, long_credit_eighths_ / 8));
   }
   for (Sequence* sequence : shorts) {
-    ServeLongs(budget, sequence->priority, step);
-    budget.left -= AddChunk(*sequence, budget.ForShorts(), step);
+    ScheduleLongPrompts(budget, sequence->priority, step);
+    budget.left -= AddChunk(*sequence, budget.ShortPromptBudget(), step);
   }
   int served = 0;
   do {
     AdmitSequences(budget, step);
     served = budget.given_to_long;
-    ServeLongs(budget, std::nullopt, step);
+    ScheduleLongPrompts(budget, std::nullopt, step);
   } while (budget.given_to_long > served && budget.left > 0);
   long_credit_eighths_ =
       std::max<int64_t>(0, long_credit_eighths_ - int64_t{8} * budget.given_to_long);
 }
 
 // Gives all that is left to long prompts being prefilled, or only to those above a priority.
-void Scheduler::ServeLongs(PrefillBudget& budget, std::optional<int> above_priority, Step& step) {
+void Scheduler::ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority,
+                                    Step& step) {
   while (budget.left > 0 && !budget.longs.empty()) {
     Sequence& first = *budget.longs.front();
     if (above_priority.has_value() && first.priority <= *above_priority) return;
@@ -182,16 +183,16 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
         budget.longs.insert(budget.longs.begin(), long_head);
       } else {
         budget.long_head_waits = true;
-        PutBlocksBy(*long_head);
+        ReserveBlocks(*long_head);
       }
       continue;
     }
     if (short_head == nullptr) return;
-    ServeLongs(budget, short_head->priority, step);
-    if (budget.ForShorts() <= 0) return;
-    const bool kept = long_turn && long_head->id == put_by_for_;
-    if (!TryAdmit(*short_head, kept ? blocks_put_by_ : 0)) return;
-    budget.left -= AddChunk(*short_head, budget.ForShorts(), step);
+    ScheduleLongPrompts(budget, short_head->priority, step);
+    if (budget.ShortPromptBudget() <= 0) return;
+    const bool kept = long_turn && long_head->id == reserved_for_;
+    if (!TryAdmit(*short_head, kept ? reserved_blocks_ : 0)) return;
+    budget.left -= AddChunk(*short_head, budget.ShortPromptBudget(), step);
   }
 }
 
@@ -224,7 +225,7 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   waiting_.Remove(sequence);
   sequence.blocks_cached = found;
   sequence.planned_tokens = found * limits_.block_tokens;
-  if (sequence.never_ran) NoteFirstAdmission(sequence);
+  if (sequence.never_ran) RecordFirstAdmission(sequence);
   sequence.never_ran = false;
   sequence.state = SequenceState::kRunning;
   sequence.slot = free_slots_.back();
@@ -234,7 +235,7 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   return true;
 }
 
-void Scheduler::NoteFirstAdmission(Sequence& sequence) {
+void Scheduler::RecordFirstAdmission(Sequence& sequence) {
   newly_admitted_.push_back(sequence.id);
   sequence.cached_prompt_tokens = std::min(sequence.planned_tokens, sequence.prompt_tokens);
   if (!pool_.caches() || sequence.prompt_logits != nullptr) return;
@@ -242,13 +243,13 @@ void Scheduler::NoteFirstAdmission(Sequence& sequence) {
   prefix_hits_total_ += static_cast<uint64_t>(sequence.planned_tokens);
 }
 
-void Scheduler::PutBlocksBy(const Sequence& sequence) {
-  if (put_by_for_ != sequence.id) {
-    put_by_for_ = sequence.id;
-    blocks_put_by_ = 0;
+void Scheduler::ReserveBlocks(const Sequence& sequence) {
+  if (reserved_for_ != sequence.id) {
+    reserved_for_ = sequence.id;
+    reserved_blocks_ = 0;
   }
   const int64_t needed = BlocksToAdmit(sequence);
-  blocks_put_by_ = std::min(needed, blocks_put_by_ + std::max<int64_t>(1, needed / 32));
+  reserved_blocks_ = std::min(needed, reserved_blocks_ + std::max<int64_t>(1, needed / 32));
 }
 
 // Adds the next chunk of a prompt; returns its tokens, 0 where there is room for none.
@@ -298,7 +299,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
     ++sequence.pending_samples;
   }
   plan.add_from_candidates(row.samples && !row.has_prompt_logits &&
-                           DrawsFromCandidates(step.samples.back()));
+                           SamplesFromCandidates(step.samples.back()));
   prompt_tokens_total_ += std::max<int64_t>(0, std::min(end, sequence.prompt_tokens) - begin);
   sequence.planned_tokens = end;
   ++sequence.in_flight;

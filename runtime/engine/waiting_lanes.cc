@@ -1,6 +1,6 @@
 #include "runtime/engine/waiting_lanes.h"
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

@@ -11,9 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/log.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
 
 namespace bulkhead {
 namespace {
@@ -27,14 +28,8 @@ constexpr absl::Duration kLeastLate = absl::Seconds(1);
 constexpr absl::Duration kStandstill = absl::Seconds(5);
 constexpr absl::Duration kQuiet = absl::Minutes(1);  // between two warnings
 
-int64_t NowNanos() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-std::string WaitFor(const Laggards& laggards) {
-  return laggards.names.empty() ? "" : absl::StrCat("; the others wait for ", laggards.names);
+std::string WaitFor(const Stragglers& stragglers) {
+  return stragglers.names.empty() ? "" : absl::StrCat("; the others wait for ", stragglers.names);
 }
 
 }  // namespace
@@ -129,11 +124,11 @@ absl::Status WatchdogRules::CheckLimit(int64_t now_ns, absl::Duration own_still)
 
 absl::Status WatchdogRules::CheckPhase(absl::Duration lasted) {
   if (lasted <= limit_) return absl::OkStatus();
-  const Laggards laggards = liveness_.FindLaggards();
-  if (laggards.elsewhere && lasted <= limit_ + kGrace) return absl::OkStatus();
+  const Stragglers stragglers = liveness_.FindStragglers();
+  if (stragglers.elsewhere && lasted <= limit_ + kGrace) return absl::OkStatus();
   return WithExitCode(
       absl::DeadlineExceededError(absl::StrCat("start-up phase '", phase_, "' did not end within ",
-                                               absl::FormatDuration(limit_), WaitFor(laggards))),
+                                               absl::FormatDuration(limit_), WaitFor(stragglers))),
       ExitCode::kGroupNotUp);
 }
 
@@ -141,30 +136,30 @@ absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) 
   const absl::Duration lasted = absl::Nanoseconds(now_ns - begin_ns_);
   const absl::Duration late = std::max(kLeastLate, kLateEstimates * estimate_);
   if (lasted <= std::min(late, limit_)) return absl::OkStatus();
-  const Laggards laggards = liveness_.FindLaggards();
-  if (lasted > (laggards.elsewhere ? limit_ + kGrace : limit_)) {
+  const Stragglers stragglers = liveness_.FindStragglers();
+  if (lasted > (stragglers.elsewhere ? limit_ + kGrace : limit_)) {
     return WithExitCode(
         absl::UnavailableError(absl::StrCat("step ", step_seq_, " did not end within ",
-                                            StepTimeText(limit_), WaitFor(laggards))),
+                                            StepTimeText(limit_), WaitFor(stragglers))),
         ExitCode::kRankLost);
   }
   if (lasted <= late) return absl::OkStatus();
-  WarnOfLateStep(now_ns, lasted, laggards.names);
-  if (awaited_since_ns_ == 0 || laggards.names != awaited_) {
-    awaited_ = laggards.names;
+  WarnOfLateStep(now_ns, lasted, stragglers.names);
+  if (awaited_since_ns_ == 0 || stragglers.names != awaited_) {
+    awaited_ = stragglers.names;
     awaited_since_ns_ = now_ns;
   }
-  const bool this_one = laggards.names.empty();
+  const bool this_one = stragglers.names.empty();
   // Who waited for another rank until just now stood still as well, and may not have woken yet.
-  const absl::Duration still = std::min(this_one ? own_still : laggards.still,
+  const absl::Duration still = std::min(this_one ? own_still : stragglers.still,
                                         absl::Nanoseconds(now_ns - awaited_since_ns_));
   if (still < kStandstill) return absl::OkStatus();
-  return WithExitCode(
-      absl::UnavailableError(absl::StrCat(
-          "step ", step_seq_, " did not end within ", StepTimeText(lasted), ", and ",
-          this_one ? limits_.name : laggards.names, this_one ? "" : ", which the others wait for,",
-          " used no CPU time for the last ", StepTimeText(still))),
-      ExitCode::kRankLost);
+  return WithExitCode(absl::UnavailableError(absl::StrCat(
+                          "step ", step_seq_, " did not end within ", StepTimeText(lasted),
+                          ", and ", this_one ? limits_.name : stragglers.names,
+                          this_one ? "" : ", which the others wait for,",
+                          " used no CPU time for the last ", StepTimeText(still))),
+                      ExitCode::kRankLost);
 }
 
 void WatchdogRules::WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const std::string& who) {
@@ -199,10 +194,12 @@ Watchdog::~Watchdog() {
   close(stop_fd_);
 }
 
-void Watchdog::StepBegins(const internal::StepPlan& plan) { rules_.StepBegins(plan, NowNanos()); }
-void Watchdog::StepEnds(uint64_t /*seq*/) { rules_.StepEnds(NowNanos()); }
+void Watchdog::StepBegins(const internal::StepPlan& plan) {
+  rules_.StepBegins(plan, MonotonicNanos());
+}
+void Watchdog::StepEnds(uint64_t /*seq*/) { rules_.StepEnds(MonotonicNanos()); }
 void Watchdog::PhaseBegins(const std::string& name, absl::Duration limit) {
-  rules_.PhaseBegins(name, limit, NowNanos());
+  rules_.PhaseBegins(name, limit, MonotonicNanos());
 }
 void Watchdog::PhaseEnds() { rules_.PhaseEnds(); }
 
@@ -212,7 +209,7 @@ void Watchdog::Run() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are other threads' business
   std::array<pollfd, 2> watched = {pollfd{stop_fd_, POLLIN, 0}, pollfd{liveness_.fd(), POLLIN, 0}};
   while (true) {
-    const absl::Status status = rules_.Tick(NowNanos());
+    const absl::Status status = rules_.Tick(MonotonicNanos());
     if (!status.ok()) {
       liveness_.Abort(status);
       on_lost_(status);

@@ -1,5 +1,5 @@
 // Decoder: the forward pass of a Llama-like decoder on one rank's shard. Three seams: the backend's
-// verbs, the communicator's sums, and the KV arena. Only the sums can fail.
+// ops, the communicator's sums, and the KV arena. Only the sums can fail.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ class Decoder {
   // last layer's output [T, D], not yet normed, valid until the next call.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids);
 
-  // Backend::RehearseMatMul for every product, that of the logits with as many rows as `hidden` and
+  // Backend::WarmUpMatMul for every product, that of the logits with as many rows as `hidden` and
   // `part` have at the most. What activations hold is lost.
-  absl::Status RehearseProducts(MatrixView hidden, MatrixView part);
+  absl::Status WarmUpProducts(MatrixView hidden, MatrixView part);
 
   // What Forward, or a recording of it, leaves of `rows` tokens.
   ConstMatrixView Output(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }

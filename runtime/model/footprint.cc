@@ -2,20 +2,21 @@
 
 #include <algorithm>
 
+#include "base/arithmetic.h"
 #include "runtime/engine/sampler.h"
 
 namespace bulkhead {
 namespace {
 
-MatrixView Matrix(Carver& carver, DType dtype, int64_t rows, int64_t cols) {
-  return MatrixView(carver.Next(rows * cols * DTypeBytes(dtype)), dtype, rows, cols);
+MatrixView Matrix(BumpAllocator& allocator, DType dtype, int64_t rows, int64_t cols) {
+  return MatrixView(allocator.Next(rows * cols * DTypeBytes(dtype)), dtype, rows, cols);
 }
-MatrixView F32Matrix(Carver& carver, int64_t rows, int64_t cols) {
-  return Matrix(carver, DType::kF32, rows, cols);
+MatrixView F32Matrix(BumpAllocator& allocator, int64_t rows, int64_t cols) {
+  return Matrix(allocator, DType::kF32, rows, cols);
 }
 
-int32_t* Int32Array(Carver& carver, int64_t count) {
-  return reinterpret_cast<int32_t*>(carver.Next(count * static_cast<int64_t>(sizeof(int32_t))));
+int32_t* Int32Array(BumpAllocator& allocator, int64_t count) {
+  return reinterpret_cast<int32_t*>(allocator.Next(count * static_cast<int64_t>(sizeof(int32_t))));
 }
 
 int64_t TileRows(const ModelLimits& limits) {
@@ -31,7 +32,7 @@ int64_t ListCols(const ShardPlan& plan) {
 }  // namespace
 
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                              const BackendSizes& sizes, Carver& carver) {
+                              const BackendSizes& sizes, BumpAllocator& allocator) {
   const ModelConfig& config = plan.config();
   const RankShard& shard = plan.rank(rank);
   const DType inputs = sizes.product_input_dtype(limits.weights.layers);
@@ -39,75 +40,75 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   const int64_t q_cols = shard.heads.size() * config.head_dim;
   const int64_t kv_cols = 2 * shard.kv_heads.size() * config.head_dim;
   Activations act;
-  act.hidden = F32Matrix(carver, rows, config.hidden_size);
-  act.normed = Matrix(carver, inputs, rows, config.hidden_size);
-  Carver attention = carver;
+  act.hidden = F32Matrix(allocator, rows, config.hidden_size);
+  act.normed = Matrix(allocator, inputs, rows, config.hidden_size);
+  BumpAllocator attention = allocator;
   act.qkv = F32Matrix(attention, rows, q_cols + kv_cols);
   act.attended = Matrix(attention, inputs, rows, q_cols);
-  Carver mlp = carver;
+  BumpAllocator mlp = allocator;
   act.gate_up = F32Matrix(mlp, rows, 2 * shard.mlp.size());
   act.gated = Matrix(mlp, inputs, rows, shard.mlp.size());
-  carver = attention.used_bytes() > mlp.used_bytes() ? attention : mlp;
+  allocator = attention.used_bytes() > mlp.used_bytes() ? attention : mlp;
   return act;
 }
 
-StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver) {
+StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator) {
   const int64_t seqs = limits.max_num_seqs;
   const int64_t tokens = limits.max_num_batched_tokens;
   StepArrays arrays;
-  arrays.block_tables = Int32Array(carver, (seqs + 1) * limits.blocks_per_seq());
-  arrays.seq_begin = Int32Array(carver, seqs + 1);
-  arrays.seq_slot = Int32Array(carver, seqs);
-  arrays.position = Int32Array(carver, tokens);
-  arrays.token_seq = Int32Array(carver, tokens);
-  arrays.token_ids = Int32Array(carver, tokens);
-  arrays.logit_rows = Int32Array(carver, tokens);
+  arrays.block_tables = Int32Array(allocator, (seqs + 1) * limits.blocks_per_seq());
+  arrays.seq_begin = Int32Array(allocator, seqs + 1);
+  arrays.seq_slot = Int32Array(allocator, seqs);
+  arrays.position = Int32Array(allocator, tokens);
+  arrays.token_seq = Int32Array(allocator, tokens);
+  arrays.token_ids = Int32Array(allocator, tokens);
+  arrays.logit_rows = Int32Array(allocator, tokens);
   return arrays;
 }
 
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          const BackendSizes& sizes, Carver& carver) {
+                          const BackendSizes& sizes, BumpAllocator& allocator) {
   const int64_t host_rows = TileRows(limits);
   const int64_t rows =
-      sizes.draws_tokens()
-          ? std::max<int64_t>(host_rows, std::min(kDrawnTileRows, limits.max_num_seqs))
+      sizes.samples_tokens()
+          ? std::max<int64_t>(host_rows, std::min(kSampledTileRows, limits.max_num_seqs))
           : host_rows;
   LogitBuffers logits;
-  logits.selected = F32Matrix(carver, rows, plan.config().hidden_size);
-  logits.part = F32Matrix(carver, rows, plan.rank(rank).vocab.size());
+  logits.selected = F32Matrix(allocator, rows, plan.config().hidden_size);
+  logits.part = F32Matrix(allocator, rows, plan.rank(rank).vocab.size());
   if (plan.size() == 1) {
     logits.whole = logits.part.Rows(0, host_rows);
   } else if (rank == 0) {
-    logits.whole = F32Matrix(carver, host_rows, plan.config().vocab_size);
+    logits.whole = F32Matrix(allocator, host_rows, plan.config().vocab_size);
   }
   if (rank == 0)
-    logits.sampler_scratch = carver.Next(Sampler::ScratchBytes(plan.config().vocab_size));
+    logits.sampler_scratch = allocator.Next(Sampler::ScratchBytes(plan.config().vocab_size));
   return logits;
 }
 
-DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                        const BackendSizes& sizes, Carver& carver) {
-  DrawBuffers buffers;
-  if (!sizes.draws_tokens()) return buffers;
+SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                               const BackendSizes& sizes, BumpAllocator& allocator) {
+  SamplingBuffers buffers;
+  if (!sizes.samples_tokens()) return buffers;
   const int64_t rows = limits.max_num_seqs;
-  buffers.last_sampled = Int32Array(carver, rows);
-  buffers.lists = F32Matrix(carver, rows, ListCols(plan));
+  buffers.last_sampled = Int32Array(allocator, rows);
+  buffers.lists = F32Matrix(allocator, rows, ListCols(plan));
   if (rank != 0) return buffers;
   buffers.all_lists =
-      plan.size() == 1 ? buffers.lists : F32Matrix(carver, rows, plan.size() * ListCols(plan));
-  buffers.draws =
-      reinterpret_cast<TokenDraw*>(carver.Next(rows * static_cast<int64_t>(sizeof(TokenDraw))));
-  buffers.banned = Int32Array(carver, rows * kCandidates);
-  buffers.drawn = Int32Array(carver, rows);
+      plan.size() == 1 ? buffers.lists : F32Matrix(allocator, rows, plan.size() * ListCols(plan));
+  buffers.draws = reinterpret_cast<TokenSampling*>(
+      allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
+  buffers.banned = Int32Array(allocator, rows * kCandidates);
+  buffers.drawn = Int32Array(allocator, rows);
   return buffers;
 }
 
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          const BackendSizes& sizes, Carver& carver) {
+                          const BackendSizes& sizes, BumpAllocator& allocator) {
   Workspace workspace;
-  workspace.rope = F32Matrix(carver, limits.max_model_len, plan.config().head_dim);
-  workspace.scratch =
-      carver.Next(sizes.WorkspaceBytes(StepLimitsOf(plan, rank, limits), HeadLayoutOf(plan, rank)));
+  workspace.rope = F32Matrix(allocator, limits.max_model_len, plan.config().head_dim);
+  workspace.scratch = allocator.Next(
+      sizes.WorkspaceBytes(StepLimitsOf(plan, rank, limits), HeadLayoutOf(plan, rank)));
   return workspace;
 }
 
@@ -165,7 +166,7 @@ int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& 
       bytes += rows * cols * 2;  // as files of this kind hold norms and biases
     } else {
       const int64_t group = is_table ? held_as.table_group_size : held_as.group_size;
-      const int64_t groups = (cols + group - 1) / group;
+      const int64_t groups = CeilDiv(cols, group);
       bytes += rows * cols * WeightBits(format) / 8 +
                rows * groups * (format == WeightFormat::kInt4 ? 3 : 2);
     }
@@ -176,28 +177,28 @@ int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& 
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const BackendSizes& sizes) {
   RankNeeds needs;
-  const auto set = [&needs](Term term, int64_t bytes) {
-    needs.term_bytes[static_cast<int>(term)] = bytes;
+  const auto set = [&needs](MemoryCategory term, int64_t bytes) {
+    needs.category_bytes[static_cast<int>(term)] = bytes;
   };
-  Carver weights;
+  BumpAllocator weights;
   LayOutWeights(plan.config(), plan.rank(rank), limits.weights, sizes, weights);
-  set(Term::kWeights, weights.used_bytes());
-  set(Term::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
-  Carver activations;
+  set(MemoryCategory::kWeights, weights.used_bytes());
+  set(MemoryCategory::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
+  BumpAllocator activations;
   LayOutActivations(plan, rank, limits, sizes, activations);
-  set(Term::kActivations, activations.used_bytes());
-  Carver arrays;
+  set(MemoryCategory::kActivations, activations.used_bytes());
+  BumpAllocator arrays;
   LayOutStepArrays(limits, arrays);
-  set(Term::kBlockTables, arrays.used_bytes());
-  Carver logits;
+  set(MemoryCategory::kBlockTables, arrays.used_bytes());
+  BumpAllocator logits;
   LayOutLogits(plan, rank, limits, sizes, logits);
-  LayOutDraws(plan, rank, limits, sizes, logits);
-  set(Term::kLogits, logits.used_bytes());
+  LayOutSampling(plan, rank, limits, sizes, logits);
+  set(MemoryCategory::kLogits, logits.used_bytes());
   needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weights);
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
-  Carver workspace;
+  BumpAllocator workspace;
   LayOutWorkspace(plan, rank, limits, sizes, workspace);
-  set(Term::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
+  set(MemoryCategory::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
   return needs;
 }
 

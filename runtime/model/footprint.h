@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "kernels/draw_verbs.h"
+#include "kernels/sampling_ops.h"
 #include "memory/capacity.h"
 #include "memory/kv_cache.h"
 #include "memory/ledger.h"
@@ -33,7 +33,7 @@ struct ModelLimits {
 // Rows whose logits the host wants are computed in tiles of at most this many, rows that the device
 // draws from in larger ones: it reads the vocabulary's weight once a tile.
 inline constexpr int kLogitTileRows = 32;
-inline constexpr int kDrawnTileRows = 128;
+inline constexpr int kSampledTileRows = 128;
 
 // f32, or the backend's product_input_dtype where products alone read them; T =
 // max_num_batched_tokens rows each. Attention's and the MLP's own parts share their memory: they
@@ -47,7 +47,7 @@ struct Activations {
   MatrixView gated;     // [T, f] product inputs
 };
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                              const BackendSizes& sizes, Carver& carver);
+                              const BackendSizes& sizes, BumpAllocator& allocator);
 
 // The block tables and the indices of a step: what StepIndex points into. The last table is that of
 // rows that a step is padded with: all block 0.
@@ -60,7 +60,7 @@ struct StepArrays {
   int32_t* token_ids = nullptr;     // [T]
   int32_t* logit_rows = nullptr;    // [T]
 };
-StepArrays LayOutStepArrays(const ModelLimits& limits, Carver& carver);
+StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator);
 
 struct LogitBuffers {
   MatrixView selected;                   // [R, D], R of the larger tiles
@@ -69,21 +69,21 @@ struct LogitBuffers {
   std::byte* sampler_scratch = nullptr;  // rank 0
 };
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          const BackendSizes& sizes, Carver& carver);
+                          const BackendSizes& sizes, BumpAllocator& allocator);
 
-// What drawing on the device takes (kernels/draw_verbs.h); nothing where the host draws. S =
+// What drawing on the device takes (kernels/sampling_ops.h); nothing where the host draws. S =
 // max_num_seqs.
-struct DrawBuffers {
+struct SamplingBuffers {
   int32_t* last_sampled = nullptr;  // [S] by slot
   MatrixView lists;                 // [S, slices x kCandidateCols] this rank's candidates
   // Rank 0:
-  MatrixView all_lists;        // [S, ranks x lists' columns]; the rank's own in a group of one
-  TokenDraw* draws = nullptr;  // [S]
-  int32_t* banned = nullptr;   // [S x kCandidates]
-  int32_t* drawn = nullptr;    // [S]
+  MatrixView all_lists;            // [S, ranks x lists' columns]; the rank's own in a group of one
+  TokenSampling* draws = nullptr;  // [S]
+  int32_t* banned = nullptr;       // [S x kCandidates]
+  int32_t* drawn = nullptr;        // [S]
 };
-DrawBuffers LayOutDraws(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                        const BackendSizes& sizes, Carver& carver);
+SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                               const BackendSizes& sizes, BumpAllocator& allocator);
 
 // The rope table [max_model_len, d] and the backend's scratch.
 struct Workspace {
@@ -91,7 +91,7 @@ struct Workspace {
   std::byte* scratch = nullptr;
 };
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                          const BackendSizes& sizes, Carver& carver);
+                          const BackendSizes& sizes, BumpAllocator& allocator);
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);

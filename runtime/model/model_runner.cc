@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "runtime/engine/decode_rows.h"
 #include "runtime/model/rope_table.h"
 
@@ -17,31 +17,32 @@ using internal::StepPlan;
 
 ModelWeights LayOutOver(const ShardPlan& plan, int rank, const WeightFormats& held_as,
                         const Backend& backend, std::byte* base) {
-  Carver carver(base);
-  return LayOutWeights(plan.config(), plan.rank(rank), held_as, backend, carver);
+  BumpAllocator allocator(base);
+  return LayOutWeights(plan.config(), plan.rank(rank), held_as, backend, allocator);
 }
 
 }  // namespace
 
 void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger) {
-  for (int i = 0; i < kNumTerms; ++i) ledger.Claim(static_cast<Term>(i), needs.term_bytes[i]);
-  ledger.Claim(Term::kKv, num_kv_blocks * needs.kv_block_bytes);
+  for (int i = 0; i < kNumMemoryCategories; ++i)
+    ledger.Claim(static_cast<MemoryCategory>(i), needs.category_bytes[i]);
+  ledger.Claim(MemoryCategory::kKv, num_kv_blocks * needs.kv_block_bytes);
 }
 
 absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
                                        MemoryLedger& ledger) {
-  const auto take = [&](Term term, int64_t less) {
-    return ledger.Take(term, needs.term_bytes[static_cast<int>(term)] - less);
+  const auto take = [&](MemoryCategory term, int64_t less) {
+    return ledger.Take(term, needs.category_bytes[static_cast<int>(term)] - less);
   };
   ModelArenas arenas;
-  BH_ASSIGN_OR_RETURN(arenas.weights, take(Term::kWeights, 0));
-  BH_ASSIGN_OR_RETURN(arenas.activations, take(Term::kActivations, 0));
-  BH_ASSIGN_OR_RETURN(arenas.block_tables, take(Term::kBlockTables, 0));
-  BH_ASSIGN_OR_RETURN(arenas.logits, take(Term::kLogits, 0));
-  BH_ASSIGN_OR_RETURN(arenas.workspace, take(Term::kWorkspace, needs.kv_block_bytes));
-  BH_ASSIGN_OR_RETURN(arenas.kv,
-                      ledger.TakeTogether(Term::kWorkspace, needs.kv_block_bytes, Term::kKv,
-                                          num_kv_blocks * needs.kv_block_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.weights, take(MemoryCategory::kWeights, 0));
+  BH_ASSIGN_OR_RETURN(arenas.activations, take(MemoryCategory::kActivations, 0));
+  BH_ASSIGN_OR_RETURN(arenas.block_tables, take(MemoryCategory::kBlockTables, 0));
+  BH_ASSIGN_OR_RETURN(arenas.logits, take(MemoryCategory::kLogits, 0));
+  BH_ASSIGN_OR_RETURN(arenas.workspace, take(MemoryCategory::kWorkspace, needs.kv_block_bytes));
+  BH_ASSIGN_OR_RETURN(
+      arenas.kv, ledger.TakeTogether(MemoryCategory::kWorkspace, needs.kv_block_bytes,
+                                     MemoryCategory::kKv, num_kv_blocks * needs.kv_block_bytes));
   return arenas;
 }
 
@@ -57,20 +58,20 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       host_steps_(HostBuffer()),
       vocab_cols_(plan.vocab_cols()),
       host_logits_(HostBuffer()) {
-  Carver arrays(arenas_.block_tables.data());
+  BumpAllocator arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(limits_, arrays);
   host_steps_ = backend_.device().AllocateHost(arrays.used_bytes());
   if (host_steps_.ok()) {  // else the first step says so
-    Carver host_arrays(host_steps_->get());
+    BumpAllocator host_arrays(host_steps_->get());
     host_arrays_ = LayOutStepArrays(limits_, host_arrays);
   }
   table_ranges_.resize(limits_.max_num_seqs);
-  Carver logits(arenas_.logits.data());
+  BumpAllocator logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, backend_, logits);
-  const DrawBuffers draw_buffers = LayOutDraws(plan_, rank_, limits_, backend_, logits);
-  if (backend_.draw_verbs() != nullptr) {
-    draws_.emplace(draw_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
-                   backend_.device(), *backend_.draw_verbs(), comm_);
+  const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
+  if (backend_.sampling_ops() != nullptr) {
+    draws_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
+                   backend_.device(), *backend_.sampling_ops(), comm_);
   }
   if (rank_ == 0) {
     std::byte* scratch = logits_.sampler_scratch;
@@ -82,12 +83,12 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
     }
     sampler_.emplace(plan_.config().vocab_size, scratch);
   }
-  Carver carver(arenas_.workspace.data());
-  const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, carver);
+  BumpAllocator allocator(arenas_.workspace.data());
+  const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, allocator);
   CopyRopeTable(workspace.rope);
   backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
                         HeadLayoutOf(plan_, rank_));
-  Carver activations(arenas_.activations.data());
+  BumpAllocator activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
       DecoderParts{plan_, rank_, weights_,
                    LayOutActivations(plan_, rank_, limits_, backend_, activations), workspace.rope,
@@ -129,14 +130,14 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
   const int64_t more = num_kv_blocks - limits_.num_kv_blocks;
   BH_CHECK(more >= 0);
   const int64_t bytes = more * KvGeometryOf(plan_, rank_, limits_).BlockBytes();
-  ledger.Claim(Term::kKv, bytes);
-  if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(Term::kKv, arenas_.kv, bytes));
+  ledger.Claim(MemoryCategory::kKv, bytes);
+  if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, arenas_.kv, bytes));
   limits_.num_kv_blocks = num_kv_blocks;
   decoder_->SetKv(Kv());
   return graphs_ == nullptr ? absl::OkStatus() : graphs_->RecordAgain();
 }
 
-absl::Status ModelRunner::RehearseDecodes() {
+absl::Status ModelRunner::WarmUpDecodes() {
   if (backend_.device().cuda_driver() == nullptr) return absl::OkStatus();
   BH_RETURN_IF_ERROR(host_steps_.status());
   const int most = MostDecodeRows(limits_.max_num_seqs, limits_.max_num_batched_tokens);
@@ -191,7 +192,7 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     }
     if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
       return overstep("logits", plan.num_logits(s), n);
-    if (DrawnOnDevice(plan, s) && plan.num_logits(s) != 1)
+    if (SampledOnDevice(plan, s) && plan.num_logits(s) != 1)
       return overstep("logits to draw from", plan.num_logits(s), 1);
     sum += n;
   }
@@ -319,7 +320,7 @@ absl::Status ModelRunner::Submit(Step step) {
   CopyArrays(index);
   if (depth() > 1) driver->Record(*copied_);
   if (draws_.has_value()) {
-    BH_RETURN_IF_ERROR(draws_->Upload(step, num_drawn_rows_));
+    BH_RETURN_IF_ERROR(draws_->Upload(step, num_sampled_rows_));
     draws_->FillIn(index, arrays_.token_ids);
   }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index));

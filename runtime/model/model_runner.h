@@ -18,7 +18,7 @@
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/decode_graphs.h"
 #include "runtime/model/decoder.h"
-#include "runtime/model/device_draws.h"
+#include "runtime/model/device_sampler.h"
 #include "runtime/model/footprint.h"
 
 namespace bulkhead {
@@ -53,16 +53,14 @@ class ModelRunner final : public StepRunner {
   // when the device has no more.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
   // Once, when weights are loaded and before the first step: what products load at first use.
-  absl::Status RehearseProducts() {
-    return decoder_->RehearseProducts(logits_.selected, logits_.part);
-  }
+  absl::Status WarmUpProducts() { return decoder_->WarmUpProducts(logits_.selected, logits_.part); }
   // Whether steps of one token for each sequence may be launched as graphs: their plans are then
   // padded to PaddedDecodeRows.
   bool has_decode_graphs() const { return graphs_ != nullptr; }
   // Collective, once, when weights are loaded and before the seal. On a CUDA device runs a step of
   // every size that decoding has and records it where it can be: nothing is loaded or recorded
   // later. Writes to block 0 alone.
-  absl::Status RehearseDecodes();
+  absl::Status WarmUpDecodes();
   // 2 where the device draws tokens and no sum waits on the host.
   int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
@@ -87,8 +85,8 @@ class ModelRunner final : public StepRunner {
   // Lists the rows of the step whose logits are wanted: first those that the host sees, then those
   // that are drawn on the device, each in the order of the plan.
   void ListLogitRows(const internal::StepPlan& plan);
-  bool DrawnOnDevice(const internal::StepPlan& plan, int seq_index) const {
-    return draws_.has_value() && DeviceDraws::Draws(plan, seq_index);
+  bool SampledOnDevice(const internal::StepPlan& plan, int seq_index) const {
+    return draws_.has_value() && DeviceSampler::Draws(plan, seq_index);
   }
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
   // Brings the columns of a tile's rows together on rank 0 and hands them out.
@@ -119,10 +117,10 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;  // [size]
   std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
-  int64_t num_drawn_rows_ = 0;       // of the logit rows; the last ones
+  int64_t num_sampled_rows_ = 0;     // of the logit rows; the last ones
   std::optional<Sampler> sampler_;   // rank 0
   uint64_t sampling_ns_ = 0;
-  std::optional<DeviceDraws> draws_;  // where the device can
+  std::optional<DeviceSampler> draws_;  // where the device can
   struct InFlight {
     Step step;
     StepResult result;

@@ -2,9 +2,10 @@
 // rank 0's host for everything else.
 #include <algorithm>
 
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "comm/wait.h"
-#include "memory/check.h"
-#include "memory/status.h"
 #include "runtime/model/model_runner.h"
 
 namespace bulkhead {
@@ -17,7 +18,7 @@ void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
     int end = 0;  // of the sequence's tokens in the step
     for (int s = 0; s < plan.slot_size(); ++s) {
       end += plan.num_tokens(s);
-      if (DrawnOnDevice(plan, s) != drawn) continue;
+      if (SampledOnDevice(plan, s) != drawn) continue;
       for (int left = plan.num_logits(s); left > 0; --left) {
         host_arrays_.logit_rows[logit_seq_.size()] = end - left;
         logit_seq_.push_back(s);
@@ -26,12 +27,12 @@ void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
     }
     if (!drawn) host_rows = logit_seq_.size();
   }
-  num_drawn_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
+  num_sampled_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
 }
 
 absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
   const int64_t rows = static_cast<int64_t>(logit_seq_.size());
-  const int64_t host_rows = rows - num_drawn_rows_;
+  const int64_t host_rows = rows - num_sampled_rows_;
   int64_t n = 0;  // of a tile: rows of one kind
   for (int64_t first = 0; first < rows; first += n) {
     n = first < host_rows ? std::min<int64_t>(kLogitTileRows, host_rows - first)
@@ -46,8 +47,8 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
       draws_->Select(first - host_rows, part);
     }
   }
-  if (num_drawn_rows_ == 0) return absl::OkStatus();
-  BH_RETURN_IF_ERROR(draws_->Draw(num_drawn_rows_));
+  if (num_sampled_rows_ == 0) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(draws_->Draw(num_sampled_rows_));
   draws_->Download();
   return absl::OkStatus();
 }
@@ -77,7 +78,7 @@ absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
 
 void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
                            StepResult& result) {
-  const int64_t host_rows = static_cast<int64_t>(logit_seq_.size()) - num_drawn_rows_;
+  const int64_t host_rows = static_cast<int64_t>(logit_seq_.size()) - num_sampled_rows_;
   for (int64_t row = 0; row < logits.rows();) {
     const int seq = logit_seq_[first_row + row];
     int64_t end = row + 1;  // of the rows of the same sequence in this tile

@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <memory>
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {
@@ -11,12 +11,12 @@ namespace {
 class Layout {
  public:
   Layout(const ModelConfig& config, const RankShard& shard, const WeightFormats& held_as,
-         const BackendSizes& sizes, Carver& carver)
-      : config_(config), shard_(shard), held_as_(held_as), sizes_(sizes), carver_(carver) {}
+         const BackendSizes& sizes, BumpAllocator& allocator)
+      : config_(config), shard_(shard), held_as_(held_as), sizes_(sizes), allocator_(allocator) {}
 
   Linear Matrix(LinearKind kind) {
     Linear linear{LinearShapeOf(kind, config_, shard_, held_as_), nullptr};
-    linear.packed = carver_.Next(sizes_.PackedBytes(linear.shape));
+    linear.packed = allocator_.Next(sizes_.PackedBytes(linear.shape));
     return linear;
   }
   // Of weights that lie one after the other; apart where each has an index of its own.
@@ -26,12 +26,12 @@ class Layout {
     for (const WeightKind weight : weights) {
       LinearShape shape = LinearShapeOf(kind, config_, shard_, held_as_);
       shape.rows = SliceOf(weight, config_, shard_).rows.size();
-      parts.push_back({shape, carver_.Next(sizes_.PackedBytes(shape))});
+      parts.push_back({shape, allocator_.Next(sizes_.PackedBytes(shape))});
     }
     return parts;
   }
   ConstMatrixView Vector(int64_t cols) {
-    return ConstMatrixView(carver_.Next(cols * DTypeBytes(DType::kF32)), DType::kF32, 1, cols);
+    return ConstMatrixView(allocator_.Next(cols * DTypeBytes(DType::kF32)), DType::kF32, 1, cols);
   }
   ConstMatrixView VectorIf(bool present, int64_t cols) { return Vector(present ? cols : 0); }
 
@@ -60,7 +60,7 @@ class Layout {
   const RankShard& shard_;
   const WeightFormats& held_as_;
   const BackendSizes& sizes_;
-  Carver& carver_;
+  BumpAllocator& allocator_;
 };
 
 // The loader's targets: which part of which arena each named weight fills.
@@ -141,8 +141,8 @@ class Targets {
 
 ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard,
                            const WeightFormats& held_as, const BackendSizes& sizes,
-                           Carver& carver) {
-  Layout layout(config, shard, held_as, sizes, carver);
+                           BumpAllocator& allocator) {
+  Layout layout(config, shard, held_as, sizes, allocator);
   ModelWeights weights;
   weights.embedding = layout.Matrix(LinearKind::kEmbedding);
   weights.lm_head =

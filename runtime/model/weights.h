@@ -1,5 +1,5 @@
 // One rank's weights: how they lie in the weights arena, and where the loader puts each part.
-// Laying out with no memory behind the carver is the plan; with memory it is the run.
+// Laying out with no memory behind the allocator is the plan; with memory it is the run.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,8 @@ struct ModelWeights {
 };
 
 ModelWeights LayOutWeights(const ModelConfig& config, const RankShard& shard,
-                           const WeightFormats& held_as, const BackendSizes& sizes, Carver& carver);
+                           const WeightFormats& held_as, const BackendSizes& sizes,
+                           BumpAllocator& allocator);
 
 // Reads this rank's part of the checkpoint into weights that were laid out over memory. Not
 // collective. `total_bytes` is set before the first read; `done_bytes` grows up to it.

@@ -1,6 +1,6 @@
 #include "runtime/service/byte_budget.h"
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 

@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "memory/check.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/status.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/malformed_request.h"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "memory/log.h"
-#include "memory/log_pace.h"
-#include "memory/status.h"
+#include "base/log.h"
+#include "base/log_pace.h"
+#include "base/status.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/guard/connection_guard.h"
 #include "runtime/service/message_conversion.h"
@@ -66,8 +66,7 @@ absl::Status ControlAnswers::GetLoad(const v1::GetLoadRequest& request, v1::Load
     *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
-    response->mutable_host()->MergeFrom(
-        ToProto(core_->host, core_->quotas.total_bytes));
+    response->mutable_host()->MergeFrom(ToProto(core_->host, core_->quotas.total_bytes));
   }
   return parts.status();
 }

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "bulkhead/v1/generation.pb.h"
-#include "memory/status.h"
 #include "runtime/service/packed_message.h"
 #include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
@@ -33,7 +33,7 @@ absl::StatusOr<grpc::ByteBuffer> Tokenize(ServiceCore& core, grpc::ByteBuffer& r
   // Where not even the shortest answer would have room, the work is not begun.
   BH_ASSIGN_OR_RETURN(
       hold,
-      core.answers.Admit(static_cast<int64_t>(tokenizer->FewestTokens(message.text().size()))));
+      core.answers.Admit(static_cast<int64_t>(tokenizer->MinTokenCount(message.text().size()))));
   const bool add_special = !message.has_add_special_tokens() || message.add_special_tokens();
   const absl::StatusOr<std::vector<TokenId>> ids = tokenizer->Encode(message.text(), add_special);
   if (!ids.ok()) return InvalidField("text", ids.status().message());

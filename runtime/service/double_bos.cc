@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "memory/log.h"
+#include "base/log.h"
 
 namespace bulkhead {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/service/host_quotas.h"
 #include "runtime/service/packed_message.h"
 #include "runtime/service/raw_message.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/service/generate_request.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

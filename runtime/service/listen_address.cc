@@ -13,8 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

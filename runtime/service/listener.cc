@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "memory/check.h"
-#include "memory/log.h"
-#include "memory/status.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {
@@ -21,7 +21,7 @@ constexpr int kSpareDescriptors = 24;  // for files, a connection's socket pair,
 constexpr int kPauseMs = 100;
 
 // Descriptors are given out from below, so that a number tells how many there are at least.
-bool TakesTheLast(int fd) {
+bool ExceedsFdBudget(int fd) {
   rlimit limit;
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
          static_cast<rlim_t>(fd) + kSpareDescriptors >= limit.rlim_cur;
@@ -71,19 +71,19 @@ void Listener::Loop(const OnConnection& on_connection) {
 
 void Listener::Accept(const OnConnection& on_connection) {
   const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (fd >= 0 && !TakesTheLast(fd)) {
-    if (!on_connection(fd)) SayOnceThatItIsFull();
+  if (fd >= 0 && !ExceedsFdBudget(fd)) {
+    if (!on_connection(fd)) LogFdLimitOnce();
   } else if (fd >= 0) {
     close(fd);
-    SayOnceThatItIsFull();
+    LogFdLimitOnce();
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-    SayOnceThatItIsFull();
+    LogFdLimitOnce();
     pollfd wake = {wake_fd_, POLLIN, 0};
     poll(&wake, 1, kPauseMs);  // who waits to be accepted stays; do not spin
   }                            // else the client has gone again
 }
 
-void Listener::SayOnceThatItIsFull() {
+void Listener::LogFdLimitOnce() {
   if (std::exchange(said_full_, true)) return;
   BH_LOG(kWarning) << "connections are refused: the limit of open files, less " << kSpareDescriptors
                    << " that are kept, is reached; end some, or raise ulimit -n";

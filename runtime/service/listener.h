@@ -35,7 +35,7 @@ class Listener {
       : listen_fd_(listen_fd), wake_fd_(wake_fd), port_(port) {}
   void Loop(const OnConnection& on_connection);
   void Accept(const OnConnection& on_connection);
-  void SayOnceThatItIsFull();
+  void LogFdLimitOnce();
 
   int listen_fd_;
   const int wake_fd_;

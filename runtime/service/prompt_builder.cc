@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "memory/prefix_cache.h"
-#include "memory/status.h"
 #include "runtime/service/double_bos.h"
 #include "runtime/service/refusal.h"
 
@@ -134,7 +134,7 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
     const int64_t fewest =
         rules.tokenizer == nullptr
             ? 0
-            : static_cast<int64_t>(rules.tokenizer->FewestTokens(request.text().size()));
+            : static_cast<int64_t>(rules.tokenizer->MinTokenCount(request.text().size()));
     if (fewest > most) return PromptTooLong(field, fewest, rules, room, "at least ");
     BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
   } else if (request.has_token_ids()) {

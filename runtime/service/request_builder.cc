@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/tokenizer/unicode.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/packed_message.h"

@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "memory/check.h"
+#include "base/check.h"
+#include "base/status.h"
 #include "memory/host_memory.h"
-#include "memory/status.h"
 #include "runtime/service/control_port.h"
 #include "runtime/service/control_service.h"
 #include "runtime/service/generation_service.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/lost_rank.h"
 #include "bulkhead/v1/generation.pb.h"
-#include "memory/lost_rank.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/engine_control.h"
 #include "runtime/service/request_builder.h"

@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/unicode.h"
 

@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/tokenizer/bpe.h"
 #include "runtime/tokenizer/unicode.h"
 

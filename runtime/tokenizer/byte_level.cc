@@ -8,7 +8,7 @@ namespace bulkhead {
 namespace {
 
 // Printable bytes of Latin-1 stand for themselves, the others for U+0100 and up, in order.
-constexpr bool StandsForItself(int byte) {
+constexpr bool IsPrintableByte(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 constexpr int kAlphabetEnd = 0x144;
@@ -18,7 +18,7 @@ struct Alphabet {
     bytes.fill(-1);
     int next = 0x100;
     for (int byte = 0; byte < 256; ++byte) {
-      const int c = StandsForItself(byte) ? byte : next++;
+      const int c = IsPrintableByte(byte) ? byte : next++;
       chars[byte] = static_cast<char32_t>(c);
       bytes[c] = static_cast<int16_t>(byte);
       AppendUtf8(chars[byte], &utf8[byte]);

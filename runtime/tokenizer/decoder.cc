@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

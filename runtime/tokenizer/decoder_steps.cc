@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/tokenizer/decoder.h"
 #include "runtime/tokenizer/decoder_step_of.h"
 #include "runtime/tokenizer/pattern.h"

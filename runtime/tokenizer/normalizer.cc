@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/pattern.h"
 #include "runtime/tokenizer/unicode.h"

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 

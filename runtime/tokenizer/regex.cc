@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/status.h"
+#include "base/status.h"
 #include "runtime/tokenizer/oniguruma.h"
 #include "runtime/tokenizer/unicode.h"
 

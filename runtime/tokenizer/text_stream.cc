@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "runtime/tokenizer/stop_matcher.h"
 #include "runtime/tokenizer/unicode.h"
 

@@ -11,9 +11,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
-#include "memory/wrong_file.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
 #include "runtime/tokenizer/decoder.h"
@@ -41,7 +41,7 @@ class InterpretedTokenizer : public Tokenizer {
                                               bool skip_special_tokens) const override;
 
   int vocab_size() const override { return static_cast<int>(entries_.size()); }
-  size_t FewestTokens(size_t text_bytes) const override {
+  size_t MinTokenCount(size_t text_bytes) const override {
     if (most_bytes_of_token_ == 0) return 0;
     return (text_bytes + most_bytes_of_token_ - 1) / most_bytes_of_token_;
   }

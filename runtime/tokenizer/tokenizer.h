@@ -44,7 +44,7 @@ class Tokenizer {
                                                       bool add_special_tokens) const = 0;
   // No text of so many bytes has fewer tokens. 0 where that would take encoding it to know, as it
   // does where a normaliser may shorten a text, or a token stand for any number of bytes.
-  virtual size_t FewestTokens(size_t /*text_bytes*/) const { return 0; }
+  virtual size_t MinTokenCount(size_t /*text_bytes*/) const { return 0; }
   // Ids that the vocabulary does not have decode to nothing. Bytes that are no UTF-8 become U+FFFD.
   virtual std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const = 0;
 

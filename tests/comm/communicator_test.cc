@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/exit_code.h"
 #include "comm/shm_communicator.h"
-#include "memory/exit_code.h"
 #include "tests/comm/terms.h"
 #include "tests/support/run_ranks.h"
 
@@ -18,7 +18,7 @@ namespace {
 class ConnectedRank {
  public:
   ConnectedRank(Group& group, const CommLimits& limits) : ledger_(*device_) {
-    ledger_.Claim(Term::kCommunication,
+    ledger_.Claim(MemoryCategory::kCommunication,
                   CommunicationBytes(limits, group.exchange().topology().size));
     auto comm = group.Connect(limits, ledger_);
     EXPECT_TRUE(comm.ok()) << comm.status();
@@ -34,8 +34,8 @@ class ConnectedRank {
 };
 
 absl::StatusOr<ConstMatrixView> SumTerms(Communicator& comm, uint64_t seed, int64_t elements) {
-  const std::vector<float> term = MakeTerm(seed, comm.rank(), elements);
-  std::copy(term.begin(), term.end(), comm.Term(1, elements).F32());
+  const std::vector<float> partial = MakeTerm(seed, comm.rank(), elements);
+  std::copy(partial.begin(), partial.end(), comm.PartialSum(1, elements).F32());
   return comm.AllReduceSum();
 }
 
@@ -113,12 +113,12 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
       }
       for (int round = 0; round < kRounds; ++round) {
         const int kind = (round * 3 + round / 7) % 7;
-        const MatrixView term = rank.comm().Term(1, sizes[kind]);
-        std::copy(terms[kind].begin(), terms[kind].end(), term.F32());
+        const MatrixView partial = rank.comm().PartialSum(1, sizes[kind]);
+        std::copy(terms[kind].begin(), terms[kind].end(), partial.F32());
         const auto sum = rank.comm().AllReduceSum();
         ASSERT_TRUE(sum.ok()) << sum.status();
         if (round % 3 == 0) GatherAndCheck(rank.comm(), round, 1 + round % 5);
-        // After the gather: a sum must last until the next Term.
+        // After the gather: a sum must last until the next PartialSum.
         ASSERT_TRUE(SameBits(sum->F32(), expected[size][kind])) << "round " << round;
         // One rank is late, each in its turn.
         if (round % 50 == rank.comm().rank()) std::this_thread::yield();
@@ -149,8 +149,8 @@ TEST(Communicator, RanksWithoutAShareSendNegativeZerosAndChangeNoBit) {
   const std::vector<float> values = {1.5F, -0.0F, 0.0F, -7.25F};
   RunRanks(5, [&](Group& group) {
     ConnectedRank rank(group, {.max_sum_elements = 4});
-    const MatrixView term = rank.comm().Term(2, 2);
-    for (int i = 0; i < 4; ++i) term.F32()[i] = rank.comm().rank() == 3 ? values[i] : -0.0F;
+    const MatrixView partial = rank.comm().PartialSum(2, 2);
+    for (int i = 0; i < 4; ++i) partial.F32()[i] = rank.comm().rank() == 3 ? values[i] : -0.0F;
     const auto sum = rank.comm().AllReduceSum();
     ASSERT_TRUE(sum.ok());
     EXPECT_TRUE(SameBits(sum->F32(), values));
@@ -160,7 +160,7 @@ TEST(Communicator, RanksWithoutAShareSendNegativeZerosAndChangeNoBit) {
 TEST(Communicator, AnEmptySumAndAnEmptyGatherAreLegal) {
   RunRanks(3, [&](Group& group) {
     ConnectedRank rank(group, {});
-    (void)rank.comm().Term(0, 4096);
+    (void)rank.comm().PartialSum(0, 4096);
     EXPECT_TRUE(rank.comm().AllReduceSum().ok());
     EXPECT_TRUE(rank.comm().GatherCols({}, {0, 0, 0}, {}).ok());
   });
@@ -171,7 +171,8 @@ TEST(Communicator, TakesExactlyWhatThePlanSays) {
   for (const int size : {1, 2, 3, 8}) {
     RunRanks(size, [&](Group& group) {
       ConnectedRank rank(group, limits);
-      EXPECT_EQ(rank.ledger().taken(Term::kCommunication), CommunicationBytes(limits, size));
+      EXPECT_EQ(rank.ledger().taken(MemoryCategory::kCommunication),
+                CommunicationBytes(limits, size));
       rank.ledger().Seal();
     });
   }
@@ -192,7 +193,7 @@ TEST(Communicator, ARankWithoutTheMemoryFailsAllRanksByItsName) {
     const int rank = group.exchange().topology().rank;
     const std::unique_ptr<Device> device = NewHostDevice(rank == 1 ? 500'000 : 0);
     MemoryLedger ledger(*device);
-    ledger.Claim(Term::kCommunication,
+    ledger.Claim(MemoryCategory::kCommunication,
                  CommunicationBytes(limits, group.exchange().topology().size));
     const auto comm = group.Connect(limits, ledger);
     EXPECT_EQ(comm.status().code(), absl::StatusCode::kResourceExhausted);
@@ -205,7 +206,7 @@ TEST(Communicator, ARankWithoutTheMemoryFailsAllRanksByItsName) {
 TEST(Communicator, RanksThatSumDifferentShapesAreABugAndNotANumber) {
   RunRanks(2, [&](Group& group) {
     ConnectedRank rank(group, {.max_sum_elements = 8});
-    (void)rank.comm().Term(1, rank.comm().rank() == 0 ? 4 : 8);
+    (void)rank.comm().PartialSum(1, rank.comm().rank() == 0 ? 4 : 8);
     const auto sum = rank.comm().AllReduceSum();
     EXPECT_EQ(sum.status().code(), absl::StatusCode::kInternal);
     EXPECT_EQ(ExitCodeOf(sum.status()), ExitCode::kBug);
@@ -221,7 +222,7 @@ TEST(Communicator, AbortEndsSumsAndGathersWithItsWords) {
       group.liveness().Abort(absl::InternalError("too late"));
       return;
     }
-    (void)rank.comm().Term(1, 8);
+    (void)rank.comm().PartialSum(1, 8);
     const absl::Status status = rank.comm().AllReduceSum().status();
     EXPECT_EQ(status, WithExitCode(absl::UnavailableError("rank 9 ended"), ExitCode::kRankLost));
     const std::vector<int64_t> cols(4, 0);

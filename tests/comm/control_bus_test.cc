@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {

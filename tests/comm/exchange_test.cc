@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/exit_code.h"
 #include "comm/shared_memory.h"
-#include "memory/exit_code.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {

@@ -8,8 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "base/exit_code.h"
 #include "comm/topology.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -9,11 +9,12 @@
 #include <csignal>
 #include <memory>
 
-#include "comm/nodes_group.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/lost_rank.h"
+#include "comm/multi_host_group.h"
 #include "comm/region.h"
 #include "comm/shm_liveness.h"
-#include "memory/exit_code.h"
-#include "memory/lost_rank.h"
 
 namespace bulkhead {
 namespace {
@@ -171,13 +172,13 @@ TEST_F(LivenessTest, AProcessThatIsGoneAlreadyCannotBeWatched) {
   EXPECT_EQ(liveness_->WatchProcesses(0).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(LivenessTest, LaggardsAreTheRanksThatOthersWaitFor) {
-  EXPECT_EQ(liveness_->FindLaggards().names, "");
+TEST_F(LivenessTest, StragglersAreTheRanksThatOthersWaitFor) {
+  EXPECT_EQ(liveness_->FindStragglers().names, "");
   const uint32_t wrapped = 3;  // the counts of ranks 0 and 2 went around
   Raise(regions_[0]->sums(0), wrapped);
   Raise(regions_[1]->sums(1), 0xFFFFFFFE);
   Raise(regions_[2]->sums(2), wrapped);
-  EXPECT_EQ(liveness_->FindLaggards().names, "rank 1 (host b, pid 101)");
+  EXPECT_EQ(liveness_->FindStragglers().names, "rank 1 (host b, pid 101)");
 }
 
 TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
@@ -188,13 +189,13 @@ TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
   world.nodes = {0, 0, 0, 1, 1};
   NodesLiveness host(*liveness_, world, *regions_[0], nullptr);
   Raise(regions_[0]->sums(0), 1);  // as if the others hung in a step
-  EXPECT_THAT(host.FindLaggards().names, HasSubstr("rank 1 "));
+  EXPECT_THAT(host.FindStragglers().names, HasSubstr("rank 1 "));
   regions_[0]->set_awaited_node(1, MonotonicNanos());
-  EXPECT_EQ(host.FindLaggards().names, "ranks 3, 4 (host z)");
-  EXPECT_TRUE(host.FindLaggards().elsewhere);
+  EXPECT_EQ(host.FindStragglers().names, "ranks 3, 4 (host z)");
+  EXPECT_TRUE(host.FindStragglers().elsewhere);
   regions_[0]->set_awaited_node(1, MonotonicNanos() - absl::ToInt64Nanoseconds(absl::Minutes(1)));
-  EXPECT_EQ(host.FindLaggards().names, "rank 0 (host a, pid 100)");
-  EXPECT_FALSE(host.FindLaggards().elsewhere);
+  EXPECT_EQ(host.FindStragglers().names, "rank 0 (host a, pid 100)");
+  EXPECT_FALSE(host.FindStragglers().elsewhere);
 }
 
 }  // namespace

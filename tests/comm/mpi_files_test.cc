@@ -14,7 +14,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -6,16 +6,16 @@
 #include <map>
 #include <memory>
 
-#include "comm/known_terms.h"
+#include "base/exit_code.h"
+#include "comm/known_values.h"
 #include "comm/nccl_library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "memory/cuda_device.h"
-#include "memory/exit_code.h"
 #include "tests/comm/fake_nccl.h"
 #include "tests/comm/terms.h"
 #include "tests/support/emulator/emulated_device.h"
-#include "tests/support/emulator/words.h"
+#include "tests/support/emulator/intrinsics.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -92,8 +92,8 @@ struct Ramp {
 };
 
 void WriteRamp(Ramp p) {
-  cuda::AwaitPrevious();
-  const int64_t i = int64_t{cuda::BlockX()} * kRampThreads + cuda::ThreadIndex();
+  cuda::GridDependencySynchronize();
+  const int64_t i = int64_t{cuda::int(blockIdx.x)} * kRampThreads + cuda::int(threadIdx.x);
   if (i < p.count) p.out[i] = static_cast<float>((p.first + i) % p.period + p.offset);
 }
 
@@ -105,7 +105,7 @@ struct NcclRankOfTest {
         device(*CudaDevice::New(driver, 0)),
         ledger(std::make_unique<MemoryLedger>(*device)) {
     rank_driver = &driver;
-    ledger->Claim(Term::kCommunication,
+    ledger->Claim(MemoryCategory::kCommunication,
                   CommunicationBytes(kLimits, group.exchange().topology().size));
     comm = ConnectNccl(
         group, kLimits, driver, *ledger, timeout,
@@ -134,8 +134,8 @@ TEST_F(NcclCommunicatorTest, SumsWhatTheRanksPutIntoTheirTerms) {
         for (int64_t i = 0; i < elements; ++i) {
           values[i] = static_cast<float>(i + (*rank.comm)->rank());
         }
-        const MatrixView term = (*rank.comm)->Term(1, elements);
-        rank.driver.CopyToDevice(values.data(), term.data(), elements * 4);
+        const MatrixView partial = (*rank.comm)->PartialSum(1, elements);
+        rank.driver.CopyToDevice(values.data(), partial.data(), elements * 4);
         const auto sum = (*rank.comm)->AllReduceSum();
         ASSERT_TRUE(sum.ok()) << sum.status();
         rank.driver.CopyToHost(sum->data(), values.data(), elements * 4);
@@ -202,7 +202,7 @@ TEST_F(NcclCommunicatorTest, TakesExactlyWhatThePlanSays) {
   RunRanks(2, [&](Group& group) {
     const NcclRankOfTest rank(group, absl::Minutes(5));
     ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
-    EXPECT_EQ(rank.ledger->taken(Term::kCommunication), CommunicationBytes(kLimits, 2));
+    EXPECT_EQ(rank.ledger->taken(MemoryCategory::kCommunication), CommunicationBytes(kLimits, 2));
     rank.ledger->Seal();
   });
 }
@@ -233,8 +233,8 @@ TEST(KnownTermsTest, AreExactInF32InAnyOrderUpToTheLargestGroup) {
       float upwards = 0;
       float downwards = 0;
       for (int r = 0; r < size; ++r) {
-        upwards += static_cast<float>(KnownTerm(i, r));
-        downwards += static_cast<float>(KnownTerm(i, size - 1 - r));
+        upwards += static_cast<float>(KnownValue(i, r));
+        downwards += static_cast<float>(KnownValue(i, size - 1 - r));
       }
       EXPECT_EQ(upwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
       EXPECT_EQ(downwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
@@ -258,10 +258,10 @@ float SumBehindAKernel() {
     ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
     const int r = (*rank.comm)->rank();
     constexpr int kThreads = 32;
-    const MatrixView term = (*rank.comm)->Term(1, kThreads);
-    rank.driver.Fill(term.data(), std::byte{0}, kThreads * sizeof(float));
+    const MatrixView partial = (*rank.comm)->PartialSum(1, kThreads);
+    rank.driver.Fill(partial.data(), std::byte{0}, kThreads * sizeof(float));
     Enqueue(rank.driver, cuda::KernelOf("ramp", &WriteRamp), {.block = {kRampThreads, 1, 1}},
-            Ramp{reinterpret_cast<float*>(term.data()), kThreads, 0, 1, 1 + r});
+            Ramp{reinterpret_cast<float*>(partial.data()), kThreads, 0, 1, 1 + r});
     const auto sum = (*rank.comm)->AllReduceSum();
     ASSERT_TRUE(sum.ok()) << sum.status();
     rank.driver.CopyToHost(sum->data(), &sums[r], sizeof(float));
@@ -307,7 +307,7 @@ TEST_F(NcclCommunicatorTest, AnErrorBehindOurBackNamesTheRankThatSawIt) {
     ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
     ASSERT_TRUE(Agree(group.exchange(), "up", absl::OkStatus(), absl::Minutes(5)).ok());
     Controls().fail = true;
-    (void)(*rank.comm)->Term(1, 1);
+    (void)(*rank.comm)->PartialSum(1, 1);
     const absl::Status status = (*rank.comm)->AllReduceSum().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(status.message()),

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "comm/launch_environment.h"
 #include "comm/mpi_group.h"
 #include "comm/single_group.h"
 #include "comm/wait.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "runtime/engine/watchdog.h"
 #include "tests/comm/terms.h"
 
@@ -44,8 +45,8 @@ absl::Status Sums(Rank& rank) {
   std::string message;
   for (int round = 0; round < 60; ++round) {
     const int64_t elements = lengths[round % 6];
-    const std::vector<float> term = MakeTerm(round, rank.comm.rank(), elements);
-    std::copy(term.begin(), term.end(), rank.comm.Term(1, elements).F32());
+    const std::vector<float> partial = MakeTerm(round, rank.comm.rank(), elements);
+    std::copy(partial.begin(), partial.end(), rank.comm.PartialSum(1, elements).F32());
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, rank.comm.AllReduceSum());
     BH_CHECK(SameBits(sum.F32(), ExpectedSum(round, size, elements)));
 
@@ -79,7 +80,7 @@ absl::Status Fault(Rank& rank, int signal) {
       Say(absl::StrCat("FAULT ", MonotonicNanos()));
       raise(signal);
     }
-    std::fill_n(rank.comm.Term(1, 100).F32(), 100, 1.0F);
+    std::fill_n(rank.comm.PartialSum(1, 100).F32(), 100, 1.0F);
     BH_RETURN_IF_ERROR(rank.comm.AllReduceSum().status());
   }
 }
@@ -138,7 +139,7 @@ absl::Status Bench(Rank& rank) {
     const int64_t elements = bytes / 4;
     std::vector<int64_t> times;
     for (int i = 0; i < (bytes > 65536 ? 1000 : 5000); ++i) {
-      std::fill_n(rank.comm.Term(1, elements).F32(), elements, 1.0F);
+      std::fill_n(rank.comm.PartialSum(1, elements).F32(), elements, 1.0F);
       const int64_t begin = MonotonicNanos();
       BH_RETURN_IF_ERROR(rank.comm.AllReduceSum().status());
       times.push_back(MonotonicNanos() - begin);
@@ -168,7 +169,8 @@ absl::Status RunMode(const std::string& mode, Group& group) {
   const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 64};
   const std::unique_ptr<Device> device = NewHostDevice(0);
   MemoryLedger ledger(*device);
-  ledger.Claim(Term::kCommunication, CommunicationBytes(limits, group.exchange().topology().size));
+  ledger.Claim(MemoryCategory::kCommunication,
+               CommunicationBytes(limits, group.exchange().topology().size));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> comm, group.Connect(limits, ledger));
   ledger.Seal();
   Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) {

@@ -1,4 +1,5 @@
-#include "comm/socket.h"
+#include "base/socket.h"
+#include "base/clock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/star_handshake.h"
+#include "comm/liveness_handshake.h"
 #include "comm/wait.h"
 
 namespace bulkhead {
@@ -28,7 +29,7 @@ TEST(OwnAddresses, AreThoseOfTheInterfacesAskedFor) {
 }
 
 TEST(AcceptCallers, WhoSaysNothingOrLiesKeepsNobodyWaiting) {
-  std::vector<Listener> listeners;
+  std::vector<ListeningSocket> listeners;
   listeners.push_back(ListenOn("127.0.0.1").value());
   const int port = listeners[0].port;
   // Each would be waited for 2 s: together longer than there is time.
@@ -53,7 +54,7 @@ TEST(AcceptCallers, WhoSaysNothingOrLiesKeepsNobodyWaiting) {
 }
 
 TEST(AcceptCallers, EndsAtTheDeadlineWithThoseThatCame) {
-  std::vector<Listener> listeners;
+  std::vector<ListeningSocket> listeners;
   listeners.push_back(ListenOn("127.0.0.1").value());
   EXPECT_TRUE(AcceptCallers(listeners, "ours", {1}, MonotonicNanos()).empty());
 }
@@ -64,7 +65,7 @@ struct Meeting {
   absl::StatusOr<std::string> introduced;
 };
 Meeting Meet(const std::string& key, const std::string& callers_key) {
-  std::vector<Listener> listeners;
+  std::vector<ListeningSocket> listeners;
   listeners.push_back(ListenOn("127.0.0.1").value());
   Meeting meeting;
   std::thread caller([&] {
@@ -96,7 +97,7 @@ TEST(Handshake, WithoutTheKeyThereIsNoConnection) {
 }
 
 TEST(Sockets, ACallerThatSaysNothingIsGivenUpInTime) {
-  std::vector<Listener> listeners;
+  std::vector<ListeningSocket> listeners;
   listeners.push_back(ListenOn("127.0.0.1").value());
   const auto silent = ConnectTo("127.0.0.1", listeners[0].port, In(30));
   ASSERT_TRUE(silent.ok());

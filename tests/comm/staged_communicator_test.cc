@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/exit_code.h"
 #include "memory/cuda_device.h"
-#include "memory/exit_code.h"
 #include "tests/comm/terms.h"
 #include "tests/support/emulator/emulated_device.h"
 #include "tests/support/run_ranks.h"
@@ -19,7 +19,7 @@ class DeviceRank {
  public:
   DeviceRank(Group& group, const CommLimits& limits, bool late)
       : driver_({.late = late}), device_(*CudaDevice::New(driver_, 0)), ledger_(*device_) {
-    ledger_.Claim(Term::kCommunication,
+    ledger_.Claim(MemoryCategory::kCommunication,
                   CommunicationBytes(limits, group.exchange().topology().size));
     auto comm = ConnectStaged(group, limits, *device_, ledger_);
     EXPECT_TRUE(comm.ok()) << comm.status();
@@ -58,9 +58,9 @@ TEST_P(StagedCommunicatorTest, SumsHaveTheBitsOfTheHostsTree) {
       DeviceRank rank(group, kLimits, GetParam());
       int round = 0;
       for (const int64_t elements : {7, 20000, 1, 16384, 16385, 300}) {
-        const std::vector<float> term = MakeTerm(++round, rank.comm().rank(), elements);
-        const MatrixView view = rank.comm().Term(1, elements);
-        rank.device().CopyFromHost(term.data(), view.data(), elements * sizeof(float));
+        const std::vector<float> partial = MakeTerm(++round, rank.comm().rank(), elements);
+        const MatrixView view = rank.comm().PartialSum(1, elements);
+        rank.device().CopyFromHost(partial.data(), view.data(), elements * sizeof(float));
         const auto sum = rank.comm().AllReduceSum();
         ASSERT_TRUE(sum.ok()) << sum.status();
         EXPECT_TRUE(SameBits(rank.Read(*sum).data(), ExpectedSum(round, size, elements)))
@@ -82,7 +82,7 @@ TEST_P(StagedCommunicatorTest, OneOperationAfterTheOtherNeedsNoWaitBetweenThem) 
       terms.push_back(MakeTerm(round, rank.comm().rank(), 1000));
     }
     for (int round = 0; round < kRounds; ++round) {
-      const MatrixView view = rank.comm().Term(10, 100);
+      const MatrixView view = rank.comm().PartialSum(10, 100);
       device.CopyFromHost(terms[round].data(), view.data(), 4000);
       const auto sum = rank.comm().AllReduceSum();
       ASSERT_TRUE(sum.ok()) << sum.status();
@@ -154,7 +154,7 @@ TEST_P(StagedCommunicatorTest, BroadcastsReachEveryDeviceInTheOrderOfTheQueue) {
 TEST_P(StagedCommunicatorTest, EmptySumsAndGathersAreLegal) {
   RunRanks(2, [&](Group& group) {
     DeviceRank rank(group, kLimits, GetParam());
-    (void)rank.comm().Term(0, 4096);
+    (void)rank.comm().PartialSum(0, 4096);
     EXPECT_TRUE(rank.comm().AllReduceSum().ok());
     EXPECT_TRUE(rank.comm().GatherCols({}, {0, 0}, {}).ok());
   });
@@ -168,7 +168,7 @@ TEST_P(StagedCommunicatorTest, EveryCopyGoesThroughPinnedMemory) {
     const Buffer buffer = *rank.device().Allocate(4 * 64 * 3);
     const MatrixView part(buffer.data(), DType::kF32, 4, 5, 6);
     for (const int64_t elements : {1, 20000}) {
-      (void)rank.comm().Term(1, elements);
+      (void)rank.comm().PartialSum(1, elements);
       EXPECT_TRUE(rank.comm().AllReduceSum().ok());
       const MatrixView out(buffer.data(), DType::kF32, 4, 15, 16);
       EXPECT_TRUE(rank.comm().GatherCols(part, {5, 5, 5}, r == 0 ? out : MatrixView()).ok());
@@ -185,7 +185,8 @@ TEST_P(StagedCommunicatorTest, TakesOfTheDeviceExactlyWhatThePlanSays) {
   for (const int size : {2, 3}) {
     RunRanks(size, [&](Group& group) {
       DeviceRank rank(group, kLimits, GetParam());
-      EXPECT_EQ(rank.ledger().taken(Term::kCommunication), CommunicationBytes(kLimits, size));
+      EXPECT_EQ(rank.ledger().taken(MemoryCategory::kCommunication),
+                CommunicationBytes(kLimits, size));
       EXPECT_EQ(rank.device().allocated_bytes(), CommunicationBytes(kLimits, size));
       rank.ledger().Seal();
     });
@@ -198,7 +199,7 @@ TEST_P(StagedCommunicatorTest, ADeviceWithoutTheMemoryFailsAllRanksByItsName) {
     emulator::EmulatedCudaDriver driver({.late = GetParam()});
     const auto device = *CudaDevice::New(driver, r == 1 ? 1000 : 0);
     MemoryLedger ledger(*device);
-    ledger.Claim(Term::kCommunication, CommunicationBytes(kLimits, 3));
+    ledger.Claim(MemoryCategory::kCommunication, CommunicationBytes(kLimits, 3));
     const auto comm = ConnectStaged(group, kLimits, *device, ledger);
     EXPECT_EQ(comm.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(ExitCodeOf(comm.status()), ExitCode::kDoesNotFit);
@@ -211,12 +212,12 @@ TEST_P(StagedCommunicatorTest, AFaultOnTheDeviceEndsTheSumThere) {
     DeviceRank rank(group, kLimits, GetParam());
     if (rank.comm().rank() == 1) {
       // Somewhere outside of what is mapped.
-      rank.driver().Fill(rank.comm().Term(1, 1).data() + (int64_t{1} << 29), std::byte{0}, 4);
+      rank.driver().Fill(rank.comm().PartialSum(1, 1).data() + (int64_t{1} << 29), std::byte{0}, 4);
       const auto sum = rank.comm().AllReduceSum();
       EXPECT_EQ(sum.status().code(), absl::StatusCode::kInternal);
       group.liveness().Abort(sum.status());
     } else {
-      (void)rank.comm().Term(1, 1);
+      (void)rank.comm().PartialSum(1, 1);
       EXPECT_EQ(rank.comm().AllReduceSum().status().code(), absl::StatusCode::kInternal);
     }
   });

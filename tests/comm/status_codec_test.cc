@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/cord.h"
+#include "base/exit_code.h"
+#include "base/lost_rank.h"
 #include "comm/exchange.h"
-#include "memory/exit_code.h"
-#include "memory/lost_rank.h"
 
 namespace bulkhead {
 namespace {

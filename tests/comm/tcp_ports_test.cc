@@ -1,4 +1,5 @@
 #include "comm/tcp_ports.h"
+#include "base/clock.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -12,9 +13,9 @@
 #include <algorithm>
 #include <string>
 
+#include "base/socket.h"
 #include "comm/handshake_watch.h"
 #include "comm/launcher_ports.h"
-#include "comm/socket.h"
 #include "comm/wait.h"
 
 namespace bulkhead {
@@ -22,13 +23,13 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-Listener Listen() {
-  absl::StatusOr<Listener> listener = ListenOn("127.0.0.1");
+ListeningSocket Listen() {
+  absl::StatusOr<ListeningSocket> listener = ListenOn("127.0.0.1");
   EXPECT_TRUE(listener.ok()) << listener.status();
   return *std::move(listener);
 }
 
-absl::StatusOr<Socket> Connect(const Listener& listener, int64_t limit_ns) {
+absl::StatusOr<Socket> Connect(const ListeningSocket& listener, int64_t limit_ns) {
   return ConnectTo("127.0.0.1", listener.port, MonotonicNanos() + limit_ns);
 }
 
@@ -39,7 +40,7 @@ const TcpSocket* Find(const std::vector<TcpSocket>& sockets, int fd) {
 }
 
 TEST(TcpPorts, AProcessFindsWhatItListensOnAndWhoIsConnected) {
-  const Listener listener = Listen();
+  const ListeningSocket listener = Listen();
   const absl::StatusOr<Socket> caller = Connect(listener, 30 * kSecond);
   ASSERT_TRUE(caller.ok()) << caller.status();
   const std::vector<TcpSocket> all = OwnTcpSockets();
@@ -56,7 +57,7 @@ TEST(TcpPorts, AProcessFindsWhatItListensOnAndWhoIsConnected) {
 }
 
 TEST(TcpPorts, AClosedPortTakesNobodyAndKeepsThoseItTook) {
-  const Listener listener = Listen();
+  const ListeningSocket listener = Listen();
   const absl::StatusOr<Socket> before = Connect(listener, 30 * kSecond);
   ASSERT_TRUE(before.ok()) << before.status();
   const int accepted = accept(listener.socket.fd(), nullptr, nullptr);
@@ -75,7 +76,7 @@ TEST(TcpPorts, AClosedPortTakesNobodyAndKeepsThoseItTook) {
 
 // A stranger who says half of what it should, to a thread that reads without a limit of time.
 TEST(HandshakeWatch, AThreadThatReadsHalfAHandshakeGoesOn) {
-  const Listener listener = Listen();
+  const ListeningSocket listener = Listen();
   const absl::StatusOr<Socket> stranger = Connect(listener, 30 * kSecond);
   ASSERT_TRUE(stranger.ok()) << stranger.status();
   const int accepted = accept(listener.socket.fd(), nullptr, nullptr);
@@ -89,7 +90,7 @@ TEST(HandshakeWatch, AThreadThatReadsHalfAHandshakeGoesOn) {
 // Here under no launcher, and with its own ports in place of one.
 TEST(LauncherPorts, ALaunchersPortsAreClosedThroughCopiesOfItsDescriptors) {
   EXPECT_EQ(FindLauncher(getpid()).pid, 0);
-  const Listener listener = Listen();
+  const ListeningSocket listener = Listen();
   const LauncherPorts ports = CloseLauncherPorts({getpid(), "mpirun"});
   if (!ports.why.ok()) GTEST_SKIP() << ports.why.message();
   EXPECT_GE(ports.closed, 1);

@@ -11,14 +11,14 @@ namespace bulkhead {
 // Values of very different size and sign; some are -0.0. The same for the same (seed, rank).
 inline std::vector<float> MakeTerm(uint64_t seed, int rank, int64_t elements) {
   std::mt19937_64 random(seed * 131 + rank);
-  std::vector<float> term(elements);
-  for (float& value : term) {
+  std::vector<float> partial(elements);
+  for (float& value : partial) {
     const uint64_t bits = random();
     value = static_cast<float>(static_cast<int64_t>(bits) >> 40);
     value *= (bits & 1) != 0 ? 1e-6F : 0.37F;
     if ((bits & 30) == 0) value = -0.0F;
   }
-  return term;
+  return partial;
 }
 
 inline float TreeOf(const std::vector<std::vector<float>>& terms, int begin, int end, int64_t i) {

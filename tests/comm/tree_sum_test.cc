@@ -9,7 +9,7 @@ namespace {
 
 std::vector<const float*> Pointers(const std::vector<std::vector<float>>& terms) {
   std::vector<const float*> pointers;
-  for (const auto& term : terms) pointers.push_back(term.data());
+  for (const auto& partial : terms) pointers.push_back(partial.data());
   return pointers;
 }
 

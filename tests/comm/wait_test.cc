@@ -1,4 +1,5 @@
 #include "comm/wait.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ TEST(Wait, TwoThreadsHandOverManyTimesOverTheWrap) {
     int64_t shared = 0;  // written by both in turn: a race unless the signals order them
     std::thread other([&] {
       for (uint32_t i = 1; i <= 2000; ++i) {
-        ASSERT_EQ(WaitFor(ping, kFirst + i, abort, {may_spin}), WaitEnd::kReached);
+        ASSERT_EQ(WaitFor(ping, kFirst + i, abort, {may_spin}), WaitResult::kReached);
         ++shared;
         Raise(pong, kFirst + i);
       }
@@ -33,7 +34,7 @@ TEST(Wait, TwoThreadsHandOverManyTimesOverTheWrap) {
     for (uint32_t i = 1; i <= 2000; ++i) {
       ++shared;
       Raise(ping, kFirst + i);
-      ASSERT_EQ(WaitFor(pong, kFirst + i, abort, {may_spin}), WaitEnd::kReached);
+      ASSERT_EQ(WaitFor(pong, kFirst + i, abort, {may_spin}), WaitResult::kReached);
     }
     other.join();
     EXPECT_EQ(shared, 4000);
@@ -44,9 +45,9 @@ TEST(Wait, EndsAtItsDeadlineAndWhenAborted) {
   Signal signal{};
   std::atomic<uint32_t> abort = 0;
   EXPECT_EQ(WaitFor(signal, 1, abort, {.may_spin = true, .deadline_ns = MonotonicNanos()}),
-            WaitEnd::kDeadline);
+            WaitResult::kDeadline);
   std::thread aborter([&] { abort = 1; });
-  EXPECT_EQ(WaitFor(signal, 1, abort, {}), WaitEnd::kAborted);
+  EXPECT_EQ(WaitFor(signal, 1, abort, {}), WaitResult::kAborted);
   aborter.join();
   EXPECT_EQ(signal.sleepers.load(), 0U);
 }

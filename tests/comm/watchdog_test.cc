@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -26,7 +26,7 @@ class FakeLiveness final : public GroupLiveness {
   absl::Status Check(absl::Duration) override { return check; }
   void Rearm() override { ++rearms; }
   void StoodStill(absl::Duration still) override { told_still = still; }
-  Laggards FindLaggards() override { return laggards; }
+  Stragglers FindStragglers() override { return stragglers; }
   int fd() const override { return -1; }
   void Abort(const absl::Status& why) override { aborted = why; }
   void Ending() override {}
@@ -36,7 +36,7 @@ class FakeLiveness final : public GroupLiveness {
   int rearms = 0;
   absl::Status check;
   absl::Status aborted;
-  Laggards laggards;
+  Stragglers stragglers;
   absl::Duration told_still;
 };
 
@@ -93,8 +93,8 @@ TEST_F(WatchdogRulesTest, BeatsAtEveryTick) {
 
 TEST_F(WatchdogRulesTest, AnIdleRankHasNoLimit) { EXPECT_TRUE(TickFor(absl::Hours(1)).ok()); }
 
-TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
-  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheStragglers) {
+  liveness_.stragglers.names = "rank 1 (host a, pid 5)";
   rules_.StepBegins(PlanOf(42), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
   const absl::Status lost = TickAfter(absl::Seconds(1));
@@ -105,7 +105,7 @@ TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheLaggards) {
 }
 
 TEST_F(WatchdogRulesTest, AHostThatOthersWaitForHasASecondMoreToSayWhichOfItsRanksItIs) {
-  liveness_.laggards = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
+  liveness_.stragglers = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
   rules_.StepBegins(PlanOf(42), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(61)).ok());
   EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()),
@@ -144,7 +144,7 @@ constexpr StepEstimate kEstimate = {
     .least_s = 0.5, .fixed_s = 0, .token_s = 0.01, .logit_row_s = 0, .context_s = 1e-6};
 
 TEST_F(WatchdogRulesTest, AStepThatTakesTenTimesItsEstimateIsAWarningThatNamesWhoItWaitsFor) {
-  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+  liveness_.stragglers.names = "rank 1 (host a, pid 5)";
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(3, 100), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(10)).ok());
@@ -184,12 +184,12 @@ TEST_F(WatchdogRulesTest, RowsTokensAndContextEachHaveTheirTime) {
   }
 }
 
-TEST_F(WatchdogRulesTest, ALateStepWhoseLaggardsStandStillIsALoss) {
-  liveness_.laggards = {.names = "rank 1 (host a, pid 5)", .still = absl::Milliseconds(4900)};
+TEST_F(WatchdogRulesTest, ALateStepWhoseStragglersStandStillIsALoss) {
+  liveness_.stragglers = {.names = "rank 1 (host a, pid 5)", .still = absl::Milliseconds(4900)};
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(9), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
-  liveness_.laggards.still = absl::Milliseconds(5100);
+  liveness_.stragglers.still = absl::Milliseconds(5100);
   const absl::Status lost = TickAfter(absl::Seconds(1));
   EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
   EXPECT_EQ(lost.message(),
@@ -198,18 +198,18 @@ TEST_F(WatchdogRulesTest, ALateStepWhoseLaggardsStandStillIsALoss) {
 }
 
 TEST_F(WatchdogRulesTest, ARankThatStoodStillWhileItWaitedItselfHasTimeToWake) {
-  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+  liveness_.stragglers.names = "rank 1 (host a, pid 5)";
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(9), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(30)).ok());
-  liveness_.laggards = {.names = "rank 2 (host a, pid 6)", .still = absl::Seconds(25)};
+  liveness_.stragglers = {.names = "rank 2 (host a, pid 6)", .still = absl::Seconds(25)};
   EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
   EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()),
               HasSubstr("and rank 2 (host a, pid 6), which the others wait for, used no CPU"));
 }
 
 TEST_F(WatchdogRulesTest, AStepThatIsNotLateIsNoLossWhateverStandsStill) {
-  liveness_.laggards = {.names = "rank 1 (host a, pid 5)", .still = absl::Seconds(30)};
+  liveness_.stragglers = {.names = "rank 1 (host a, pid 5)", .still = absl::Seconds(30)};
   standstill_.since_ns = now_ns_;
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(1, 300), now_ns_);
@@ -218,7 +218,7 @@ TEST_F(WatchdogRulesTest, AStepThatIsNotLateIsNoLossWhateverStandsStill) {
 }
 
 TEST_F(WatchdogRulesTest, ARankThatIsMerelySlowHasUntilTheTimeout) {
-  liveness_.laggards.names = "rank 1 (host a, pid 5)";
+  liveness_.stragglers.names = "rank 1 (host a, pid 5)";
   standstill_.since_ns = now_ns_;  // this rank waits for the other, and may sleep
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(1), now_ns_);
@@ -241,7 +241,7 @@ TEST_F(WatchdogRulesTest, WhereNobodyLagsBehindThisRanksOwnThreadsCount) {
 }
 
 TEST_F(WatchdogRulesTest, ARankOnAnotherHostIsForThatHostToJudge) {
-  liveness_.laggards = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
+  liveness_.stragglers = {.names = "ranks 2, 3 (host b)", .elsewhere = true};
   standstill_.since_ns = now_ns_;
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(1), now_ns_);

@@ -226,7 +226,7 @@ class GpuScriptsTest(unittest.TestCase):
         code, rows, table = self.run_script("gpu_bench.sh", **{"nvidia-smi": "exit 9"})
         self.assertEqual((code, self.states(rows)), (77, {"absent"}), table)
 
-    def test_the_benchmark_is_rehearsed_with_the_real_program_on_a_cpu(self):
+    def test_the_benchmark_runs_with_the_real_program_on_a_cpu(self):
         program = os.environ["BULKHEAD"]
         code, rows, table = self.run_script("gpu_bench.sh", environment={"DEVICE": "cpu"},
                                             **{"bulkhead": f'exec "{program}" "$@"', "nvidia-smi": "exit 9"})

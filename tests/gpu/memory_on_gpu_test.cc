@@ -66,8 +66,8 @@ TEST_F(MemoryOnGpuTest, WhatAnotherHasTakenIsRefusedWithTheNumbersAndChangesNoth
 
 TEST_F(MemoryOnGpuTest, NothingThatRunsAfterTheSealMovesFreeMemory) {
   MemoryLedger ledger(*device_);
-  ledger.Claim(Term::kWeights, 64 * kMiB);
-  const Buffer buffer = *ledger.Take(Term::kWeights, 64 * kMiB);
+  ledger.Claim(MemoryCategory::kWeights, 64 * kMiB);
+  const Buffer buffer = *ledger.Take(MemoryCategory::kWeights, 64 * kMiB);
   ASSERT_TRUE(device_->Synchronize().ok());
   ledger.Seal();
   const int64_t sealed = FreeBytes();

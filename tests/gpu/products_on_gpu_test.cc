@@ -1,5 +1,5 @@
 // Products of many tokens by the cuBLASLt of this machine against our own kernels: near them, the
-// same bits each time, and no memory taken once they were rehearsed.
+// same bits each time, and no memory taken once they were warmed up.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/device_under_test.h"
@@ -25,7 +25,7 @@ TEST_P(ProductsOnGpu, OfTheLibraryAreThoseOfOurKernels) {
   if (!CublasLtName().ok()) GTEST_SKIP() << CublasLtName().status();
   LibraryProducts theirs(std::move(DevicesUnderTest().front()), true, GetParam());
   LibraryProducts ours(std::move(DevicesUnderTest().front()), false, GetParam());
-  ASSERT_TRUE(theirs.Rehearse().ok());
+  ASSERT_TRUE(theirs.WarmUp().ok());
   ours.Multiply(kMaxTokens);
   theirs.Multiply(kMaxTokens);
   const int64_t free_bytes = theirs.driver().Memory()->free_bytes;

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "tests/gpu/shared_memory.h"
 #include "tests/kernels/cuda/device_under_test.h"
 

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <new>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "memory/cuda_driver.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "kernels/cpu/packing.h"
-#include "kernels/cpu/product_verbs.h"
+#include "kernels/cpu/product_ops.h"
 #include "kernels/weight_quantizer.h"
 #include "tests/kernels/products_support.h"
 

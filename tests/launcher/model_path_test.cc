@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

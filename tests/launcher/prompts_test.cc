@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

@@ -14,12 +14,13 @@ constexpr int kBlock = 16;
 // block is 1 MiB.
 RankNeeds Needs(const GroupLimits& limits) {
   RankNeeds needs;
-  needs.term_bytes[static_cast<int>(Term::kWeights)] = 100 * kMiB;
-  needs.term_bytes[static_cast<int>(Term::kActivations)] =
+  needs.category_bytes[static_cast<int>(MemoryCategory::kWeights)] = 100 * kMiB;
+  needs.category_bytes[static_cast<int>(MemoryCategory::kActivations)] =
       int64_t{limits.max_num_batched_tokens} * 10240;
-  needs.term_bytes[static_cast<int>(Term::kBlockTables)] =
+  needs.category_bytes[static_cast<int>(MemoryCategory::kBlockTables)] =
       int64_t{limits.max_num_seqs} * (limits.max_model_len / kBlock) * 4;
-  needs.term_bytes[static_cast<int>(Term::kWorkspace)] = kMiB + int64_t{limits.max_model_len} * 64;
+  needs.category_bytes[static_cast<int>(MemoryCategory::kWorkspace)] =
+      kMiB + int64_t{limits.max_model_len} * 64;
   needs.kv_block_bytes = kMiB;
   return needs;
 }
@@ -66,7 +67,7 @@ TEST(CapacityTest, TheTightestRankSetsThePoolAndIsNamed) {
       Plan({Cap(0, 400 * kMiB), Cap(1, 300 * kMiB), Cap(2, 350 * kMiB)}, Given(100, 128, 64));
   ASSERT_TRUE(plan.fits);
   EXPECT_EQ(plan.binding_rank, 1);
-  EXPECT_EQ(plan.binding_term, Term::kKv);
+  EXPECT_EQ(plan.binding_term, MemoryCategory::kKv);
   EXPECT_EQ(plan.num_kv_blocks, plan.ranks[1].own_blocks);
   EXPECT_EQ(plan.ranks[1].stranded_bytes, 0);
   EXPECT_EQ(plan.ranks[0].stranded_bytes, 100 * kMiB);
@@ -99,14 +100,14 @@ TEST(CapacityTest, TheFirstClaimThatIsLargerThanWhatIsLeftIsNamed) {
   const CapacityRequest request = Given(4, 128, 2048);
   const Capacity weights = Plan({Cap(0, 99 * kMiB)}, request);
   ASSERT_TRUE(weights.shortage.has_value());
-  EXPECT_EQ(weights.shortage->term, Term::kWeights);
+  EXPECT_EQ(weights.shortage->term, MemoryCategory::kWeights);
   EXPECT_EQ(weights.shortage->bytes, kMiB);
   const Capacity activations = Plan({Cap(0, 500 * kMiB), Cap(1, 110 * kMiB)}, request);
   ASSERT_TRUE(activations.shortage.has_value());
-  EXPECT_EQ(activations.shortage->term, Term::kActivations);
+  EXPECT_EQ(activations.shortage->term, MemoryCategory::kActivations);
   EXPECT_EQ(activations.shortage->rank, 1);
   EXPECT_EQ(activations.shortage->bytes, 20 * kMiB - 10 * kMiB);
-  EXPECT_EQ(activations.binding_term, Term::kActivations);
+  EXPECT_EQ(activations.binding_term, MemoryCategory::kActivations);
 }
 
 TEST(CapacityTest, TheLeastMemoryStartsAndOneByteLessDoesNot) {
@@ -204,7 +205,7 @@ TEST(CapacityTest, AShareThatCollidesWithTheArenasIsRefused) {
   request.rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = 1.0};
   const Capacity plan = Plan({Cap(0, 1000 * kMiB)}, request);
   ASSERT_TRUE(plan.shortage.has_value());
-  EXPECT_EQ(plan.shortage->term, Term::kKv);
+  EXPECT_EQ(plan.shortage->term, MemoryCategory::kKv);
 }
 
 TEST(CapacityTest, WhatIsNotGivenGivesWayInTurn) {
@@ -250,7 +251,7 @@ TEST(CapacityTest, ARankWithoutHeadsSetsNoLimit) {
                    });
   ASSERT_TRUE(plan.fits);
   EXPECT_EQ(plan.binding_rank, 0);
-  EXPECT_EQ(plan.ranks[1].arena_bytes[static_cast<int>(Term::kKv)], 0);
+  EXPECT_EQ(plan.ranks[1].arena_bytes[static_cast<int>(MemoryCategory::kKv)], 0);
   EXPECT_EQ(plan.ranks[1].stranded_bytes, 0);
   EXPECT_EQ(plan.ranks[1].own_blocks, 0);
 }

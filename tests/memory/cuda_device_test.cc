@@ -171,10 +171,10 @@ TEST_P(CudaDeviceTest, MemoryIsUnmappedOnlyWhenNothingEnqueuedUsesItAnyMore) {
 TEST_P(CudaDeviceTest, TheLedgerTakesAndSealsAsOnTheHost) {
   const auto device = NewDevice();
   MemoryLedger ledger(*device);
-  ledger.Claim(Term::kWeights, 2 * kGranule + 1);
-  ledger.Claim(Term::kKv, 1000);
-  const Buffer weights = *ledger.Take(Term::kWeights, 2 * kGranule + 1);
-  const Buffer kv = *ledger.Take(Term::kKv, 1000);
+  ledger.Claim(MemoryCategory::kWeights, 2 * kGranule + 1);
+  ledger.Claim(MemoryCategory::kKv, 1000);
+  const Buffer weights = *ledger.Take(MemoryCategory::kWeights, 2 * kGranule + 1);
+  const Buffer kv = *ledger.Take(MemoryCategory::kKv, 1000);
   ledger.Seal();
   const int64_t free_bytes = FreeBytes();
   EXPECT_EQ(device->allocated_bytes(), ledger.claimed_bytes());

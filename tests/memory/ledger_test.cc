@@ -9,15 +9,15 @@ TEST(LedgerTest, WhatIsClaimedIsTakenAndGivenBack) {
   const auto device = NewHostDevice(1000);
   {
     MemoryLedger ledger(*device);
-    ledger.Claim(Term::kWeights, 100);
-    ledger.Claim(Term::kKv, 200);
-    ledger.Claim(Term::kWorkspace, 10);
-    ledger.Claim(Term::kCommunication, 50);
-    const auto weights = ledger.Take(Term::kWeights, 100);
+    ledger.Claim(MemoryCategory::kWeights, 100);
+    ledger.Claim(MemoryCategory::kKv, 200);
+    ledger.Claim(MemoryCategory::kWorkspace, 10);
+    ledger.Claim(MemoryCategory::kCommunication, 50);
+    const auto weights = ledger.Take(MemoryCategory::kWeights, 100);
     ASSERT_TRUE(weights.ok()) << weights.status();
-    const auto both = ledger.TakeTogether(Term::kWorkspace, 10, Term::kKv, 200);
+    const auto both = ledger.TakeTogether(MemoryCategory::kWorkspace, 10, MemoryCategory::kKv, 200);
     ASSERT_TRUE(both.ok()) << both.status();
-    ASSERT_TRUE(ledger.TakeMapped(Term::kCommunication, 50).ok());
+    ASSERT_TRUE(ledger.TakeMapped(MemoryCategory::kCommunication, 50).ok());
     EXPECT_EQ(device->allocated_bytes(), 360);
     EXPECT_EQ(ledger.claimed_bytes(), 360);
     ledger.Seal();
@@ -31,13 +31,13 @@ TEST(LedgerTest, WhatIsClaimedIsTakenAndGivenBack) {
 TEST(LedgerTest, TheDevicesCapacityIsARefusalThatNamesTheTerm) {
   const auto device = NewHostDevice(1000);
   MemoryLedger ledger(*device);
-  ledger.Claim(Term::kKv, 1001);
-  const auto kv = ledger.Take(Term::kKv, 1001);
+  ledger.Claim(MemoryCategory::kKv, 1001);
+  const auto kv = ledger.Take(MemoryCategory::kKv, 1001);
   EXPECT_EQ(kv.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(kv.status().message().find("kv"), std::string::npos);
   MemoryLedger mapped(*device);
-  mapped.Claim(Term::kCommunication, 2000);
-  EXPECT_EQ(mapped.TakeMapped(Term::kCommunication, 2000).code(),
+  mapped.Claim(MemoryCategory::kCommunication, 2000);
+  EXPECT_EQ(mapped.TakeMapped(MemoryCategory::kCommunication, 2000).code(),
             absl::StatusCode::kResourceExhausted);
 }
 
@@ -56,7 +56,8 @@ TEST(LedgerTest, AfterTheSealNothingIsGivenAndRefusalsAreCounted) {
   MemoryLedger ledger(*device);
   ledger.Seal();
   if (BH_DEBUG_BUILD != 0) GTEST_SKIP() << "fatal in debug builds";
-  EXPECT_EQ(ledger.Take(Term::kKv, 8).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ledger.Take(MemoryCategory::kKv, 8).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ledger.refused_after_seal(), 1);
   EXPECT_EQ(device->allocated_bytes(), 0);
 }
@@ -66,24 +67,24 @@ TEST(LedgerDeathTest, TakingMoreThanClaimedOrSealingLessIsABug) {
       {
         const auto device = NewHostDevice(0);
         MemoryLedger ledger(*device);
-        ledger.Claim(Term::kKv, 7);
-        (void)ledger.Take(Term::kKv, 8);
+        ledger.Claim(MemoryCategory::kKv, 7);
+        (void)ledger.Take(MemoryCategory::kKv, 8);
       },
       testing::ExitedWithCode(70), "check failed");
   EXPECT_EXIT(
       {
         const auto device = NewHostDevice(0);
         MemoryLedger ledger(*device);
-        ledger.Claim(Term::kKv, 7);
+        ledger.Claim(MemoryCategory::kKv, 7);
         ledger.Seal();
       },
       testing::ExitedWithCode(70), "check failed");
 }
 
-TEST(CarverTest, APlanAndARunAreLaidOutAlike) {
+TEST(BumpAllocatorTest, APlanAndARunAreLaidOutAlike) {
   alignas(64) std::byte memory[1024];
-  Carver plan;
-  Carver run(memory);
+  BumpAllocator plan;
+  BumpAllocator run(memory);
   for (const int64_t bytes : {1, 64, 65, 0, 3}) {
     EXPECT_EQ(plan.Next(bytes), nullptr);
     EXPECT_EQ(run.Next(bytes), memory + plan.used_bytes() - (bytes + 63) / 64 * 64);

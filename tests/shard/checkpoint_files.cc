@@ -8,7 +8,7 @@
 #include <random>
 #include <sstream>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "nlohmann/json.hpp"
 #include "shard/shard_plan.h"
 

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <random>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 #include "tests/shard/checkpoint_files.h"

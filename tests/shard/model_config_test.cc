@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "nlohmann/json.hpp"
 #include "tests/shard/checkpoint_files.h"
 

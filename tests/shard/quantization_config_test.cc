@@ -1,8 +1,8 @@
 #include "shard/quantization_config.h"
 
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "memory/exit_code.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "memory/exit_code.h"
 #include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"
 

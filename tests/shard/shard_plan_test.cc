@@ -7,7 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {

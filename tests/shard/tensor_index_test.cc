@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "nlohmann/json.hpp"
 #include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"

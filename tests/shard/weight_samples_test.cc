@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"
 

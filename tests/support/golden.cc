@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

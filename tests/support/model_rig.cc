@@ -6,13 +6,13 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
+#include "base/status.h"
 #include "comm/group.h"
 #include "comm/local_group.h"
 #include "comm/single_group.h"
 #include "comm/staged_communicator.h"
-#include "memory/check.h"
 #include "memory/kv_block_pool.h"
-#include "memory/status.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/decode_rows.h"
 #include "runtime/engine/rank_loop.h"
@@ -257,14 +257,14 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   OrDie(LoadWeights(*checkpoint, plan.config(), plan.rank(rank), runner.weights(), *backend, 1,
                     &progress, [] { return false; }));
   BH_CHECK(progress.done_bytes == progress.total_bytes);
-  OrDie(runner.RehearseProducts());
+  OrDie(runner.WarmUpProducts());
   if (options.decode_graphs) {
     BH_CHECK(runner.has_decode_graphs());
-    OrDie(runner.RehearseDecodes());
+    OrDie(runner.WarmUpDecodes());
   }
   OrDie(runner.GrowKv(limits.num_kv_blocks, ledger));
   ledger.Seal();
-  BH_CHECK(ledger.taken(Term::kKv) == limits.num_kv_blocks * needs.kv_block_bytes);
+  BH_CHECK(ledger.taken(MemoryCategory::kKv) == limits.num_kv_blocks * needs.kv_block_bytes);
   drive(runner, group);
 }
 

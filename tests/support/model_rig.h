@@ -44,7 +44,7 @@ struct RigOptions {
   bool decode_logits = false;  // the logits of those that are run come behind the prompt's
   // Steps of one token for each sequence are padded to PaddedDecodeRows.
   bool pads_decodes = false;
-  // On a CUDA device in a group of one: nothing is staged, and decoding is rehearsed and recorded
+  // On a CUDA device in a group of one: nothing is staged, and decoding is warmed up and recorded
   // before the pool grows to its size.
   bool decode_graphs = false;
   // >= 0: when all is done everything is run once more behind the full blocks that it left in the

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "launcher/bench/quantile.h"
 #include "launcher/bench/serve/load_generator.h"
 #include "launcher/bench/serve/null_server.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

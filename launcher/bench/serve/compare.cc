@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/exit_status.h"
 #include "launcher/text_table.h"
-#include "launcher/whole_file.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

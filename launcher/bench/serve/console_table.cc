@@ -4,9 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/bytes.h"
 #include "launcher/bench/rank_figures.h"
 #include "launcher/bench/serve/bench_result.h"
-#include "memory/bytes.h"
 
 namespace bulkhead {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/prompts.h"
-#include "memory/bytes.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

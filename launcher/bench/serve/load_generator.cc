@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/prompts.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {

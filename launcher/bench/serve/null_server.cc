@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -1,4 +1,5 @@
 #include "launcher/bench/serve/serve.h"
+#include "base/periodic_thread.h"
 
 #include <unistd.h>
 
@@ -11,16 +12,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/bench/serve/dataset.h"
 #include "launcher/bench/serve/load_generator.h"
 #include "launcher/bench/serve/null_server.h"
 #include "launcher/exit_status.h"
 #include "launcher/signal_thread.h"
 #include "launcher/version.h"
-#include "memory/check.h"
-#include "memory/exit_code.h"
 #include "memory/host_memory.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -164,7 +165,7 @@ class Measurement {
     ProgressLine progress(options_.progress, static_cast<int>(prompts.requests.size()));
     TakeSample();
     {
-      PeriodicThread looks(kLookEvery, [&] {
+      PeriodicThread looks(kLookEvery, PeriodicThread::First::kNow, [&] {
         TakeSample();
         progress.Show(run, generator_->progress());
       });

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 
 namespace bulkhead {
 namespace {
@@ -57,26 +57,6 @@ absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Chan
       Ask(target, generation.get(), &v1::Generation::Stub::Tokenize, request, &response));
   const auto& ids = response.token_ids().ids();
   return std::vector<uint32_t>(ids.begin(), ids.end());
-}
-
-PeriodicThread::PeriodicThread(absl::Duration period, std::function<void()> look)
-    : thread_([this, period, look = std::move(look)] {
-        std::unique_lock<std::mutex> lock(mutex_);
-        while (!stopped_) {
-          lock.unlock();
-          look();
-          lock.lock();
-          changed_.wait_for(lock, absl::ToChronoNanoseconds(period), [this] { return stopped_; });
-        }
-      }) {}
-
-PeriodicThread::~PeriodicThread() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
-  thread_.join();
 }
 
 std::optional<MemoryUse> MemoryUseOf(const std::vector<LoadSample>& samples) {

@@ -1,16 +1,11 @@
 // What a running server says of itself, before, during and after a benchmark.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,21 +34,6 @@ absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Chan
 struct LoadSample {
   double time_s = 0;  // since the watch began
   v1::LoadInfo load;
-};
-
-// Calls `look` at once and then every `period` on a thread of its own, until it is destroyed.
-class PeriodicThread {
- public:
-  PeriodicThread(absl::Duration period, std::function<void()> look);
-  ~PeriodicThread();
-  PeriodicThread(const PeriodicThread&) = delete;
-  PeriodicThread& operator=(const PeriodicThread&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ = false;
-  std::thread thread_;
 };
 
 // What a benchmark did to the server's memory.

@@ -12,13 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "launcher/bench/serve/chart.h"
 #include "launcher/bench/serve/serve.h"
 #include "launcher/exit_status.h"
 #include "launcher/signal_thread.h"
 #include "launcher/text_table.h"
-#include "memory/exit_code.h"
-#include "memory/status.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

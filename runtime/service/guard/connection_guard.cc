@@ -15,8 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
-#include "memory/log.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
 
 namespace bulkhead {
 namespace {
@@ -35,11 +36,6 @@ constexpr uint64_t kWakeId = 0;
 // connection cannot come to more.
 constexpr int kSocketBytes = 64 << 10;
 constexpr int kPairBytes = 32 << 10;
-
-// Of a clock that is never set.
-absl::Time Now() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 void SetBuffers(int fd, int bytes) {
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
@@ -128,7 +124,8 @@ bool ConnectionGuard::Take(int client_fd) {
   SetBuffers(pair[1], kPairBytes);
   NameAfterClient(pair[0], ++last_name_, AddressOf(client_fd));
   totals_.counters->connections.Add(1);
-  auto connection = std::make_unique<GuardedConnection>(client_fd, pair[0], &totals_, Now());
+  auto connection =
+      std::make_unique<GuardedConnection>(client_fd, pair[0], &totals_, MonotonicNow());
   give_(pair[1]);
   const std::lock_guard<std::mutex> lock(mutex_);
   arrivals_.push_back(std::move(connection));
@@ -154,12 +151,12 @@ void ConnectionGuard::Stop(absl::Duration grace) {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    stop_at_ = Now() + grace;
+    stop_at_ = MonotonicNow() + grace;
     const uint64_t one = 1;
     (void)!write(wake_fd_, &one, sizeof(one));
   }
   thread_.join();
-  const absl::Time now = Now();
+  const absl::Time now = MonotonicNow();
   for (auto& [id, guarded] : connections_) guarded.connection->DropClient(now);
   totals_.counters->connections.Sub(static_cast<int64_t>(connections_.size()));
   connections_.clear();
@@ -171,7 +168,7 @@ void ConnectionGuard::Loop() {
   while (true) {
     const int count =
         epoll_wait(epoll_fd_, events, kMostEvents, waiting_.empty() ? kTickMs : kRetryMs);
-    const absl::Time now = Now();
+    const absl::Time now = MonotonicNow();
     TakeArrivals(now);
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;

@@ -3,16 +3,15 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "memory/bytes.h"
-#include "memory/log.h"
+#include "base/bytes.h"
+#include "base/log.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr std::chrono::milliseconds kInterval{100};
+constexpr absl::Duration kInterval = absl::Milliseconds(100);
 // Beside what calls need from moment to moment; not worth the time that a trim takes.
 constexpr int64_t kWorthTrimming = int64_t{32} << 20;
 constexpr int kReadsBetweenTrims = 50;        // 5 s
@@ -23,30 +22,12 @@ constexpr int kHysteresis = 5;
 
 HostPressure::HostPressure(int64_t total_bytes, HostCounters* counters,
                            std::function<int64_t()> resident_bytes)
-    : total_bytes_(total_bytes), counters_(counters), resident_bytes_(std::move(resident_bytes)) {
-  thread_ = std::thread([this] { Loop(); });
-}
-
-HostPressure::~HostPressure() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_one();
-  thread_.join();
-}
+    : total_bytes_(total_bytes),
+      counters_(counters),
+      resident_bytes_(std::move(resident_bytes)),
+      thread_(kInterval, PeriodicThread::First::kNow, [this] { Read(); }) {}
 
 void HostPressure::SetReady() { counters_->resident_bytes_at_ready = resident_bytes_(); }
-
-void HostPressure::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
-    Read();
-    lock.lock();
-    wake_.wait_for(lock, kInterval, [this] { return stopping_; });
-  }
-}
 
 void HostPressure::Read() {
   const std::lock_guard<std::mutex> lock(reading_);

@@ -4,13 +4,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include "absl/time/time.h"
+#include "base/periodic_thread.h"
 #include "runtime/service/host_counters.h"
 
 namespace bulkhead {
@@ -27,7 +26,6 @@ class HostPressure {
   // asked from the thread.
   HostPressure(int64_t total_bytes, HostCounters* counters,
                std::function<int64_t()> resident_bytes);
-  ~HostPressure();
   HostPressure(const HostPressure&) = delete;
   HostPressure& operator=(const HostPressure&) = delete;
 
@@ -39,7 +37,6 @@ class HostPressure {
   void Read();
 
  private:
-  void Loop();
   void Say(int percent, int64_t bytes);
   void Trim(int64_t bytes);
 
@@ -51,10 +48,7 @@ class HostPressure {
   int said_ = 0;  // the threshold that the log spoke of last
   int reads_since_trim_ = 0;
   int64_t after_trim_ = 0;  // what clients held after the last trim
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread thread_;
+  PeriodicThread thread_;
 };
 
 // For a server's process, before it has threads: few heaps, and large blocks apart from them, so

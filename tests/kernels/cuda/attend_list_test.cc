@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// {sequence, stretch} of a step whose sequences have {tokens before it, tokens in it}.
+// {sequence, split} of a step whose sequences have {tokens before it, tokens in it}.
 std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>& sequences) {
   std::vector<int32_t> seq_begin = {0};
   std::vector<int32_t> position;
@@ -38,7 +38,7 @@ std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>
   return items;
 }
 
-TEST(AttendListTest, HasEveryStretchOnceTheLongestFirst) {
+TEST(AttendListTest, HasEverySplitOnceTheLongestFirst) {
   EXPECT_THAT(ItemsFor({{9, 1}, {687, 1}, {255, 1}, {99, 1}}),
               ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(0, 0)));
 }
@@ -46,7 +46,7 @@ TEST(AttendListTest, HasEveryStretchOnceTheLongestFirst) {
 TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
   const int longest = cuda::kLeastSplitTokens * cuda::kMostSplits;
   EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMostSplits);
-  const auto items = ItemsFor({{300, 1}, {longest + 44, 1}});  // stretches of 512, a rest of 45
+  const auto items = ItemsFor({{300, 1}, {longest + 44, 1}});  // splits of 512, a rest of 45
   EXPECT_EQ(items.size(), 1U + 1 + 17);
   EXPECT_EQ(items[0], std::make_pair(1, 0));
   EXPECT_EQ(items[16], std::make_pair(0, 0));
@@ -54,14 +54,14 @@ TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
   EXPECT_EQ(items[18], std::make_pair(1, 16));
 }
 
-TEST(AttendListTest, NoContextHasMoreStretchesThanThereIsRoomFor) {
+TEST(AttendListTest, NoContextHasMoreSplitsThanThereIsRoomFor) {
   for (int tokens = 1; tokens < 2'000'000; tokens += 1 + tokens / 100) {
     const int split_tokens = cuda::SplitTokens(tokens);
     EXPECT_LE((tokens + split_tokens - 1) / split_tokens, cuda::kMostSplits) << tokens;
   }
 }
 
-TEST(AttendListTest, PutsEqualStretchesInTheOrderOfTheirSequences) {
+TEST(AttendListTest, PutsEqualSplitsInTheOrderOfTheirSequences) {
   EXPECT_THAT(ItemsFor({{40, 1}, {0, 1}, {40, 1}, {296, 1}}),
               ElementsAre(Pair(3, 0), Pair(0, 0), Pair(2, 0), Pair(3, 1), Pair(1, 0)));
 }

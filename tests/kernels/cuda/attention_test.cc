@@ -106,7 +106,7 @@ TEST(CudaAttentionRows, DoNotDependOnTheOthers) {
   ExpectSameBits(rows_of({{1, 0, 3}, {2, 450, 513}}, 3, 63), many);
 }
 
-// More stretches than blocks, so that a block takes several, of a crowd of unequal lengths.
+// More splits than blocks, so that a block takes several, of a crowd of unequal lengths.
 TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
   for (const int window : {0, 530}) {
     const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, window};

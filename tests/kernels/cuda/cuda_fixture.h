@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "memory/check.h"
 #include "memory/cuda_device.h"
 #include "tests/kernels/cuda/device_under_test.h"
 

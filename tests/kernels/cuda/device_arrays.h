@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/check.h"
+#include "base/check.h"
 #include "memory/cuda_driver.h"
 
 namespace bulkhead {

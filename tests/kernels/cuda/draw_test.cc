@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "kernels/cuda/cuda_draw_verbs.h"
+#include "kernels/cuda/cuda_sampling_ops.h"
 #include "runtime/engine/candidates.h"
 #include "runtime/engine/sampler.h"
 #include "tests/kernels/cuda/device_arrays.h"
@@ -43,8 +43,8 @@ SampleRow Sample(float temperature, int top_k, float top_p = 1, float min_p = 0)
   return row;
 }
 
-// kNotFinite and kNothingToDraw for rows without a token.
-std::vector<int32_t> DrawnByHost(const Rows& rows) {
+// kNotFinite and kNothingToSample for rows without a token.
+std::vector<int32_t> SampledByHost(const Rows& rows) {
   std::vector<std::byte> scratch(Sampler::ScratchBytes(rows.vocab));
   Sampler sampler(rows.vocab, scratch.data());
   std::vector<int32_t> drawn;
@@ -54,15 +54,15 @@ std::vector<int32_t> DrawnByHost(const Rows& rows) {
         absl::MakeConstSpan(&rows.logits[i * rows.vocab], static_cast<size_t>(rows.vocab)), row);
     drawn.push_back(token.ok()                              ? token->id
                     : token.status() == NotFiniteError(row) ? kNotFinite
-                                                            : kNothingToDraw);
+                                                            : kNothingToSample);
   }
   return drawn;
 }
 
 // Rank r has the columns [begins[r], begins[r + 1]) and makes `slices` lists of them.
-std::vector<int32_t> DrawnByDevice(CudaDriver& driver, const Rows& rows,
-                                   const std::vector<int64_t>& begins, int64_t slices) {
-  CudaDrawVerbs verbs(driver);
+std::vector<int32_t> SampledByDevice(CudaDriver& driver, const Rows& rows,
+                                     const std::vector<int64_t>& begins, int64_t slices) {
+  CudaSamplingOps ops(driver);
   DeviceArrays arrays(driver);
   const int64_t n = rows.size();
   const auto ranks = static_cast<int64_t>(begins.size()) - 1;
@@ -75,18 +75,18 @@ std::vector<int32_t> DrawnByDevice(CudaDriver& driver, const Rows& rows,
                                n, begins[r + 1] - begins[r], rows.vocab);
     const MatrixView list(reinterpret_cast<std::byte*>(lists + r * cols_of_rank), DType::kF32, n,
                           cols_of_rank, ranks * cols_of_rank);
-    verbs.SelectCandidates(part, begins[r], list);
+    ops.SelectCandidates(part, begins[r], list);
   }
-  std::vector<TokenDraw> draws;
+  std::vector<TokenSampling> draws;
   std::vector<int32_t> banned = {-1};  // nobody's
   for (int i = 0; i < n; ++i) {
     const SampleRow& row = rows.samples[i];
-    draws.push_back(DrawOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
+    draws.push_back(TokenSamplingOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
     banned.insert(banned.end(), row.banned.begin(), row.banned.end());
   }
   int32_t* const on_device = arrays.New<int32_t>(n);
   int32_t* const by_slot = arrays.Put(std::vector<int32_t>(kSlots, -99));
-  verbs.Draw(all, arrays.Put(draws), arrays.Put(banned), on_device, by_slot);
+  ops.Draw(all, arrays.Put(draws), arrays.Put(banned), on_device, by_slot);
   std::vector<int32_t> drawn = arrays.Get(on_device, n);
   const std::vector<int32_t> last_sampled = arrays.Get(by_slot, kSlots);
   for (int slot = 0; slot < kSlots; ++slot) {
@@ -96,11 +96,11 @@ std::vector<int32_t> DrawnByDevice(CudaDriver& driver, const Rows& rows,
   return drawn;
 }
 
-void ExpectTheHostsDraws(const Rows& rows, const std::vector<int64_t>& begins, int64_t slices) {
+void ExpectTheHostsTokens(const Rows& rows, const std::vector<int64_t>& begins, int64_t slices) {
   ASSERT_LE(rows.size(), kSlots);
-  const std::vector<int32_t> want = DrawnByHost(rows);
+  const std::vector<int32_t> want = SampledByHost(rows);
   for (const auto& driver : DevicesUnderTest(true)) {
-    EXPECT_EQ(DrawnByDevice(*driver, rows, begins, slices), want);
+    EXPECT_EQ(SampledByDevice(*driver, rows, begins, slices), want);
   }
 }
 
@@ -139,7 +139,7 @@ TEST_P(Draw, EqualsTheHostsSamplerUnderEveryFilter) {
     if (best > 2) banned.banned.push_back(best);
     rows.Add(row, banned);
   }
-  ExpectTheHostsDraws(rows, GetParam().begins, GetParam().slices);
+  ExpectTheHostsTokens(rows, GetParam().begins, GetParam().slices);
 }
 
 TEST_P(Draw, TakesTheLowestIdAmongTies) {
@@ -152,7 +152,7 @@ TEST_P(Draw, TakesTheLowestIdAmongTies) {
     rows.Add(row, Sample(1, 3));
     rows.Add(row, Sample(1, 256, 0.5F));
   }
-  ExpectTheHostsDraws(rows, GetParam().begins, GetParam().slices);
+  ExpectTheHostsTokens(rows, GetParam().begins, GetParam().slices);
 }
 
 TEST_P(Draw, RowsWithoutATokenAreTheHostsAndTheirOwnAlone) {
@@ -182,7 +182,7 @@ TEST_P(Draw, RowsWithoutATokenAreTheHostsAndTheirOwnAlone) {
     rows.Add(one, banned);
     rows.Add(with(last, kInfinity), banned);  // what is banned is looked at, too
   }
-  ExpectTheHostsDraws(rows, GetParam().begins, GetParam().slices);
+  ExpectTheHostsTokens(rows, GetParam().begins, GetParam().slices);
 }
 
 TEST(DrawOfLongRows, FindsTheLikeliestWhereverTheyAre) {
@@ -199,8 +199,8 @@ TEST(DrawOfLongRows, FindsTheLikeliestWhereverTheyAre) {
     rows.Add(row, Sample(1, 256));
     rows.Add(row, Sample(1, 256, 0.8F));
   }
-  ExpectTheHostsDraws(rows, {0, kVocab}, 1);
-  ExpectTheHostsDraws(rows, {0, 7000, kVocab}, 2);
+  ExpectTheHostsTokens(rows, {0, kVocab}, 1);
+  ExpectTheHostsTokens(rows, {0, 7000, kVocab}, 2);
 }
 
 // Through the range of random numbers: the running sums must be the host's, wherever a draw ends.
@@ -211,9 +211,9 @@ TEST(DrawOfOneRow, FollowsTheHostThroughManyPositions) {
   for (const SampleRow& filters : {Sample(3, 256), Sample(1.5F, 250, 0.9F, 0.01F)}) {
     Rows rows(kVocab);
     for (int i = 0; i < kSlots; ++i) rows.Add(row, filters);
-    const std::vector<int32_t> want = DrawnByHost(rows);
+    const std::vector<int32_t> want = SampledByHost(rows);
     EXPECT_GT(std::set<int32_t>(want.begin(), want.end()).size(), 20U);
-    EXPECT_EQ(DrawnByDevice(*DevicesUnderTest(true)[0], rows, {0, 1500, kVocab}, 1), want);
+    EXPECT_EQ(SampledByDevice(*DevicesUnderTest(true)[0], rows, {0, 1500, kVocab}, 1), want);
   }
 }
 
@@ -223,7 +223,7 @@ TEST(DrawOfNoRow, WritesNothing) {
   const ConstMatrixView lists(reinterpret_cast<const std::byte*>(arrays.New<float>(kCandidateCols)),
                               DType::kF32, 1, kCandidateCols);
   int32_t* const drawn = arrays.Put<int32_t>({-98, -99});
-  CudaDrawVerbs(*driver).Draw(lists, arrays.Put<TokenDraw>({{}}), nullptr, drawn, drawn + 1);
+  CudaSamplingOps(*driver).Draw(lists, arrays.Put<TokenSampling>({{}}), nullptr, drawn, drawn + 1);
   EXPECT_EQ(arrays.Get(drawn, 2), (std::vector<int32_t>{-98, -99}));
 }
 
@@ -250,7 +250,7 @@ TEST(FillInSampled, PutsEverySlotsIdWhereThePlanKnewNone) {
                           .num_tokens = tokens,
                           .seq_slot = arrays.Put(seq_slot),
                           .token_seq = arrays.Put(token_seq)};
-    CudaDrawVerbs(*driver).FillInSampled(index, arrays.Put(last_sampled), filled);
+    CudaSamplingOps(*driver).FillInSampled(index, arrays.Put(last_sampled), filled);
     EXPECT_EQ(arrays.Get(filled, tokens), want);
   }
 }

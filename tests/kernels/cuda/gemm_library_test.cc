@@ -79,7 +79,7 @@ TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
     SCOPED_TRACE(testing::Message() << c);
     for (const bool late : {false, true}) {
       Multiplier multiplier(c, late);
-      ASSERT_TRUE(multiplier.Rehearse().ok());
+      ASSERT_TRUE(multiplier.WarmUp().ok());
       const bool codes = IsQuantized(c.shape.format);
       for (const int64_t rows : {1, 3, 16, 64, 65, 300, 511, 512, 640}) {
         const auto [product, by_library] = multiplier.Multiply(rows);
@@ -93,7 +93,7 @@ TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
 
 TEST_F(GemmLibraryTest, ARowsBitsDependOnTheBucketAlone) {
   Multiplier multiplier(kPlain);
-  ASSERT_TRUE(multiplier.Rehearse().ok());
+  ASSERT_TRUE(multiplier.WarmUp().ok());
   std::vector<float> whole = multiplier.Multiply(256).first;
   for (const int64_t rows : {129, 200, 255}) {
     const std::vector<float> product = multiplier.Multiply(rows).first;
@@ -114,18 +114,18 @@ TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
     ProductCase c = kInt4;
     c.shape.rows = outputs;
     Multiplier multiplier(c);
-    ASSERT_TRUE(multiplier.Rehearse().ok());
+    ASSERT_TRUE(multiplier.WarmUp().ok());
     const auto [whole, by_library] = multiplier.Multiply(600);
     EXPECT_TRUE(by_library);
     CudaProducts products(multiplier.driver(), std::move(NewCublasLt(multiplier.driver())).value(),
                           16 * c.shape.cols * 2);
-    Carver counted;
+    BumpAllocator counted;
     products.LayOut(LimitsFor(c.shape), counted);
     const Buffer workspace = std::move(multiplier.device().Allocate(counted.used_bytes())).value();
-    Carver carver(workspace.data());
-    products.SetScratch(products.LayOut(LimitsFor(c.shape), carver));
+    BumpAllocator allocator(workspace.data());
+    products.SetScratch(products.LayOut(LimitsFor(c.shape), allocator));
     ASSERT_TRUE(
-        products.Rehearse(multiplier.X(kMaxTokens), multiplier.linear(), multiplier.Out(kMaxTokens))
+        products.WarmUp(multiplier.X(kMaxTokens), multiplier.linear(), multiplier.Out(kMaxTokens))
             .ok());
     const int before = FakeCublasLt().products;
     products.MatMul(multiplier.X(600), multiplier.linear(), multiplier.Out(600));
@@ -135,24 +135,24 @@ TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
   }
 }
 
-TEST_F(GemmLibraryTest, GetsNothingThatWasNotRehearsed) {
+TEST_F(GemmLibraryTest, GetsNothingThatWasNotWarmedUp) {
   Multiplier multiplier(kPlain);
   EXPECT_FALSE(multiplier.Multiply(300).second);
-  ASSERT_TRUE(multiplier.Rehearse().ok());
+  ASSERT_TRUE(multiplier.WarmUp().ok());
   EXPECT_TRUE(multiplier.Multiply(300).second);
-  const int rehearsed = FakeCublasLt().products;
-  ASSERT_TRUE(multiplier.Rehearse().ok());
-  EXPECT_EQ(FakeCublasLt().products, rehearsed)
+  const int warmed_up = FakeCublasLt().products;
+  ASSERT_TRUE(multiplier.WarmUp().ok());
+  EXPECT_EQ(FakeCublasLt().products, warmed_up)
       << "a second weight of the shape runs nothing again";
 }
 
 TEST_F(GemmLibraryTest, WritesNoRowThatTheOutputHasNoRoomFor) {
   Multiplier multiplier(kPlain);
-  ASSERT_TRUE(multiplier.Rehearse(90).ok());
+  ASSERT_TRUE(multiplier.WarmUp(90).ok());
   EXPECT_TRUE(multiplier.Multiply(40).second);
   EXPECT_EQ(FakeCublasLt().last_tokens, 64);
   EXPECT_TRUE(multiplier.Multiply(70).second);
-  EXPECT_EQ(FakeCublasLt().last_tokens, 90) << "a bucket of 128 is more than was rehearsed";
+  EXPECT_EQ(FakeCublasLt().last_tokens, 90) << "a bucket of 128 is more than was warmed up";
   EXPECT_FALSE(multiplier.Multiply(91).second);
 }
 
@@ -165,13 +165,13 @@ TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
   FakeCublasLt().unknown_tokens = 256;
   {
     Multiplier multiplier(kPlain);
-    ASSERT_TRUE(multiplier.Rehearse().ok());
+    ASSERT_TRUE(multiplier.WarmUp().ok());
     EXPECT_EQ(multiplier.Multiply(200), std::make_pair(want, false));
     EXPECT_TRUE(multiplier.Multiply(300).second);
   }
   FakeCublasLt().fault = FakeCublasLtFault::kWantsMore;
   Multiplier multiplier(kPlain);
-  ASSERT_TRUE(multiplier.Rehearse().ok());
+  ASSERT_TRUE(multiplier.WarmUp().ok());
   EXPECT_EQ(multiplier.Multiply(200), std::make_pair(want, false));
   EXPECT_FALSE(multiplier.Multiply(300).second);
 }
@@ -179,7 +179,7 @@ TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
 TEST_F(GemmLibraryTest, AFailureIsTheDevicesFault) {
   Multiplier multiplier(kPlain);
   FakeCublasLt().fault = FakeCublasLtFault::kFailsToEnqueue;
-  EXPECT_THAT(multiplier.Rehearse().message(), HasSubstr("cublasLtMatmul: an error"));
+  EXPECT_THAT(multiplier.WarmUp().message(), HasSubstr("cublasLtMatmul: an error"));
   EXPECT_FALSE(multiplier.device().Synchronize().ok()) << "the device is lost";
 }
 

@@ -51,8 +51,8 @@ class LibraryProducts {
   MatrixView Out(int64_t rows) {
     return {out_.data(), DType::kF32, rows, shape_.rows, shape_.rows + 1};
   }
-  absl::Status Rehearse(int64_t rows = kMaxTokens) {
-    return backend_->RehearseMatMul(X(rows), linear(), Out(rows));
+  absl::Status WarmUp(int64_t rows = kMaxTokens) {
+    return backend_->WarmUpMatMul(X(rows), linear(), Out(rows));
   }
   std::vector<float> Multiply(int64_t rows) {
     backend_->MatMul(X(rows), linear(), Out(rows));

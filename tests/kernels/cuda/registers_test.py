@@ -17,7 +17,7 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 
 
 def short_name(mangled):
-    """"AttendSplit<bf16, 8, 2>" of a kernel in the unnamed namespace."""
+    """"AttendDecode<bf16, 8, 2>" of a kernel in the unnamed namespace."""
     full = subprocess.run(["c++filt", mangled], capture_output=True, text=True, check=True).stdout.strip()
     name = re.sub(r"\(?bulkhead::cuda::\w+Parameters\)?$|^(static )?void ", "", full)
     name = name.split("::")[-1] if "<" not in name else re.sub(r"^.*?(\w+<)", r"\1", name)

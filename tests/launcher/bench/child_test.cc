@@ -1,8 +1,8 @@
 #include "launcher/bench/child.h"
 
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -22,7 +22,7 @@ TEST(CollectivesTest, EveryAnswerIsCheckedAndAnotherCallsAnswerIsWrong) {
       const std::unique_ptr<Device> device = NewHostDevice(0);
       MemoryLedger ledger(*device);
       const CommLimits limits{kElements, kElements};
-      ledger.Claim(Term::kCommunication, CommunicationBytes(limits, size));
+      ledger.Claim(MemoryCategory::kCommunication, CommunicationBytes(limits, size));
       const absl::StatusOr<std::unique_ptr<Communicator>> comm = group.Connect(limits, ledger);
       ASSERT_TRUE(comm.ok()) << comm.status();
       const int rank = (*comm)->rank();

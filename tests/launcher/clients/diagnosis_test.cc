@@ -11,8 +11,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-Examination Calm() {
-  Examination seen;
+ServerSnapshot Calm() {
+  ServerSnapshot seen;
   seen.now.set_max_num_seqs(8);
   seen.now.set_max_model_len(2048);
   seen.now.set_max_num_queued_reqs(100);
@@ -43,8 +43,8 @@ TEST(DiagnosisTest, NothingIsToBeChangedWhereNothingPresses) {
 }
 
 // A server whose clients may make it grow by 100 MiB beyond what it holds at READY.
-Examination WithHost(uint64_t grown_mib, uint64_t peak_mib) {
-  Examination seen = Calm();
+ServerSnapshot WithHost(uint64_t grown_mib, uint64_t peak_mib) {
+  ServerSnapshot seen = Calm();
   v1::HostBudget& budget = *seen.ranks.mutable_host();
   for (const auto& [term, mib] : std::initializer_list<std::pair<const char*, uint64_t>>{
            {"grpc", 60}, {"answers", 40}, {"tokenizer", 8}, {"heap_slack", 30}}) {
@@ -68,13 +68,13 @@ Examination WithHost(uint64_t grown_mib, uint64_t peak_mib) {
 TEST(DiagnosisTest, ResidentMemoryBelowTheHostsBoundPressesNothing) {
   EXPECT_THAT(Diagnose(WithHost(20, 84)), IsEmpty());
   EXPECT_THAT(ConsumersTable(WithHost(20, 84).ranks, nullptr), HasSubstr("138.0 MiB"));
-  const Examination seen = WithHost(20, 84);
+  const ServerSnapshot seen = WithHost(20, 84);
   EXPECT_THAT(ConsumersTable(seen.ranks, &seen),
               AllOf(HasSubstr("20.0 MiB"), HasSubstr("84.0 MiB")));
 }
 
 TEST(DiagnosisTest, ResidentMemoryNearTheHostsBoundNamesTheQuotaThatIsUsedMost) {
-  for (const Examination& seen : {WithHost(86, 86), WithHost(0, 86)}) {
+  for (const ServerSnapshot& seen : {WithHost(86, 86), WithHost(0, 86)}) {
     const std::vector<Finding> findings = Diagnose(seen);
     ASSERT_EQ(findings.size(), 1U);
     EXPECT_THAT(findings[0].what, AllOf(HasSubstr("86.0 MiB"), HasSubstr("100.0 MiB"),
@@ -84,7 +84,7 @@ TEST(DiagnosisTest, ResidentMemoryNearTheHostsBoundNamesTheQuotaThatIsUsedMost) 
 }
 
 TEST(DiagnosisTest, ACgroupThatHasLessLeftThanClientsMayTakePresses) {
-  Examination seen = WithHost(20, 20);
+  ServerSnapshot seen = WithHost(20, 20);
   seen.load.mutable_host()->set_cgroup_limit_bytes(2000 << 20);
   seen.load.mutable_host()->set_cgroup_used_bytes(1900 << 20);
   EXPECT_THAT(Diagnose(seen), IsEmpty());  // 100 left, 80 to come
@@ -95,7 +95,7 @@ TEST(DiagnosisTest, ACgroupThatHasLessLeftThanClientsMayTakePresses) {
 }
 
 TEST(DiagnosisTest, ConnectionsThatWereClosedForTheHostsSakeAreTold) {
-  Examination seen = WithHost(20, 20);
+  ServerSnapshot seen = WithHost(20, 20);
   (*seen.load.mutable_host()->mutable_num_connections_closed_by_reason())["IDLE"] = 3;
   EXPECT_THAT(Diagnose(seen), IsEmpty());
   (*seen.load.mutable_host()->mutable_num_connections_closed_by_reason())["OVERLOADED"] = 3;
@@ -103,7 +103,7 @@ TEST(DiagnosisTest, ConnectionsThatWereClosedForTheHostsSakeAreTold) {
 }
 
 TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_blocks(7);
   seen.load.set_num_kv_blocks_used_peak(990);
   const std::vector<Finding> findings = Diagnose(seen);
@@ -114,7 +114,7 @@ TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
 }
 
 TEST(DiagnosisTest, QuantisedPoolIsMadeLargerByWhatLiesStrandedElseByMemory) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_blocks(7);
   seen.ranks.set_kv_cache_dtype("int8");
   EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("more memory for rank 0"));
@@ -123,7 +123,7 @@ TEST(DiagnosisTest, QuantisedPoolIsMadeLargerByWhatLiesStrandedElseByMemory) {
 }
 
 TEST(DiagnosisTest, SlotsAreRaisedOnlyWhileThePoolHasRoom) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_slots(9);
   EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("--max-num-seqs 32"));  // 8 x 0.8 / 0.2
   seen.load.set_num_kv_blocks_used_peak(900);
@@ -131,7 +131,7 @@ TEST(DiagnosisTest, SlotsAreRaisedOnlyWhileThePoolHasRoom) {
 }
 
 TEST(DiagnosisTest, WhatAnOperatorTightenedIsToBeWidenedFirst) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.now.set_max_num_seqs(2);
   seen.now.set_max_model_len(64);
   seen.now.set_max_num_queued_reqs(1);
@@ -146,7 +146,7 @@ TEST(DiagnosisTest, WhatAnOperatorTightenedIsToBeWidenedFirst) {
 }
 
 TEST(DiagnosisTest, WhatWasWaitedForMoreOftenComesFirst) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_slots(9);
   seen.load.set_num_steps_short_of_blocks(5);
   EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("slots full"));
@@ -155,7 +155,7 @@ TEST(DiagnosisTest, WhatWasWaitedForMoreOftenComesFirst) {
 }
 
 TEST(DiagnosisTest, AllocationsAfterReadyAreABugAndComeBeforeEverything) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_blocks(5);
   seen.load.set_device_allocations_after_ready(1);
   EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("a bug of ours"));
@@ -163,7 +163,7 @@ TEST(DiagnosisTest, AllocationsAfterReadyAreABugAndComeBeforeEverything) {
 }
 
 TEST(DiagnosisTest, ARankThatTheOthersWaitForIsNamed) {
-  Examination seen = Calm();
+  ServerSnapshot seen = Calm();
   seen.ranks.add_ranks()->set_host("b");
   for (const double compute_s : {10.0, 13.0}) {
     v1::RankSteps& steps = *seen.load.add_rank_steps();
@@ -182,7 +182,7 @@ TEST(DiagnosisTest, ARankThatTheOthersWaitForIsNamed) {
 }
 
 TEST(DiagnosisTest, EveryByteOfTheBindingRankHasAConsumer) {
-  const Examination seen = Calm();
+  const ServerSnapshot seen = Calm();
   const std::string table = ConsumersTable(seen.ranks, nullptr);
   EXPECT_THAT(table, HasSubstr("40 %"));   // static
   EXPECT_THAT(table, HasSubstr("30 B"));   // concurrency

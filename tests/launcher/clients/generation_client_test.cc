@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/exit_code.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/clients/client_channel.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -20,16 +20,16 @@ Capacity Refused() {
   capacity.limits = {4, 64, 128};
   capacity.block_tokens = 16;
   capacity.binding_rank = 1;
-  capacity.binding_term = Term::kLogits;
+  capacity.binding_term = MemoryCategory::kLogits;
   capacity.ranks.resize(2);
   for (int rank = 0; rank < 2; ++rank) {
     capacity.ranks[rank].budget.rank = rank;
     capacity.ranks[rank].budget.host = "a";
     capacity.ranks[rank].budget.total_bytes = 1 << 20;
     capacity.ranks[rank].required_bytes = 3 << 20;
-    capacity.ranks[rank].arena_bytes[static_cast<int>(Term::kWeights)] = 512 << 10;
+    capacity.ranks[rank].arena_bytes[static_cast<int>(MemoryCategory::kWeights)] = 512 << 10;
   }
-  capacity.shortage = Shortage{1, Term::kLogits, 2 << 20, 2560 << 10, 512 << 10};
+  capacity.shortage = Shortage{1, MemoryCategory::kLogits, 2 << 20, 2560 << 10, 512 << 10};
   return capacity;
 }
 

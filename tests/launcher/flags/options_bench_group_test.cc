@@ -1,9 +1,9 @@
 #include <cmath>
 
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/flags/options.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

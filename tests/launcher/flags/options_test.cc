@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/launcher/flags/parsed_options.h"
 
 namespace bulkhead {
@@ -67,8 +67,8 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   EXPECT_EQ(options.max_num_queued_reqs, 9);
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   const EngineOptions& engine = options.engine;
-  EXPECT_EQ(engine.device, DeviceChoice::kCpu);
-  EXPECT_EQ(engine.comm, CommChoice::kStaged);
+  EXPECT_EQ(engine.device, DeviceOption::kCpu);
+  EXPECT_EQ(engine.comm, CommOption::kStaged);
   EXPECT_EQ(engine.dtype, DType::kBF16);
   EXPECT_EQ(engine.kv_cache_dtype, KvFormat::kF16);
   EXPECT_EQ(engine.threads, 3);

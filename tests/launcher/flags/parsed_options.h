@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/exit_code.h"
 #include "launcher/flags/options.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "base/exit_code.h"
 #include "launcher/flags/options.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

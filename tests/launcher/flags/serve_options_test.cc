@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/launcher/flags/parsed_options.h"
 
 namespace bulkhead {

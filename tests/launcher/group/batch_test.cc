@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -3,9 +3,9 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "memory/exit_code.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -44,7 +44,7 @@ absl::Status RefusalOf(const std::vector<absl::StatusOr<RankDevice>>& all) {
   return all[0].status();
 }
 
-TEST(DeviceChoiceTest, ALibraryMultipliesWhereEveryRankHasOne) {
+TEST(DeviceOptionTest, ALibraryMultipliesWhereEveryRankHasOne) {
   const auto found = [](int rank, int without) {
     DevicesFound gpus = Gpus(3);
     if (rank != without) gpus.gemm_library = "cuBLASLt 13.1.0";
@@ -61,7 +61,7 @@ TEST(DeviceChoiceTest, ALibraryMultipliesWhereEveryRankHasOne) {
   }
 }
 
-TEST(DeviceChoiceTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
+TEST(DeviceOptionTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
   const auto all = ChooseAll({}, 3, [](int) { return Gpus(4); });
   for (int rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(all[rank].ok()) << all[rank].status();
@@ -75,27 +75,27 @@ TEST(DeviceChoiceTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
   }
 }
 
-TEST(DeviceChoiceTest, AGpuWhoseDriverIsTooOldIsNoReasonToTakeTheCpu) {
+TEST(DeviceOptionTest, AGpuWhoseDriverIsTooOldIsNoReasonToTakeTheCpu) {
   const auto found = [](int rank) -> DevicesFound {
     if (rank == 0) return {absl::UnavailableError("no device"), kNoNccl};
     return {absl::FailedPreconditionError("driver 535.104.05 is too old, 580 is needed"), kNoNccl};
   };
-  for (const DeviceChoice device : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
+  for (const DeviceOption device : {DeviceOption::kAuto, DeviceOption::kCuda}) {
     EngineOptions options;
     options.device = device;
     const absl::Status refused = RefusalOf(ChooseAll(options, 2, found));
     EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("--device cpu"));
-    if (device == DeviceChoice::kCuda) continue;
+    if (device == DeviceOption::kCuda) continue;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("rank 1 (host "));
     EXPECT_THAT(std::string(refused.message()), HasSubstr("driver 535.104.05 is too old"));
   }
   EngineOptions cpu;
-  cpu.device = DeviceChoice::kCpu;
+  cpu.device = DeviceOption::kCpu;
   for (const auto& rank : ChooseAll(cpu, 2, found)) EXPECT_FALSE(rank->cuda);
 }
 
-TEST(DeviceChoiceTest, WithoutNcclOnOneRankAllAreStagedAndItIsSaidWhy) {
+TEST(DeviceOptionTest, WithoutNcclOnOneRankAllAreStagedAndItIsSaidWhy) {
   const auto all =
       ChooseAll({}, 2, [](int rank) { return rank == 1 ? Gpus(2, kNoNccl) : Gpus(2); });
   for (const auto& one : all) {
@@ -105,14 +105,14 @@ TEST(DeviceChoiceTest, WithoutNcclOnOneRankAllAreStagedAndItIsSaidWhy) {
     EXPECT_THAT(one->text, HasSubstr("NCCL is not found"));
   }
   EngineOptions nccl;
-  nccl.comm = CommChoice::kNccl;
+  nccl.comm = CommOption::kNccl;
   const absl::Status refused = RefusalOf(
       ChooseAll(nccl, 2, [](int rank) { return rank == 1 ? Gpus(2, kNoNccl) : Gpus(2); }));
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--comm nccl: rank 1 (host "));
 }
 
-TEST(DeviceChoiceTest, WhereOneRankHasNoGpuAutoIsTheCpuForAllAndCudaIsRefused) {
+TEST(DeviceOptionTest, WhereOneRankHasNoGpuAutoIsTheCpuForAllAndCudaIsRefused) {
   const auto found = [](int rank) {
     return rank == 2 ? DevicesFound{kNoDriver, kNoDriver} : Gpus(3);
   };
@@ -124,41 +124,41 @@ TEST(DeviceChoiceTest, WhereOneRankHasNoGpuAutoIsTheCpuForAllAndCudaIsRefused) {
     EXPECT_THAT(one->text, HasSubstr("there is no CUDA driver"));
   }
   EngineOptions cuda;
-  cuda.device = DeviceChoice::kCuda;
+  cuda.device = DeviceOption::kCuda;
   const absl::Status refused = RefusalOf(ChooseAll(cuda, 3, found));
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("use --device cpu"));
 }
 
-TEST(DeviceChoiceTest, TheCpuThatIsAskedForLooksForNoGpu) {
+TEST(DeviceOptionTest, TheCpuThatIsAskedForLooksForNoGpu) {
   EngineOptions cpu;
-  cpu.device = DeviceChoice::kCpu;
+  cpu.device = DeviceOption::kCpu;
   const auto all = ChooseAll(cpu, 2, [](int) {
     ADD_FAILURE() << "looked";
     return Gpus(2);
   });
   ASSERT_TRUE(all[0].ok()) << all[0].status();
   EXPECT_EQ(all[0]->text, "CPU");
-  cpu.comm = CommChoice::kStaged;
+  cpu.comm = CommOption::kStaged;
   const absl::Status refused = RefusalOf(ChooseAll(cpu, 2, [](int) { return Gpus(2); }));
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--comm staged is for GPUs"));
 }
 
-TEST(DeviceChoiceTest, RanksThatWouldShareAGpuAreNamedAndRefused) {
+TEST(DeviceOptionTest, RanksThatWouldShareAGpuAreNamedAndRefused) {
   const absl::Status refused = RefusalOf(ChooseAll({}, 3, [](int) { return Gpus(2); }));
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("ranks 0 and 2 would share one GPU, H200"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("GPU-0"));
   EngineOptions nccl;
-  nccl.comm = CommChoice::kNccl;
+  nccl.comm = CommOption::kNccl;
   EXPECT_FALSE(ChooseAll(nccl, 3, [](int) { return Gpus(2, 22809); })[0].ok());
   EXPECT_TRUE(ChooseAll(nccl, 3, [](int) { return Gpus(2, 23000); })[0].ok());
 }
 
-TEST(DeviceChoiceTest, StagedRanksMayShareAGpuAndOneOfThemLocksIt) {
+TEST(DeviceOptionTest, StagedRanksMayShareAGpuAndOneOfThemLocksIt) {
   EngineOptions staged;
-  staged.comm = CommChoice::kStaged;
+  staged.comm = CommOption::kStaged;
   const auto all = ChooseAll(staged, 3, [](int) { return Gpus(2); });
   for (int rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(all[rank].ok()) << all[rank].status();
@@ -169,12 +169,12 @@ TEST(DeviceChoiceTest, StagedRanksMayShareAGpuAndOneOfThemLocksIt) {
   }
 }
 
-TEST(DeviceChoiceTest, RanksThatWantDifferentThingsAreRefusedByName) {
+TEST(DeviceOptionTest, RanksThatWantDifferentThingsAreRefusedByName) {
   std::vector<absl::Status> all(2);
   RunRanks(2, [&](Group& group) {
     const int rank = group.exchange().topology().rank;
     EngineOptions options;
-    options.device = rank == 0 ? DeviceChoice::kAuto : DeviceChoice::kCuda;
+    options.device = rank == 0 ? DeviceOption::kAuto : DeviceOption::kCuda;
     all[rank] = ChooseDevice(
                     options, group.exchange(), [] { return Gpus(2); }, absl::Minutes(1))
                     .status();

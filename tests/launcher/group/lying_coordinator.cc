@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/options.h"
-#include "launcher/group/rank_life.h"
+#include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/process_environment.h"
-#include "memory/status.h"
 #include "runtime/engine/coordinator.h"
 
 namespace bulkhead {
@@ -33,7 +33,7 @@ SchedulerLimits Lie(const std::string& about, SchedulerLimits limits) {
   return limits;
 }
 
-absl::Status Live(const std::string& about, const EngineOptions& options, RankLife& life) {
+absl::Status Live(const std::string& about, const EngineOptions& options, RankProcess& life) {
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(options, life.group(), nullptr, nullptr));
   std::unique_ptr<Coordinator> coordinator;
@@ -66,6 +66,6 @@ int main(int argc, char** argv) {
   const auto command = bulkhead::ParseCommandLine(args);
   if (!command.ok()) return bulkhead::ExitRankWith(command.status());
   const bulkhead::EngineOptions& options = std::get<bulkhead::RunOptions>(*command).engine;
-  return bulkhead::ExitRankWith(bulkhead::LiveAsRank(
-      options, [&](bulkhead::RankLife& life) { return bulkhead::Live(about, options, life); }));
+  return bulkhead::ExitRankWith(bulkhead::RunRankProcess(
+      options, [&](bulkhead::RankProcess& life) { return bulkhead::Live(about, options, life); }));
 }

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "memory/bytes.h"
+#include "base/bytes.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -29,7 +29,7 @@ Capacity Planned(int64_t second_total_bytes) {
   request.block_tokens = 16;
   return PlanCapacity(budgets, request, [](int, const GroupLimits&) {
     RankNeeds needs;
-    needs.term_bytes[static_cast<int>(Term::kWeights)] = 10 * kMiB;
+    needs.category_bytes[static_cast<int>(MemoryCategory::kWeights)] = 10 * kMiB;
     needs.kv_block_bytes = kMiB;
     return needs;
   });

@@ -91,7 +91,7 @@ TEST_F(HostFitTest, QuotasGiveWayBeforeLimitsDo) {
   ASSERT_EQ(roomy.host->step, 1);
   int64_t beside_kv = 0;
   for (const int64_t bytes : roomy.capacity.ranks[0].arena_bytes) beside_kv += bytes;
-  beside_kv -= roomy.capacity.ranks[0].arena_bytes[static_cast<int>(Term::kKv)];
+  beside_kv -= roomy.capacity.ranks[0].arena_bytes[static_cast<int>(MemoryCategory::kKv)];
   // With these quotas the other arenas would have half of what they need.
   options_.kv_rule = {.kind = KvRule::Kind::kBytes,
                       .count = 3000 * kMiB - roomy.host->total_bytes() - beside_kv / 2};

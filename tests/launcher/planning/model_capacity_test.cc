@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/exit_code.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/remedies.h"
 #include "memory/device.h"
-#include "memory/exit_code.h"
 #include "memory/kv_format_name.h"
 #include "shard/shard_plan.h"
 
@@ -131,7 +131,8 @@ TEST_F(ModelCapacityTest, WeightsPerRankAreThePublishedColumnsWithinOnePercent) 
       const double gib = static_cast<double>(rank.stored_weight_bytes) / kGiB;
       EXPECT_NEAR(gib / column.gib, 1, 0.01) << column.shape.width << " tp " << column.size;
       // Packing rounds rows up to whole panels, and adds little.
-      const auto arena = static_cast<double>(rank.arena_bytes[static_cast<int>(Term::kWeights)]);
+      const auto arena =
+          static_cast<double>(rank.arena_bytes[static_cast<int>(MemoryCategory::kWeights)]);
       EXPECT_NEAR(arena / static_cast<double>(rank.stored_weight_bytes), 1, 0.01);
     }
   }
@@ -158,7 +159,7 @@ TEST_F(ModelCapacityTest, BlocksAreThoseOfThePublishedCases) {
   EXPECT_EQ(alone.kv_block_bytes, 33'554'432);
   EXPECT_EQ(Plan(kLlama2_7B, 2, 1000 * kGiB).ranks[1].kv_block_bytes, 33'554'432 / 2);
   // 66 GiB are free after the weights.
-  const int64_t cap = 66 * kGiB + alone.arena_bytes[static_cast<int>(Term::kWeights)];
+  const int64_t cap = 66 * kGiB + alone.arena_bytes[static_cast<int>(MemoryCategory::kWeights)];
   options_.max_model_len = 4096;
   for (const auto& [share, blocks] : {std::pair(0.8, 1689), std::pair(0.2, 422)}) {
     options_.kv_rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = share};
@@ -171,7 +172,7 @@ TEST_F(ModelCapacityTest, SequencesTakeThePublishedBytes) {
     options_.max_num_seqs = seqs;
     options_.max_model_len = len;
     const Capacity plan = Plan(kQwen2_5_32B, size, 1000 * kGiB);
-    return plan.ranks[0].arena_bytes[static_cast<int>(Term::kKv)];
+    return plan.ranks[0].arena_bytes[static_cast<int>(MemoryCategory::kKv)];
   };
   EXPECT_EQ(kv_bytes(4, 16, 4096), 4 * kGiB);
   EXPECT_EQ(kv_bytes(1, 128, 8192), 256 * kGiB);
@@ -181,7 +182,7 @@ TEST_F(ModelCapacityTest, SequencesTakeThePublishedBytes) {
 struct Undivided {
   const char* name;
   Shape shape;
-  Term term;
+  MemoryCategory term;
   int max_num_seqs, max_model_len, max_num_batched_tokens;
   int64_t cap_bytes;
   int rank;  // -1: any
@@ -197,7 +198,8 @@ TEST_P(Thesis, WhatRanksDoNotDivideIsRefusedAtEveryNumberOfThem) {
   for (const int size : {1, 2, 4, 8}) {
     const Capacity plan = Plan(undivided.shape, size, undivided.cap_bytes);
     ASSERT_TRUE(plan.shortage.has_value()) << size;
-    EXPECT_EQ(plan.shortage->term, undivided.term) << TermName(plan.shortage->term) << " " << size;
+    EXPECT_EQ(plan.shortage->term, undivided.term)
+        << MemoryCategoryName(plan.shortage->term) << " " << size;
     if (undivided.rank >= 0) {
       EXPECT_EQ(plan.shortage->rank, undivided.rank) << size;
     }
@@ -215,11 +217,12 @@ INSTANTIATE_TEST_SUITE_P(
     Terms, Thesis,
     testing::Values(
         // One KV head, on every rank.
-        Undivided{"kv", {4, 64, 64, 8, 1, 64, 512}, Term::kKv, 1, 65536, 64, 60 * kMiB, -1},
+        Undivided{
+            "kv", {4, 64, 64, 8, 1, 64, 512}, MemoryCategory::kKv, 1, 65536, 64, 60 * kMiB, -1},
         // [T, D] rows of the residual stream.
         Undivided{"activations",
                   {1, 2048, 64, 8, 8, 16, 512},
-                  Term::kActivations,
+                  MemoryCategory::kActivations,
                   1,
                   64,
                   16384,
@@ -227,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
                   -1},
         Undivided{"block_tables",
                   {1, 64, 64, 8, 8, 16, 512},
-                  Term::kBlockTables,
+                  MemoryCategory::kBlockTables,
                   4096,
                   131072,
                   64,
@@ -236,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(
         // A tile of whole rows of the vocabulary on rank 0.
         Undivided{"logits",
                   {1, 16, 64, 8, 8, 2, 1 << 22, true},
-                  Term::kLogits,
+                  MemoryCategory::kLogits,
                   1,
                   64,
                   64,
@@ -264,17 +267,17 @@ class GpuCapacityTest : public ModelCapacityTest {
 
 TEST_F(GpuCapacityTest, SumsGoByNcclUnlessTheFlagsSayStagedOrThereIsOneRank) {
   config_ = ConfigOf(kLlama3_8B);
-  const auto bytes = [&](int size, CommChoice comm) {
+  const auto bytes = [&](int size, CommOption comm) {
     options_.comm = comm;
     const auto plan = GpuModel().Plan(Gpus(size, 80 * kGiB));
     EXPECT_TRUE(plan.ok() && plan->fits) << plan.status();
     EXPECT_EQ(plan->limits.max_num_batched_tokens, 8192);
-    return plan->ranks[0].arena_bytes[static_cast<int>(Term::kCommunication)];
+    return plan->ranks[0].arena_bytes[static_cast<int>(MemoryCategory::kCommunication)];
   };
-  EXPECT_EQ(bytes(2, CommChoice::kStaged), int64_t{8192} * 4096 * 4);
-  EXPECT_GT(bytes(2, CommChoice::kAuto), int64_t{8192} * 4096 * 4);
-  EXPECT_EQ(bytes(2, CommChoice::kAuto), bytes(2, CommChoice::kNccl));
-  EXPECT_EQ(bytes(1, CommChoice::kAuto), bytes(1, CommChoice::kStaged));
+  EXPECT_EQ(bytes(2, CommOption::kStaged), int64_t{8192} * 4096 * 4);
+  EXPECT_GT(bytes(2, CommOption::kAuto), int64_t{8192} * 4096 * 4);
+  EXPECT_EQ(bytes(2, CommOption::kAuto), bytes(2, CommOption::kNccl));
+  EXPECT_EQ(bytes(1, CommOption::kAuto), bytes(1, CommOption::kStaged));
 }
 
 TEST_F(GpuCapacityTest, MoreGpusAreARemedyWhereTheyWereMeasured) {

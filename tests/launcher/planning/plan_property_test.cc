@@ -12,9 +12,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/bytes.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/plan.h"
-#include "memory/bytes.h"
 #include "nlohmann/json.hpp"
 #include "tests/launcher/planning/random_plans.h"
 
@@ -236,7 +236,7 @@ TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
     const Capacity& capacity = plan->capacity;
     const std::vector<std::string> row = RowOf(ScalingTableOf(*plan), capacity.ranks.size());
     ASSERT_GT(row.size(), 4U);
-    const std::string why_not = capacity.fits ? "host" : TermName(capacity.binding_term);
+    const std::string why_not = capacity.fits ? "host" : MemoryCategoryName(capacity.binding_term);
     EXPECT_EQ(row[1], plan->fits() ? "yes" : why_not);
     EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.num_kv_blocks * capacity.block_tokens)
                                    : std::string("-"));

@@ -21,41 +21,41 @@ void Ban(SampleRow& row, int count) {
   std::iota(row.banned.begin(), row.banned.end(), 0);
 }
 
-TEST(CandidatesTest, GreedyAndTopKRowsDrawFromCandidatesAndOthersDoNot) {
-  EXPECT_TRUE(DrawsFromCandidates(Row(0, 0)));
-  EXPECT_TRUE(DrawsFromCandidates(Row(0, 100000)));  // top_k means nothing to a greedy row
-  EXPECT_TRUE(DrawsFromCandidates(Row(1, 1)));
-  EXPECT_TRUE(DrawsFromCandidates(Row(1, kCandidates)));
-  EXPECT_FALSE(DrawsFromCandidates(Row(1, kCandidates + 1)));
-  EXPECT_FALSE(DrawsFromCandidates(Row(1, 0)));
+TEST(CandidatesTest, GreedyAndTopKRowsSampleFromCandidatesAndOthersDoNot) {
+  EXPECT_TRUE(SamplesFromCandidates(Row(0, 0)));
+  EXPECT_TRUE(SamplesFromCandidates(Row(0, 100000)));  // top_k means nothing to a greedy row
+  EXPECT_TRUE(SamplesFromCandidates(Row(1, 1)));
+  EXPECT_TRUE(SamplesFromCandidates(Row(1, kCandidates)));
+  EXPECT_FALSE(SamplesFromCandidates(Row(1, kCandidates + 1)));
+  EXPECT_FALSE(SamplesFromCandidates(Row(1, 0)));
 }
 
 TEST(CandidatesTest, WhatOnlyDropsCandidatesChangesNothing) {
   SampleRow row = Row(1, 40);
   row.sampling.top_p = 0.9F;
   row.sampling.min_p = 0.1F;
-  EXPECT_TRUE(DrawsFromCandidates(row));
+  EXPECT_TRUE(SamplesFromCandidates(row));
   row.sampling.top_k = 0;
-  EXPECT_FALSE(DrawsFromCandidates(row));
+  EXPECT_FALSE(SamplesFromCandidates(row));
 }
 
 TEST(CandidatesTest, BannedIdsMayAllBeAmongTheLikeliest) {
   SampleRow row = Row(1, 200);
   Ban(row, 56);
-  EXPECT_TRUE(DrawsFromCandidates(row));
+  EXPECT_TRUE(SamplesFromCandidates(row));
   Ban(row, 57);
-  EXPECT_FALSE(DrawsFromCandidates(row));
+  EXPECT_FALSE(SamplesFromCandidates(row));
   SampleRow greedy = Row(0, 0);
   Ban(greedy, kCandidates - 1);
-  EXPECT_TRUE(DrawsFromCandidates(greedy));
+  EXPECT_TRUE(SamplesFromCandidates(greedy));
   Ban(greedy, kCandidates);
-  EXPECT_FALSE(DrawsFromCandidates(greedy));
+  EXPECT_FALSE(SamplesFromCandidates(greedy));
 }
 
 TEST(CandidatesTest, LogProbabilitiesNeedEveryLogit) {
   SampleRow row = Row(0, 0);
   row.num_logprobs = 0;
-  EXPECT_FALSE(DrawsFromCandidates(row));
+  EXPECT_FALSE(SamplesFromCandidates(row));
 }
 
 class AnyRows final : public LogitsSink {

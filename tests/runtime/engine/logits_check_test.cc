@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

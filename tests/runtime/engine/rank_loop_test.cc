@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/exit_code.h"
 #include "gtest/gtest.h"
-#include "memory/exit_code.h"
 #include "tests/runtime/engine/recording_sink.h"
 #include "tests/runtime/engine/toy_model.h"
 

@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "base/token_sampling.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "memory/token_draw.h"
 #include "runtime/engine/portable_math.h"
 
 namespace bulkhead {

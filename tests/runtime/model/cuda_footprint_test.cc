@@ -79,7 +79,7 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     });
   }
 
-  void TakeEverything(Group& group, const RankCapacity& planned) {
+  void AllocateArenas(Group& group, const RankCapacity& planned) {
     const int rank = group.exchange().topology().rank;
     emulator::EmulatedCudaDriver driver({.total_bytes = 2 * GetParam().gpu_bytes});
     const auto device = *CudaDevice::New(driver, GetParam().gpu_bytes);
@@ -96,9 +96,9 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     ASSERT_TRUE(arenas.ok()) << arenas.status();
     const ModelRunner runner(*split_, rank, limits_, *std::move(arenas), *backend, **comm);
     ledger.Seal();
-    for (int i = 0; i < kNumTerms; ++i) {
-      EXPECT_EQ(ledger.taken(static_cast<Term>(i)), planned.arena_bytes[i])
-          << TermName(static_cast<Term>(i)) << " of rank " << rank;
+    for (int i = 0; i < kNumMemoryCategories; ++i) {
+      EXPECT_EQ(ledger.taken(static_cast<MemoryCategory>(i)), planned.arena_bytes[i])
+          << MemoryCategoryName(static_cast<MemoryCategory>(i)) << " of rank " << rank;
     }
     EXPECT_EQ(device->allocated_bytes(),
               std::accumulate(planned.arena_bytes.begin(), planned.arena_bytes.end(), int64_t{0}));
@@ -114,7 +114,7 @@ TEST_P(CudaFootprint, PlannedWithNoDeviceIsWhatTheDeviceGives) {
   EXPECT_GT(plan.num_kv_blocks, 0);
   limits_.num_kv_blocks = plan.num_kv_blocks;
   RunRanks(split_->size(), [&](Group& group) {
-    TakeEverything(group, plan.ranks[group.exchange().topology().rank]);
+    AllocateArenas(group, plan.ranks[group.exchange().topology().rank]);
   });
 }
 

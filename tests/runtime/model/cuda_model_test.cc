@@ -198,9 +198,9 @@ TEST(CudaDecodeGraphs, StepsOfOtherSizesRunWithoutThem) {
 }
 // Prompts of different lengths in small chunks: steps mix rows that the host sees whole with rows
 // that are drawn on the device, whose tokens the next plan does not name.
-class CudaModelDraws : public testing::TestWithParam<std::tuple<int, bool>> {};
+class CudaModelSampling : public testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(CudaModelDraws, AreTheHostsAndFeedTheNextStepOnTheDevice) {
+TEST_P(CudaModelSampling, AreTheHostsAndFeedTheNextStepOnTheDevice) {
   const auto [size, late] = GetParam();
   const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
   std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
@@ -225,7 +225,7 @@ TEST_P(CudaModelDraws, AreTheHostsAndFeedTheNextStepOnTheDevice) {
     EXPECT_TRUE(device.logits == host.logits);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Groups, CudaModelDraws,
+INSTANTIATE_TEST_SUITE_P(Groups, CudaModelSampling,
                          testing::Combine(testing::Values(1, 2), testing::Bool()));
 
 // Requests that draw on the device, on the host, or now one and now the other, and end at different

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <memory>
 
+#include "base/exit_code.h"
 #include "comm/local_group.h"
 #include "gtest/gtest.h"
-#include "memory/exit_code.h"
 #include "runtime/model/model_runner.h"
 #include "runtime/model/rope_table.h"
 #include "shard/model_config.h"
@@ -123,13 +123,15 @@ TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
     const auto plan = ShardPlan::Create(Config(), size);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const RankNeeds now = FootprintOf(*plan, size - 1, Limits(), *backend);
-    const auto of = [](const RankNeeds& needs, Term term) {
-      return needs.term_bytes[static_cast<int>(term)];
+    const auto of = [](const RankNeeds& needs, MemoryCategory term) {
+      return needs.category_bytes[static_cast<int>(term)];
     };
     if (size > 1) {
-      EXPECT_LT(of(now, Term::kWeights), of(before, Term::kWeights)) << size;
-      EXPECT_LE(of(now, Term::kActivations), of(before, Term::kActivations)) << size;
-      EXPECT_EQ(of(now, Term::kBlockTables), of(before, Term::kBlockTables)) << size;
+      EXPECT_LT(of(now, MemoryCategory::kWeights), of(before, MemoryCategory::kWeights)) << size;
+      EXPECT_LE(of(now, MemoryCategory::kActivations), of(before, MemoryCategory::kActivations))
+          << size;
+      EXPECT_EQ(of(now, MemoryCategory::kBlockTables), of(before, MemoryCategory::kBlockTables))
+          << size;
       EXPECT_LE(now.kv_block_bytes, before.kv_block_bytes) << size;
     }
     before = now;

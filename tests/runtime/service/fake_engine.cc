@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "memory/status.h"
+#include "base/status.h"
 
 namespace bulkhead {
 

@@ -20,9 +20,9 @@ class ShortTextTokenizer final : public Tokenizer {
  public:
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool /*add*/) const override {
     EXPECT_LE(text.size(), 44u) << "its length said enough";
-    return std::vector<int32_t>(FewestTokens(text.size()), 'a');
+    return std::vector<int32_t>(MinTokenCount(text.size()), 'a');
   }
-  size_t FewestTokens(size_t text_bytes) const override { return (text_bytes + 3) / 4; }
+  size_t MinTokenCount(size_t text_bytes) const override { return (text_bytes + 3) / 4; }
   std::string Decode(absl::Span<const int32_t> /*ids*/, bool /*skip*/) const override { return ""; }
   int vocab_size() const override { return LetterTokenizer::kVocabSize; }
 };

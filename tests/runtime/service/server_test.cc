@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/runtime/service/service_fixture.h"
 
 namespace bulkhead {

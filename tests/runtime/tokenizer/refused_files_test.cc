@@ -6,7 +6,7 @@
 #include <fstream>
 #include <random>
 
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 
 namespace bulkhead {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "memory/check.h"
+#include "base/check.h"
 
 namespace bulkhead::emulator {
 namespace {
@@ -223,17 +223,17 @@ const Block::Exchange& Block::ExchangeInWarp(const char* what, const void* value
 
 void Block::BeginCopy(void* to, const void* from, bool valid) {
   constexpr size_t kBytes = 16;
-  CheckShared(to, kBytes, "CopyAsync16");
-  CheckAligned(from, kBytes, "CopyAsync16");
+  CheckShared(to, kBytes, "CpAsync16");
+  CheckAligned(from, kBytes, "CpAsync16");
   running_->open_copies.push_back(
       {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), valid});
 }
 
-void Block::CommitCopies() {
+void Block::CpAsyncCommit() {
   running_->copy_groups.push_back(std::exchange(running_->open_copies, {}));
 }
 
-void Block::WaitCopies(size_t left) {
+void Block::CpAsyncWait(size_t left) {
   auto& groups = running_->copy_groups;
   for (; groups.size() > left; groups.pop_front()) {
     for (const AsyncCopy& copy : groups.front()) {

@@ -1,6 +1,6 @@
 // Block: runs the threads of one block of a kernel as fibers on the calling thread, in an order of
 // choice, and watches for what a device would not forgive. What the words of a kernel do
-// (tests/support/emulator/words.h) goes through the lane that runs.
+// (tests/support/emulator/intrinsics.h) goes through the lane that runs.
 //
 // Lanes run until they meet others: a warp at a collective, the block at a barrier. Lanes that meet
 // at different ones, that wait for lanes which never come, misaligned or stray copies, copies that
@@ -97,8 +97,8 @@ class Block {
   // next value never takes the place of one that a slow lane still has to read.
   const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
   void BeginCopy(void* to, const void* from, bool valid);
-  void CommitCopies();
-  void WaitCopies(size_t left);
+  void CpAsyncCommit();
+  void CpAsyncWait(size_t left);
   // A fault unless [address, address + bytes) is aligned and in shared memory.
   void CheckShared(const void* address, size_t bytes, const char* what);
   void CheckAligned(const void* address, size_t bytes, const char* what);

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/emulator/words.h"
+#include "tests/support/emulator/intrinsics.h"
 
 namespace bulkhead::emulator {
 namespace {
@@ -21,8 +21,8 @@ struct AddParameters {
 };
 
 void AddKernel(AddParameters p) {
-  cuda::AwaitPrevious();
-  p.numbers[cuda::ThreadIndex()] += p.addend;
+  cuda::GridDependencySynchronize();
+  p.numbers[cuda::int(threadIdx.x)] += p.addend;
 }
 
 const CudaKernelOf<AddParameters> kAdd = cuda::KernelOf("add", AddKernel);

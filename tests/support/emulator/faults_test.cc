@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/emulator/block.h"
-#include "tests/support/emulator/words.h"
+#include "tests/support/emulator/intrinsics.h"
 
 namespace bulkhead::emulator {
 namespace {
@@ -31,10 +31,10 @@ INSTANTIATE_TEST_SUITE_P(AllSchedules, FaultTest, testing::ValuesIn(kAllSchedule
 
 TEST_P(FaultTest, LanesOfAWarpAtDifferentCollectives) {
   const auto kernel = [](Global) {
-    if (ThreadIndex() == 5) {
-      cuda::ShuffleXor(1.0F, 1);
+    if (int(threadIdx.x) == 5) {
+      cuda::__shfl_xor_sync(kFullMask, 1.0F, 1);
     } else {
-      cuda::Shuffle(1.0F, 0);
+      cuda::__shfl_sync(kFullMask, 1.0F, 0);
     }
   };
   EXPECT_THAT(FaultOf(kernel, GetParam()),
@@ -43,49 +43,50 @@ TEST_P(FaultTest, LanesOfAWarpAtDifferentCollectives) {
 
 TEST_P(FaultTest, HalfAWarpSkipsAShuffle) {
   const auto kernel = [](Global) {
-    if (ThreadIndex() % 32 < 16) cuda::Shuffle(1.0F, 0);
+    if (int(threadIdx.x) % 32 < 16) cuda::__shfl_sync(kFullMask, 1.0F, 0);
   };
   EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("deadlock"));
 }
 
 TEST_P(FaultTest, AWarpThatEndedBeforeABarrier) {
   const auto kernel = [](Global) {
-    if (ThreadIndex() < 32) cuda::SyncBlock();
+    if (int(threadIdx.x) < 32) cuda::__syncthreads();
   };
-  EXPECT_THAT(FaultOf(kernel, GetParam()), AllOf(HasSubstr("deadlock"), HasSubstr("SyncBlock")));
+  EXPECT_THAT(FaultOf(kernel, GetParam()),
+              AllOf(HasSubstr("deadlock"), HasSubstr("__syncthreads")));
 }
 
 TEST_P(FaultTest, CopiesThatNobodyWaitedFor) {
-  const auto begun = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory(), p.bytes, true); };
+  const auto begun = [](Global p) { cuda::CpAsync16(cuda::SharedMemory(), p.bytes, true); };
   EXPECT_THAT(FaultOf(begun, GetParam()), HasSubstr("copies that it did not wait for"));
   const auto committed = [](Global p) {
-    cuda::CopyAsync16(cuda::SharedMemory(), p.bytes, true);
-    cuda::CommitCopies();
-    cuda::WaitCopies<1>();
+    cuda::CpAsync16(cuda::SharedMemory(), p.bytes, true);
+    cuda::CpAsyncCommit();
+    cuda::CpAsyncWait<1>();
   };
   EXPECT_THAT(FaultOf(committed, GetParam()), HasSubstr("copies that it did not wait for"));
 }
 
 TEST_P(FaultTest, AThreadThatDoesNotWaitForTheKernelBefore) {
   const auto kernel = [](Global) {
-    if (ThreadIndex() != 40) cuda::AwaitPrevious();
+    if (int(threadIdx.x) != 40) cuda::GridDependencySynchronize();
   };
   EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("had not waited for the kernel before"));
 }
 
 TEST_P(FaultTest, AMisalignedCopy) {
-  const auto to = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory() + 8, p.bytes, true); };
+  const auto to = [](Global p) { cuda::CpAsync16(cuda::SharedMemory() + 8, p.bytes, true); };
   EXPECT_THAT(FaultOf(to, GetParam()), HasSubstr("no multiple of 16"));
-  const auto from = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory(), p.bytes + 4, true); };
+  const auto from = [](Global p) { cuda::CpAsync16(cuda::SharedMemory(), p.bytes + 4, true); };
   EXPECT_THAT(FaultOf(from, GetParam()), HasSubstr("no multiple of 16"));
 }
 
 TEST_P(FaultTest, ACopyOrATileOutsideSharedMemory) {
-  const auto copy = [](Global p) { cuda::CopyAsync16(cuda::SharedMemory() + 256, p.bytes, true); };
+  const auto copy = [](Global p) { cuda::CpAsync16(cuda::SharedMemory() + 256, p.bytes, true); };
   EXPECT_THAT(FaultOf(copy, GetParam()), HasSubstr("256 bytes into 256 bytes of shared memory"));
   const auto tile = [](Global p) {
     uint32_t r[4];
-    cuda::LoadTiles(r, p.bytes);
+    cuda::LdMatrixX4(r, p.bytes);
   };
   EXPECT_THAT(FaultOf(tile, GetParam()), HasSubstr("of shared memory"));
 }
@@ -93,9 +94,9 @@ TEST_P(FaultTest, ACopyOrATileOutsideSharedMemory) {
 TEST_P(FaultTest, AMisalignedRowOfATile) {
   const auto kernel = [](Global) {
     uint32_t r[4];
-    cuda::LoadTilesTransposed(r, cuda::SharedMemory() + 2 * cuda::LaneIndex());
+    cuda::LdMatrixX4Trans(r, cuda::SharedMemory() + 2 * cuda::LaneIndex());
   };
-  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("LoadTilesTransposed of an address"));
+  EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("LdMatrixX4Trans of an address"));
 }
 
 TEST_P(FaultTest, AMisalignedLoadOfSixteenBytes) {
@@ -104,14 +105,14 @@ TEST_P(FaultTest, AMisalignedLoadOfSixteenBytes) {
 }
 
 TEST_P(FaultTest, AShuffleFromOutsideTheWarp) {
-  const auto kernel = [](Global) { cuda::Shuffle(1.0F, 32); };
+  const auto kernel = [](Global) { cuda::__shfl_sync(kFullMask, 1.0F, 32); };
   EXPECT_THAT(FaultOf(kernel, GetParam()), HasSubstr("outside the warp"));
 }
 
 TEST(LaunchTest, RefusesShapesThatNoDeviceTakes) {
   const auto fault = [](LaunchShape shape) {
     const CudaKernel kernel = cuda::KernelOf(
-                                  "wrong", +[](Global) { cuda::AwaitPrevious(); })
+                                  "wrong", +[](Global) { cuda::GridDependencySynchronize(); })
                                   .kernel;
     const Global parameters;
     return std::string(

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/emulator/block.h"
-#include "tests/support/emulator/words.h"
+#include "tests/support/emulator/intrinsics.h"
 
 namespace bulkhead::emulator {
 namespace {
@@ -49,10 +49,10 @@ float* Shared() { return reinterpret_cast<float*>(cuda::SharedMemory()); }
 // out[i] = in[the thread across the block].
 template <bool kBarrier>
 void Mirror(Floats p) {
-  cuda::AwaitPrevious();
-  const int i = ThreadIndex();
+  cuda::GridDependencySynchronize();
+  const int i = threadIdx.x;
   Shared()[i] = p.in[i];
-  if (kBarrier) cuda::SyncBlock();
+  if (kBarrier) cuda::__syncthreads();
   p.out[i] = Shared()[kThreads - 1 - i];
 }
 
@@ -65,15 +65,15 @@ TEST(PlantedFault, NoBarrierBetweenWritingAndReading) {
 // Two rounds over the same shared memory: out[i] = in[i + 1] + 2 in[i + 1].
 template <bool kBarrier>
 void Reuse(Floats p) {
-  cuda::AwaitPrevious();
-  const int i = ThreadIndex();
+  cuda::GridDependencySynchronize();
+  const int i = threadIdx.x;
   const int next = (i + 1) % kThreads;
   float sum = 0;
   for (int round = 1; round <= 2; ++round) {
     Shared()[i] = p.in[i] * static_cast<float>(round);
-    cuda::SyncBlock();
+    cuda::__syncthreads();
     sum += Shared()[next];
-    if (kBarrier) cuda::SyncBlock();
+    if (kBarrier) cuda::__syncthreads();
   }
   p.out[i] = sum;
 }
@@ -88,13 +88,13 @@ TEST(PlantedFault, NoBarrierBeforeSharedMemoryIsWrittenAgain) {
 // Each thread copies four numbers aside and reads its own.
 template <int kLeft>
 void Aside(Floats p) {
-  cuda::AwaitPrevious();
-  const int i = ThreadIndex();
-  cuda::CopyAsync16(Shared() + 4 * i, p.in + 4 * i, true);
-  cuda::CommitCopies();
-  cuda::WaitCopies<kLeft>();
+  cuda::GridDependencySynchronize();
+  const int i = threadIdx.x;
+  cuda::CpAsync16(Shared() + 4 * i, p.in + 4 * i, true);
+  cuda::CpAsyncCommit();
+  cuda::CpAsyncWait<kLeft>();
   p.out[i] = Shared()[4 * i];
-  cuda::WaitCopies<0>();
+  cuda::CpAsyncWait<0>();
 }
 
 TEST(PlantedFault, OneGroupOfCopiesTooFewWaitedFor) {
@@ -106,7 +106,7 @@ TEST(PlantedFault, OneGroupOfCopiesTooFewWaitedFor) {
 // out[2 (i % 4) ...]: a product with the identity, which gives the rows of a back.
 template <bool kSwapped>
 void Identity(Floats p) {
-  cuda::AwaitPrevious();
+  cuda::GridDependencySynchronize();
   const int g = cuda::LaneIndex() / 4;
   const int j = cuda::LaneIndex() % 4;
   const auto pair = [&](int row, int column) {
@@ -121,8 +121,8 @@ void Identity(Floats p) {
   const auto one = [&](int row) { return row == g ? 1.0F : 0.0F; };
   const uint32_t b[2] = {cuda::Bf16Pair(one(2 * j), one(2 * j + 1)), 0};
   float c[4] = {};
-  cuda::MultiplyBf16(c, a, b);
-  p.out[ThreadIndex()] = c[0] + 100.0F * c[2];
+  cuda::MmaBf16(c, a, b);
+  p.out[int(threadIdx.x)] = c[0] + 100.0F * c[2];
 }
 
 TEST(PlantedFault, TwoRegistersOfAFragmentSwapped) {

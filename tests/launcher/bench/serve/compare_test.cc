@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/exit_code.h"
 #include "launcher/bench/serve/sweep.h"
-#include "memory/exit_code.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "memory/exit_code.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

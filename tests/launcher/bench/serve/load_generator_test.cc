@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/exit_code.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/bench/serve/client_ceiling.h"
 #include "launcher/bench/serve/null_server.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -10,10 +10,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "launcher/bench/serve/load_generator.h"
-#include "memory/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -1,0 +1,115 @@
+#include "base/host_cores.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "memory/cgroup.h"
+
+namespace bulkhead {
+namespace {
+
+// What a file lists as "0-3,8"; empty when it does not exist or says something else.
+std::vector<int> CoreListIn(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  std::getline(file, text);
+  std::vector<int> list;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::pair<std::string, std::string> range = absl::StrSplit(part, absl::MaxSplits('-', 1));
+    int first = 0;
+    int last = 0;
+    if (!absl::SimpleAtoi(range.first, &first)) return {};
+    if (!absl::SimpleAtoi(range.second.empty() ? range.first : range.second, &last)) return {};
+    for (int i = first; i <= last && i < kMaxCores; ++i) list.push_back(i);
+  }
+  return list;
+}
+
+}  // namespace
+
+std::vector<int> AllowedCores() {
+  std::vector<int> cores;
+  unsigned char mask[kMaxCores / 8] = {};
+  if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask)) == 0) {
+    for (int core = 0; core < kMaxCores; ++core) {
+      if ((mask[core / 8] >> (core % 8) & 1) != 0) cores.push_back(core);
+    }
+  }
+  if (cores.empty()) cores.push_back(0);
+  return cores;
+}
+
+std::string CoreListText(const std::vector<int>& cores) {
+  std::string text;
+  for (size_t i = 0; i < cores.size();) {
+    size_t last = i;
+    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+    absl::StrAppend(&text, text.empty() ? "" : ",", cores[i]);
+    if (last > i) absl::StrAppend(&text, "-", cores[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& root) {
+  std::vector<int> nodes;
+  for (const int node : CoreListIn(root + "/sys/devices/system/node/online")) {
+    const std::vector<int> of_node =
+        CoreListIn(absl::StrCat(root, "/sys/devices/system/node/node", node, "/cpulist"));
+    const bool holds_one = std::any_of(of_node.begin(), of_node.end(), [&](int core) {
+      return std::binary_search(cores.begin(), cores.end(), core);
+    });
+    if (holds_one) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+std::vector<int> AllowedCoresNear(const std::string& pci_bus_id, const std::string& root) {
+  const std::vector<int> of_node = CoreListIn(absl::StrCat(
+      root, "/sys/bus/pci/devices/", absl::AsciiStrToLower(pci_bus_id), "/local_cpulist"));
+  const std::vector<int> allowed = AllowedCores();
+  std::vector<int> near;
+  std::set_intersection(allowed.begin(), allowed.end(), of_node.begin(), of_node.end(),
+                        std::back_inserter(near));
+  return near.empty() ? allowed : near;
+}
+
+void UseCores(const std::vector<int>& cores) {
+  unsigned char mask[kMaxCores / 8] = {};
+  for (const int core : cores) mask[core / 8] |= static_cast<unsigned char>(1 << (core % 8));
+  sched_setaffinity(0, sizeof(mask), reinterpret_cast<const cpu_set_t*>(mask));
+}
+
+std::optional<double> CoreQuota(const std::string& root) {
+  std::optional<double> least;
+  for (const CgroupDir& dir : CgroupDirs("cpu", root)) {
+    std::optional<int64_t> quota;
+    std::optional<int64_t> period;
+    if (dir.v2) {
+      int64_t both[2] = {};
+      std::ifstream file(dir.path + "cpu.max");
+      if (file >> both[0] >> both[1]) {  // not when it says "max"
+        quota = both[0];
+        period = both[1];
+      }
+    } else {
+      quota = ReadNumber(dir.path + "cpu.cfs_quota_us");  // -1: none
+      period = ReadNumber(dir.path + "cpu.cfs_period_us");
+    }
+    if (quota.value_or(0) <= 0 || period.value_or(0) <= 0) continue;
+    const double cores = static_cast<double>(*quota) / static_cast<double>(*period);
+    least = std::min(least.value_or(cores), cores);
+  }
+  return least;
+}
+
+}  // namespace bulkhead

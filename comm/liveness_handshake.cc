@@ -1,0 +1,118 @@
+#include "comm/liveness_handshake.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/sealed_frames.h"
+#include "comm/wait.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kNonceBytes = 32;
+constexpr int64_t kProofNanos = 10'000'000'000;
+constexpr int64_t kGreetNanos = 2'000'000'000;
+constexpr int64_t kAcceptNanos = 10'000'000;
+constexpr size_t kMaxGreetings = 64;
+constexpr int kRankBytes = sizeof(int32_t);
+
+// One that is under way, on a thread of its own, which is waited for before the socket is closed.
+struct Greeting {
+  Socket socket;
+  std::future<absl::StatusOr<Introduction>> who;
+
+  bool ended() const { return who.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+};
+
+// Rank 0 sends a nonce; the caller its rank, a nonce and a proof; rank 0 its proof. A proof covers
+// both nonces and the role, so none can be used twice or sent back.
+std::string Proof(absl::string_view key, absl::string_view role, absl::string_view nonces,
+                  absl::string_view rank) {
+  return Mac(key, absl::StrCat(role, nonces, rank));
+}
+
+}  // namespace
+
+absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view key,
+                                         int64_t deadline_ns) {
+  const std::string nonce = RandomBytes(kNonceBytes);
+  BH_RETURN_IF_ERROR(SendAll(socket, nonce, deadline_ns));
+  BH_ASSIGN_OR_RETURN(const std::string answer,
+                      ReceiveExactly(socket, kRankBytes + kNonceBytes + kMacBytes, deadline_ns));
+  const absl::string_view all = answer;
+  const absl::string_view rank = all.substr(0, kRankBytes);
+  const std::string nonces = absl::StrCat(nonce, all.substr(kRankBytes, kNonceBytes));
+  if (!SameMac(Proof(key, "caller", nonces, rank), all.substr(kRankBytes + kNonceBytes))) {
+    return absl::UnauthenticatedError("a caller does not hold the group's key");
+  }
+  BH_RETURN_IF_ERROR(SendAll(socket, Proof(key, "rank 0", nonces, rank), deadline_ns));
+  Introduction who;
+  int32_t number = 0;
+  std::memcpy(&number, rank.data(), sizeof(number));
+  who.rank = number;
+  who.session_key = Proof(key, "session", nonces, rank);
+  return who;
+}
+
+std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
+                                  absl::string_view key, std::set<int> wanted,
+                                  int64_t deadline_ns) {
+  std::vector<Caller> callers;
+  std::list<Greeting> greetings;
+  while (!wanted.empty() && MonotonicNanos() < deadline_ns) {
+    if (greetings.size() < kMaxGreetings) {
+      Socket socket = AcceptFrom(listeners, MonotonicNanos() + kAcceptNanos);
+      if (socket.is_open()) {
+        Greeting& greeting = greetings.emplace_back(Greeting{std::move(socket), {}});
+        const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+        greeting.who = std::async(std::launch::async, [&socket = greeting.socket, key, limit_ns] {
+          return GreetCaller(socket, key, limit_ns);
+        });
+      }
+    } else {
+      greetings.front().who.wait_for(std::chrono::nanoseconds(kAcceptNanos));
+    }
+    for (auto at = greetings.begin(); at != greetings.end();) {
+      if (!at->ended()) {
+        ++at;
+        continue;
+      }
+      const absl::StatusOr<Introduction> who = at->who.get();
+      if (who.ok() && wanted.erase(who->rank) > 0) {
+        callers.push_back({*who, std::move(at->socket)});
+      }
+      at = greetings.erase(at);
+    }
+  }
+  for (const Greeting& greeting : greetings) shutdown(greeting.socket.fd(), SHUT_RDWR);
+  return callers;
+}
+
+absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int rank,
+                                        int64_t deadline_ns) {
+  BH_ASSIGN_OR_RETURN(const std::string theirs, ReceiveExactly(socket, kNonceBytes, deadline_ns));
+  const auto number = static_cast<int32_t>(rank);
+  const std::string name(reinterpret_cast<const char*>(&number), sizeof(number));
+  const std::string nonce = RandomBytes(kNonceBytes);
+  const std::string nonces = theirs + nonce;
+  const std::string mine = absl::StrCat(name, nonce, Proof(key, "caller", nonces, name));
+  BH_RETURN_IF_ERROR(SendAll(socket, mine, deadline_ns));
+  // Patient: rank 0 may have taken this connection already, and would take no other.
+  BH_ASSIGN_OR_RETURN(const std::string proof,
+                      ReceiveExactly(socket, kMacBytes, deadline_ns + kProofNanos));
+  if (!SameMac(Proof(key, "rank 0", nonces, name), proof)) {
+    return absl::UnauthenticatedError("who answers does not hold the group's key");
+  }
+  return Proof(key, "session", nonces, name);
+}
+
+}  // namespace bulkhead

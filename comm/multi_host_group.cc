@@ -1,0 +1,115 @@
+#include "comm/multi_host_group.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/tree_communicator.h"
+#include "comm/wait.h"
+
+namespace bulkhead {
+namespace {
+
+// A leader that waits looks every 5 ms, on a busy machine more seldom.
+constexpr int64_t kLongestLookNanos = 2'000'000'000;
+
+}  // namespace
+
+NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
+                             HostLiveness* star)
+    : node_(node), world_(world), region_(region), star_(star) {
+  if (star_ == nullptr) return;
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  BH_CHECK(epoll_fd_ >= 0);
+  for (const int fd : {node_.fd(), star_->fd()}) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    if (fd >= 0) BH_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
+  }
+}
+
+NodesLiveness::~NodesLiveness() {
+  if (epoll_fd_ >= 0) close(epoll_fd_);
+}
+
+void NodesLiveness::Beat() {
+  node_.Beat();
+  if (star_ != nullptr) star_->Beat();
+}
+
+// What this node knows of its own ranks is nearer to the cause than what others make of it.
+absl::Status NodesLiveness::Check(absl::Duration silence) {
+  absl::Status lost = node_.Check(silence);
+  if (lost.ok() && star_ != nullptr) lost = star_->Check(silence);
+  return lost;
+}
+
+void NodesLiveness::Rearm() {
+  node_.Rearm();
+  if (star_ != nullptr) star_->Rearm();
+}
+
+Stragglers NodesLiveness::FindStragglers() {
+  const int node = region_.awaited_node();
+  if (node < 0) return node_.FindStragglers();
+  // A leader that waits for another host keeps looking; one that has ceased to hangs itself.
+  if (MonotonicNanos() - region_.looked_ns() > kLongestLookNanos) return node_.StragglerOf(0);
+  const std::vector<int> ranks = world_.RanksOf(node);
+  if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true, {}};
+  return {
+      absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " (host ", world_.hosts[ranks[0]], ")"),
+      true,
+      {}};
+}
+
+void NodesLiveness::Abort(const absl::Status& why) {
+  node_.Abort(why);
+  if (star_ != nullptr) star_->Abort(why);
+}
+
+void NodesLiveness::Ending() {
+  node_.Ending();
+  if (star_ != nullptr) star_->Ending();
+}
+
+MultiHostGroup::MultiHostGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
+                               const RankTopology& world, std::unique_ptr<LeaderLink> link,
+                               std::unique_ptr<HostLiveness> star, ShareMemory share)
+    : world_(world),
+      region_(std::move(region)),
+      node_(std::move(node)),
+      link_(std::move(link)),
+      star_(std::move(star)),
+      share_(share),
+      exchange_(node_->exchange(), *region_, link_.get(), world_),
+      bus_(node_->bus(), link_.get()),
+      liveness_(node_->liveness(), world_, *region_, star_.get()) {}
+
+void MultiHostGroup::AllowSpinning(bool allowed) {
+  node_->AllowSpinning(allowed);
+  if (link_ != nullptr) link_->set_may_spin(allowed);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> MultiHostGroup::Connect(const CommLimits& limits,
+                                                                      MemoryLedger& ledger) {
+  const CommunicationLayout layout(limits, world_.size);
+  BH_ASSIGN_OR_RETURN(Buffer result, TakeCommunication(layout, exchange_, ledger));
+  absl::StatusOr<SharedMemory> tensors = share_(
+      node_->exchange(), region_->size() * layout.MappedBytes() + kPageBytes, kConnectTimeout);
+  BH_RETURN_IF_ERROR(Agree(exchange_, kConnectPhase, tensors.status(), kConnectTimeout));
+  return std::make_unique<TreeCommunicator>(region_, world_, link_.get(), limits,
+                                            *std::move(tensors), std::move(result));
+}
+
+void MultiHostGroup::Leave(const absl::Status& status) {
+  liveness_.Ending();
+  if (!IsAgreed(status)) liveness_.Abort(status);
+}
+
+}  // namespace bulkhead

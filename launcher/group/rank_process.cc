@@ -1,0 +1,176 @@
+#include "launcher/group/rank_process.h"
+
+#include <unistd.h>
+#include <xmmintrin.h>
+#include <csignal>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/exit_code.h"
+#include "base/fatal_end.h"
+#include "base/log.h"
+#include "base/lost_rank.h"
+#include "base/status.h"
+#include "launcher/exit_status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr absl::Duration kSilence = absl::Seconds(3);
+constexpr unsigned kOrphanSeconds = 5;
+constexpr absl::Duration kSameWish = absl::Milliseconds(500);
+
+// The code of a failure that carries none: the group is lost, or did not come up.
+absl::Status WithGroupCode(absl::Status status) {
+  if (ExitCodeOf(status) != ExitCode::kBug) return status;
+  if (absl::IsUnavailable(status)) return WithExitCode(std::move(status), ExitCode::kRankLost);
+  if (absl::IsDeadlineExceeded(status))
+    return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
+  return status;
+}
+
+}  // namespace
+
+RankProcess::RankProcess(const EngineOptions& options, pid_t parent)
+    : options_(options),
+      parent_(parent),
+      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1},
+               [this](const ReceivedSignal& signal) { OnSignal(signal); }) {
+  // Whoever reads our log may go away: that ends a write, not the rank.
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+absl::Status RankProcess::Join() {
+  BH_ASSIGN_OR_RETURN(group_, JoinGroup(options_));
+  const RankTopology& topology = group_->exchange().topology();
+  SetLogRank(topology.rank, topology.size);
+  SetFatalName(topology.NameOf(topology.rank, getpid()));
+  joined_.store(group_.get());
+  watchdog_ =
+      std::make_unique<Watchdog>(group_->liveness(),
+                                 WatchdogLimits{.silence = kSilence,
+                                                .step = {},
+                                                .name = topology.NameOf(topology.rank, getpid()),
+                                                .warns = topology.coordinator()},
+                                 [this](const absl::Status& why) { End(WithGroupCode(why)); });
+  watchdog_->PhaseBegins("start-up", options_.startup_timeout);
+  return Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
+               options_.startup_timeout);
+}
+
+void RankProcess::SetEnding(StreamsEnd ending) {
+  const std::lock_guard<std::mutex> lock(ending_mutex_);
+  ending_ = std::move(ending);
+}
+
+void RankProcess::SetDrain(std::function<void()> drain) {
+  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  drain_ = std::move(drain);
+  if (drain_asked_ && drain_ != nullptr) drain_();
+}
+
+bool RankProcess::Drain() {
+  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  const bool first = !std::exchange(drain_asked_, true);
+  if (first && drain_ != nullptr) drain_();
+  return first && drain_ != nullptr;
+}
+
+void RankProcess::OnSignal(const ReceivedSignal& signal) {
+  if (signal.number == SIGUSR1) {
+    Drain();
+    return;
+  }
+  if (parent_ != 0 && getppid() != parent_) {
+    alarm(kOrphanSeconds);
+    End(WithExitCode(absl::UnavailableError(absl::StrCat("the parent (pid ", parent_, ") ended")),
+                     ExitCode::kRankLost));
+  }
+  Group* const group = joined_.load();
+  const bool alone = group == nullptr || group->exchange().topology().size == 1;
+  const int wishes = wishes_.count();
+  ++(signal.by_kernel                               ? wishes_.terminal
+     : parent_ != 0 && signal.sender_pid == parent_ ? wishes_.through_parent
+                                                    : wishes_.direct);
+  if (wishes_.count() == wishes) return;
+  if (alone && Drain()) {
+    BH_LOG(kInfo) << "a second signal ends at once";
+    first_signal_ = absl::Now();
+    return;
+  }
+  // Some senders signal a process and then its group: the same wish, said twice.
+  if (alone && absl::Now() - first_signal_ < kSameWish) return;
+  std::string to;
+  if (!alone) {
+    const RankTopology& topology = group->exchange().topology();
+    to = absl::StrCat(", sent to ", topology.NameOf(topology.rank, getpid()));
+    // A launcher also sends SIGTERM to the survivors of a lost rank: then that is the cause.
+    const absl::Status lost = group->liveness().Check(absl::InfiniteDuration());
+    if (!lost.ok()) End(WithGroupCode(lost));
+    group->liveness().Ending();
+  }
+  End(WithExitCode(absl::UnavailableError(absl::StrCat("stopped by signal ", signal.number, " (",
+                                                       sigabbrev_np(signal.number), ")", to)),
+                   static_cast<ExitCode>(128 + signal.number)));
+}
+
+void RankProcess::RunSteps(StepRunner& runner, Coordinator* coordinator) {
+  StartUpEnds();
+  _mm_setcsr(
+      0x1F80);  // the sums and the sampler round as the kernels do, whatever a library has set
+  ControlBus* bus = group_->exchange().topology().size > 1 ? &group_->bus() : nullptr;
+  const absl::Status status = RunRank(runner, bus, coordinator, watchdog_.get());
+  if (!status.ok()) End(WithGroupCode(status));
+}
+
+bool RankProcess::SpeaksForGroup(const absl::Status& why) const {
+  Group* const group = joined_.load();
+  if (group == nullptr) return IsFirstRank();
+  const RankTopology& topology = group->exchange().topology();
+  // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's. A
+  // host that has lost sight of rank 0 speaks for itself.
+  if (topology.rank == 0) return true;
+  if (IsAgreed(why)) return false;  // rank 0 is there to say so
+  return LostRankOf(why).rank == 0 &&
+         (topology.rank == 1 || (!topology.one_host() && topology.local_rank == 0));
+}
+
+absl::Status RankProcess::Finish(const absl::Status& status) {
+  if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
+  // Before others leave: at the first exit code mpirun stops those that are still here.
+  if (!status.ok() && SpeaksForGroup(status)) ExitWith(status);
+  if (group_ != nullptr) group_->liveness().Ending();
+  watchdog_.reset();
+  if (group_ != nullptr) group_->Leave(status);
+  return status;
+}
+
+void RankProcess::End(const absl::Status& why) {
+  std::call_once(end_once_, [&] {
+    absl::Status cause = why;
+    if (Group* const group = joined_.load(); group != nullptr) {
+      group->liveness().Abort(why);
+      // Another rank may have been first to say why: then that is the group's cause and code.
+      const absl::Status said = group->liveness().Check(absl::InfiniteDuration());
+      if (!said.ok()) cause = WithGroupCode(said);
+    }
+    const std::lock_guard<std::mutex> lock(ending_mutex_);
+    if (ending_.fail != nullptr) ending_.fail(cause);
+    const int code = SpeaksForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
+    if (ending_.flush != nullptr) ending_.flush();
+    _exit(code);
+  });
+  while (true) pause();
+}
+
+absl::Status RunRankProcess(const EngineOptions& options,
+                            const std::function<absl::Status(RankProcess&)>& work, pid_t parent) {
+  RankProcess life(options, parent);
+  absl::Status status = life.Join();
+  if (status.ok()) status = work(life);
+  return life.Finish(status);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,161 @@
+#include "launcher/group/step_stats.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+
+namespace bulkhead {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Bytes as two numbers of 24 bits, which f32 holds exactly.
+void PutBytes(int64_t bytes, float* two) {
+  two[0] = static_cast<float>(bytes >> 24);
+  two[1] = static_cast<float>(bytes & 0xFFFFFF);
+}
+int64_t BytesOf(const float* two) {
+  return static_cast<int64_t>(two[0]) << 24 | static_cast<int64_t>(two[1]);
+}
+
+void PutReading(const DeviceWatchReading& reading, float* six) {
+  PutBytes(reading.free_bytes, six);
+  PutBytes(reading.sealed_free_bytes, six + 2);
+  PutBytes(reading.least_free_bytes, six + 4);
+}
+DeviceWatchReading ReadingOf(const float* six) {
+  return {BytesOf(six), BytesOf(six + 2), BytesOf(six + 4), 0};
+}
+
+}  // namespace
+
+absl::StatusOr<ConstMatrixView> TimedCommunicator::AllReduceSum() {
+  const Clock::time_point begin = Clock::now();
+  absl::StatusOr<ConstMatrixView> sum = comm_->AllReduceSum();
+  seconds_ += SecondsSince(begin);
+  return sum;
+}
+
+absl::Status TimedCommunicator::GatherCols(ConstMatrixView part,
+                                           absl::Span<const int64_t> cols_of_rank, MatrixView out) {
+  const Clock::time_point begin = Clock::now();
+  absl::Status status = comm_->GatherCols(part, cols_of_rank, out);
+  seconds_ += SecondsSince(begin);
+  return status;
+}
+
+absl::Status TimedCommunicator::Broadcast(int32_t* values, int64_t count) {
+  const Clock::time_point begin = Clock::now();
+  absl::Status status = comm_->Broadcast(values, count);
+  seconds_ += SecondsSince(begin);
+  return status;
+}
+
+absl::Status InstrumentedStepRunner::Submit(Step step) {
+  const auto& counts = step.plan.num_tokens();
+  Begun begun;
+  begun.seq = step.plan.seq();
+  begun.decodes =
+      std::all_of(counts.begin(), counts.end(), [](int32_t count) { return count == 1; });
+  begun.at = Clock::now();
+  const double comm_before = comm_.seconds();
+  absl::Status status = runner_.Submit(std::move(step));
+  begun.comm_s = comm_.seconds() - comm_before;
+  begun_.push_back(begun);
+  return status;
+}
+
+absl::StatusOr<StepResult> InstrumentedStepRunner::Collect() {
+  const double comm_before = comm_.seconds();
+  absl::StatusOr<StepResult> result = runner_.Collect();
+  const Begun begun = begun_.front();
+  begun_.pop_front();
+  StepTotals& totals = begun.decodes ? figures_.decode : figures_.prefill;
+  totals.Add(SecondsSince(std::max(begun.at, last_end_)),
+             begun.comm_s + comm_.seconds() - comm_before);
+  last_end_ = Clock::now();
+  if (result.ok() && shares_ && begun.seq % kShareEverySteps == 0) BH_RETURN_IF_ERROR(Share());
+  return result;
+}
+
+absl::Status InstrumentedStepRunner::Share() {
+  const int size = comm_.size();
+  numbers_.assign(size_t{kShared} * size, 0.0F);
+  float* const mine = &numbers_[size_t{kShared} * comm_.rank()];
+  if (gpu_ == nullptr) {
+    mine[0] = static_cast<float>(figures_.decode.step_s - told_.decode.step_s);
+    mine[1] = static_cast<float>(figures_.decode.comm_s - told_.decode.comm_s);
+    mine[2] = static_cast<float>(figures_.prefill.step_s - told_.prefill.step_s);
+    mine[3] = static_cast<float>(figures_.prefill.comm_s - told_.prefill.comm_s);
+  }
+  if (watch_ != nullptr) PutReading(watch_->reading(), mine + 4);
+  BH_RETURN_IF_ERROR(Sum());
+  if (board_ != nullptr) {
+    std::vector<RankFigures> window(size);
+    std::vector<DeviceWatchReading> devices(size);
+    for (int rank = 0; rank < size; ++rank) {
+      const float* one = &numbers_[size_t{kShared} * rank];
+      devices[rank] = ReadingOf(one + 4);
+      if (gpu_ != nullptr) continue;
+      window[rank].decode = {figures_.decode.steps - told_.decode.steps, one[0], one[1], 0};
+      window[rank].prefill = {figures_.prefill.steps - told_.prefill.steps, one[2], one[3], 0};
+    }
+    board_->Add(window);
+    board_->SetDevices(std::move(devices));
+  }
+  told_ = figures_;
+  return absl::OkStatus();
+}
+
+absl::Status InstrumentedStepRunner::Sum() {
+  const auto count = static_cast<int64_t>(numbers_.size());
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+  const MatrixView partial = comm_.PartialSum(1, count);
+  if (gpu_ == nullptr) {
+    std::memcpy(partial.data(), numbers_.data(), bytes);
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+    std::memcpy(numbers_.data(), sum.data(), bytes);
+    return absl::OkStatus();
+  }
+  gpu_->CopyFromHost(numbers_.data(), partial.data(), bytes);
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+  gpu_->CopyToHost(sum.data(), numbers_.data(), bytes);
+  return gpu_->Synchronize();
+}
+
+std::vector<RankFigures> RankStepStats::Get() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ranks_;
+}
+
+std::vector<DeviceWatchReading> RankStepStats::Devices() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return devices_;
+}
+
+void RankStepStats::SetDevices(std::vector<DeviceWatchReading> devices) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_ = std::move(devices);
+}
+
+void RankStepStats::Add(absl::Span<const RankFigures> window) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (StepTotals RankFigures::*kind : {&RankFigures::decode, &RankFigures::prefill}) {
+      const StepTotals& more = window[rank].*kind;
+      StepTotals& sum = ranks_[rank].*kind;
+      sum.steps += more.steps;
+      sum.step_s += more.step_s;
+      sum.comm_s += more.comm_s;
+    }
+  }
+}
+
+}  // namespace bulkhead

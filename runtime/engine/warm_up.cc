@@ -1,0 +1,190 @@
+#include "runtime/engine/warm_up.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace bulkhead {
+namespace {
+
+// More positions in all than this are not attended to in the warm-up: they would take seconds to
+// read.
+constexpr int64_t kMostContext = 65536;
+// Tokens of the steps that are tried where a full chunk takes too long.
+constexpr int kSmallerChunks[] = {4096, 1024, 256, 64, 16};
+// A line does not foretell how long a step of so many times the tokens takes: a few tokens wait for
+// the weights, many for the arithmetic.
+constexpr int64_t kLongestLine = 16;
+
+constexpr absl::Duration kLeastTimeout = absl::Seconds(60);
+constexpr absl::Duration kMostTimeout = absl::Minutes(5);
+
+struct StepKind {
+  int num_tokens = 0;  // of all sequences together
+  int start_position = 0;
+  bool wants_logits = true;
+  bool from_candidates = false;
+};
+
+Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind, bool coordinator) {
+  Step step;
+  internal::StepPlan& plan = step.plan;
+  const int64_t num_blocks = std::max<int64_t>(limits.num_kv_blocks, 1);
+  int64_t block = 0;
+  for (int s = 0; s < num_seqs; ++s) {
+    const int share = kind.num_tokens / num_seqs + (s < kind.num_tokens % num_seqs ? 1 : 0);
+    const int n = std::min(share, limits.max_model_len - kind.start_position);
+    plan.add_slot(s);
+    plan.add_num_tokens(n);
+    plan.add_start_position(kind.start_position);
+    plan.add_num_logits(kind.wants_logits ? 1 : 0);
+    plan.add_from_candidates(kind.from_candidates);
+    for (int i = 0; i < n; ++i) plan.add_token_ids(0);
+    for (int i = 0; i * limits.block_tokens < kind.start_position + n; ++i) {
+      plan.add_table_slot(s);
+      plan.add_table_index(i);
+      plan.add_table_block(static_cast<int32_t>(1 + block++ % num_blocks));
+    }
+    if (!coordinator || !kind.wants_logits) continue;
+    SampleRow row;
+    row.seq_index = s;
+    row.position = n;
+    if (kind.from_candidates) row.sampling.temperature = 0;
+    step.samples.push_back(row);
+  }
+  plan.set_padded_tokens(plan.token_ids_size());
+  return step;
+}
+
+// The longest of the ranks' times.
+absl::StatusOr<absl::Duration> Longest(absl::Duration mine, GroupExchange& exchange,
+                                       absl::Duration timeout) {
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                      exchange.AllGather(absl::StrCat(absl::ToInt64Nanoseconds(mine)), timeout));
+  int64_t longest_ns = 0;
+  for (const std::string& text : all) {
+    int64_t ns = 0;
+    if (!absl::SimpleAtoi(text, &ns)) return absl::InternalError("not a rank's time: " + text);
+    longest_ns = std::max(longest_ns, ns);
+  }
+  return absl::Nanoseconds(longest_ns);
+}
+
+struct Timed {
+  StepShape shape;
+  double seconds = 0;
+};
+
+// A step that takes longer because the machine is busy makes no other one shorter than nothing.
+double SlopeOf(double first_s, double second_s, double more) {
+  return more > 0 ? std::max(0.0, second_s - first_s) / more : 0;
+}
+
+// The most tokens that a step can have.
+int LargestStep(const SchedulerLimits& limits, int seqs) {
+  return static_cast<int>(
+      std::min<int64_t>(limits.max_num_batched_tokens, int64_t{seqs} * limits.max_model_len));
+}
+
+// How many tokens the step behind `last` should have: of those that should not take longer than
+// `patience_s` the most, 0 where there are none. `token_s`: of the line through the last two steps.
+// Where there is but one, the least is run in any case.
+int NextChunk(int most, const Timed& last, std::optional<double> token_s, double patience_s) {
+  const int64_t done = last.shape.tokens;
+  const auto in_time = [&](int64_t tokens) {
+    // At most in proportion.
+    if (last.seconds * static_cast<double>(tokens) / static_cast<double>(done) <= patience_s) {
+      return true;
+    }
+    return token_s.has_value() && tokens <= done * kLongestLine &&
+           last.seconds + *token_s * static_cast<double>(tokens - done) <= patience_s;
+  };
+  if (done >= most) return 0;
+  if (in_time(most)) return most;
+  int least = 0;
+  for (const int tokens : kSmallerChunks) {
+    if (tokens >= most || tokens <= done) continue;
+    if (in_time(tokens)) return tokens;
+    least = tokens;
+  }
+  return token_s.has_value() ? 0 : least;
+}
+
+// Positions that each of `seqs` sequences attends to, where context is what is measured.
+int ContextOf(const SchedulerLimits& limits, int seqs) {
+  const int64_t blocks = std::max<int64_t>(limits.num_kv_blocks, 1);
+  return static_cast<int>(std::clamp<int64_t>(
+      std::min(kMostContext / seqs, blocks * limits.block_tokens), 1, limits.max_model_len));
+}
+
+}  // namespace
+
+StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up,
+                                  std::optional<absl::Duration> given) {
+  StepTimeLimits limits;
+  limits.estimate = warm_up.estimate;
+  limits.timeout = given.value_or(
+      std::clamp(absl::Ceil(10 * warm_up.chunk, absl::Seconds(1)), kLeastTimeout, kMostTimeout));
+  if (!given.has_value()) limits.least_estimates = 2;
+  return limits;
+}
+
+int64_t WarmUpBlocks(const SchedulerLimits& limits) {
+  const int tokens = limits.max_num_batched_tokens;
+  const int seqs = std::min(limits.max_num_seqs, tokens);
+  const int longest = std::min((tokens + seqs - 1) / seqs, limits.max_model_len);
+  return (longest + limits.block_tokens - 1) / limits.block_tokens;
+}
+
+absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& limits,
+                                    absl::Duration patience, GroupExchange& exchange,
+                                    absl::Duration timeout, int64_t (*now_ns)()) {
+  const int seqs = std::min(limits.max_num_seqs, limits.max_num_batched_tokens);
+  const auto run = [&](const StepKind& kind) -> absl::StatusOr<Timed> {
+    const Step step = MakeStep(limits, seqs, kind, exchange.topology().coordinator());
+    const int64_t begin_ns = now_ns();
+    // One request's failure, such as logits that are no numbers, is not the warm-up's.
+    BH_RETURN_IF_ERROR(RunStep(runner, step).status());
+    BH_ASSIGN_OR_RETURN(const absl::Duration time,
+                        Longest(absl::Nanoseconds(now_ns() - begin_ns), exchange, timeout));
+    return Timed{ShapeOf(step.plan), absl::ToDoubleSeconds(time)};
+  };
+  // The first touches what no step has touched yet. Whole rows of logits take the longest.
+  BH_RETURN_IF_ERROR(run({.num_tokens = seqs, .from_candidates = true}).status());
+  BH_ASSIGN_OR_RETURN(const Timed rows, run({.num_tokens = seqs}));
+  BH_ASSIGN_OR_RETURN(const Timed no_logits, run({.num_tokens = seqs, .wants_logits = false}));
+  BH_ASSIGN_OR_RETURN(const Timed context, run({.num_tokens = seqs,
+                                                .start_position = ContextOf(limits, seqs) - 1,
+                                                .wants_logits = false}));
+  WarmUpResult warm_up;
+  StepEstimate& estimate = warm_up.estimate;
+  estimate.logit_row_s = SlopeOf(no_logits.seconds, rows.seconds, seqs);
+  estimate.context_s =
+      SlopeOf(no_logits.seconds, context.seconds, context.shape.context - no_logits.shape.context);
+  estimate.least_s = no_logits.seconds;
+  warm_up.chunk_tokens = LargestStep(limits, seqs);
+  Timed last = rows;
+  std::optional<double> token_s;
+  while (true) {
+    const int next =
+        NextChunk(warm_up.chunk_tokens, last, token_s, absl::ToDoubleSeconds(patience));
+    if (next == 0) break;
+    BH_ASSIGN_OR_RETURN(const Timed chunk, run({.num_tokens = next}));
+    token_s = SlopeOf(last.seconds, chunk.seconds,
+                      static_cast<double>(chunk.shape.tokens - last.shape.tokens));
+    last = chunk;
+  }
+  const auto done = static_cast<double>(last.shape.tokens);
+  estimate.token_s = token_s.value_or(last.seconds / done);
+  estimate.fixed_s = last.seconds - estimate.logit_row_s * seqs - estimate.token_s * done;
+  warm_up.measured = last.shape.tokens == warm_up.chunk_tokens;
+  warm_up.chunk = estimate.Of({.tokens = warm_up.chunk_tokens, .logit_rows = seqs, .context = 0});
+  return warm_up;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,109 @@
+#include "runtime/model/device_sampler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "runtime/engine/candidates.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kIdBytes = sizeof(int32_t);
+
+}  // namespace
+
+DeviceSampler::Staging DeviceSampler::LayOut(int64_t max_num_seqs, BumpAllocator& allocator) {
+  Staging staging;
+  staging.draws = reinterpret_cast<TokenSampling*>(
+      allocator.Next(max_num_seqs * static_cast<int64_t>(sizeof(TokenSampling))));
+  staging.banned =
+      reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kCandidates * kIdBytes));
+  staging.drawn = reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kIdBytes));
+  return staging;
+}
+
+DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs,
+                             Device& device, SamplingOps& ops, Communicator& comm)
+    : buffers_(buffers),
+      first_id_(first_id),
+      max_num_seqs_(max_num_seqs),
+      device_(device),
+      ops_(ops),
+      comm_(comm),
+      cols_of_rank_(comm.size(), buffers.lists.cols()),
+      memory_(HostBuffer()) {
+  if (comm_.rank() != 0) return;
+  BumpAllocator sizes;
+  for (size_t i = 0; i < staging_.size(); ++i) LayOut(max_num_seqs_, sizes);
+  memory_ = device_.AllocateHost(sizes.used_bytes());
+  if (!memory_.ok()) return;
+  BumpAllocator allocator(memory_->get());
+  for (Staging& staging : staging_) staging = LayOut(max_num_seqs_, allocator);
+}
+
+absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
+  if (comm_.rank() != 0) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(memory_.status());
+  BH_CHECK(uploads_ - collects_ < staging_.size());
+  Staging& staging = staging_[uploads_++ % staging_.size()];
+  staging.rows = 0;
+  int banned = 0;
+  for (const SampleRow& row : step.samples) {
+    if (!Draws(step.plan, row.seq_index)) continue;
+    staging.draws[staging.rows++] = TokenSamplingOf(row, step.plan.slot(row.seq_index), banned);
+    std::copy(row.banned.begin(), row.banned.end(), staging.banned + banned);
+    banned += static_cast<int>(row.banned.size());
+  }
+  BH_CHECK(staging.rows <= rows && rows <= max_num_seqs_);
+  std::fill(staging.draws + staging.rows, staging.draws + rows, TokenSampling());
+  const auto copy = [&](const void* host, void* device, int64_t bytes) {
+    if (bytes > 0) device_.CopyFromHost(host, static_cast<std::byte*>(device), bytes);
+  };
+  copy(staging.draws, buffers_.draws, rows * static_cast<int64_t>(sizeof(TokenSampling)));
+  copy(staging.banned, buffers_.banned, banned * kIdBytes);
+  return absl::OkStatus();
+}
+
+void DeviceSampler::FillIn(const StepIndex& index, int32_t* token_ids) {
+  ops_.FillInSampled(index, buffers_.last_sampled, token_ids);
+}
+
+void DeviceSampler::Select(int64_t first_row, ConstMatrixView logits) {
+  ops_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(first_row, logits.rows()));
+}
+
+absl::Status DeviceSampler::Draw(int64_t rows) {
+  const bool first = comm_.rank() == 0;
+  const MatrixView lists = buffers_.lists.Rows(0, rows);
+  MatrixView all_lists;  // on rank 0
+  if (first) all_lists = buffers_.all_lists.Rows(0, rows);
+  if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
+  if (first) {
+    ops_.Draw(all_lists, buffers_.draws, buffers_.banned, buffers_.drawn, buffers_.last_sampled);
+  }
+  if (comm_.size() == 1) return absl::OkStatus();
+  return comm_.Broadcast(buffers_.last_sampled, max_num_seqs_);
+}
+
+void DeviceSampler::Download() {
+  if (comm_.rank() != 0) return;
+  const Staging& staging = staging_[(uploads_ - 1) % staging_.size()];
+  if (staging.rows == 0) return;
+  device_.CopyToHost(reinterpret_cast<const std::byte*>(buffers_.drawn), staging.drawn,
+                     staging.rows * kIdBytes);
+}
+
+void DeviceSampler::Collect(const Step& step, StepResult& result) {
+  if (comm_.rank() != 0) return;
+  const Staging& staging = staging_[collects_++ % staging_.size()];
+  int64_t next = 0;
+  for (size_t i = 0; i < step.samples.size(); ++i) {
+    const SampleRow& row = step.samples[i];
+    if (!Draws(step.plan, row.seq_index)) continue;
+    result.samples[i] = SampledToken(staging.drawn[next++], row);
+  }
+  BH_CHECK(next == staging.rows);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,72 @@
+// DeviceSampler: the tokens of one rank's steps, drawn where the logits are: each rank brings the
+// likeliest ids of its columns, rank 0's device draws from all of them, and the ids stay on every
+// rank's device, by slot, for the steps to come. The host gets four bytes a row.
+//
+// A step makes the calls in the order below. Only Collect needs the device to have come past them,
+// so that two steps may be under way. Everything is collective; rank 0 alone has what is said to be
+// its own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "comm/communicator.h"
+#include "kernels/sampling_ops.h"
+#include "memory/device.h"
+#include "runtime/engine/step_runner.h"
+#include "runtime/model/footprint.h"
+
+namespace bulkhead {
+
+class DeviceSampler {
+ public:
+  // What is passed in outlives it. `first_id`: of this rank's columns. Takes pinned host memory on
+  // rank 0; where there is none, the first Upload says so.
+  DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs, Device& device,
+                SamplingOps& ops, Communicator& comm);
+
+  // Whether a sequence of the plan is drawn here.
+  static bool Draws(const internal::StepPlan& plan, int seq_index) {
+    return seq_index < plan.from_candidates_size() && plan.from_candidates(seq_index);
+  }
+
+  // Rank 0: how the step's rows are drawn, on its way to the device; of `rows`, those behind the
+  // step's are padding.
+  absl::Status Upload(const Step& step, int64_t rows);
+  // Puts ids that are on the device into the step's tokens where the plan did not know them.
+  void FillIn(const StepIndex& index, int32_t* token_ids);
+  // Logits of drawn rows, this rank's columns; rows in the order of the plan.
+  void Select(int64_t first_row, ConstMatrixView logits);
+  absl::Status Draw(int64_t rows);
+  // Rank 0: the ids on their way to the host.
+  void Download();
+  // Rank 0: the tokens of the oldest step that was not collected, into result.samples, which has
+  // one for each of step.samples.
+  void Collect(const Step& step, StepResult& result);
+
+ private:
+  // Pinned memory of a step in flight; there may be two.
+  struct Staging {
+    TokenSampling* draws = nullptr;
+    int32_t* banned = nullptr;
+    int32_t* drawn = nullptr;
+    int64_t rows = 0;
+  };
+  static Staging LayOut(int64_t max_num_seqs, BumpAllocator& allocator);
+
+  const SamplingBuffers buffers_;
+  const int64_t first_id_;
+  const int64_t max_num_seqs_;
+  Device& device_;
+  SamplingOps& ops_;
+  Communicator& comm_;
+  const std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
+  absl::StatusOr<HostBuffer> memory_;        // what staging_ lies in
+  std::array<Staging, 2> staging_;
+  uint64_t uploads_ = 0;
+  uint64_t collects_ = 0;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,22 @@
+#include "base/log_pace.h"
+
+#include <gtest/gtest.h>
+
+namespace bulkhead {
+namespace {
+
+TEST(LogPaceTest, OneLineAnIntervalIsLoggedAndTheOthersAreCounted) {
+  absl::Time now = absl::UnixEpoch();
+  LogPace pace(absl::Seconds(1), [&] { return now; });
+  int64_t unsaid = -1;
+  EXPECT_TRUE(pace.MayLog(&unsaid));
+  EXPECT_EQ(unsaid, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(pace.MayLog(&unsaid));
+  now += absl::Seconds(1);
+  EXPECT_TRUE(pace.MayLog(&unsaid));
+  EXPECT_EQ(unsaid, 3);
+  EXPECT_FALSE(pace.MayLog(&unsaid));
+}
+
+}  // namespace
+}  // namespace bulkhead

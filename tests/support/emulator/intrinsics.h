@@ -1,0 +1,103 @@
+// What kernels/cuda/device/intrinsics.h has, on the host: each acts on the lane that runs
+// (tests/support/emulator/block.h).
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+
+#include <cstring>
+
+#include "memory/cuda_kernel.h"
+
+#define BH_KERNEL(threads) static void
+#define BH_KERNEL_SHARING(threads, blocks) static void
+#define BH_DEVICE inline
+#define BH_NO_UNROLL
+#define BH_UNROLL
+
+namespace bulkhead::cuda {
+
+inline constexpr int kWarp = 32;
+
+// ---- CUDA's built-in variables
+struct Index3 {
+  unsigned x, y, z;
+};
+Index3 ThreadIdx();
+Index3 BlockIdx();
+Index3 BlockDim();
+Index3 GridDim();
+#define threadIdx (::bulkhead::cuda::ThreadIdx())
+#define blockIdx (::bulkhead::cuda::BlockIdx())
+#define blockDim (::bulkhead::cuda::BlockDim())
+#define gridDim (::bulkhead::cuda::GridDim())
+inline int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
+inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+// ---- the kernel before: every thread waits for it, once
+void GridDependencySynchronize();
+
+// ---- shared memory
+unsigned char* SharedMemory();
+
+// ---- CUDA's built-in functions. NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl*)
+inline constexpr unsigned kFullMask = ~0U;
+void __syncthreads();
+int __syncthreads_count(int value);
+void __syncwarp();
+float __shfl_sync(unsigned mask, float value, int lane);
+float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
+int __shfl_xor_sync(unsigned mask, int value, int lane_mask);
+int atomicAdd(int* counter, int value);  // on shared memory
+float __uint_as_float(uint32_t bits);
+uint32_t __float_as_uint(float x);
+uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector);
+// NOLINTEND(bugprone-reserved-identifier,cert-dcl*)
+
+// ---- copies: carried out when somebody waits for them, so that a missing wait reads poison
+void CpAsync16(void* shared, const void* global, bool valid);
+void CpAsyncCommit();
+void CpAsyncWaitUntil(int left);
+template <int kLeft>
+void CpAsyncWait() {
+  CpAsyncWaitUntil(kLeft);
+}
+
+// ---- tiles
+void LdMatrixX4(uint32_t (&r)[4], const void* row);
+void LdMatrixX4Trans(uint32_t (&r)[4], const void* row);
+uint32_t MovMatrixTrans(uint32_t value);
+
+// Sums in ascending k, in f32; a device's order and rounding differ.
+void MmaBf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void MmaF16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+// ---- numbers
+uint32_t Bf16Pair(float low, float high);
+uint32_t F16Pair(float low, float high);
+float F32OfBf16(uint16_t bits);
+float F32OfF16(uint16_t bits);
+uint16_t Bf16OfF32(float x);
+uint16_t F16OfF32(float x);
+float Exp2(float x);
+
+// ---- 16 bytes at once
+struct alignas(16) Words4 {
+  uint32_t w[4];
+};
+Words4 LoadStream(const void* global);
+
+template <typename Parameters>
+void RunThread(const void* function, const void* parameters) {
+  Parameters copy;
+  std::memcpy(&copy, parameters, sizeof(copy));
+  reinterpret_cast<void (*)(Parameters)>(const_cast<void*>(function))(copy);
+}
+
+template <typename Parameters>
+CudaKernelOf<Parameters> KernelOf(const char* name, void (*kernel)(Parameters)) {
+  return {
+      {name, reinterpret_cast<const void*>(kernel), &RunThread<Parameters>, sizeof(Parameters)}};
+}
+
+}  // namespace bulkhead::cuda
