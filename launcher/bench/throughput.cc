@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/message_json.h"
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "launcher/bench/provenance.h"
@@ -208,7 +209,7 @@ class ThroughputJob final : public BatchJob {
     facts.device_allocations_after_ready = report.device_allocations_after_ready;
     facts.num_preemptions = load_.scheduler.preemptions_total;
     facts.rank_figures = figures_;
-    facts.capacity_json = CapacityJson(engine_->capacity, {}, report);
+    facts.capacity_json = MessageToJsonText(ReportOf(engine_->capacity, {}, report));
     return facts;
   }
 

@@ -19,9 +19,10 @@
 #include "launcher/clients/capture.h"
 #include "launcher/clients/client_channel.h"
 #include "launcher/clients/diagnosis.h"
-#include "launcher/clients/report_file.h"
+#include "launcher/clients/report_text.h"
 #include "launcher/clients/trend.h"
 #include "launcher/exit_status.h"
+#include "launcher/report.h"
 #include "launcher/signal_thread.h"
 
 namespace bulkhead {
@@ -162,7 +163,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const ServerS
 
 absl::Status RunDoctor(const DoctorOptions& options) {
   if (options.report.has_value()) {
-    BH_ASSIGN_OR_RETURN(const ReportFile report, ReadReportFile(*options.report));
+    BH_ASSIGN_OR_RETURN(const v1::Report report, ReadReportFile(*options.report));
     std::fputs(ExplainReport(report).c_str(), stdout);
     return FlushStandardOutput();
   }

@@ -17,6 +17,7 @@
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
+#include "launcher/report.h"
 #include "memory/host_memory.h"
 
 namespace bulkhead {
@@ -155,7 +156,7 @@ absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
   if (speaks && !warning.empty()) BH_LOG(kWarning) << warning;
   if (!settled.ok() && speaks && engine.host.has_value() && report.has_value()) {
     BH_RETURN_IF_ERROR(
-        WriteReport(*report, CapacityJson(engine.capacity, {{}, kHostHasNoMore}, engine.facts())));
+        WriteReport(*report, ReportOf(engine.capacity, {{}, kHostHasNoMore}, engine.facts())));
   }
   return MarkAgreed(std::move(settled));
 }

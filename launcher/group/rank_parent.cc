@@ -18,7 +18,7 @@
 #include "comm/launch_environment.h"
 #include "comm/topology.h"
 #include "launcher/exit_status.h"
-#include "launcher/served_process.h"
+#include "launcher/report.h"
 #include "memory/oom_kills.h"
 
 namespace bulkhead {

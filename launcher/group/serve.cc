@@ -47,41 +47,35 @@ class Control final : public EngineControl {
         engine_(engine),
         drain_timeout_(timeout) {}
 
-  LoadSnapshot Load() override {
+  v1::LoadInfo Load() override {
     const CoordinatorLoad load = coordinator_.Load();
-    const SchedulerPressure& pressure = load.scheduler.pressure;
-    const std::vector<DeviceMemory> devices = Devices();
-    const DeviceMemory mine = devices.empty() ? DeviceMemory() : devices[0];
-    const HostLimit cgroup = TightestCgroup().value_or(HostLimit());
-    return LoadSnapshot{.num_requests_running = load.scheduler.num_running,
-                        .num_requests_waiting = load.scheduler.num_waiting,
-                        .num_kv_blocks = load.num_kv_blocks,
-                        .num_kv_blocks_used = load.scheduler.num_blocks_used,
-                        .num_waiting_tokens = load.scheduler.num_waiting_tokens,
-                        .prompt_tokens_total = load.scheduler.prompt_tokens_total,
-                        .generation_tokens_total = load.scheduler.generation_tokens_total,
-                        .num_preemptions_total = load.scheduler.preemptions_total,
-                        .device_allocations_after_ready =
-                            static_cast<uint64_t>(engine_.ledger->refused_after_seal()),
-                        .num_kv_blocks_cached = load.scheduler.num_blocks_cached,
-                        .prefix_cache_queries_total = load.scheduler.prefix_queries_total,
-                        .prefix_cache_hits_total = load.scheduler.prefix_hits_total,
-                        .uptime_s = (MonotonicNanos() - ready_ns_) / 1'000'000'000,
-                        .num_requests_running_peak = pressure.peak_running,
-                        .num_requests_waiting_peak = pressure.peak_waiting,
-                        .num_kv_blocks_used_peak = pressure.peak_blocks_used,
-                        .num_steps_short_of_blocks = pressure.steps_short_of_blocks,
-                        .num_steps_short_of_slots = pressure.steps_short_of_slots,
-                        .num_requests_by_log2_tokens = load.length_counts,
-                        .longest_request_tokens = load.longest_tokens,
-                        .resident_bytes = ResidentBytes(),
-                        .cgroup_used_bytes = cgroup.total_bytes - cgroup.available_bytes,
-                        .cgroup_limit_bytes = cgroup.total_bytes,
-                        .device_free_bytes = mine.free_bytes,
-                        .device_free_bytes_at_ready = mine.free_bytes_at_ready,
-                        .device_free_bytes_least = mine.free_bytes_least,
-                        .rank_steps = RankSteps(),
-                        .devices = devices};
+    const SchedulerLoad& scheduler = load.scheduler;
+    const SchedulerPressure& pressure = scheduler.pressure;
+    v1::LoadInfo info;
+    info.set_num_requests_running(scheduler.num_running);
+    info.set_num_requests_waiting(scheduler.num_waiting);
+    info.set_num_kv_blocks(load.num_kv_blocks);
+    info.set_num_kv_blocks_used(scheduler.num_blocks_used);
+    info.set_num_waiting_tokens(scheduler.num_waiting_tokens);
+    info.set_prompt_tokens_total(scheduler.prompt_tokens_total);
+    info.set_generation_tokens_total(scheduler.generation_tokens_total);
+    info.set_num_preemptions_total(scheduler.preemptions_total);
+    info.set_device_allocations_after_ready(engine_.ledger->refused_after_seal());
+    info.set_num_kv_blocks_cached(scheduler.num_blocks_cached);
+    info.set_prefix_cache_queries_total(scheduler.prefix_queries_total);
+    info.set_prefix_cache_hits_total(scheduler.prefix_hits_total);
+    info.set_uptime_s((MonotonicNanos() - ready_ns_) / 1'000'000'000);
+    info.set_num_requests_running_peak(pressure.peak_running);
+    info.set_num_requests_waiting_peak(pressure.peak_waiting);
+    info.set_num_kv_blocks_used_peak(pressure.peak_blocks_used);
+    info.set_num_steps_short_of_blocks(pressure.steps_short_of_blocks);
+    info.set_num_steps_short_of_slots(pressure.steps_short_of_slots);
+    info.mutable_num_requests_by_log2_tokens()->Assign(load.length_counts.begin(),
+                                                       load.length_counts.end());
+    info.set_longest_request_tokens(load.longest_tokens);
+    AddMemory(&info);
+    AddRankSteps(&info);
+    return info;
   }
   LiveLimits Limits() override { return coordinator_.limits(); }
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
@@ -97,25 +91,32 @@ class Control final : public EngineControl {
   }
 
  private:
-  std::vector<RankStepTimes> RankSteps() const {
-    std::vector<RankStepTimes> steps;
-    for (const RankFigures& rank : board_.Get()) {
-      steps.push_back({rank.decode.steps, rank.decode.compute_s(), rank.decode.comm_s,
-                       rank.prefill.steps, rank.prefill.compute_s(), rank.prefill.comm_s});
-    }
-    return steps;
-  }
-
-  // By rank; none on CPUs. Rank 0's own at once, the others' as they told it last.
-  std::vector<DeviceMemory> Devices() const {
-    if (engine_.watch == nullptr) return {};
+  void AddMemory(v1::LoadInfo* info) const {
+    const HostLimit cgroup = TightestCgroup().value_or(HostLimit());
+    info->set_resident_bytes(ResidentBytes());
+    info->mutable_host()->set_cgroup_used_bytes(cgroup.total_bytes - cgroup.available_bytes);
+    info->mutable_host()->set_cgroup_limit_bytes(cgroup.total_bytes);
+    if (engine_.watch == nullptr) return;  // no GPUs
     std::vector<DeviceWatchReading> readings = board_.Devices();
     readings[0] = engine_.watch->reading();
-    std::vector<DeviceMemory> devices;
     for (const DeviceWatchReading& reading : readings) {
-      devices.push_back({reading.free_bytes, reading.sealed_free_bytes, reading.least_free_bytes});
+      v1::DeviceMemory& device = *info->add_device_memory();
+      device.set_free_bytes(reading.free_bytes);
+      device.set_free_bytes_at_ready(reading.sealed_free_bytes);
+      device.set_free_bytes_least(reading.least_free_bytes);
     }
-    return devices;
+  }
+
+  void AddRankSteps(v1::LoadInfo* info) const {
+    for (const RankFigures& rank : board_.Get()) {
+      v1::RankSteps& steps = *info->add_rank_steps();
+      steps.set_decode_steps(rank.decode.steps);
+      steps.set_decode_compute_s(rank.decode.compute_s());
+      steps.set_decode_comm_s(rank.decode.comm_s);
+      steps.set_prefill_steps(rank.prefill.steps);
+      steps.set_prefill_compute_s(rank.prefill.compute_s());
+      steps.set_prefill_comm_s(rank.prefill.comm_s);
+    }
   }
 
   Coordinator& coordinator_;
@@ -171,7 +172,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   const ConfigText config = ReadConfigText(engine.source.dir);
   info.set_config_json(config.json);
   info.set_config_sha256(config.sha256);
-  parts.rank_table = RankTableOf(engine.capacity, engine.facts());
+  parts.rank_table = RankTableOf(ReportOf(engine.capacity, {}, engine.facts()));
   return parts;
 }
 
@@ -191,19 +192,18 @@ class ServedReport {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!options_.report.has_value() || has_end_) return;
     has_end_ = state != "serving";
-    ReportFacts facts = engine_.facts();
-    facts.state = state;
-    facts.lost = std::string(lost);
-    facts.process = process_;
-    const absl::Status status =
-        WriteReport(*options_.report, CapacityJson(engine_.capacity, {}, facts));
+    v1::Report report = ReportOf(engine_.capacity, {}, engine_.facts());
+    report.set_state(state);
+    if (!lost.empty()) report.set_lost(std::string(lost));
+    *report.mutable_process() = process_;
+    const absl::Status status = WriteReport(*options_.report, report);
     if (!status.ok()) BH_LOG(kWarning) << status.message();
   }
 
  private:
   const ServeOptions& options_;
   const RankEngine& engine_;
-  const ServedProcess process_;
+  const v1::ServedProcess process_;
   std::mutex mutex_;
   bool has_end_ = false;  // guarded by mutex_
 };

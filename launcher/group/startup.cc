@@ -25,6 +25,7 @@
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
+#include "launcher/report.h"
 #include "launcher/version.h"
 #include "memory/kv_format_name.h"
 #include "runtime/engine/logits_check.h"
@@ -260,7 +261,7 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
     LogLines(CapacityTable(capacity));
     LogLines(RemediesText(remedies));
     if (report.has_value()) {
-      BH_RETURN_IF_ERROR(WriteReport(*report, CapacityJson(capacity, remedies, engine.facts())));
+      BH_RETURN_IF_ERROR(WriteReport(*report, ReportOf(capacity, remedies, engine.facts())));
     }
   }
   if (why.ok()) {
@@ -350,13 +351,6 @@ InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures&
                                 CommLimitsOf(*engine.plan, engine.limits).max_sum_elements, figures,
                                 board, engine.device->host_memory() ? nullptr : engine.device.get(),
                                 engine.watch.get());
-}
-
-absl::Status WriteReport(const std::string& path, const std::string& json) {
-  std::ofstream file(path, std::ios::trunc);
-  file << json << std::flush;
-  if (file.good()) return absl::OkStatus();
-  return CannotWrite("--report", path);
 }
 
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits) {

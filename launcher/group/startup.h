@@ -100,7 +100,4 @@ Coordinator::Options CoordinatorOptions(const RankEngine& engine, const Schedule
 // The start-up report of rank 0: one line per fact.
 void LogReport(const RankEngine& engine);
 
-// INVALID_ARGUMENT with exit code 2 when the file cannot be written.
-absl::Status WriteReport(const std::string& path, const std::string& json);
-
 }  // namespace bulkhead

@@ -8,67 +8,74 @@
 #include "base/bytes.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/text_table.h"
-#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
 
-using nlohmann::ordered_json;
-
-ordered_json RankJson(const RankCapacity& rank, int block_tokens) {
-  ordered_json arenas;
-  for (int i = 0; i < kNumMemoryCategories; ++i)
-    arenas[MemoryCategoryName(static_cast<MemoryCategory>(i))] = rank.arena_bytes[i];
-  return {{"rank", rank.budget.rank},
-          {"host", rank.budget.host},
-          {"device", rank.budget.device},
-          {"total_bytes", rank.budget.total_bytes},
-          {"others_bytes", rank.budget.others_bytes},
-          {"driver_bytes", rank.budget.driver_bytes},
-          {"reserve_bytes", rank.budget.reserve_bytes},
-          {"transient_bytes", rank.budget.transient_bytes},
-          {"required_bytes", rank.required_bytes},
-          {"free_bytes", rank.free_bytes},
-          {"stranded_bytes", rank.stranded_bytes},
-          {"stored_weight_bytes", rank.stored_weight_bytes},
-          {"kv_block_bytes", rank.kv_block_bytes},
-          {"own_blocks", rank.own_blocks},
-          {"kv_bytes_per_token", rank.kv_block_bytes / block_tokens},
-          {"kv_rule", rank.rule_text},
-          {"arenas", arenas}};
-}
-
-ordered_json ShortJson(const Shortage& shortage) {
-  return {{"rank", shortage.rank},
-          {"term", MemoryCategoryName(shortage.term)},
-          {"bytes", shortage.bytes},
-          {"needed_bytes", shortage.needed_bytes},
-          {"left_bytes", shortage.left_bytes}};
-}
-
-ordered_json HostJson(const HostBudget& host) {
-  ordered_json terms;
-  for (int i = 0; i < kNumHostParts; ++i) {
-    terms[HostPartName(static_cast<HostPart>(i))] = host.part_bytes[i];
+v1::RankRow RowOf(const RankCapacity& rank, int block_tokens) {
+  const DeviceBudget& budget = rank.budget;
+  v1::RankRow row;
+  row.set_rank(budget.rank);
+  row.set_host(budget.host);
+  row.set_device(budget.device);
+  row.set_cores(budget.cores);
+  row.set_numa_nodes(budget.numa_nodes);
+  row.set_total_bytes(budget.total_bytes);
+  row.set_others_bytes(budget.others_bytes);
+  row.set_driver_bytes(budget.driver_bytes);
+  row.set_reserve_bytes(budget.reserve_bytes);
+  row.set_transient_bytes(budget.transient_bytes);
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    v1::Arena& arena = *row.add_arenas();
+    arena.set_term(MemoryCategoryName(static_cast<MemoryCategory>(i)));
+    arena.set_bytes(rank.arena_bytes[i]);
   }
-  return {{"terms", terms},
-          {"total_bytes", host.total_bytes()},
-          {"available_bytes", host.available_bytes.value_or(0)},
-          {"message_bytes", host.quotas.message_bytes},
-          {"max_connections", host.quotas.max_connections},
-          {"max_open_calls", host.quotas.max_open_calls},
-          {"max_num_queued_reqs", host.max_num_queued_reqs},
-          {"answer_bytes", host.quotas.answer_bytes}};
+  row.set_free_bytes(rank.free_bytes);
+  row.set_stranded_bytes(rank.stranded_bytes);
+  row.set_required_bytes(rank.required_bytes);
+  row.set_stored_weight_bytes(rank.stored_weight_bytes);
+  row.set_kv_block_bytes(rank.kv_block_bytes);
+  row.set_own_blocks(rank.own_blocks);
+  row.set_kv_bytes_per_token(rank.kv_block_bytes / block_tokens);
+  row.set_kv_rule(rank.rule_text);
+  return row;
 }
 
-// What does not fit beside the arenas.
-ordered_json ShortJson(const HostBudget& host) {
-  const int64_t left = host.available_bytes.value_or(0);
-  return {{"rank", 0},
-          {"term", "host"},
-          {"bytes", host.total_bytes() - left},
-          {"needed_bytes", host.total_bytes()},
-          {"left_bytes", left}};
+v1::HostBudget HostBudgetMessage(const HostBudget& host) {
+  v1::HostBudget out;
+  for (int i = 0; i < kNumHostParts; ++i) {
+    v1::Arena& term = *out.add_terms();
+    term.set_term(HostPartName(static_cast<HostPart>(i)));
+    term.set_bytes(host.part_bytes[i]);
+  }
+  out.set_total_bytes(host.total_bytes());
+  out.set_available_bytes(host.available_bytes.value_or(0));
+  out.set_message_bytes(host.quotas.message_bytes);
+  out.set_max_connections(host.quotas.max_connections);
+  out.set_max_open_calls(host.quotas.max_open_calls);
+  out.set_max_num_queued_reqs(host.max_num_queued_reqs);
+  out.set_answer_bytes(host.quotas.answer_bytes);
+  return out;
+}
+
+// What does not fit; `host` where the arenas do.
+v1::Shortage ShortageOf(const Capacity& capacity, const std::optional<HostBudget>& host) {
+  v1::Shortage out;
+  if (capacity.fits) {
+    const int64_t left = host->available_bytes.value_or(0);
+    out.set_term("host");
+    out.set_bytes(host->total_bytes() - left);
+    out.set_needed_bytes(host->total_bytes());
+    out.set_left_bytes(left);
+    return out;
+  }
+  const Shortage& shortage = *capacity.shortage;
+  out.set_rank(shortage.rank);
+  out.set_term(MemoryCategoryName(shortage.term));
+  out.set_bytes(shortage.bytes);
+  out.set_needed_bytes(shortage.needed_bytes);
+  out.set_left_bytes(shortage.left_bytes);
+  return out;
 }
 
 // What --host-memory must be at least, in whole MiB.
@@ -94,109 +101,44 @@ std::string HostShortageText(const Capacity& capacity, const HostBudget& host) {
                       "MiB, or a smaller --max-model-len, --max-num-seqs or --max-num-queued-reqs");
 }
 
-v1::HostBudget HostProto(const HostBudget& host) {
-  v1::HostBudget out;
-  for (int i = 0; i < kNumHostParts; ++i) {
-    v1::Arena& term = *out.add_terms();
-    term.set_term(HostPartName(static_cast<HostPart>(i)));
-    term.set_bytes(host.part_bytes[i]);
-  }
-  out.set_total_bytes(host.total_bytes());
-  out.set_available_bytes(host.available_bytes.value_or(0));
-  out.set_message_bytes(host.quotas.message_bytes);
-  out.set_max_connections(host.quotas.max_connections);
-  out.set_max_open_calls(host.quotas.max_open_calls);
-  out.set_answer_bytes(host.quotas.answer_bytes);
-  return out;
-}
-
 using Row = std::vector<std::string>;
 
 }  // namespace
 
-std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
-                         const ReportFacts& facts) {
-  const bool host_fits = !facts.host.has_value() || facts.host->fits();
-  ordered_json report = {
-      {"fits", capacity.fits && host_fits},
-      {"device_allocations_after_ready", facts.device_allocations_after_ready},
-      {"max_model_len", capacity.limits.max_model_len},
-      {"max_num_seqs", capacity.limits.max_num_seqs},
-      {"max_num_batched_tokens", capacity.limits.max_num_batched_tokens},
-      {"weight_dtype", facts.weight_dtype},
-      {"kv_cache_dtype", facts.kv_cache_dtype},
-      {"block_size", capacity.block_tokens},
-      {"num_kv_blocks", capacity.num_kv_blocks},
-      {"kv_tokens", capacity.num_kv_blocks * capacity.block_tokens},
-      {"full_sequences", capacity.full_sequences},
-      {"binding",
-       {{"rank", capacity.binding_rank}, {"term", MemoryCategoryName(capacity.binding_term)}}},
-  };
-  ordered_json ranks = ordered_json::array();
+v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts) {
+  v1::Report report;
+  report.set_fits(capacity.fits && (!facts.host.has_value() || facts.host->fits()));
+  report.set_device_allocations_after_ready(facts.device_allocations_after_ready);
+  report.set_max_model_len(capacity.limits.max_model_len);
+  report.set_max_num_seqs(capacity.limits.max_num_seqs);
+  report.set_max_num_batched_tokens(capacity.limits.max_num_batched_tokens);
+  report.set_weight_dtype(facts.weight_dtype);
+  report.set_kv_cache_dtype(facts.kv_cache_dtype);
+  report.set_block_size(capacity.block_tokens);
+  report.set_num_kv_blocks(capacity.num_kv_blocks);
+  report.set_kv_tokens(capacity.num_kv_blocks * capacity.block_tokens);
+  report.set_full_sequences(capacity.full_sequences);
+  report.mutable_binding()->set_rank(capacity.binding_rank);
+  report.mutable_binding()->set_term(MemoryCategoryName(capacity.binding_term));
   for (const RankCapacity& rank : capacity.ranks) {
-    ranks.push_back(RankJson(rank, capacity.block_tokens));
+    *report.add_ranks() = RowOf(rank, capacity.block_tokens);
   }
-  report["ranks"] = std::move(ranks);
-  if (!facts.state.empty()) report["state"] = facts.state;
-  if (facts.process.has_value()) report["process"] = ProcessJson(*facts.process);
-  if (!facts.lost.empty()) report["lost"] = facts.lost;
   if (facts.driver.has_value()) {
-    report["driver_guess"] = {{"least_bytes", facts.driver->least_bytes},
-                              {"most_bytes", facts.driver->most_bytes},
-                              {"kv_tokens_of_least", facts.driver->most_kv_tokens}};
+    v1::DriverGuess& guess = *report.mutable_driver_guess();
+    guess.set_least_bytes(facts.driver->least_bytes);
+    guess.set_most_bytes(facts.driver->most_bytes);
+    guess.set_kv_tokens_of_least(facts.driver->most_kv_tokens);
   }
-  if (facts.host.has_value()) report["host"] = HostJson(*facts.host);
-  if (!capacity.fits || !host_fits) {
-    report["short"] = capacity.fits ? ShortJson(*facts.host) : ShortJson(*capacity.shortage);
-    ordered_json list = ordered_json::array();
-    for (const Remedy& remedy : remedies.list) {
-      list.push_back({{"flags", remedy.flags}, {"text", remedy.text}});
-    }
-    report["remedies"] = std::move(list);
-    if (remedies.list.empty()) report["no_remedy"] = remedies.none_because;
+  if (facts.host.has_value()) *report.mutable_host() = HostBudgetMessage(*facts.host);
+  if (report.fits()) return report;
+  *report.mutable_short_() = ShortageOf(capacity, facts.host);
+  for (const Remedy& remedy : remedies.list) {
+    v1::Remedy& out = *report.add_remedies();
+    out.mutable_flags()->Assign(remedy.flags.begin(), remedy.flags.end());
+    out.set_text(remedy.text);
   }
-  return report.dump(2) + "\n";
-}
-
-v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
-  v1::RankTable table;
-  table.set_max_num_seqs(capacity.limits.max_num_seqs);
-  table.set_max_model_len(capacity.limits.max_model_len);
-  table.set_max_num_batched_tokens(capacity.limits.max_num_batched_tokens);
-  table.set_block_size(capacity.block_tokens);
-  table.set_num_kv_blocks(capacity.num_kv_blocks);
-  table.set_kv_cache_dtype(facts.kv_cache_dtype);
-  table.set_binding_rank(capacity.binding_rank);
-  table.set_binding_term(MemoryCategoryName(capacity.binding_term));
-  table.set_device_allocations_after_ready(facts.device_allocations_after_ready);
-  if (facts.host.has_value()) {
-    table.set_host_bytes(facts.host->total_bytes());
-    *table.mutable_host() = HostProto(*facts.host);
-  }
-  for (const RankCapacity& rank : capacity.ranks) {
-    v1::RankRow& row = *table.add_ranks();
-    row.set_rank(rank.budget.rank);
-    row.set_host(rank.budget.host);
-    row.set_device(rank.budget.device);
-    row.set_cores(rank.budget.cores);
-    row.set_numa_nodes(rank.budget.numa_nodes);
-    row.set_total_bytes(rank.budget.total_bytes);
-    row.set_others_bytes(rank.budget.others_bytes);
-    row.set_driver_bytes(rank.budget.driver_bytes);
-    row.set_reserve_bytes(rank.budget.reserve_bytes);
-    for (int i = 0; i < kNumMemoryCategories; ++i) {
-      v1::Arena& arena = *row.add_arenas();
-      arena.set_term(MemoryCategoryName(static_cast<MemoryCategory>(i)));
-      arena.set_bytes(rank.arena_bytes[i]);
-    }
-    row.set_free_bytes(rank.free_bytes);
-    row.set_stranded_bytes(rank.stranded_bytes);
-    row.set_own_blocks(rank.own_blocks);
-    row.set_required_bytes(rank.required_bytes);
-    row.set_kv_bytes_per_token(rank.kv_block_bytes / capacity.block_tokens);
-    row.set_kv_rule(rank.rule_text);
-  }
-  return table;
+  if (remedies.list.empty()) report.set_no_remedy(remedies.none_because);
+  return report;
 }
 
 namespace {

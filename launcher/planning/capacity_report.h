@@ -1,14 +1,13 @@
-// The capacity report: what fits and what binds, as a table for people and as JSON for programs.
-// `plan --json` prints what `serve --report` writes.
+// The capacity report: what fits and what binds, as a table for people and as a message for
+// programs, whose JSON (base/message_json.h) `plan --json` prints and `serve --report` writes.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "bulkhead/v1/generation.pb.h"
+#include "bulkhead/v1/report.pb.h"
 #include "launcher/planning/host_budget.h"
 #include "launcher/planning/remedies.h"
-#include "launcher/served_process.h"
 #include "memory/capacity.h"
 
 namespace bulkhead {
@@ -25,20 +24,12 @@ struct ReportFacts {
   std::string kv_cache_dtype = "";
   std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
-  std::optional<HostBudget> host = std::nullopt;        // of a server
-  std::string lost = "";                                // why the group ended, where it was lost
-  std::string state = "";                               // of a server: serving, ended or lost
-  std::optional<ServedProcess> process = std::nullopt;  // of a server
-  std::optional<DriverRange> driver = std::nullopt;     // of a plan for GPUs that were not measured
+  std::optional<HostBudget> host = std::nullopt;     // of a server
+  std::optional<DriverRange> driver = std::nullopt;  // of a plan for GPUs that were not measured
 };
 
-// One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not
-// fit.
-std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
-                         const ReportFacts& facts);
-
-// What Control.GetRankTable answers.
-v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts);
+// `remedies` is looked at when it does not fit.
+v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts);
 
 // One row per rank; the binding rank is marked, and what it means stands below.
 std::string CapacityTable(const Capacity& capacity);

@@ -13,6 +13,7 @@
 #include "base/exit_code.h"
 #include "base/host_cores.h"
 #include "base/log.h"
+#include "base/message_json.h"
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "launcher/exit_status.h"
@@ -267,12 +268,12 @@ absl::Status RunPlan(const PlanOptions& options) {
   if (!options.compare.empty()) return Compare(plan, options);
   const Capacity& capacity = plan.capacity;
   if (options.json) {
-    std::cout << CapacityJson(
-        capacity, RemediesOf(plan),
-        {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
-         .weight_dtype = WeightFormatsText(plan.source.formats.weights),
-         .host = plan.host,
-         .driver = RangeOfDriver(plan)});
+    std::cout << MessageToJsonText(
+        ReportOf(capacity, RemediesOf(plan),
+                 {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
+                  .weight_dtype = WeightFormatsText(plan.source.formats.weights),
+                  .host = plan.host,
+                  .driver = RangeOfDriver(plan)}));
   } else {
     PrintTables(plan, options);
   }

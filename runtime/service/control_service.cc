@@ -63,7 +63,8 @@ absl::Status ControlAnswers::GetModelInfo(const v1::GetModelInfoRequest& request
 absl::Status ControlAnswers::GetLoad(const v1::GetLoadRequest& request, v1::LoadInfo* response) {
   const auto parts = core_->state.ForControl(request);
   if (parts.ok()) {
-    *response = ToProto((*parts)->control->Load(), core_->state.phase() == ServingPhase::kDraining);
+    *response = (*parts)->control->Load();
+    response->set_draining(core_->state.phase() == ServingPhase::kDraining);
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
     response->mutable_host()->MergeFrom(ToProto(core_->host, core_->quotas.total_bytes));
@@ -149,9 +150,9 @@ absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::s
   }
   BH_LOG(kInfo) << "drain asked for by " << ClientAddress(peer);
   core_->state.SetDraining();
-  const LoadSnapshot load = (*parts)->control->Load();
-  response->set_num_requests_running(load.num_requests_running);
-  response->set_num_requests_waiting(load.num_requests_waiting);
+  const v1::LoadInfo load = (*parts)->control->Load();
+  response->set_num_requests_running(load.num_requests_running());
+  response->set_num_requests_waiting(load.num_requests_waiting());
   (*parts)->control->BeginDrain(timeout);
   return absl::OkStatus();
 }

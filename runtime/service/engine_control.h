@@ -2,71 +2,21 @@
 // drain. Implemented where the program is wired together.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
-
-// Where one rank's steps spent their time since READY, as of some steps ago.
-struct RankStepTimes {
-  int64_t decode_steps = 0;  // in which every sequence had one token
-  double decode_compute_s = 0;
-  double decode_comm_s = 0;  // in sums and gathers: waiting for other ranks, too
-  int64_t prefill_steps = 0;
-  double prefill_compute_s = 0;
-  double prefill_comm_s = 0;
-};
-
-// A GPU's memory, as LoadInfo says it.
-struct DeviceMemory {
-  int64_t free_bytes = 0;
-  int64_t free_bytes_at_ready = 0;
-  int64_t free_bytes_least = 0;
-};
-
-struct LoadSnapshot {
-  int num_requests_running = 0;
-  int num_requests_waiting = 0;
-  int64_t num_kv_blocks = 0;
-  int64_t num_kv_blocks_used = 0;
-  int64_t num_waiting_tokens = 0;
-  uint64_t prompt_tokens_total = 0;
-  uint64_t generation_tokens_total = 0;
-  uint64_t num_preemptions_total = 0;
-  uint64_t device_allocations_after_ready = 0;
-  int64_t num_kv_blocks_cached = 0;         // idle: not used
-  uint64_t prefix_cache_queries_total = 0;  // tokens
-  uint64_t prefix_cache_hits_total = 0;
-  // Since READY.
-  int64_t uptime_s = 0;
-  int num_requests_running_peak = 0;
-  int num_requests_waiting_peak = 0;
-  int64_t num_kv_blocks_used_peak = 0;
-  uint64_t num_steps_short_of_blocks = 0;
-  uint64_t num_steps_short_of_slots = 0;
-  std::array<uint64_t, 32> num_requests_by_log2_tokens = {};
-  int64_t longest_request_tokens = 0;
-  int64_t resident_bytes = 0;
-  int64_t cgroup_used_bytes = 0;  // of the cgroup with the least left
-  int64_t cgroup_limit_bytes = 0;
-  int64_t device_free_bytes = 0;  // a GPU's; 0 on a CPU
-  int64_t device_free_bytes_at_ready = 0;
-  int64_t device_free_bytes_least = 0;
-  std::vector<RankStepTimes> rank_steps = {};  // by rank
-  std::vector<DeviceMemory> devices = {};      // by rank; none on CPUs
-};
 
 // Thread-safe; no call waits for a step.
 class EngineControl {
  public:
   virtual ~EngineControl() = default;
-  virtual LoadSnapshot Load() = 0;
+  // But for what the service itself knows: draining, errors, and most of `host`.
+  virtual v1::LoadInfo Load() = 0;
   virtual LiveLimits Limits() = 0;
   // INVALID_ARGUMENT for what was not sealed. `before` gets the limits so far.
   virtual absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,

@@ -56,55 +56,6 @@ v1::Finished ToProto(const RequestEnd& end, int prompt_tokens) {
   return out;
 }
 
-v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining) {
-  v1::LoadInfo out;
-  out.set_num_requests_running(load.num_requests_running);
-  out.set_num_requests_waiting(load.num_requests_waiting);
-  out.set_num_kv_blocks(load.num_kv_blocks);
-  out.set_num_kv_blocks_used(load.num_kv_blocks_used);
-  out.set_num_waiting_tokens(load.num_waiting_tokens);
-  out.set_prompt_tokens_total(load.prompt_tokens_total);
-  out.set_generation_tokens_total(load.generation_tokens_total);
-  out.set_num_preemptions_total(load.num_preemptions_total);
-  out.set_draining(draining);
-  out.set_device_allocations_after_ready(load.device_allocations_after_ready);
-  out.set_num_kv_blocks_cached(load.num_kv_blocks_cached);
-  out.set_prefix_cache_queries_total(load.prefix_cache_queries_total);
-  out.set_prefix_cache_hits_total(load.prefix_cache_hits_total);
-  out.set_uptime_s(load.uptime_s);
-  out.set_num_requests_running_peak(load.num_requests_running_peak);
-  out.set_num_requests_waiting_peak(load.num_requests_waiting_peak);
-  out.set_num_kv_blocks_used_peak(load.num_kv_blocks_used_peak);
-  out.set_num_steps_short_of_blocks(load.num_steps_short_of_blocks);
-  out.set_num_steps_short_of_slots(load.num_steps_short_of_slots);
-  for (const uint64_t count : load.num_requests_by_log2_tokens) {
-    out.add_num_requests_by_log2_tokens(count);
-  }
-  out.set_longest_request_tokens(load.longest_request_tokens);
-  out.set_resident_bytes(load.resident_bytes);
-  out.mutable_host()->set_cgroup_used_bytes(load.cgroup_used_bytes);
-  out.mutable_host()->set_cgroup_limit_bytes(load.cgroup_limit_bytes);
-  out.set_device_free_bytes(load.device_free_bytes);
-  out.set_device_free_bytes_at_ready(load.device_free_bytes_at_ready);
-  out.set_device_free_bytes_least(load.device_free_bytes_least);
-  for (const RankStepTimes& rank : load.rank_steps) {
-    v1::RankSteps& steps = *out.add_rank_steps();
-    steps.set_decode_steps(rank.decode_steps);
-    steps.set_decode_compute_s(rank.decode_compute_s);
-    steps.set_decode_comm_s(rank.decode_comm_s);
-    steps.set_prefill_steps(rank.prefill_steps);
-    steps.set_prefill_compute_s(rank.prefill_compute_s);
-    steps.set_prefill_comm_s(rank.prefill_comm_s);
-  }
-  for (const DeviceMemory& device : load.devices) {
-    v1::DeviceMemory& memory = *out.add_device_memory();
-    memory.set_free_bytes(device.free_bytes);
-    memory.set_free_bytes_at_ready(device.free_bytes_at_ready);
-    memory.set_free_bytes_least(device.free_bytes_least);
-  }
-  return out;
-}
-
 v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes) {
   v1::HostLoad out;
   const int64_t at_ready = host.resident_bytes_at_ready.load();

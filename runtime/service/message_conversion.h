@@ -10,7 +10,6 @@ namespace bulkhead {
 
 v1::Token ToProto(const GeneratedToken& token);
 v1::Finished ToProto(const RequestEnd& end, int prompt_tokens);
-v1::LoadInfo ToProto(const LoadSnapshot& load, bool draining);
 v1::Limits ToProto(const LiveLimits& limits);
 // All but the cgroup. `total_bytes`: of the host budget.
 v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes);

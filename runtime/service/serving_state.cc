@@ -24,12 +24,12 @@ absl::Status Draining() {
 }
 
 absl::Status QueueFull(absl::Status status, const ServingParts& parts) {
-  const LoadSnapshot load = parts.control->Load();
+  const v1::LoadInfo load = parts.control->Load();
   return WithRetryAfter(
       WithReason(std::move(status), reason::kQueueFull,
-                 {{"running", absl::StrCat(load.num_requests_running)},
-                  {"waiting", absl::StrCat(load.num_requests_waiting)},
-                  {"waiting_tokens", absl::StrCat(load.num_waiting_tokens)},
+                 {{"running", absl::StrCat(load.num_requests_running())},
+                  {"waiting", absl::StrCat(load.num_requests_waiting())},
+                  {"waiting_tokens", absl::StrCat(load.num_waiting_tokens())},
                   {"limit", absl::StrCat(parts.control->Limits().max_num_queued_reqs)},
                   {"limit_tokens", absl::StrCat(parts.server_info.max_num_queued_tokens())}}),
       kQueueRetry);

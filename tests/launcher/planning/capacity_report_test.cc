@@ -1,14 +1,21 @@
 #include "launcher/planning/capacity_report.h"
 
+#include "launcher/report.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
+#include "base/message_json.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
+
+std::string JsonOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts) {
+  return MessageToJsonText(ReportOf(capacity, remedies, facts));
+}
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -45,8 +52,7 @@ TEST(CapacityReportTest, TheBindingRankAndWhatItStrandsAreNamed) {
 }
 
 TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {
-  const json report =
-      json::parse(CapacityJson(Planned(40 * kMiB), {}, {.kv_cache_dtype = "bfloat16"}));
+  const json report = json::parse(JsonOf(Planned(40 * kMiB), {}, {.kv_cache_dtype = "bfloat16"}));
   EXPECT_EQ(report["fits"], true);
   EXPECT_EQ(report["num_kv_blocks"], 30);
   EXPECT_EQ(report["kv_tokens"], 480);
@@ -64,8 +70,8 @@ TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {
 }
 
 TEST(CapacityReportTest, TheRankTableSaysTheSame) {
-  const v1::RankTable table = RankTableOf(
-      Planned(40 * kMiB), {.kv_cache_dtype = "bfloat16", .device_allocations_after_ready = 0});
+  const v1::RankTable table = RankTableOf(ReportOf(
+      Planned(40 * kMiB), {}, {.kv_cache_dtype = "bfloat16", .device_allocations_after_ready = 0}));
   EXPECT_EQ(table.binding_rank(), 1U);
   EXPECT_EQ(table.binding_term(), "kv");
   EXPECT_EQ(table.num_kv_blocks(), 30U);
@@ -83,14 +89,14 @@ TEST(CapacityReportTest, ARefusalSaysRankTermBytesAndWhatHelps) {
   const Remedies remedies{{{{"--max-model-len", "160"}, "--max-model-len 160"}}, ""};
   EXPECT_THAT(ShortageText(refused), HasSubstr("rank 1 on host1"));
   EXPECT_THAT(ShortageText(refused), HasSubstr("6291456 bytes"));
-  const json report = json::parse(CapacityJson(refused, remedies, {}));
+  const json report = json::parse(JsonOf(refused, remedies, {}));
   EXPECT_EQ(report["fits"], false);
   EXPECT_EQ(report["short"]["rank"], 1);
   EXPECT_EQ(report["short"]["term"], "kv");
   EXPECT_EQ(report["short"]["bytes"], 6 * kMiB);
   EXPECT_EQ(report["remedies"][0]["flags"], json({"--max-model-len", "160"}));
   EXPECT_FALSE(report.contains("no_remedy"));
-  EXPECT_EQ(json::parse(CapacityJson(refused, {{}, "why not"}, {}))["no_remedy"], "why not");
+  EXPECT_EQ(json::parse(JsonOf(refused, {{}, "why not"}, {}))["no_remedy"], "why not");
   EXPECT_THAT(RemediesText({{}, "why not"}), HasSubstr("why not"));
 }
 
@@ -98,7 +104,7 @@ TEST(CapacityReportTest, ALeastThatNoMemoryIsHasNoNumber) {
   Capacity refused = Planned(20 * kMiB);
   for (RankCapacity& rank : refused.ranks) rank.required_bytes = 0;
   EXPECT_THAT(CapacityTable(refused), testing::ContainsRegex(" -\n"));
-  EXPECT_EQ(json::parse(CapacityJson(refused, {}, {}))["ranks"][0]["required_bytes"], 0);
+  EXPECT_EQ(json::parse(JsonOf(refused, {}, {}))["ranks"][0]["required_bytes"], 0);
 }
 
 TEST(CapacityReportTest, TheDriversPartIsToldOnceAndAsARange) {
@@ -112,15 +118,15 @@ TEST(CapacityReportTest, TheDriversPartIsToldOnceAndAsARange) {
   const std::string range = DriverRangeText(plan, {kMiB, 5 * kMiB, 1000});
   EXPECT_THAT(range, HasSubstr("480 to 1,000 tokens"));
   EXPECT_THAT(range, HasSubstr("10511"));
-  const json report = json::parse(CapacityJson(plan, {}, {.driver = DriverRange{1, 2, 3}}));
+  const json report = json::parse(JsonOf(plan, {}, {.driver = DriverRange{1, 2, 3}}));
   EXPECT_EQ(report["driver_guess"]["kv_tokens_of_least"], 3);
 }
 
 TEST(CapacityReportTest, HostIsAnObjectOfItsOwnAndInNoRanksBytes) {
   const Capacity capacity = Planned(40 * kMiB);
   const HostBudget host = FitHostBudget({}, capacity, 400 * kMiB);
-  const json report = json::parse(CapacityJson(capacity, {}, {.host = host}));
-  const json without = json::parse(CapacityJson(capacity, {}, {}));
+  const json report = json::parse(JsonOf(capacity, {}, {.host = host}));
+  const json without = json::parse(JsonOf(capacity, {}, {}));
   EXPECT_EQ(report["ranks"], without["ranks"]);
   EXPECT_EQ(report["host"]["terms"].size(), static_cast<size_t>(kNumHostParts));
   EXPECT_EQ(report["host"]["total_bytes"], host.total_bytes());
@@ -139,8 +145,7 @@ TEST(CapacityReportTest, HostIsAnObjectOfItsOwnAndInNoRanksBytes) {
 
 TEST(CapacityReportTest, AHostThatDoesNotFitIsTheTermThatIsShort) {
   const HostBudget host = FitHostBudget({}, Planned(40 * kMiB), 1 * kMiB);
-  const json report =
-      json::parse(CapacityJson(Planned(40 * kMiB), {{}, "no more"}, {.host = host}));
+  const json report = json::parse(JsonOf(Planned(40 * kMiB), {{}, "no more"}, {.host = host}));
   EXPECT_EQ(report["fits"], false);
   EXPECT_EQ(report["short"]["term"], "host");
   EXPECT_EQ(report["short"]["left_bytes"], 1 * kMiB);

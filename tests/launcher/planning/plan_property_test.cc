@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
+#include "base/message_json.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/plan.h"
 #include "nlohmann/json.hpp"
@@ -20,6 +21,10 @@
 
 namespace bulkhead {
 namespace {
+
+std::string JsonOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts) {
+  return MessageToJsonText(ReportOf(capacity, remedies, facts));
+}
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -124,7 +129,7 @@ void PlanPropertyTest::CheckTexts(const Planned& plan, const Remedies& remedies)
       EXPECT_GT(value.get<int64_t>(), -kAbsurd);
     }
   };
-  check(json::parse(CapacityJson(plan.capacity, remedies, {.host = plan.host})));
+  check(json::parse(JsonOf(plan.capacity, remedies, {.host = plan.host})));
   std::string text = CapacityTable(plan.capacity);
   if (!plan.fits()) {
     absl::StrAppend(&text, ShortageText(plan.capacity, plan.host), "\n", RemediesText(remedies));

@@ -17,21 +17,32 @@ class ControlServiceTest : public ServiceFixture {
 
 TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   MakeReady();
-  LoadSnapshot load;
-  load.num_requests_running = 1;
-  load.num_requests_waiting = 2;
-  load.num_kv_blocks = 3;
-  load.num_kv_blocks_used = 4;
-  load.num_waiting_tokens = 5;
-  load.prompt_tokens_total = 6;
-  load.generation_tokens_total = 7;
-  load.num_preemptions_total = 8;
-  load.device_allocations_after_ready = 9;
-  load.num_kv_blocks_cached = 10;
-  load.rank_steps = {{}, {13, 14, 15, 16, 17, 18}};
-  load.prefix_cache_queries_total = 11;
-  load.prefix_cache_hits_total = 12;
-  load.devices = {{}, {19, 20, 18}};
+  v1::LoadInfo load;
+  load.set_num_requests_running(1);
+  load.set_num_requests_waiting(2);
+  load.set_num_kv_blocks(3);
+  load.set_num_kv_blocks_used(4);
+  load.set_num_waiting_tokens(5);
+  load.set_prompt_tokens_total(6);
+  load.set_generation_tokens_total(7);
+  load.set_num_preemptions_total(8);
+  load.set_device_allocations_after_ready(9);
+  load.set_num_kv_blocks_cached(10);
+  load.add_rank_steps();
+  v1::RankSteps& rank_steps = *load.add_rank_steps();
+  rank_steps.set_decode_steps(13);
+  rank_steps.set_decode_compute_s(14);
+  rank_steps.set_decode_comm_s(15);
+  rank_steps.set_prefill_steps(16);
+  rank_steps.set_prefill_compute_s(17);
+  rank_steps.set_prefill_comm_s(18);
+  load.set_prefix_cache_queries_total(11);
+  load.set_prefix_cache_hits_total(12);
+  load.add_device_memory();
+  v1::DeviceMemory& device = *load.add_device_memory();
+  device.set_free_bytes(19);
+  device.set_free_bytes_at_ready(20);
+  device.set_free_bytes_least(18);
   engine_.SetLoad(load);
   {
     grpc::ClientContext context;
@@ -117,8 +128,8 @@ TEST_F(ControlServiceTest, DrainRefusesTheNewAndFinishesTheOld) {
   grpc::ClientContext old_context;
   auto old = generation_->GenerateStream(&old_context, TextRequestOf("old"));
   const Submitted submitted = engine_.Next();
-  LoadSnapshot load;
-  load.num_requests_running = 1;
+  v1::LoadInfo load;
+  load.set_num_requests_running(1);
   engine_.SetLoad(load);
   v1::DrainRequest request;
   request.set_timeout_s(9);

@@ -68,7 +68,7 @@ void FakeEngine::Cancel(absl::string_view request_id, absl::Status why) {
   sink->OnEnd(std::move(end));
 }
 
-LoadSnapshot FakeEngine::Load() {
+v1::LoadInfo FakeEngine::Load() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return load_;
 }
@@ -107,7 +107,7 @@ void FakeEngine::AnswerWith(std::function<void(const Submitted&)> answer) {
   answer_ = std::move(answer);
 }
 
-void FakeEngine::SetLoad(const LoadSnapshot& load) {
+void FakeEngine::SetLoad(const v1::LoadInfo& load) {
   const std::lock_guard<std::mutex> lock(mutex_);
   load_ = load;
 }

@@ -36,7 +36,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   // Records it and ends the request with `why`, as a real engine does at its next step.
   void Cancel(absl::string_view request_id, absl::Status why) override;
-  LoadSnapshot Load() override;
+  v1::LoadInfo Load() override;
   LiveLimits Limits() override;
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before) override;
   void BeginDrain(std::optional<absl::Duration> timeout) override;
@@ -45,7 +45,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   void RefuseWith(absl::Status status);
   // What Submit does right away, on the caller's thread, instead of queueing for Next().
   void AnswerWith(std::function<void(const Submitted&)> answer);
-  void SetLoad(const LoadSnapshot& load);
+  void SetLoad(const v1::LoadInfo& load);
 
   Submitted Next();                                           // waits for a request
   absl::Status WaitForCancel(const std::string& request_id);  // waits; why
@@ -57,7 +57,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   std::condition_variable changed_;
   absl::Status refusal_;
   std::function<void(const Submitted&)> answer_;
-  LoadSnapshot load_;
+  v1::LoadInfo load_;
   LiveLimits limits_ = kFakeLimits;
   std::deque<Submitted> arrived_;
   std::map<std::string, std::shared_ptr<RequestSink>> running_;

@@ -178,9 +178,9 @@ TEST_F(GenerationServiceTest, APromptThatIsTooLongSaysTheNumbers) {
 }
 
 TEST_F(GenerationServiceTest, AFullQueueSaysWhenToComeBack) {
-  LoadSnapshot load;
-  load.num_requests_running = 4;
-  load.num_requests_waiting = 7;
+  v1::LoadInfo load;
+  load.set_num_requests_running(4);
+  load.set_num_requests_waiting(7);
   engine_.SetLoad(load);
   engine_.RefuseWith(absl::ResourceExhaustedError("the queue is full"));
   grpc::ClientContext context;

@@ -1,4 +1,4 @@
-#include "launcher/clients/report_file.h"
+#include "launcher/report.h"
 
 #include <unistd.h>
 
@@ -6,8 +6,10 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/message_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/clients/report_text.h"
 #include "launcher/planning/capacity_report.h"
 
 namespace bulkhead {
@@ -33,9 +35,13 @@ Capacity Refused() {
   return capacity;
 }
 
+std::string JsonOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts) {
+  return MessageToJsonText(ReportOf(capacity, remedies, facts));
+}
+
 class ReportFileTest : public testing::Test {
  protected:
-  absl::StatusOr<ReportFile> Read(const std::string& text) {
+  absl::StatusOr<v1::Report> Read(const std::string& text) {
     const std::string path = testing::TempDir() + "/report.json";
     std::ofstream(path) << text;
     return ReadReportFile(path);
@@ -44,11 +50,11 @@ class ReportFileTest : public testing::Test {
 
 TEST_F(ReportFileTest, RefusalIsReadBackAsItWasWritten) {
   const Remedies remedies = {{{{"--max-num-seqs", "2"}, "--max-num-seqs 2"}, {{}, "4 ranks"}}, ""};
-  const auto report = Read(CapacityJson(Refused(), remedies, {.kv_cache_dtype = "int8"}));
+  const auto report = Read(JsonOf(Refused(), remedies, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_FALSE(report->fits);
-  EXPECT_EQ(report->short_term, "logits");
-  EXPECT_EQ(report->ranks.ranks_size(), 2);
+  EXPECT_FALSE(report->fits());
+  EXPECT_EQ(report->short_().term(), "logits");
+  EXPECT_EQ(report->ranks_size(), 2);
   const std::string text = ExplainReport(*report);
   EXPECT_THAT(text, HasSubstr("does not fit"));
   EXPECT_THAT(text, HasSubstr("rank 1 on a binds, with logits"));
@@ -62,18 +68,18 @@ TEST_F(ReportFileTest, TheHostBudgetIsReadBackAndShown) {
   capacity.fits = true;
   capacity.shortage.reset();
   const HostBudget host = FitHostBudget({}, capacity, 1 << 20);
-  const auto report = Read(CapacityJson(capacity, {{}, "a larger host"}, {.host = host}));
+  const auto report = Read(JsonOf(capacity, {{}, "a larger host"}, {.host = host}));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->ranks.host().total_bytes(), static_cast<uint64_t>(host.total_bytes()));
-  EXPECT_EQ(report->ranks.host().terms_size(), kNumHostParts);
-  EXPECT_FALSE(report->fits);
+  EXPECT_EQ(report->host().total_bytes(), static_cast<uint64_t>(host.total_bytes()));
+  EXPECT_EQ(report->host().terms_size(), kNumHostParts);
+  EXPECT_FALSE(report->fits());
   EXPECT_THAT(ExplainReport(*report), HasSubstr("host needs"));
   EXPECT_THAT(ExplainReport(*report), HasSubstr("--host-memory"));
 }
 
 TEST_F(ReportFileTest, HopelessOneSaysWhyNothingHelps) {
   const auto report =
-      Read(CapacityJson(Refused(), {{}, "weights alone are larger"}, {.kv_cache_dtype = "int8"}));
+      Read(JsonOf(Refused(), {{}, "weights alone are larger"}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(ExplainReport(*report),
               HasSubstr("no change of one flag or two helps: weights alone are larger"));
@@ -85,7 +91,7 @@ TEST_F(ReportFileTest, FittingOneNamesPoolAndWhatLiesStranded) {
   capacity.shortage.reset();
   capacity.num_kv_blocks = 99;
   capacity.ranks[0].stranded_bytes = 1 << 20;
-  const auto report = Read(CapacityJson(capacity, {}, {.kv_cache_dtype = "int8"}));
+  const auto report = Read(JsonOf(capacity, {}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(ExplainReport(*report), HasSubstr("99 blocks of 16 tokens"));
   EXPECT_THAT(ExplainReport(*report), HasSubstr("1.0 MiB lie stranded"));
@@ -100,7 +106,7 @@ TEST_F(ReportFileTest, WhatIsNoReportIsRefusedWithTheFieldThatIsWrong) {
   EXPECT_THAT(Read("{}").status().message(), HasSubstr("fits"));
   EXPECT_THAT(Read(R"({"fits": true, "max_num_seqs": -1})").status().message(),
               HasSubstr("max_num_seqs"));
-  std::string text = CapacityJson(Refused(), {}, {.kv_cache_dtype = "int8"});
+  std::string text = JsonOf(Refused(), {}, {.kv_cache_dtype = "int8"});
   const size_t at = text.find("\"binding\": {\n    \"rank\": 1");
   ASSERT_NE(at, std::string::npos);
   text.replace(text.find('1', at), 1, "2");
@@ -111,19 +117,23 @@ TEST_F(ReportFileTest, WhyAGroupWasLostComesFirst) {
   Capacity capacity = Refused();
   capacity.fits = true;
   capacity.shortage.reset();
-  const ReportFacts facts{.lost = "rank 1 (host b, pid 7) ended: the kernel killed it"};
-  const auto report = Read(CapacityJson(capacity, {}, facts));
+  v1::Report written = ReportOf(capacity, {}, {});
+  written.set_lost("rank 1 (host b, pid 7) ended: the kernel killed it");
+  const auto report = Read(MessageToJsonText(written));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->lost, facts.lost);
-  EXPECT_THAT(ExplainReport(*report), testing::StartsWith("The group was lost: " + facts.lost));
+  EXPECT_EQ(report->lost(), written.lost());
+  EXPECT_THAT(ExplainReport(*report), testing::StartsWith("The group was lost: " + written.lost()));
 }
 
 // The report of a server whose rank 0 is `process`.
-std::string ServingReport(const ServedProcess& process) {
+std::string ServingReport(const v1::ServedProcess& process) {
   Capacity capacity = Refused();
   capacity.fits = true;
   capacity.shortage.reset();
-  return CapacityJson(capacity, {}, {.state = "serving", .process = process});
+  v1::Report report = ReportOf(capacity, {}, {});
+  report.set_state("serving");
+  *report.mutable_process() = process;
+  return MessageToJsonText(report);
 }
 
 TEST_F(ReportFileTest, AServerThatRunsServes) {
@@ -134,11 +144,14 @@ TEST_F(ReportFileTest, AServerThatRunsServes) {
 }
 
 TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCounted) {
-  ServedProcess process = ThisProcess("a");
-  process.start_ticks += 1;  // its number went to another process
+  v1::ServedProcess process = ThisProcess("a");
+  process.set_start_ticks(process.start_ticks() + 1);  // its number went to another process
   const std::string events = testing::TempDir() + "/memory.events";
   std::ofstream(events) << "oom_kill 3\n";
-  process.oom_kills = {"/cgroup/", events, 3, false};
+  process.set_cgroup("/cgroup/");
+  process.set_oom_kill_file(events);
+  process.set_oom_kills(3);
+  process.set_oom_kills_all_together(false);
   const auto quiet = Read(ServingReport(process));
   ASSERT_TRUE(quiet.ok()) << quiet.status();
   EXPECT_THAT(ExplainReport(*quiet),
@@ -148,30 +161,30 @@ TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCo
   EXPECT_THAT(ExplainReport(*quiet),
               HasSubstr("the kernel killed 1 process of its cgroup for memory (oom_kill 4 in "
                         "/cgroup/)."));
-  process.oom_kills.all_together = true;
+  process.set_oom_kills_all_together(true);
   EXPECT_THAT(ExplainReport(*Read(ServingReport(process))), HasSubstr("memory.oom.group"));
   std::filesystem::remove(events);
   EXPECT_THAT(ExplainReport(*quiet), HasSubstr("cannot be read any more"));
 }
 
 TEST_F(ReportFileTest, AServerOfAnotherContainerIsOutOfSight) {
-  ServedProcess process = ThisProcess("a");
-  process.pid_namespace = "elsewhere";
+  v1::ServedProcess process = ThisProcess("a");
+  process.set_pid_namespace("elsewhere");
   EXPECT_THAT(ExplainReport(*Read(ServingReport(process))), HasSubstr("cannot be seen from this"));
 }
 
 TEST_F(ReportFileTest, AnEndThatTheParentSawIsWrittenOnceAndForTheServerThatWroteIt) {
   const std::string path = testing::TempDir() + "/report.json";
-  ServedProcess process = ThisProcess("a");
+  v1::ServedProcess process = ThisProcess("a");
   ASSERT_TRUE(Read(ServingReport(process)).ok());
-  ASSERT_TRUE(MarkReportLost(path, process.pid + 1, "another").ok());
-  EXPECT_EQ(ReadReportFile(path)->state, "serving");
-  ASSERT_TRUE(MarkReportLost(path, process.pid, "rank 0 was killed").ok());
-  ASSERT_TRUE(MarkReportLost(path, process.pid, "too late").ok());
+  ASSERT_TRUE(MarkReportLost(path, process.pid() + 1, "another").ok());
+  EXPECT_EQ(ReadReportFile(path)->state(), "serving");
+  ASSERT_TRUE(MarkReportLost(path, process.pid(), "rank 0 was killed").ok());
+  ASSERT_TRUE(MarkReportLost(path, process.pid(), "too late").ok());
   const auto report = ReadReportFile(path);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->state, "lost");
-  EXPECT_EQ(report->lost, "rank 0 was killed");
+  EXPECT_EQ(report->state(), "lost");
+  EXPECT_EQ(report->lost(), "rank 0 was killed");
 }
 
 }  // namespace
