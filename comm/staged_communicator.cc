@@ -125,7 +125,7 @@ class StagedCommunicator final : public Communicator {
 }  // namespace
 
 int64_t StagedPartialBytes(const CommLimits& limits) {
-  return RoundUp(limits.max_sum_elements * kFloatBytes);
+  return RoundUp(limits.max_sum_elements * kFloatBytes, kAlignBytes);
 }
 
 int64_t StagedHostBytes(const CommLimits& limits, int rank, int size) {
