@@ -93,7 +93,7 @@ def main():
     picture.box(250, 560, 780, 74, RED, "comm/: Communicator", [
         "CPUs: shared memory within a host, MPI between hosts, one fixed tree: equal bits at 1, 2, 4 and 8 ranks",
         "GPUs: NCCL, or staged through host memory"])
-    picture.text(640, 664, "who may include whom:  launcher &#8594; runtime &#8594; { kernels, comm, shard } &#8594; memory", 13,
+    picture.text(640, 664, "who may include whom:  launcher &#8594; runtime &#8594; { kernels, comm, shard } &#8594; memory &#8594; base/", 13,
                  colour=GREY)
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "architecture.svg")
     with open(path, "w", encoding="utf-8") as f:

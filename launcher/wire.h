@@ -7,7 +7,7 @@
 #include "comm/group.h"
 #include "kernels/backend.h"
 #include "launcher/flags/options.h"
-#include "launcher/group/device_choice.h"
+#include "launcher/device_choice.h"
 #include "memory/cuda_driver.h"
 #include "memory/device.h"
 #include "memory/ledger.h"

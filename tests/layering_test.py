@@ -48,6 +48,9 @@ CONCRETE_USER = re.compile(r"launcher/wire\.cc$|kernels/|comm/")
 SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
+# Lines of code that a folder may have. They only fall, or the commit says why one rises.
+LINE_BUDGETS = {"base": 0, "memory": 0, "comm": 0, "kernels": 0, "shard": 0, "runtime": 0, "launcher": 0, "proto": 0, "tools": 0}
+
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70
 SOURCE = (".h", ".cc", ".cu", ".cuh")
@@ -101,6 +104,59 @@ def include_violations(path, lines):
                 yield f"{where}: only launcher/wire.cc names concrete classes ({include})"
 
 
+def inner_edges(files):
+    """(from, to, file): includes between the parts of one top folder. A part is a sub-folder, or a file beside them."""
+    def part(path):
+        folders = path.split("/")
+        return "/".join(folders[:2]) if len(folders) > 2 else os.path.splitext(path)[0]
+
+    for path, lines in files:
+        top = path.split("/")[0]
+        if top not in {folder.split("/")[0] for folder in ALLOWED} or not path.endswith(SOURCE):
+            continue
+        for line in lines:
+            match = INCLUDE.match(line)
+            if match and match.group(1).startswith(top + "/") and part(path) != part(match.group(1)):
+                yield part(path), part(match.group(1)), path
+
+
+def cycle_violations(files):
+    """Arrows inside a folder point down: what includes a part is not included by it, however far around."""
+    targets = {}
+    for source, target, path in inner_edges(files):
+        targets.setdefault(source, {}).setdefault(target, path)
+
+    def way(source, wanted, seen):
+        for target in sorted(targets.get(source, ())):
+            if target == wanted:
+                return [target]
+            if target not in seen:
+                seen.add(target)
+                rest = way(target, wanted, seen)
+                if rest:
+                    return [target] + rest
+        return None
+
+    told = set()
+    for source in sorted(targets):
+        circle = way(source, source, set())
+        if circle and not told & set(circle):
+            told.update(circle)
+            yield f"{targets[source][circle[0]]}: a circle of includes: {' -> '.join([source] + circle)}"
+
+
+def budget_violations(files):
+    """Lines of code in each folder, which only fall; a commit that raises one says why."""
+    lines_of = dict.fromkeys(LINE_BUDGETS, 0)
+    for path, lines in files:
+        folder = path.split("/")[0]
+        if folder in lines_of and path.endswith(SOURCE + (".proto", ".py")):
+            lines_of[folder] += len(lines)
+    for folder, count in lines_of.items():
+        if count > LINE_BUDGETS[folder]:
+            yield f"{folder}: {count} lines (its budget is {LINE_BUDGETS[folder]}); delete some, or argue for more"
+
+
 def function_violations(path, lines):
     """Functions at namespace scope, as clang-format lays them out: from column 0 to a brace in column 0."""
     begin = None
@@ -117,8 +173,9 @@ def function_violations(path, lines):
 
 
 def violations(root):
-    found = []
-    for path, lines in project_files(root):
+    files = list(project_files(root))
+    found = [*cycle_violations(files), *budget_violations(files)]
+    for path, lines in files:
         if len(lines) > LONGEST_FILE:
             found.append(f"{path}: {len(lines)} lines (at most {LONGEST_FILE})")
         if not path.endswith(SOURCE):
@@ -193,6 +250,24 @@ class PlantedViolation(unittest.TestCase):
                 ("launcher/group/startup.cc", '"kernels/cpu/cpu_backend.h"', "wire.cc")):
             with self.subTest(path=path, include=include):
                 self.assert_found(path, f"#include {include}\n", what)
+
+    def test_a_circle_of_includes_inside_a_folder(self):
+        with tempfile.TemporaryDirectory() as root:
+            for path, include in (("launcher/flags/a.h", "launcher/bench/b.h"), ("launcher/bench/c.cc", "launcher/flags/a.h"),
+                                  ("launcher/bench/b.h", "launcher/bench/d.h"), ("launcher/main.cc", "launcher/flags/a.h")):
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as f:
+                    f.write(f'#pragma once\n#include "{include}"\n')
+            self.assertEqual(["launcher/bench/c.cc: a circle of includes: launcher/bench -> launcher/flags -> launcher/bench"],
+                             violations(root))
+
+    def test_a_folder_beyond_its_line_budget(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "base"))
+            for i in range(LINE_BUDGETS["base"] // LONGEST_FILE + 1):
+                with open(os.path.join(root, "base", f"a{i}.cc"), "w", encoding="utf-8") as f:
+                    f.write("int a;\n" * LONGEST_FILE)
+            self.assertIn("its budget is", "".join(violations(root)))
 
     def test_conditional_compilation(self):
         self.assert_found("memory/a.cc", "  # ifdef __linux__\n", "conditional")

@@ -13,7 +13,7 @@
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/request_flags.h"
-#include "launcher/planning/gpu_models.h"
+#include "launcher/flags/gpu_models.h"
 
 namespace bulkhead {
 namespace {

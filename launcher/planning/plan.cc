@@ -20,7 +20,7 @@
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
-#include "launcher/planning/gpu_models.h"
+#include "launcher/flags/gpu_models.h"
 #include "launcher/planning/host_fit.h"
 #include "launcher/planning/plan_tables.h"
 #include "launcher/wire.h"

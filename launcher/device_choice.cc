@@ -1,4 +1,4 @@
-#include "launcher/group/device_choice.h"
+#include "launcher/device_choice.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launcher/planning/gpu_models.h"
+#include "launcher/flags/gpu_models.h"
 
 namespace bulkhead {
 namespace {
