@@ -3,15 +3,49 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <ctime>
 #include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
 
 int g_rank = 0;
 int g_size = 1;
+bool g_verbose = false;
+bool g_json = false;
+
+const char* NameOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kVerbose:
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "";
+}
+
+std::string JsonLine(LogLevel level, const std::string& text) {
+  const nlohmann::ordered_json line = {
+      {"time", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone())},
+      {"level", NameOf(level)},
+      {"rank", g_rank},
+      {"message", text}};
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string TextLine(LogLevel level, const std::string& text) {
+  const std::string time =
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone());
+  return absl::StrCat(time, g_size > 1 ? absl::StrCat(" [rank ", g_rank, "]") : "", " ",
+                      NameOf(level), ": ", text);
+}
 
 }  // namespace
 
@@ -27,22 +61,14 @@ void SetLogRank(int rank, int size) {
   g_rank = rank;
   g_size = size;
 }
+void SetLogVerbose(bool verbose) { g_verbose = verbose; }
+void SetLogJson(bool json) { g_json = json; }
 
 LogLine::~LogLine() {
-  if (level_ == LogLevel::kInfo && g_rank != 0) return;
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  std::tm local;
-  localtime_r(&now.tv_sec, &local);
-  char stamp[32];
-  const size_t n = std::strftime(stamp, sizeof(stamp), "%H:%M:%S", &local);
-  std::snprintf(stamp + n, sizeof(stamp) - n, ".%03ld", now.tv_nsec / 1000000);
-  std::string line = std::string(stamp) + " ";
-  if (g_size > 1) line += "[rank " + std::to_string(g_rank) + "] ";
-  if (level_ == LogLevel::kWarning) line += "warning: ";
-  if (level_ == LogLevel::kError) line += "error: ";
-  line += text_.str() + "\n";
-  WriteLine(line, /*patience_ms=*/0);
+  if (level_ < LogLevel::kWarning && g_rank != 0) return;
+  if (level_ == LogLevel::kVerbose && !g_verbose) return;
+  const std::string text = text_.str();
+  WriteLine((g_json ? JsonLine(level_, text) : TextLine(level_, text)) + "\n", /*patience_ms=*/0);
 }
 
 }  // namespace bulkhead

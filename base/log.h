@@ -1,6 +1,6 @@
-// BH_LOG(kInfo) << "loaded " << n;  one line on standard error, with time and rank. Rank 0 speaks
-// for the group: an kInfo line of another rank is dropped; warnings and errors of every rank are
-// printed.
+// BH_LOG(kInfo) << "loaded " << n;  one line on standard error: date, time with its zone's offset,
+// level, rank and text, or a JSON object of these. Rank 0 speaks for the group: other ranks' lines
+// below kWarning are dropped.
 #pragma once
 
 #include <sstream>
@@ -8,14 +8,16 @@
 
 namespace bulkhead {
 
-enum class LogLevel { kInfo, kWarning, kError };
+enum class LogLevel { kVerbose, kInfo, kWarning, kError };
 
-// This process's rank, printed before every line when the group has more than one. Set once, before
-// threads start.
+// ---- set while the process has one thread
+// This process's rank, which lines name when the group has more than one.
 void SetLogRank(int rank, int size);
+void SetLogVerbose(bool verbose);  // kVerbose lines too
+void SetLogJson(bool json);        // {"time", "level", "rank", "message"}
 
 // One line to standard error, newline included, or nothing when it cannot take it within
-// `patience_ms`: a log that nobody reads must not stop a server.
+// `patience_ms`: a log that is not read must not stop a server.
 void WriteLine(const std::string& line, int patience_ms);
 
 class LogLine {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "launcher/flags/flag_values.h"
@@ -97,6 +98,20 @@ void AddDeviceFlags(RawEngineFlags* draft, Flags* flags) {
                                                           {"avx512", CpuIsa::kAvx512},
                                                           {"avx2", CpuIsa::kAvx2},
                                                           {"plain", CpuIsa::kPlain}}));
+}
+
+void AddLogFlags(Flags* flags) {
+  flags->Group("Log");
+  flags->AddSwitch("--verbose,-v", "log the memory of every rank and each phase of the start",
+                   SetLogVerbose);
+  flags->Add(
+      "--log-format", "FORMAT", "text or json, one object a line (default text)",
+      [](const std::string& text) -> absl::Status {
+        bool json = false;
+        BH_RETURN_IF_ERROR(ChoiceValue<bool>(&json, {{"text", false}, {"json", true}})(text));
+        SetLogJson(json);
+        return absl::OkStatus();
+      });
 }
 
 void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
@@ -193,6 +208,7 @@ void AddEngineFlags(RawEngineFlags* draft, Flags* flags) {
   AddDeviceFlags(draft, flags);
   AddLimitFlags(draft, flags);
   AddSchedulingFlags(draft, flags);
+  AddLogFlags(flags);
   AddTimeFlags(draft, flags);
 }
 

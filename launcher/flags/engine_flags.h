@@ -25,6 +25,7 @@ struct RawEngineFlags {
 // Each declares one group; `draft` outlives the parse.
 void AddModelFlags(RawEngineFlags* draft, Flags* flags);
 void AddDeviceFlags(RawEngineFlags* draft, Flags* flags);
+void AddLogFlags(Flags* flags);
 void AddLimitFlags(RawEngineFlags* draft, Flags* flags);
 void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags);
 void AddTimeFlags(RawEngineFlags* draft, Flags* flags);

@@ -1,6 +1,7 @@
 #include "launcher/flags/flags.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -8,11 +9,14 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "launcher/flags/config_file.h"
 
 namespace bulkhead {
 namespace {
@@ -64,6 +68,9 @@ void AppendWrapped(absl::string_view text, std::string* out) {
   absl::StrAppend(out, "\n");
 }
 
+// "--max-num-seqs" of "--max-num-seqs,--max-batch-size".
+std::string FirstName(const std::string& names) { return names.substr(0, names.find(',')); }
+
 }  // namespace
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {
@@ -114,7 +121,7 @@ void Flags::AddPositional(const std::string& value_name, int limit, Apply apply)
 }
 
 std::vector<std::string> Flags::Names() const {
-  std::vector<std::string> names = {"--help", "-h"};
+  std::vector<std::string> names = {"--help", "-h", "--config", "--print-config"};
   for (const Flag& flag : flags_) {
     for (const absl::string_view name : absl::StrSplit(flag.names, ',')) names.emplace_back(name);
   }
@@ -142,7 +149,7 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) const {
+absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
   std::vector<std::string> normalized;
   bool names_may_come = true;
   for (const std::string& arg : args) {
@@ -155,8 +162,10 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) const {
   app.set_help_flag("");
   app.allow_extras();
   const CLI::Option* help = app.add_flag("-h,--help");
+  const CLI::Option* print_config = app.add_flag("--print-config");
+  std::string config_path;
+  app.add_option("--config", config_path);
   std::vector<const CLI::Option*> options;
-  std::vector<std::unique_ptr<std::vector<std::string>>> values;
   std::vector<std::string> rest;
   try {
     for (const Flag& flag : flags_) {
@@ -175,17 +184,79 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) const {
     return absl::InvalidArgumentError(error.what());
   }
   if (help->count() > 0) return true;
+  std::vector<Given> given;
+  for (const CLI::Option* option : options) given.push_back({option->results(), "flag"});
+  if (config_path.empty()) {
+    const char* path = std::getenv("BULKHEAD_CONFIG");
+    if (path != nullptr) config_path = path;
+  }
+  BH_ASSIGN_OR_RETURN(given, Resolve(given, config_path));
   for (size_t i = 0; i < flags_.size(); ++i) {
-    for (const std::string& value : options[i]->results()) {
+    for (const std::string& value : given[i].values) {
       const absl::Status status = flags_[i].apply(value);
       if (status.ok()) continue;
-      const absl::string_view name =
-          absl::string_view(flags_[i].names).substr(0, flags_[i].names.find(','));
-      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
+      const std::string name = FirstName(flags_[i].names);
+      return absl::InvalidArgumentError(
+          absl::StrCat(given[i].origin == "flag" ? "" : absl::StrCat(given[i].origin, ": "), name,
+                       ": ", status.message()));
     }
+  }
+  if (print_config->count() > 0) {
+    config_text_ = ConfigText(given);
+    return true;
   }
   BH_RETURN_IF_ERROR(ApplyPositionals(rest));
   return false;
+}
+
+absl::StatusOr<std::vector<Flags::Given>> Flags::Resolve(const std::vector<Given>& of_command_line,
+                                                         const std::string& config_path) const {
+  std::vector<Given> given = of_command_line;
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    const std::string variable = EnvironmentNameOf(FirstName(flags_[i].names));
+    const char* value = std::getenv(variable.c_str());
+    if (given[i].values.empty() && value != nullptr) given[i] = {{value}, variable};
+  }
+  if (config_path.empty()) return given;
+  BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(config_path));
+  for (const ConfigEntry& entry : entries) {
+    const auto flag = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& one) {
+      const std::vector<std::string> names = absl::StrSplit(one.names, ',');
+      return std::find(names.begin(), names.end(), entry.flag) != names.end();
+    });
+    if (flag == flags_.end()) {
+      const std::string nearest = Nearest(entry.flag, Names());
+      return absl::InvalidArgumentError(absl::StrCat(
+          config_path, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_, "'",
+          nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+    }
+    Given& one = given[flag - flags_.begin()];
+    if (one.values.empty()) one = {entry.values, absl::StrCat("file ", config_path)};
+  }
+  return given;
+}
+
+std::string Flags::ConfigText(const std::vector<Given>& given) const {
+  std::string text;
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    if (flags_[i].hidden) continue;
+    const std::string key = FirstName(flags_[i].names).substr(2);
+    std::string line;
+    if (given[i].values.empty()) {
+      line = absl::StrCat("# ", key);
+    } else {
+      std::vector<std::string> quoted;
+      for (const std::string& value : given[i].values) {
+        quoted.push_back(absl::StrCat("\"", absl::CEscape(value), "\""));
+      }
+      line = absl::StrCat(
+          key, " = ",
+          quoted.size() == 1 ? quoted[0] : absl::StrCat("[", absl::StrJoin(quoted, ", "), "]"));
+    }
+    line.resize(std::max(line.size() + 2, kHelpColumn), ' ');
+    absl::StrAppend(&text, line, "# ", given[i].values.empty() ? "default" : given[i].origin, "\n");
+  }
+  return text;
 }
 
 absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const {
@@ -207,6 +278,7 @@ absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const
 }
 
 std::string Flags::Help() const {
+  if (!config_text_.empty()) return config_text_;
   std::string out = absl::StrCat(summary_, "\n\nUsage: bulkhead ", command_, " ", usage_, "\n");
   std::string group;
   for (const Flag& flag : flags_) {
@@ -229,6 +301,12 @@ std::string Flags::Help() const {
     }
     AppendWrapped(help, &out);
   }
+  absl::StrAppend(
+      &out,
+      "\nEvery flag may also stand in the environment (BULKHEAD_MAX_NUM_SEQS=4) or in a TOML "
+      "file:\n"
+      "  --config FILE    max-num-seqs = 4; what is given here or in the environment wins\n"
+      "  --print-config   prints every flag's value and where it comes from\n");
   absl::StrAppend(&out, "\nExample:\n  ", absl::StrReplaceAll(example_, {{"\n", "\n  "}}), "\n");
   return out;
 }

@@ -1,5 +1,6 @@
 // The flags of one command: declared once with their help, parsed by CLI11, refused with the
-// nearest name.
+// nearest name. A flag that the command line does not give is taken from the environment
+// (BULKHEAD_MAX_NUM_SEQS), else from --config FILE.
 #pragma once
 
 #include <functional>
@@ -34,8 +35,10 @@ class Flags {
   // What stands without a flag; at most `limit` of them.
   void AddPositional(const std::string& value_name, int limit, Apply apply);
 
-  // True when the help was asked for. INVALID_ARGUMENT for whatever does not parse.
-  absl::StatusOr<bool> Parse(absl::Span<const std::string> args) const;
+  // True when there is something to print instead: Help(). INVALID_ARGUMENT for whatever does not
+  // parse.
+  absl::StatusOr<bool> Parse(absl::Span<const std::string> args);
+  // The help; after --print-config every flag's value and where it comes from, as a --config file.
   std::string Help() const;
 
  private:
@@ -53,11 +56,21 @@ class Flags {
     Apply apply;
   };
 
+  // What a flag was given, and by whom.
+  struct Given {
+    std::vector<std::string> values;  // empty: the default
+    std::string origin;               // "flag", "BULKHEAD_...", "file NAME"
+  };
+
+  absl::StatusOr<std::vector<Given>> Resolve(const std::vector<Given>& of_command_line,
+                                             const std::string& config_path) const;
+  std::string ConfigText(const std::vector<Given>& given) const;
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   absl::Status ApplyPositionals(const std::vector<std::string>& rest) const;
   std::vector<std::string> Names() const;
 
   std::string command_, usage_, summary_, example_;
+  std::string config_text_;  // after --print-config
   std::string group_;
   std::vector<Flag> flags_;
   Positional positional_;

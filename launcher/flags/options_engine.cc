@@ -79,6 +79,7 @@ void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
              "requests and answers (default auto: serve measures what is left; plan shows the "
              "largest quotas)",
              HostMemoryValue(&options->host_memory));
+  AddLogFlags(flags);
   AddTimeFlags(draft, flags);
   flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
              DurationValue(&options->drain_timeout));

@@ -86,9 +86,9 @@ absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngi
   GroupExchange& exchange = group.exchange();
   const absl::Duration timeout = options.startup_timeout;
   BH_ASSIGN_OR_RETURN(engine.choice, ChooseDevice(options, exchange, &FindDevices, timeout));
-  BH_LOG(kInfo) << "device: " << engine.choice.text;
+  BH_LOG(kVerbose) << "device: " << engine.choice.text;
   if (!engine.choice.cuda) return absl::OkStatus();
-  BH_LOG(kInfo) << "products of many tokens: " << engine.choice.products;
+  BH_LOG(kVerbose) << "products of many tokens: " << engine.choice.products;
   UseCores(AllowedCoresNear(engine.choice.identity.pci_bus_id));
   return RunPhase(exchange, "device", timeout, [&]() -> absl::Status {
     BH_RETURN_IF_ERROR(LockGpu(timeout, engine));

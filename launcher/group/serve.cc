@@ -229,9 +229,9 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   server.SetReady(PartsOf(options, engine, coordinator, control));
   CheckHeap(engine);
   LogReport(engine);
-  BH_LOG(kInfo) << HostText(*engine.host);
-  BH_LOG(kInfo) << "ready in "
-                << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
+  BH_LOG(kVerbose) << HostText(*engine.host);
+  BH_LOG(kVerbose) << "ready in "
+                   << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
   life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s\n",
@@ -274,8 +274,8 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& life) {
                                                    .port = options.port,
                                                    .control_port = options.control_port,
                                                    .quotas = engine.host->quotas}));
-    BH_LOG(kInfo) << "listening on " << server->target()
-                  << "; not serving until the weights are loaded";
+    BH_LOG(kVerbose) << "listening on " << server->target()
+                     << "; not serving until the weights are loaded";
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,

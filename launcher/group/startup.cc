@@ -78,10 +78,18 @@ class LoadReporter {
   std::thread thread_;
 };
 
-void LogLines(const std::string& text) {
+void LogLines(LogLevel level, const std::string& text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    BH_LOG(kInfo) << line;
+    LogLine(level) << line;
   }
+}
+
+// What starts here, in one line.
+std::string HeadLine(const RankEngine& engine) {
+  return absl::StrCat("bulkhead ", Version(), " | ", engine.source.config.model.architecture, " ",
+                      WeightFormatsText(engine.limits.weights), " | ",
+                      RanksText(engine.topology.size), " x ", engine.threads.num_threads,
+                      " threads | ", engine.choice.cuda ? engine.choice.identity.name : "cpu");
 }
 
 absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
@@ -224,10 +232,10 @@ absl::Status WarmUpSteps(const EngineOptions& options, Group& group, RankEngine&
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "warm-up", status, timeout));
   engine.step_limits = StepTimeLimitsFrom(*warm_up, options.step_timeout);
   if (engine.topology.coordinator()) {
-    BH_LOG(kInfo) << (warm_up->measured ? "measured at warm-up" : "estimated from smaller steps")
-                  << ": a step of " << warm_up->chunk_tokens << " tokens takes "
-                  << StepTimeText(warm_up->chunk) << "; step timeout "
-                  << absl::FormatDuration(engine.step_limits.timeout);
+    BH_LOG(kVerbose) << (warm_up->measured ? "measured at warm-up" : "estimated from smaller steps")
+                     << ": a step of " << warm_up->chunk_tokens << " tokens takes "
+                     << StepTimeText(warm_up->chunk) << "; step timeout "
+                     << absl::FormatDuration(engine.step_limits.timeout);
   }
   return absl::OkStatus();
 }
@@ -258,8 +266,8 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
   if (engine.topology.coordinator()) {
     const Remedies remedies =
         FindRemedies(options, engine.source.formats, {engine.capacity, engine.host}, plan_again);
-    LogLines(CapacityTable(capacity));
-    LogLines(RemediesText(remedies));
+    LogLines(LogLevel::kInfo, CapacityTable(capacity));
+    LogLines(LogLevel::kInfo, RemediesText(remedies));
     if (report.has_value()) {
       BH_RETURN_IF_ERROR(WriteReport(*report, ReportOf(capacity, remedies, engine.facts())));
     }
@@ -290,6 +298,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests, exchange.AllGather(digest, timeout));
   BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(engine->topology, digests)));
   BH_RETURN_IF_ERROR(PlanMemory(options, group, server, *engine));
+  BH_LOG(kInfo) << HeadLine(*engine);
   if (before_memory != nullptr) {
     BH_RETURN_IF_ERROR(
         RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
@@ -327,14 +336,10 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
 }
 
 void LogReport(const RankEngine& engine) {
-  const ModelLimits& limits = engine.limits;
-  const RankTopology& topology = engine.topology;
-  BH_LOG(kInfo) << "bulkhead " << Version() << " | " << engine.source.config.model.architecture
-                << " " << WeightFormatsText(limits.weights) << " | " << topology.size << " rank"
-                << (topology.size > 1 ? "s" : "") << " x " << engine.threads.num_threads
-                << " threads | " << engine.device->name();
-  LogLines(CapacityTable(engine.capacity));
-  BH_LOG(kInfo) << MoreRanksText(engine.source.config.model.num_key_value_heads, topology.size);
+  LogLines(LogLevel::kVerbose, CapacityTable(engine.capacity));
+  BH_LOG(kVerbose) << MoreRanksText(engine.source.config.model.num_key_value_heads,
+                                    engine.topology.size);
+  BH_LOG(kInfo) << CapacityText(engine.capacity);
 }
 
 ReportFacts RankEngine::facts() const {

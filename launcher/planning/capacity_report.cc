@@ -157,7 +157,33 @@ std::string DriverText(const Capacity& capacity) {
                       " for what libraries take beside our arenas\n");
 }
 
+// "KV cache: ..., limited by rank 1 on b (...); holds 12 sequences of max_model_len".
+std::string KvText(const Capacity& capacity) {
+  const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
+  const int max_num_seqs = capacity.limits.max_num_seqs;
+  return absl::StrCat(
+      "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ", capacity.block_tokens,
+      " = ", FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
+      " tokens, limited by rank ", capacity.binding_rank,
+      binding.budget.host.empty() ? "" : absl::StrCat(" on ", binding.budget.host), " (",
+      binding.rule_text, "); holds ", FormatCount(capacity.full_sequences),
+      capacity.full_sequences == 1 ? " sequence" : " sequences", " of max_model_len",
+      capacity.full_sequences < max_num_seqs
+          ? absl::StrCat(", fewer than max_num_seqs ", FormatCount(max_num_seqs), ": the rest wait")
+          : "");
+}
+
+std::string LimitsText(const GroupLimits& limits) {
+  return absl::StrCat("limits: max_num_seqs ", FormatCount(limits.max_num_seqs), ", max_model_len ",
+                      FormatCount(limits.max_model_len), ", max_num_batched_tokens ",
+                      FormatCount(limits.max_num_batched_tokens));
+}
+
 }  // namespace
+
+std::string CapacityText(const Capacity& capacity) {
+  return absl::StrCat(LimitsText(capacity.limits), "; ", KvText(capacity));
+}
 
 std::string CapacityTable(const Capacity& capacity) {
   std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve", "weights", "comm",
@@ -180,28 +206,14 @@ std::string CapacityTable(const Capacity& capacity) {
     rows.push_back(std::move(row));
   }
   std::string text = TextTable(rows);
-  const GroupLimits& limits = capacity.limits;
-  absl::StrAppend(&text, "limits: max_num_seqs ", FormatCount(limits.max_num_seqs),
-                  ", max_model_len ", FormatCount(limits.max_model_len),
-                  ", max_num_batched_tokens ", FormatCount(limits.max_num_batched_tokens), "\n");
+  absl::StrAppend(&text, LimitsText(capacity.limits), "\n");
   if (const int64_t staging = capacity.ranks[0].budget.transient_bytes; staging > 0) {
     absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
                     " of staging on rank 0, within its reserve\n");
   }
   absl::StrAppend(&text, DriverText(capacity));
   if (!capacity.fits) return text;
-  const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
-  absl::StrAppend(&text, "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ",
-                  capacity.block_tokens, " = ",
-                  FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
-                  " tokens, limited by rank ", capacity.binding_rank,
-                  binding.budget.host.empty() ? "" : absl::StrCat(" on ", binding.budget.host),
-                  " (", binding.rule_text, "); holds ", FormatCount(capacity.full_sequences),
-                  capacity.full_sequences == 1 ? " sequence" : " sequences", " of max_model_len",
-                  capacity.full_sequences < limits.max_num_seqs
-                      ? absl::StrCat(", fewer than max_num_seqs ", FormatCount(limits.max_num_seqs),
-                                     ": the rest wait\n")
-                      : "\n");
+  absl::StrAppend(&text, KvText(capacity), "\n");
   int64_t stranded = 0;
   for (const RankCapacity& rank : capacity.ranks) stranded += rank.stranded_bytes;
   if (stranded > 0) {

@@ -31,6 +31,9 @@ struct ReportFacts {
 // `remedies` is looked at when it does not fit.
 v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts);
 
+// The limits, and the KV cache with the rank that limits it, in one line.
+std::string CapacityText(const Capacity& capacity);
+
 // One row per rank; the binding rank is marked, and what it means stands below.
 std::string CapacityTable(const Capacity& capacity);
 

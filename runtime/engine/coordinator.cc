@@ -19,9 +19,9 @@ namespace {
 
 std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits) {
   if (!limits.prefix_caching) return nullptr;
-  BH_LOG(kInfo) << "prefix cache: "
-                << FormatBytes(PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens))
-                << " of host memory beside the KV blocks";
+  BH_LOG(kVerbose) << "prefix cache: "
+                   << FormatBytes(PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens))
+                   << " of host memory beside the KV blocks";
   return std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens);
 }
 

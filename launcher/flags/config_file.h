@@ -1,0 +1,25 @@
+// --config FILE: a flat TOML file whose keys are a command's flags without "--", as CLI11 reads it:
+//   model = "org/name"
+//   max-num-seqs = 64        # or max_num_seqs
+//   strict-config = true
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bulkhead {
+
+struct ConfigEntry {
+  std::string flag;                 // "--max-num-seqs"
+  std::vector<std::string> values;  // a list of TOML is several
+};
+
+// INVALID_ARGUMENT naming `path` when it cannot be read, is no TOML, or has sections.
+absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path);
+
+// The environment variable of a flag: BULKHEAD_MAX_NUM_SEQS of "--max-num-seqs".
+std::string EnvironmentNameOf(const std::string& flag);
+
+}  // namespace bulkhead
