@@ -12,7 +12,6 @@
 namespace bulkhead::emulator {
 namespace {
 
-
 constexpr int kThreads = 96;
 
 struct Floats {
