@@ -14,6 +14,7 @@
 #include "base/host_cores.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "bulkhead/internal/startup.pb.h"
 #include "comm/mpi_group.h"
 #include "comm/nccl_communicator.h"
 #include "comm/single_group.h"
@@ -22,43 +23,11 @@
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/write_late.h"
+#include "launcher/gather_messages.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
 
 namespace bulkhead {
-namespace {
-
-// What one rank tells the others: its host, its cores, how many of them its cgroups grant, the
-// threads it was told to use (0: its share).
-struct CoreClaim {
-  std::string host;
-  int num_threads = 0;
-  double quota = 0;
-  std::vector<int> cores;
-
-  std::string Serialize() const {
-    return absl::StrCat(num_threads, " ", quota, " ", absl::StrJoin(cores, ","), " ", host);
-  }
-  static absl::StatusOr<CoreClaim> Parse(absl::string_view text) {
-    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 3));
-    CoreClaim claim;
-    if (parts.size() != 4 || !absl::SimpleAtoi(parts[0], &claim.num_threads) ||
-        !absl::SimpleAtod(parts[1], &claim.quota) || !(claim.quota > 0)) {
-      return absl::InternalError(absl::StrCat("not a rank's cores: '", text, "'"));
-    }
-    for (const absl::string_view core : absl::StrSplit(parts[2], ',')) {
-      if (!absl::SimpleAtoi(core, &claim.cores.emplace_back()) || claim.cores.back() < 0 ||
-          claim.cores.back() >= kMaxCores) {
-        return absl::InternalError(absl::StrCat("not a core: '", core, "'"));
-      }
-    }
-    claim.host = parts[3];
-    return claim;
-  }
-};
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options) {
   if (LaunchedAsGroup()) return NewMpiGroup(options.startup_timeout);
   return NewSingleGroup();
@@ -77,33 +46,41 @@ absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& to
 absl::StatusOr<ThreadConfig> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
                                            absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
-  CoreClaim mine{topology.hosts[topology.rank], threads.value_or(0),
-                 CoreQuota().value_or(kMaxCores), AllowedCores()};
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                      exchange.AllGather(mine.Serialize(), timeout));
+  internal::RankCores mine;
+  mine.set_host(topology.hosts[topology.rank]);
+  mine.set_num_threads(threads.value_or(0));
+  mine.set_quota(CoreQuota().value_or(kMaxCores));
+  const std::vector<int> allowed = AllowedCores();
+  mine.mutable_cores()->Assign(allowed.begin(), allowed.end());
+  BH_ASSIGN_OR_RETURN(const std::vector<internal::RankCores> ranks,
+                      GatherMessages(exchange, mine, timeout));
   std::vector<int> sharers(kMaxCores, 0);  // ranks of this host that may use each core
-  std::vector<CoreClaim> neighbours;
-  for (const std::string& text : texts) {
-    BH_ASSIGN_OR_RETURN(CoreClaim claim, CoreClaim::Parse(text));
-    if (claim.host != mine.host) continue;
-    for (const int core : claim.cores) ++sharers[core];
-    neighbours.push_back(std::move(claim));
+  std::vector<internal::RankCores> neighbours;
+  for (const internal::RankCores& rank : ranks) {
+    if (rank.host() != mine.host()) continue;
+    for (const int core : rank.cores()) {
+      if (core < 0 || core >= kMaxCores) {
+        return absl::InternalError(absl::StrCat(core, " is not a core"));
+      }
+      ++sharers[core];
+    }
+    neighbours.push_back(rank);
   }
   // The ranks of a host are taken to share one quota, as they do in a container.
-  const auto threads_of = [&](const CoreClaim& claim) {
-    if (claim.num_threads > 0) return claim.num_threads;
+  const auto threads_of = [&](const internal::RankCores& rank) {
+    if (rank.num_threads() > 0) return rank.num_threads();
     double share = 0;
-    for (const int core : claim.cores) share += 1.0 / sharers[core];
-    share = std::min(share, claim.quota / static_cast<double>(neighbours.size()));
+    for (const int core : rank.cores()) share += 1.0 / sharers[core];
+    share = std::min(share, rank.quota() / static_cast<double>(neighbours.size()));
     return std::clamp(static_cast<int>(share + 1e-6), 1, kMaxThreads);
   };
   int all_threads = 0;
-  for (const CoreClaim& claim : neighbours) all_threads += threads_of(claim);
+  for (const internal::RankCores& rank : neighbours) all_threads += threads_of(rank);
   const auto used = std::count_if(sharers.begin(), sharers.end(), [](int n) { return n > 0; });
   ThreadConfig choice;
   choice.num_threads = threads_of(mine);
-  choice.cores_allowed = static_cast<int>(mine.cores.size());
-  choice.may_spin = all_threads <= std::min<double>(static_cast<double>(used), mine.quota) &&
+  choice.cores_allowed = mine.cores_size();
+  choice.may_spin = all_threads <= std::min<double>(static_cast<double>(used), mine.quota()) &&
                     choice.num_threads <= choice.cores_allowed;
   if (choice.num_threads > choice.cores_allowed) {
     BH_LOG(kWarning) << choice.num_threads << " threads may run on " << choice.cores_allowed

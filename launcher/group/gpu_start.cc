@@ -15,6 +15,8 @@
 #include "base/host_cores.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "bulkhead/internal/startup.pb.h"
+#include "launcher/gather_messages.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
@@ -43,19 +45,14 @@ std::string OthersOn(const std::string& uuid) {
 // What the ranks on this rank's GPU have allocated there, all together. Collective.
 absl::StatusOr<int64_t> SharersBytes(GroupExchange& exchange, absl::Duration timeout,
                                      const RankEngine& engine) {
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                      exchange.AllGather(absl::StrCat(engine.device->allocated_bytes(), " ",
-                                                      engine.choice.identity.uuid),
-                                         timeout));
+  internal::GpuBytes mine;
+  mine.set_uuid(engine.choice.identity.uuid);
+  mine.set_bytes(engine.device->allocated_bytes());
+  BH_ASSIGN_OR_RETURN(const std::vector<internal::GpuBytes> ranks,
+                      GatherMessages(exchange, mine, timeout));
   int64_t sum = 0;
-  for (const std::string& text : texts) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(text, absl::MaxSplits(' ', 1));
-    int64_t bytes = 0;
-    if (!absl::SimpleAtoi(parts.first, &bytes)) {
-      return absl::InternalError(absl::StrCat("not a rank's bytes: '", text, "'"));
-    }
-    if (parts.second == engine.choice.identity.uuid) sum += bytes;
+  for (const internal::GpuBytes& rank : ranks) {
+    if (rank.uuid() == mine.uuid()) sum += rank.bytes();
   }
   return sum;
 }

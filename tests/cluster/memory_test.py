@@ -27,7 +27,7 @@ class MemoryTest(unittest.TestCase):
 
     def test_the_host_with_less_memory_is_named_as_binding(self):
         report = hosts.STATE + "/report.json"
-        with Served(mpirun(4, "--map-by", "ppr:2:node", *capped(self.cap)), "--max-num-seqs", "64", "--report",
+        with Served(mpirun(4, "--map-by", "ppr:2:node", *capped(self.cap)), "-v", "--max-num-seqs", "64", "--report",
                     report) as served:
             # The log and READY come over two streams, in any order.
             limited = hosts.until(lambda: [line for line in served.lines if "limited by rank" in line], "no report")

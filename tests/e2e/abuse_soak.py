@@ -184,7 +184,7 @@ def main():
     os.makedirs(folder)
     stubs(source, folder)
     os.environ.update(BULKHEAD=os.path.abspath(options.binary), BULKHEAD_SOURCE=source, BULKHEAD_STUBS=folder,
-                      BULKHEAD_RANKS=str(options.ranks))
+                      BULKHEAD_TEST_RANKS=str(options.ranks))
     import group
     import raw_http2 as h2
     pb = group.pb

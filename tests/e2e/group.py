@@ -23,8 +23,8 @@ from grpc.health.v1 import health_pb2_grpc as health_rpc  # noqa: E402
 
 BINARY = os.environ["BULKHEAD"]
 SOURCE = os.environ["BULKHEAD_SOURCE"]
-RANKS = int(os.environ["BULKHEAD_RANKS"])
-HOSTS = int(os.environ.get("BULKHEAD_HOSTS", "1"))
+RANKS = int(os.environ["BULKHEAD_TEST_RANKS"])
+HOSTS = int(os.environ.get("BULKHEAD_TEST_HOSTS", "1"))
 MODEL = os.path.join(SOURCE, "examples", "models", "sample")
 LIMIT_S = 120  # for anything that should take a second or two; a loaded machine may need more
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -38,7 +38,7 @@ def golden():
 
 
 def front():
-    """The launcher's words. With BULKHEAD_HOSTS the ranks meet as if they were spread over so many hosts, in order."""
+    """The launcher's words. With BULKHEAD_TEST_HOSTS the ranks meet as if they were spread over so many hosts, in order."""
     words = [] if RANKS == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(RANKS)]
     if HOSTS > 1:
         name = f"host$((OMPI_COMM_WORLD_RANK * {HOSTS} / {RANKS}))"
@@ -47,7 +47,7 @@ def front():
 
 
 def serve_command(*flags):
-    return front() + [BINARY, "serve", "--model", MODEL, *map(str, flags)]
+    return front() + [BINARY, "serve", "-v", "--model", MODEL, *map(str, flags)]
 
 
 def is_alive(pid):

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 
 MIB = 1 << 20
-COUNT = int(os.environ.get("BULKHEAD_PLANS", "6"))
+COUNT = int(os.environ.get("BULKHEAD_TEST_PLANS", "6"))
 KV_RULES = ("--gpu-memory-utilization", "--cache-max-entry-count", "--kv-cache-bytes")
 SAME_OF_GROUP = ("fits", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype", "block_size",
                  "num_kv_blocks", "kv_tokens", "binding")

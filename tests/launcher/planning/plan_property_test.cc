@@ -1,5 +1,5 @@
-// Random plans: what they say of themselves is true. BULKHEAD_RANDOM_PLANS says how many (100),
-// BULKHEAD_SEED where they begin (1).
+// Random plans: what they say of themselves is true. BULKHEAD_TEST_RANDOM_PLANS says how many
+// (100), BULKHEAD_TEST_SEED where they begin (1).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -185,8 +185,8 @@ void PlanPropertyTest::CheckNothingElseFits(const PlanFlags& flags, const Remedi
 }
 
 TEST_F(PlanPropertyTest, WhatAPlanSaysIsTrue) {
-  const int seed = FromEnvironment("BULKHEAD_SEED", 1);
-  const int wanted = FromEnvironment("BULKHEAD_RANDOM_PLANS", 100);
+  const int seed = FromEnvironment("BULKHEAD_TEST_SEED", 1);
+  const int wanted = FromEnvironment("BULKHEAD_TEST_RANDOM_PLANS", 100);
   std::cout << "seed " << seed << std::endl;
   RandomPlans plans(static_cast<uint32_t>(seed));
   while (counts_["plans"] < wanted) {
@@ -227,7 +227,7 @@ std::vector<std::string> RowOf(const std::string& table, size_t ranks) {
 }
 
 TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
-  RandomPlans plans(static_cast<uint32_t>(FromEnvironment("BULKHEAD_SEED", 1)));
+  RandomPlans plans(static_cast<uint32_t>(FromEnvironment("BULKHEAD_TEST_SEED", 1)));
   while (counts_["plans"] < 60) {
     const PlanFlags flags = plans.NextMeasured();
     SCOPED_TRACE(TextOf(flags));

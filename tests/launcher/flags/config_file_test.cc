@@ -1,0 +1,95 @@
+#include "launcher/flags/config_file.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/numbers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/flags/flags.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ConfigFileTest : public testing::Test {
+ protected:
+  ConfigFileTest() : flags_("serve", "[flags]", "Serves.", "bulkhead serve") {
+    flags_.Add("--max-num-seqs,--max-batch-size", "N", "sequences (default auto)",
+               [this](const std::string& text) -> absl::Status {
+                 if (!absl::SimpleAtoi(text, &seqs_))
+                   return absl::InvalidArgumentError("no number");
+                 return absl::OkStatus();
+               });
+    flags_.AddSwitch("--strict-config", "strict", [this](bool on) { strict_ = on; });
+    flags_.Add("--host", "ADDRESS", "where", [this](const std::string& text) {
+      hosts_.push_back(text);
+      return absl::OkStatus();
+    });
+  }
+  ~ConfigFileTest() override { unsetenv("BULKHEAD_MAX_NUM_SEQS"); }
+  std::string File(const std::string& text) {
+    const std::string path = testing::TempDir() + "/bulkhead.toml";
+    std::ofstream(path) << text;
+    return path;
+  }
+  absl::StatusOr<bool> Parse(std::vector<std::string> args) { return flags_.Parse(args); }
+
+  Flags flags_;
+  int seqs_ = 0;
+  bool strict_ = false;
+  std::vector<std::string> hosts_;
+};
+
+TEST_F(ConfigFileTest, AFileGivesFlagsOfAnySpellingSwitchesAndLists) {
+  const std::string path =
+      File("# limits\nmax_num_seqs = 4\nstrict-config = true\nhost = [\"a\", \"b\"]\n");
+  ASSERT_TRUE(Parse({"--config", path}).ok());
+  EXPECT_EQ(seqs_, 4);
+  EXPECT_TRUE(strict_);
+  EXPECT_THAT(hosts_, ElementsAre("a", "b"));
+}
+
+TEST_F(ConfigFileTest, TheCommandLineWinsOverTheEnvironmentAndThatOverTheFile) {
+  const std::string path = File("max-batch-size = 4\nhost = \"file\"\n");
+  setenv("BULKHEAD_MAX_NUM_SEQS", "5", 1);
+  ASSERT_TRUE(Parse({"--config", path}).ok());
+  EXPECT_EQ(seqs_, 5);
+  ASSERT_TRUE(Parse({"--config", path, "--max-num-seqs", "6"}).ok());
+  EXPECT_EQ(seqs_, 6);
+  EXPECT_THAT(hosts_, ElementsAre("file", "file"));
+}
+
+TEST_F(ConfigFileTest, PrintConfigTellsEachValueAndItsOriginAsAFileThatReadsBack) {
+  const std::string path = File("host = \"a \\\"b\\\"\"\n");
+  setenv("BULKHEAD_MAX_NUM_SEQS", "5", 1);
+  const auto prints = Parse({"--config", path, "--print-config"});
+  ASSERT_TRUE(prints.ok()) << prints.status();
+  EXPECT_TRUE(*prints);
+  const std::string text = flags_.Help();
+  EXPECT_THAT(text, testing::ContainsRegex("max-num-seqs = \"5\" +# BULKHEAD_MAX_NUM_SEQS"));
+  EXPECT_THAT(text, testing::ContainsRegex("host = .* +# file " + path));
+  EXPECT_THAT(text, testing::ContainsRegex("# strict-config +# default"));
+  const auto again = ReadConfigFile(File(text));
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(again->size(), 2U);
+  EXPECT_EQ(again->front().flag, "--max-num-seqs");
+}
+
+TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
+  EXPECT_THAT(Parse({"--config", "/nowhere.toml"}).status().message(), HasSubstr("/nowhere.toml"));
+  EXPECT_THAT(Parse({"--config", File("max-num-seq = 4\n")}).status().message(),
+              HasSubstr("bulkhead.toml: unknown key max-num-seq of 'bulkhead serve'; did you mean "
+                        "max-num-seqs?"));
+  EXPECT_THAT(Parse({"--config", File("[serve]\nhost = \"a\"\n")}).status().message(),
+              HasSubstr("sections are not known"));
+  EXPECT_THAT(Parse({"--config", File("max-num-seqs = \"many\"\n")}).status().message(),
+              HasSubstr("bulkhead.toml: --max-num-seqs: no number"));
+  setenv("BULKHEAD_MAX_NUM_SEQS", "few", 1);
+  EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
+}
+
+}  // namespace
+}  // namespace bulkhead
