@@ -78,7 +78,7 @@ absl::Status ControlAnswers::GetRankTable(const v1::GetRankTableRequest& request
   if (parts.ok()) {
     *response = (*parts)->rank_table;
     response->set_device_allocations_after_ready(
-        (*parts)->control->Load().device_allocations_after_ready);
+        (*parts)->control->Load().device_allocations_after_ready());
   }
   return parts.status();
 }
