@@ -23,6 +23,8 @@
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
+#include "launcher/planning/capacity_report.h"
+#include "launcher/report.h"
 #include "launcher/version.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
