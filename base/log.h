@@ -1,6 +1,5 @@
-// BH_LOG(kInfo) << "loaded " << n;  one line on standard error, with time and rank. Rank 0 speaks
-// for the group: an kInfo line of another rank is dropped; warnings and errors of every rank are
-// printed.
+// BH_LOG(kInfo) << "loaded " << n;  one line on standard error, with time and rank. Info lines are
+// printed by rank 0 only; warnings and errors by every rank.
 #pragma once
 
 #include <sstream>
@@ -10,12 +9,12 @@ namespace bulkhead {
 
 enum class LogLevel { kInfo, kWarning, kError };
 
-// This process's rank, printed before every line when the group has more than one. Set once, before
+// This process's rank, printed before every line if the group has more than one. Set once, before
 // threads start.
 void SetLogRank(int rank, int size);
 
-// One line to standard error, newline included, or nothing when it cannot take it within
-// `patience_ms`: a log that nobody reads must not stop a server.
+// Writes one line, newline included, to standard error, or drops it if that blocks for more than
+// `patience_ms`: an unread log must not stall the server.
 void WriteLine(const std::string& line, int patience_ms);
 
 class LogLine {

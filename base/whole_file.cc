@@ -20,7 +20,7 @@ absl::Status Usage(const std::string& message) {
   return WithExitCode(absl::InvalidArgumentError(message), ExitCode::kUsage);
 }
 
-// What errno says of `name`.
+// The status for errno, with `name`.
 absl::Status Unreadable(const std::string& name) {
   return Usage(errno == EISDIR ? absl::StrCat(name, " is a directory; name a file")
                                : absl::StrCat("cannot read ", name, ": ", std::strerror(errno)));
