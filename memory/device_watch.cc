@@ -38,7 +38,7 @@ std::string DeviceWatch::Look() {
     }
   }
   if (!now.ok()) {
-    if (before.failed_looks_total > 0) return "";  // said once
+    if (before.failed_looks_total > 0) return "";  // reported once
     return absl::StrCat(options_.device,
                         " does not say what it has free: ", now.status().message());
   }

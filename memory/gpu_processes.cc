@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// The part of NVML's binary interface that is used; stable since driver 510.
+// The part of NVML's ABI that is used; stable since driver 510.
 using NvmlDevice = void*;
 struct NvmlProcess {
   unsigned pid;
