@@ -19,12 +19,12 @@
 namespace bulkhead {
 namespace {
 
-// Open MPI connects two ranks by every pair of networks they share, each when a message first takes
-// it: small ones take turns, and one of this size is spread over all.
+// Open MPI connects two ranks over every pair of networks they share, each when a message first
+// uses it: small messages take turns, and one of this size is spread over all.
 constexpr int kRounds = 16;
 constexpr size_t kSpreadBytes = 256 * 1024;
 
-// From every host to every other, on each network.
+// All hosts exchange messages with each other, over each network.
 absl::Status SpeakToAll(GroupExchange& exchange, absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
   if (topology.one_host()) return absl::OkStatus();
@@ -45,7 +45,7 @@ void WarnOf(const std::string& whose, const std::vector<std::string>& ports,
                    << ", and this rank may not close that (" << why.message() << "); " << firewall;
 }
 
-// The name of this rank's launcher; its ports are closed by the first rank of each host.
+// The name of this rank's launcher, whose ports the first rank of each host closes.
 std::string CloseLauncher(const RankTopology& topology) {
   const Launcher launcher = FindLauncher(getpid());
   if (launcher.pid == 0 || topology.local_rank != 0) return launcher.name;
@@ -88,7 +88,7 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
   }
   if (!open.empty()) WarnOf("MPI", open, why);
 
-  // A connection between ranks is known at both of its ends.
+  // A connection between ranks is known to both ends.
   std::vector<TcpSocket> accepted;
   std::vector<std::string> mine = {CloseLauncher(exchange.topology())};
   for (const TcpSocket& socket : OwnTcpSockets()) {

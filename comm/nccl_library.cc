@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kOldestVersion = 21900;  // ncclMemAlloc
+constexpr int kOldestVersion = 21900;  // first with ncclMemAlloc
 
 std::vector<std::string> Candidates() {
   const char* named = std::getenv("BULKHEAD_NCCL");
@@ -22,7 +22,7 @@ std::vector<std::string> Candidates() {
           "/usr/lib/x86_64-linux-gnu/libnccl.so.2"};
 }
 
-// The first that opens; its path stays in `path`. The last one's error otherwise.
+// The first library that opens, with its path in `path`; otherwise the last error.
 absl::StatusOr<void*> OpenFirst(std::string* path) {
   std::string why;
   for (const std::string& candidate : Candidates()) {

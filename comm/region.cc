@@ -65,7 +65,7 @@ void Region::Abort(const absl::Status& why) {
 
 absl::Status Region::abort_status() const {
   constexpr int64_t kWriteNanos =
-      100'000'000;  // the text takes microseconds, unless its writer died
+      100'000'000;  // writing the text takes microseconds, unless its writer died
   if (head_->abort.load(std::memory_order_acquire) == 0) return absl::OkStatus();
   const int64_t until_ns = MonotonicNanos() + kWriteNanos;
   while (head_->abort.load(std::memory_order_acquire) != 2) {

@@ -34,7 +34,7 @@ class SingleBus final : public ControlBus {
   }
 };
 
-// Nobody to lose: what is left is the end that the watchdog's own limits put to it.
+// No ranks to lose: only the watchdog's own limits apply.
 class SingleLiveness final : public GroupLiveness {
  public:
   void Beat() override {}
