@@ -134,7 +134,7 @@ void Coordinator::Fail(const absl::Status& why) {
     state_ = GroupState::kLost;
     failure_ = why;
     for (const auto& [id, live] : live_) {
-      if (live->busy) continue;  // the rank loop's thread sees failure_ when it has delivered
+      if (live->busy) continue;  // the rank loop's thread handles failure_ after delivering
       live->ended = true;
       ends.emplace_back(live, live->MakeEnd(EndCause{why, {}, {}, {}}, now));
     }

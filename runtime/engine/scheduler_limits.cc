@@ -47,7 +47,7 @@ absl::StatusOr<LiveLimits> Changed(const SchedulerLimits& sealed, LiveLimits now
   if (change.reset) now = SealedLimits(sealed);
   BH_RETURN_IF_ERROR(
       Change("max_num_seqs", change.max_num_seqs, 1, sealed.max_num_seqs, now.max_num_seqs));
-  // A prompt of one token and room for another.
+  // A one-token prompt and one generated token.
   BH_RETURN_IF_ERROR(
       Change("max_model_len", change.max_model_len, 2, sealed.max_model_len, now.max_model_len));
   BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs, 0,
