@@ -1,5 +1,5 @@
-// What the service needs of the engine besides RequestInbox: numbers to report, and the way into a
-// drain. Implemented where the program is wired together.
+// What the service needs from the engine besides RequestInbox: metrics, live limits and draining.
+// Implemented where the program is wired together.
 #pragma once
 
 #include <array>
@@ -13,17 +13,17 @@
 
 namespace bulkhead {
 
-// Where one rank's steps spent their time since READY, as of some steps ago.
+// One rank's time per step since READY, reported with a delay of some steps.
 struct RankStepTimes {
-  int64_t decode_steps = 0;  // in which every sequence had one token
+  int64_t decode_steps = 0;  // with one token per sequence
   double decode_compute_s = 0;
-  double decode_comm_s = 0;  // in sums and gathers: waiting for other ranks, too
+  double decode_comm_s = 0;  // in collectives, including waiting for other ranks
   int64_t prefill_steps = 0;
   double prefill_compute_s = 0;
   double prefill_comm_s = 0;
 };
 
-// A GPU's memory, as LoadInfo says it.
+// A GPU's memory, as in LoadInfo.
 struct DeviceMemory {
   int64_t free_bytes = 0;
   int64_t free_bytes_at_ready = 0;
@@ -40,7 +40,7 @@ struct LoadSnapshot {
   uint64_t generation_tokens_total = 0;
   uint64_t num_preemptions_total = 0;
   uint64_t device_allocations_after_ready = 0;
-  int64_t num_kv_blocks_cached = 0;         // idle: not used
+  int64_t num_kv_blocks_cached = 0;         // idle and cached
   uint64_t prefix_cache_queries_total = 0;  // tokens
   uint64_t prefix_cache_hits_total = 0;
   // Since READY.
@@ -55,11 +55,11 @@ struct LoadSnapshot {
   int64_t resident_bytes = 0;
   int64_t cgroup_used_bytes = 0;  // of the cgroup with the least left
   int64_t cgroup_limit_bytes = 0;
-  int64_t device_free_bytes = 0;  // a GPU's; 0 on a CPU
+  int64_t device_free_bytes = 0;  // GPU only; 0 on a CPU
   int64_t device_free_bytes_at_ready = 0;
   int64_t device_free_bytes_least = 0;
   std::vector<RankStepTimes> rank_steps = {};  // by rank
-  std::vector<DeviceMemory> devices = {};      // by rank; none on CPUs
+  std::vector<DeviceMemory> devices = {};      // by rank; empty on CPUs
 };
 
 // Thread-safe; no call waits for a step.
@@ -68,11 +68,11 @@ class EngineControl {
   virtual ~EngineControl() = default;
   virtual LoadSnapshot Load() = 0;
   virtual LiveLimits Limits() = 0;
-  // INVALID_ARGUMENT for what was not sealed. `before` gets the limits so far.
+  // INVALID_ARGUMENT above the sealed limits. `before` receives the previous limits.
   virtual absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
                                                LiveLimits* before) = 0;
-  // Refuses new requests, finishes what runs (at most for `timeout`; nullopt: the server's
-  // default), then ends the group with exit code 0. May be called again: the shorter time counts.
+  // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
+  // then ends the group with exit code 0. May be called again: the shorter timeout applies.
   virtual void BeginDrain(std::optional<absl::Duration> timeout) = 0;
 };
 
