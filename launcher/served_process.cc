@@ -23,9 +23,9 @@ std::string PidNamespace() {
   return absl::StrCat(boot_id, " ", absl::string_view(link, length > 0 ? length : 0));
 }
 
-// Field 22 of /proc/PID/stat; 0 when there is no such process, or only its remains.
+// Field 22 of /proc/PID/stat; 0 if there is no such process, or only a zombie.
 uint64_t StartTicks(int64_t pid) {
-  constexpr size_t kState = 0;  // of what follows the name, which may hold anything
+  constexpr size_t kState = 0;  // of the fields after the name, which may contain any character
   constexpr size_t kStart = 19;
   std::string line;
   std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), line);

@@ -1,4 +1,4 @@
-// Which process a report of `serve` speaks of, and whether it still serves.
+// Identifies the process of a `serve` report, and checks whether it still runs.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,25 @@
 
 namespace bulkhead {
 
-// Rank 0, as it was when the group was READY.
+// Rank 0, as of READY.
 struct ServedProcess {
-  std::string host;           // as messages call it
-  std::string pid_namespace;  // where `pid` means something: "BOOT_ID pid:[4026531836]"
+  std::string host;           // name in messages
+  std::string pid_namespace;  // scope of `pid`: "BOOT_ID pid:[4026531836]"
   int64_t pid = 0;
-  uint64_t start_ticks =
-      0;               // since the machine's boot: tells a pid from a later one of that number
-  OomKills oom_kills;  // of its cgroup
+  uint64_t start_ticks = 0;  // since boot: distinguishes a reused pid
+  OomKills oom_kills;        // of its cgroup
 };
 
 ServedProcess ThisProcess(const std::string& host);
 
-enum class Sighting { kRuns, kGone, kOutOfSight };  // the last one: another machine or container
+enum class Sighting { kRuns, kGone, kOutOfSight };  // kOutOfSight: another machine or container
 Sighting LookFor(const ServedProcess& process);
 
 // The report's "process".
 nlohmann::ordered_json ProcessJson(const ServedProcess& process);
 
-// Writes "state": "lost" and the cause into the report at `path` if it still says that process
-// `pid` serves. Ok where there is nothing to write; INVALID_ARGUMENT (exit code 2) when it cannot
-// be written.
+// Writes "state": "lost" and the cause into the report at `path` if it still has process `pid` as
+// serving. Ok if there is nothing to write; INVALID_ARGUMENT (exit code 2) if it cannot be written.
 absl::Status MarkReportLost(const std::string& path, int64_t pid, const std::string& cause);
 
 }  // namespace bulkhead

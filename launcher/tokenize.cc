@@ -69,7 +69,7 @@ absl::Status RunTokenize(const std::string& model_dir, std::istream& in, std::os
                      {{"code", absl::StatusCodeToString(answer.status().code())},
                       {"message", std::string(answer.status().message())}}}};
     }
-    // Whatever a message quotes, the line is JSON.
+    // Valid JSON, whatever a message quotes.
     out << answer->dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
   }
   BH_RETURN_IF_ERROR(CheckStandardInput());

@@ -28,8 +28,8 @@
 namespace bulkhead {
 namespace {
 
-// What one rank tells the others: its host, its cores, how many of them its cgroups grant, the
-// threads it was told to use (0: its share).
+// Exchanged between ranks: host, cores, cgroup CPU limit, and the given number of threads (0: its
+// share).
 struct CoreClaim {
   std::string host;
   int num_threads = 0;
@@ -89,7 +89,7 @@ absl::StatusOr<ThreadConfig> ChooseThreads(std::optional<int> threads, GroupExch
     for (const int core : claim.cores) ++sharers[core];
     neighbours.push_back(std::move(claim));
   }
-  // The ranks of a host are taken to share one quota, as they do in a container.
+  // The ranks of a host are assumed to share one quota, as in a container.
   const auto threads_of = [&](const CoreClaim& claim) {
     if (claim.num_threads > 0) return claim.num_threads;
     double share = 0;

@@ -17,11 +17,11 @@
 namespace bulkhead {
 namespace {
 
-// More than a server of ours sends: a config.json has 16 MiB at most.
+// More than our server ever sends: config.json is limited to 16 MiB.
 constexpr int kMaxMessageBytes = 32 << 20;
 constexpr absl::Duration kPlainConnectLimit = absl::Seconds(1);
 
-// Whether a TCP connection to "HOST:PORT" can be made. False where the target is anything else.
+// Whether a TCP connection to "HOST:PORT" can be made. False for any other kind of target.
 bool AnswersPlainTcp(const std::string& target) {
   const size_t colon = target.rfind(':');
   if (colon == std::string::npos) return false;
@@ -68,12 +68,13 @@ absl::Status NoServer(const std::string& target) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit, int connection) {
   google::protobuf::SetLogHandler(nullptr);  // our own last line names the cause
-  grpc_init();  // for good: gRPC's last shutdown may wait 10 s for a thread that polls
+  grpc_init();  // never shut down: gRPC's last shutdown may wait 10 s for a polling thread
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt("bulkhead.connection", connection);  // gRPC joins channels of equal arguments
+  arguments.SetInt("bulkhead.connection", connection);  // gRPC shares a connection between channels
+                                                        // with equal arguments
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // A server's machine that vanished is noticed, also while its queue lets us wait.
+  // Detects a server machine that vanished, even while waiting in its queue.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

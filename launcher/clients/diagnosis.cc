@@ -12,12 +12,12 @@
 namespace bulkhead {
 namespace {
 
-// From here on a pool counts as used up: more sequences would only wait for blocks.
+// A pool counts as full from here: more sequences would only wait for blocks.
 constexpr double kFullShare = 0.8;
-// A rank that computes so much longer than the mean is told, behind so many steps.
+// A rank is reported as slow if it computes this much longer than the mean, after this many steps.
 constexpr double kSlowExcess = 0.2;
 constexpr uint64_t kLeastSteps = 320;
-// From here on clients use what rank 0's host has for them.
+// Clients' use of rank 0's host budget is reported from here.
 constexpr double kHostShare = 0.85;
 
 uint64_t ErrorsOf(const v1::LoadInfo& load, const std::string& reason) {
@@ -33,7 +33,7 @@ double PeakShare(const v1::LoadInfo& load) {
 
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
 
-// What gives the pool more tokens, the cheapest first.
+// Advice for a larger pool, cheapest first.
 std::string LargerPool(const ServerSnapshot& seen) {
   const std::string& dtype = seen.ranks.kv_cache_dtype();
   if (dtype != "int8" && dtype != "int4") {
@@ -65,7 +65,7 @@ double ShareOf(uint64_t used, uint64_t limit) {
   return limit == 0 ? 0 : static_cast<double>(used) / static_cast<double>(limit);
 }
 
-// What clients use most of its quota, and what to do about it.
+// The host quota that clients use most, and what to do about it.
 struct HostUse {
   double share = 0;
   std::string what;
@@ -98,7 +98,7 @@ HostUse LargestUse(const ServerSnapshot& seen) {
                            [](const auto& a, const auto& b) { return a.share < b.share; });
 }
 
-// Rank 0's process and its cgroup against the bound that was planned.
+// Rank 0's process and its cgroup against the planned bound.
 void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const v1::HostLoad& load = seen.load.host();
   const uint64_t bound = HostGrowthBytes(seen.ranks.host());
@@ -202,7 +202,7 @@ void AddRefusals(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   }
 }
 
-// The rank that the others wait for, where that costs them something.
+// The rank that the others wait for, if that costs them time.
 void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const auto compute_s = [](const v1::RankSteps& steps) {
     return steps.decode_compute_s() + steps.prefill_compute_s();
@@ -252,7 +252,7 @@ HostGrowth HostGrowthOf(const v1::LoadInfo& load) {
 }
 
 uint64_t HostGrowthBytes(const v1::HostBudget& host) {
-  uint64_t standing = 0;  // at READY already
+  uint64_t standing = 0;  // already at READY
   for (const v1::Arena& term : host.terms()) {
     for (const char* name : {"prefix_cache", "tokenizer", "heap_slack"}) {
       if (term.term() == name) standing += term.bytes();
@@ -265,7 +265,7 @@ std::vector<Finding> Diagnose(const ServerSnapshot& seen) {
   std::vector<Finding> findings;
   AddBugs(seen, findings);
   AddHost(seen, findings);
-  // What was waited for more often comes first.
+  // The more frequent cause first.
   if (seen.load.num_steps_short_of_slots() > seen.load.num_steps_short_of_blocks()) {
     AddSlots(seen, findings);
     AddPool(seen, findings);

@@ -49,7 +49,7 @@ absl::StatusOr<ServerSnapshot> Examine(const std::string& target, Control* contr
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, &seen.model));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetRankTable, &seen.ranks));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetLoad, &seen.load));
-  v1::SetLimitsResponse limits;  // asked for without a change
+  v1::SetLimitsResponse limits;  // requested without a change
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::SetLimits, &limits));
   seen.now = limits.now();
   seen.sealed = limits.sealed();
@@ -58,7 +58,7 @@ absl::StatusOr<ServerSnapshot> Examine(const std::string& target, Control* contr
                       ExitCode::kClientError);
 }
 
-// What rank 0's process holds, and what limits it.
+// Memory of rank 0's process, and its limit.
 std::string HostSummary(const ServerSnapshot& seen) {
   const v1::LoadInfo& load = seen.load;
   const v1::HostLoad& host = load.host();
@@ -115,7 +115,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   return text;
 }
 
-// One line per look, and at the end what kind of level each of them had.
+// One line per interval, and finally the trend of each metric.
 absl::Status Watch(const DoctorOptions& options, Control* control, const ServerSnapshot& seen) {
   CallsInFlight calls;
   SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal&) { calls.CancelAll(); });
@@ -147,7 +147,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const ServerS
     last = now;
     if (options.watch_for.has_value() && now - begin >= *options.watch_for) break;
   }
-  // Beyond what it began with: a process that holds its arenas is always "high".
+  // Relative to the start: a process with arenas is always "high".
   const double base = resident.empty() ? 0 : resident.front().level;
   const uint64_t bound = std::max(uint64_t{1}, HostGrowthBytes(seen.ranks.host()));
   for (Sample& sample : resident) sample.level -= base;

@@ -25,8 +25,8 @@ void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
   std::fflush(stdout);
 }
 
-// Waits until the server no longer answers: its listener ends last. DEADLINE_EXCEEDED when it
-// outstays what it was given, has had nothing to do for `patience`, or says nothing for as long.
+// Waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED if it
+// exceeds its timeout, has been idle for `patience`, or has not answered for that long.
 absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& options,
                            uint32_t running, uint32_t waiting) {
   const absl::Time begin = absl::Now();

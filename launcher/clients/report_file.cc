@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Notes the first field that is missing or of the wrong kind; what is read then is 0.
+// Records the first field that is missing or has the wrong type, which is then read as 0.
 class Fields {
  public:
   Fields(const json& object, std::string where, std::string& wrong)
@@ -179,7 +179,7 @@ absl::StatusOr<ReportFile> ReadReportFile(const std::string& path) {
 
 namespace {
 
-// How the server is that wrote it, or how it ended; empty where none did.
+// The state of the server that wrote it, or how it ended; empty if not by a server.
 std::string StateText(const ReportFile& report) {
   if (!report.lost.empty()) return absl::StrCat("The group was lost: ", report.lost, ".\n\n");
   if (report.state == "ended") return "The server ended in good order.\n\n";

@@ -1,4 +1,4 @@
-// A report that `serve --report` or `plan --json` wrote, read back.
+// Reads a report of `serve --report` or `plan --json`.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ namespace bulkhead {
 struct ReportFile {
   bool fits = false;
   v1::RankTable ranks;
-  std::string lost;       // why the group that wrote it ended, where it was lost
-  std::string state;      // of a server's: serving, ended or lost; else empty
-  ServedProcess process;  // of a server's
-  // Where it does not fit: the rank and term, what was needed and what was left.
+  std::string lost;       // why the group was lost
+  std::string state;      // of a server: serving, ended or lost; else empty
+  ServedProcess process;  // of a server
+  // If it does not fit: the rank and category, needed and available bytes.
   int short_rank = 0;
   std::string short_term;
   int64_t short_bytes = 0;
@@ -26,11 +26,10 @@ struct ReportFile {
   std::string no_remedy;
 };
 
-// NOT_FOUND or INVALID_ARGUMENT naming `path` and, where it can, the field, with exit code 2.
+// NOT_FOUND or INVALID_ARGUMENT naming `path` and, if possible, the field, with exit code 2.
 absl::StatusOr<ReportFile> ReadReportFile(const std::string& path);
 
-// What a person should know of it. Where it says that its server serves, that process is looked
-// for.
+// A summary for people. If its state is serving, checks whether the process still exists.
 std::string ExplainReport(const ReportFile& report);
 
 }  // namespace bulkhead

@@ -17,7 +17,7 @@ double Mean(const std::vector<Sample>& samples, size_t begin, size_t end, double
   return sum / static_cast<double>(end - begin);
 }
 
-// Pearson's, 0 where one of them never changes.
+// Pearson's; 0 if one of them never changes.
 double Correlation(const std::vector<Sample>& samples) {
   const double level = Mean(samples, 0, samples.size(), &Sample::level);
   const double traffic = Mean(samples, 0, samples.size(), &Sample::traffic);

@@ -1,4 +1,4 @@
-// The commands that load no model, and the flags of a request.
+// The commands that load no model, and request flags.
 #include <limits>
 
 #include "absl/strings/str_cat.h"

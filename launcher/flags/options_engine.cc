@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMaxQueuedReqs = 1 << 20;
 
-// By its spelling: no name is looked up.
+// By spelling: no name is resolved.
 bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host == "[::1]" ||
          (absl::StartsWith(host, "127.") &&
@@ -38,7 +38,7 @@ Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
   };
 }
 
-// The control port is on 127.0.0.1; on other addresses --port may have the same number.
+// The control port is on 127.0.0.1; --port may have the same number on other addresses.
 absl::Status CheckPorts(const ServeOptions& options) {
   const bool meet = options.host == "127.0.0.1" || options.host == "localhost" ||
                     options.host == "0.0.0.0" || options.host == "::" || options.host == "[::]";
@@ -93,7 +93,7 @@ void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
              TextValue(&options->report));
 }
 
-// `args` without its own comparisons, and with `more` laid over.
+// `args` without its own comparisons, with `more` applied.
 absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more) {
   const std::vector<std::string> added =
       absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());

@@ -19,17 +19,17 @@ namespace {
 constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 constexpr const char* kCommNames[] = {"auto", "staged", "nccl"};
 
-// What one rank tells the others, a line each.
+// One rank's findings, exchanged as text, one line each.
 struct Claim {
   std::string wish;       // --device and --comm
-  std::string no_cuda;    // why there is no GPU for this rank; "" when there is
-  bool gpu_idle = false;  // there is one, which this build cannot use with the machine's driver
+  std::string no_cuda;    // why this rank has no GPU; "" if it has one
+  bool gpu_idle = false;  // this build cannot use the GPU with the machine's driver
   std::string uuid;
   std::string gpu;      // its name
-  std::string no_nccl;  // why; "" when there is
+  std::string no_nccl;  // the reason; "" if available
   int nccl_version = 0;
   std::string gemm_library;     // its name
-  std::string no_gemm_library;  // why; "" when there is
+  std::string no_gemm_library;  // the reason; "" if available
 
   std::string Serialize() const {
     std::vector<std::string> lines = {wish,         no_cuda,         uuid,
@@ -91,7 +91,7 @@ std::string RankText(size_t rank, const RankTopology& topology) {
   return absl::StrCat("rank ", rank, " (host ", topology.hosts[rank], ")");
 }
 
-// The group's answer from all claims, the same on every rank.
+// The group's decision from all claims, equal on every rank.
 class Choice {
  public:
   Choice(const EngineOptions& options, const RankTopology& topology, std::vector<Claim> claims)
@@ -126,7 +126,7 @@ class Choice {
     return absl::OkStatus();
   }
 
-  // The lowest rank that has a reason not to have it; how many there are when none has.
+  // The lowest rank with a reason not to have it; the number of ranks if none.
   size_t FirstWithout(std::string Claim::*reason) const {
     const auto first = std::find_if(claims_.begin(), claims_.end(),
                                     [&](const Claim& claim) { return !(claim.*reason).empty(); });
@@ -140,7 +140,7 @@ class Choice {
     if (options_.device == DeviceOption::kCuda) {
       return Refusal(ExitCode::kUsage, absl::StrCat("--device cuda: ", why, "; use --device cpu"));
     }
-    // Whoever has a GPU does not mean to serve from the CPU.
+    // A host with a GPU is not meant to serve from the CPU.
     const auto idle = std::find_if(claims_.begin(), claims_.end(),
                                    [](const Claim& claim) { return claim.gpu_idle; });
     if (idle != claims_.end()) {
@@ -160,7 +160,7 @@ class Choice {
     return absl::OkStatus();
   }
 
-  // The library takes memory that every rank plans for all.
+  // Every rank plans the library's memory for all ranks.
   void TakeProducts(RankDevice& mine) const {
     const size_t without = FirstWithout(&Claim::no_gemm_library);
     mine.gemm_library = without == claims_.size();
@@ -196,7 +196,7 @@ class Choice {
     return absl::OkStatus();
   }
 
-  // Two ranks on a GPU halve its memory and take turns: by intention only.
+  // Ranks on one GPU share its memory and time: only if requested.
   absl::Status CheckDuplicates(Transport transport) const {
     const bool nccl_can = options_.comm == CommOption::kNccl &&
                           claims_[0].nccl_version >= kNcclVersionOfSharedDevices;
@@ -239,7 +239,7 @@ absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExcha
     BH_ASSIGN_OR_RETURN(claims.emplace_back(), Claim::Parse(text));
   }
   const absl::Status made = Choice(options, topology, std::move(claims)).Make(mine);
-  if (!made.ok()) return MarkAgreed(made);  // equal inputs: the same on every rank
+  if (!made.ok()) return MarkAgreed(made);  // equal inputs: equal on every rank
   return mine;
 }
 

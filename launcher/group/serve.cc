@@ -33,10 +33,10 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
-// Returns as soon as every client has been told: so long only for those that do not read.
+// Returns as soon as every client is notified: takes this long only for clients that do not read.
 constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
 
-// What the service may ask of the engine.
+// The engine functions available to the service.
 class Control final : public EngineControl {
  public:
   Control(Coordinator& coordinator, const RankStepStats& board, GrpcServer& server,
@@ -106,7 +106,7 @@ class Control final : public EngineControl {
     return steps;
   }
 
-  // By rank; none on CPUs. Rank 0's own at once, the others' as they told it last.
+  // By rank; empty on CPUs. Rank 0's own are current, the others' as last reported.
   std::vector<DeviceMemory> Devices() const {
     if (engine_.watch == nullptr) return {};
     std::vector<DeviceWatchReading> readings = board_.Devices();
@@ -180,13 +180,13 @@ absl::Status CheckCanWrite(const std::string& report) {
   return CannotWrite("--report", report);
 }
 
-// The file of --report, where one was asked for. Any thread.
+// The file of --report, if requested. Any thread.
 class ServedReport {
  public:
   ServedReport(const ServeOptions& options, const RankEngine& engine)
       : options_(options), engine_(engine), process_(ThisProcess(engine.topology.hosts[0])) {}
-  // An end stands, whatever is written later. A report that can no longer be written is no reason
-  // to stop serving.
+  // A final state is never overwritten. A report that can no longer be written must not stop the
+  // server.
   void Write(const std::string& state, absl::string_view lost = "") {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!options_.report.has_value() || has_end_) return;
@@ -233,7 +233,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   BH_LOG(kInfo) << "ready in "
                 << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
-  life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
+  life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // a reader of READY may drain at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
@@ -248,8 +248,8 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   report.Write("ended");
 }
 
-// Every client is a file descriptor: takes what the system allows. gRPC does not survive having too
-// few.
+// Every client is a file descriptor: raises the limit to the maximum. gRPC does not survive running
+// out.
 absl::Status RaiseFileLimit() {
   constexpr rlim_t kLeast = 64;
   rlimit limit;

@@ -61,7 +61,7 @@ ordered_json HostJson(const HostBudget& host) {
           {"answer_bytes", host.quotas.answer_bytes}};
 }
 
-// What does not fit beside the arenas.
+// What does not fit besides the arenas.
 ordered_json ShortJson(const HostBudget& host) {
   const int64_t left = host.available_bytes.value_or(0);
   return {{"rank", 0},
@@ -71,13 +71,13 @@ ordered_json ShortJson(const HostBudget& host) {
           {"left_bytes", left}};
 }
 
-// What --host-memory must be at least, in whole MiB.
+// The minimum --host-memory, in whole MiB.
 int64_t EnoughMiB(const Capacity& capacity, const HostBudget& host) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   return (EnoughHostMemory(capacity, host) + kMiB - 1) / kMiB;
 }
 
-// --host-memory is what clients lack.
+// Clients lack memory because of --host-memory.
 bool LacksGiven(const HostBudget& host) {
   return !host.fits() && host.given_bytes.has_value() && host.available_bytes == host.given_bytes;
 }
@@ -201,7 +201,7 @@ v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts) {
 
 namespace {
 
-// What libraries take of the ranks' GPUs, in one line; empty where nothing is counted.
+// Library memory on the ranks' GPUs, in one line; empty if not counted.
 std::string DriverText(const Capacity& capacity) {
   const auto [least, most] = std::minmax_element(
       capacity.ranks.begin(), capacity.ranks.end(),

@@ -1,5 +1,5 @@
 // The capacity report: what fits and what binds, as a table for people and as JSON for programs.
-// `plan --json` prints what `serve --report` writes.
+// `plan --json` and `serve --report` write the same.
 #pragma once
 
 #include <optional>
@@ -13,49 +13,49 @@
 
 namespace bulkhead {
 
-// What libraries may take of each GPU, where that is a guess; the table counts the most.
+// Estimated range of the libraries' GPU memory; the table uses the maximum.
 struct DriverRange {
   int64_t least_bytes = 0;
   int64_t most_bytes = 0;
-  int64_t most_kv_tokens = 0;  // with least_bytes; 0: it does not fit then either
+  int64_t most_kv_tokens = 0;  // with least_bytes; 0: still does not fit
 };
 
-// What a report says besides the numbers.
+// What a report contains besides the numbers.
 struct ReportFacts {
   std::string kv_cache_dtype = "";
   std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
   std::optional<HostBudget> host = std::nullopt;        // of a server
-  std::string lost = "";                                // why the group ended, where it was lost
+  std::string lost = "";                                // why the group was lost
   std::string state = "";                               // of a server: serving, ended or lost
   std::optional<ServedProcess> process = std::nullopt;  // of a server
   std::optional<DriverRange> driver = std::nullopt;     // of a plan for GPUs that were not measured
 };
 
-// One JSON object, indented, with a newline at the end. `remedies` is looked at when it does not
-// fit.
+// One JSON object, indented, with a final newline. `remedies` is used if it does not fit.
 std::string CapacityJson(const Capacity& capacity, const Remedies& remedies,
                          const ReportFacts& facts);
 
-// What Control.GetRankTable answers.
+// The response of Control.GetRankTable.
 v1::RankTable RankTableOf(const Capacity& capacity, const ReportFacts& facts);
 
-// One row per rank; the binding rank is marked, and what it means stands below.
+// One row per rank; the binding rank is marked and explained below.
 std::string CapacityTable(const Capacity& capacity);
 
-// The KV cache that the driver's least and most leave, in one line.
+// The KV cache at the minimum and maximum driver memory, in one line.
 std::string DriverRangeText(const Capacity& capacity, const DriverRange& range);
 
 // "1 rank", "4 ranks".
 std::string RanksText(size_t ranks);
 
-// What clients may come to on rank 0's host, part by part, and the quotas behind it, in one line.
+// The maximum host memory for clients on rank 0's host, part by part, and the quotas behind it, in
+// one line.
 std::string HostText(const HostBudget& host);
 
 // What more ranks would and would not change, for a group of `size`, in one line.
 std::string MoreRanksText(int num_kv_heads, int size);
 
-// Why it does not fit, in one line: rank, host, term, and the bytes that are short. `host`: as in
+// Why it does not fit, in one line: rank, host, category, and missing bytes. `host`: as in
 // ReportFacts.
 std::string ShortageText(const Capacity& capacity,
                          const std::optional<HostBudget>& host = std::nullopt);

@@ -26,7 +26,7 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
       ExitCode::kUsage);
 }
 
-// Quantised flags on what they do not apply to.
+// Rejects quantisation flags that do not apply.
 absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& model) {
   const bool stored = model.quantization.method != QuantizationConfig::Method::kNone;
   absl::Status status;
@@ -44,7 +44,7 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }
 
-// As transformers does where a checkpoint holds both tensors, with different values.
+// Same as transformers for a checkpoint with both tensors, but different values.
 absl::Status UntieOwnLmHead(ModelSource& source) {
   ModelConfig& model = source.config.model;
   if (!model.tie_word_embeddings) return absl::OkStatus();
@@ -57,7 +57,7 @@ absl::Status UntieOwnLmHead(ModelSource& source) {
   return absl::OkStatus();
 }
 
-// "auto" is what config.json says, and where it is silent how the tensors are stored.
+// "auto": the dtype in config.json, or if absent that of the stored tensors.
 DType StatedDType(const ModelSource& source) {
   const DType stored = source.checkpoint != nullptr ? source.checkpoint->MainDType() : DType::kF32;
   return source.config.model.dtype.value_or(stored);
