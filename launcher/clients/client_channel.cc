@@ -71,8 +71,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
   grpc_init();  // never shut down: gRPC's last shutdown may wait 10 s for a polling thread
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt("bulkhead.connection", connection);  // gRPC shares a connection between channels
-                                                        // with equal arguments
+  arguments.SetInt("bulkhead.connection", connection);  // or equal channels share a connection
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Detects a server machine that vanished, even while waiting in its queue.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);

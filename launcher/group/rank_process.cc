@@ -118,8 +118,8 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
 
 void RankProcess::RunSteps(StepRunner& runner, Coordinator* coordinator) {
   StartUpEnds();
-  _mm_setcsr(0x1F80);  // the collectives and the sampler round as the kernels do, whatever a
-                       // library has set
+  // The collectives and the sampler round as the kernels do, whatever a library has set.
+  _mm_setcsr(0x1F80);
   ControlBus* bus = group_->exchange().topology().size > 1 ? &group_->bus() : nullptr;
   const absl::Status status = RunRank(runner, bus, coordinator, watchdog_.get());
   if (!status.ok()) End(WithGroupCode(status));
