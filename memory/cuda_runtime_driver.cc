@@ -100,8 +100,7 @@ std::string UuidOf(const cudaDeviceProp& device) {
   return uuid;
 }
 
-// Whether a kernel may start while the previous one runs (GridDependencySynchronize of
-// intrinsics.h).
+// Whether a kernel may start while the previous one runs (programmatic dependent launch).
 absl::StatusOr<bool> LaunchesEarly(const cudaDeviceProp& device) {
   int driver = 0;
   BH_RETURN_IF_ERROR(RuntimeStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));
