@@ -1,4 +1,5 @@
-"""A group of one and the process above it: whoever is signalled or killed, both end, and the last line says why."""
+"""A group of one and its parent process: whichever is signalled or killed, both end, and the last
+line says why."""
 import json
 import os
 import pty
@@ -55,7 +56,7 @@ class ParentTest(unittest.TestCase):
         return done.stdout.splitlines()[0]
 
     def open_stream(self, g):
-        """A stream that runs until the group ends, and where its end will be."""
+        """A stream that runs until the group ends, and a place for its end."""
         call, ends = g.generation.GenerateStream(long_request("", 2000)), []
         next(iter(call))
 
@@ -69,10 +70,11 @@ class ParentTest(unittest.TestCase):
         return reader, ends
 
     def use_up(self, cap, g):
-        """Takes what is left of a cap of CAP_MIB, so that the kernel kills the rank."""
+        """Uses up a cap of CAP_MIB, so that the kernel kills the rank."""
         with open(f"/proc/{g.rank_pids()[0]}/oom_score_adj", "w", encoding="ascii") as f:
             f.write("1000")
-        # Whether the kernel kills this one, too, is a matter of how soon it has the rank's memory back.
+        # Whether the kernel kills this one, too, depends on how soon it has reclaimed the rank's
+        # memory.
         subprocess.run(cap.command(sys.executable, "-c", HOG, str(CAP_MIB - 70)), timeout=group.LIMIT_S, check=False)
 
     def test_a_killed_rank_is_named_with_its_signal(self):
@@ -119,7 +121,7 @@ class ParentTest(unittest.TestCase):
             reader, ends = self.open_stream(g)
             g.process.send_signal(signal.SIGTERM)
             until(lambda: any("a second signal" in line for line in g.lines), "no drain")
-            time.sleep(0.6)  # within half a second it would be the same wish
+            time.sleep(0.6)  # within half a second it would count as the same request
             g.process.send_signal(signal.SIGTERM)
             self.assertEqual(g.exit_code(), 128 + signal.SIGTERM)
             self.assertEqual(g.lines[-1], "bulkhead: stopped by signal 15 (TERM)")

@@ -40,7 +40,7 @@ TEST(GpuProcessesTest, SaysWhatTheLibraryDoesNotKnow) {
 TEST(GpuProcessesTest, AMachineWithoutTheLibraryIsNoFailureOfOurs) {
   const absl::Status absent = OtherGpuProcesses("GPU-1111", {}, "libno-such-nvml.so.1").status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kUnimplemented);
-  // A library that is there, but is not it.
+  // An existing library that is not NVML.
   EXPECT_EQ(OtherGpuProcesses("GPU-1111", {}, "libc.so.6").status().code(),
             absl::StatusCode::kUnimplemented);
 }

@@ -42,7 +42,7 @@ TEST(DiagnosisTest, NothingIsToBeChangedWhereNothingPresses) {
   EXPECT_THAT(Diagnose(Calm()), IsEmpty());
 }
 
-// A server whose clients may make it grow by 100 MiB beyond what it holds at READY.
+// A server whose clients may make it grow by 100 MiB beyond its size at READY.
 ServerSnapshot WithHost(uint64_t grown_mib, uint64_t peak_mib) {
   ServerSnapshot seen = Calm();
   v1::HostBudget& budget = *seen.ranks.mutable_host();
@@ -87,7 +87,7 @@ TEST(DiagnosisTest, ACgroupThatHasLessLeftThanClientsMayTakePresses) {
   ServerSnapshot seen = WithHost(20, 20);
   seen.load.mutable_host()->set_cgroup_limit_bytes(2000 << 20);
   seen.load.mutable_host()->set_cgroup_used_bytes(1900 << 20);
-  EXPECT_THAT(Diagnose(seen), IsEmpty());  // 100 left, 80 to come
+  EXPECT_THAT(Diagnose(seen), IsEmpty());  // 100 left, 80 expected
   seen.load.mutable_host()->set_cgroup_used_bytes(1930 << 20);
   const std::vector<Finding> findings = Diagnose(seen);
   ASSERT_EQ(findings.size(), 1U);

@@ -1,4 +1,4 @@
-// The client against a server in this process that says whatever a test needs.
+// The client against an in-process server that sends whatever a test needs.
 #include "launcher/clients/generation_client.h"
 
 #include <gmock/gmock.h>
@@ -237,7 +237,7 @@ TEST_F(GenerationClientTest, CancellingReachesTheServer) {
     return grpc::Status::CANCELLED;
   };
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
-  // What begins afterwards is cancelled too.
+  // Calls started afterwards are cancelled too.
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
 }
 

@@ -135,7 +135,7 @@ TEST_F(ReportFileTest, AServerThatRunsServes) {
 
 TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCounted) {
   ServedProcess process = ThisProcess("a");
-  process.start_ticks += 1;  // its number went to another process
+  process.start_ticks += 1;  // the pid was reused
   const std::string events = testing::TempDir() + "/memory.events";
   std::ofstream(events) << "oom_kill 3\n";
   process.oom_kills = {"/cgroup/", events, 3, false};

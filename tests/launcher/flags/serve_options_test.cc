@@ -1,4 +1,4 @@
-// The flags of serve and plan that ports and clients' memory take.
+// The flags of serve and plan for ports and clients' memory.
 #include "launcher/flags/options.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ TEST(ServeOptionsTest, HostMemoryThatIsNoneIsRefusedWithTheLeastAndARemedy) {
     }
   }
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "auto"})).host_memory, std::nullopt);
-  // The plan says how little this is.
+  // The plan reports that this is too little.
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "1"})).host_memory, 1);
 }
 
