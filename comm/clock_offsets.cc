@@ -25,7 +25,7 @@ using Rounds = std::array<Round, kRounds>;
 absl::StatusOr<Rounds> RoundsFrom(const std::string& bytes) {
   Rounds rounds;
   if (bytes.size() != sizeof(rounds)) {
-    return absl::InternalError("ranks took their clocks' times differently often");
+    return absl::InternalError("ranks measured their clocks a different number of times");
   }
   std::memcpy(rounds.data(), bytes.data(), sizeof(rounds));
   return rounds;

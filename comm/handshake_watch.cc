@@ -34,8 +34,7 @@ HandshakeWatch::~HandshakeWatch() {
   wake_.notify_one();
   thread_.join();
   if (closed_ > 1) {
-    BH_LOG(kWarning) << "hung up on " << closed_
-                     << " connections that sent half a handshake to MPI";
+    BH_LOG(kWarning) << "dropped " << closed_ << " connections that sent half a handshake to MPI";
   }
 }
 
@@ -79,7 +78,7 @@ void HandshakeWatch::Run() {
       shutdown(copy, SHUT_RDWR);
       if (++closed_ == 1) {
         BH_LOG(kWarning) << wait.remote << " connected to MPI's port " << socket->port
-                         << " and sent half a handshake: hung up on";
+                         << " and sent half a handshake: dropped";
       }
     }
     if (copy >= 0) close(copy);

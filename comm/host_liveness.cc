@@ -281,11 +281,11 @@ absl::Status HostLiveness::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration 
   if (peer.gone) {
     if (HasNeighbours(peer) && now_ns - peer.gone_ns < kNeighboursWordNanos)
       return absl::OkStatus();
-    return Lost(absl::StrCat(peer.name,
-                             " ended without a word: it was killed or crashed, cause not "
-                             "readable from here (exit code 137 of the launcher: killed "
-                             "by signal 9)"),
-                peer.lost_rank());
+    return Lost(
+        absl::StrCat(peer.name,
+                     " ended without a message: it was killed or crashed, cause not visible from "
+                     "here (exit code 137 of the launcher: killed by signal 9)"),
+        peer.lost_rank());
   }
   if (peer.heard_ns == 0) return absl::OkStatus();
   if (now_ns - peer.heard_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
@@ -305,9 +305,9 @@ absl::Status HostLiveness::Silent(const Peer& peer, int64_t now_ns, absl::Durati
     if (first == nullptr) first = other.get();
   }
   if (silent < ranks) first = &peer;
-  const char* what = ": it, its host or the link between the hosts stands still";
+  const char* what = ": it, its host or the link between the hosts has stopped";
   if (ranks > 1 && silent == ranks) {
-    what = ", as all ranks of its host: that host or the link to it stands still";
+    what = ", as all ranks of its host: that host or the link to it has stopped";
   } else if (ranks > 1) {
     what = ", while others of its host were not";
   }

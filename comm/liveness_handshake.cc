@@ -110,7 +110,7 @@ absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view 
   BH_ASSIGN_OR_RETURN(const std::string proof,
                       ReceiveExactly(socket, kMacBytes, deadline_ns + kProofNanos));
   if (!SameMac(Proof(key, "rank 0", nonces, name), proof)) {
-    return absl::UnauthenticatedError("who answers does not hold the group's key");
+    return absl::UnauthenticatedError("the other end does not hold the group's key");
   }
   return Proof(key, "session", nonces, name);
 }

@@ -90,7 +90,7 @@ std::string MissingRanks(const LaunchEnvironment& launch, const Environment& env
     if (seen.where == Where::kInMpiInit) continue;
     missing.push_back(
         absl::StrCat("rank ", rank, " (host ", host, ", pid ", seen.pid, ") ",
-                     seen.where == Where::kStopped ? "is stopped" : "has not come to it"));
+                     seen.where == Where::kStopped ? "is stopped" : "has not reached it"));
   }
   const int absent = launch.local_size - static_cast<int>(ranks.size());
   if (absent > 0 && missing.empty()) {

@@ -40,9 +40,9 @@ void WarnOf(const std::string& whose, const std::vector<std::string>& ports,
   const std::string firewall =
       ports.empty() ? "keep strangers out with a firewall"
                     : absl::StrCat("keep strangers out as root: ", FirewallLine(ports));
-  BH_LOG(kWarning) << whose << " takes connections from anybody"
+  BH_LOG(kWarning) << whose << " accepts connections from anyone"
                    << (ports.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(ports, ", ")))
-                   << ", and this rank may not close that (" << why.message() << "); " << firewall;
+                   << ", and this rank cannot close it (" << why.message() << "); " << firewall;
 }
 
 // The name of this rank's launcher, whose ports the first rank of each host closes.
@@ -108,7 +108,7 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
     known.insert(lines.begin() + 1, lines.end());
   }
   if (mpirun_elsewhere && !mpirun_here && exchange.topology().coordinator()) {
-    BH_LOG(kWarning) << "mpirun runs on a host without ranks, where none can close its ports to "
+    BH_LOG(kWarning) << "mpirun runs on a host without ranks, so no rank can close its ports to "
                         "strangers: start it on a host of the group, or behind a firewall";
   }
   std::vector<std::string> strangers;
@@ -118,8 +118,8 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
     strangers.push_back(socket.remote);
   }
   if (!strangers.empty()) {
-    BH_LOG(kWarning) << "hung up on " << strangers.size()
-                     << " connections to MPI that are no rank's, the first from "
+    BH_LOG(kWarning) << "dropped " << strangers.size()
+                     << " connections to MPI that do not belong to a rank, the first from "
                      << strangers.front();
   }
   return absl::OkStatus();

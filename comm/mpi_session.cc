@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<std::string>> MpiSession::AllGather(absl::string_view
     static_cast<void>(
         pending_.release());  // MPI still holds the buffers; the process is about to end
     return NotUp(absl::DeadlineExceededError(
-        absl::StrCat("a rank did not come within ", absl::FormatDuration(timeout),
+        absl::StrCat("a rank did not arrive within ", absl::FormatDuration(timeout),
                      " (this is rank ", topology_.rank, " of ", topology_.size, ")")));
   }
   BH_RETURN_IF_ERROR(status);

@@ -95,7 +95,7 @@ class NcclRank {
       if (absl::Now() > deadline) {
         broken_ = true;
         return absl::DeadlineExceededError(
-            absl::StrCat(name_, ": ", call, " has not ended in time; NCCL_DEBUG=INFO tells more"));
+            absl::StrCat(name_, ": ", call, " timed out; NCCL_DEBUG=INFO shows more"));
       }
       absl::SleepFor(kLookAgain);
     }
@@ -162,7 +162,7 @@ class NcclMemory {
       return absl::StrCat("no, since sums over them wait for the kernels before them only from ",
                           kWindowsFrom, " on");
     }
-    return "no, since the ranks' devices do not reach each other's memory";
+    return "no, since the ranks' devices have no peer access";
   }
 
  private:
@@ -281,7 +281,7 @@ class NcclCommunicator final : public Communicator {
     for (int64_t i = 0; i < elements; ++i) {
       const auto expected = static_cast<float>(KnownSum(first + i, size()));
       if (numbers[i] == expected) continue;
-      return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL sums wrongly: element ", i,
+      return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL's sum is wrong: element ", i,
                                               " of ", elements, " is ", numbers[i],
                                               " and should be ", expected, "; use --comm staged"));
     }
@@ -297,7 +297,7 @@ class NcclCommunicator final : public Communicator {
       BH_RETURN_IF_ERROR(rank_.AsyncError());
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError(
-            absl::StrCat(rank_.name(), ": NCCL's first sum has not ended in time"));
+            absl::StrCat(rank_.name(), ": NCCL's first sum timed out"));
       }
       absl::SleepFor(kLookAgain);
     }

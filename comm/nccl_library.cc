@@ -31,7 +31,7 @@ absl::StatusOr<void*> OpenFirst(std::string* path) {
     if (library != nullptr) return library;
     why = dlerror();
   }
-  return absl::UnavailableError(absl::StrCat("NCCL is not found (", why,
+  return absl::UnavailableError(absl::StrCat("NCCL was not found (", why,
                                              "); name it with BULKHEAD_NCCL=/.../libnccl.so.2, "
                                              "or use --comm staged"));
 }
@@ -63,11 +63,10 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
   find_optional("ncclCommWindowRegister", &nccl.window_register);
   find_optional("ncclCommWindowDeregister", &nccl.window_deregister);
   if (!missing.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat(path, " is no NCCL that can be used: it has no ", missing));
+    return absl::UnavailableError(absl::StrCat(path, " is not a usable NCCL: it has no ", missing));
   }
   if (nccl.Version() < kOldestVersion) {
-    return absl::UnavailableError(absl::StrCat(path, " is no NCCL that can be used: version ",
+    return absl::UnavailableError(absl::StrCat(path, " is not a usable NCCL: version ",
                                                nccl.Version(), ", at least ", kOldestVersion,
                                                " is needed"));
   }

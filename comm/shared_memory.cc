@@ -102,7 +102,7 @@ struct Offer {
 };
 
 absl::StatusOr<Offer> MakeOffer(int fd, int64_t bytes) {
-  if (fd < 0) return SystemError("cannot make a memfd");
+  if (fd < 0) return SystemError("cannot create a memfd");
   if (ftruncate(fd, bytes) != 0) {
     return SystemError(absl::StrCat("cannot size a memfd to ", FormatBytes(bytes)));
   }
@@ -120,7 +120,7 @@ absl::Status CheckAnswers(const Offer& offer, int size) {
   for (int rank = 1; rank < size; ++rank) {
     if (ProbeWord(offer.memory, 1 + rank).load() == AnswerOf(offer.token, rank)) continue;
     return WithExitCode(absl::FailedPreconditionError(absl::StrCat(
-                            "what rank ", rank, " wrote to the shared memory does not arrive")),
+                            "what rank ", rank, " wrote to the shared memory is not visible")),
                         ExitCode::kGroupNotUp);
   }
   for (int word = 0; word <= size; ++word) ProbeWord(offer.memory, word).store(0);

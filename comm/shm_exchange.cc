@@ -68,7 +68,7 @@ absl::Status ShmExchange::AwaitAll(int64_t deadline_ns, absl::Duration timeout) 
   if (missing.empty()) return absl::OkStatus();
   return WithExitCode(
       absl::DeadlineExceededError(absl::StrCat(
-          absl::StrJoin(missing, ", "), " did not come within ", absl::FormatDuration(timeout))),
+          absl::StrJoin(missing, ", "), " did not arrive within ", absl::FormatDuration(timeout))),
       ExitCode::kGroupNotUp);
 }
 

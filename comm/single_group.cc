@@ -30,7 +30,7 @@ class SingleBus final : public ControlBus {
  public:
   absl::Status Publish(absl::string_view) override { return absl::OkStatus(); }
   absl::Status Receive(std::string*) override {
-    return absl::FailedPreconditionError("a group of one has no reader");
+    return absl::FailedPreconditionError("a group of one has no readers");
   }
 };
 

@@ -85,9 +85,10 @@ absl::Status TreeExchange::TransferOrName(const std::vector<Outgoing>& sends,
   if (!absl::IsDeadlineExceeded(status)) return status;
   const int node = std::max(0, region_.awaited_node());
   const int leader = topology_.RanksOf(node).front();
-  return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
-                          "the ranks of host ", topology_.hosts[leader], " did not come in time")),
-                      ExitCode::kGroupNotUp);
+  return WithExitCode(
+      absl::DeadlineExceededError(
+          absl::StrCat("the ranks of host ", topology_.hosts[leader], " did not arrive in time")),
+      ExitCode::kGroupNotUp);
 }
 
 }  // namespace bulkhead

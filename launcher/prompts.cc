@@ -288,8 +288,9 @@ absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& 
   file.clear();
   PromptLines lines = ReadLines(file, parse);
   if (!file.bad()) return lines;
-  return WithExitCode(absl::DataLossError(absl::StrCat(flag, ": ", path, " broke off while read")),
-                      ExitCode::kUsage);
+  return WithExitCode(
+      absl::DataLossError(absl::StrCat(flag, ": ", path, " could not be read completely")),
+      ExitCode::kUsage);
 }
 
 absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {

@@ -32,7 +32,7 @@ absl::StatusOr<json> Answer(const Tokenizer& tokenizer, const std::string& text)
   if (!line.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
   const auto prompt = line.find("text"), ids = line.find("ids");
   if ((prompt == line.end()) == (ids == line.end())) {
-    return absl::InvalidArgumentError("the line has not one of \"text\" and \"ids\"");
+    return absl::InvalidArgumentError("the line needs one of \"text\" and \"ids\"");
   }
   if (prompt != line.end()) {
     if (!prompt->is_string()) return absl::InvalidArgumentError("\"text\" is not a string");

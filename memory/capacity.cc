@@ -130,7 +130,7 @@ class RankFitter {
                             rule_.count == 1 ? " block of " : " blocks of ", FormatBytes(block),
                             " = ", FormatBytes(Product(rule_.count, block)));
       case KvRule::Kind::kBytes:
-        return absl::StrCat(FormatBytes(rule_.count), " as asked for");
+        return absl::StrCat(FormatBytes(rule_.count), " as requested");
     }
     return "";
   }

@@ -125,7 +125,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   // Creates the context: its size is the difference in free device memory.
   absl::Status Open() {
     BH_RETURN_IF_ERROR(RuntimeStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
-    BH_RETURN_IF_ERROR(RuntimeStatus(cudaFree(nullptr), "making a context"));
+    BH_RETURN_IF_ERROR(RuntimeStatus(cudaFree(nullptr), "creating a context"));
     cudaDeviceProp device;
     BH_RETURN_IF_ERROR(
         RuntimeStatus(cudaGetDeviceProperties(&device, ordinal_), "cudaGetDeviceProperties"));
@@ -392,7 +392,7 @@ absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int ordinal) {
   const absl::Status opened = driver->Open();
   if (!opened.ok()) {
     return absl::UnavailableError(
-        absl::StrCat("CUDA device ", ordinal, " does not open: ", opened.message()));
+        absl::StrCat("CUDA device ", ordinal, " cannot be opened: ", opened.message()));
   }
   return driver;
 }

@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<GpuProcess>> OtherGpuProcesses(
     absl::string_view uuid, const std::vector<int64_t>& own_pids,
     const std::string& library = "libnvidia-ml.so.1");
 
-// "python (pid 4711) 3.0 GiB, pid 12": for messages; "nobody that NVML names" for none.
+// "python (pid 4711) 3.0 GiB, pid 12": for messages; "none known to NVML" for none.
 std::string GpuProcessesText(const std::vector<GpuProcess>& processes);
 
 }  // namespace bulkhead

@@ -31,7 +31,7 @@ absl::Status MemoryLedger::CountTaken(MemoryCategory category, int64_t bytes) {
     BH_DEBUG_CHECK(!sealed_);
     return absl::ResourceExhaustedError(absl::StrCat(MemoryCategoryName(category), ": ",
                                                      FormatBytes(bytes),
-                                                     " asked for after the ledger was sealed"));
+                                                     " requested after the ledger was sealed"));
   }
   BH_CHECK(bytes >= 0 && taken(category) + bytes <= claimed(category));
   taken_[static_cast<int>(category)] += bytes;

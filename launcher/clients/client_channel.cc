@@ -55,11 +55,11 @@ absl::Status NoServer(const std::string& target) {
   return WithExitCode(
       absl::UnavailableError(
           AnswersPlainTcp(target)
-              ? absl::StrCat("what answers at ", target,
-                             " does not speak gRPC (over plain HTTP/2): another program has that "
-                             "port; name the server's with --target")
+              ? absl::StrCat("the program at ", target,
+                             " does not speak gRPC (over plain HTTP/2): it is not a Bulkhead "
+                             "server; give the server's port with --target")
               : absl::StrCat("no server answers at ", target,
-                             "; start one with 'bulkhead serve', or name another with --target")),
+                             "; start one with 'bulkhead serve', or give another with --target")),
       ExitCode::kClientError);
 }
 
@@ -94,7 +94,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
   const std::string of_grpc = absl::StrCat(" (", message, ")");
   if (!status.error_details().empty()) return absl::Status(code, message);
   if (code == absl::StatusCode::kUnavailable) {
-    message = absl::StrCat("the server at ", target, " cannot be reached any more", of_grpc,
+    message = absl::StrCat("the server at ", target, " can no longer be reached", of_grpc,
                            "; its last line says why it ended");
   } else if (code == absl::StatusCode::kDeadlineExceeded) {
     message = absl::StrCat("the server at ", target, " did not answer in time", of_grpc,

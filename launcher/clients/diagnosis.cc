@@ -43,7 +43,7 @@ std::string LargerPool(const ServerSnapshot& seen) {
   for (const v1::RankRow& row : seen.ranks.ranks()) stranded += row.stranded_bytes();
   if (stranded > 0) {
     return absl::StrCat("--tp-shares auto (", FormatBytes(static_cast<int64_t>(stranded)),
-                        " lie stranded because rank ", seen.ranks.binding_rank(), " has less)");
+                        " are unused because rank ", seen.ranks.binding_rank(), " has less)");
   }
   return absl::StrCat("more memory for rank ", seen.ranks.binding_rank(),
                       " (--device-memory, a smaller --reserve, or a KV rule that leaves less)");
@@ -53,8 +53,8 @@ void AddBugs(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const uint64_t late = seen.load.device_allocations_after_ready();
   if (late > 0) {
     findings.push_back({absl::StrCat(late,
-                                     " device allocations were asked for after READY and refused: "
-                                     "a bug of ours; please report it with --capture"),
+                                     " device allocations were requested after READY and refused: "
+                                     "a bug; please report it with --capture"),
                         ""});
   }
 }
@@ -107,7 +107,7 @@ void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   if (ShareOf(grown.peak, bound) >= kHostShare) {
     const HostUse use = LargestUse(seen);
     findings.push_back(
-        {absl::StrCat("host: rank 0 has held ", bytes(grown.peak), " for clients (now ",
+        {absl::StrCat("host: rank 0 has used ", bytes(grown.peak), " for clients (now ",
                       bytes(grown.now), ") of the ", bytes(bound),
                       " that its host budget allows; nearest to its quota: ", use.what),
          absl::StrCat(use.setting, "; or a larger --host-memory")});
@@ -120,7 +120,7 @@ void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
           {absl::StrCat("the cgroup of rank 0 has ", bytes(left), " left of ",
                         bytes(load.cgroup_limit_bytes()), ", and clients may still take ",
                         bytes(to_come), " (host): the kernel kills processes when it runs out"),
-           "a larger limit for the cgroup, or less for what else runs in it"});
+           "a larger limit for the cgroup, or less memory for other processes in it"});
     }
   }
   const auto& closed = load.num_connections_closed_by_reason();
@@ -148,14 +148,14 @@ void AddPool(const ServerSnapshot& seen, std::vector<Finding>& findings) {
     findings.push_back(
         {absl::StrCat("pool full: in ", FormatCount(static_cast<int64_t>(short_of_blocks)),
                       " steps requests waited for KV blocks (peak ", Percent(PeakShare(load)),
-                      " in use). They wait; no memory is out"),
+                      " in use). They wait; this is not out of memory"),
          LargerPool(seen)});
   }
   if (const uint64_t preemptions = load.num_preemptions_total(); preemptions > 0) {
-    findings.push_back({absl::StrCat(preemptions,
-                                     " times a sequence lost its blocks to another one and was "
-                                     "computed again (--admission optimistic)"),
-                        "--admission reserve, or fewer --max-num-seqs"});
+    findings.push_back(
+        {absl::StrCat(preemptions,
+                      " times a sequence was preempted and recomputed (--admission optimistic)"),
+         "--admission reserve, or fewer --max-num-seqs"});
   }
 }
 
@@ -226,7 +226,7 @@ void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
                     " computes ", Percent(excess), " longer than the ranks' mean",
                     slowest == 0 ? ", sampling included" : "",
                     ", and the others wait for it in every step"),
-       "see what else runs on its cores, and whether all ranks have as many (--threads)"});
+       "see what else runs on its cores, and whether all ranks have equally many (--threads)"});
 }
 
 uint64_t BytesOf(const v1::RankRow& row, std::initializer_list<const char*> terms) {

@@ -54,7 +54,7 @@ absl::StatusOr<ServerSnapshot> Examine(const std::string& target, Control* contr
   seen.now = limits.now();
   seen.sealed = limits.sealed();
   if (static_cast<int>(seen.ranks.binding_rank()) < seen.ranks.ranks_size()) return seen;
-  return WithExitCode(absl::DataLossError("the server's rank table does not hold its binding rank"),
+  return WithExitCode(absl::DataLossError("the server's rank table lacks its binding rank"),
                       ExitCode::kClientError);
 }
 
@@ -92,7 +92,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   absl::StrAppend(&text, ConsumersTable(seen.ranks, &seen));
   absl::StrAppendFormat(
       &text,
-      "\nwaiting: %d now, %d at the most; preemptions: %d; prefix cache: %d of %d tokens found\n",
+      "\nwaiting: %d now, %d at peak; preemptions: %d; prefix cache: %d of %d tokens found\n",
       load.num_requests_waiting(), load.num_requests_waiting_peak(), load.num_preemptions_total(),
       load.prefix_cache_hits_total(), load.prefix_cache_queries_total());
   std::string errors;
@@ -104,7 +104,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
                   "\n");
   absl::StrAppend(&text, HostSummary(seen), "\n");
   const std::vector<Finding> findings = Diagnose(seen);
-  if (findings.empty()) return text + "nothing presses: change nothing\n";
+  if (findings.empty()) return text + "no memory problem: change nothing\n";
   bool first = true;
   for (const Finding& finding : findings) {
     absl::StrAppend(&text, finding.what, "\n");

@@ -36,11 +36,11 @@ absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& optio
     const absl::Time now = absl::Now();
     std::string late;
     if (options.timeout.has_value() && now - begin > *options.timeout + options.patience) {
-      late = "still answers after the time that its drain was given";
+      late = "still answers after its drain timeout";
     } else if (now - heard > options.patience) {
-      late = "says nothing any more, and its connection stays";
+      late = "no longer answers, but its connection stays open";
     } else if (now - busy > options.patience) {
-      late = "has nothing left to do, and has not ended";
+      late = "has nothing left to do, but has not ended";
     }
     if (!late.empty()) {
       return WithExitCode(

@@ -172,8 +172,8 @@ absl::StatusOr<ReportFile> ReadReportFile(const std::string& path) {
   if (wrong.empty()) report = ReportOf(object, wrong);
   if (wrong.empty()) return report;
   return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
-                          path, " is no report of 'bulkhead serve --report' or 'plan --json': ",
-                          wrong, " is missing or of another kind")),
+                          path, " is not a report of 'bulkhead serve --report' or 'plan --json': ",
+                          wrong, " is missing or has the wrong type")),
                       ExitCode::kUsage);
 }
 
@@ -182,28 +182,27 @@ namespace {
 // The state of the server that wrote it, or how it ended; empty if not by a server.
 std::string StateText(const ReportFile& report) {
   if (!report.lost.empty()) return absl::StrCat("The group was lost: ", report.lost, ".\n\n");
-  if (report.state == "ended") return "The server ended in good order.\n\n";
+  if (report.state == "ended") return "The server ended normally.\n\n";
   if (report.state != "serving") return "";
   const ServedProcess& process = report.process;
   const std::string who = absl::StrCat("rank 0 (host ", process.host, ", pid ", process.pid, ")");
   switch (LookFor(process)) {
     case Sighting::kRuns:
-      return absl::StrCat("The server serves: ", who, ".\n\n");
+      return absl::StrCat("The server is running: ", who, ".\n\n");
     case Sighting::kOutOfSight:
-      return absl::StrCat(
-          "The server served when it wrote this: ", who,
-          ". Whether it still does cannot be seen from this host or container.\n\n");
+      return absl::StrCat("The server was running when it wrote this: ", who,
+                          ". Whether it still is cannot be seen from this host or container.\n\n");
     case Sighting::kGone:
       break;
   }
   const std::string oom = OomKillsText(process.oom_kills);
   return absl::StrCat(
-      "The server ended without a word: ", who, " is gone. ",
+      "The server ended without a message: ", who, " is gone. ",
       !oom.empty() ? absl::StrCat("Since READY ", oom)
       : OomKillsSince(process.oom_kills).has_value()
           ? absl::StrCat("The kernel killed no process for memory since READY (oom_kill ",
                          process.oom_kills.count, " in ", process.oom_kills.dir, ")")
-          : "Whether the kernel killed it for memory cannot be read any more",
+          : "Whether the kernel killed it for memory can no longer be determined",
       process.oom_kills.all_together ? "; its cgroup's processes are killed all together "
                                        "(memory.oom.group), so that nobody was left to say so"
                                      : "",
@@ -250,7 +249,7 @@ std::string ExplainReport(const ReportFile& report) {
   for (const v1::RankRow& other : table.ranks()) stranded += other.stranded_bytes();
   if (stranded > 0) {
     absl::StrAppend(&text, FormatBytes(static_cast<int64_t>(stranded)),
-                    " lie stranded on the other ranks; --tp-shares auto would use them.\n");
+                    " are unused on the other ranks; --tp-shares auto would use them.\n");
   }
   absl::StrAppend(&text, "device allocations after READY: ", table.device_allocations_after_ready(),
                   " (must be 0).\n");

@@ -57,9 +57,9 @@ Trend TrendOf(const std::vector<Sample>& samples, double limit) {
 std::string TrendText(Trend trend) {
   switch (trend) {
     case Trend::kTooShort:
-      return "watched too shortly to tell";
+      return "observed too briefly to tell";
     case Trend::kQuiet:
-      return "low all the time";
+      return "always low";
     case Trend::kHighFromStart:
       return "high from the start: sized too small for this load, not leaking";
     case Trend::kFollowsTraffic:

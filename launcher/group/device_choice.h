@@ -19,7 +19,7 @@ namespace bulkhead {
 struct DevicesFound {
   absl::StatusOr<std::vector<CudaDeviceIdentity>> cuda;
   absl::StatusOr<int> nccl_version;  // this and what follows are queried only with CUDA
-  absl::StatusOr<std::string> gemm_library = absl::UnavailableError("not looked for");  // its name
+  absl::StatusOr<std::string> gemm_library = absl::UnavailableError("not checked");  // its name
 };
 
 struct RankDevice {

@@ -175,7 +175,7 @@ void CheckHeap(const RankEngine& engine) {
   if (heap <= planned) return;
   BH_LOG(kWarning) << "rank 0's heap at READY is " << FormatBytes(heap)
                    << " where the host budget has " << FormatBytes(planned)
-                   << " for it: clients have so much less before its host's memory is out";
+                   << " for it: clients have that much less memory on its host";
   BH_DEBUG_CHECK(heap <= planned);
 }
 

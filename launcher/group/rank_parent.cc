@@ -103,8 +103,8 @@ absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options) {
   if (child < 0) {
     return WithExitCode(
         absl::ResourceExhaustedError(
-            absl::StrCat("cannot make the rank's process: ", std::strerror(errno),
-                         "; raise ulimit -u or the pids limit of the cgroup, or say --no-parent")),
+            absl::StrCat("cannot create the rank's process: ", std::strerror(errno),
+                         "; raise ulimit -u or the pids limit of the cgroup, or use --no-parent")),
         ExitCode::kGroupNotUp);
   }
   if (child > 0) LiveAsParent(child, watched, options);
@@ -113,8 +113,8 @@ absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options) {
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (ReadOomKills(parent).all_together) {
     BH_LOG(kWarning) << "the kernel kills all processes of this cgroup together when its memory is "
-                        "used up (memory.oom.group): nobody is left then to say so; start with "
-                        "--report FILE, and 'bulkhead doctor --report FILE' tells it afterwards";
+                        "used up (memory.oom.group): none is left to report it; start with "
+                        "--report FILE, and run 'bulkhead doctor --report FILE' afterwards";
   }
   return parent;
 }

@@ -90,7 +90,7 @@ class Control final : public EngineControl {
   }
   void BeginDrain(std::optional<absl::Duration> timeout) override {
     const absl::Duration limit = timeout.value_or(drain_timeout_);
-    BH_LOG(kInfo) << "draining: no new requests; what was accepted has "
+    BH_LOG(kInfo) << "draining: no new requests; accepted ones have "
                   << absl::FormatDuration(limit);
     server_.SetDraining();
     coordinator_.BeginDrain(limit);
@@ -239,7 +239,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
               server.control_target().c_str());
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
-    BH_LOG(kWarning) << "READY was not heard: " << said.message();
+    BH_LOG(kWarning) << "writing READY failed: " << said.message();
   }
   life.RunSteps(runner, &coordinator);
   life.SetDrain(nullptr);

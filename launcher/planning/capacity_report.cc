@@ -283,7 +283,7 @@ std::string DriverRangeText(const Capacity& capacity, const DriverRange& range) 
                          " of each GPU and not ", FormatBytes(range.most_bytes))
           : absl::StrCat("nor would it if libraries took ", FormatBytes(range.least_bytes),
                          " of each GPU and not ", FormatBytes(range.most_bytes));
-  return absl::StrCat(kv, ": a guess, until serve measures it (", kDriverGuessSource, ")");
+  return absl::StrCat(kv, ": an estimate, until serve measures it (", kDriverGuessSource, ")");
 }
 
 std::string RanksText(size_t ranks) { return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks"); }

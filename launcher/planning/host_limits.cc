@@ -181,8 +181,8 @@ absl::Status SettleHost(const LimitsOfRanks& limits, const std::optional<HostReq
   warning = absl::StrCat("clients may come to ", FormatBytes(plan.host->total_bytes()),
                          " on rank 0's host, where ", tightest->limit.name, " has ",
                          FormatBytes(left_now),
-                         " left now beside the arenas: others use it, and "
-                         "the kernel ends processes when it runs out");
+                         " left now beside the arenas: others use it, and the kernel kills "
+                         "processes when it runs out");
   return absl::OkStatus();
 }
 

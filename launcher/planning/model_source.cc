@@ -32,7 +32,7 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
   absl::Status status;
   if (options.weight_group_size > 0 && !options.weight_dtype.has_value()) {
     status = absl::InvalidArgumentError(
-        "--weight-group-size says how --weight-dtype quantises; give both, or neither");
+        "--weight-group-size is for --weight-dtype; give both, or neither");
   } else if (stored && options.weight_dtype.has_value()) {
     status = absl::InvalidArgumentError(
         "--weight-dtype: the checkpoint's weights are quantised already; leave it out");
@@ -53,7 +53,7 @@ absl::Status UntieOwnLmHead(ModelSource& source) {
   model.tie_word_embeddings = false;
   source.config.warnings.push_back(
       "config.json says tie_word_embeddings, but the checkpoint has an lm_head that is not its "
-      "embedding: they are not tied, and both are held");
+      "embedding: they are not tied, and both are loaded");
   return absl::OkStatus();
 }
 
@@ -70,7 +70,7 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
   if (stated == stored) return;
   source.config.warnings.push_back(absl::StrCat(
       "config.json says ", DTypeName(stated), " but most tensors are ", DTypeName(stored),
-      ": weights are held as ", DTypeName(stated), "; --dtype chooses"));
+      ": weights are stored as ", DTypeName(stated), "; --dtype chooses"));
 }
 
 }  // namespace

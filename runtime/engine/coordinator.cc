@@ -52,7 +52,7 @@ absl::Status Coordinator::CheckOpen() const {
                                "STARTING");
     case GroupState::kDraining:
       return WithRefusalReason(
-          absl::UnavailableError("the server is draining and takes no new requests"), "DRAINING");
+          absl::UnavailableError("the server is draining and accepts no new requests"), "DRAINING");
     case GroupState::kLost:
       break;
   }

@@ -225,9 +225,7 @@ bool Coordinator::DrainIsOver() {
     if (live_.empty()) return true;
     if (now < *drain_deadline_ns_) return false;
   }
-  EndAll(WithRefusalReason(
-      absl::UnavailableError("the server has drained for as long as it was allowed to"),
-      "DRAINING"));
+  EndAll(WithRefusalReason(absl::UnavailableError("the drain timeout has passed"), "DRAINING"));
   return true;
 }
 

@@ -73,7 +73,7 @@ absl::Status NotFiniteError(const SampleRow& row) {
 
 absl::Status NothingToSampleError(const SampleRow& row) {
   return absl::InternalError(
-      absl::StrCat("no token can be drawn for position ", row.position, ": all are ruled out"));
+      absl::StrCat("no token can be sampled for position ", row.position, ": all are banned"));
 }
 
 int64_t Sampler::ScratchBytes(int64_t vocab_size) {

@@ -171,7 +171,7 @@ void WatchdogRules::WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const 
   const StepShape& shape = shapes_[step_seq_ % kMostSteps];
   warn_(absl::StrCat(
       "step ", step_seq_, " of ", shape.tokens, shape.tokens == 1 ? " token" : " tokens",
-      " has lasted ", StepTimeText(lasted), "; estimated were ", StepTimeText(estimate_), "; ",
+      " has taken ", StepTimeText(lasted), "; estimated were ", StepTimeText(estimate_), "; ",
       who.empty() ? "no rank waits for another" : absl::StrCat("the others wait for ", who)));
 }
 

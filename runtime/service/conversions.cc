@@ -17,9 +17,9 @@ namespace {
 
 absl::StatusOr<const Tokenizer*> TokenizerOf(const ServingParts& parts) {
   if (parts.rules.tokenizer != nullptr) return parts.rules.tokenizer;
-  return WithReason(absl::FailedPreconditionError(
-                        "the model has no tokenizer.json; it understands token ids alone"),
-                    reason::kTextNotSupported);
+  return WithReason(
+      absl::FailedPreconditionError("the model has no tokenizer.json; it only supports token ids"),
+      reason::kTextNotSupported);
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ void EngineCall::Cancelled() {
   // timer's slack, that was the cause.
   constexpr auto kSlack = std::chrono::milliseconds(20);
   const bool late = context_->deadline() <= std::chrono::system_clock::now() + kSlack;
-  absl::Status why = late ? absl::DeadlineExceededError("the call's deadline is over")
+  absl::Status why = late ? absl::DeadlineExceededError("the call's deadline has passed")
                           : absl::CancelledError("cancelled by the client");
   why = WithReason(std::move(why), late ? reason::kDeadline : reason::kCancelled);
   {

@@ -87,7 +87,7 @@ void Listener::Accept(const OnConnection& on_connection) {
 void Listener::LogFdLimitOnce() {
   if (std::exchange(said_full_, true)) return;
   BH_LOG(kWarning) << "connections are refused: the limit of open files, less " << kSpareDescriptors
-                   << " that are kept, is reached; end some, or raise ulimit -n";
+                   << " kept in reserve, is reached; close some, or raise ulimit -n";
 }
 
 }  // namespace bulkhead

@@ -19,7 +19,7 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
                            int room, absl::string_view known = "") {
   const int started = std::max(rules.started_max_model_len, rules.max_model_len);
   const std::string raise = tokens <= started - room
-                                ? absl::StrCat("or take back the limit that was tightened from ",
+                                ? absl::StrCat("or reset the limit, which was lowered from ",
                                                started, " ('bulkhead limits --reset')")
                                 : "or start the server with a larger --max-model-len";
   return InvalidField(
@@ -35,9 +35,9 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
 absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& request,
                                                 const RequestRules& rules) {
   if (rules.tokenizer == nullptr) {
-    return InvalidField(
-        "prompt.text", "the model has no tokenizer.json, so text is not understood; send token_ids",
-        reason::kTextNotSupported);
+    return InvalidField("prompt.text",
+                        "the model has no tokenizer.json, so text is not supported; send token_ids",
+                        reason::kTextNotSupported);
   }
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   absl::StatusOr<std::vector<TokenId>> ids = rules.tokenizer->Encode(request.text(), add_special);
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
                         CheckedTokenIds(request.token_ids().ids(), rules.vocab_size, field));
     if (request.has_add_special_tokens() && request.add_special_tokens()) {
       return InvalidField("add_special_tokens",
-                          "applies to text prompts alone; put the ids into token_ids");
+                          "applies only to text prompts; put the ids into token_ids");
     }
   } else {
     return InvalidField("prompt", "is missing; send text or token_ids");

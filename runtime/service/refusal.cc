@@ -84,7 +84,7 @@ absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes) {
 absl::Status HostIsShortOfMemory() {
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(
-                     "rank 0's host is short of memory and takes no new calls; try again later"),
+                     "rank 0's host is short of memory and accepts no new calls; try again later"),
                  reason::kHostMemory),
       absl::Seconds(1));
 }

@@ -17,8 +17,8 @@ constexpr absl::Duration kRestartRetry = absl::Seconds(5);
 
 absl::Status Draining() {
   return WithRetryAfter(
-      WithReason(absl::UnavailableError("draining: the server finishes what runs and takes no new "
-                                        "requests; send it to another server"),
+      WithReason(absl::UnavailableError("draining: the server finishes running requests and "
+                                        "accepts no new ones; send it to another server"),
                  reason::kDraining),
       kRestartRetry);
 }

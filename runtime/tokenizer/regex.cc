@@ -140,8 +140,8 @@ absl::Status Regex::FindAll(absl::string_view text, RegexBudget& budget,
     const int rc = code_->FindFrom(text, search_from, budget, &match);
     if (rc < 0) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("a regular expression of the tokenizer gave up on a text of ", text.size(),
-                       " bytes: ", ErrorText(rc), "; send a shorter text"));
+          absl::StrCat("a regular expression of the tokenizer exceeded its limits on a text of ",
+                       text.size(), " bytes: ", ErrorText(rc), "; send a shorter text"));
     }
     if (rc == 0) break;
     if (any && match.begin == match.end && match.end == covered) {

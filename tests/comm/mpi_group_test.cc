@@ -172,7 +172,7 @@ TEST(MpiNodes, AHostThatWasGivenUpIsNotAskedAgain) {
   Process ranks = MpirunOnHosts({"a", "b"}, "twice");
   const std::vector<std::string> again = ranks.Lines("AGAIN", 1);
   ASSERT_THAT(again, SizeIs(1)) << ranks.output();
-  EXPECT_THAT(again[0], HasSubstr("the ranks of host b did not come in time"));
+  EXPECT_THAT(again[0], HasSubstr("the ranks of host b did not arrive in time"));
   EXPECT_LT(FirstNumber(again[0]), 30'000'000'000);  // instead of the minute it could have taken
   EXPECT_EQ(ranks.Wait(), 5) << ranks.output();
 }

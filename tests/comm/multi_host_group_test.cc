@@ -168,7 +168,7 @@ TEST(MultiHostGroup, AMissingRankIsNamedByItsOwnNode) {
     const auto all = group.exchange().AllGather("here", absl::Milliseconds(50));
     EXPECT_EQ(ExitCodeOf(all.status()), ExitCode::kGroupNotUp);
     EXPECT_THAT(std::string(all.status().message()),
-                HasSubstr(topology.rank == 2 ? "rank 3 (host host1" : "did not come"));
+                HasSubstr(topology.rank == 2 ? "rank 3 (host host1" : "did not arrive"));
   });
 }
 

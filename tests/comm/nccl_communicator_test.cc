@@ -288,7 +288,7 @@ TEST_F(NcclCommunicatorTest, AWindowWhoseSumsStartEarlyIsFoundAtTheStart) {
   RunRanks(2, [&](Group& group) {
     const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true);
     EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
-    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL sums wrongly"));
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's sum is wrong"));
   });
 }
 

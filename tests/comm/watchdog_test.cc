@@ -152,7 +152,7 @@ TEST_F(WatchdogRulesTest, AStepThatTakesTenTimesItsEstimateIsAWarningThatNamesWh
   EXPECT_TRUE(TickAfter(absl::Seconds(1)).ok());
   ASSERT_EQ(warnings_.size(), 1);
   EXPECT_EQ(warnings_[0],
-            "step 3 of 100 tokens has lasted 11s; estimated were 1.005s; the others wait for rank "
+            "step 3 of 100 tokens has taken 11s; estimated were 1.005s; the others wait for rank "
             "1 (host a, "
             "pid 5)");
 }

@@ -97,7 +97,7 @@ class LifeTest(unittest.TestCase):
             done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=group.LIMIT_S,
                                   env=group.ENVIRONMENT, check=False)
         self.assertEqual(done.returncode, 3, done.stderr[-500:])
-        self.assertIn("are no numbers", done.stderr)
+        self.assertIn("are not finite", done.stderr)
 
     def test_a_port_in_use_is_refused(self):
         with group.Group() as g:

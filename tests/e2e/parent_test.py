@@ -82,7 +82,7 @@ class ParentTest(unittest.TestCase):
             rank = g.rank_pids()[0]
             self.assertNotEqual(rank, g.process.pid)
             self.assertEqual(os.getpgid(rank), os.getpgid(g.process.pid))
-            self.assertTrue(self.doctor().startswith("The server serves: rank 0 (host "))
+            self.assertTrue(self.doctor().startswith("The server is running: rank 0 (host "))
             os.kill(rank, signal.SIGKILL)
             self.assertEqual(g.exit_code(), 137)
             self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\) was killed by signal 9 \(KILL\)$")
@@ -104,7 +104,7 @@ class ParentTest(unittest.TestCase):
             os.killpg(g.process.pid, signal.SIGKILL)
             self.assertEqual(g.exit_code(), -signal.SIGKILL)
             self.assertEqual(self.state(), "serving")
-            self.assertTrue(self.doctor().startswith("The server ended without a word: rank 0 (host "))
+            self.assertTrue(self.doctor().startswith("The server ended without a message: rank 0 (host "))
 
     def test_a_signal_to_the_process_group_is_one_wish(self):
         with self.serve() as g:
@@ -114,7 +114,7 @@ class ParentTest(unittest.TestCase):
             self.assertEqual(ends, [grpc.StatusCode.OK])
             self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
             self.assertEqual(self.state(), "ended")
-            self.assertEqual(self.doctor(), "The server ended in good order.")
+            self.assertEqual(self.doctor(), "The server ended normally.")
 
     def test_a_second_signal_ends_at_once(self):
         with self.serve() as g:
@@ -177,7 +177,7 @@ class ParentTest(unittest.TestCase):
             with self.serve("--no-parent", front=cap.command) as g:
                 self.use_up(cap, g)
                 self.assertEqual(g.exit_code(), -signal.SIGKILL)
-                self.assertRegex(self.doctor(), r"^The server ended without a word: .* Since READY the kernel killed \d "
+                self.assertRegex(self.doctor(), r"^The server ended without a message: .* Since READY the kernel killed \d "
                                  r"process(es)? of its cgroup for memory \(oom_kill \d in ")
 
     def test_memory_that_cannot_be_had_names_rank_and_term(self):

@@ -279,7 +279,7 @@ TEST_F(ServedProgramTest, ABadLineFailsAloneAndEndsWithOne) {
 
 TEST_F(ServedProgramTest, ALostTableEndsWithOne) {
   EXPECT_THAT(Run({"limits", "--target", target_}).out, HasSubstr("max_num_seqs"));
-  EXPECT_THAT(Run({"doctor", "--target", target_}).out, HasSubstr("nothing presses"));
+  EXPECT_THAT(Run({"doctor", "--target", target_}).out, HasSubstr("no memory problem"));
   out_ = "/dev/full";
   ExpectFailure(Run({"limits", "--target", target_}), 1, "standard output");
   ExpectFailure(Run({"doctor", "--target", target_}), 1, "standard output");

@@ -26,7 +26,7 @@ TEST(GpuProcessesTest, NamesTheOthersAndLeavesOutOurOwn) {
 TEST(GpuProcessesTest, TellsThemInOneLine) {
   EXPECT_EQ(GpuProcessesText({{4711, "python", int64_t{3} << 30}, {12, "", -1}}),
             "python (pid 4711) 3.0 GiB, pid 12");
-  EXPECT_EQ(GpuProcessesText({}), "nobody that NVML names");
+  EXPECT_EQ(GpuProcessesText({}), "none known to NVML");
 }
 
 TEST(GpuProcessesTest, SaysWhatTheLibraryDoesNotKnow) {

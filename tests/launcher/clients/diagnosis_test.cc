@@ -108,7 +108,7 @@ TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
   seen.load.set_num_kv_blocks_used_peak(990);
   const std::vector<Finding> findings = Diagnose(seen);
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_THAT(findings[0].what, AllOf(HasSubstr("pool full"), HasSubstr("no memory is out"),
+  EXPECT_THAT(findings[0].what, AllOf(HasSubstr("pool full"), HasSubstr("not out of memory"),
                                       Not(HasSubstr("out of memory"))));
   EXPECT_THAT(findings[0].setting, HasSubstr("--kv-cache-dtype int8"));
 }
@@ -158,7 +158,7 @@ TEST(DiagnosisTest, AllocationsAfterReadyAreABugAndComeBeforeEverything) {
   ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_blocks(5);
   seen.load.set_device_allocations_after_ready(1);
-  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("a bug of ours"));
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("a bug; please report"));
   EXPECT_EQ(Diagnose(seen)[0].setting, "");
 }
 
