@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-// The factor of a unit, 0 when it is unknown. "k" and "K" differ: 10^3 and 2^10.
+// The multiplier of a unit, 0 if unknown. "k" and "K" differ: 10^3 and 2^10.
 double UnitFactor(absl::string_view unit) {
   if (unit.empty() || unit == "B") return 1;
   if (unit == "K") return 1024;

@@ -1,5 +1,5 @@
-// BH_CHECK: our own invariants, always on. A failed check is a bug of ours: it prints the place and
-// ends the process with exit code 70. Never used on anything that came from outside.
+// BH_CHECK: internal invariants, always on. A failed check is our bug: it prints the location and
+// exits with code 70. Never used on external input.
 #pragma once
 
 namespace bulkhead {
@@ -13,8 +13,8 @@ namespace bulkhead {
     if (!(condition)) ::bulkhead::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-// The same in debug builds (BH_DEBUG_BUILD is 0 or 1, from CMake); where it is off, the code after
-// it must cope.
+// Same, in debug builds only (BH_DEBUG_BUILD is 0 or 1, from CMake); the code after it must handle
+// the condition being false.
 #define BH_DEBUG_CHECK(condition)                              \
   do {                                                         \
     if (BH_DEBUG_BUILD && !(condition)) {                      \

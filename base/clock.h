@@ -1,5 +1,5 @@
-// The clock that deadlines and durations are measured with: CLOCK_MONOTONIC, the same for all
-// processes of a host, whatever is done to its time of day.
+// The clock for deadlines and durations: CLOCK_MONOTONIC, shared by all processes of a host,
+// unaffected by changes of the wall-clock time.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 namespace bulkhead {
 
 int64_t MonotonicNanos();
-// The same as a time to count with, such as MonotonicNow() + absl::Seconds(1): no time of day.
+// The same as an absl::Time for arithmetic such as MonotonicNow() + absl::Seconds(1); not a time of
+// day.
 absl::Time MonotonicNow();
 
 }  // namespace bulkhead

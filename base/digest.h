@@ -1,4 +1,4 @@
-// Digest: FNV-1a in 64 bits, to tell things apart that differ by accident.
+// Digest: 64-bit FNV-1a, to detect accidental differences.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ class Digest {
   void Add(absl::string_view bytes) {
     for (const char byte : bytes)
       value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
-    value_ = (value_ ^ 0xff) * 0x100000001b3ULL;  // ends the field: no text has this byte
+    value_ = (value_ ^ 0xff) * 0x100000001b3ULL;  // field separator: this byte never occurs in the
+                                                  // texts
   }
   void Add(int64_t number) { Add(absl::StrCat(number)); }
   uint64_t value() const { return value_; }

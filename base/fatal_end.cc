@@ -29,22 +29,23 @@ constexpr int kPatienceMs = 100;
 constexpr size_t kProbeBytes = size_t{64} << 20;
 constexpr int kCrashSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-// Known before anything goes wrong.
+// Collected in advance, before anything fails.
 struct Facts {
   std::array<char, 256> name = {};
-  std::array<char, 512> cgroup = {};        // whose limit is the least
-  int64_t cgroup_bytes = int64_t{1} << 60;  // v1 writes "none" as a larger number
+  std::array<char, 512> cgroup = {};        // the cgroup with the lowest limit
+  int64_t cgroup_bytes = int64_t{1} << 60;  // v1 writes a larger number for "no limit"
 };
 Facts g_facts;
-std::atomic<pid_t> g_ending = 0;                        // the thread that ends the process
-alignas(16) std::array<char, 64 << 10> g_signal_stack;  // the main thread's: its own may be full
+std::atomic<pid_t> g_ending = 0;                        // the thread that is ending the process
+alignas(16) std::array<char, 64 << 10> g_signal_stack;  // for the main thread, whose stack may be
+                                                        // exhausted
 
 template <size_t N>
 void Copy(const std::string& text, std::array<char, N>& to) {
   to[text.copy(to.data(), N - 1)] = 0;
 }
 
-// A line that is put together without the heap.
+// Builds a line without heap allocation.
 class Line {
  public:
   Line& Add(const char* text) {
@@ -81,7 +82,7 @@ class Line {
   size_t size_ = 0;
 };
 
-// Only one thread ends the process; a crash in its last words is not told.
+// Only one thread ends the process; a crash while doing so is not reported.
 void BeginEnd() {
   pid_t none = 0;
   if (g_ending.compare_exchange_strong(none, gettid())) return;
@@ -136,7 +137,7 @@ void AddMemory(Line& line) {
   EndOutOfMemory(Begin(), "an allocation failed");
 }
 
-// Libraries in C crash or abort where an allocation fails.
+// C libraries crash or abort when an allocation fails.
 bool MemoryIsShort(int signal, int error) {
   void* const probe =
       mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -147,7 +148,7 @@ bool MemoryIsShort(int signal, int error) {
   return error == ENOMEM && (limited || signal == SIGABRT);
 }
 
-// A library that is refused a thread aborts as well, and does not leave the error in errno.
+// A library that cannot create a thread aborts as well, without leaving the error in errno.
 bool ThreadsAreShort() {
   const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0));
   if (child == 0) _exit(0);
@@ -173,7 +174,7 @@ bool ThreadsAreShort() {
 
 void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   const int error = errno;
-  if (info->si_code <= 0 && info->si_pid != getpid()) DieBy(signal);  // somebody sent it
+  if (info->si_code <= 0 && info->si_pid != getpid()) DieBy(signal);  // sent by a process (kill)
   BeginEnd();
   Line line = Begin();
   Line what;

@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kMaxReadBytes = int64_t{1} << 30;  // Linux reads less than 2 GiB at once
+constexpr int64_t kMaxReadBytes = int64_t{1} << 30;  // Linux reads less than 2 GiB per call
 
 int64_t ModifiedNs(const struct stat& stat) {
   return int64_t{stat.st_mtim.tv_sec} * 1'000'000'000 + stat.st_mtim.tv_nsec;
@@ -24,7 +24,7 @@ int64_t ModifiedNs(const struct stat& stat) {
 }  // namespace
 
 absl::StatusOr<LocalFile> LocalFile::Open(const std::string& path) {
-  // Without O_NONBLOCK a FIFO in the checkpoint's place would hang the start.
+  // Without O_NONBLOCK, opening a FIFO in place of the checkpoint would block forever.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   LocalFile file;
@@ -76,7 +76,7 @@ absl::Status LocalFile::ReadAt(int64_t offset, int64_t bytes, std::byte* out) co
 }
 
 void LocalFile::WillRead(int64_t offset, int64_t bytes) const {
-  posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);  // advice: it may fail
+  posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);  // only advice: may fail
 }
 
 absl::Status LocalFile::CheckUnchanged() const {

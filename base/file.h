@@ -1,5 +1,5 @@
-// LocalFile: a regular file, opened for reading with pread. Symbolic links are followed (the
-// Hugging Face cache is made of them); anything that is not a regular file is refused.
+// LocalFile: a regular file opened for pread. Symbolic links are followed (the Hugging Face cache
+// uses them); anything else than a regular file is refused.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace bulkhead {
 
 class LocalFile {
  public:
-  // NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (not a regular file) or UNAVAILABLE, naming
+  // NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (not a regular file) or UNAVAILABLE, each with
   // `path`.
   static absl::StatusOr<LocalFile> Open(const std::string& path);
   LocalFile(LocalFile&& other) noexcept;
@@ -23,15 +23,15 @@ class LocalFile {
   ~LocalFile();
 
   const std::string& path() const { return path_; }
-  int64_t bytes() const { return bytes_; }  // when it was opened
+  int64_t bytes() const { return bytes_; }  // size when it was opened
 
   // All of [offset, offset + bytes), or DATA_LOSS. Any thread.
   absl::Status ReadAt(int64_t offset, int64_t bytes, std::byte* out) const;
 
-  // Lets the kernel fetch these bytes while others are read.
+  // Tells the kernel to read these bytes ahead.
   void WillRead(int64_t offset, int64_t bytes) const;
 
-  // DATA_LOSS when the file is no longer the size or the version that was opened.
+  // DATA_LOSS if the file's size or version has changed since it was opened.
   absl::Status CheckUnchanged() const;
 
  private:
@@ -43,7 +43,7 @@ class LocalFile {
   int64_t modified_ns_ = 0;
 };
 
-// A whole small file. INVALID_ARGUMENT when it is larger than `max_bytes`.
+// The content of a small file. INVALID_ARGUMENT if it is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t max_bytes);
 
 }  // namespace bulkhead

@@ -17,7 +17,7 @@
 namespace bulkhead {
 namespace {
 
-// What a file lists as "0-3,8"; empty when it does not exist or says something else.
+// The list in a file such as "0-3,8"; empty if the file is absent or malformed.
 std::vector<int> CoreListIn(const std::string& path) {
   std::ifstream file(path);
   std::string text;
@@ -97,7 +97,7 @@ std::optional<double> CoreQuota(const std::string& root) {
     if (dir.v2) {
       int64_t both[2] = {};
       std::ifstream file(dir.path + "cpu.max");
-      if (file >> both[0] >> both[1]) {  // not when it says "max"
+      if (file >> both[0] >> both[1]) {  // false for "max"
         quota = both[0];
         period = both[1];
       }

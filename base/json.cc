@@ -19,7 +19,8 @@ std::string Excerpt(absl::string_view text) {
   return absl::StrCat(text.substr(0, kExcerptBytes), "...");
 }
 
-// Builds the tree while counting; nlohmann's own builder knows neither limits nor duplicate keys.
+// Builds the tree and counts as it goes; nlohmann's own builder has no limits and accepts duplicate
+// keys.
 class BoundedTreeBuilder : public nlohmann::json_sax<json> {
  public:
   explicit BoundedTreeBuilder(const JsonLimits& limits) : limits_(limits) {}
@@ -56,7 +57,8 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
   json& root() { return root_; }
 
  private:
-  static constexpr int kOutOfRange = 406;  // nlohmann's id of a number that no double holds
+  static constexpr int kOutOfRange = 406;  // nlohmann's error id for a number outside the range of
+                                           // double
 
   bool Fail(std::string what) {
     if (failure_.empty()) failure_ = std::move(what);
@@ -84,7 +86,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
       return Fail(absl::StrCat("is nested deeper than ", limits_.max_depth, " levels"));
     }
-    // The pointer stays good: a parent grows no further before its child is closed.
+    // The pointer stays valid: a parent does not grow until its child is complete.
     json* added = Add(std::move(value));
     if (added == nullptr) return false;
     open_.push_back(added);
@@ -99,7 +101,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
   JsonLimits limits_;
   json root_;
   std::vector<json*> open_;
-  std::string key_;  // the last one read
+  std::string key_;  // the last key read
   int64_t num_values_ = 0;
   std::string failure_;
 };
@@ -122,7 +124,7 @@ absl::StatusOr<json> ParseJsonObject(absl::string_view text, absl::string_view s
 }
 
 std::string JsonExcerpt(const json& value) {
-  // A big value is named by its kind: dumping it would copy it whole.
+  // Large values are described by type: dumping them would copy them.
   if (value.is_object()) return value.empty() ? "{}" : absl::StrCat("an object of ", value.size());
   if (value.is_array() && (value.size() > 8)) return absl::StrCat("a list of ", value.size());
   return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));

@@ -52,7 +52,7 @@ std::string TextLine(LogLevel level, const std::string& text) {
 void WriteLine(const std::string& line, int patience_ms) {
   pollfd out = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&out, 1, patience_ms) != 1 || (out.revents & POLLOUT) == 0) return;
-  // One write per line, so that the lines of several ranks never mix.
+  // One write per line, so that lines of different ranks do not interleave.
   const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   (void)written;
 }

@@ -1,4 +1,4 @@
-// For a line that callers can bring about as often as they like.
+// Rate limit for log lines that clients can trigger.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace bulkhead {
 
-// At most one line an interval. Thread-safe.
+// At most one line per interval. Thread-safe.
 class LogPace {
  public:
   explicit LogPace(absl::Duration interval, std::function<absl::Time()> now = absl::Now)
       : interval_(interval), now_(std::move(now)) {}
 
-  // Whether this one is logged; then `unsaid` is how many before it were not.
+  // True if this line may be logged; `unsaid` is then the number of lines suppressed before it.
   bool MayLog(int64_t* unsaid);
 
  private:

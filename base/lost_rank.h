@@ -1,4 +1,4 @@
-// Which rank was lost, as a payload of the status that says so: nobody has to read its message.
+// The lost rank as a payload of a status, so that nothing has to parse the message.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,16 @@
 namespace bulkhead {
 
 struct LostRank {
-  std::optional<int> rank;  // absent where it is not known
+  std::optional<int> rank;  // absent if unknown
   std::string host;
 
   bool operator==(const LostRank&) const = default;
 };
 
-// The same status, carrying `lost`. An ok status is returned as it is.
+// `status` with `lost` attached. An ok status is returned unchanged.
 absl::Status WithLostRank(absl::Status status, const LostRank& lost);
 
-// What `status` carries; without: no rank.
+// The payload of `status`; no rank if it has none.
 LostRank LostRankOf(const absl::Status& status);
 
 }  // namespace bulkhead

@@ -1,4 +1,4 @@
-// PeriodicThread: calls a function every so often on a thread of its own, until it is destroyed.
+// PeriodicThread: calls a function periodically on its own thread, until destroyed.
 #pragma once
 
 #include <condition_variable>
@@ -12,9 +12,9 @@ namespace bulkhead {
 
 class PeriodicThread {
  public:
-  enum class First { kNow, kAfterPeriod };  // when the first call is made
+  enum class First { kNow, kAfterPeriod };  // time of the first call
   PeriodicThread(absl::Duration period, First first, std::function<void()> call);
-  // Returns once a call that is being made has returned.
+  // Waits for a call in progress to return.
   ~PeriodicThread();
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;

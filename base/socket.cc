@@ -30,7 +30,7 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// Whether it became ready by the deadline.
+// True if it became ready before the deadline.
 bool Await(int fd, short events, int64_t deadline_ns) {
   constexpr int64_t kNanosPerMilli = 1'000'000;
   while (true) {
@@ -43,7 +43,7 @@ bool Await(int fd, short events, int64_t deadline_ns) {
   }
 }
 
-// "" where it is not one that another host could use.
+// "" if other hosts cannot use it.
 std::string AddressOf(const ifaddrs& interface) {
   if (interface.ifa_addr == nullptr) return "";
   const int family = interface.ifa_addr->sa_family;
@@ -62,7 +62,7 @@ std::string AddressOf(const ifaddrs& interface) {
   return text;
 }
 
-// `entry`: an interface's name, or an IPv4 network as "10.1.0.0/16".
+// `entry`: an interface name, or an IPv4 network such as "10.1.0.0/16".
 bool Includes(absl::string_view entry, absl::string_view name, const std::string& address) {
   const std::pair<std::string, std::string> network =
       absl::StrSplit(entry, absl::MaxSplits('/', 1));
@@ -150,7 +150,7 @@ absl::StatusOr<ListeningSocket> ListenOn(const std::string& address) {
       getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
     return SystemError(absl::StrCat("cannot listen on ", address));
   }
-  // The port lies at the same place in both families.
+  // The port is at the same offset for both address families.
   listener.port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
   return listener;
 }

@@ -1,4 +1,4 @@
-// TCP sockets between the hosts of a group: never blocking, every wait with a deadline.
+// Non-blocking TCP sockets between the hosts of a group; every wait has a deadline.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ class Socket {
   int fd_ = -1;
 };
 
-// This host's addresses that others may reach it by, numeric: of interfaces that are up, loopback
-// only where there is no other. `include` (empty: all) is a list such as Open MPI's
-// btl_tcp_if_include: "eth0,10.1.0.0/16". INVALID_ARGUMENT when it leaves nothing.
+// This host's numeric addresses that other hosts can reach: of interfaces that are up; loopback
+// only if there is no other. `include` (empty: all) has the format of Open MPI's
+// btl_tcp_if_include: "eth0,10.1.0.0/16". INVALID_ARGUMENT if no address remains.
 absl::StatusOr<std::vector<std::string>> OwnAddresses(const std::string& include);
 
 struct ListeningSocket {
@@ -37,15 +37,15 @@ struct ListeningSocket {
   std::string address;
   int port = 0;
 };
-// Listens on a free port of that address and of no other.
+// Listens on a free port of that address only.
 absl::StatusOr<ListeningSocket> ListenOn(const std::string& address);
 
-// A connection that has come, or a closed socket when none has by the deadline.
+// An accepted connection, or a closed socket if none arrives before the deadline.
 Socket AcceptFrom(const std::vector<ListeningSocket>& listeners, int64_t deadline_ns);
 
 absl::StatusOr<Socket> ConnectTo(const std::string& address, int port, int64_t deadline_ns);
 
-// All of it, or UNAVAILABLE or DEADLINE_EXCEEDED.
+// Sends all bytes, or UNAVAILABLE or DEADLINE_EXCEEDED.
 absl::Status SendAll(const Socket& socket, absl::string_view bytes, int64_t deadline_ns);
 absl::StatusOr<std::string> ReceiveExactly(const Socket& socket, int64_t bytes,
                                            int64_t deadline_ns);

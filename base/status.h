@@ -1,5 +1,5 @@
-// Two macros that Abseil 20220623 lacks. An operating error travels up as absl::Status; nothing of
-// ours is thrown.
+// Two macros that Abseil 20220623 lacks. Errors are propagated as absl::Status; our code throws
+// nothing.
 #pragma once
 
 #include "absl/status/status.h"

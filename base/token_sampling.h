@@ -1,6 +1,6 @@
-// Drawing a token from weights: what the host's sampler (runtime/engine/sampler.h) and the kernel
-// on a device (kernels/cuda/draw.cu) share, so that both draw the same token. Products and sums in
-// double as written: both builds forbid fused and reordered ones. Plain: .cu files include this.
+// Token sampling arithmetic shared by the host sampler (runtime/engine/sampler.h) and the device
+// kernel (kernels/cuda/draw.cu), so that both sample the same token. Products and sums in double as
+// written: both builds forbid fused multiply-add and reordering. Plain C++: .cu files include it.
 #pragma once
 
 #include <stdint.h>
@@ -9,26 +9,26 @@
 
 namespace bulkhead {
 
-// So many of the likeliest ids of its columns each rank brings.
+// Number of top candidates that each rank contributes from its columns.
 inline constexpr int kCandidates = 256;
 
-// How the token of a row is drawn on a device. A greedy row keeps a top_k of 1.
+// Sampling parameters of one row on a device. A greedy row has top_k 1.
 struct TokenSampling {
   double uniform = 0;  // [0, 1)
   double per_temperature = 1;
   double min_p = 0;
   double top_p = 1;
-  int32_t top_k = 1;  // [1, kCandidates], less what is banned
-  int32_t slot = -1;  // of the sequence; -1: no row, nothing is drawn
+  int32_t top_k = 1;  // [1, kCandidates], minus the banned tokens
+  int32_t slot = -1;  // of the sequence; -1: unused row, nothing is sampled
   int32_t banned_begin = 0;
   int32_t banned_count = 0;
 };
-// What a row has instead of a token: a logit that is NaN or +inf; or all are ruled out.
+// Returned instead of a token: a logit is NaN or +inf; or all tokens are banned.
 inline constexpr int32_t kNotFinite = -1;
 inline constexpr int32_t kNothingToSample = -2;
 
-// e^x for x <= 0, with a relative error of a few 1e-16; 0 below -708. Free of branches, so that
-// loops over it vectorise.
+// e^x for x <= 0, relative error of a few 1e-16; 0 below -708. Branch-free, so that loops
+// vectorise.
 constexpr double ExpOfNonPositive(double x) {
   constexpr double kLog2E = 1.4426950408889634;
   constexpr double kLn2High =
@@ -53,21 +53,21 @@ constexpr double ExpOfNonPositive(double x) {
   p = p * r + 0.5;
   p = p * r + 1.0;
   p = p * r + 1.0;
-  // The low bits of `shifted` hold n in two's complement: moved into the exponent they multiply by
-  // 2^n.
+  // The low bits of `shifted` hold n in two's complement: shifted into the exponent they multiply
+  // by 2^n.
   const auto scale = std::bit_cast<uint64_t>(shifted) << 52;
   return std::bit_cast<double>(std::bit_cast<uint64_t>(p) + scale);
 }
 
-// The weight exp((logit - max) / temperature) of a token; `max` is the greatest logit.
+// The weight exp((logit - max) / temperature) of a token; `max` is the largest logit.
 constexpr double WeightOf(float logit, float max, double per_temperature) {
   return ExpOfNonPositive((static_cast<double>(logit) - static_cast<double>(max)) *
                           per_temperature);
 }
 inline constexpr double kNoWeight = 1e-300;  // smaller ones are dropped
 
-// top-p looks for where its run ends among buckets of weights by exponent and four bits of
-// mantissa, the largest first; the last takes all below 2^-64.
+// top-p finds its cutoff in buckets of weights by exponent and the top four mantissa bits, largest
+// first; the last bucket takes everything below 2^-64.
 inline constexpr int kNumBuckets = 1026;
 constexpr int BucketOf(double weight) {
   const auto top = static_cast<int64_t>(std::bit_cast<uint64_t>(weight) >> 48);
@@ -75,7 +75,8 @@ constexpr int BucketOf(double weight) {
   return static_cast<int>(bucket < kNumBuckets - 1 ? bucket : kNumBuckets - 1);
 }
 
-// Sums over tokens in ascending id add up within chunks of so many ids, then the chunks.
+// Sums over tokens in ascending id order are accumulated per chunk of this many ids, then over
+// chunks.
 inline constexpr int32_t kChunkIds = 1024;
 
 }  // namespace bulkhead

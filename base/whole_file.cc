@@ -20,9 +20,9 @@ absl::Status Usage(const std::string& message) {
   return WithExitCode(absl::InvalidArgumentError(message), ExitCode::kUsage);
 }
 
-// What errno says of `name`.
+// The status for errno, with `name`.
 absl::Status Unreadable(const std::string& name) {
-  return Usage(errno == EISDIR ? absl::StrCat(name, " is a directory; name a file")
+  return Usage(errno == EISDIR ? absl::StrCat(name, " is a directory; a file is required")
                                : absl::StrCat("cannot read ", name, ": ", std::strerror(errno)));
 }
 
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadStandardInput() {
 
 absl::Status CheckStandardInput() {
   if (std::ferror(stdin) == 0) return absl::OkStatus();
-  return Usage("standard input cannot be read; give a file, a pipe or a terminal");
+  return Usage("standard input cannot be read; use a file, a pipe or a terminal");
 }
 
 absl::Status CannotWrite(absl::string_view flag, const std::string& path) {

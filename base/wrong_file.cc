@@ -17,8 +17,8 @@ std::string WrongFileText(absl::string_view begin, int64_t file_bytes) {
   for (const absl::string_view page : {"<!doctype html", "<html"}) {
     if (!absl::StartsWithIgnoreCase(text, page)) continue;
     return absl::StrCat("is an HTML page (begins with ", text.substr(0, page.size()),
-                        "), not the file itself; download it again: sites answer so where a model "
-                        "asks for a login, or the address is that of the page beside the file");
+                        "), not the file itself; download it again: sites return such a page if a "
+                        "model requires a login, or for the address of the file's web page");
   }
   return "";
 }

@@ -1,4 +1,4 @@
-// What came in place of a file that was to be downloaded.
+// Recognises files that were downloaded incorrectly.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace bulkhead {
 
-// Enough of a file's beginning for WrongFileText.
+// Number of leading bytes that WrongFileText needs.
 inline constexpr int64_t kWrongFileBytes = 512;
 
-// "is a Git LFS pointer of 134 bytes ...", or an HTML page: what is wrong and what to do, or "". To
-// follow the file's name. `begin`: at least the first kWrongFileBytes of it, or all.
+// "is a Git LFS pointer of 134 bytes ...", or an HTML page: what is wrong and how to fix it; else
+// "". Appended to the file name. `begin`: at least the first kWrongFileBytes of the file, or all of
+// it.
 std::string WrongFileText(absl::string_view begin, int64_t file_bytes);
 
 }  // namespace bulkhead

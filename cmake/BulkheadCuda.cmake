@@ -1,6 +1,7 @@
-# CUDA, NCCL and cuBLASLt are optional. BH_CUDA=AUTO takes what is there, ON insists, OFF builds without. Sets
-# BH_HAS_CUDA, BH_HAS_NCCL and BH_HAS_CUBLASLT; what is absent is a file *_absent.cc that says so. Nothing of them is
-# linked but the static runtime: the program starts where neither driver nor NCCL is installed.
+# CUDA, NCCL and cuBLASLt are optional. BH_CUDA=AUTO uses what is available, ON requires it, OFF
+# builds without. Sets BH_HAS_CUDA, BH_HAS_NCCL and BH_HAS_CUBLASLT; each missing feature is
+# replaced by a file *_absent.cc that reports it. Only the static CUDA runtime is linked: the
+# program also starts without a driver or NCCL.
 set(BH_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE BH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(BH_HAS_CUDA FALSE)
@@ -30,12 +31,12 @@ if(BH_HAS_CUDA)
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  # Debian's CMake does not know how nvcc 13 is told so.
+  # Debian's CMake does not know this option of nvcc 13.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   find_path(BH_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(BH_NCCL_INCLUDE_DIR)
-    # Older headers than 2.27's lack what is called where the library has it.
+    # Headers older than 2.27 lack functions that are called if the library has them.
     file(STRINGS ${BH_NCCL_INCLUDE_DIR}/nccl.h BH_NCCL_WINDOWS REGEX "ncclCommWindowRegister" LIMIT_COUNT 1)
     if(BH_NCCL_WINDOWS)
       set(BH_HAS_NCCL TRUE)

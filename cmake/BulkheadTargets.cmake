@@ -1,4 +1,4 @@
-# The three kinds of target in this project, each one function, so that flags live in one place.
+# The three kinds of targets in this project, one function each, so that flags are in one place.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
@@ -6,23 +6,24 @@ if(CCACHE)
 endif()
 
 add_library(bulkhead_flags INTERFACE)
-# Products and sums are written as the chains they are: the compiler may neither fuse nor reorder them.
+# Products and sums have a fixed order: the compiler may neither fuse nor reorder them.
 target_compile_options(bulkhead_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fno-math-errno>"
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>  # g++ 12 warns of its own std::string
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>  # g++ 12 warns about its own std::string
   $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:C,CXX>>:-g1>)
 target_compile_definitions(bulkhead_flags INTERFACE BH_DEBUG_BUILD=$<CONFIG:Debug>)
 target_include_directories(bulkhead_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 if(BH_SANITIZE)
-  # g++ takes its own instrumentation for uses of uninitialised memory.
+  # g++ mistakes its own instrumentation for uninitialised memory.
   target_compile_options(bulkhead_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${BH_SANITIZE};-fno-omit-frame-pointer>"
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   target_link_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE})
 endif()
 
-# bulkhead_library(name [SOURCES a.cc ...] [EXCEPT b.cc ...] DEPS target ...): the static library bulkhead::name of one
-# folder; without SOURCES every .cc in and below it, but for EXCEPT and *_absent.cc.
+# bulkhead_library(name [SOURCES a.cc ...] [EXCEPT b.cc ...] DEPS target ...): the static library
+# bulkhead::name of one folder; without SOURCES every .cc in and below it, except EXCEPT and
+# *_absent.cc.
 function(bulkhead_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;EXCEPT;DEPS" ${ARGN})
   if(NOT arg_SOURCES)
@@ -37,8 +38,9 @@ function(bulkhead_library name)
   target_link_libraries(bulkhead_${name} PUBLIC bulkhead_flags ${arg_DEPS})
 endfunction()
 
-# bulkhead_test(name LABEL unit [SOURCES a_test.cc ...] [EXCEPT b_test.cc ...] [WITH c.cc ...] DEPS ...): one test binary
-# per folder and label; without SOURCES every *_test.cc in and below the folder, but for EXCEPT, and what is WITH them.
+# bulkhead_test(name LABEL unit [SOURCES a_test.cc ...] [EXCEPT b_test.cc ...] [WITH c.cc ...] DEPS
+# ...): one test binary per folder and label; without SOURCES every *_test.cc in and below the
+# folder, except EXCEPT, plus WITH.
 function(bulkhead_test name)
   cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;EXCEPT;WITH;DEPS" ${ARGN})
   if(NOT arg_SOURCES)

@@ -1,4 +1,4 @@
-# Run at every build (cmake -P): writes OUTPUT from TEMPLATE when version or commit changed.
+# Run by every build (cmake -P): writes OUTPUT from TEMPLATE if the version or commit has changed.
 set(BH_VERSION ${PROJECT_VERSION})
 find_program(GIT git)
 if(GIT)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A compiler launcher: runs COMMAND... -o OBJECT ... and keeps what ptxas says of registers and spills
-# beside the object, for tests/kernels/cuda/registers_test.py.
+# A compiler launcher: runs COMMAND... -o OBJECT ... and saves ptxas's report of registers and
+# spills next to the object, for tests/kernels/cuda/registers_test.py.
 object=
 previous=
 for argument in "$@"; do

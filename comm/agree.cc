@@ -10,7 +10,7 @@
 namespace bulkhead {
 namespace {
 
-// The same code, payloads and exit code with `prefix` before the message.
+// `status` with `prefix` before its message; code, payloads and exit code are kept.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
   absl::Status named(status.code(), absl::StrCat(prefix, status.message()));
   status.ForEachPayload(

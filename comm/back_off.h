@@ -1,7 +1,6 @@
-// BackOff: how a wait that can only look again and again spares the core. It looks without a break
-// for a moment (if it may spin), yields for as long as a decode step's skew, then sleeps, longer
-// and longer: 50 us at first, 1 ms while a step may still come, 5 ms when the group has been idle
-// for a second.
+// BackOff: for waits that can only poll. Spins briefly (if allowed), yields for the duration of a
+// decode step's skew, then sleeps with increasing intervals: 50 us at first, 1 ms while a step may
+// still arrive, 5 ms once the group has been idle for a second.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@ namespace bulkhead {
 class BackOff {
  public:
   explicit BackOff(bool may_spin) : may_spin_(may_spin) {}
-  // Between two looks.
+  // Call between two polls.
   void Pause();
 
  private:

@@ -25,7 +25,7 @@ using Rounds = std::array<Round, kRounds>;
 absl::StatusOr<Rounds> RoundsFrom(const std::string& bytes) {
   Rounds rounds;
   if (bytes.size() != sizeof(rounds)) {
-    return absl::InternalError("ranks took their clocks' times differently often");
+    return absl::InternalError("ranks measured their clocks a different number of times");
   }
   std::memcpy(rounds.data(), bytes.data(), sizeof(rounds));
   return rounds;
@@ -38,7 +38,7 @@ ClockOffset OffsetBetween(const Rounds& rank0, const Rounds& other) {
     least = std::max(least, other[i].comes_ns - rank0[i].leaves_ns);
     most = std::min(most, other[i].leaves_ns - rank0[i].comes_ns);
   }
-  // A clock that was set meanwhile has them the wrong way round; the truth was at both.
+  // If a clock was set meanwhile, the bounds are swapped; the offset lies between them either way.
   const double half = static_cast<double>(most - least) / 2;
   return {(static_cast<double>(least) + half) / kNanosPerMicro, std::abs(half) / kNanosPerMicro};
 }

@@ -1,5 +1,4 @@
-// How far the clocks of the group's hosts are apart, so that logs and traces of several hosts can
-// be laid side by side.
+// Clock offsets between the hosts of a group, to align their logs and traces.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace bulkhead {
 
-// A rank's clock less rank 0's when it was measured: between offset - error and offset + error.
+// A rank's clock minus rank 0's when measured: within [offset - error, offset + error].
 struct ClockOffset {
   double offset_us = 0;
   double error_us = 0;
@@ -21,9 +20,9 @@ struct ClockOffset {
 // CLOCK_REALTIME.
 int64_t RealtimeNanos();
 
-// Collective: by rank; rank 0's is 0 +- 0. `clock_ns` is this rank's clock. Nobody leaves a gather
-// before everybody has come to it: a rank's clock when it leaves is at most the gather's length
-// ahead of rank 0's when that came, and the other way round. The narrowest of some rounds counts.
+// Collective. Offsets by rank; rank 0's is 0 +- 0. `clock_ns` is this rank's clock. No rank leaves
+// a gather before all have entered it: a rank's clock on leaving is at most the gather's duration
+// ahead of rank 0's on entering, and vice versa. The narrowest bounds of several rounds are used.
 absl::StatusOr<std::vector<ClockOffset>> MeasureClockOffsets(
     GroupExchange& exchange, absl::Duration timeout, const std::function<int64_t()>& clock_ns);
 

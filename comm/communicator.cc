@@ -4,7 +4,7 @@
 
 namespace bulkhead {
 
-// Halves of 16 bits are exact in f32, and so are their sums with zeroes.
+// 16-bit halves are exact in f32, and so are their sums with zeroes.
 absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
   const MatrixView partial = PartialSum(2, count);
   for (int64_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// ControlBus: one small message (a step plan) from rank 0 to every other rank. Called by the rank's
-// main thread only. Readers sleep while nothing comes.
+// ControlBus: broadcasts small messages (step plans) from rank 0 to every other rank. Called by the
+// rank's main thread only. Idle readers sleep.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace bulkhead {
 class ControlBus {
  public:
   virtual ~ControlBus() = default;
-  // Rank 0 only. Any length. Blocks while a reader is more than a few messages behind; in a group
-  // of one the message goes nowhere.
+  // Rank 0 only. Any length. Blocks while a reader is more than a few messages behind; a no-op in a
+  // group of one.
   virtual absl::Status Publish(absl::string_view message) = 0;
-  // Every other rank. Blocks until a message comes. UNAVAILABLE when the group is lost, or whatever
-  // it was aborted with.
+  // Other ranks only. Blocks until a message arrives. UNAVAILABLE when the group is lost, or the
+  // status it was aborted with.
   virtual absl::Status Receive(std::string* message) = 0;
 };
 

@@ -1,5 +1,5 @@
-// GroupExchange: small host messages between all ranks while a group comes up and goes down, and
-// Agree(), which ends every start-up phase. Called by the rank's main thread only.
+// GroupExchange: small host messages between all ranks during start-up and shutdown, and Agree(),
+// which ends every start-up phase. Called by the rank's main thread only.
 #pragma once
 
 #include <memory>
@@ -18,24 +18,24 @@ class GroupExchange {
  public:
   virtual ~GroupExchange() = default;
   virtual const RankTopology& topology() const = 0;
-  // What every rank put in, by rank; at most 64 MiB each. Every rank must call it, in the same
-  // order. DEADLINE_EXCEEDED naming the ranks that are missing where that can be known; UNAVAILABLE
-  // when a rank is gone. An error is final for the exchange.
+  // Every rank's message, by rank; at most 64 MiB each. Every rank must call it, in the same order.
+  // DEADLINE_EXCEEDED names the missing ranks if they are known; UNAVAILABLE when a rank is gone.
+  // An error is final for the exchange.
   virtual absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
                                                              absl::Duration timeout) = 0;
 };
 
 inline constexpr int64_t kMaxExchangeBytes = int64_t{64} << 20;
 
-// Ends the start-up phase `phase`: ok when every rank is ok, else on every rank the same status,
-// that of the lowest rank that failed, its exit code kept (base/exit_code.h) and its rank and
-// host named when the group has more than one. A rank that does not come in time is an error with
+// Ends the start-up phase `phase`: ok if every rank is ok; otherwise every rank returns the same
+// status, that of the lowest failed rank, with its exit code (base/exit_code.h) and, if the group
+// has more than one rank, its rank and host. A rank that is late is an error with
 // ExitCode::kGroupNotUp.
 absl::Status Agree(GroupExchange& exchange, absl::string_view phase, const absl::Status& mine,
                    absl::Duration timeout);
 
-// True for a status that every rank of the group returns alike: what Agree found, or what follows
-// from equal inputs. With such a status all ranks may leave in good order (MPI_Finalize).
+// True for a status that every rank of the group returns: the result of Agree, or of equal inputs.
+// With such a status all ranks may shut down in order (MPI_Finalize).
 bool IsAgreed(const absl::Status& status);
 absl::Status MarkAgreed(absl::Status status);
 

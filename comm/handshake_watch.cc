@@ -18,7 +18,7 @@
 namespace bulkhead {
 namespace {
 
-// A rank sends its handshake in one piece as soon as it is connected.
+// A rank sends its whole handshake at once, right after connecting.
 constexpr std::chrono::milliseconds kLook(100);
 constexpr int kLooks = 5;
 
@@ -34,12 +34,12 @@ HandshakeWatch::~HandshakeWatch() {
   wake_.notify_one();
   thread_.join();
   if (closed_ > 1) {
-    BH_LOG(kWarning) << "hung up on " << closed_
-                     << " connections that sent half a handshake to MPI";
+    BH_LOG(kWarning) << "dropped " << closed_ << " connections that sent half a handshake to MPI";
   }
 }
 
-// What the watched thread waits for in recv(), where that came in through a port that listens.
+// The descriptor that the watched thread blocks on in recv(), if it was accepted from a listening
+// port.
 std::optional<HandshakeWatch::Wait> HandshakeWatch::CurrentWait() const {
   std::ifstream file(absl::StrCat("/proc/self/task/", watched_, "/syscall"));
   int64_t call = -1;
@@ -61,7 +61,7 @@ std::optional<HandshakeWatch::Wait> HandshakeWatch::CurrentWait() const {
 void HandshakeWatch::Run() {
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are other threads' business
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // leave signals to other threads
   Wait last;
   int looks = 0;
   std::unique_lock lock(mutex_);
@@ -71,14 +71,14 @@ void HandshakeWatch::Run() {
     last = wait;
     if (looks < kLooks) continue;
     looks = 0;
-    // The descriptor may by now be another connection's; a copy of it cannot become one.
+    // The descriptor number may be reused by another connection; a copy of it cannot.
     const int copy = fcntl(wait.fd, F_DUPFD_CLOEXEC, 0);
     const std::optional<TcpSocket> socket = TcpSocketOf(copy);
     if (socket.has_value() && socket->remote == wait.remote) {
       shutdown(copy, SHUT_RDWR);
       if (++closed_ == 1) {
         BH_LOG(kWarning) << wait.remote << " connected to MPI's port " << socket->port
-                         << " and sent half a handshake: hung up on";
+                         << " and sent half a handshake: dropped";
       }
     }
     if (copy >= 0) close(copy);

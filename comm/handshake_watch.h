@@ -1,6 +1,6 @@
-// HandshakeWatch: Open MPI reads the handshake of whoever connects to its port without a limit of
-// time, so that a stranger who sends half of one stops the thread that calls MPI. While this lives,
-// such a connection is hung up on.
+// HandshakeWatch: Open MPI reads the handshake of any incoming connection without a timeout, so
+// that a stranger who sends half of one blocks the thread that calls MPI. While this exists, such
+// connections are shut down.
 #pragma once
 
 #include <sys/types.h>
@@ -33,7 +33,7 @@ class HandshakeWatch {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool done_ = false;
-  int closed_ = 0;  // of the thread, until it has ended
+  int closed_ = 0;  // connections closed by the thread; valid after it has ended
   std::thread thread_;
 };
 

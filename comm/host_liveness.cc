@@ -106,24 +106,25 @@ absl::StatusOr<std::unique_ptr<HostLiveness>> HostLiveness::Connect(GroupExchang
   BH_ASSIGN_OR_RETURN(
       const std::vector<std::string> tickets,
       exchange.AllGather(topology.rank == 0 ? TicketText(key, *listeners) : "", timeout));
-  std::unique_ptr<HostLiveness> star(takes_part ? new HostLiveness(now_ns) : nullptr);
+  std::unique_ptr<HostLiveness> host_liveness(takes_part ? new HostLiveness(now_ns) : nullptr);
   const int64_t deadline_ns =
       MonotonicNanos() + absl::ToInt64Nanoseconds(std::min(timeout, kConnectLimit));
   absl::Status accepted;
   absl::Status reached;
   if (topology.rank == 0) {
-    accepted = star->AcceptAll(topology, names, *listeners, key, deadline_ns);
+    accepted = host_liveness->AcceptAll(topology, names, *listeners, key, deadline_ns);
   } else if (takes_part) {
-    reached = star->ReachRank0(names[0], topology.rank, tickets[0], deadline_ns);
+    reached = host_liveness->ReachRank0(names[0], topology.rank, tickets[0], deadline_ns);
   }
-  // Who could not reach rank 0 knows more of it than rank 0.
+  // A rank that failed to reach rank 0 has more details than rank 0.
   BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(reached), timeout));
-  if (accepted.ok() && takes_part) accepted = star->Watch();
-  if (star != nullptr) {
-    for (const std::unique_ptr<Peer>& peer : star->peers_) peer->host = topology.hosts[peer->rank];
+  if (accepted.ok() && takes_part) accepted = host_liveness->Watch();
+  if (host_liveness != nullptr) {
+    for (const std::unique_ptr<Peer>& peer : host_liveness->peers_)
+      peer->host = topology.hosts[peer->rank];
   }
   BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(accepted), timeout));
-  return star;
+  return host_liveness;
 }
 
 HostLiveness::~HostLiveness() {
@@ -156,8 +157,8 @@ absl::Status HostLiveness::AcceptAll(const RankTopology& topology,
   return absl::OkStatus();
 }
 
-// Tries rank 0's addresses one by one, again and again: the first that answers with the key is the
-// one that the hosts reach each other by.
+// Tries rank 0's addresses in turn until the deadline; the first one that authenticates with the
+// key is used.
 absl::Status HostLiveness::ReachRank0(const std::string& name, int rank, const std::string& ticket,
                                       int64_t deadline_ns) {
   const std::vector<std::string> parts = absl::StrSplit(ticket, ' ');
@@ -228,7 +229,7 @@ void HostLiveness::Abort(const absl::Status& why) {
   const int64_t until_ns = MonotonicNanos() + kLastWordNanos;
   for (const std::unique_ptr<Peer>& peer : peers_) {
     Send(*peer, FrameKind::kAbort, EncodeStatus(why));
-    // What is not read when the process ends makes the other side's kernel forget our last word.
+    // Unread data at exit would make the kernel reset the connection and discard our last frame.
     static_cast<void>(Drain(*peer, now_ns_()));
     while (!peer->gone && !peer->unsent.empty() && MonotonicNanos() < until_ns) {
       usleep(1000);
@@ -237,7 +238,7 @@ void HostLiveness::Abort(const absl::Status& why) {
   }
 }
 
-// A peer that does not read gets no more beats: what it is told last must still fit.
+// A peer that does not read gets no more heartbeats: the final frame must still fit.
 void HostLiveness::Send(Peer& peer, FrameKind kind, absl::string_view text) {
   if (peer.gone || (kind == FrameKind::kBeat && peer.unsent.size() > kMaxUnsentBytes)) return;
   peer.unsent += peer.sealer.Seal(kind, text);
@@ -250,7 +251,7 @@ void HostLiveness::Flush(Peer& peer) {
     if (n > 0) {
       peer.unsent.erase(0, n);
     } else if (errno != EINTR) {
-      return;  // full, or broken: what is read next tells
+      return;  // full or broken; the next read reports it
     }
   }
 }
@@ -268,7 +269,7 @@ absl::Status HostLiveness::Check(absl::Duration silence) {
   return lost_;
 }
 
-// Whether ranks of its host are still there, who may know why it is gone.
+// Whether ranks of the same host are still connected and may know why it is gone.
 bool HostLiveness::HasNeighbours(const Peer& peer) const {
   return std::any_of(peers_.begin(), peers_.end(), [&](const std::unique_ptr<Peer>& other) {
     return other->node == peer.node && !other->gone;
@@ -280,18 +281,18 @@ absl::Status HostLiveness::CheckPeer(Peer& peer, int64_t now_ns, absl::Duration 
   if (peer.gone) {
     if (HasNeighbours(peer) && now_ns - peer.gone_ns < kNeighboursWordNanos)
       return absl::OkStatus();
-    return Lost(absl::StrCat(peer.name,
-                             " ended without a word: it was killed or crashed, cause not "
-                             "readable from here (exit code 137 of the launcher: killed "
-                             "by signal 9)"),
-                peer.lost_rank());
+    return Lost(
+        absl::StrCat(peer.name,
+                     " ended without a message: it was killed or crashed, cause not visible from "
+                     "here (exit code 137 of the launcher: killed by signal 9)"),
+        peer.lost_rank());
   }
   if (peer.heard_ns == 0) return absl::OkStatus();
   if (now_ns - peer.heard_ns <= absl::ToInt64Nanoseconds(silence)) return absl::OkStatus();
   return Silent(peer, now_ns, silence);
 }
 
-// A host whose ranks are all silent is named by its first, each with its own time.
+// If all ranks of a host are silent, the first one is reported for it.
 absl::Status HostLiveness::Silent(const Peer& peer, int64_t now_ns, absl::Duration silence) const {
   const Peer* first = nullptr;
   int ranks = 0;
@@ -304,9 +305,9 @@ absl::Status HostLiveness::Silent(const Peer& peer, int64_t now_ns, absl::Durati
     if (first == nullptr) first = other.get();
   }
   if (silent < ranks) first = &peer;
-  const char* what = ": it, its host or the link between the hosts stands still";
+  const char* what = ": it, its host or the link between the hosts has stopped";
   if (ranks > 1 && silent == ranks) {
-    what = ", as all ranks of its host: that host or the link to it stands still";
+    what = ", as all ranks of its host: that host or the link to it has stopped";
   } else if (ranks > 1) {
     what = ", while others of its host were not";
   }
@@ -318,7 +319,7 @@ absl::Status HostLiveness::Silent(const Peer& peer, int64_t now_ns, absl::Durati
   return Lost(who + what, first->lost_rank());
 }
 
-// Reads what there is. After the end of a connection the peer is gone.
+// Reads all available frames. The peer is removed when its connection ends.
 absl::Status HostLiveness::Drain(Peer& peer, int64_t now_ns) {
   char buffer[4096];
   while (!peer.gone) {
@@ -331,7 +332,7 @@ absl::Status HostLiveness::Drain(Peer& peer, int64_t now_ns) {
     if (n < 0 && errno == EAGAIN) break;
     peer.gone = true;
     peer.gone_ns = now_ns;
-    peer.socket.Close();  // which also takes it out of the epoll set
+    peer.socket.Close();  // also removes it from the epoll set
   }
   absl::Status status;
   Frame frame;

@@ -1,7 +1,7 @@
-// HostLiveness: what hosts know of each other: a TCP connection to rank 0 from every rank of
-// another node, beside MPI, which notices neither a stopped peer nor a cut link. Both ends of a
-// connection have proved that they hold the key that rank 0 handed out at start, and every frame is
-// sealed with it. What ranks of one node hear of each other (shm_liveness.h) they pass on.
+// HostLiveness: liveness between hosts: every rank of another node has a TCP connection to rank 0,
+// besides MPI, which detects neither a stopped peer nor a broken link. Both ends of a connection
+// authenticate with the key that rank 0 distributed at start, and every frame carries a MAC. Losses
+// detected within a node (shm_liveness.h) are forwarded.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,9 @@ namespace bulkhead {
 
 class HostLiveness final : public GroupLiveness {
  public:
-  // Collective over `exchange`, whose topology has several nodes; ends in agreement. Nothing
-  // listens any more when it returns. Null on the ranks of node 0 but rank 0. `include` as in
-  // OwnAddresses; `now_ns`: a monotonic clock. Errors carry ExitCode::kGroupNotUp.
+  // Collective over `exchange`, whose topology has several nodes; ends in agreement. All listeners
+  // are closed on return. Null on the ranks of node 0 except rank 0. `include` as in OwnAddresses;
+  // `now_ns`: a monotonic clock. Errors carry ExitCode::kGroupNotUp.
   static absl::StatusOr<std::unique_ptr<HostLiveness>> Connect(GroupExchange& exchange,
                                                                const std::string& include,
                                                                absl::Duration timeout,
@@ -33,10 +33,10 @@ class HostLiveness final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  void StoodStill(absl::Duration) override {}  // for its own host to judge
+  void StoodStill(absl::Duration) override {}  // evaluated on its own host only
   Stragglers FindStragglers() override { return {}; }
   int fd() const override { return epoll_fd_; }
-  // Tells rank 0, which tells the others.
+  // Sent to rank 0, which forwards it to the others.
   void Abort(const absl::Status& why) override;
   void Ending() override;
 
@@ -54,7 +54,7 @@ class HostLiveness final : public GroupLiveness {
     FrameSealer sealer;
     FrameOpener opener;
     std::string unsent;
-    int64_t heard_ns = 0;  // 0 until it has beaten
+    int64_t heard_ns = 0;  // 0 until the first heartbeat
     bool ending = false;
     bool gone = false;
     int64_t gone_ns = 0;
@@ -77,7 +77,7 @@ class HostLiveness final : public GroupLiveness {
   int64_t (*const now_ns_)();
   int epoll_fd_ = -1;
   std::atomic<bool> ending_ = false;
-  std::mutex mutex_;                          // guards what follows
+  std::mutex mutex_;                          // guards the members below
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank
   bool abort_sent_ = false;
   absl::Status lost_;

@@ -1,5 +1,5 @@
-// The partial sums of a sum that a start checks element by element: whole numbers whose sum stays
-// below 2^24 in every group that can be started, so that f32 adds them exactly in any order.
+// Partial sums for the element-wise check of sums at start: integers whose sum stays below 2^24 for
+// every supported group size, so that f32 adds them exactly in any order.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace bulkhead {
 
 inline constexpr int kKnownPeriod = 1000;
 
-// Element i of what rank r brings.
+// Element i of rank r's partial sum.
 constexpr int KnownOffset(int r) { return r % 8; }
 constexpr int64_t KnownValue(int64_t i, int r) { return i % kKnownPeriod + KnownOffset(r); }
 

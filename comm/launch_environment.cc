@@ -11,21 +11,21 @@
 namespace bulkhead {
 namespace {
 
-// 0 when absent or no number.
+// 0 if absent or not a number.
 int Number(const Environment& environment, const char* name) {
   const char* text = environment(name);
   int value = 0;
   return text != nullptr && absl::SimpleAtoi(text, &value) && value > 0 ? value : 0;
 }
 
-// -1 when absent or no index.
+// -1 if absent or not an index.
 int Index(const Environment& environment, const char* name) {
   const char* text = environment(name);
   int value = 0;
   return text != nullptr && absl::SimpleAtoi(text, &value) && value >= 0 ? value : -1;
 }
 
-// "2" and "2(x4)" say that it is 2 on every node; "2,1" does not say for which.
+// "2" and "2(x4)" mean 2 on every node; "2,1" is ambiguous.
 int SlurmLocalSize(const Environment& environment) {
   const char* const text = environment("SLURM_STEP_TASKS_PER_NODE");
   if (text == nullptr || absl::StrContains(text, ",")) return 0;
@@ -55,8 +55,8 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
     launch.one_host = launch.expected_size == launch.local_size;
     return launch;
   }
-  // A batch script has SLURM_PROCID without a step; an interactive shell is a step of one task
-  // while SLURM_NTASKS still speaks of the job.
+  // A batch script has SLURM_PROCID without a step; an interactive shell is a one-task step
+  // although SLURM_NTASKS is the job's.
   if (environment("SLURM_STEP_ID") != nullptr && environment("SLURM_PROCID") != nullptr) {
     const bool knows_step = environment("SLURM_STEP_NUM_TASKS") != nullptr;
     const int tasks = Number(environment, knows_step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");

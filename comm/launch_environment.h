@@ -1,4 +1,4 @@
-// What the environment says about who started this process.
+// How this process was launched, from its environment.
 #pragma once
 
 #include <functional>
@@ -8,35 +8,35 @@
 
 namespace bulkhead {
 
-// Looks a variable up; null when it is not set.
+// Looks up a variable; null if unset.
 using Environment = std::function<const char*(const char*)>;
 
 struct LaunchEnvironment {
-  std::string launcher;   // "mpirun", "srun", "a PMI launcher", or "" when nothing did
-  int expected_size = 0;  // ranks the launcher says there are; 0 when it does not say
-  bool has_pmix = false;  // a PMIx server to meet the others through
-  bool one_host = false;  // known to be
-  int local_size = 0;     // ranks on this host; 0 when the launcher does not say
-  int local_rank = -1;    // among them; -1 when the launcher does not say
+  std::string launcher;   // "mpirun", "srun", "a PMI launcher", or "" without a launcher
+  int expected_size = 0;  // number of ranks; 0 if unknown
+  bool has_pmix = false;  // a PMIx server is available
+  bool one_host = false;  // known to be on a single host
+  int local_size = 0;     // ranks on this host; 0 if unknown
+  int local_rank = -1;    // index among them; -1 if unknown
 
-  // Whether this process is meant to be a rank among others that it must meet.
+  // Whether this process was launched as a rank of a group.
   bool by_launcher() const { return !launcher.empty(); }
 };
 
-// Open MPI's mpirun; a PMIx launcher; srun, told from a mere shell in an allocation by a step of
-// more than one task; PMI-1 or PMI-2 launchers.
+// Recognises Open MPI's mpirun; PMIx launchers; srun, distinguished from a shell in an allocation
+// by a step of more than one task; PMI-1 and PMI-2 launchers.
 LaunchEnvironment ReadLaunchEnvironment(const Environment& environment);
 
-// Tells MPI what it would do otherwise, through its own variables: to listen on every interface
-// even on one host, and to copy by ptrace, which containers forbid. What the user has set stays.
-// First thing in a program that may be a rank: setenv is for processes of one thread.
+// Overrides unsuitable MPI defaults by environment variables: listening on every interface even on
+// a single host, and copying by ptrace, which containers forbid. Variables set by the user are
+// kept. Call first in any program that may be a rank: setenv requires a single-threaded process.
 void SetMpiEnvironment(const LaunchEnvironment& launch);
 
-// Refuses a rank that MPI could not unite with the others: it would come up as a group of one, and
-// so would each of them. FAILED_PRECONDITION with the right command and ExitCode::kGroupNotUp.
+// Refuses a launch in which MPI could not connect the ranks: each would come up as a group of one.
+// FAILED_PRECONDITION with the right command and ExitCode::kGroupNotUp.
 absl::Status CheckCanMeet(const LaunchEnvironment& launch);
 
-// The same found out afterwards: MPI came up with `size` ranks.
+// The same check after MPI_Init: MPI came up with `size` ranks.
 absl::Status CheckSize(const LaunchEnvironment& launch, int size);
 
 }  // namespace bulkhead

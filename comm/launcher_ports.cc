@@ -31,7 +31,7 @@ bool IsMpirun(const std::string& name) {
   return kNames.count(name) > 0;
 }
 
-// A process's name and parent; of one that is gone "" and 0.
+// A process's name and parent; "" and 0 if it is gone.
 struct Process {
   std::string name;
   pid_t parent = 0;
@@ -44,7 +44,7 @@ Process ReadProcess(pid_t pid) {
   std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;
   std::getline(stat, text);
-  const size_t name_end = text.rfind(')');  // the name may hold anything
+  const size_t name_end = text.rfind(')');  // the name may contain any character
   if (name_end == std::string::npos) return process;
   const std::vector<std::string> fields = absl::StrSplit(text.substr(name_end + 1), ' ');
   int parent = 0;
@@ -52,7 +52,8 @@ Process ReadProcess(pid_t pid) {
   return process;
 }
 
-// Inode -> descriptor of each socket of the process, or why that cannot be read.
+// Maps the inode of each of the process's sockets to its descriptor; an error if they cannot be
+// read.
 absl::Status FindSockets(pid_t pid, std::map<std::string, int>& sockets) {
   std::error_code error;
   const std::string folder = absl::StrCat("/proc/", pid, "/fd");
@@ -72,7 +73,7 @@ absl::Status FindSockets(pid_t pid, std::map<std::string, int>& sockets) {
   return absl::PermissionDeniedError(absl::StrCat(folder, ": ", error.message()));
 }
 
-// Descriptors of the process that listen on TCP, with the port.
+// The process's listening TCP descriptors and their ports.
 std::map<int, std::string> ListeningOf(pid_t pid, const std::map<std::string, int>& sockets) {
   constexpr char kListen[] = "0A";
   std::map<int, std::string> found;

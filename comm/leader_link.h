@@ -1,5 +1,5 @@
-// LeaderLink: messages between the leaders of nodes, a node's leader being its lowest rank. Used by
-// the leaders' main threads only. What every collective between nodes is made of.
+// LeaderLink: messages between node leaders (the lowest rank of each node), the basis of every
+// collective between nodes. Used by the leaders' main threads only.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace bulkhead {
 
-// Messages of different kinds never meet: the control bus may run ahead of the sums.
+// Messages of different kinds are independent: the control bus may run ahead of the sums.
 enum class LinkKind : int { kExchange = 0, kBus = 1, kTensors = 2 };
 inline constexpr int kLinkKinds = 3;
 
@@ -23,8 +23,8 @@ struct Outgoing {
   int64_t bytes = 0;
 };
 
-// Where a message is put: rows of row_bytes, stride_bytes apart. It must be that long, unless
-// `length` is there to be told a shorter one (of a single row).
+// Destination of a message: rows of row_bytes, stride_bytes apart. The message must have exactly
+// that size, unless `length` is given, which returns the size of a shorter one (single row only).
 struct Incoming {
   int node = 0;
   void* data = nullptr;
@@ -41,11 +41,10 @@ class LeaderLink {
   virtual int num_nodes() const = 0;
   // Whether waits may spin before they yield and sleep.
   virtual void set_may_spin(bool may_spin) = 0;
-  // Sends and receives all of these, none of them empty or larger than kMaxLinkMessageBytes.
-  // Between two nodes messages of a kind arrive in the order in which they were sent. A send may
-  // wait until the other side receives. An error is final for the link: DEADLINE_EXCEEDED without
-  // words, what the group was aborted with, or INTERNAL when a message has another length than was
-  // expected.
+  // Completes all of these sends and receives, each non-empty and at most kMaxLinkMessageBytes.
+  // Messages of one kind between two nodes arrive in order. A send may block until the receive is
+  // posted. An error is final for the link: DEADLINE_EXCEEDED with an empty message, the status the
+  // group was aborted with, or INTERNAL when a message has an unexpected length.
   virtual absl::Status Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
                                 absl::Span<const Incoming> receives,
                                 int64_t deadline_ns = kNoDeadline) = 0;

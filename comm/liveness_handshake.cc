@@ -25,7 +25,7 @@ constexpr int64_t kAcceptNanos = 10'000'000;
 constexpr size_t kMaxGreetings = 64;
 constexpr int kRankBytes = sizeof(int32_t);
 
-// One that is under way, on a thread of its own, which is waited for before the socket is closed.
+// A handshake in progress on its own thread, which is joined before the socket is closed.
 struct Greeting {
   Socket socket;
   std::future<absl::StatusOr<Introduction>> who;
@@ -34,7 +34,7 @@ struct Greeting {
 };
 
 // Rank 0 sends a nonce; the caller its rank, a nonce and a proof; rank 0 its proof. A proof covers
-// both nonces and the role, so none can be used twice or sent back.
+// both nonces and the role, so it cannot be replayed or reflected.
 std::string Proof(absl::string_view key, absl::string_view role, absl::string_view nonces,
                   absl::string_view rank) {
   return Mac(key, absl::StrCat(role, nonces, rank));
@@ -106,11 +106,11 @@ absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view 
   const std::string nonces = theirs + nonce;
   const std::string mine = absl::StrCat(name, nonce, Proof(key, "caller", nonces, name));
   BH_RETURN_IF_ERROR(SendAll(socket, mine, deadline_ns));
-  // Patient: rank 0 may have taken this connection already, and would take no other.
+  // Wait longer: rank 0 may already have accepted this connection, and accepts only one per rank.
   BH_ASSIGN_OR_RETURN(const std::string proof,
                       ReceiveExactly(socket, kMacBytes, deadline_ns + kProofNanos));
   if (!SameMac(Proof(key, "rank 0", nonces, name), proof)) {
-    return absl::UnauthenticatedError("who answers does not hold the group's key");
+    return absl::UnauthenticatedError("the other end does not hold the group's key");
   }
   return Proof(key, "session", nonces, name);
 }

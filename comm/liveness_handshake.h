@@ -1,5 +1,5 @@
-// How the two ends of a connection between hosts prove to each other that they hold the key of
-// the group, without showing it.
+// Mutual authentication of a connection between hosts: both ends prove that they hold the group's
+// key, without revealing it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 namespace bulkhead {
 
 struct Introduction {
-  int rank = 0;             // who called
-  std::string session_key;  // of this connection alone
+  int rank = 0;             // of the caller
+  std::string session_key;  // for this connection only
 };
 
-// Rank 0's side: UNAUTHENTICATED when the caller does not hold `key`.
+// Rank 0's side: UNAUTHENTICATED if the caller does not hold `key`.
 absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view key,
                                          int64_t deadline_ns);
 
@@ -26,14 +26,14 @@ struct Caller {
   Introduction who;
   Socket socket;
 };
-// Rank 0's side of many: callers that prove to be one of `wanted`, each rank once, until all are
-// there or the deadline has come. They are greeted side by side, so one who says nothing keeps
-// nobody waiting; whoever else calls is hung up on.
+// Rank 0's side for many callers: accepts each rank in `wanted` once, until all are connected or
+// the deadline expires. Handshakes run concurrently, so a silent caller delays no other; all other
+// connections are closed.
 std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
                                   absl::string_view key, std::set<int> wanted, int64_t deadline_ns);
 
-// The caller's side: the connection's session key. UNAUTHENTICATED when it is not rank 0 that
-// answers. The answer to what was sent by the deadline may come ten seconds later.
+// The caller's side: returns the session key. UNAUTHENTICATED if the other end is not rank 0. The
+// reply to a message sent by the deadline may arrive up to ten seconds later.
 absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int rank,
                                         int64_t deadline_ns);
 

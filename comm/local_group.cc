@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-// An exchange whose ranks are on other nodes than it knows.
+// An exchange with another topology: the same ranks on other nodes.
 class RenamedExchange final : public GroupExchange {
  public:
   RenamedExchange(GroupExchange& real, const RankTopology& topology)
@@ -57,9 +57,9 @@ std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_o
     identities.push_back(absl::StrCat("host", node, " boot 1"));
   }
   const auto size = static_cast<int>(node_of_rank.size());
-  // The groups meet over one that they have in common, as processes do over MPI.
+  // The groups are set up over a common one, as processes are over MPI.
   const std::vector<std::unique_ptr<Group>> bootstrap = NewLocalGroups(size);
-  std::vector<std::shared_ptr<Region>> regions;  // by node, the leader's
+  std::vector<std::shared_ptr<Region>> regions;  // by node, as mapped by the leader
   std::vector<SharedMemory> memories;            // by node
   std::vector<RankTopology> worlds;              // by rank
   for (int rank = 0; rank < size; ++rank) {
@@ -78,15 +78,15 @@ std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_o
       const int node = world.node();
       const bool leader = world.local_rank == 0;
       RenamedExchange exchange(bootstrap[rank]->exchange(), world);
-      auto star = HostLiveness::Connect(exchange, "lo", absl::Minutes(1), &MonotonicNanos);
-      BH_CHECK(star.ok());
+      auto host_liveness = HostLiveness::Connect(exchange, "lo", absl::Minutes(1), &MonotonicNanos);
+      BH_CHECK(host_liveness.ok());
       auto region =
           leader ? regions[node]
                  : std::make_shared<Region>(memories[node], world.local_rank, world.local_size);
       auto shm = std::make_unique<ShmGroup>(region, NodeTopology(world), &ShareBetweenThreads);
-      groups[rank] = std::make_unique<MultiHostGroup>(region, std::move(shm), world,
-                                                      leader ? std::move(links[node]) : nullptr,
-                                                      *std::move(star), &ShareBetweenThreads);
+      groups[rank] = std::make_unique<MultiHostGroup>(
+          region, std::move(shm), world, leader ? std::move(links[node]) : nullptr,
+          *std::move(host_liveness), &ShareBetweenThreads);
     });
   }
   for (std::thread& thread : threads) thread.join();

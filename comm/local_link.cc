@@ -19,7 +19,7 @@
 namespace bulkhead {
 namespace {
 
-// Messages on their way: by kind, sender and receiver.
+// Messages in flight: by kind, sender and receiver.
 struct Post {
   std::mutex mutex;
   std::map<std::array<int, 3>, std::deque<std::string>> boxes;  // guarded by mutex

@@ -1,4 +1,4 @@
-// LocalLink: the leaders' messages where every rank is a thread of this process, for tests.
+// LocalLink: leader messages where all ranks are threads of this process, for tests.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// One link for each node's leader; `regions` [nodes], whose abort ends their waits.
+// One link per node leader; `regions` [nodes]: an abort there ends their waits.
 std::vector<std::unique_ptr<LeaderLink>> NewLocalLinks(
     const std::vector<std::shared_ptr<Region>>& regions);
 

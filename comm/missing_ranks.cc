@@ -34,7 +34,7 @@ std::string ReadAll(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// The rank that a process is of this launch, or -1.
+// The process's rank in this launch, or -1.
 int RankOf(const std::string& pid, absl::string_view launch_name) {
   const std::string text = ReadAll(absl::StrCat("/proc/", pid, "/environ"));
   bool of_launch = false;
@@ -61,7 +61,7 @@ Where WhereIs(const std::string& pid) {
   return Where::kElsewhere;
 }
 
-// The ranks of this host; of several processes of one rank (a shell around it) the furthest.
+// The ranks of this host; of several processes of a rank (a wrapping shell) the one furthest along.
 std::map<int, Seen> FindRanks(absl::string_view launch_name) {
   std::map<int, Seen> ranks;
   std::error_code error;
@@ -90,7 +90,7 @@ std::string MissingRanks(const LaunchEnvironment& launch, const Environment& env
     if (seen.where == Where::kInMpiInit) continue;
     missing.push_back(
         absl::StrCat("rank ", rank, " (host ", host, ", pid ", seen.pid, ") ",
-                     seen.where == Where::kStopped ? "is stopped" : "has not come to it"));
+                     seen.where == Where::kStopped ? "is stopped" : "has not reached it"));
   }
   const int absent = launch.local_size - static_cast<int>(ranks.size());
   if (absent > 0 && missing.empty()) {

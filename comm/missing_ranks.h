@@ -1,4 +1,4 @@
-// Who is missing where all ranks should meet in MPI_Init, as far as one can see from this host.
+// Which ranks are missing in MPI_Init, as visible from this host.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace bulkhead {
 
-// What a rank calls the thread that waits beside MPI_Init, for its neighbours to see.
+// Name of a rank's thread while it waits in MPI_Init, visible to the other ranks.
 inline constexpr char kInMpiInit[] = "bh-mpi-init";
 
-// "rank 1 (host a, pid 12) is stopped, rank 2 (host a, pid 13) has not come to it", or "" when all
+// "rank 1 (host a, pid 12) is stopped, rank 2 (host a, pid 13) has not come to it", or "" if all
 // ranks of this host are in MPI_Init.
 std::string MissingRanks(const LaunchEnvironment& launch, const Environment& environment);
 

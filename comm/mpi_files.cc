@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr char kSegment[] = "vader_segment.";
 
-// Each rank sees to it that its whole segment would fit; little of one is ever touched.
+// Each rank checks that its full segment would fit, although it touches little of it.
 constexpr int64_t kFreeForOneBytes = 4'194'312;
 constexpr int64_t kTouchedBytes = 128 * 1024;
 constexpr int64_t kSlackBytes = 256 * 1024;
@@ -44,7 +44,7 @@ void ForEachEntry(const std::string& folder, const std::function<void(const fs::
   }
 }
 
-// The files of shared memory that a process maps.
+// The shared memory files mapped by a process.
 std::set<std::string> MappedSegments(const std::string& pid) {
   std::set<std::string> found;
   std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));

@@ -28,7 +28,7 @@ LaunchEnvironment OwnLaunch() {
   return ReadLaunchEnvironment([](const char* name) { return std::getenv(name); });
 }
 
-// Once for each host. A launch needs its segments' names for no longer than its start.
+// Once per host. A launch needs its segments' names only during its start.
 void RemoveWhatKilledLaunchesLeft(const LaunchEnvironment& launch) {
   constexpr absl::Duration kAge = absl::Minutes(10);
   if (launch.local_rank != 0) return;
@@ -45,7 +45,7 @@ void RemoveWhatKilledLaunchesLeft(const LaunchEnvironment& launch) {
                 << where.segments << " and " << where.launches;
 }
 
-// A group on one node or several, and the session that brought it together.
+// A group on one or more nodes, with its MPI session.
 class MpiGroup final : public Group {
  public:
   MpiGroup(std::unique_ptr<MpiSession> session, std::unique_ptr<Group> group)
@@ -78,7 +78,7 @@ std::unique_ptr<LeaderLink> LinkOf(const RankTopology& world, std::shared_ptr<Re
   return std::make_unique<MpiLink>(world.node(), std::move(leaders), std::move(region));
 }
 
-// The ranks of each host first come together among themselves, then the hosts.
+// First the ranks of each host form a group, then the hosts.
 absl::StatusOr<std::unique_ptr<Group>> NewMultiHostGroup(MpiSession& session,
                                                          absl::Duration timeout) {
   const RankTopology& world = session.topology();
@@ -87,11 +87,12 @@ absl::StatusOr<std::unique_ptr<Group>> NewMultiHostGroup(MpiSession& session,
   BH_RETURN_IF_ERROR(Agree(session, "the ranks of each host", part.status(), timeout));
   const char* const include = std::getenv("OMPI_MCA_btl_tcp_if_include");
   BH_ASSIGN_OR_RETURN(
-      std::unique_ptr<HostLiveness> star,
+      std::unique_ptr<HostLiveness> host_liveness,
       HostLiveness::Connect(session, include == nullptr ? "" : include, timeout, &MonotonicNanos));
   std::unique_ptr<LeaderLink> link = LinkOf(world, part->region);
   return std::make_unique<MultiHostGroup>(part->region, std::move(part->group), world,
-                                          std::move(link), std::move(star), &ShareBetweenProcesses);
+                                          std::move(link), std::move(host_liveness),
+                                          &ShareBetweenProcesses);
 }
 
 }  // namespace

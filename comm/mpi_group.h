@@ -1,4 +1,4 @@
-// The group that mpirun or srun started this process into.
+// The group into which mpirun or srun launched this process.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,16 @@
 
 namespace bulkhead {
 
-// Whether a launcher started this process as a rank, or meant to. Otherwise it is a group of one,
-// and MPI stays untouched (initialised alone, it would fork a daemon). A shell inside a Slurm
-// allocation is no rank.
+// Whether this process was launched, or meant to be launched, as a rank. Otherwise it is a group of
+// one and MPI is not used (as a singleton it would fork a daemon). A shell inside a Slurm
+// allocation is not a rank.
 bool LaunchedAsGroup();
 
-// Collective: all ranks of the launch, each within `timeout`; SetMpiEnvironment was called. MPI is
+// Collective: all ranks of the launch, each within `timeout`; call SetMpiEnvironment before. MPI is
 // initialised on the calling thread, and only that thread may use the group's exchange, bus,
 // Connect and Leave. Errors carry ExitCode::kGroupNotUp: UNIMPLEMENTED when ranks are on several
-// hosts, FAILED_PRECONDITION when they came up each for itself or do not see each other,
-// DEADLINE_EXCEEDED when one is missing. After an error that is not IsAgreed the process must end
+// hosts, FAILED_PRECONDITION when each came up as a group of one or they cannot see each other,
+// DEADLINE_EXCEEDED when one is missing. After an error that is not IsAgreed the process must exit
 // with that code; the launcher then ends the other ranks.
 absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout);
 

@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-// Beside the collectives of MpiSession, which have a context of their own.
+// Separate from MpiSession's collectives, which have their own context.
 constexpr int kFirstTag = 100;
 
 int TagOf(LinkKind kind) { return kFirstTag + static_cast<int>(kind); }
@@ -35,7 +35,7 @@ void CheckLength(int64_t bytes) { BH_CHECK(bytes > 0 && bytes <= kMaxLinkMessage
 struct MpiLink::Batch {
   absl::Span<const Outgoing> sends;
   absl::Span<const Incoming> receives;
-  std::vector<MPI_Request> requests;  // of the receives, then of the sends
+  std::vector<MPI_Request> requests;  // receives, then sends
 };
 
 absl::Status MpiLink::Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
@@ -44,7 +44,7 @@ absl::Status MpiLink::Transfer(LinkKind kind, absl::Span<const Outgoing> sends,
   Batch batch{sends, receives, {}};
   failed_ = Begin(kind, batch);
   if (failed_.ok()) failed_ = Await(batch, deadline_ns);
-  // A wait that was given up stays marked, so that a watchdog can still say for whom it was.
+  // After a wait is given up its target stays marked, so that a watchdog can still report it.
   if (failed_.ok()) region_->set_awaited_node(-1, MonotonicNanos());
   return failed_;
 }
@@ -65,7 +65,7 @@ absl::Status MpiLink::Begin(LinkKind kind, Batch& batch) {
                             in.stride_bytes, MPI_BYTE, &rows);
     MPI_Type_commit(&rows);
     const int error = MPI_Irecv(in.data, 1, rows, from, TagOf(kind), MPI_COMM_WORLD, &request);
-    MPI_Type_free(&rows);  // lives on until the message is there
+    MPI_Type_free(&rows);  // stays valid until the message is received
     BH_RETURN_IF_ERROR(FromMpi(error, "MPI_Irecv"));
   }
   for (const Outgoing& out : batch.sends) {

@@ -1,4 +1,4 @@
-// MpiLink: the leaders' messages over MPI. Like MpiSession it calls MPI on the main thread alone.
+// MpiLink: leader messages over MPI. Like MpiSession, calls MPI on the main thread only.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace bulkhead {
 
 class MpiLink final : public LeaderLink {
  public:
-  // `leaders`: rank of each node's leader. `region`: this node's, whose abort ends waits.
+  // `leaders`: rank of each node's leader. `region`: this node's; its abort ends waits.
   MpiLink(int node, std::vector<int> leaders, std::shared_ptr<Region> region)
       : node_(node), leaders_(std::move(leaders)), region_(std::move(region)) {}
   int node() const override { return node_; }
@@ -30,8 +30,8 @@ class MpiLink final : public LeaderLink {
   const std::vector<int> leaders_;
   const std::shared_ptr<Region> region_;
   bool may_spin_ = false;
-  // The first error, which is every later Transfer's: MPI still knows the buffers of messages that
-  // were given up, and would write to them in any further call.
+  // The first error, returned by every later Transfer: MPI still holds the buffers of abandoned
+  // messages and could write to them in any further call.
   absl::Status failed_;
 };
 

@@ -19,12 +19,12 @@
 namespace bulkhead {
 namespace {
 
-// Open MPI connects two ranks by every pair of networks they share, each when a message first takes
-// it: small ones take turns, and one of this size is spread over all.
+// Open MPI connects two ranks over every pair of networks they share, each when a message first
+// uses it: small messages take turns, and one of this size is spread over all.
 constexpr int kRounds = 16;
 constexpr size_t kSpreadBytes = 256 * 1024;
 
-// From every host to every other, on each network.
+// All hosts exchange messages with each other, over each network.
 absl::Status SpeakToAll(GroupExchange& exchange, absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
   if (topology.one_host()) return absl::OkStatus();
@@ -40,12 +40,12 @@ void WarnOf(const std::string& whose, const std::vector<std::string>& ports,
   const std::string firewall =
       ports.empty() ? "keep strangers out with a firewall"
                     : absl::StrCat("keep strangers out as root: ", FirewallLine(ports));
-  BH_LOG(kWarning) << whose << " takes connections from anybody"
+  BH_LOG(kWarning) << whose << " accepts connections from anyone"
                    << (ports.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(ports, ", ")))
-                   << ", and this rank may not close that (" << why.message() << "); " << firewall;
+                   << ", and this rank cannot close it (" << why.message() << "); " << firewall;
 }
 
-// The name of this rank's launcher; its ports are closed by the first rank of each host.
+// The name of this rank's launcher, whose ports the first rank of each host closes.
 std::string CloseLauncher(const RankTopology& topology) {
   const Launcher launcher = FindLauncher(getpid());
   if (launcher.pid == 0 || topology.local_rank != 0) return launcher.name;
@@ -88,7 +88,7 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
   }
   if (!open.empty()) WarnOf("MPI", open, why);
 
-  // A connection between ranks is known at both of its ends.
+  // A connection between ranks is known to both ends.
   std::vector<TcpSocket> accepted;
   std::vector<std::string> mine = {CloseLauncher(exchange.topology())};
   for (const TcpSocket& socket : OwnTcpSockets()) {
@@ -108,7 +108,7 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
     known.insert(lines.begin() + 1, lines.end());
   }
   if (mpirun_elsewhere && !mpirun_here && exchange.topology().coordinator()) {
-    BH_LOG(kWarning) << "mpirun runs on a host without ranks, where none can close its ports to "
+    BH_LOG(kWarning) << "mpirun runs on a host without ranks, so no rank can close its ports to "
                         "strangers: start it on a host of the group, or behind a firewall";
   }
   std::vector<std::string> strangers;
@@ -118,8 +118,8 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
     strangers.push_back(socket.remote);
   }
   if (!strangers.empty()) {
-    BH_LOG(kWarning) << "hung up on " << strangers.size()
-                     << " connections to MPI that are no rank's, the first from "
+    BH_LOG(kWarning) << "dropped " << strangers.size()
+                     << " connections to MPI that do not belong to a rank, the first from "
                      << strangers.front();
   }
   return absl::OkStatus();

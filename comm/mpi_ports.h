@@ -1,6 +1,7 @@
-// MpiPorts: what MPI and its launcher listen on, from before MPI_Init until all ranks that will
-// speak through MPI have spoken. From then on nobody needs those ports but strangers, whom Open MPI
-// cannot bear: it listens on every interface, and half a handshake stops the rank that reads it.
+// MpiPorts: the listening ports of MPI and its launcher, from before MPI_Init until all
+// communicating ranks are connected. After that only strangers would use them, and Open MPI does
+// not tolerate strangers: it listens on every interface, and half a handshake blocks the rank that
+// reads it.
 #pragma once
 
 #include <set>
@@ -19,14 +20,13 @@ class MpiPorts {
   MpiPorts(const MpiPorts&) = delete;
   MpiPorts& operator=(const MpiPorts&) = delete;
 
-  // Collective, over the exchange that the group will use: makes all hosts connect to each other,
-  // closes the ports of every rank and launcher to newcomers, and hangs up on connections that have
-  // no rank at their other end. A launcher's port that has to stay open is a warning. Errors are
-  // the exchange's.
+  // Collective, over the group's exchange: connects all hosts to each other, closes the ports of
+  // every rank and launcher to new connections, and closes connections without a rank at the other
+  // end. A launcher's port that remains open is a warning. Errors are the exchange's.
   absl::Status CloseToStrangers(GroupExchange& exchange, absl::Duration timeout);
 
  private:
-  std::set<int> inherited_;  // descriptors that listened before MPI did
+  std::set<int> inherited_;  // descriptors that were listening before MPI started
   HandshakeWatch watch_;
 };
 

@@ -29,13 +29,14 @@
 namespace bulkhead {
 namespace {
 
-// Ranks are started together; how long they load is no matter yet.
+// Ranks are started together; loading comes later.
 constexpr absl::Duration kInitLimit = absl::Minutes(1);
 
-// Ends the process when an MPI call that cannot be interrupted does not return in time.
+// Ends the process if an uninterruptible MPI call does not return in time.
 class CallLimit {
  public:
-  // `cause`: says why, once the limit has passed. `name`: the thread's, for others to see.
+  // `cause`: evaluated when the limit has passed. `name`: of the thread, visible to other
+  // processes.
   CallLimit(
       const char* call, absl::Duration limit, ExitCode code,
       const std::function<std::string()>& cause = [] { return "a rank is missing"; },
@@ -81,7 +82,7 @@ absl::Status FromMpi(int error, absl::string_view call) {
   return NotUp(absl::UnavailableError(absl::StrCat(call, ": ", text)));
 }
 
-// Who knows which rank is missing comes first: the launcher stops the others then.
+// The rank that knows which one is missing reports first: the launcher then stops the others.
 std::string WhoIsMissing(const LaunchEnvironment& launch) {
   constexpr int kGraceMicros = 1'000'000;
   const std::string missing = MissingRanks(launch, &std::getenv);
@@ -91,7 +92,7 @@ std::string WhoIsMissing(const LaunchEnvironment& launch) {
                          : "all ranks of this host are in it, one of another host is missing";
 }
 
-// Rank 0 says it as its last words; another host's first rank here.
+// Rank 0 reports when it exits; on other hosts the first rank reports here.
 void SayForHost(const LaunchEnvironment& launch, const absl::Status& status) {
   const char* const rank = std::getenv("PMIX_RANK");
   if (launch.local_rank == 0 && rank != nullptr && absl::string_view(rank) != "0") {
@@ -99,7 +100,7 @@ void SayForHost(const LaunchEnvironment& launch, const absl::Status& status) {
   }
 }
 
-// Sleeps of 50 us at first and 1 ms at last.
+// Polls with sleeps growing from 50 us to 1 ms.
 absl::Status Poll(MPI_Request* request, int64_t deadline_ns) {
   constexpr int kLongestSleepMicros = 1000;
   int sleep_micros = 50;
@@ -183,9 +184,9 @@ absl::StatusOr<std::vector<std::string>> MpiSession::AllGather(absl::string_view
   const absl::Status status = Gather(*pending_, mine, deadline_ns);
   if (absl::IsDeadlineExceeded(status)) {
     static_cast<void>(
-        pending_.release());  // MPI still knows the buffers; the process is about to end
+        pending_.release());  // MPI still holds the buffers; the process is about to end
     return NotUp(absl::DeadlineExceededError(
-        absl::StrCat("a rank did not come within ", absl::FormatDuration(timeout),
+        absl::StrCat("a rank did not arrive within ", absl::FormatDuration(timeout),
                      " (this is rank ", topology_.rank, " of ", topology_.size, ")")));
   }
   BH_RETURN_IF_ERROR(status);

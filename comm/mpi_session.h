@@ -1,5 +1,5 @@
-// MpiSession: MPI from its beginning to its end, used to bring ranks together. It and MpiLink alone
-// call MPI, on the thread that started it (MPI_THREAD_FUNNELED).
+// MpiSession: MPI from initialisation to the end, used to connect ranks. Only it and MpiLink call
+// MPI, on the thread that started it (MPI_THREAD_FUNNELED).
 #pragma once
 
 #include <memory>
@@ -15,24 +15,23 @@ namespace bulkhead {
 
 class MpiSession final : public GroupExchange {
  public:
-  // Collective. Errors carry ExitCode::kGroupNotUp. A rank that does not come into MPI_Init within
-  // `timeout`, or a minute, ends this process with that code: MPI offers no way out of that call.
+  // Collective. Errors carry ExitCode::kGroupNotUp. If a rank does not reach MPI_Init within
+  // `timeout`, or a minute, this process exits with that code: the call cannot be interrupted.
   static absl::StatusOr<std::unique_ptr<MpiSession>> Start(const LaunchEnvironment& launch,
                                                            absl::Duration timeout);
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
-  // Leaves MPI as it is unless Finalize was called: the process is expected to end with an error,
-  // and the launcher to end the others.
+  // Without Finalize MPI is left as it is: the process is expected to exit with an error, and the
+  // launcher to end the others.
   ~MpiSession() override;
 
   const RankTopology& topology() const override { return topology_; }
-  // Polled with short sleeps: a rank that is missing is a timeout and never a hang, nor a busy
-  // core.
+  // Polls with short sleeps: a missing rank is a timeout, never a hang or a busy core.
   absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
                                                      absl::Duration timeout) override;
-  // Collective: the exchange of this node's ranks alone, for as long as the session lasts.
+  // Collective: the exchange of this node's ranks only, valid during the session.
   absl::StatusOr<std::unique_ptr<MpiSession>> SplitByNode(absl::Duration timeout) const;
-  // Collective, for an end in good order.
+  // Collective, for an orderly shutdown.
   void Finalize();
   // Ends all ranks at once; the launcher's exit code is `code`.
   [[noreturn]] static void Abort(int code);
@@ -46,8 +45,7 @@ class MpiSession final : public GroupExchange {
   RankTopology topology_;
   std::unique_ptr<Ranks> ranks_;
   MpiSegment segment_;
-  // Buffers of calls that MPI may still write to: given up by a timeout, kept to the end of the
-  // process.
+  // Buffers that MPI may still write to after a timeout; kept until the process ends.
   std::unique_ptr<Pending> pending_;
 };
 

@@ -1,11 +1,11 @@
-// Which MPI this program runs with.
+// The MPI library in use.
 #pragma once
 
 #include <string>
 
 namespace bulkhead {
 
-// The library's own words, in one line. May be asked at any time, also when MPI was never started.
+// Its version string, in one line. May be called at any time, even if MPI was never started.
 std::string MpiVersion();
 
 }  // namespace bulkhead

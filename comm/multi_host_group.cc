@@ -16,18 +16,18 @@
 namespace bulkhead {
 namespace {
 
-// A leader that waits looks every 5 ms, on a busy machine more seldom.
+// A waiting leader polls every 5 ms, less often on a busy machine.
 constexpr int64_t kLongestLookNanos = 2'000'000'000;
 
 }  // namespace
 
 NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
-                             HostLiveness* star)
-    : node_(node), world_(world), region_(region), star_(star) {
-  if (star_ == nullptr) return;
+                             HostLiveness* host_liveness)
+    : node_(node), world_(world), region_(region), host_liveness_(host_liveness) {
+  if (host_liveness_ == nullptr) return;
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   BH_CHECK(epoll_fd_ >= 0);
-  for (const int fd : {node_.fd(), star_->fd()}) {
+  for (const int fd : {node_.fd(), host_liveness_->fd()}) {
     epoll_event event = {};
     event.events = EPOLLIN;
     if (fd >= 0) BH_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
@@ -40,25 +40,25 @@ NodesLiveness::~NodesLiveness() {
 
 void NodesLiveness::Beat() {
   node_.Beat();
-  if (star_ != nullptr) star_->Beat();
+  if (host_liveness_ != nullptr) host_liveness_->Beat();
 }
 
-// What this node knows of its own ranks is nearer to the cause than what others make of it.
+// This node's knowledge of its own ranks is closer to the cause than reports from elsewhere.
 absl::Status NodesLiveness::Check(absl::Duration silence) {
   absl::Status lost = node_.Check(silence);
-  if (lost.ok() && star_ != nullptr) lost = star_->Check(silence);
+  if (lost.ok() && host_liveness_ != nullptr) lost = host_liveness_->Check(silence);
   return lost;
 }
 
 void NodesLiveness::Rearm() {
   node_.Rearm();
-  if (star_ != nullptr) star_->Rearm();
+  if (host_liveness_ != nullptr) host_liveness_->Rearm();
 }
 
 Stragglers NodesLiveness::FindStragglers() {
   const int node = region_.awaited_node();
   if (node < 0) return node_.FindStragglers();
-  // A leader that waits for another host keeps looking; one that has ceased to hangs itself.
+  // A leader that waits for another host keeps polling; one that stopped polling hangs itself.
   if (MonotonicNanos() - region_.looked_ns() > kLongestLookNanos) return node_.StragglerOf(0);
   const std::vector<int> ranks = world_.RanksOf(node);
   if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true, {}};
@@ -70,26 +70,26 @@ Stragglers NodesLiveness::FindStragglers() {
 
 void NodesLiveness::Abort(const absl::Status& why) {
   node_.Abort(why);
-  if (star_ != nullptr) star_->Abort(why);
+  if (host_liveness_ != nullptr) host_liveness_->Abort(why);
 }
 
 void NodesLiveness::Ending() {
   node_.Ending();
-  if (star_ != nullptr) star_->Ending();
+  if (host_liveness_ != nullptr) host_liveness_->Ending();
 }
 
 MultiHostGroup::MultiHostGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
                                const RankTopology& world, std::unique_ptr<LeaderLink> link,
-                               std::unique_ptr<HostLiveness> star, ShareMemory share)
+                               std::unique_ptr<HostLiveness> host_liveness, ShareMemory share)
     : world_(world),
       region_(std::move(region)),
       node_(std::move(node)),
       link_(std::move(link)),
-      star_(std::move(star)),
+      host_liveness_(std::move(host_liveness)),
       share_(share),
       exchange_(node_->exchange(), *region_, link_.get(), world_),
       bus_(node_->bus(), link_.get()),
-      liveness_(node_->liveness(), world_, *region_, star_.get()) {}
+      liveness_(node_->liveness(), world_, *region_, host_liveness_.get()) {}
 
 void MultiHostGroup::AllowSpinning(bool allowed) {
   node_->AllowSpinning(allowed);

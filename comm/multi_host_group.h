@@ -1,5 +1,5 @@
-// MultiHostGroup: a group on several nodes: on each a ShmGroup, between their leaders a LeaderLink
-// for what is said, between their ranks a HostLiveness for who lives.
+// MultiHostGroup: a group on several nodes: a ShmGroup on each, a LeaderLink between their leaders
+// for messages, and a HostLiveness between their ranks.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@
 
 namespace bulkhead {
 
-// A node's own liveness, and that of other nodes where this rank has a part in the star.
+// A node's own liveness, and that of other nodes if this rank has a HostLiveness.
 class NodesLiveness final : public GroupLiveness {
  public:
-  // `region`: the node's. `star` is null where HostLiveness::Connect says.
+  // `region`: the node's. `host_liveness` may be null, as in HostLiveness::Connect.
   NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
-                HostLiveness* star);
+                HostLiveness* host_liveness);
   NodesLiveness(const NodesLiveness&) = delete;
   NodesLiveness& operator=(const NodesLiveness&) = delete;
   ~NodesLiveness() override;
@@ -35,17 +35,17 @@ class NodesLiveness final : public GroupLiveness {
   ShmLiveness& node_;
   const RankTopology& world_;
   const Region& region_;
-  HostLiveness* star_;
-  int epoll_fd_ = -1;  // of both
+  HostLiveness* host_liveness_;
+  int epoll_fd_ = -1;  // watches both
 };
 
 class MultiHostGroup final : public Group {
  public:
-  // `link` is null but on the node's leader, `star` where HostLiveness::Connect says. `share`
-  // shares memory between the ranks of this node.
+  // `link` is null except on the node's leader; `host_liveness` may be null as in
+  // HostLiveness::Connect. `share` shares memory between the ranks of this node.
   MultiHostGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
                  const RankTopology& world, std::unique_ptr<LeaderLink> link,
-                 std::unique_ptr<HostLiveness> star, ShareMemory share);
+                 std::unique_ptr<HostLiveness> host_liveness, ShareMemory share);
   GroupExchange& exchange() override { return exchange_; }
   ControlBus& bus() override { return bus_; }
   GroupLiveness& liveness() override { return liveness_; }
@@ -59,7 +59,7 @@ class MultiHostGroup final : public Group {
   std::shared_ptr<Region> region_;
   std::unique_ptr<ShmGroup> node_;
   std::unique_ptr<LeaderLink> link_;
-  std::unique_ptr<HostLiveness> star_;
+  std::unique_ptr<HostLiveness> host_liveness_;
   ShareMemory share_;
   TreeExchange exchange_;
   TreeBus bus_;

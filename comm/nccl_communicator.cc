@@ -27,9 +27,9 @@ constexpr char kConnectPhase[] = "NCCL";
 constexpr int kLateRounds = 8;
 constexpr int64_t kMostLateElements = 1 << 16;
 
-// A rank's place in NCCL's own group. The ranks connect without blocking, for a deadline, and then
-// split off a communicator that blocks: without blocking every collective outside a graph would
-// start a thread and join it. A rank that hangs in a call that blocks is the watchdog's.
+// A rank of NCCL's own group. The ranks connect with a non-blocking communicator, for a deadline,
+// and then split off a blocking one: in non-blocking mode every collective outside a graph would
+// start and join a thread. A rank that hangs in a blocking call is left to the watchdog.
 class NcclRank {
  public:
   NcclRank(const NcclLibrary& nccl, Group& group) : nccl_(nccl), group_(group) {
@@ -42,7 +42,7 @@ class NcclRank {
   ~NcclRank() {
     if (connecting_ != nullptr) EndConnecting(absl::Now() + kFarewell).IgnoreError();
     if (comm_ == nullptr) return;
-    // In good order where all is well; a broken communicator can only be aborted.
+    // Destroy if all is well; a broken communicator can only be aborted.
     const bool good = !broken_ && group_.liveness().Check(absl::InfiniteDuration()).ok() &&
                       nccl_.comm_finalize(comm_) == ncclSuccess;
     (good ? nccl_.comm_destroy : nccl_.comm_abort)(comm_);
@@ -62,8 +62,8 @@ class NcclRank {
     return EndConnecting(deadline);
   }
 
-  // What a call of the working communicator answered, or what went wrong behind our back: ok or
-  // UNAVAILABLE with what NCCL says.
+  // Checks the result of a call and the communicator's asynchronous error: ok or UNAVAILABLE with
+  // NCCL's message.
   absl::Status Check(ncclResult_t answer, const char* call) {
     return answer == ncclSuccess ? AsyncError() : Failure(answer, call, comm_);
   }
@@ -74,7 +74,7 @@ class NcclRank {
     if (answer == ncclSuccess || answer == ncclInProgress) return absl::OkStatus();
     return Failure(answer, "a collective", comm_);
   }
-  // Work that was enqueued has not ended in time: what waits for it would wait, too.
+  // Enqueued work timed out: anything that waits for it would hang, too.
   void SetBroken() { broken_ = true; }
 
   const NcclLibrary& nccl() const { return nccl_; }
@@ -82,9 +82,9 @@ class NcclRank {
   const std::string& name() const { return name_; }
 
  private:
-  // Waits until what connecting_ began with this answer is done. Even "success" may mean no more
-  // than begun, and NCCL refuses what comes before that is done. UNAVAILABLE with what NCCL says,
-  // or with the rank that the group has lost; DEADLINE_EXCEEDED.
+  // Waits until the operation started on connecting_ is complete. Even ncclSuccess may only mean
+  // that it was started, and NCCL refuses further calls until it is complete. UNAVAILABLE with
+  // NCCL's message, or with the rank that the group has lost; DEADLINE_EXCEEDED.
   absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
     while (answer == ncclSuccess || answer == ncclInProgress) {
       const ncclResult_t asked = nccl_.comm_get_async_error(connecting_, &answer);
@@ -95,7 +95,7 @@ class NcclRank {
       if (absl::Now() > deadline) {
         broken_ = true;
         return absl::DeadlineExceededError(
-            absl::StrCat(name_, ": ", call, " has not ended in time; NCCL_DEBUG=INFO tells more"));
+            absl::StrCat(name_, ": ", call, " timed out; NCCL_DEBUG=INFO shows more"));
       }
       absl::SleepFor(kLookAgain);
     }
@@ -120,13 +120,13 @@ class NcclRank {
   const NcclLibrary& nccl_;
   Group& group_;
   std::string name_;
-  LostRank lost_rank_;               // this one, where NCCL failed on it
-  ncclComm_t connecting_ = nullptr;  // does not block
-  ncclComm_t comm_ = nullptr;        // blocks
+  LostRank lost_rank_;               // this rank, if NCCL failed on it
+  ncclComm_t connecting_ = nullptr;  // non-blocking
+  ncclComm_t comm_ = nullptr;        // blocking
   bool broken_ = false;
 };
 
-// Memory that NCCL gave, registered as a window of all ranks where it can be.
+// Memory allocated by NCCL, registered as a symmetric window if possible.
 class NcclMemory {
  public:
   explicit NcclMemory(NcclRank& rank) : rank_(rank) {}
@@ -145,8 +145,8 @@ class NcclMemory {
     return absl::ResourceExhaustedError(
         absl::StrCat("communication: ncclMemAlloc: ", rank_.nccl().error_text(answer)));
   }
-  // Collective; all ranks have the same version. From 2.30.7 on NCCL leaves the window null where
-  // devices cannot reach each other's memory: its sums then travel as without one.
+  // Collective; all ranks have the same version. From 2.30.7 on NCCL returns a null window if
+  // devices have no peer access: its sums then run as without one.
   absl::Status Register() {
     if (!rank_.nccl().HasWindows()) return absl::OkStatus();
     const ncclResult_t answer = rank_.nccl().window_register(
@@ -162,7 +162,7 @@ class NcclMemory {
       return absl::StrCat("no, since sums over them wait for the kernels before them only from ",
                           kWindowsFrom, " on");
     }
-    return "no, since the ranks' devices do not reach each other's memory";
+    return "no, since the ranks' devices have no peer access";
   }
 
  private:
@@ -210,7 +210,7 @@ class NcclCommunicator final : public Communicator {
     BH_CHECK(static_cast<int>(cols_of_rank.size()) == size() &&
              part.cols() == cols_of_rank[rank()]);
     const int64_t widest = *std::max_element(cols_of_rank.begin(), cols_of_rank.end());
-    const int64_t share = part.rows() * widest;  // of each rank, the end of a narrower one unused
+    const int64_t share = part.rows() * widest;  // per rank; narrower parts leave the end unused
     BH_CHECK(share <= limits_.max_gather_elements);
     if (share == 0) return absl::OkStatus();
     std::byte* const mine = memory_.data() + layout_.part_offset_bytes;
@@ -245,7 +245,7 @@ class NcclCommunicator final : public Communicator {
     return rank_.Check(answer, "ncclBroadcast");
   }
 
-  // Sums `elements` numbers that every rank knows, and looks at every one.
+  // Sums `elements` known numbers and checks every result.
   absl::Status SumAndCheck(int64_t elements, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
@@ -255,7 +255,7 @@ class NcclCommunicator final : public Communicator {
     return CheckSum(0, numbers, deadline);
   }
 
-  // The same right behind a kernel that writes them late, other ones in each round.
+  // The same right after a kernel that writes them late, with different numbers in each round.
   absl::Status SumBehindKernelAndCheck(int64_t elements, int64_t round,
                                        const WriteTermLate& write_late, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
@@ -268,8 +268,8 @@ class NcclCommunicator final : public Communicator {
  private:
   cudaStream_t stream() { return static_cast<cudaStream_t>(driver_.native_stream()); }
 
-  // Sums the known partial sum that begins with element `first`; `numbers` is room for it, in use
-  // until the queue is done.
+  // Sums the known partial sum starting at element `first`; `numbers` is a buffer in use until the
+  // stream is idle.
   absl::Status CheckSum(int64_t first, std::vector<float>& numbers, absl::Time deadline) {
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
     const auto elements = static_cast<int64_t>(numbers.size());
@@ -281,14 +281,14 @@ class NcclCommunicator final : public Communicator {
     for (int64_t i = 0; i < elements; ++i) {
       const auto expected = static_cast<float>(KnownSum(first + i, size()));
       if (numbers[i] == expected) continue;
-      return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL sums wrongly: element ", i,
+      return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL's sum is wrong: element ", i,
                                               " of ", elements, " is ", numbers[i],
                                               " and should be ", expected, "; use --comm staged"));
     }
     return absl::OkStatus();
   }
 
-  // A collective that a rank never joins must end the start, not hang it.
+  // A collective that a rank never joins must fail the start, not hang it.
   absl::Status WaitForQueue(absl::Time deadline) {
     if (!event_.has_value()) event_ = driver_.NewEvent();
     driver_.Record(*event_);
@@ -297,7 +297,7 @@ class NcclCommunicator final : public Communicator {
       BH_RETURN_IF_ERROR(rank_.AsyncError());
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError(
-            absl::StrCat(rank_.name(), ": NCCL's first sum has not ended in time"));
+            absl::StrCat(rank_.name(), ": NCCL's first sum timed out"));
       }
       absl::SleepFor(kLookAgain);
     }
@@ -315,7 +315,7 @@ class NcclCommunicator final : public Communicator {
   MatrixView view_;  // of the partial sum
 };
 
-// Rank 0 makes the id of the group and every rank gets it.
+// Rank 0 creates the NCCL id and shares it with all ranks.
 absl::StatusOr<ncclUniqueId> ShareId(const NcclLibrary& nccl, GroupExchange& exchange,
                                      absl::Duration timeout) {
   ncclUniqueId id = {};
@@ -336,7 +336,7 @@ absl::StatusOr<ncclUniqueId> ShareId(const NcclLibrary& nccl, GroupExchange& exc
   return id;
 }
 
-// Windows and wire formats are of one version.
+// Windows and protocols must have one version.
 absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, GroupExchange& exchange,
                             absl::Duration timeout) {
   BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, nccl.status(), timeout));
@@ -374,7 +374,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));
   driver.Fill(comm->memory().data(), std::byte{0}, bytes);
   BH_RETURN_IF_ERROR(agree(comm->memory().Register(), ExitCode::kGroupNotUp));
-  // Few numbers and many travel in different ways.
+  // Small and large messages use different algorithms.
   const int64_t most = limits.max_sum_elements;
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
     BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));

@@ -1,5 +1,5 @@
-// NCCL as a communicator: the ranks' devices talk to each other. The library is found at run time;
-// a build without its header, and a machine without it, say so.
+// NCCL as a communicator between the ranks' devices. The library is loaded at run time;
+// UNIMPLEMENTED in a build without its header, UNAVAILABLE on a machine without it.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,34 @@
 
 namespace bulkhead {
 
-// The memory of a rank that NCCL reads and writes, one piece: the partial sum, which becomes the
-// sum in place; this rank's part of a gather; and the parts of all ranks.
+// A rank's memory for NCCL, in one allocation: the partial sum, reduced in place; this rank's part
+// of a gather; and the parts of all ranks.
 struct NcclWindow {
   NcclWindow(const CommLimits& limits, int size);
   int64_t part_offset_bytes = 0;
   int64_t whole_offset_bytes = 0;
-  int64_t total_bytes = 0;  // whole granules, as NCCL takes them
+  int64_t total_bytes = 0;  // rounded up to NCCL's granularity
 };
 
-// The first NCCL that has two ranks on one device.
+// The first NCCL version that supports two ranks on one device.
 inline constexpr int kNcclVersionOfSharedDevices = 23000;
 
 // The version of this machine's NCCL, 22809 for 2.28.9. UNIMPLEMENTED in a build without it;
-// UNAVAILABLE where it is not found: BULKHEAD_NCCL names the library, else libnccl.so.2 is looked
-// for where the loader and the CUDA toolkit have it.
+// UNAVAILABLE if not found: BULKHEAD_NCCL names the library, otherwise libnccl.so.2 is searched by
+// the loader and in the CUDA toolkit.
 absl::StatusOr<int> NcclVersion();
 
 // Enqueues a kernel that writes (first + i) % period + offset to out[i], i < count, some
-// microseconds after it has let the next kernel begin.
+// microseconds after it has allowed the next kernel to start.
 using WriteTermLate =
     std::function<void(float* out, int64_t count, int64_t first, int period, int offset)>;
 
-// Collective, as Group::Connect; takes CommunicationBytes from `ledger`. Rank 0's id reaches the
-// others over the group's exchange; the ranks connect within `timeout` and then sum known numbers,
-// small and as large as the limits allow, and check every one of them: copied there, and as
-// `write_late` leaves them for the sum right behind it. Calls of the communicator
-// may block as long as a rank does not come: the watchdog ends such a wait. `driver` and `group`
-// outlive the communicator. UNAVAILABLE names this rank and what NCCL says; INTERNAL a sum that is
-// wrong.
+// Collective, as Group::Connect; takes CommunicationBytes from `ledger`. Rank 0's id is shared over
+// the group's exchange; the ranks connect within `timeout`, then sum known numbers, small messages
+// and the largest allowed, and check every result: with inputs copied there, and with inputs
+// written by `write_late` just before the sum. Calls of the communicator may block while a rank is
+// missing: the watchdog ends such waits. `driver` and `group` outlive the communicator. UNAVAILABLE
+// names this rank and NCCL's error; INTERNAL reports a wrong sum.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
                                                           absl::Duration timeout,

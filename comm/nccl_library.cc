@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kOldestVersion = 21900;  // ncclMemAlloc
+constexpr int kOldestVersion = 21900;  // first with ncclMemAlloc
 
 std::vector<std::string> Candidates() {
   const char* named = std::getenv("BULKHEAD_NCCL");
@@ -22,7 +22,7 @@ std::vector<std::string> Candidates() {
           "/usr/lib/x86_64-linux-gnu/libnccl.so.2"};
 }
 
-// The first that opens; its path stays in `path`. The last one's error otherwise.
+// The first library that opens, with its path in `path`; otherwise the last error.
 absl::StatusOr<void*> OpenFirst(std::string* path) {
   std::string why;
   for (const std::string& candidate : Candidates()) {
@@ -31,7 +31,7 @@ absl::StatusOr<void*> OpenFirst(std::string* path) {
     if (library != nullptr) return library;
     why = dlerror();
   }
-  return absl::UnavailableError(absl::StrCat("NCCL is not found (", why,
+  return absl::UnavailableError(absl::StrCat("NCCL was not found (", why,
                                              "); name it with BULKHEAD_NCCL=/.../libnccl.so.2, "
                                              "or use --comm staged"));
 }
@@ -63,11 +63,10 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
   find_optional("ncclCommWindowRegister", &nccl.window_register);
   find_optional("ncclCommWindowDeregister", &nccl.window_deregister);
   if (!missing.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat(path, " is no NCCL that can be used: it has no ", missing));
+    return absl::UnavailableError(absl::StrCat(path, " is not a usable NCCL: it has no ", missing));
   }
   if (nccl.Version() < kOldestVersion) {
-    return absl::UnavailableError(absl::StrCat(path, " is no NCCL that can be used: version ",
+    return absl::UnavailableError(absl::StrCat(path, " is not a usable NCCL: version ",
                                                nccl.Version(), ", at least ", kOldestVersion,
                                                " is needed"));
   }

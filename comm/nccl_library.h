@@ -1,4 +1,5 @@
-// NCCL as it is found on the machine: its functions, by name. Built only where its header is.
+// The NCCL library loaded at run time: its functions, by name. Built only if its header is
+// available.
 #pragma once
 
 #include <nccl.h>
@@ -8,20 +9,20 @@
 
 namespace bulkhead {
 
-// Whether the sums of this version over symmetric windows wait for the kernels before them in the
-// stream. They are launched with programmatic serialization, which lets them begin as soon as the
-// kernel before them says so, and ours do at their very beginning; from 2.28.3 to 2.30.6 they do
+// The first version whose sums over symmetric windows wait for the preceding kernels in the stream.
+// NCCL launches them with programmatic serialization, which lets them start as soon as the
+// preceding kernel allows it, and ours do so at their very beginning; from 2.28.3 to 2.30.6 they do
 // not wait for its end either (no cudaGridDependencySynchronize) and sum partial sums that are
 // still being written. Windows of 2.27 leak memory.
 inline constexpr int kWindowsFrom = 23007;
 constexpr bool WindowsWaitForStream(int version) { return version >= kWindowsFrom; }
 
 struct NcclLibrary {
-  // The library, opened once for the process's life; errors as NcclVersion (nccl_communicator.h).
+  // The library, opened once per process; errors as NcclVersion (nccl_communicator.h).
   static absl::StatusOr<const NcclLibrary*> Get();
 
   int Version() const;  // 22809 for 2.28.9
-  // Whether a buffer may be registered as a window.
+  // Whether buffers may be registered as windows.
   bool HasWindows() const;
 
   decltype(&::ncclGetVersion) get_version = nullptr;
@@ -39,7 +40,7 @@ struct NcclLibrary {
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclAllGather) all_gather = nullptr;
   decltype(&::ncclBroadcast) broadcast = nullptr;
-  // Null where the library has none.
+  // Null if the library lacks it.
   decltype(&::ncclCommWindowRegister) window_register = nullptr;
   decltype(&::ncclCommWindowDeregister) window_deregister = nullptr;
 };

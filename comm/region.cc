@@ -65,12 +65,12 @@ void Region::Abort(const absl::Status& why) {
 
 absl::Status Region::abort_status() const {
   constexpr int64_t kWriteNanos =
-      100'000'000;  // the text takes microseconds, unless its writer died
+      100'000'000;  // writing the text takes microseconds, unless its writer died
   if (head_->abort.load(std::memory_order_acquire) == 0) return absl::OkStatus();
   const int64_t until_ns = MonotonicNanos() + kWriteNanos;
   while (head_->abort.load(std::memory_order_acquire) != 2) {
     if (MonotonicNanos() < until_ns) continue;
-    return WithExitCode(absl::UnavailableError("the group was given up"), ExitCode::kRankLost);
+    return WithExitCode(absl::UnavailableError("the group was aborted"), ExitCode::kRankLost);
   }
   const size_t bytes = std::min<size_t>(head_->abort_bytes, head_->abort_text.size());
   return DecodeStatus(absl::string_view(head_->abort_text.data(), bytes));

@@ -1,5 +1,5 @@
-// Region: what the ranks of one host share besides tensors: counters to wait on, mailboxes, the
-// bus's ring, heartbeats and the abort word. One Region object per rank over the same memory.
+// Region: the memory shared by the ranks of a host besides tensors: counters to wait on, mailboxes,
+// the bus's ring, heartbeats and the abort word. One Region object per rank over the same memory.
 //
 // Layout: head | per rank: three signals and a life line | mailboxes [2][size] | bus ring.
 #pragma once
@@ -21,24 +21,24 @@ inline constexpr int64_t kMailboxBytes = 4096;
 inline constexpr int64_t kBusChunkBytes = 32 * 1024;
 inline constexpr int kBusChunks = 4;
 
-// A rank's life as the others see it; a cache line of its own.
+// A rank's liveness, read by the others; a cache line of its own.
 struct alignas(64) LifeLine {
-  std::atomic<uint64_t> beats;  // 0 until its watchdog runs
+  std::atomic<uint64_t> beats;  // heartbeats; 0 until its watchdog runs
   std::atomic<int64_t> pid;
-  std::atomic<uint32_t> ending;   // 1: it leaves in good order
+  std::atomic<uint32_t> ending;   // 1: orderly shutdown
   std::atomic<int64_t> still_ns;  // GroupLiveness::StoodStill
 };
 
 struct BusChunk {
   int64_t message_bytes;  // of the whole message
-  int64_t piece_bytes;    // of it in this chunk
+  int64_t piece_bytes;    // in this chunk
   std::array<char, kBusChunkBytes> piece;
 };
 
 class Region {
  public:
   static int64_t Bytes(int size);
-  // `memory`: Bytes(size) of zeroes at first, shared by all ranks.
+  // `memory`: Bytes(size), initially zero, shared by all ranks.
   Region(SharedMemory memory, int rank, int size);
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -52,8 +52,8 @@ class Region {
   }
   BusChunk& bus_chunk(uint32_t index) { return chunks_[index % kBusChunks]; }
 
-  // The node that this one's leader waits for, or -1, and when the leader last looked whether it
-  // need wait on (MonotonicNanos). Set by the leader at every look; read by any thread.
+  // The node that this node's leader waits for, or -1, and when the leader last polled
+  // (MonotonicNanos). Set by the leader at every poll; read by any thread.
   void set_awaited_node(int node, int64_t now_ns) {
     head_->looked_ns.store(now_ns, std::memory_order_relaxed);
     head_->awaited.store(node + 1, std::memory_order_relaxed);
@@ -64,17 +64,17 @@ class Region {
   // Whether waits may spin before they yield. Main thread only.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
 
-  // Waits until `signal` has reached `count`. DEADLINE_EXCEEDED without words, or what Abort was
-  // told.
+  // Waits until `signal` has reached `count`. DEADLINE_EXCEEDED with an empty message, or the
+  // status given to Abort.
   absl::Status Wait(Signal& signal, uint32_t count, int64_t deadline_ns = kNoDeadline);
-  // Ends every wait of every rank with `why`, from now on; the first call wins. Any thread.
+  // Ends every current and future wait of every rank with `why`; the first call wins. Any thread.
   void Abort(const absl::Status& why);
-  // Ok, or what Abort was told. Any thread.
+  // Ok, or the status given to Abort. Any thread.
   absl::Status abort_status() const;
 
  private:
   struct Head {
-    std::atomic<uint32_t> abort;  // 0 no, 1 being written, 2 the text is complete
+    std::atomic<uint32_t> abort;  // 0 no, 1 being written, 2 text complete
     uint32_t abort_bytes;
     std::atomic<int> awaited;  // node + 1
     std::atomic<int64_t> looked_ns;

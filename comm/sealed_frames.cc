@@ -55,12 +55,12 @@ absl::StatusOr<bool> FrameOpener::Next(Frame& frame) {
   uint32_t length = 0;
   if (buffer_.size() < kHeadBytes) return false;
   std::memcpy(&length, buffer_.data(), sizeof(length));
-  if (length > kMaxFrameTextBytes) return absl::DataLossError("a frame is too long to be ours");
+  if (length > kMaxFrameTextBytes) return absl::DataLossError("a frame is too long");
   if (buffer_.size() < kHeadBytes + length + kMacBytes) return false;
   const absl::string_view all = buffer_;
   const absl::string_view body = all.substr(sizeof(length), 1 + length);
   if (!SameMac(FrameMac(key_, opened_, body), all.substr(kHeadBytes + length, kMacBytes))) {
-    return absl::DataLossError("a frame was not sealed with the group's key");
+    return absl::DataLossError("a frame was not authenticated with the group's key");
   }
   ++opened_;
   frame.kind = static_cast<FrameKind>(body[0]);

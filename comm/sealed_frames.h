@@ -1,8 +1,8 @@
-// Sealed frames: short messages on a stream that only who holds the key can have sent, each once
-// and in its order. Not secret: what they say (a heartbeat, why a group ends) may be read.
+// Sealed frames: authenticated short messages on a stream, protected against replay and reordering.
+// Not encrypted: their content (heartbeats, abort reasons) is not secret.
 //
-// On the wire: length of the text (u32), kind (u8), text, HMAC-SHA256 over the number of the frame,
-// its kind and its text.
+// Wire format: text length (u32), kind (u8), text, HMAC-SHA256 over the frame number, kind and
+// text.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ inline constexpr int kMaxFrameTextBytes = 4096;
 // HMAC-SHA256, kMacBytes long.
 std::string Mac(absl::string_view key, absl::string_view text);
 
-// In a time that does not tell how much of them is equal.
+// Constant-time comparison.
 bool SameMac(absl::string_view a, absl::string_view b);
 
-// From the kernel's generator; dies without it.
+// From the kernel's random generator; aborts if unavailable.
 std::string RandomBytes(int count);
 
 enum class FrameKind : uint8_t {
-  kBeat = 1,    // "this process lives"
-  kAbort = 2,   // the group ends; the text says why
-  kEnding = 3,  // the sender is about to leave in good order
+  kBeat = 1,    // heartbeat
+  kAbort = 2,   // the group ends; the text is the reason
+  kEnding = 3,  // the sender is about to shut down in order
 };
 
 struct Frame {
@@ -37,11 +37,11 @@ struct Frame {
   std::string text;
 };
 
-// One direction of a connection; each has a key of its own.
+// One direction of a connection, with its own key.
 class FrameSealer {
  public:
   explicit FrameSealer(std::string key) : key_(std::move(key)) {}
-  // `text` is cut to kMaxFrameTextBytes.
+  // `text` is truncated to kMaxFrameTextBytes.
   std::string Seal(FrameKind kind, absl::string_view text);
 
  private:
@@ -53,8 +53,8 @@ class FrameOpener {
  public:
   explicit FrameOpener(std::string key) : key_(std::move(key)) {}
   void Feed(absl::string_view bytes) { buffer_.append(bytes.data(), bytes.size()); }
-  // True and the next frame, or false while it is not complete. DATA_LOSS when it was not sealed
-  // with the key: the stream is then good for nothing.
+  // True with the next frame, or false if it is incomplete. DATA_LOSS if its MAC is wrong: the
+  // stream is then unusable.
   absl::StatusOr<bool> Next(Frame& frame);
 
  private:

@@ -53,7 +53,7 @@ absl::StatusOr<SharedMemory> Map(int fd, int flags, int64_t bytes) {
                       [bytes](std::byte* base) { munmap(base, bytes); });
 }
 
-// The probe: word 0 holds rank 0's token, word 1 + r what rank r answers.
+// The probe: word 0 holds rank 0's token, word 1 + r rank r's reply.
 std::atomic_ref<uint64_t> ProbeWord(const SharedMemory& memory, int index) {
   return std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t*>(memory.get())[index]);
 }
@@ -70,13 +70,13 @@ absl::Status NotShared(const std::string& path, absl::string_view why) {
       ExitCode::kGroupNotUp);
 }
 
-// Opens and maps what rank 0's `ticket` names: "pid fd token".
+// Opens and maps the memory of rank 0's `ticket`: "pid fd token".
 absl::StatusOr<SharedMemory> OpenTicket(const std::string& ticket, int rank, int64_t bytes) {
   const std::vector<std::string> parts = absl::StrSplit(ticket, ' ');
   uint64_t token = 0;
   BH_CHECK(parts.size() == 3 && absl::SimpleAtoi(parts[2], &token));
   const std::string path = absl::StrCat("/proc/", parts[0], "/fd/", parts[1]);
-  // Looked at before it is opened: in another PID namespace the path may name anything.
+  // Check before opening: in another PID namespace the path may refer to anything.
   char target[64] = {};
   if (readlink(path.c_str(), target, sizeof(target) - 1) < 0) {
     return NotShared(path, std::strerror(errno));
@@ -102,7 +102,7 @@ struct Offer {
 };
 
 absl::StatusOr<Offer> MakeOffer(int fd, int64_t bytes) {
-  if (fd < 0) return SystemError("cannot make a memfd");
+  if (fd < 0) return SystemError("cannot create a memfd");
   if (ftruncate(fd, bytes) != 0) {
     return SystemError(absl::StrCat("cannot size a memfd to ", FormatBytes(bytes)));
   }
@@ -115,12 +115,12 @@ absl::StatusOr<Offer> MakeOffer(int fd, int64_t bytes) {
   return offer;
 }
 
-// Rank 0: every answer is there; the probe's words become zero again.
+// Rank 0: checks all replies; resets the probe's words to zero.
 absl::Status CheckAnswers(const Offer& offer, int size) {
   for (int rank = 1; rank < size; ++rank) {
     if (ProbeWord(offer.memory, 1 + rank).load() == AnswerOf(offer.token, rank)) continue;
     return WithExitCode(absl::FailedPreconditionError(absl::StrCat(
-                            "what rank ", rank, " wrote to the shared memory does not arrive")),
+                            "what rank ", rank, " wrote to the shared memory is not visible")),
                         ExitCode::kGroupNotUp);
   }
   for (int word = 0; word <= size; ++word) ProbeWord(offer.memory, word).store(0);
@@ -147,7 +147,7 @@ absl::StatusOr<SharedMemory> ShareBetweenThreads(GroupExchange& exchange, int64_
   if (exchange.topology().rank != 0) {
     memory = *reinterpret_cast<const absl::StatusOr<SharedMemory>*>(address);
   }
-  // The agreement also keeps rank 0 here until everyone has its copy.
+  // The agreement also keeps rank 0 here until every rank has mapped it.
   BH_RETURN_IF_ERROR(Agree(exchange, "shared memory", memory.status(), timeout));
   return memory;
 }

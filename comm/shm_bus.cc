@@ -8,9 +8,9 @@
 
 namespace bulkhead {
 
-// Chunk c (from 0) lies in ring place c % kBusChunks. The writer fills it once every reader has
-// consumed chunk c - kBusChunks, and raises its count to c + 1; a reader raises its own when it has
-// copied the chunk out. The counts wrap together, as kBusChunks divides 2^32.
+// Chunk c (from 0) is in ring slot c % kBusChunks. The writer fills it once every reader has
+// consumed chunk c - kBusChunks, and raises its count to c + 1; a reader raises its own count after
+// copying the chunk. The counts wrap together, as kBusChunks divides 2^32.
 static_assert((kBusChunks & (kBusChunks - 1)) == 0);
 
 absl::Status ShmBus::Publish(absl::string_view message) {

@@ -11,27 +11,24 @@
 #include "base/status.h"
 #include "comm/tree_sum.h"
 
-// When may shared memory be written again? Operations (sums and gathers) are numbered alike on all
-// ranks; operation k uses the slots of turn k % 2 and begins with barrier A(k), which a rank enters
-// with its slot written and leaves when all have entered.
-//   * Slot of operation k, written again for k + 2. The writer has left A(k + 1); whoever entered
-//     A(k + 1) has returned from k, so it has read the slots of k for the last time.
-//     This is why rank 0's gather makes everyone wait at its barrier: a rank that went on would be
+// When may shared memory be rewritten? Operations (sums and gathers) have the same numbers on all
+// ranks; operation k uses the slots of turn k % 2 and starts with barrier A(k), which a rank enters
+// after writing its slot and leaves when all have entered.
+//   * Slot of operation k, rewritten for k + 2: the writer has left A(k + 1); every rank that
+//     entered A(k + 1) has returned from k and so finished reading the slots of k.
+//     This is why rank 0's gather holds every rank at its barrier: a rank that went on would be
 //     in k + 1 without knowing that k - 1 has been read.
-//   * Shared result of a large sum k, read by the callers until their next PartialSum; written
-//   again in a
-//     large sum k' > k after A(k'), which every rank enters after its PartialSum of k'.
-//   * Between A(k) and B(k), the second barrier of a large sum, ranks write disjoint shares of the
-//   shared
-//     result; it is read after B(k) only.
+//   * Shared result of a large sum k, read by the callers until their next PartialSum: rewritten
+//     in a later large sum k' after A(k'), which every rank enters after its PartialSum of k'.
+//   * Between A(k) and B(k), the second barrier of a large sum, ranks write disjoint shares of
+//     the shared result; it is read only after B(k).
 //   * The private result is the rank's own; its caller is done with it at the next PartialSum.
-//   * Notes of barrier b lie at b % 2 and are written again before entering b + 2, having left b
-//   + 1.
+//   * Notes of barrier b are at b % 2 and rewritten before entering b + 2, after leaving b + 1.
 
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kGranule = 16;  // floats, a cache line: shares never split one
+constexpr int64_t kGranule = 16;  // floats, one cache line: shares never split one
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 constexpr int64_t kFloatBytes = sizeof(float);
 
@@ -79,7 +76,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<Region> region, const CommLimit
       barrier_(*region_) {
   for (int turn = 0; turn < 2; ++turn) {
     for (int r = 0; r < size(); ++r) {
-      terms_[turn].push_back(reinterpret_cast<const float*>(slot(turn, r)));
+      partial_sums_[turn].push_back(reinterpret_cast<const float*>(slot(turn, r)));
     }
     std::memset(slot(turn, rank()), 0, layout_.slot_bytes);
   }
@@ -99,16 +96,16 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
   BH_CHECK(has_term_);
   has_term_ = false;
   const int64_t elements = term_rows_ * term_cols_;
-  const std::vector<const float*>& terms = terms_[turn_];
+  const std::vector<const float*>& partial_sums = partial_sums_[turn_];
   turn_ ^= 1;
   BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   float* sum = reinterpret_cast<float*>(result_.data());
   if (elements * kFloatBytes <= kSmallSumBytes) {
-    TreeSum(terms, 0, elements, sum);
+    TreeSum(partial_sums, 0, elements, sum);
   } else {
     sum = shared_result();
-    TreeSum(terms, ShareBegin(elements, rank(), size()), ShareBegin(elements, rank() + 1, size()),
-            sum);
+    TreeSum(partial_sums, ShareBegin(elements, rank(), size()),
+            ShareBegin(elements, rank() + 1, size()), sum);
     BH_RETURN_IF_ERROR(barrier_.Meet(elements));
   }
   return ConstMatrixView(reinterpret_cast<const std::byte*>(sum), DType::kF32, term_rows_,
@@ -129,7 +126,7 @@ absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
     const int64_t cols = cols_of_rank[r];
     BH_CHECK(out.rows() == rows && col + cols <= out.cols());
     for (int64_t row = 0; cols > 0 && row < rows; ++row) {
-      const float* from = r == 0 ? part.F32(row) : terms_[turn][r] + row * cols;
+      const float* from = r == 0 ? part.F32(row) : partial_sums_[turn][r] + row * cols;
       std::memcpy(out.F32(row) + col, from, cols * kFloatBytes);
     }
     col += cols;

@@ -1,6 +1,5 @@
-// ShmCommunicator: sums and gathers through memory that the ranks of one host share. A product
-// writes its partial sum straight into the rank's slot; a sum costs one barrier, or two when it is
-// large.
+// ShmCommunicator: sums and gathers through memory shared by the ranks of a host. A matrix product
+// writes its partial sum directly into the rank's slot; a sum costs one barrier, or two if large.
 //
 // Tensor memory: per rank two slots, then per rank its share of the result of large sums.
 #pragma once
@@ -16,47 +15,47 @@
 
 namespace bulkhead {
 
-// Up to here every rank adds all partial sums by itself; above, each adds its share and there is a
-// second barrier. That barrier takes 0.2 us, reading another rank's cache line again 13 ns.
+// Up to this size every rank adds all partial sums; above it, each adds its share, followed by a
+// second barrier. That barrier takes 0.2 us, re-reading another rank's cache line 13 ns.
 inline constexpr int64_t kSmallSumBytes = 1024;
 
 inline constexpr int64_t kPageBytes = 4096;
 
-// What CommunicationBytes consists of. A group of one has a single slot and no results.
+// The parts of CommunicationBytes. A group of one has a single slot and no results.
 struct CommunicationLayout {
   CommunicationLayout(const CommLimits& limits, int size);
-  int64_t slot_bytes = 0;           // each of two; whole pages, so that each lies where its rank is
+  int64_t slot_bytes = 0;           // of each of two; whole pages, for NUMA placement
   int64_t shared_result_bytes = 0;  // this rank's share; whole pages
   int64_t private_result_bytes = 0;
 
   int64_t MappedBytes() const { return 2 * slot_bytes + shared_result_bytes; }
 };
 
-// Where rank r's share of `elements` begins, of `size` ranks; a share never splits a cache line.
+// Start of rank r's share of `elements` among `size` ranks; shares never split a cache line.
 int64_t ShareBegin(int64_t elements, int rank, int size);
 
-// How a gather begins: checks its sizes, and puts `part` into this rank's slot, row behind row.
-// Rank 0's own part stays where it is.
+// First step of a gather: checks the sizes and packs `part` into this rank's slot. Rank 0's own
+// part is not copied.
 void PutPart(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank, int rank,
              const CommLimits& limits, float* slot);
 
-// Where all ranks of a Region meet, again and again.
+// Reusable barrier for all ranks of a Region.
 class ShmBarrier {
  public:
   explicit ShmBarrier(Region& region) : region_(region) {}
-  // `note` says what this rank is doing; a rank that does something else is a bug that would
-  // otherwise end in wrong numbers.
+  // `note` identifies this rank's operation; a mismatch between ranks is a bug that would otherwise
+  // give wrong numbers.
   absl::Status Meet(int64_t note);
 
  private:
   Region& region_;
-  uint32_t met_ = 0;  // so far, alike on all ranks
+  uint32_t met_ = 0;  // barriers so far, equal on all ranks
 };
 
 class ShmCommunicator final : public Communicator {
  public:
   // `tensors`: size x layout.MappedBytes() of shared memory; `result`: layout.private_result_bytes.
-  // Touches this rank's pages of `tensors` first, so that they lie on its NUMA node.
+  // First-touches this rank's pages of `tensors`, to place them on its NUMA node.
   ShmCommunicator(std::shared_ptr<Region> region, const CommLimits& limits, SharedMemory tensors,
                   Buffer result);
   int rank() const override { return region_->rank(); }
@@ -79,9 +78,9 @@ class ShmCommunicator final : public Communicator {
   CommunicationLayout layout_;
   SharedMemory tensors_;
   Buffer result_;
-  std::array<std::vector<const float*>, 2> terms_;  // [turn][rank]
+  std::array<std::vector<const float*>, 2> partial_sums_;  // [turn][rank]
   ShmBarrier barrier_;
-  int turn_ = 0;  // of the operation that comes next
+  int turn_ = 0;  // of the next operation
   bool has_term_ = false;
   int64_t term_rows_ = 0;
   int64_t term_cols_ = 0;

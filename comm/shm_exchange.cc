@@ -24,10 +24,10 @@ std::string RankName(const RankTopology& topology, Region& region, int rank) {
   return topology.NameOf(rank, region.life(rank).pid.load());
 }
 
-// A message goes through the rank's mailbox in rounds of a piece each; everyone takes as many
+// A message goes through the rank's mailbox in rounds of one piece each; all ranks take as many
 // rounds as the longest message needs. Round k uses the mailboxes and notes of turn k % 2. A rank
-// fills its mailbox for round k + 2 after it has seen everyone arrive in round k + 1, and whoever
-// arrives there has read round k: nothing is overwritten unread.
+// fills its mailbox for round k + 2 after all ranks have arrived in round k + 1 and so have read
+// round k: nothing is overwritten unread.
 absl::StatusOr<std::vector<std::string>> ShmExchange::AllGather(absl::string_view mine,
                                                                 absl::Duration timeout) {
   BH_CHECK(static_cast<int64_t>(mine.size()) <= kMaxExchangeBytes);
@@ -68,7 +68,7 @@ absl::Status ShmExchange::AwaitAll(int64_t deadline_ns, absl::Duration timeout) 
   if (missing.empty()) return absl::OkStatus();
   return WithExitCode(
       absl::DeadlineExceededError(absl::StrCat(
-          absl::StrJoin(missing, ", "), " did not come within ", absl::FormatDuration(timeout))),
+          absl::StrJoin(missing, ", "), " did not arrive within ", absl::FormatDuration(timeout))),
       ExitCode::kGroupNotUp);
 }
 

@@ -28,7 +28,7 @@ class ShmExchange final : public GroupExchange {
 
   std::shared_ptr<Region> region_;
   RankTopology topology_;
-  uint32_t rounds_ = 0;  // so far, alike on all ranks
+  uint32_t rounds_ = 0;  // so far, equal on all ranks
 };
 
 }  // namespace bulkhead

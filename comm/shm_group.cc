@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ShmGroup::Connect(const CommLimits
                                                                 MemoryLedger& ledger) {
   const CommunicationLayout layout(limits, region_->size());
   BH_ASSIGN_OR_RETURN(Buffer result, TakeCommunication(layout, exchange_, ledger));
-  // One page more, so that there is something to share when the limits are 0.
+  // One more page, so that the mapping is not empty when the limits are 0.
   BH_ASSIGN_OR_RETURN(
       SharedMemory tensors,
       share_(exchange_, region_->size() * layout.MappedBytes() + kPageBytes, kConnectTimeout));

@@ -16,14 +16,14 @@ namespace bulkhead {
 inline constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
 inline constexpr char kConnectPhase[] = "communication buffers";
 
-// Takes this rank's communication memory from the ledger; returns its private part. Ends in
+// Takes this rank's communication memory from the ledger; returns the private part. Ends in
 // agreement.
 absl::StatusOr<Buffer> TakeCommunication(const CommunicationLayout& layout, GroupExchange& exchange,
                                          MemoryLedger& ledger);
 
 class ShmGroup final : public Group {
  public:
-  // `share` makes the tensor memory when the group connects.
+  // `share` creates the tensor memory in Connect.
   ShmGroup(std::shared_ptr<Region> region, const RankTopology& topology, ShareMemory share);
   GroupExchange& exchange() override { return exchange_; }
   ControlBus& bus() override { return bus_; }

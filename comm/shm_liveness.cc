@@ -63,7 +63,7 @@ absl::Status ShmLiveness::Watch(Peer& peer, int64_t pid) {
   return absl::OkStatus();
 }
 
-// Also takes it out of the epoll set, which would stay readable for ever.
+// Also removes it from the epoll set, which would otherwise stay readable.
 void ShmLiveness::Forget(Peer& peer) {
   if (peer.pid_fd >= 0) close(peer.pid_fd);
   peer.pid_fd = -1;
@@ -85,7 +85,7 @@ absl::Status ShmLiveness::Check(absl::Duration silence) {
   const std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
   const int64_t now_ns = now_ns_();
-  // What another rank found out first is the better story.
+  // Another rank's earlier finding is closer to the cause.
   if (!ending_.load()) lost_ = region_->abort_status();
   for (int rank = 0; lost_.ok() && rank < region_->size(); ++rank) {
     if (rank != region_->rank()) lost_ = CheckRank(rank, now_ns, silence);
@@ -98,7 +98,7 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
   Peer& peer = peers_[rank];
   LifeLine& life = region_->life(rank);
   const bool ended = HasEnded(peer);
-  // Read after the end was seen: a rank says that it is ending before it ends.
+  // Read after its end was observed: a rank sets `ending` before it ends.
   const bool in_order = ending_.load() || life.ending.load() != 0;
   if (ended && in_order) Forget(peer);
   if (in_order) return absl::OkStatus();
@@ -115,7 +115,7 @@ absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration sil
               topology_.LostRankAt(rank));
 }
 
-// A rank that the kernel killed cannot say so; its cgroup can.
+// A rank killed by the kernel cannot report it; its cgroup can.
 absl::Status ShmLiveness::Ended(int rank) const {
   const std::string oom = OomKillsText(peers_[rank].oom_kills);
   const LostRank lost = topology_.LostRankAt(rank);

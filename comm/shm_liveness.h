@@ -1,10 +1,10 @@
 // ShmLiveness: heartbeats in the Region, and process descriptors (pidfd) of the other ranks and of
-// the launcher. A killed rank is known in milliseconds, a stopped one by its silence.
+// the launcher. A killed rank is detected in milliseconds, a stopped one by its silence.
 //
-// The launcher is watched too. Open MPI ends ranks whose mpirun is gone about a second later, srun
-// at once, but only while the PMIx client's own thread works; PDEATHSIG would name the launcher's
-// thread, not its process, and is lost over exec of a wrapper. So a parent that ends is a loss like
-// any other.
+// The launcher is watched, too. After mpirun dies, Open MPI ends its ranks about a second later,
+// srun at once, but only if the PMIx client's thread still works; PDEATHSIG would follow the
+// launcher's thread, not its process, and is lost when a wrapper calls exec. So the end of the
+// parent counts as a loss.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ class ShmLiveness final : public GroupLiveness {
   ShmLiveness& operator=(const ShmLiveness&) = delete;
   ~ShmLiveness() override;
 
-  // Before any thread: watches the processes whose ids the region holds, but this one, and
-  // `parent_pid` (0: none). UNAVAILABLE when one has ended already.
+  // Before any thread starts: watches the processes whose ids are in the region, except this one,
+  // and `parent_pid` (0: none). UNAVAILABLE if one has already ended.
   absl::Status WatchProcesses(int64_t parent_pid);
 
   void Beat() override;
@@ -38,9 +38,9 @@ class ShmLiveness final : public GroupLiveness {
   void Rearm() override;
   void StoodStill(absl::Duration still) override;
   Stragglers FindStragglers() override;
-  // As Stragglers, of this one.
+  // FindStragglers for one rank.
   Stragglers StragglerOf(int local_rank) const;
-  // What messages call a rank of this host.
+  // A rank of this host, as named in messages.
   std::string NameOf(int local_rank) const { return RankName(topology_, *region_, local_rank); }
   int fd() const override { return epoll_fd_; }
   void Abort(const absl::Status& why) override { region_->Abort(why); }
@@ -49,9 +49,9 @@ class ShmLiveness final : public GroupLiveness {
  private:
   struct Peer {
     int pid_fd = -1;
-    OomKills oom_kills;    // of its cgroup, at first
-    uint64_t beats = 0;    // as last seen
-    int64_t heard_ns = 0;  // when they last changed
+    OomKills oom_kills;    // of its cgroup, when watching began
+    uint64_t beats = 0;    // last observed
+    int64_t heard_ns = 0;  // time of the last change
   };
   absl::Status Watch(Peer& peer, int64_t pid);
   bool HasEnded(const Peer& peer) const;
@@ -65,7 +65,7 @@ class ShmLiveness final : public GroupLiveness {
   int64_t (*const now_ns_)();
   int epoll_fd_ = -1;
   std::atomic<bool> ending_ = false;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::array<Peer, kMaxLocalRanks> peers_;
   Peer launcher_;
   int64_t launcher_pid_ = 0;

@@ -30,11 +30,11 @@ class SingleBus final : public ControlBus {
  public:
   absl::Status Publish(absl::string_view) override { return absl::OkStatus(); }
   absl::Status Receive(std::string*) override {
-    return absl::FailedPreconditionError("a group of one has no reader");
+    return absl::FailedPreconditionError("a group of one has no readers");
   }
 };
 
-// Nobody to lose: what is left is the end that the watchdog's own limits put to it.
+// No ranks to lose: only the watchdog's own limits apply.
 class SingleLiveness final : public GroupLiveness {
  public:
   void Beat() override {}

@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-// A group of one process: nothing shared, no MPI.
+// A group of one process: no sharing, no MPI.
 std::unique_ptr<Group> NewSingleGroup();
 
 }  // namespace bulkhead

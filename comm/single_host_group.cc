@@ -22,7 +22,7 @@ absl::Status RefuseUnlessFew(const RankTopology& topology) {
                       ExitCode::kGroupNotUp);
 }
 
-// The launcher started this process, or the shell wrapped around it, and outlives it.
+// The parent is the launcher or the shell that wraps this process, and outlives it.
 absl::Status WatchProcesses(GroupExchange& bootstrap, Region& region, ShmLiveness& liveness,
                             absl::Duration timeout) {
   constexpr char kPhase[] = "watching the ranks' processes";

@@ -10,14 +10,14 @@
 
 namespace bulkhead {
 
-// A group whose ranks are processes of one host that meet over `bootstrap`, which is not used
-// afterwards. Collective; ends in agreement. UNIMPLEMENTED when they are too many,
-// FAILED_PRECONDITION when the ranks do not see each other's processes (ExitCode::kGroupNotUp).
+// A group of processes of one host, set up over `bootstrap`, which is not used afterwards.
+// Collective; ends in agreement. UNIMPLEMENTED if there are too many, FAILED_PRECONDITION if the
+// ranks cannot see each other's processes (ExitCode::kGroupNotUp).
 absl::StatusOr<std::unique_ptr<Group>> NewSingleHostGroup(GroupExchange& bootstrap,
                                                           absl::Duration timeout);
 
-// This host's part of a group on several: what its ranks share. Collective over `bootstrap`, which
-// has this host's ranks alone; ends in their agreement.
+// This host's part of a multi-host group: what its ranks share. Collective over `bootstrap`, which
+// has only this host's ranks; ends in their agreement.
 struct HostPart {
   std::shared_ptr<Region> region;
   std::unique_ptr<ShmGroup> group;

@@ -9,8 +9,8 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 
-// The pinned memory is written by the host only behind a Synchronize of the same operation, so that
-// no copy of an earlier one still reads it.
+// The host writes the pinned memory only after a Synchronize in the same operation, so that no
+// earlier copy still reads it.
 
 namespace bulkhead {
 namespace {
@@ -19,7 +19,7 @@ constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kAlignBytes = 256;
 constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
 
-// The host's part: its memory is not the device's, and has no cap.
+// The host side: its memory is not the device's, and has no cap.
 struct HostSide {
   HostSide(const CommLimits& limits, int size, int64_t pinned_bytes) {
     ledger.Claim(MemoryCategory::kCommunication, CommunicationBytes(limits, size) + pinned_bytes);
@@ -29,13 +29,13 @@ struct HostSide {
   std::unique_ptr<Communicator> comm;
 };
 
-// Of a partial sum and its sum, a part, or what is broadcast: one at a time.
+// One at a time: a partial sum and its result, a part, or broadcast values.
 int64_t OutgoingBytes(const CommLimits& limits) {
   return RoundUp(std::max(limits.max_sum_elements, limits.max_gather_elements) * kFloatBytes,
                  kAlignBytes);
 }
 
-// Calls copy(row, bytes) for every piece of `view` that lies together: all of it, or each row.
+// Calls copy(row, bytes) for every contiguous piece of `view`: all of it, or each row.
 template <typename Copy>
 void ForDenseRows(ConstMatrixView view, const Copy& copy) {
   if (view.empty()) return;

@@ -10,8 +10,8 @@
 
 namespace bulkhead {
 
-// "CODE PAYLOADS", a line "URL VALUE" for each of them, and the message, the one part that may be
-// cut short on its way.
+// "CODE PAYLOADS", a line "URL VALUE" per payload, and the message, the only part that may be
+// truncated in transit.
 std::string EncodeStatus(const absl::Status& status) {
   int num_payloads = 0;
   std::string payloads;

@@ -1,5 +1,4 @@
-// A status as text, so that it can travel between ranks: its code, its payloads (exit code, lost
-// rank) and its message.
+// A status as text, to be sent between ranks: code, payloads (exit code, lost rank) and message.
 #pragma once
 
 #include <string>
@@ -9,14 +8,14 @@
 
 namespace bulkhead {
 
-// The payload of a status that all ranks return alike (IsAgreed). It does not travel: who is told
-// of a status alone has agreed to nothing.
+// Payload of a status that all ranks return (IsAgreed). Not encoded: receiving a status is not an
+// agreement.
 inline constexpr char kAgreedUrl[] = "bulkhead/agreed";
 inline constexpr int kMaxPayloads = 8;
 
 std::string EncodeStatus(const absl::Status& status);
 
-// INTERNAL when `text` is not what EncodeStatus writes.
+// INTERNAL if `text` was not written by EncodeStatus.
 absl::Status DecodeStatus(absl::string_view text);
 
 }  // namespace bulkhead

@@ -29,7 +29,7 @@ struct End {
   int port = 0;
 };
 
-// An IPv4 address is written as such, also where a socket of both families has it.
+// IPv4 addresses are written as IPv4 even for dual-stack sockets.
 End EndOf(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = {};
   if (address.ss_family == AF_INET) {
@@ -82,7 +82,7 @@ std::vector<TcpSocket> OwnTcpSockets() {
 }
 
 absl::Status RefuseConnections(int fd) {
-  sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);  // keep 0 bytes of a packet: drop it
+  sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);  // accept 0 bytes of every packet: drop it
   const sock_fprog program = {1, &nothing};
   if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0) {
     return absl::OkStatus();

@@ -1,5 +1,5 @@
-// TCP sockets as a process holds them: which of its descriptors listen, who is connected through
-// them, and how one that listens is closed to newcomers while its owner keeps it open.
+// A process's TCP sockets: which descriptors listen, their peers, and how to close a listening
+// socket to new connections while its owner keeps it open.
 #pragma once
 
 #include <optional>
@@ -13,22 +13,22 @@ namespace bulkhead {
 struct TcpSocket {
   int fd = -1;
   bool listens = false;
-  int port = 0;        // the local one
+  int port = 0;        // local
   std::string local;   // "10.1.0.1:1024", "[fd00::1]:1024"
-  std::string remote;  // "" where it listens
+  std::string remote;  // "" if listening
 };
 
-// Null when `fd` is no TCP socket that listens or is connected.
+// Null unless `fd` is a listening or connected TCP socket.
 std::optional<TcpSocket> TcpSocketOf(int fd);
 
-// This process's own.
+// Of this process.
 std::vector<TcpSocket> OwnTcpSockets();
 
-// From here on the kernel drops what is sent to the listening socket `fd`, so that nobody can
-// connect any more; connections that it has given out stay. For every process that shares it.
+// The kernel drops packets to the listening socket `fd` from now on, so that nothing can connect;
+// accepted connections are not affected. Applies to every process that shares it.
 absl::Status RefuseConnections(int fd);
 
-// Hangs up on those that are connected to the listening socket `fd` and were not accepted yet.
+// Closes connections to the listening socket `fd` that were not accepted yet.
 void CloseWaitingConnections(int fd);
 
 }  // namespace bulkhead

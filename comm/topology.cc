@@ -34,7 +34,7 @@ std::string BootId() {
   return id.empty() ? "unknown" : id;
 }
 
-// One letter per core, '1' where this process may run.
+// One character per core, '1' if allowed.
 std::string AffinityMask() {
   const std::vector<int> cores = AllowedCores();
   std::string text(cores.back() + 1, '0');

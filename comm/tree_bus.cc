@@ -10,15 +10,15 @@
 namespace bulkhead {
 namespace {
 
-// A message is its length and as much of it as fits, then the rest, if any.
+// A message is sent as its length with as much of it as fits, then the rest, if any.
 constexpr int64_t kFirstPieceBytes = 4096;
 constexpr int64_t kHeadBytes = sizeof(int64_t);
 constexpr int64_t kFirstTextBytes = kFirstPieceBytes - kHeadBytes;
 
-// Node n's parent is n without its lowest bit; its children have one bit more, below that one.
+// The parent of node n is n without its lowest set bit; its children add one bit below that.
 int ParentOf(int node) { return node & (node - 1); }
 
-// The largest subtree first: it has the longest way to go.
+// Largest subtree first: it has the longest path.
 std::vector<int> ChildrenOf(int node, int num_nodes) {
   std::vector<int> children;
   for (int bit = 1; bit < num_nodes && (node & bit) == 0; bit *= 2) {

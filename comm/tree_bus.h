@@ -1,5 +1,5 @@
-// TreeBus: the control bus of a group on several nodes. Between leaders a message goes down a
-// binomial tree, on each node through the node's own bus.
+// TreeBus: the control bus of a group on several nodes. Messages go down a binomial tree of
+// leaders, and on each node through the node's own bus.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace bulkhead {
 
 class TreeBus final : public ControlBus {
  public:
-  // `node`: this node's bus, where the leader publishes. `link`: null but on the leader.
+  // `node`: this node's bus, on which the leader publishes. `link`: null except on the leader.
   TreeBus(ControlBus& node, LeaderLink* link) : node_(node), link_(link) {}
   absl::Status Publish(absl::string_view message) override;
   absl::Status Receive(std::string* message) override;

@@ -8,18 +8,17 @@
 #include "base/status.h"
 #include "comm/tree_sum.h"
 
-// When may memory be written again? Every operation begins with a barrier A of the node and ends
-// with a barrier E.
+// When may memory be rewritten? Every operation starts with a barrier A of the node and ends with a
+// barrier E.
 //   * A rank's first slot, read by others between A and E: written after E.
-//   * The sum, read by its callers until their next PartialSum: written again after the next A,
-//   which
+//   * The sum, read by its callers until their next PartialSum: rewritten after the next A, which
 //     every rank enters after its PartialSum. Pieces and staging are read between A and E only.
 
 namespace bulkhead {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the first-level cache
+constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the L1 cache
 
 int Half(int begin, int end) { return begin + (end - begin + 1) / 2; }
 
@@ -79,7 +78,7 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
       piece_at_(pieces_.size()),
       barrier_(*region_) {
   BH_CHECK(world.num_nodes() > 1 && (link != nullptr) == (region_->rank() == 0));
-  // Touched first by their rank, so that they lie on its NUMA node.
+  // First-touched by their rank, to place them on its NUMA node.
   for (int which = 0; which < 2; ++which) {
     std::memset(slot(which, region_->rank()), 0, layout_.slot_bytes);
   }
@@ -93,11 +92,13 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
   BH_CHECK(limits.max_sum_elements == 0 || chunk_elements_ > 0);
 }
 
-// How much of every piece that node can take at once.
+// How much of each piece that node can receive at once.
 int64_t TreeCommunicator::ChunkElements(int node) const {
   auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
                                [&](const Subtree& piece) { return piece.node != node; });
-  if (in_pairs_) foreign = std::min<int64_t>(foreign, 2);  // one there, one where the sum will be
+  if (in_pairs_)
+    foreign = std::min<int64_t>(foreign, 2);  // one in staging, one in the place of
+                                              // the sum
   const auto ranks = std::count(world_.nodes.begin(), world_.nodes.end(), node);
   const int64_t staging_bytes = layout_.shared_result_bytes > 0
                                     ? layout_.shared_result_bytes * ranks
@@ -133,8 +134,7 @@ absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
   return ConstMatrixView(slot(1, 0), DType::kF32, term_rows_, term_cols_);
 }
 
-// Where a piece of this node's ranks is once it is added up: that of a single rank is its partial
-// sum.
+// The sum of a piece of this node's ranks: for a single rank, its partial sum.
 float* TreeCommunicator::OwnPiece(const Subtree& piece) const {
   const int first = LocalIndex(local_, piece.begin);
   return piece.end - piece.begin == 1 ? partial(first)
@@ -144,16 +144,16 @@ float* TreeCommunicator::OwnPiece(const Subtree& piece) const {
 void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
   for (const Subtree& piece : pieces_) {
     if (piece.node != world_.node() || piece.end - piece.begin == 1) continue;
-    std::vector<const float*> terms;
+    std::vector<const float*> partial_sums;
     for (int rank = piece.begin; rank < piece.end; ++rank) {
-      terms.push_back(partial(LocalIndex(local_, rank)));
+      partial_sums.push_back(partial(LocalIndex(local_, rank)));
     }
-    TreeSum(terms, begin, end, OwnPiece(piece));
+    TreeSum(partial_sums, begin, end, OwnPiece(piece));
   }
 }
 
-// The leader: at distance 1, 2, 4 ... it and another one give each other what they have so far,
-// which are the two halves of a subtree.
+// Leader: at distance 1, 2, 4 ... exchanges its subtotal with another leader; the two are the
+// halves of a subtree.
 absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
     const int64_t count = std::min(chunk_elements_, elements - begin);
@@ -173,8 +173,8 @@ absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
   return absl::OkStatus();
 }
 
-// The leader: gives its pieces to every other node, takes theirs and adds them all up, in chunks as
-// large as every node's staging memory allows.
+// Leader: sends its pieces to every other node, receives theirs and adds them all, in chunks that
+// fit every node's staging memory.
 absl::Status TreeCommunicator::ExchangeAllPieces(int64_t elements) {
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
@@ -199,7 +199,7 @@ absl::Status TreeCommunicator::ExchangeAllPieces(int64_t elements) {
     }
     BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, sends, receives));
     for (int64_t at = 0; at < count; at += kBlock) {
-      // Not straight into the sum: the first foreign piece is there.
+      // Not directly into the sum: the first foreign piece is stored there.
       float block[kBlock];
       size_t piece = 0;
       const int64_t block_count = std::min(kBlock, count - at);
@@ -210,7 +210,8 @@ absl::Status TreeCommunicator::ExchangeAllPieces(int64_t elements) {
   return absl::OkStatus();
 }
 
-// The subtree over the ranks [begin, end), of which `piece` is the first piece; moves it on.
+// Adds the subtree over the ranks [begin, end), of which `piece` is the first piece; advances
+// `piece`.
 void TreeCommunicator::AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count,
                                float* sum) const {
   if (pieces_[piece].begin == begin && pieces_[piece].end == end) {

@@ -1,17 +1,17 @@
-// TreeCommunicator: sums and gathers of a group on several nodes. A node's ranks meet in shared
-// memory, the nodes' leaders over a LeaderLink.
+// TreeCommunicator: sums and gathers of a group on several nodes. Within a node, ranks use shared
+// memory; between nodes, leaders use a LeaderLink.
 //
-// The tree of a sum is the one of communicator.h, wherever the ranks are: a node adds up its
-// *pieces*, the largest subtrees whose ranks it all has, and the leaders bring pieces together in
-// the tree's order. Ranks in equal numbers, in order, on a power of two of nodes make one piece a
-// node, and the tree over them pairs neighbours: leaders at distance 1, 2, 4 ... swap what they
-// have added up so far, log2(nodes) messages each. Others work and have more to send: every node
-// sends its pieces to all others, and adds them all.
+// The sum uses the tree of communicator.h, independent of the placement of ranks: a node adds up
+// its *pieces*, the largest subtrees whose ranks are all on it, and the leaders combine pieces in
+// tree order. With equal numbers of consecutive ranks on a power of two of nodes, each node has one
+// piece, and leaders use recursive doubling: at distance 1, 2, 4 ... they exchange their subtotals,
+// log2(nodes) messages each. Otherwise every node sends its pieces to all others and adds them all,
+// which is more work and traffic.
 //
-// It takes no more memory than a group of as many ranks on one node (CommunicationBytes). Of the
-// two slots of each rank the first holds its partial sum; the second of the node's first rank holds
-// the sum, and that of a piece's second rank the piece. The space of the shared result takes what
-// comes from other nodes beyond the first, which is put where the sum will be.
+// Memory equals that of a group of the same size on one node (CommunicationBytes). The first of
+// each rank's two slots holds its partial sum; the second slot of the node's first rank holds the
+// sum, and that of a piece's second rank the piece. The space of the shared result stages pieces
+// from other nodes, except the first, which is stored in the place of the sum.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@
 
 namespace bulkhead {
 
-// Ranks [begin, end) of the world, all on `node`, a subtree of the sum's tree.
+// Ranks [begin, end) of the world, all on `node`, forming a subtree of the sum's tree.
 struct Subtree {
   int begin = 0;
   int end = 0;
   int node = 0;
 };
 
-// In the order of ranks.
+// Ordered by rank.
 std::vector<Subtree> Subtrees(const std::vector<int>& nodes);
 
-// Whether the tree over the pieces is one that leaders can add up in pairs.
+// Whether the leaders can combine the pieces by recursive doubling.
 bool UsesRecursiveDoubling(const std::vector<int>& nodes);
 
 class TreeCommunicator final : public Communicator {
  public:
-  // `region`: this node's. `world`: with nodes. `link`: null but on the leader. `tensors` and
+  // `region`: this node's. `world`: with nodes. `link`: null except on the leader. `tensors` and
   // `result` as for ShmCommunicator with the layout of the whole group, for this node's ranks.
   TreeCommunicator(std::shared_ptr<Region> region, const RankTopology& world, LeaderLink* link,
                    const CommLimits& limits, SharedMemory tensors, Buffer result);
@@ -75,9 +75,9 @@ class TreeCommunicator final : public Communicator {
   Buffer result_;
   const std::vector<Subtree> pieces_;
   const bool in_pairs_;
-  float* staging_ = nullptr;            // leader: for foreign pieces but the first
-  int64_t chunk_elements_ = 0;          // leader: of a piece, at most; alike on all nodes
-  std::vector<const float*> piece_at_;  // leader: where each piece of the current chunk begins
+  float* staging_ = nullptr;            // leader: foreign pieces except the first
+  int64_t chunk_elements_ = 0;          // leader: maximum per piece; equal on all nodes
+  std::vector<const float*> piece_at_;  // leader: start of each piece in the current chunk
   ShmBarrier barrier_;
   bool has_term_ = false;
   int64_t term_rows_ = 0;

@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-// A node whose own rank is missing can name it; the others give it the time to say so.
+// A node that misses one of its own ranks can name it; the others give it time to report.
 constexpr absl::Duration kGrace = absl::Milliseconds(500);
 
 }  // namespace
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<std::string>> TreeExchange::AllGather(absl::string_vi
   }
   for (int rank = 0; rank < topology_.size; ++rank) {
     if (topology_.nodes[rank] == topology_.node()) continue;
-    // The ranks behind a leader wait as long as it does.
+    // The other ranks of a node wait as long as their leader.
     BH_ASSIGN_OR_RETURN(std::vector<std::string> handed,
                         node_.AllGather(texts_[rank], timeout + 2 * kGrace));
     texts_[rank] = std::move(handed[0]);
@@ -85,9 +85,10 @@ absl::Status TreeExchange::TransferOrName(const std::vector<Outgoing>& sends,
   if (!absl::IsDeadlineExceeded(status)) return status;
   const int node = std::max(0, region_.awaited_node());
   const int leader = topology_.RanksOf(node).front();
-  return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
-                          "the ranks of host ", topology_.hosts[leader], " did not come in time")),
-                      ExitCode::kGroupNotUp);
+  return WithExitCode(
+      absl::DeadlineExceededError(
+          absl::StrCat("the ranks of host ", topology_.hosts[leader], " did not arrive in time")),
+      ExitCode::kGroupNotUp);
 }
 
 }  // namespace bulkhead

@@ -1,5 +1,5 @@
-// TreeExchange: the exchange of a group on several nodes: each node gathers, the leaders swap what
-// their nodes have, and each hands on to its node what came.
+// TreeExchange: the exchange of a group on several nodes: each node gathers, the leaders exchange
+// the results, and each distributes them on its node.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ namespace bulkhead {
 
 class TreeExchange final : public GroupExchange {
  public:
-  // `node`: the exchange of this node's ranks, who share `region`. `link`: null but on the leader.
+  // `node`: the exchange of this node's ranks, who share `region`. `link`: null except on the
+  // leader.
   TreeExchange(GroupExchange& node, const Region& region, LeaderLink* link, RankTopology world)
       : node_(node), region_(region), link_(link), topology_(std::move(world)) {}
   const RankTopology& topology() const override { return topology_; }
@@ -30,7 +31,7 @@ class TreeExchange final : public GroupExchange {
   const Region& region_;
   LeaderLink* link_;
   RankTopology topology_;
-  // What is on its way between nodes. Kept when that is given up: MPI may still write to it.
+  // Buffers in flight between nodes. Kept after a timeout: MPI may still write to them.
   std::vector<int64_t> lengths_;    // [size]
   std::vector<std::string> texts_;  // [size]
   absl::Status given_up_;

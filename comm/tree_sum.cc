@@ -6,8 +6,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kBlock =
-    1024;  // floats: partial sums of a deeper tree stay in the first-level cache
+constexpr int64_t kBlock = 1024;  // floats: partial sums of a deeper tree stay in the L1 cache
 
 void AddTwo(const float* a, const float* b, int64_t count, float* __restrict sum) {
   for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
@@ -26,7 +25,7 @@ void AddFour(const float* const* t, int64_t at, int64_t count, float* __restrict
   for (int64_t i = 0; i < count; ++i) sum[i] = (a[i] + b[i]) + (c[i] + d[i]);
 }
 
-// The subtree over t[0..n), elements [at, at + count), count <= kBlock, into sum[0..count).
+// Sums the subtree over t[0..n), elements [at, at + count), count <= kBlock, into sum[0..count).
 void AddSubtree(const float* const* t, int64_t n, int64_t at, int64_t count, float* sum) {
   switch (n) {
     case 1:
@@ -53,10 +52,10 @@ void AddSubtree(const float* const* t, int64_t n, int64_t at, int64_t count, flo
 
 }  // namespace
 
-void TreeSum(absl::Span<const float* const> terms, int64_t begin, int64_t end, float* sum) {
-  const auto n = static_cast<int64_t>(terms.size());
+void TreeSum(absl::Span<const float* const> partial_sums, int64_t begin, int64_t end, float* sum) {
+  const auto n = static_cast<int64_t>(partial_sums.size());
   for (int64_t at = begin; at < end; at += kBlock) {
-    AddSubtree(terms.data(), n, at, std::min(kBlock, end - at), sum + at);
+    AddSubtree(partial_sums.data(), n, at, std::min(kBlock, end - at), sum + at);
   }
 }
 

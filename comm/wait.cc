@@ -15,18 +15,18 @@ namespace bulkhead {
 namespace {
 
 constexpr int kSpins = 600;                  // about 30 us: a decode step's skew between ranks
-constexpr int64_t kYieldNanos = 300'000;     // then yield for so long before sleeping
-constexpr int64_t kBeltNanos = 100'000'000;  // the longest single sleep
+constexpr int64_t kYieldNanos = 300'000;     // yield time before sleeping
+constexpr int64_t kBeltNanos = 100'000'000;  // longest single sleep
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
-// Not the private futex: the word may be mapped by several processes.
+// Not a private futex: the word may be mapped by several processes.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t while_value, int64_t timeout_ns) {
   const timespec timeout = {timeout_ns / kNanosPerSecond, timeout_ns % kNanosPerSecond};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, while_value, &timeout, nullptr,
           0);
 }
 
-// One look without blocking; kReached and kAborted end the wait.
+// One non-blocking check; kReached and kAborted end the wait.
 bool Ended(const Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
            WaitResult* end) {
   if (HasReached(signal.value.load(std::memory_order_acquire), count)) {
@@ -42,8 +42,8 @@ bool Ended(const Signal& signal, uint32_t count, const std::atomic<uint32_t>& ab
 
 WaitResult Sleep(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
                  int64_t deadline_ns) {
-  // Announced before the value is read again, as Raise writes the value before it reads `sleepers`:
-  // in the one order of sequentially consistent operations at least one side sees the other.
+  // Registered before the value is read again, as Raise writes the value before it reads
+  // `sleepers`: with sequentially consistent operations at least one side sees the other.
   signal.sleepers.fetch_add(1);
   WaitResult end = WaitResult::kDeadline;
   while (true) {

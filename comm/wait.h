@@ -1,6 +1,6 @@
-// Waiting between ranks that share memory. A Signal is a counter that one rank raises and others
-// wait for. A wait spins briefly, then yields, then sleeps in a futex with a timed belt: an idle
-// rank costs nothing, and a wake that is lost costs 100 ms at most.
+// Waits between ranks that share memory. A Signal is a counter that one rank raises and others wait
+// for. A wait spins briefly, then yields, then sleeps in a futex with a timeout: an idle rank uses
+// no CPU, and a lost wake-up costs at most 100 ms.
 #pragma once
 
 #include <atomic>
@@ -11,24 +11,24 @@
 
 namespace bulkhead {
 
-// Lies in shared memory, zeroed; a cache line of its own.
+// In shared memory, initially zero; a cache line of its own.
 struct alignas(64) Signal {
-  std::atomic<uint32_t> value;     // counts up modulo 2^32; one rank alone writes it
+  std::atomic<uint32_t> value;     // counts modulo 2^32; written by one rank only
   std::atomic<uint32_t> sleepers;  // ranks that may be asleep in the futex
-  int64_t notes[2];                // what the writer says along with even and odd counts
+  int64_t notes[2];                // the writer's annotations for even and odd counts
 };
 static_assert(sizeof(Signal) == 64);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
-// Publishes `count`, and with it all that the caller wrote before; wakes those that sleep for it.
+// Publishes `count`, and with it all earlier writes of the caller; wakes its waiters.
 void Raise(Signal& signal, uint32_t count);
 
-// Wakes sleepers to look again, although the count is the same.
+// Wakes sleepers to check again although the count is unchanged.
 void WakeSleepers(Signal& signal);
 
-// True when `value` has reached `count`; they may be up to 2^31 apart.
+// True if `value` has reached `count`; they may differ by less than 2^31.
 inline bool HasReached(uint32_t value, uint32_t count) {
   return static_cast<int32_t>(value - count) >= 0;
 }
@@ -36,11 +36,11 @@ inline bool HasReached(uint32_t value, uint32_t count) {
 enum class WaitResult { kReached, kAborted, kDeadline };
 
 struct WaitLimits {
-  bool may_spin = false;              // not where ranks x threads exceed the cores
+  bool may_spin = false;              // false if ranks x threads exceed the cores
   int64_t deadline_ns = kNoDeadline;  // of MonotonicNanos
 };
 
-// Waits until `signal` has reached `count`, or `abort` is not 0, or the deadline has passed.
+// Waits until `signal` has reached `count`, `abort` is not 0, or the deadline has passed.
 WaitResult WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
                    const WaitLimits& limits);
 

@@ -128,7 +128,7 @@ class Choice {
     return absl::OkStatus();
   }
 
-  // The library takes memory that every rank plans for all.
+  // Every rank plans the library's memory for all ranks.
   void TakeProducts(RankDevice& mine) const {
     const size_t without = FirstWithout(&RankDevices::no_gemm_library);
     mine.gemm_library = without == ranks_.size();
@@ -164,7 +164,7 @@ class Choice {
     return absl::OkStatus();
   }
 
-  // Two ranks on a GPU halve its memory and take turns: by intention only.
+  // Ranks on one GPU share its memory and time: only if requested.
   absl::Status CheckDuplicates(Transport transport) const {
     const bool nccl_can = options_.comm == CommOption::kNccl &&
                           ranks_[0].nccl_version() >= kNcclVersionOfSharedDevices;

@@ -1,5 +1,5 @@
-// Which device each rank of a group computes on, and how tensors travel between them: one answer
-// for the whole group, from what the command line wants and every rank finds on its machine.
+// Selects each rank's device and the transport between ranks: one decision for the whole group,
+// from the command line and what every rank finds on its machine.
 #pragma once
 
 #include <functional>
@@ -15,29 +15,29 @@
 
 namespace bulkhead {
 
-// What a rank finds; a status says why there is none.
+// What a rank finds; a status gives the reason why something is unavailable.
 struct DevicesFound {
   absl::StatusOr<std::vector<CudaDeviceIdentity>> cuda;
-  absl::StatusOr<int> nccl_version;  // asked for only where CUDA is, and what is below
-  absl::StatusOr<std::string> gemm_library = absl::UnavailableError("not looked for");  // its name
+  absl::StatusOr<int> nccl_version;  // this and what follows are queried only with CUDA
+  absl::StatusOr<std::string> gemm_library = absl::UnavailableError("not checked");  // its name
 };
 
 struct RankDevice {
-  bool cuda = false;            // else the CPU
-  int ordinal = 0;              // of the GPU, as CUDA numbers them on this host
+  bool cuda = false;            // false: CPU
+  int ordinal = 0;              // CUDA ordinal on this host
   CudaDeviceIdentity identity;  // of the GPU
-  int sharers = 1;              // ranks on this GPU, with this one
-  bool first_sharer = true;     // the one of them that locks it
+  int sharers = 1;              // ranks on this GPU, including this one
+  bool first_sharer = true;     // the one that locks the GPU
   Transport transport = Transport::kShared;
-  bool gemm_library = false;  // whether it multiplies many tokens: where every rank has one
-  std::string products;       // what does, on a GPU, and why
-  std::string text;           // what was chosen and why, equal on all ranks but for the GPU
+  bool gemm_library = false;  // used for large products: only if every rank has it
+  std::string products;       // which library, on a GPU, and why
+  std::string text;           // the decision and the reason, equal on all ranks except for the GPU
 };
 
-// Collective. A rank takes the GPU of its local rank; `found` is asked for at most once. Errors,
-// agreed on: exit code 2 for a flag that a machine cannot serve, naming the rank and the cause, and
-// for ranks that would share a GPU without --comm staged; exit code 5 for ranks that want different
-// things.
+// Collective. A rank takes the GPU of its local rank; `found` is called at most once. Errors,
+// agreed: exit code 2 for a flag that a machine cannot satisfy, naming the rank and the cause, and
+// for ranks that would share a GPU without --comm staged; exit code 5 for ranks with different
+// flags.
 absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExchange& exchange,
                                         const std::function<DevicesFound()>& found,
                                         absl::Duration timeout);

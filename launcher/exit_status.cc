@@ -33,7 +33,7 @@ bool IsFirstRank() {
 
 absl::Status FlushStandardOutput() {
   std::cout.flush();
-  // The mark stays also of a write that failed earlier, when nothing is left to flush.
+  // The error flag is also set by an earlier failed write, with nothing left to flush.
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
   return WithExitCode(absl::DataLossError("cannot write standard output; results are lost"),
                       ExitCode::kClientError);
@@ -43,7 +43,7 @@ int ExitWith(const absl::Status& status) {
   static std::atomic<bool> told = false;
   if (!status.ok() && !told.exchange(true)) {
     std::string cause(status.message());
-    // One line, whatever a server or a file said.
+    // One line, even if a server's or file's text has several.
     std::replace_if(cause.begin(), cause.end(), absl::ascii_iscntrl, ' ');
     WriteLine(absl::StrCat("bulkhead: ", cause, "\n"), kPatienceMs);
   }
@@ -52,7 +52,7 @@ int ExitWith(const absl::Status& status) {
 
 int ExitRankWith(const absl::Status& status) {
   if (IsFirstRank()) return ExitWith(status);
-  // At the first exit code a launcher stops the ranks that are still here, the first one, too.
+  // At the first exit code a launcher kills the remaining ranks, including the first one.
   if (!status.ok()) absl::SleepFor(kTimeOfFirstRank);
   return static_cast<int>(ExitCodeOf(status));
 }

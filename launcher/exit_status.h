@@ -1,23 +1,22 @@
-// How a command ends: its last line on standard error, and its exit code.
+// The end of a command: its last line on standard error, and its exit code.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace bulkhead {
 
-// Prints "bulkhead: cause" in one line unless `status` is ok, or a cause was printed already; the
-// exit code that it carries. Any thread.
+// Prints "bulkhead: cause" in one line unless `status` is ok or a cause was already printed;
+// returns its exit code. Any thread.
 int ExitWith(const absl::Status& status);
 
-// Likewise for a command that runs as one of a group: only the first rank prints, as its launcher
-// numbered it, and the others give it half a second to do so.
+// The same for a rank of a group: only the first rank (by the launcher's numbering) prints, and the
+// others give it half a second to do so.
 int ExitRankWith(const absl::Status& status);
 
-// Whether everything that was printed to standard output got there; DATA_LOSS with exit code 1
-// otherwise.
+// Whether all output to standard output was written; otherwise DATA_LOSS with exit code 1.
 absl::Status FlushStandardOutput();
 
-// Whether the launcher numbered this process 0, or there is none.
+// Whether this process is the launcher's rank 0, or was not launched.
 bool IsFirstRank();
 
 }  // namespace bulkhead

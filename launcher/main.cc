@@ -1,4 +1,4 @@
-// One file per command; this one only chooses among them.
+// Selects the command; one file per command.
 #include <fcntl.h>
 #include <unistd.h>
 #include <csignal>
@@ -81,15 +81,15 @@ struct RunCommand {
   }
 };
 
-// A closed standard stream's number would go to the next file or socket that is opened, and our
-// words into it. Writing to what is put there instead fails, and so is noticed.
+// The number of a closed standard stream would be reused by the next file or socket, which would
+// then receive our output. Writing to the placeholder opened here fails instead, and is detected.
 void OpenStandardStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) std::abort();
   }
 }
 
-// A drain that is asked for before the rank can hear it waits, and does not kill.
+// A drain requested before the rank handles the signal stays pending, and does not kill.
 void HoldDrainSignal() {
   sigset_t set;
   sigemptyset(&set);
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   bulkhead::SetProcessEnvironment();
   bulkhead::OpenStandardStreams();
   bulkhead::InstallFatalEnds();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is a write that fails, and is told
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding ulimit -f fails the write, which is reported
   const std::string name = argc > 1 ? argv[1] : "";
   const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";
   if (is_rank) bulkhead::HoldDrainSignal();

@@ -1,4 +1,4 @@
-// Where a model lies: a folder, or the local Hugging Face cache. No network.
+// Finds a model: a folder, or the local Hugging Face cache. No network.
 #pragma once
 
 #include <string>
@@ -8,13 +8,12 @@
 
 namespace bulkhead {
 
-// The caches in the order in which they are searched: HF_HUB_CACHE, HF_HOME/hub,
-// ~/.cache/huggingface/hub.
+// The caches in search order: HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub.
 std::vector<std::string> HubCacheDirs();
 
-// The folder that `model` means: itself when it is one, else, for a name such as org/name, the
-// snapshot that its main branch points to in one of `cache_dirs`. NOT_FOUND with exit code 3,
-// naming where was looked and the command that downloads it.
+// The folder of `model`: itself if it is a folder; otherwise, for a name such as org/name, the
+// snapshot of its main branch in one of `cache_dirs`. NOT_FOUND with exit code 3, naming the
+// folders searched and the command that downloads it.
 absl::StatusOr<std::string> ResolveModelPath(const std::string& model,
                                              const std::vector<std::string>& cache_dirs);
 absl::StatusOr<std::string> ResolveModelPath(const std::string& model);

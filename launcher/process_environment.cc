@@ -8,13 +8,12 @@ namespace bulkhead {
 
 void SetProcessEnvironment() {
   constexpr int kKeep = 0;
-  // No lines on standard error: any client could fill it with requests that are compressed, and our
-  // own last line names the cause of an end.
+  // No log lines on standard error: clients could flood it with compressed requests, and our own
+  // last line names the cause of an end.
   setenv("GRPC_VERBOSITY", "NONE", kKeep);
-  // Ranks that share a GPU are refused unless it is meant; NCCL from 2.30 on asks again.
+  // We refuse ranks that share a GPU unless requested; NCCL from 2.30 on checks again.
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", kKeep);
-  // All that NCCL does is on one stream: calls in graphs need no events between them and those
-  // outside.
+  // All NCCL calls are on one stream: no events needed between captured and eager calls.
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", kKeep);
   SetMpiEnvironment(ReadLaunchEnvironment(&std::getenv));
 }

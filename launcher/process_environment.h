@@ -1,10 +1,10 @@
-// What libraries are told through the environment of the process.
+// Configures libraries through environment variables.
 #pragma once
 
 namespace bulkhead {
 
-// First thing in main: setenv while another thread may call getenv is undefined. What the user has
-// set stays.
+// First call in main: setenv is undefined while another thread may call getenv. Variables set by
+// the user are kept.
 void SetProcessEnvironment();
 
 }  // namespace bulkhead

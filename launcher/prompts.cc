@@ -90,8 +90,7 @@ absl::Status SetPriority(const std::string& key, const json& value, v1::Generate
   return absl::OkStatus();
 }
 
-// Three tables from a key to its field, one per type of value; false when the key is in none of
-// them.
+// Three tables from keys to fields, one per value type; false if the key is in none of them.
 absl::StatusOr<bool> SetNumber(const std::string& key, const json& value,
                                v1::GenerateRequest* request) {
   v1::Sampling& sampling = *request->mutable_sampling();
@@ -235,7 +234,7 @@ absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
   if (IsGiven(parsed, "prompt") == IsGiven(parsed, "prompt_token_ids")) {
     return absl::InvalidArgumentError("give one of prompt and prompt_token_ids");
   }
-  // The flag is for the text prompts among the lines.
+  // The flag applies only to the text prompts among the lines.
   if (request.has_token_ids() && !IsGiven(parsed, "add_special_tokens"))
     request.clear_add_special_tokens();
   return request;
@@ -281,7 +280,7 @@ absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& 
     return lines;
   }
   std::ifstream file(path);
-  // A folder opens, and fails at the first read.
+  // A folder can be opened, and fails at the first read.
   if (!file || (file.peek(), file.bad())) {
     return WithExitCode(absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path)),
                         ExitCode::kUsage);
@@ -289,8 +288,9 @@ absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& 
   file.clear();
   PromptLines lines = ReadLines(file, parse);
   if (!file.bad()) return lines;
-  return WithExitCode(absl::DataLossError(absl::StrCat(flag, ": ", path, " broke off while read")),
-                      ExitCode::kUsage);
+  return WithExitCode(
+      absl::DataLossError(absl::StrCat(flag, ": ", path, " could not be read completely")),
+      ExitCode::kUsage);
 }
 
 absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
@@ -349,7 +349,7 @@ std::string ResultLine(const GenerationResult& result) {
     line["error"] = {{"code", absl::StatusCodeToString(result.status.code())},
                      {"message", std::string(result.status.message())}};
   }
-  // Text that was cut within a character must not end the program.
+  // Text cut within a character must not throw.
   return line.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace);
 }
 

@@ -3,7 +3,7 @@
 // A prompt line: {"prompt": "text"} or {"prompt_token_ids": [1, 2]}, and any of request_id, model,
 // max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop (string or list),
 // stop_token_ids, ignore_eos, include_stop_in_output, add_special_tokens, skip_special_tokens,
-// logprobs, priority, cache_salt. null is the same as absent. A line wins over a flag.
+// logprobs, priority, cache_salt. null means absent. A line overrides flags.
 #pragma once
 
 #include <cstdint>
@@ -19,41 +19,38 @@
 
 namespace bulkhead {
 
-// The request that `options` alone describe: no prompt, only what was given is set.
+// The request from `options` only: no prompt, and only given fields set.
 v1::GenerateRequest RequestOf(const RequestOptions& options);
 
-// One line laid over `defaults`. INVALID_ARGUMENT naming the key when the line is no JSON object,
-// has an unknown key, a wrong type or a number that its field cannot hold, or not exactly one
-// prompt. Whether the values make sense to the model is decided where requests are validated, not
-// here.
+// One line applied over `defaults`. INVALID_ARGUMENT naming the key if the line is not a JSON
+// object, has an unknown key, a wrong type or a number out of its field's range, or not exactly one
+// prompt. Values are validated for the model elsewhere, with the requests.
 absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
                                                     const v1::GenerateRequest& defaults);
 
-// A request for one text prompt; INVALID_ARGUMENT when it is not UTF-8.
+// A request for one text prompt; INVALID_ARGUMENT if it is not UTF-8.
 absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults);
 
 struct PromptLine {
-  int64_t number = 0;  // of the line in its file, from 1 on; 0: it comes from the command line
+  int64_t number = 0;  // of the line in its file, from 1 on; 0: from the command line
   absl::StatusOr<v1::GenerateRequest> request;
 };
-// What is wrong with a prompt, with the number of its line in front where it has one.
+// A prompt's error, prefixed with its line number if it has one.
 absl::Status AtLine(int64_t number, const absl::Status& status);
 
-// Every line in order, blank ones left out; a bad line is an error in its own place (AtLine). A
-// `path` of "-" is standard input. NOT_FOUND with exit code 2, naming `flag`, when the file cannot
-// be read.
+// Every line in order, without blank ones; a bad line is an error in its place (AtLine). `path` "-"
+// is standard input. NOT_FOUND with exit code 2, naming `flag`, if the file cannot be read.
 using PromptLines = std::vector<PromptLine>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag = "--prompts");
 PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
 
-// Likewise the lines of `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, and
-// add_special_tokens.
+// The same for `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, and add_special_tokens.
 absl::StatusOr<PromptLines> ReadTexts(const std::string& path);
 
-// What became of one prompt.
+// Result of one prompt.
 struct GenerationResult {
   int64_t index = 0;
   std::vector<uint32_t> prompt_token_ids;

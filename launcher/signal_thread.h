@@ -1,5 +1,5 @@
-// SignalThread: signals as calls on a thread of their own, where anything may be done. Made before
-// any other thread, so that all of them inherit the blocked mask.
+// SignalThread: calls a function for signals on its own thread, without the restrictions of signal
+// handlers. Created before any other thread, so that all inherit the blocked mask.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace bulkhead {
 
 struct ReceivedSignal {
   int number = 0;
-  int64_t sender_pid = 0;  // 0 where it is not of this pid namespace, or the kernel's
-  bool by_kernel = false;  // such as a terminal's, which goes to every process in its foreground
+  int64_t sender_pid = 0;  // 0 if outside this pid namespace, or the kernel
+  bool by_kernel = false;  // such as a terminal, which signals its whole foreground group
 };
 
 class SignalThread {
  public:
   using OnSignal = std::function<void(const ReceivedSignal& signal)>;
 
-  // Blocks `signals` in this thread and those it starts from now on, and calls `on_signal` for each
-  // that comes.
+  // Blocks `signals` in this thread and its later children, and calls `on_signal` for each one
+  // received.
   SignalThread(const std::vector<int>& signals, OnSignal on_signal);
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;

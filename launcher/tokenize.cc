@@ -32,7 +32,7 @@ absl::StatusOr<json> Answer(const Tokenizer& tokenizer, const std::string& text)
   if (!line.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
   const auto prompt = line.find("text"), ids = line.find("ids");
   if ((prompt == line.end()) == (ids == line.end())) {
-    return absl::InvalidArgumentError("the line has not one of \"text\" and \"ids\"");
+    return absl::InvalidArgumentError("the line needs one of \"text\" and \"ids\"");
   }
   if (prompt != line.end()) {
     if (!prompt->is_string()) return absl::InvalidArgumentError("\"text\" is not a string");
@@ -69,7 +69,7 @@ absl::Status RunTokenize(const std::string& model_dir, std::istream& in, std::os
                      {{"code", absl::StatusCodeToString(answer.status().code())},
                       {"message", std::string(answer.status().message())}}}};
     }
-    // Whatever a message quotes, the line is JSON.
+    // Valid JSON, whatever a message quotes.
     out << answer->dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
   }
   BH_RETURN_IF_ERROR(CheckStandardInput());

@@ -13,9 +13,9 @@
 
 namespace bulkhead {
 
-// Needs MODEL_DIR/tokenizer.json alone. Fails with exit code 3 when that is refused, and, after all
-// lines were answered, with exit code 2 when standard input broke off, and 1 when a line was not
-// answered.
+// Needs only MODEL_DIR/tokenizer.json. Fails with exit code 3 if that is refused and, after all
+// lines were answered, with exit code 2 if reading standard input failed, and 1 if a line could not
+// be answered.
 absl::Status RunTokenize(const std::string& model_dir, std::istream& in, std::ostream& out);
 
 }  // namespace bulkhead

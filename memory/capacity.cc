@@ -15,12 +15,12 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-// A block id is an int32, and block 0 is not counted.
+// Block ids are int32; block 0 is not counted.
 constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max() - 1;
-// No rank has more: a rule that so much does not satisfy, no memory satisfies.
+// More than any rank has: a rule that needs more cannot be satisfied.
 constexpr int64_t kMostTotal = int64_t{1} << 46;
 
-// Never overflows: what is larger than any memory is the largest number.
+// Saturating product.
 int64_t Product(int64_t count, int64_t bytes) {
   return bytes > 0 && count > kNoLimit / bytes ? kNoLimit : count * bytes;
 }
@@ -29,8 +29,8 @@ int64_t Share(double fraction, int64_t bytes) {
   return bytes <= 0 ? 0 : static_cast<int64_t>(std::floor(fraction * static_cast<double>(bytes)));
 }
 
-// The most blocks that the group's pool has by the rule alone, whatever the ranks' memory: a rule
-// in bytes gives as many as the rank with the largest block makes of them.
+// The upper bound on the group's blocks from the rule alone, regardless of memory: a rule in bytes
+// is divided by the largest block size of all ranks.
 int64_t BlocksByRule(const KvRule& rule, const std::vector<RankNeeds>& needs) {
   if (rule.kind != KvRule::Kind::kBytes) return kNoLimit;
   int64_t blocks = kMostBlocks;
@@ -40,7 +40,7 @@ int64_t BlocksByRule(const KvRule& rule, const std::vector<RankNeeds>& needs) {
   return blocks;
 }
 
-// What one rank comes to under some limits.
+// One rank's result under given limits.
 struct RankFit {
   std::optional<Shortage> shortage;
   int64_t own_blocks = 0;
@@ -75,8 +75,7 @@ class RankFitter {
     return fit;
   }
 
-  // A total under which Fit finds no shortage, and finds one with a byte less; 0: no memory is
-  // enough.
+  // The smallest total for which Fit finds no shortage; 0: no amount of memory is enough.
   int64_t RequiredBytes(DeviceBudget budget) const {
     const auto fits = [&](int64_t total_bytes) {
       budget.total_bytes = total_bytes;
@@ -96,7 +95,7 @@ class RankFitter {
     return low;
   }
 
-  // The rule as arithmetic; empty where a term before KV does not fit.
+  // The rule as arithmetic; empty if a category before KV does not fit.
   std::string RuleText(const DeviceBudget& budget) const {
     const int64_t block = needs_.kv_block_bytes;
     if (block == 0) return "no head is on this rank";
@@ -131,13 +130,13 @@ class RankFitter {
                             rule_.count == 1 ? " block of " : " blocks of ", FormatBytes(block),
                             " = ", FormatBytes(Product(rule_.count, block)));
       case KvRule::Kind::kBytes:
-        return absl::StrCat(FormatBytes(rule_.count), " as asked for");
+        return absl::StrCat(FormatBytes(rule_.count), " as requested");
     }
     return "";
   }
 
  private:
-  // For all arenas.
+  // Available for all arenas.
   int64_t Room(const DeviceBudget& budget) const {
     const int64_t room = budget.free_bytes() - budget.reserve_bytes;
     return rule_.kind == KvRule::Kind::kUtilization
@@ -153,7 +152,7 @@ class RankFitter {
     return budget.probed && budget.on_cpu();
   }
 
-  // The bytes that the rule gives KV, of `left`.
+  // The bytes that the rule grants to KV out of `left`.
   int64_t RuleBytes(const DeviceBudget& budget, int64_t left) const {
     const int64_t block = needs_.kv_block_bytes;
     switch (rule_.kind) {
@@ -177,13 +176,13 @@ class RankFitter {
 
   void FitKv(const DeviceBudget& budget, int64_t left, RankFit& fit) const {
     const int64_t block = needs_.kv_block_bytes;
-    if (block == 0) return;  // no heads, no limit
+    if (block == 0) return;  // no KV heads: sets no limit
     const int64_t given = RuleBytes(budget, left);
     const int64_t ruled = given / block;
     const auto short_of = [&](int64_t needed, int64_t have) {
       fit.shortage = Shortage{budget.rank, MemoryCategory::kKv, needed - have, needed, have};
     };
-    // No rank is asked for more than the pool can come to.
+    // No rank needs more than the maximum size of the pool.
     const int64_t taken = Product(std::min(ruled, group_blocks_), block);
     if (taken > left) {
       short_of(taken, left);
@@ -206,7 +205,7 @@ class Planner {
           const NeedsOf& needs_of)
       : budgets_(budgets), request_(request), needs_of_(needs_of) {}
 
-  // Lets give way what may, in turn, until everything fits.
+  // Reduces the limits that may be fitted, in turn, until everything fits.
   GroupLimits FitLimits() const {
     const GroupLimits& start = request_.start;
     GroupLimits limits = {request_.max_num_seqs.value_or(start.max_num_seqs),
@@ -266,7 +265,7 @@ class Planner {
       }
       plan.ranks.push_back(std::move(rank));
     }
-    if (!enough_exists) {  // for one rank: then the others' memory changes nothing
+    if (!enough_exists) {  // per rank: then the others' memory changes nothing
       for (RankCapacity& rank : plan.ranks) rank.required_bytes = 0;
     }
     plan.fits = !plan.shortage.has_value();
@@ -291,7 +290,7 @@ class Planner {
     return true;
   }
 
-  // What follows from the group's number of blocks.
+  // Fills in what depends on the group's number of blocks.
   void Complete(Capacity& plan) const {
     if (!plan.fits) plan.num_kv_blocks = 0;
     plan.full_sequences =
@@ -305,7 +304,7 @@ class Planner {
       if (plan.fits && block > 0) {
         rank.stranded_bytes = (rank.own_blocks - plan.num_kv_blocks) * block;
       }
-      // Where several hold no more than the pool, the one with the least left.
+      // If several ranks have exactly the pool's blocks, the one with the least free memory binds.
       if (block > 0 && rank.own_blocks == plan.num_kv_blocks &&
           (binding == nullptr || rank.free_bytes < binding->free_bytes)) {
         binding = &rank;

@@ -1,11 +1,10 @@
-// capacity: from what each rank's device has and what the model needs of it to the limits of the
-// group, or to the rank and term that do not fit. Pure arithmetic: every rank computes it from the
-// same budgets and comes to the same answer, and `plan` computes it with no rank at all.
+// capacity: from each rank's device memory and the model's needs to the limits of the group, or to
+// the rank and memory category that do not fit. Pure arithmetic: every rank computes the same
+// result from the same budgets, and `plan` computes it without any rank.
 //
 // A rank's room is total - others - reserve (and at most u x total under KvRule::kUtilization). Its
-// arenas are claimed from the room in the order of MemoryCategory; the first claim that is larger
-// than what is left is what does not fit. The last claim is KV: at least one sequence of
-// max_model_len.
+// arenas are claimed from the room in the order of MemoryCategory; the first claim larger than the
+// remaining room does not fit. The last claim is KV: at least one sequence of max_model_len.
 #pragma once
 
 #include <array>
@@ -22,23 +21,24 @@
 
 namespace bulkhead {
 
-// What one rank's device offers.
+// The memory of one rank's device.
 struct DeviceBudget {
   int rank = 0;
   std::string host = "";         // no spaces
   std::string device = "";       // "cpu"; no spaces
-  std::string cores = "-";       // that the rank may run on, "0-3,8"; "-": not known
-  std::string numa_nodes = "-";  // that hold those cores, "0,1"; "-": not known
-  int64_t total_bytes = 0;       // what there is, or the cap that was given
-  int64_t others_bytes = 0;      // used by others already; 0 under a given cap
-  int64_t driver_bytes = 0;      // a GPU's: taken by its libraries for us; 0 under a given cap
-  int64_t reserve_bytes = 0;     // not to be claimed
-  int64_t transient_bytes = 0;  // used while weights load, returned afterwards; 0 under a given cap
-  bool probed = false;          // measured; false: a cap that was given
+  std::string cores = "-";       // the rank's allowed cores, "0-3,8"; "-": unknown
+  std::string numa_nodes = "-";  // NUMA nodes of those cores, "0,1"; "-": unknown
+  int64_t total_bytes = 0;       // physical memory, or the given cap
+  int64_t others_bytes = 0;      // used by other processes; 0 under a given cap
+  int64_t driver_bytes = 0;      // GPU only: used by its libraries for this process; 0 under a
+                                 // given cap
+  int64_t reserve_bytes = 0;     // never claimed
+  int64_t transient_bytes = 0;   // used only while loading weights; 0 under a given cap
+  bool probed = false;           // true: measured; false: a given cap
 
   int64_t free_bytes() const { return total_bytes - others_bytes - driver_bytes; }
   bool on_cpu() const { return device == "cpu"; }
-  // One line of text, for the exchange between ranks.
+  // One line of text, exchanged between ranks.
   std::string Serialize() const;
   static absl::StatusOr<DeviceBudget> Parse(absl::string_view text);
 };
@@ -51,23 +51,23 @@ struct GroupLimits {
   bool operator==(const GroupLimits&) const = default;
 };
 
-// What one rank needs under some limits.
+// One rank's needs under given limits.
 struct RankNeeds {
-  std::array<int64_t, kNumMemoryCategories> category_bytes{};  // kv: 0
-  int64_t kv_block_bytes = 0;       // 0 on a rank without heads: it sets no limit
-  int64_t stored_weight_bytes = 0;  // of the weights term: the tensors alone, without rounding
+  std::array<int64_t, kNumMemoryCategories> category_bytes{};  // the kv entry is 0
+  int64_t kv_block_bytes = 0;       // 0 on a rank without KV heads: it sets no limit
+  int64_t stored_weight_bytes = 0;  // part of the weights category: the tensors without rounding
 };
 using NeedsOf = std::function<RankNeeds(int rank, const GroupLimits& limits)>;
 
-// How the size of the KV pool is chosen on each rank; the group's pool is the least of all.
+// How each rank sizes its KV pool; the group uses the smallest.
 struct KvRule {
   enum class Kind {
-    kNone,         // all that is left, up to max_num_seqs full sequences where so asked for; on a
+    kNone,         // all remaining memory, capped at max_num_seqs full sequences if requested; on a
                    // probed host at most half of it, but never less than one full sequence
-    kUtilization,  // own bytes, KV and all other arenas, up to `fraction` of total
-    kShareOfFree,  // `fraction` of what is free after the weights
+    kUtilization,  // this process's total, KV and all other arenas, up to `fraction` of total
+    kShareOfFree,  // `fraction` of the memory left after the weights
     kBlocks,       // `count` blocks
-    kBytes,        // `count` bytes at most: as many blocks as they are on the rank with the largest
+    kBytes,        // at most `count` bytes: converted to blocks on the rank with the largest block
   };
   Kind kind = Kind::kNone;
   double fraction = 0;
@@ -75,9 +75,9 @@ struct KvRule {
 };
 
 struct CapacityRequest {
-  // Given ones are never changed; the others are fitted.
+  // Given values are never changed; the others are fitted.
   std::optional<int> max_num_seqs, max_model_len, max_num_batched_tokens;
-  // Where fitting starts.
+  // Starting point of the fitting.
   GroupLimits start;
   int block_tokens = 0;
   KvRule rule;
@@ -87,23 +87,22 @@ struct CapacityRequest {
 struct Shortage {
   int rank = 0;
   MemoryCategory term = MemoryCategory::kWeights;
-  int64_t bytes = 0;         // that are missing
-  int64_t needed_bytes = 0;  // by the term
-  int64_t left_bytes = 0;    // for it
+  int64_t bytes = 0;         // missing bytes
+  int64_t needed_bytes = 0;  // by the category
+  int64_t left_bytes = 0;    // available to the category
 };
 
 struct RankCapacity {
   DeviceBudget budget;
-  std::array<int64_t, kNumMemoryCategories>
-      arena_bytes{};  // with KV as it is taken; 0 where nothing fits
+  std::array<int64_t, kNumMemoryCategories> arena_bytes{};  // with the actual KV; 0 if nothing fits
   int64_t kv_block_bytes = 0;
   int64_t stored_weight_bytes = 0;  // as in RankNeeds
-  int64_t own_blocks = 0;  // that this rank alone could hold under the rule; 0 without heads
-  // The least total that starts with these limits, others and reserve, where every rank has its
-  // own; 0: no memory is enough, for the rule gives less than a sequence.
+  int64_t own_blocks = 0;  // blocks this rank alone could hold under the rule; 0 without KV heads
+  // The smallest total that fits with these limits, others and reserve, if every rank had the same;
+  // 0: no amount is enough, as the rule grants less than one sequence.
   int64_t required_bytes = 0;
-  int64_t free_bytes = 0;      // after arenas, others and reserve
-  int64_t stranded_bytes = 0;  // KV that it could hold, were it not for the binding rank
+  int64_t free_bytes = 0;      // left after arenas, others and reserve
+  int64_t stranded_bytes = 0;  // unused KV memory because another rank binds
   std::string rule_text;       // the rule as arithmetic
 };
 
@@ -112,15 +111,16 @@ struct Capacity {
   GroupLimits limits;
   int block_tokens = 0;
   int64_t num_kv_blocks = 0;
-  int64_t full_sequences = 0;  // of max_model_len, that the pool holds
+  int64_t full_sequences = 0;  // sequences of max_model_len that fit in the pool
   int binding_rank = 0;
   MemoryCategory binding_term = MemoryCategory::kKv;
   std::vector<RankCapacity> ranks;
-  std::optional<Shortage> shortage;  // the largest, when it does not fit
+  std::optional<Shortage> shortage;  // the largest shortage, if it does not fit
 };
 
-// Fits the limits that are not given, jointly: as long as it does not fit, length is halved down to
-// 4096; then the chunk to 512, rows to 16, length to 4 blocks, the chunk to 64, rows to 1.
+// Jointly fits the limits that are not given, reducing in this order until it fits: max_model_len
+// is halved down to 4096; then the chunk to 512, rows to 16, length to 4 blocks, the chunk to 64,
+// rows to 1.
 Capacity PlanCapacity(absl::Span<const DeviceBudget> budgets, const CapacityRequest& request,
                       const NeedsOf& needs_of);
 

@@ -1,4 +1,4 @@
-// The control groups that a process runs in: what containers and job schedulers limit it with.
+// The cgroups of a process: the limits set by containers and job schedulers.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,13 @@ struct CgroupDir {
   bool v2 = false;
 };
 
-// The cgroup of a process (this one, or a number) and every ancestor of it that may govern
-// `controller` ("memory", "cpu"), v1 and v2, innermost first. `root` is put before /proc and /sys
-// (a made-up tree in tests). A directory of the list need not exist: a container sees only its own
-// part of the tree.
+// The cgroup of a process ("self" or a pid) and all its ancestors for `controller` ("memory",
+// "cpu"), v1 and v2, innermost first. `root` is a prefix of /proc and /sys (for tests). A listed
+// directory may not exist: a container sees only its own subtree.
 std::vector<CgroupDir> CgroupDirs(absl::string_view controller, const std::string& root = "",
                                   absl::string_view process = "self");
 
-// The number that a file begins with; none for "max" or an unreadable file.
+// The number at the start of a file; none for "max" or an unreadable file.
 std::optional<int64_t> ReadNumber(const std::string& path);
 
 }  // namespace bulkhead

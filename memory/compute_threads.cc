@@ -39,7 +39,7 @@ int64_t NanosOf(clockid_t clock) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// The letter behind the name in /proc/self/task/ID/stat, or 0.
+// The state letter in /proc/self/task/ID/stat, or 0.
 char StateOf(pid_t thread) {
   char text[512];
   std::snprintf(text, sizeof(text), "/proc/self/task/%d/stat", thread);

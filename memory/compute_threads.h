@@ -1,5 +1,5 @@
-// The threads of this process that compute, and how long all of them have stood still: what tells a
-// rank that hangs from one that is slow.
+// The compute threads of this process, and how long all of them have been idle: distinguishes a
+// hung rank from a slow one.
 #pragma once
 
 #include <sys/types.h>
@@ -9,31 +9,31 @@
 
 namespace bulkhead {
 
-// The thread that makes it counts as one that computes, for as long as this lives.
+// Registers the constructing thread as a compute thread for the lifetime of the object.
 class ComputeThread {
  public:
   ComputeThread();
   ComputeThread(const ComputeThread&) = delete;
   ComputeThread& operator=(const ComputeThread&) = delete;
   ~ComputeThread();
-  // Of all compute threads together: CPU time used so far, in ns, which changes whenever one joins
-  // or leaves; 0 while there are none.
+  // CPU time of all compute threads in ns; changes whenever one registers or unregisters; 0 if
+  // there are none.
   static int64_t AllCpuNanos();
-  // Whether one of them runs, waits for a core, or waits for a disk (swapping); true, too, where
-  // the system does not say.
+  // True if any of them runs, is runnable, or waits for disk (swapping), or if the state is
+  // unknown.
   static bool AnyIsBusy();
 
  private:
   const pid_t id_;
 };
 
-// Watches the compute threads; for one thread.
+// Monitors the compute threads; used by one thread.
 class StandstillClock {
  public:
   virtual ~StandstillClock() = default;
-  // For how long no compute thread has used CPU time, been ready to run or waited for a disk, as
-  // far as the calls so far have seen; 0 where none computes (on a GPU). Calls more than a second
-  // apart see nothing: the whole process may have been stopped. `now_ns`: monotonic.
+  // How long no compute thread has used CPU time, been runnable or waited for disk, as observed by
+  // the calls so far; 0 if there are none (on a GPU). An interval of more than a second between
+  // calls is ignored: the whole process may have been stopped. `now_ns`: monotonic.
   virtual int64_t StillNanos(int64_t now_ns);
 
  private:

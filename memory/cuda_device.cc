@@ -14,7 +14,7 @@ namespace {}  // namespace
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::New(CudaDriver& driver,
                                                             int64_t capacity_bytes) {
   const CudaProperties& properties = driver.properties();
-  // Addresses cost nothing: twice the memory, so that rounding never ends it.
+  // Address space is free: reserve twice the memory, so that rounding never exhausts it.
   const int64_t bytes = RoundUp(2 * properties.total_bytes, properties.map_granule_bytes);
   BH_ASSIGN_OR_RETURN(std::byte* const base, driver.Reserve(bytes));
   return std::unique_ptr<CudaDevice>(new CudaDevice(driver, capacity_bytes, base, bytes));
@@ -80,7 +80,7 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes) {
   return Buffer(this, begin, bytes);
 }
 
-// What is mapped is real already.
+// Mapped memory is already backed.
 absl::Status CudaDevice::Commit(const Buffer&) { return absl::OkStatus(); }
 
 absl::Status CudaDevice::Extend(Buffer& buffer, int64_t more_bytes) {
@@ -119,7 +119,7 @@ void CudaDevice::Free(std::byte* data, int64_t bytes) {
 absl::StatusOr<HostBuffer> CudaDevice::AllocateHost(int64_t bytes) {
   BH_ASSIGN_OR_RETURN(std::byte* const memory, driver_.AllocateHost(bytes));
   return HostBuffer(memory, [this](std::byte* pinned) {
-    const absl::Status idle = driver_.Synchronize();  // no copy is under way
+    const absl::Status idle = driver_.Synchronize();  // no copy may be in flight
     if (fault_.ok()) fault_ = idle;
     driver_.FreeHost(pinned);
   });

@@ -1,6 +1,6 @@
-// CudaDevice: a GPU's memory and queue as a Device. One reserved range of addresses; each
-// allocation maps memory behind the ones before it, so that what is allocated last (the KV pool)
-// can be as large as what is left, and no address ever moves.
+// CudaDevice: a GPU's memory and stream as a Device. One reserved address range; each allocation
+// maps memory after the previous ones, so the last allocation (the KV pool) can use all remaining
+// memory, and addresses never change.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class CudaDevice final : public Device {
  public:
   static constexpr int64_t kAlignBytes = 256;
 
-  // `driver` outlives the device. `capacity_bytes` 0: what the GPU has; otherwise allocations
+  // `driver` outlives the device. `capacity_bytes` 0: the GPU's memory; otherwise allocations
   // beyond it are refused, as on a smaller GPU.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> New(CudaDriver& driver,
                                                          int64_t capacity_bytes);
@@ -39,8 +39,8 @@ class CudaDevice final : public Device {
   absl::Status Charge(int64_t bytes) override;
   void Release(int64_t bytes) override { allocated_bytes_ -= bytes; }
 
-  // What is mapped, whole granules: at most a granule, and 256 bytes a buffer, above what is
-  // allocated.
+  // Mapped memory in whole granules: at most one granule, plus 256 bytes per buffer, above
+  // allocated_bytes.
   int64_t mapped_bytes() const { return mapped_end_ - base_; }
 
  protected:
@@ -60,10 +60,10 @@ class CudaDevice final : public Device {
   std::byte* const base_;
   const int64_t range_bytes_;
   std::byte* mapped_end_;
-  std::vector<Piece> pieces_;    // in the order of addresses; the last one is live
-  std::vector<Piece> mappings_;  // one per call of Map, in the order of addresses
+  std::vector<Piece> pieces_;    // by address; the last one is live
+  std::vector<Piece> mappings_;  // one per Map call, by address
   int64_t allocated_bytes_ = 0;
-  absl::Status fault_;  // found while memory was given back, kept for Synchronize
+  absl::Status fault_;  // error while freeing memory, reported by Synchronize
 };
 
 }  // namespace bulkhead

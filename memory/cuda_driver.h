@@ -1,10 +1,10 @@
-// CudaDriver: what Bulkhead asks of a CUDA device: one context with one ordered queue of work, as
-// Device promises it. Nothing above it includes a CUDA header; two classes implement it, the CUDA
-// runtime and the emulator of the tests.
+// CudaDriver: the CUDA functions that Bulkhead uses: one context with one in-order stream, as
+// Device requires. Nothing above it includes a CUDA header; implemented by the CUDA runtime and by
+// the emulator in the tests.
 //
-// Ops that return nothing only enqueue; what goes wrong in them, a fault inside a kernel
-// included, surfaces at the next Synchronize, HostWait or EndCapture and at all after it: the
-// device is lost. One thread uses a driver.
+// Ops that return void only enqueue. Their errors, including faults inside a kernel, surface at the
+// next Synchronize, HostWait or EndCapture and at every later one: the device is lost. One thread
+// uses a driver.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ namespace bulkhead {
 struct CudaProperties {
   std::string name;          // "NVIDIA H200"
   std::string uuid;          // "GPU-..." or "MIG-..."
-  int capability_major = 0;  // 9 of sm_90
+  int capability_major = 0;  // 9 for sm_90
   int capability_minor = 0;
   int num_sms = 0;
   int64_t total_bytes = 0;
-  int64_t max_shared_bytes = 0;   // that a block may opt in to
-  int64_t map_granule_bytes = 0;  // Map and Reserve take multiples of it
+  int64_t max_shared_bytes = 0;   // maximum opt-in per block
+  int64_t map_granule_bytes = 0;  // granularity of Map and Reserve
 };
 
 struct CudaMemory {
@@ -41,40 +41,39 @@ class CudaDriver {
  public:
   virtual ~CudaDriver() = default;
   virtual const CudaProperties& properties() const = 0;
-  // As the device says it now, whoever uses it. Any thread may ask.
+  // Current values for the device, over all processes. Any thread.
   virtual absl::StatusOr<CudaMemory> Memory() = 0;
 
-  // The CUDA stream behind the queue, for libraries that enqueue by themselves; null where there is
-  // none.
+  // The CUDA stream, for libraries that enqueue themselves; null if there is none.
   virtual void* native_stream() { return nullptr; }
 
-  // ---- virtual ranges
-  // Addresses without memory, `bytes` of them, aligned to a granule.
+  // ---- virtual address ranges
+  // Reserves `bytes` of addresses without memory, aligned to a granule.
   virtual absl::StatusOr<std::byte*> Reserve(int64_t bytes) = 0;
-  // Puts memory of undefined content behind [at, at + bytes) of a reserved range.
-  // RESOURCE_EXHAUSTED when the device has no more.
+  // Backs [at, at + bytes) of a reserved range with uninitialised memory. RESOURCE_EXHAUSTED when
+  // the device is out of memory.
   virtual absl::Status Map(std::byte* at, int64_t bytes) = 0;
-  // Gives back what one call of Map took; nothing enqueued may still use it.
+  // Frees the memory of one Map call; no enqueued work may still use it.
   virtual void Unmap(std::byte* at, int64_t bytes) = 0;
-  // Gives back a range in which nothing is mapped any more.
+  // Frees a reserved range with nothing mapped.
   virtual void ReleaseRange(std::byte* at, int64_t bytes) = 0;
 
   // ---- pinned host memory, zeroed
   virtual absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) = 0;
   virtual void FreeHost(std::byte* memory) = 0;
 
-  // Brings the kernel's code onto the device, which takes memory there, if it is not there yet. A
-  // launch would do so too, at a time of its own.
+  // Loads the kernel's code onto the device, which allocates device memory, unless already loaded.
+  // Otherwise the first launch would load it.
   virtual void Load(const CudaKernel& kernel) = 0;
 
-  // ---- the queue. Parameters are copied at the call; host memory of a copy is read or written
-  // when the work runs, and stays as it is until then. Inside a capture it must be pinned.
+  // ---- stream. Parameters are copied by the call; the host memory of a copy is accessed when the
+  // copy executes and must not change until then. During capture it must be pinned.
   virtual void Launch(const CudaKernel& kernel, const LaunchShape& shape,
                       const void* parameters) = 0;
   virtual void CopyToDevice(const void* host, std::byte* device, int64_t bytes) = 0;
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;
-  virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;  // apart
-  // `rows` pieces of `bytes`, a stride apart on either side; on the device, apart.
+  virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;  // no overlap
+  // `rows` pieces of `bytes`, with a stride on each side; on the device, no overlap.
   virtual void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
                         int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -82,28 +81,27 @@ class CudaDriver {
     }
   }
   virtual void Fill(std::byte* device, std::byte value, int64_t bytes) = 0;
-  // Waits for everything enqueued.
+  // Waits for all enqueued work.
   virtual absl::Status Synchronize() = 0;
 
-  // What a library said that enqueues by itself: surfaces as a fault inside a kernel does.
+  // Reports an error of a library that enqueues itself; surfaces like a kernel fault.
   virtual void ReportFault(absl::Status fault) = 0;
 
-  // ---- events: places in the queue
+  // ---- events: positions in the stream
   virtual CudaEvent NewEvent() = 0;
   virtual void Record(CudaEvent event) = 0;
-  // Whether the queue has come past the last Record; true before the first.
+  // True if the stream has passed the last Record; true before the first.
   virtual bool Query(CudaEvent event) = 0;
-  // Waits on the host until it has.
+  // Blocks the host until then.
   virtual absl::Status HostWait(CudaEvent event) = 0;
 
-  // ---- graphs: between the two calls work is recorded instead of run. Parameters, addresses and
-  // sizes are kept as they were; contents are read when the graph runs. Synchronize, events and
-  // captures inside a capture are bugs.
+  // ---- graphs: between the two calls work is captured instead of run. Parameters, addresses and
+  // sizes are captured; memory contents are read at replay. Synchronize, events and nested captures
+  // are bugs during capture.
   virtual void BeginCapture() = 0;
   virtual absl::StatusOr<CudaGraph> EndCapture() = 0;
   virtual void LaunchGraph(CudaGraph graph) = 0;
-  // Gives back what the graph holds; nothing enqueued may still use it. The driver does so with
-  // those that are left when it dies.
+  // Frees the graph; no enqueued work may still use it. The destructor frees the remaining ones.
   virtual void FreeGraph(CudaGraph graph) = 0;
 };
 
@@ -113,8 +111,8 @@ void Enqueue(CudaDriver& driver, const CudaKernelOf<Parameters>& kernel, const L
   if (!shape.empty()) driver.Launch(kernel.kernel, shape, &parameters);
 }
 
-// The CUDA device `ordinal` of this machine through the CUDA runtime. UNIMPLEMENTED in a build
-// without CUDA, UNAVAILABLE with the cause where there is no driver or no such device.
+// The CUDA device `ordinal` of this machine, by the CUDA runtime. UNIMPLEMENTED in a build without
+// CUDA, UNAVAILABLE with the cause if there is no driver or no such device.
 absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int ordinal);
 
 }  // namespace bulkhead

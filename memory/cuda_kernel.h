@@ -1,5 +1,4 @@
-// A kernel and the shape of its launch, as host code passes them around. Plain: .cu files include
-// this.
+// A kernel and its launch shape, as passed by host code. Plain C++: .cu files include it.
 #pragma once
 
 #include <stdint.h>
@@ -8,9 +7,9 @@
 
 namespace bulkhead {
 
-// A kernel whose only argument is one struct of parameters, its type erased. The .cu files make
-// these: compiled for a device `function` is what cudaLaunchKernelExC takes and `run_thread` is null;
-// compiled for the host, run_thread(function, parameters) runs one thread of it.
+// A kernel with a single parameter struct, type-erased. Created by the .cu files: compiled for a
+// device, `function` is the argument of cudaLaunchKernelExC and `run_thread` is null; compiled for
+// the host, run_thread(function, parameters) runs one thread.
 struct CudaKernel {
   const char* name = "";
   const void* function = nullptr;
@@ -18,18 +17,18 @@ struct CudaKernel {
   int64_t parameter_bytes = 0;
 };
 
-// The same, of known parameters.
+// The same with its parameter type.
 template <typename Parameters>
 struct CudaKernelOf {
   static_assert(std::is_trivially_copyable_v<Parameters>);
-  static_assert(sizeof(Parameters) <= 4096);  // what a launch can carry
+  static_assert(sizeof(Parameters) <= 4096);  // limit of a launch
   CudaKernel kernel;
 };
 
 struct LaunchShape {
-  int grid[3] = {1, 1, 1};   // blocks; a launch of none does nothing
+  int grid[3] = {1, 1, 1};   // blocks; launching 0 blocks does nothing
   int block[3] = {1, 1, 1};  // threads
-  int64_t shared_bytes = 0;  // dynamic shared memory of a block; above 48 KiB, too
+  int64_t shared_bytes = 0;  // dynamic shared memory per block; may exceed 48 KiB
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
 };

@@ -24,10 +24,10 @@ namespace {
 
 constexpr unsigned kRangeApi = 10020;  // the versions of the functions below
 constexpr unsigned kLoadApi = 12040;
-constexpr int kLeastMajor = 8;                   // compute capability: what kernels are made for
-constexpr int kEarlyMajor = 9;                   // what can begin a kernel early,
-constexpr int kEarlyDriver = 12030;              // and the first driver that records it in a graph
-constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for, kernel by kernel
+constexpr int kLeastMajor = 8;                   // minimum compute capability of the kernels
+constexpr int kEarlyMajor = 9;                   // minimum for programmatic dependent launch,
+constexpr int kEarlyDriver = 12030;              // and the first driver that captures it in a graph
+constexpr int64_t kPlainSharedBytes = 48 << 10;  // more requires an opt-in per kernel
 
 absl::Status RuntimeStatus(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -46,8 +46,8 @@ absl::Status DriverStatus(CUresult result, const char* call) {
   return absl::InternalError(absl::StrCat(call, ": driver error ", static_cast<int>(result)));
 }
 
-// What the driver's interface alone has: virtual ranges, and the loading of code. Its functions are
-// asked for at run time: a program that links libcuda.so.1 does not start where there is none.
+// Driver API functions without a runtime equivalent: virtual address ranges and module loading.
+// Looked up at run time: a program linked to libcuda.so.1 would not start without it.
 struct DriverFunctions {
   PFN_cuMemGetAllocationGranularity_v10020 granularity = nullptr;
   PFN_cuMemAddressReserve_v10020 reserve = nullptr;
@@ -57,7 +57,7 @@ struct DriverFunctions {
   PFN_cuMemMap_v10020 map = nullptr;
   PFN_cuMemSetAccess_v10020 set_access = nullptr;
   PFN_cuMemUnmap_v10020 unmap = nullptr;
-  PFN_cuFuncLoad_v12040 load = nullptr;  // null: the driver is older
+  PFN_cuFuncLoad_v12040 load = nullptr;  // null: the driver is too old
 
   absl::Status Find() {
     const auto find = [](const char* name, auto* function,
@@ -90,7 +90,7 @@ CUmemAllocationProp AllocationOn(int ordinal) {
 
 CUdeviceptr Address(const std::byte* at) { return reinterpret_cast<CUdeviceptr>(at); }
 
-// As NVML and CUDA_VISIBLE_DEVICES write it. CUDA says of a MIG instance what it is in its name.
+// As written by NVML and CUDA_VISIBLE_DEVICES. For a MIG instance CUDA has it in the name.
 std::string UuidOf(const cudaDeviceProp& device) {
   std::string uuid = absl::StrContains(device.name, " MIG ") ? "MIG-" : "GPU-";
   for (int i = 0; i < 16; ++i) {
@@ -100,8 +100,7 @@ std::string UuidOf(const cudaDeviceProp& device) {
   return uuid;
 }
 
-// Whether a kernel may begin while the one before it runs (GridDependencySynchronize of
-// intrinsics.h).
+// Whether a kernel may start while the previous one runs (programmatic dependent launch).
 absl::StatusOr<bool> LaunchesEarly(const cudaDeviceProp& device) {
   int driver = 0;
   BH_RETURN_IF_ERROR(RuntimeStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));
@@ -123,10 +122,10 @@ class CudaRuntimeDriver final : public CudaDriver {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
-  // Makes the context: what the device has free before and after differs by what that takes.
+  // Creates the context: its size is the difference in free device memory.
   absl::Status Open() {
     BH_RETURN_IF_ERROR(RuntimeStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
-    BH_RETURN_IF_ERROR(RuntimeStatus(cudaFree(nullptr), "making a context"));
+    BH_RETURN_IF_ERROR(RuntimeStatus(cudaFree(nullptr), "creating a context"));
     cudaDeviceProp device;
     BH_RETURN_IF_ERROR(
         RuntimeStatus(cudaGetDeviceProperties(&device, ordinal_), "cudaGetDeviceProperties"));
@@ -158,7 +157,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   void* native_stream() override { return stream_; }
 
   absl::StatusOr<CudaMemory> Memory() override {
-    BH_RETURN_IF_ERROR(RuntimeStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));  // of this thread
+    BH_RETURN_IF_ERROR(RuntimeStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));  // for this thread
     size_t free = 0;
     size_t total = 0;
     BH_RETURN_IF_ERROR(RuntimeStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
@@ -178,7 +177,7 @@ class CudaRuntimeDriver final : public CudaDriver {
     CUmemGenericAllocationHandle memory = 0;
     BH_RETURN_IF_ERROR(DriverStatus(driver_.create(&memory, size, &allocation, 0), "cuMemCreate"));
     absl::Status mapped = DriverStatus(driver_.map(Address(at), size, 0, memory, 0), "cuMemMap");
-    driver_.release(memory);  // the mapping keeps it alive
+    driver_.release(memory);  // kept alive by the mapping
     BH_RETURN_IF_ERROR(mapped);
     const CUmemAccessDesc access = {.location = allocation.location,
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -206,11 +205,11 @@ class CudaRuntimeDriver final : public CudaDriver {
   }
   void FreeHost(std::byte* memory) override { Note(cudaFreeHost(memory), "cudaFreeHost"); }
 
-  // To ask for a kernel's attributes loads it where there is no call that says so.
+  // Without a call for loading, querying a kernel's attributes loads it.
   void Load(const CudaKernel& kernel) override {
     cudaFuncAttributes attributes = {};
     Note(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
-    // Compiled for less, it does not wait for the kernel before.
+    // Kernels compiled for less do not wait for the previous kernel.
     if (attributes.ptxVersion >= 10 * kEarlyMajor) waiting_.insert(kernel.function);
     cudaFunction_t function = nullptr;
     Note(cudaGetFuncBySymbol(&function, kernel.function), kernel.name);
@@ -294,7 +293,7 @@ class CudaRuntimeDriver final : public CudaDriver {
     Note(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
     if (fault_.ok()) Note(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     if (graph != nullptr) cudaGraphDestroy(graph);
-    // Now, so that its memory is taken before the first launch.
+    // Upload now, so that memory is allocated before the first launch.
     if (fault_.ok()) Note(cudaGraphUpload(executable, stream_), "cudaGraphUpload");
     if (executable != nullptr) graphs_.push_back(executable);
     BH_RETURN_IF_ERROR(fault_);
@@ -309,14 +308,14 @@ class CudaRuntimeDriver final : public CudaDriver {
   }
 
  private:
-  // The first failure is the one that is told, at the next wait; the device is lost after it.
+  // The first failure is the one reported, at the next wait; the device is lost after it.
   void Note(absl::Status status) {
     if (fault_.ok()) fault_ = std::move(status);
   }
   void Note(cudaError_t error, const char* what) { Note(RuntimeStatus(error, what)); }
 
-  // Weights are copied from threads of their own; each begins on device 0, and would make a context
-  // there. Addresses say by themselves which side they are on.
+  // Weights are copied by other threads, whose current device is 0: a call there would create a
+  // context. The direction of a copy follows from the addresses.
   void CopyAcross(const void* from, void* to, int64_t bytes) {
     Note(cudaSetDevice(ordinal_), "cudaSetDevice");
     Note(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
@@ -345,7 +344,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   DriverFunctions driver_;
   CudaProperties properties_;
   bool launches_early_ = false;
-  std::set<const void*> waiting_;  // kernels that wait for the one before
+  std::set<const void*> waiting_;  // kernels that wait for the previous one
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> events_;
   std::vector<cudaGraphExec_t> graphs_;
@@ -393,7 +392,7 @@ absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int ordinal) {
   const absl::Status opened = driver->Open();
   if (!opened.ok()) {
     return absl::UnavailableError(
-        absl::StrCat("CUDA device ", ordinal, " does not open: ", opened.message()));
+        absl::StrCat("CUDA device ", ordinal, " cannot be opened: ", opened.message()));
   }
   return driver;
 }

@@ -1,4 +1,5 @@
-// The CUDA devices of this machine, before one is opened (NewCudaRuntimeDriver, cuda_driver.h).
+// Enumerates the CUDA devices of this machine before one is opened (NewCudaRuntimeDriver,
+// cuda_driver.h).
 #pragma once
 
 #include <string>
@@ -15,10 +16,10 @@ struct CudaDeviceIdentity {
   std::string pci_bus_id;  // "0000:65:00.0"
 };
 
-// What CUDA shows this process, by ordinal, at least one; CUDA_VISIBLE_DEVICES chooses among all.
-// Of MIG instances CUDA shows a process one. UNIMPLEMENTED in a build without CUDA, UNAVAILABLE
-// with the cause where there is no driver or no device, FAILED_PRECONDITION where there is a GPU
-// and a driver that is too old for this build. Makes no context.
+// The devices visible to this process, by ordinal, at least one; CUDA_VISIBLE_DEVICES selects among
+// all. CUDA shows at most one MIG instance per process. UNIMPLEMENTED in a build without CUDA,
+// UNAVAILABLE with the cause if there is no driver or no device, FAILED_PRECONDITION if the driver
+// is too old for this build. Creates no context.
 absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices();
 
 }  // namespace bulkhead

@@ -1,5 +1,5 @@
-// Device: one ordered queue and its memory. Kernels do not report failure; the queue does, at
-// Synchronize. Allocation happens at start only, through MemoryLedger.
+// Device: one in-order stream and its memory. Kernels do not report errors; Synchronize does.
+// Allocation happens at start only, through MemoryLedger.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace bulkhead {
 class CudaDriver;
 class Device;
 
-// Owns device memory; gives it back to its device when it dies. Zeroed when allocated; at least
+// Owns device memory; returned to the device on destruction. Zeroed when allocated; at least
 // 64-byte aligned, huge pages from 2 MiB.
 class Buffer {
  public:
@@ -47,29 +47,29 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const char* name() const = 0;
-  // Whether the CPU may read and write buffers itself, with no copy.
+  // Whether the CPU can access buffers directly.
   virtual bool host_memory() const { return false; }
-  // What the queue is made of where it is CUDA's, for its events and graphs; else null.
+  // The CUDA driver, for events and graphs; null for other devices.
   virtual CudaDriver* cuda_driver() { return nullptr; }
-  // RESOURCE_EXHAUSTED when the capacity or the machine has no more.
+  // RESOURCE_EXHAUSTED when the capacity or the machine is exhausted.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
-  // Makes the pages of a buffer real now, so that nobody else can have them later.
-  // RESOURCE_EXHAUSTED when the machine has no more.
+  // Backs the pages of a buffer now, so that no other process can take them later.
+  // RESOURCE_EXHAUSTED when the machine is out of memory.
   virtual absl::Status Commit(const Buffer& buffer) = 0;
-  // Makes the buffer that was allocated last larger, in place: `more_bytes` zeroes at its end, real
-  // at once. RESOURCE_EXHAUSTED likewise, the buffer as it was; UNIMPLEMENTED where memory has no
-  // room to grow into.
+  // Extends the last allocated buffer in place by `more_bytes` zeroes, backed at once.
+  // RESOURCE_EXHAUSTED as above, with the buffer unchanged; UNIMPLEMENTED if memory cannot grow in
+  // place.
   virtual absl::Status Extend(Buffer& buffer, int64_t more_bytes);
-  // Zeroed host memory that copies reach without a detour; given back before the device dies.
-  // RESOURCE_EXHAUSTED when the host has no more.
+  // Zeroed pinned host memory; freed before the device is destroyed. RESOURCE_EXHAUSTED when the
+  // host is out of memory.
   virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t bytes);
   virtual void CopyFromHost(const void* host, std::byte* device, int64_t bytes) = 0;  // enqueued
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
-  // INTERNAL when anything enqueued since the last call failed.
+  // INTERNAL if any work enqueued since the last call failed.
   virtual absl::Status Synchronize() = 0;
-  // Memory in use: allocated, and charged.
+  // Memory in use: allocated and charged.
   virtual int64_t allocated_bytes() const = 0;
-  // Counts memory that somebody else maps against the capacity; RESOURCE_EXHAUSTED beyond it.
+  // Charges externally mapped memory to the capacity; RESOURCE_EXHAUSTED beyond it.
   virtual absl::Status Charge(int64_t bytes) = 0;
   virtual void Release(int64_t bytes) = 0;
 
@@ -80,7 +80,7 @@ class Device {
 };
 
 // Host memory as a device. `capacity_bytes` 0: no cap; otherwise allocations beyond it are refused,
-// so that a CPU rank can play a small GPU. Not thread-safe: one rank's main thread uses it.
+// so that a CPU rank can emulate a small GPU. Not thread-safe: used by one rank's main thread.
 std::unique_ptr<Device> NewHostDevice(int64_t capacity_bytes);
 
 }  // namespace bulkhead

@@ -19,22 +19,22 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
-constexpr absl::Duration kTellAfter = absl::Seconds(2);  // most starts are over before
+constexpr absl::Duration kTellAfter = absl::Seconds(2);  // longer than most starts take
 
-// Another user's file may be opened in a sticky folder, but not with O_CREAT.
+// Another user's file in a sticky folder can be opened, but not with O_CREAT.
 int OpenOrCreate(const std::string& path) {
   constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
   const int there = open(path.c_str(), kFlags);
   if (there >= 0 || errno != ENOENT) return there;
   const int made = open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0666);
   if (made >= 0) {
-    fchmod(made, 0666);  // whatever the umask
+    fchmod(made, 0666);  // regardless of the umask
     return made;
   }
   return errno == EEXIST ? open(path.c_str(), kFlags) : -1;
 }
 
-// The pid that the holder wrote, or 0.
+// The pid written by the holder, or 0.
 int64_t HolderOf(int fd) {
   char text[32] = {};
   int64_t pid = 0;
@@ -48,7 +48,7 @@ std::string HolderText(int64_t pid) {
 
 void WriteHolder(int fd) {
   const std::string pid = absl::StrCat(getpid());
-  // A holder that cannot be named is no reason not to start.
+  // Failing to record the holder must not prevent the start.
   if (ftruncate(fd, 0) == 0 && pwrite(fd, pid.data(), pid.size(), 0) < 0) return;
 }
 

@@ -1,6 +1,6 @@
-// DeviceLock: from the probe of a device's free memory to the seal, one group at a time starts on
-// it: two that measure the same free bytes would both plan to take them. A device is a GPU, or a
-// host whose memory CPU ranks share.
+// DeviceLock: serialises starts on a device, from the probe of free memory to the seal: two groups
+// that measure the same free bytes would both plan to use them. A device is a GPU, or a host whose
+// memory CPU ranks share.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@ namespace bulkhead {
 
 class DeviceLock {
  public:
-  // Opens the lock of the GPU with this UUID, or of this host: a file in `folder` that is locked,
-  // never deleted, and free again when its holder ends, however it ends. UNAVAILABLE where no such
-  // file can be made.
+  // Opens the lock of the GPU with this UUID, or of this host: a lock file in `folder`, never
+  // deleted, released when its holder exits for any reason. UNAVAILABLE if the file cannot be
+  // created.
   static absl::StatusOr<std::unique_ptr<DeviceLock>> OpenGpu(absl::string_view uuid,
                                                              const std::string& folder = "/tmp");
   static absl::StatusOr<std::unique_ptr<DeviceLock>> OpenHost(const std::string& folder = "/tmp");
@@ -25,11 +25,11 @@ class DeviceLock {
   DeviceLock& operator=(const DeviceLock&) = delete;
   ~DeviceLock();
 
-  // Equal for two processes of one machine exactly when they would wait for each other. Of the
-  // ranks of a group with the same, one alone takes it.
+  // Equal for two processes of one machine exactly if they contend for the same lock. Of the ranks
+  // of a group with equal ids only one takes it.
   std::string FileId() const;
-  // Waits for it; says what it waits for. DEADLINE_EXCEEDED (exit code 5) names the holder's pid
-  // and the remedy.
+  // Waits for the lock and logs what it waits for. DEADLINE_EXCEEDED (exit code 5) names the
+  // holder's pid and the remedy.
   absl::Status Take(absl::Duration timeout);
 
  private:
@@ -39,7 +39,7 @@ class DeviceLock {
                                                           std::string device, std::string remedy);
 
   const int fd_;
-  const std::string device_;  // as messages call it
+  const std::string device_;  // name in messages
   const std::string remedy_;
 };
 

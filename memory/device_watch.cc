@@ -38,9 +38,9 @@ std::string DeviceWatch::Look() {
     }
   }
   if (!now.ok()) {
-    if (before.failed_looks_total > 0) return "";  // said once
+    if (before.failed_looks_total > 0) return "";  // reported once
     return absl::StrCat(options_.device,
-                        " does not say what it has free: ", now.status().message());
+                        " does not report its free memory: ", now.status().message());
   }
   if (*now == before.free_bytes) return "";
   const int64_t missing = before.sealed_free_bytes - *now;
@@ -49,8 +49,8 @@ std::string DeviceWatch::Look() {
                         " free, all that it had when the ledger was sealed");
   }
   return absl::StrCat(options_.device, " has ", FormatBytes(*now), " free, ", FormatBytes(missing),
-                      " less than when the ledger was sealed; not taken by us, whose memory is all "
-                      "taken before; on it besides us: ",
+                      " less than when the ledger was sealed; not allocated by us, as we allocate "
+                      "nothing after that; other processes on it: ",
                       options_.others());
 }
 

@@ -1,6 +1,6 @@
-// DeviceWatch: whether a GPU still has free what it had when the ledger was sealed. We take nothing
-// after that, so whatever is missing was taken by somebody else, or by a library behind our back;
-// it is logged with the names of the processes on the GPU, and its figures are exported.
+// DeviceWatch: monitors whether a GPU's free memory shrinks after the ledger was sealed. We
+// allocate nothing after that, so anything missing was allocated by another process or by a library
+// in this one; it is logged with the processes on the GPU, and exported.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,30 @@
 namespace bulkhead {
 
 struct DeviceWatchReading {
-  int64_t free_bytes = 0;          // at the last look
-  int64_t sealed_free_bytes = 0;   // when the watch began
+  int64_t free_bytes = 0;          // last observed
+  int64_t sealed_free_bytes = 0;   // when sealed
   int64_t least_free_bytes = 0;    // since then
-  int64_t failed_looks_total = 0;  // the device did not say
+  int64_t failed_looks_total = 0;  // failed queries
 };
 
 class DeviceWatch {
  public:
   struct Options {
-    std::string device;                                   // as messages call it
+    std::string device;                                   // name in messages
     std::function<absl::StatusOr<int64_t>()> free_bytes;  // called by the watch's thread
-    std::function<std::string()> others;                  // who else is on it, for messages
+    std::function<std::string()> others;                  // other processes on the GPU, for
+                                                          // messages
     absl::Duration period = absl::Seconds(10);
   };
-  // The ledger was sealed with so much free.
+  // `sealed_free_bytes`: free memory when the ledger was sealed.
   DeviceWatch(Options options, int64_t sealed_free_bytes);
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   // Any thread.
   DeviceWatchReading reading() const;
-  // One look now, as the thread does every `period`: "" when all is as it was at the last look,
-  // else the line that it logs. One thread.
+  // Checks now, as the thread does every `period`: "" if unchanged since the last check, else the
+  // line to log. One thread.
   std::string Look();
 
  private:

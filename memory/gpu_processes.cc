@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// The part of NVML's binary interface that is used; stable since driver 510.
+// The part of NVML's ABI that is used; stable since driver 510.
 using NvmlDevice = void*;
 struct NvmlProcess {
   unsigned pid;
@@ -32,7 +32,7 @@ class Nvml {
     auto nvml = std::unique_ptr<Nvml>(new Nvml(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)));
     if (nvml->library_ == nullptr) {
       return absl::UnimplementedError(
-          absl::StrCat("NVML is not here, so no process can be named: ", dlerror()));
+          absl::StrCat("NVML is not available, so no process can be named: ", dlerror()));
     }
     const bool complete = nvml->Find("nvmlInit_v2", &nvml->init_) &&
                           nvml->Find("nvmlShutdown", &nvml->shutdown_) &&
@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<GpuProcess>> OtherGpuProcesses(absl::string_view uuid
 }
 
 std::string GpuProcessesText(const std::vector<GpuProcess>& processes) {
-  if (processes.empty()) return "nobody that NVML names";
+  if (processes.empty()) return "none known to NVML";
   return absl::StrJoin(processes, ", ", [](std::string* out, const GpuProcess& process) {
     absl::StrAppend(out, process.name.empty() ? "" : process.name + " (", "pid ", process.pid,
                     process.name.empty() ? "" : ")");

@@ -1,5 +1,5 @@
-// Who computes on a GPU besides us: asked of NVML, which comes with the driver and is opened at run
-// time, so that the program builds and starts without it.
+// Other processes on a GPU, from NVML, which comes with the driver and is opened at run time, so
+// that the program builds and starts without it.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace bulkhead {
 
 struct GpuProcess {
   int64_t pid = 0;
-  std::string name;        // "" where /proc does not show it (another container's)
-  int64_t used_bytes = 0;  // -1 where the driver does not say
+  std::string name;        // "" if hidden from /proc (in another container)
+  int64_t used_bytes = 0;  // -1 if unknown
 };
 
-// The processes with a context on the GPU ("GPU-...") or MIG instance ("MIG-...") of this UUID, but
-// for those of `own_pids`. UNIMPLEMENTED without NVML, NOT_FOUND for a UUID that it does not know,
-// UNAVAILABLE when it does not answer. Any thread. `library` is what is opened.
+// The processes with a context on the GPU ("GPU-...") or MIG instance ("MIG-...") of this UUID,
+// except `own_pids`. UNIMPLEMENTED without NVML, NOT_FOUND for an unknown UUID, UNAVAILABLE if it
+// does not answer. Any thread. `library` is the file to open.
 absl::StatusOr<std::vector<GpuProcess>> OtherGpuProcesses(
     absl::string_view uuid, const std::vector<int64_t>& own_pids,
     const std::string& library = "libnvidia-ml.so.1");
 
-// "python (pid 4711) 3.0 GiB, pid 12": for messages; "nobody that NVML names" for none.
+// "python (pid 4711) 3.0 GiB, pid 12": for messages; "none known to NVML" for none.
 std::string GpuProcessesText(const std::vector<GpuProcess>& processes);
 
 }  // namespace bulkhead

@@ -46,7 +46,7 @@ class HostDevice final : public Device {
       return absl::ResourceExhaustedError(
           absl::StrCat("the system could not back ", FormatBytes(buffer.bytes()), " with memory"));
     }
-    // A kernel before 5.14: touch every page.
+    // Kernels before 5.14: touch every page.
     for (size_t at = 0; at < bytes; at += 4096) {
       volatile std::byte* const page = buffer.data() + at;
       *page = std::byte{0};

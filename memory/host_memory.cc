@@ -18,7 +18,7 @@
 namespace bulkhead {
 namespace {
 
-// The value behind `key` in a file of "key value" lines, each of which begins with `prefix`.
+// The value of `key` in a file of "key value" lines that each start with `prefix`.
 std::optional<int64_t> ReadField(const std::string& path, const std::string& key,
                                  const std::string& prefix = "") {
   std::ifstream file(path);
@@ -44,8 +44,7 @@ constexpr CgroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                              "total_inactive_file", "total_active_file"};
 constexpr CgroupFiles kV2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
 
-// None for a cgroup that limits nothing. Its folder is the same file for whoever looks at it, by
-// whichever path.
+// None for a cgroup without a limit. The id is the inode of its folder, the same by any path.
 std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_id) {
   const CgroupFiles& files = dir.v2 ? kV2 : kV1;
   const auto limit = ReadNumber(dir.path + files.limit);
@@ -66,7 +65,7 @@ std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_i
   return found;
 }
 
-// "0-3,8" as numbers; empty when it is no such list.
+// "0-3,8" as numbers; empty if malformed.
 std::vector<int> ParseNodeList(const std::string& text) {
   constexpr int kMaxNodes = 1024;
   std::vector<int> nodes;
@@ -90,7 +89,7 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Where we may use some of the host's NUMA nodes only: what those have.
+// The limit of the allowed NUMA nodes, if they are a proper subset of the host's.
 std::optional<HostLimit> LimitOfNodes(const std::string& root, const std::string& boot_id) {
   std::string allowed_text;
   std::ifstream status(root + "/proc/self/status");
@@ -124,7 +123,7 @@ std::optional<HostLimit> LimitOfNodes(const std::string& root, const std::string
                    .available_bytes = free_kib * 1024};
 }
 
-// The number of kilobytes behind `key` in /proc/self/status, in bytes.
+// The value of `key` in /proc/self/status (in kB), in bytes.
 int64_t StatusBytes(const std::string& key) {
   return ReadField("/proc/self/status", key).value_or(0) * 1024;
 }
@@ -171,7 +170,7 @@ absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root) 
   if (auto nodes = LimitOfNodes(root, boot_id)) limits.push_back(*std::move(nodes));
   for (const CgroupDir& dir : CgroupDirs("memory", root)) {
     auto cgroup = LimitOf(dir, boot_id);
-    // What is more than the host has limits nothing.
+    // A limit above the host's memory is no limit.
     if (cgroup && cgroup->total_bytes < limits[0].total_bytes) {
       limits.push_back(*std::move(cgroup));
     }

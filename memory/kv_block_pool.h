@@ -1,8 +1,8 @@
-// KvBlockPool: which blocks of the KV cache are free. Accounting only: one pool on rank 0 speaks
-// for the equal arenas of all ranks. Not thread-safe: the coordinator owns it.
+// KvBlockPool: the free list of the KV cache. Accounting only: the pool on rank 0 covers all ranks,
+// whose arenas have equal blocks. Not thread-safe: owned by the coordinator.
 //
-// With a PrefixCache full blocks outlive the lists that held them: they are idle, count as free,
-// and are given away, oldest first, when no other block is left.
+// With a PrefixCache, full blocks stay cached after their last holder releases them: they are idle,
+// count as free, and are evicted, least recently used first, when no other block is free.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,36 @@
 
 namespace bulkhead {
 
-// Cached blocks that hold the beginning of a sequence; good until the pool changes.
+// Cached blocks of a sequence's prefix; valid until the pool changes.
 struct CachedPrefix {
   std::vector<BlockId> blocks;
-  int64_t num_idle = 0;        // of them: free as long as nobody takes them
-  uint64_t num_evictions = 0;  // the pool's, when it was found
+  int64_t num_idle = 0;        // idle ones among them, which may be evicted until taken
+  uint64_t num_evictions = 0;  // the pool's counter when this was found
 };
 
 class KvBlockPool {
  public:
-  // Blocks 1..num_blocks; block 0 is for padding and never handed out. `cache` is for as many
-  // blocks; null: nothing is cached.
+  // Blocks 1..num_blocks; block 0 is for padding and never allocated. `cache` must cover as many
+  // blocks; null disables prefix caching.
   explicit KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache = nullptr);
-  // Every list must have been returned: a block still out at the end is a leak, and a bug.
+  // All lists must have been returned: a block still held is a leak, and a bug.
   ~KvBlockPool();
 
-  // Appends `count` blocks to `blocks`: all of them or none. Running out is an ordinary event.
+  // Appends `count` blocks to `blocks`: all or none. Running out is expected.
   [[nodiscard]] bool Grow(std::vector<BlockId>& blocks, int64_t count);
-  // Lets go of all of `blocks`, the last one first, and clears the list. A block that is not out is
-  // a bug.
+  // Releases all of `blocks`, last first, and clears the list. Releasing a free block is a bug.
   void Return(std::vector<BlockId>& blocks);
 
-  // The longest run of full blocks that `tokens` begin with.
+  // The longest cached run of full blocks at the start of `tokens`.
   CachedPrefix FindPrefix(absl::string_view salt, absl::Span<const int32_t> tokens) const;
-  // Brings a prefix of the same salt and tokens up to date. As long as nothing was evicted what was
-  // found before still holds, and only the block behind it is looked for.
+  // Updates a prefix for the same salt and tokens. If nothing was evicted since, only the blocks
+  // after it are looked up.
   void UpdatePrefix(absl::string_view salt, absl::Span<const int32_t> tokens,
                     CachedPrefix& prefix) const;
-  // Appends the blocks of the prefix, which others may hold too: they are never written again.
+  // Appends the blocks of the prefix, which may be shared: they are never written again.
   void TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks);
-  // `block` is full, what it holds is computed, and its one holder holds `key.parent`, too. Returns
-  // the block to hold from now on: itself, or one that was cached with the same; then `block` is
-  // free.
+  // Caches the full, computed `block`, whose only holder also holds `key.parent`. Returns the block
+  // to hold from now on: itself, or an equal cached one; then `block` is freed.
   BlockId CacheBlock(const BlockKey& key, BlockId block);
 
   bool caches() const { return cache_ != nullptr; }
@@ -55,7 +53,7 @@ class KvBlockPool {
   int64_t num_idle() const { return cache_ == nullptr ? 0 : cache_->num_idle(); }
   int64_t num_blocks() const { return num_blocks_; }
 
-  // For tests. The lists that hold a block:
+  // For tests: number of lists that hold a block.
   int NumHolders(BlockId block) const;
   const PrefixCache* cache() const { return cache_.get(); }
 
@@ -64,8 +62,8 @@ class KvBlockPool {
 
   int64_t num_blocks_;
   std::unique_ptr<PrefixCache> cache_;
-  std::vector<BlockId> free_;  // a stack: recently returned blocks are warm in the caches
-  std::vector<bool> out_;      // somebody holds it
+  std::vector<BlockId> free_;  // a stack: recently returned blocks are still in the CPU caches
+  std::vector<bool> out_;      // [block] held by some list
   uint64_t num_evictions_ = 0;
 };
 

@@ -1,25 +1,25 @@
 // The KV cache of one rank: its geometry (pure arithmetic), and the arena that holds the blocks.
 //
 // Layout. One block holds `block_tokens` tokens of every layer; the arena is [layer][block][kv
-// head]. Block 0 is never handed out: padding writes there. Of each KV head lie one after the other
+// head]. Block 0 is never allocated: padding writes there. Each KV head has, in order:
 //   keys      [d][token]: one element of neighbouring tokens is one vector of scores
 //   values    [token][d]
-//   scaling   int8 and int4 alone, f16: key scales [token], key zeros, value scales, value zeros
-// Elements are f32, bf16, f16, or codes of one byte. int4 has two codes in a byte, the first one in
-// the low half, so that a mask and a shift make two whole vectors of it:
+//   scaling   int8 and int4 only, f16: key scales [token], key zeros, value scales, value zeros
+// Elements are f32, bf16, f16, or one-byte codes. int4 packs two codes per byte, the first one in
+// the low half, so that a mask and a shift unpack two whole vectors:
 //   keys      [d/2][token]: elements 2i and 2i + 1
-//   values    [token][d/2]: groups of w = 32 columns, the last one of what is left; byte j of a
+//   values    [token][d/2]: groups of w = 32 columns, the last one may be shorter; byte j of a
 //             group holds its columns j and j + w/2
 //
 // Numbers. f32, bf16 and f16: rounded to nearest even. int8 and int4: each key and each value of a
-// head, d numbers x, by itself, with levels = 255 or 15; every operation in f32 and rounded once:
-//   min, max   of the d numbers, limited to +-65504, where f16 ends; never -0
+// head, d numbers x, separately, with levels = 255 or 15; every operation in f32, rounded once:
+//   min, max   of the d numbers, clamped to +-65504, the f16 range; never -0
 //   scale      (max - min) / levels, rounded to f16               zero   min, rounded to f16
-//   code       (x - zero) * (1 / scale), limited to [0, levels], then rounded to a whole number;
-//              0 where scale is 0 (all x alike, or nearer to each other than f16 can say)
+//   code       (x - zero) * (1 / scale), clamped to [0, levels], then rounded to an integer;
+//              0 if scale is 0 (all x equal within f16 precision)
 //   read back  fma(code, scale, zero)
 // All roundings are to nearest even. A NaN or an infinity among the d makes scale and zero NaN
-// (0x7e00) and the codes 0: the whole token reads as NaN, and a fault upstream stays visible.
+// (0x7e00) and the codes 0: the whole token reads as NaN, so an upstream error stays visible.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +37,13 @@ struct KvGeometry {
   int block_tokens = 0;  // a power of two in [16, 256], so that it divides an attention chunk
   KvFormat format = KvFormat::kF32;
 
-  // The elements of a key, or of a value.
+  // Bytes of the elements of one key, or of one value.
   int64_t TokenBytes() const {
     const int64_t bits = int64_t{head_dim} * KvElementBits(format);
     BH_CHECK(bits % 8 == 0);
     return bits / 8;
   }
-  int64_t KeysBytes() const { return block_tokens * TokenBytes(); }  // and as many of values
+  int64_t KeysBytes() const { return block_tokens * TokenBytes(); }  // and the same for values
   int64_t HeadBytes() const {  // keys and values of one head, one block, one layer
     return 2 * block_tokens * (TokenBytes() + KvScalingBytes(format));
   }
@@ -51,7 +51,7 @@ struct KvGeometry {
   int64_t BlockBytes() const { return num_layers * LayerBlockBytes(); }
 };
 
-// What attention and AppendKv see of one layer.
+// One layer, as seen by attention and AppendKv.
 struct KvLayerView {
   KvGeometry geometry;
   std::byte* base = nullptr;
@@ -62,14 +62,14 @@ struct KvLayerView {
   std::byte* Values(int64_t block, int64_t head) const {
     return Keys(block, head) + geometry.KeysBytes();
   }
-  uint16_t* Scaling(int64_t block, int64_t head) const {  // [4][block_tokens]; int8 and int4 alone
+  uint16_t* Scaling(int64_t block, int64_t head) const {  // [4][block_tokens]; int8 and int4 only
     return reinterpret_cast<uint16_t*>(Keys(block, head) + 2 * geometry.KeysBytes());
   }
 };
 
 struct KvArena {
   KvGeometry geometry;
-  int64_t num_blocks = 0;  // usable ones; the arena holds one more, block 0
+  int64_t num_blocks = 0;  // usable blocks; the arena also holds block 0
   std::byte* base = nullptr;
 
   KvLayerView Layer(int layer) const {

@@ -1,5 +1,5 @@
-// KvFormat: how the numbers of the KV cache are stored; memory/kv_cache.h says what they mean.
-// Plain: kernel sources, compiled once per instruction set, include this.
+// KvFormat: the storage format of the KV cache; memory/kv_cache.h defines the encoding. Plain C++:
+// included by kernel sources that are compiled once per instruction set.
 #pragma once
 
 #include <stdint.h>
@@ -23,12 +23,12 @@ static constexpr int KvElementBits(KvFormat format) {
   return 0;
 }
 
-// Codes, with a scale and a zero for each token and head.
+// Codes, with a scale and a zero per token and head.
 static constexpr bool IsQuantized(KvFormat format) {
   return format == KvFormat::kInt8 || format == KvFormat::kInt4;
 }
 
-// A key or a value of one head beside its elements: scale and zero, f16 each.
+// Bytes per key or value of one head besides its elements: scale and zero, f16 each.
 static constexpr int KvScalingBytes(KvFormat format) { return IsQuantized(format) ? 4 : 0; }
 
 }  // namespace bulkhead

@@ -1,4 +1,4 @@
-// KV cache formats as people write them.
+// Names of KV cache formats.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -14,7 +14,7 @@ absl::string_view KvFormatName(KvFormat format);
 // Every spelling of ParseDType, and int8 and int4. INVALID_ARGUMENT otherwise.
 absl::StatusOr<KvFormat> ParseKvFormat(absl::string_view name);
 
-// The format that keeps numbers as `dtype` does; f32, bf16 or f16.
+// The format that stores `dtype` unchanged; f32, bf16 or f16.
 KvFormat KvFormatOf(DType dtype);
 
 }  // namespace bulkhead

@@ -14,43 +14,44 @@ constexpr std::array<const char*, kNumMemoryCategories> kMemoryCategoryNames = {
 
 }  // namespace
 
-const char* MemoryCategoryName(MemoryCategory term) {
-  return kMemoryCategoryNames[static_cast<int>(term)];
+const char* MemoryCategoryName(MemoryCategory category) {
+  return kMemoryCategoryNames[static_cast<int>(category)];
 }
 
-void MemoryLedger::Claim(MemoryCategory term, int64_t bytes) {
+void MemoryLedger::Claim(MemoryCategory category, int64_t bytes) {
   BH_CHECK(!sealed_ && bytes >= 0);
-  claimed_[static_cast<int>(term)] += bytes;
+  claimed_[static_cast<int>(category)] += bytes;
 }
 
 MemoryLedger::~MemoryLedger() { device_.Release(mapped_bytes_); }
 
-absl::Status MemoryLedger::CountTaken(MemoryCategory term, int64_t bytes) {
+absl::Status MemoryLedger::CountTaken(MemoryCategory category, int64_t bytes) {
   if (sealed_) {
     ++refused_after_seal_;
     BH_DEBUG_CHECK(!sealed_);
-    return absl::ResourceExhaustedError(absl::StrCat(MemoryCategoryName(term), ": ",
+    return absl::ResourceExhaustedError(absl::StrCat(MemoryCategoryName(category), ": ",
                                                      FormatBytes(bytes),
-                                                     " asked for after the ledger was sealed"));
+                                                     " requested after the ledger was sealed"));
   }
-  BH_CHECK(bytes >= 0 && taken(term) + bytes <= claimed(term));
-  taken_[static_cast<int>(term)] += bytes;
+  BH_CHECK(bytes >= 0 && taken(category) + bytes <= claimed(category));
+  taken_[static_cast<int>(category)] += bytes;
   return absl::OkStatus();
 }
 
-absl::StatusOr<Buffer> MemoryLedger::Allocate(MemoryCategory term, int64_t bytes) {
+absl::StatusOr<Buffer> MemoryLedger::Allocate(MemoryCategory category, int64_t bytes) {
   absl::StatusOr<Buffer> buffer = device_.Allocate(bytes);
   absl::Status status = buffer.status();
-  // Weights become real as their readers write them, each page where its reader runs.
-  if (buffer.ok() && term != MemoryCategory::kWeights) status = device_.Commit(*buffer);
+  // Weights are committed by the threads that write them, so that each page lies on its reader's
+  // NUMA node.
+  if (buffer.ok() && category != MemoryCategory::kWeights) status = device_.Commit(*buffer);
   if (status.ok()) return buffer;
   return absl::Status(status.code(),
-                      absl::StrCat(MemoryCategoryName(term), ": ", status.message()));
+                      absl::StrCat(MemoryCategoryName(category), ": ", status.message()));
 }
 
-absl::StatusOr<Buffer> MemoryLedger::Take(MemoryCategory term, int64_t bytes) {
-  BH_RETURN_IF_ERROR(CountTaken(term, bytes));
-  return Allocate(term, bytes);
+absl::StatusOr<Buffer> MemoryLedger::Take(MemoryCategory category, int64_t bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(category, bytes));
+  return Allocate(category, bytes);
 }
 
 absl::StatusOr<Buffer> MemoryLedger::TakeTogether(MemoryCategory first, int64_t first_bytes,
@@ -60,23 +61,23 @@ absl::StatusOr<Buffer> MemoryLedger::TakeTogether(MemoryCategory first, int64_t 
   return Allocate(second, first_bytes + second_bytes);
 }
 
-absl::Status MemoryLedger::Extend(MemoryCategory term, Buffer& buffer, int64_t more_bytes) {
-  BH_RETURN_IF_ERROR(CountTaken(term, more_bytes));
+absl::Status MemoryLedger::Extend(MemoryCategory category, Buffer& buffer, int64_t more_bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(category, more_bytes));
   const absl::Status extended = device_.Extend(buffer, more_bytes);
   return absl::Status(extended.code(),
-                      absl::StrCat(MemoryCategoryName(term), ": ", extended.message()));
+                      absl::StrCat(MemoryCategoryName(category), ": ", extended.message()));
 }
 
-absl::Status MemoryLedger::TakeMapped(MemoryCategory term, int64_t bytes) {
-  BH_RETURN_IF_ERROR(CountTaken(term, bytes));
+absl::Status MemoryLedger::TakeMapped(MemoryCategory category, int64_t bytes) {
+  BH_RETURN_IF_ERROR(CountTaken(category, bytes));
   absl::Status charged = device_.Charge(bytes);
   if (charged.ok()) {
     mapped_bytes_ += bytes;
     return charged;
   }
-  taken_[static_cast<int>(term)] -= bytes;
+  taken_[static_cast<int>(category)] -= bytes;
   return absl::Status(charged.code(),
-                      absl::StrCat(MemoryCategoryName(term), ": ", charged.message()));
+                      absl::StrCat(MemoryCategoryName(category), ": ", charged.message()));
 }
 
 void MemoryLedger::Seal() {

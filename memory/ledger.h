@@ -1,6 +1,6 @@
-// MemoryLedger: every byte of a rank's device has a purpose. Claim at planning time, take at start,
-// then seal: after READY nothing is allocated. The table it prints is the start-up report.
-// Used by one thread, the rank's main one.
+// MemoryLedger: accounts for every byte of a rank's device memory. Claim at planning time, take at
+// start, then seal: after READY nothing is allocated. Its table is the start-up report. Used by the
+// rank's main thread only.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace bulkhead {
 
-// In the order in which they are claimed; a refusal names the first that finds too little left.
+// In claim order; a refusal names the first category that does not fit.
 enum class MemoryCategory : int {
   kWeights,
   kCommunication,
@@ -28,7 +28,7 @@ enum class MemoryCategory : int {
 inline constexpr int kNumMemoryCategories = 7;
 
 // "weights", "communication", ...
-const char* MemoryCategoryName(MemoryCategory term);
+const char* MemoryCategoryName(MemoryCategory category);
 
 class MemoryLedger {
  public:
@@ -37,34 +37,34 @@ class MemoryLedger {
   MemoryLedger& operator=(const MemoryLedger&) = delete;
   ~MemoryLedger();
 
-  // Announces that `bytes` will be taken for `term`; claims of one term add up.
-  void Claim(MemoryCategory term, int64_t bytes);
-  // Takes memory that was claimed. RESOURCE_EXHAUSTED (with the term) when the device has no more.
-  // Taking more than was claimed is a bug, and so is taking after the seal.
-  absl::StatusOr<Buffer> Take(MemoryCategory term, int64_t bytes);
-  // One buffer for two terms that lie side by side in memory (block 0 and the KV pool).
+  // Announces that `bytes` will be taken for `category`; claims of one category add up.
+  void Claim(MemoryCategory category, int64_t bytes);
+  // Allocates claimed memory. RESOURCE_EXHAUSTED (with the category) when the device is out of
+  // memory. Taking more than claimed, or after the seal, is a bug.
+  absl::StatusOr<Buffer> Take(MemoryCategory category, int64_t bytes);
+  // One buffer for two adjacent categories (block 0 and the KV pool).
   absl::StatusOr<Buffer> TakeTogether(MemoryCategory first, int64_t first_bytes,
                                       MemoryCategory second, int64_t second_bytes);
-  // Makes `buffer`, the last that was taken, larger in place by memory that was claimed.
-  absl::Status Extend(MemoryCategory term, Buffer& buffer, int64_t more_bytes);
-  // Accounts memory that was claimed and that somebody maps without the device (shared between
-  // ranks); the device's capacity is charged, and the charge lives as long as the ledger.
-  absl::Status TakeMapped(MemoryCategory term, int64_t bytes);
+  // Extends `buffer`, the last one taken, in place by claimed memory.
+  absl::Status Extend(MemoryCategory category, Buffer& buffer, int64_t more_bytes);
+  // Accounts claimed memory that is mapped without the device (shared between ranks); charged to
+  // the device's capacity for the lifetime of the ledger.
+  absl::Status TakeMapped(MemoryCategory category, int64_t bytes);
   // Ends start-up. A bug unless everything claimed was taken, to the byte.
   void Seal();
-  // What an allocation after the seal gets: refused and counted (fatal in debug builds).
+  // Allocations after the seal are refused and counted (fatal in debug builds).
   int64_t refused_after_seal() const { return refused_after_seal_; }
   bool sealed() const { return sealed_; }
 
-  int64_t claimed(MemoryCategory term) const { return claimed_[static_cast<int>(term)]; }
-  int64_t taken(MemoryCategory term) const { return taken_[static_cast<int>(term)]; }
+  int64_t claimed(MemoryCategory category) const { return claimed_[static_cast<int>(category)]; }
+  int64_t taken(MemoryCategory category) const { return taken_[static_cast<int>(category)]; }
   int64_t claimed_bytes() const;
-  // One line per term.
+  // One line per category.
   std::string Report() const;
 
  private:
-  absl::StatusOr<Buffer> Allocate(MemoryCategory term, int64_t bytes);
-  absl::Status CountTaken(MemoryCategory term, int64_t bytes);
+  absl::StatusOr<Buffer> Allocate(MemoryCategory category, int64_t bytes);
+  absl::Status CountTaken(MemoryCategory category, int64_t bytes);
 
   Device& device_;
   std::array<int64_t, kNumMemoryCategories> claimed_{};
@@ -74,13 +74,13 @@ class MemoryLedger {
   bool sealed_ = false;
 };
 
-// Carves aligned views out of one buffer, in order: the way an arena of several matrices is laid
-// out. Planning uses the same class with no memory behind it, so plan and run cannot differ.
+// Allocates aligned views from one buffer, in order: the layout of an arena with several matrices.
+// Planning uses the same class without memory, so plan and run cannot differ.
 class BumpAllocator {
  public:
   static constexpr int64_t kAlignBytes = 64;
   explicit BumpAllocator(std::byte* base = nullptr) : base_(base) {}
-  // The next `bytes`, aligned; null when there is no memory behind this allocator.
+  // The next `bytes`, aligned; null if the allocator has no memory behind it.
   std::byte* Next(int64_t bytes) {
     const int64_t at = used_;
     used_ += RoundUp(bytes, kAlignBytes);

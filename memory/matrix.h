@@ -1,6 +1,6 @@
 // MatrixView: the only tensor type. Activations are [tokens, features], weights [outputs, inputs].
-// A view owns nothing; slices are views again. Letters: L layers, D model width, H query heads, K
-// KV heads, d head width, F MLP width, V vocabulary, T tokens in a step, S sequences in a step.
+// A view is non-owning; slices are views. Letters: L layers, D model width, H query heads, K KV
+// heads, d head width, F MLP width, V vocabulary, T tokens in a step, S sequences in a step.
 // Lower-case h, k, f, v are this rank's share.
 #pragma once
 

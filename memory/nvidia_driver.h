@@ -1,4 +1,4 @@
-// NVIDIA's driver and GPUs as the kernel shows them, whether CUDA opens them or not.
+// NVIDIA's driver and GPUs as shown by the kernel, independent of CUDA.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace bulkhead {
 
-// "535.104.05", as the loaded kernel module says it; "" where there is none. `root` is for tests.
+// "535.104.05", from the loaded kernel module; "" if there is none. `root` is for tests.
 std::string NvidiaDriverVersion(const std::string& root = "");
 
-// Whether there is a device file of a GPU (/dev/nvidia0, /dev/nvidia1 ...).
+// Whether a GPU device file exists (/dev/nvidia0, /dev/nvidia1 ...).
 bool HasNvidiaGpu(const std::string& root = "");
 
-// The oldest driver for programs built with this CUDA (13000 for 13.0): its major version.
+// The minimum major version of the driver for programs built with this CUDA (13000 for 13.0).
 int LeastNvidiaDriver(int cuda_version);
 
-// Why a program built with `built_cuda` has no device where the driver knows CUDA up to
-// `driver_cuda`, which is older. FAILED_PRECONDITION names both versions and the remedy where there
-// is a GPU; UNAVAILABLE where there is none, so that nothing is missed.
+// The error when a program built with `built_cuda` finds an older driver that supports CUDA up to
+// `driver_cuda`. FAILED_PRECONDITION with both versions and the remedy if there is a GPU;
+// UNAVAILABLE if there is none.
 absl::Status OldNvidiaDriver(int driver_cuda, int built_cuda, const std::string& root = "");
 
 }  // namespace bulkhead

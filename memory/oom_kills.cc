@@ -8,7 +8,7 @@
 namespace bulkhead {
 namespace {
 
-// The number behind "oom_kill" in a file of "key value" lines.
+// The value of "oom_kill" in a file of "key value" lines.
 std::optional<int64_t> ReadCount(const std::string& path) {
   std::ifstream file(path);
   std::string key;
@@ -21,7 +21,7 @@ std::optional<int64_t> ReadCount(const std::string& path) {
 
 }  // namespace
 
-// The innermost one counts: that of the victim, whichever limit it met.
+// Counted by the victim's innermost cgroup, whichever limit was exceeded.
 OomKills ReadOomKills(int64_t pid, const std::string& root) {
   OomKills kills;
   for (const CgroupDir& dir : CgroupDirs("memory", root, absl::StrCat(pid))) {

@@ -1,4 +1,4 @@
-// How often the kernel has killed processes of a cgroup for memory.
+// Counts OOM kills in a cgroup.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,22 @@
 namespace bulkhead {
 
 struct OomKills {
-  std::string dir;            // of the cgroup; "" when none can be read
-  std::string file;           // where its count is
-  int64_t count = 0;          // when this was read
-  bool all_together = false;  // v2: memory.oom.group of it or an ancestor: all its processes die
+  std::string dir;            // of the cgroup; "" if unreadable
+  std::string file;           // holds the counter
+  int64_t count = 0;          // counter when read
+  bool all_together = false;  // v2: memory.oom.group is set on it or an ancestor: all its processes
+                              // are killed
 };
 
-// Those of the cgroup that process `pid` runs in. It can be read again when that process has ended,
-// for as long as the cgroup is there. `root` is put before /proc and /sys.
+// For the cgroup of process `pid`. Still readable after that process has ended, as long as the
+// cgroup exists. `root` is a prefix of /proc and /sys.
 OomKills ReadOomKills(int64_t pid, const std::string& root = "");
 
-// How many have been added since; none when it cannot be read (any more).
+// Kills since `before`; none if the counter can no longer be read.
 std::optional<int64_t> OomKillsSince(const OomKills& before);
 
-// "the kernel killed 2 processes of its cgroup for memory (oom_kill 5 in DIR)"; empty when none
-// have been added, or it cannot be read.
+// "the kernel killed 2 processes of its cgroup for memory (oom_kill 5 in DIR)"; empty if there were
+// none or the counter cannot be read.
 std::string OomKillsText(const OomKills& before);
 
 }  // namespace bulkhead

@@ -16,7 +16,7 @@ uint64_t NumBuckets(int64_t num_blocks) {
 
 }  // namespace
 
-// Seeded by the process: a client cannot know which tokens collide.
+// Seeded per process: clients cannot predict collisions.
 uint64_t PrefixCache::GoodHash(uint64_t before, absl::Span<const int32_t> tokens) {
   return absl::HashOf(before, tokens);
 }
@@ -125,7 +125,7 @@ BlockId PrefixCache::EvictOldest() {
 
 void PrefixCache::CheckInvariants() const {
   std::vector<int32_t> children(entries_.size(), 0);
-  std::vector<bool> gone(entries_.size(), false);  // were it evicted in turn
+  std::vector<bool> gone(entries_.size(), false);  // [entry] evicted so far
   int64_t idle = 0;
   for (BlockId block = At(0).newer; block != 0; block = At(block).newer, ++idle) {
     BH_CHECK(At(block).cached && At(block).references == 0 && !gone[block]);

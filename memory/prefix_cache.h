@@ -1,18 +1,16 @@
-// PrefixCache: which full blocks of the KV cache hold which tokens, so that a prompt that begins as
-// an earlier one did is not computed again. Accounting only: no clock, no device, no I/O. Not
-// thread-safe: the block pool owns it.
+// PrefixCache: maps token prefixes to full blocks of the KV cache, so that a shared prompt prefix
+// is not recomputed. Accounting only: no clock, no device, no I/O. Not thread-safe: owned by the
+// block pool.
 //
-// A block is known by the block before it, its tokens and, at the beginning of a sequence, its
-// salt: sequences of different salts share nothing. Hashes only find candidates. A hit compares
-// tokens and salt, and its parent is the very block that was found before, so equal hashes of
-// different tokens cost time and nothing else.
+// A block's key is its parent block, its tokens and, for the first block of a sequence, the salt:
+// sequences with different salts share nothing. Hashes only find candidates. A hit compares tokens
+// and salt, and its parent is the block found before it, so hash collisions cost only time.
 //
-// A block that nobody holds stays, idle, until it is the one that has been idle longest and room is
-// needed. Whoever holds a block holds every block before it, too, and lets go of the last one
-// first: so the children of an idle block are idle for longer, and no block goes before those that
-// name it as their parent.
+// An unreferenced block stays idle until it is evicted, least recently used first. A holder of a
+// block holds all its ancestors and releases the last block first: children of an idle block have
+// been idle for longer, so a block is never evicted before its children.
 //
-// All memory is taken by the constructor.
+// All memory is allocated by the constructor.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +24,11 @@ namespace bulkhead {
 
 inline constexpr int kMaxCacheSaltBytes = 128;
 
-// What a full block holds: K and V are a function of it.
+// Identifies the content of a full block: K and V are a function of it.
 struct BlockKey {
-  BlockId parent = 0;                // the block before it; 0: it is the first
-  absl::string_view salt;            // of a first block; behind it the parent stands for it
-  absl::Span<const int32_t> tokens;  // a block's worth
+  BlockId parent = 0;                // previous block; 0: first block
+  absl::string_view salt;            // first blocks only; later ones inherit it through the parent
+  absl::Span<const int32_t> tokens;  // block_tokens of them
 };
 
 class PrefixCache {
@@ -41,26 +39,26 @@ class PrefixCache {
 
   // For blocks 1..num_blocks.
   PrefixCache(int64_t num_blocks, int block_tokens, Hash hash = GoodHash);
-  // What such a cache takes of the host's memory.
+  // Host memory for such a cache.
   static int64_t HostBytes(int64_t num_blocks, int block_tokens);
 
   int block_tokens() const { return block_tokens_; }
   bool Contains(BlockId block) const { return At(block).cached; }
-  // The block that holds this; 0 when there is none.
+  // The block with this key; 0 if none.
   BlockId Find(const BlockKey& key) const;
-  // Remembers `block`, held once from now on. It must be new, and so must what it holds.
+  // Adds `block` with one holder. Neither block nor key may be present.
   void Insert(const BlockKey& key, BlockId block);
   void Acquire(BlockId block);
-  // True when nobody holds it any more: it is idle.
+  // True if that was the last holder: the block is idle.
   bool Release(BlockId block);
-  // Forgets the block that has been idle longest and returns it; there is one.
+  // Evicts the least recently used idle block and returns it; there must be one.
   BlockId EvictOldest();
 
   int references(BlockId block) const { return At(block).references; }
   BlockId parent(BlockId block) const { return At(block).parent; }
   int64_t num_idle() const { return num_idle_; }
 
-  // Checks what must hold between calls with BH_CHECK. O(blocks): for tests.
+  // Checks the invariants between calls with BH_CHECK. O(blocks): for tests.
   void CheckInvariants() const;
 
  private:
@@ -68,7 +66,7 @@ class PrefixCache {
     uint64_t hash = 0;
     BlockId parent = 0;
     BlockId next_in_bucket = 0;
-    BlockId older = 0;  // among the idle ones; entry 0 closes the ring
+    BlockId older = 0;  // linked list of idle entries; entry 0 closes the ring
     BlockId newer = 0;
     int32_t references = 0;
     int32_t num_children = 0;
@@ -89,7 +87,7 @@ class PrefixCache {
   std::vector<Entry> entries_;    // [num_blocks + 1]
   std::vector<int32_t> tokens_;   // [num_blocks + 1, block_tokens]
   std::vector<char> salts_;       // [num_blocks + 1, kMaxCacheSaltBytes]
-  std::vector<BlockId> buckets_;  // [a power of two]: the first of a list
+  std::vector<BlockId> buckets_;  // [power of two]: heads of the chains
   int64_t num_idle_ = 0;
 };
 

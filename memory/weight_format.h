@@ -1,4 +1,4 @@
-// WeightFormat: how the numbers of a weight matrix are held; memory/linear.h says what codes mean.
+// WeightFormat: the storage format of a weight matrix; memory/linear.h defines the codes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace bulkhead {
 
 enum class WeightFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4 };
 
-// Codes, with a scale and a zero for every output and group of inputs.
+// Codes, with a scale and a zero per output and group of inputs.
 constexpr bool IsQuantized(WeightFormat format) {
   return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
 }
@@ -34,7 +34,7 @@ constexpr int WeightBits(WeightFormat format) {
 // "float32", "bfloat16", "float16", "int8", "int4".
 absl::string_view WeightFormatName(WeightFormat format);
 
-// The format that keeps numbers as `dtype` does (f32, bf16, f16), and back.
+// The format that stores `dtype` unchanged (f32, bf16, f16), and back.
 WeightFormat WeightFormatOf(DType dtype);
 DType DTypeOf(WeightFormat format);
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes a folder that runs on another machine with a GPU and nothing installed but its driver:
-# bundle.sh [FOLDER] [--source]. Program, tests, mpirun, shared libraries and their loader, the small models,
-# the scripts; with --source the source tree, too. Not cuBLASLt and NCCL: those are found on that machine.
-# Beside the folder lies FOLDER.tar.xz, at most 30 MB (60 with the source).
+# Builds a folder that runs on another machine with a GPU and only its driver installed: bundle.sh
+# [FOLDER] [--source]. Contains program, tests, mpirun, shared libraries and their loader, the small
+# models, the scripts; with --source also the source tree. cuBLASLt and NCCL are not included, but
+# found on that machine. Also writes FOLDER.tar.xz, at most 30 MB (60 with the source).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
@@ -18,8 +18,8 @@ scripts/build.sh release bulkhead gpu_test
 rm -rf --one-file-system "$folder"
 mkdir -p "$folder"/{program,lib,mpi/plugins,data/models,data/quantised}
 
-# What Open MPI loads by itself. Left out: networks other than TCP (their libraries are large), files, one-sided
-# operations, OpenSHMEM, and what only watches or debugs.
+# Open MPI's plugins. Excluded: networks other than TCP (their libraries are large), files,
+# one-sided operations, OpenSHMEM, and monitoring or debugging.
 mpirun=$(readlink -f "$(command -v mpirun)")
 plugins=$(ompi_info --path pkglibdir --parsable | cut -d: -f3)
 help=$(ompi_info --path pkgdatadir --parsable | cut -d: -f3)
@@ -42,8 +42,8 @@ scripts/smaller_icu_data.sh "$folder"/lib/libicudata.so.*
 strip "$folder"/{program,mpi/plugins,mpi/pmix}/*
 strip --strip-unneeded "$folder"/lib/*
 
-# Each program is started by the loader that it was linked for, with its own libraries before any others; last comes
-# where container hosts mount the driver's.
+# Each program is started by the loader that it was linked for, with its own libraries before any
+# others; last is the folder where container hosts mount the driver's.
 loader=$(basename "$(ldd "$build/bin/bulkhead" | awk '$1 ~ /^\/.*ld-linux/ { print $1 }')")
 for program in bulkhead gpu_test mpirun; do
   cat >"$folder/$program" <<WRAPPER
@@ -69,7 +69,7 @@ if $with_source; then
   limit_mb=60
 fi
 
-# One dictionary over all of it: the two programs have much in common.
+# One compression stream for everything: the two programs have much in common.
 tar -C "$(dirname "$folder")" -cf - "$(basename "$folder")" | xz -T1 -9 >"$folder.tar.xz"
 megabytes=$(($(stat -c %s "$folder.tar.xz") / 1000000))
 say "$folder: $(du -sm "$folder" | cut -f1) MB, $folder.tar.xz: $megabytes MB"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From nothing to generated text: installs, builds, serves the bundled model on two ranks, sends it a few
-# prompts and shuts the group down. RANKS and MODEL choose others.
+# From nothing to generated text: installs, builds, serves the bundled model on two ranks, sends a
+# few prompts and stops the group. RANKS and MODEL choose others.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
@@ -12,7 +12,7 @@ ready_limit_s=300
 server=
 log=$(mktemp)
 
-# However this script ends, nothing of it is left running.
+# Nothing keeps running, however this script ends.
 stop() {
   trap - EXIT INT TERM
   if [[ -n $server ]] && kill -TERM "$server" 2>/dev/null; then

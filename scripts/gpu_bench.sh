@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# How fast Bulkhead is on this machine's GPU, within 8 minutes: kernels against the GPU's ceilings, a model of the
-# Llama 3 8B shape with random weights, in bf16 and in int4, and a PyTorch loop on the same machine as the peer. A
-# table last; JSON in $OUT.
-# LAYERS=N takes fewer layers (for a smaller GPU or disk), SCRATCH=DIR is where the 16 GB of weights go: into memory
-# where a file system there has room for them, since a disk may take minutes.
-# DEVICE=cpu tries the script on a CPU with a tiny model: its figures mean nothing.
+# Measures Bulkhead on this machine's GPU, within 8 minutes: kernels against the GPU's limits, a
+# model of the Llama 3 8B shape with random weights, in bf16 and in int4, and a PyTorch loop on the
+# same machine for comparison. Ends with a table; JSON in $OUT. LAYERS=N uses fewer layers (for a
+# smaller GPU or disk), SCRATCH=DIR is the folder for 16 GB of weights: in memory if a file system
+# there has room, since a disk may take minutes. DEVICE=cpu tries the script on a CPU with a tiny
+# model, without meaningful figures.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/gpu_environment.sh"
 begin gpu_bench.json
@@ -28,7 +28,7 @@ if [[ $measure == step ]]; then
   step "kernels against the ceilings" 60 "$bulkhead" bench kernels "${device[@]}" --quick
 else
   gpu_step "kernels against the ceilings" 120 "$bulkhead" bench kernels "${device[@]}"
-  # Of all that its log has, what says most. Microseconds; GB/s and Gop/s, of the ceiling, share.
+  # The most informative lines of its log. Microseconds; GB/s and Gop/s, of the limit, share.
   # shellcheck disable=SC2016
   for row in "a launch=launch/" "decode attention, 64 x 4k=attend/64x4096/.*bfloat16" \
     "prefill attention, 4k=attend/1x4096/.*bfloat16" "gate_up, bf16, 1 token=product/gate_up/.*/1 .*bfloat16" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Whether Bulkhead is right on this machine's GPU, within 8 minutes: the words of the kernels against their
-# emulation, whole small models against the CPU (one rank, and two that share the GPU), the ledger against what
-# the GPU says, what happens when another process takes memory, compute-sanitizer; before that, whether the
-# program and mpirun work here at all, on the CPU. A table last; JSON in $OUT. Exit code 77: all well, but
-# there is no GPU.
+# Checks Bulkhead on this machine's GPU, within 8 minutes: first on the CPU whether the program and
+# mpirun work at all; then kernel ops against their emulation, whole small models against the CPU
+# (one rank, and two that share the GPU), the ledger against the GPU's own report, behaviour when
+# another process takes memory, compute-sanitizer. Ends with a table; JSON in $OUT. Exit code 77:
+# all passed, but there is no GPU.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/gpu_environment.sh"
 begin gpu_check.json
@@ -41,7 +41,7 @@ gpu_step "the same with kernels one by one" 60 env BULKHEAD_EARLY_LAUNCH=0 bash 
   out=$1 && shift && "$@" --out "$out/late.jsonl" && cmp "$out/cuda.jsonl" "$out/late.jsonl"' _ "$out" "${run[@]}" --device cuda
 gpu_step "the program, under a cap" 60 "${run[@]}" --device cuda --device-memory 1GiB --out "$out/capped.jsonl"
 
-# More than there is: refused with the numbers, nothing left behind.
+# More than available: refused with the numbers, nothing left behind.
 # shellcheck disable=SC2016
 gpu_step "a cap beyond the GPU is refused" 60 bash -c '
   "$@" --device cuda --device-memory 10TiB --out /dev/null
@@ -69,7 +69,7 @@ if [[ -n $mpirun ]]; then
     code=$?
     echo "exit code $code (2: NCCL is absent, or older than 2.30)"
     ((code == 0 || code == 2))' _ "${shared[@]}" --comm nccl --out "$out/nccl.jsonl"
-  # Sums between two GPUs, behind kernels that let the next one begin and behind such as do not.
+  # Sums between two GPUs, after kernels that let the next one start early and after others.
   if (($(timeout 20 nvidia-smi -L 2>/dev/null | grep -c .) > 1)); then
     # shellcheck disable=SC2016
     gpu_step "tp 2 on two GPUs, NCCL, the same with kernels one by one" 120 bash -c '
@@ -81,14 +81,14 @@ else
   add "tp 2 on one GPU" skipped "no mpirun"
 fi
 
-# The tool follows programs, not the shell script that a bundle starts them with.
+# The tool follows programs, not the shell script that starts them in a bundle.
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 words=("$gpu_test")
 for loader in "$here"/lib/ld-linux-*.so.*; do
   [[ ! -x $loader ]] || words=("$loader" --library-path "$here/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64" "$here/program/gpu_test")
 done
 if [[ -n $sanitizer ]]; then
-  # Kernels and whole models; racecheck, which takes a hundred times as long, the words alone.
+  # Kernels and whole models; racecheck, which takes a hundred times as long, only the ops.
   for tool in memcheck initcheck; do
     gpu_step "compute-sanitizer $tool" 120 "$sanitizer" --tool "$tool" --error-exitcode 1 "${words[@]}" \
       --gtest_filter='-*AtTp2:MemoryOnGpu*'

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Two servers on one GPU: gpu_drill.sh BULKHEAD MODEL FOLDER. The first takes a little; the second measures what
-# is left and takes most of it. So the second sees another process before READY, and the first one after: it
-# must say so at its next look, with a name or a reason why there is none. Fails with what was missing.
+# Two servers on one GPU: gpu_drill.sh BULKHEAD MODEL FOLDER. The first takes a little; the second
+# measures the remaining memory and takes most of it. So the second sees another process before
+# READY, and the first one after: it must report this at its next query, with a name or the reason
+# why there is none. Fails with what was missing.
 set -uo pipefail
 bulkhead=$1 model=$2 folder=$3
 mkdir -p "$folder"
@@ -11,7 +12,7 @@ stop() { ((${#servers[@]} == 0)) || kill "${servers[@]}" 2>/dev/null; }
 trap stop EXIT
 trap 'exit 1' TERM INT
 
-# serve NAME FLAGS...: returns once it is READY.
+# serve NAME FLAGS...: returns at READY.
 serve() {
   local name=$1
   shift
@@ -29,7 +30,7 @@ serve() {
 
 serve first --device-memory 1GiB
 serve second
-# Contexts count, too, but not a GB.
+# Contexts count, too, but less than a GB.
 if ! grep -qE '"others_bytes": [0-9]{10}' "$folder/second.json"; then
   echo "the second server did not see the first one's memory"
   exit 1

@@ -1,5 +1,5 @@
-# Sourced by gpu_check.sh and gpu_bench.sh, in a bundle or in the source tree: where things are, how a step is
-# run, and the table and the JSON that both end with, whatever happens.
+# Sourced by gpu_check.sh and gpu_bench.sh, in a bundle or in the source tree: paths, how to run a
+# step, and the table and JSON that both always end with.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$here/..
 export PATH=$PATH:/usr/local/nvidia/bin  # where container hosts mount nvidia-smi
@@ -34,8 +34,8 @@ add() { results+=("$1"$'\t'"$2"$'\t'"$(printable "$3")"); }
 
 left() { echo $((limit_s - SECONDS)); }
 
-# bounded SECONDS LOG COMMAND...: its exit code, or 124 when it was cut off. What does not even die of SIGKILL
-# (it may hang inside a driver) is left behind.
+# bounded SECONDS LOG COMMAND...: its exit code, or 124 after a timeout. A process that survives
+# SIGKILL (hanging in a driver) is left behind.
 bounded() {
   local seconds=$1 log=$2 end
   shift 2
@@ -51,8 +51,8 @@ bounded() {
 
 last_line() { LC_ALL=C grep -av '^[[:space:]]*$' "$1" 2>/dev/null | tail -n 1; }
 
-# step NAME SECONDS COMMAND...: runs a program (no function) within SECONDS and what is left of the limit. The
-# table shows its last line; all that it says is in the log.
+# step NAME SECONDS COMMAND...: runs a program (not a function) within SECONDS and the rest of the
+# total limit. The table shows its last line; the log has all output.
 step() {
   local name=$1 seconds=$2 log=$out/${1//[^a-zA-Z0-9]/_}.log code=0
   shift 2
@@ -69,10 +69,10 @@ step() {
   esac
 }
 
-# gpu_step ...: the same, where there is a GPU.
+# gpu_step ...: the same, if there is a GPU.
 gpu_step() { if [[ -n $gpu ]]; then step "$@"; else add "$1" absent "$no_gpu"; fi; }
 
-# What nvidia-smi calls the GPU, "" and why not in no_gpu.
+# The GPU's name from nvidia-smi; "" with the reason in no_gpu.
 find_gpu() {
   local log=$out/nvidia_smi.log
   gpu=
@@ -86,7 +86,7 @@ find_gpu() {
   fi
 }
 
-# NCCL as PyTorch brings it, where the loader does not know one.
+# NCCL from PyTorch, if the loader does not find one.
 find_nccl() {
   [[ -z ${BULKHEAD_NCCL:-} ]] && command -v python3 >/dev/null || return 0
   local log=$out/nccl_path.log path
@@ -97,7 +97,7 @@ print(list(s.submodule_search_locations)[0] + "/lib/libnccl.so.2" if s else "")'
   [[ ! -e $path ]] || export BULKHEAD_NCCL=$path
 }
 
-# cuBLASLt likewise. Set and empty means that none is wanted.
+# cuBLASLt likewise. Set but empty means not wanted.
 find_cublaslt() {
   [[ -z ${BULKHEAD_CUBLASLT+x} ]] && command -v python3 >/dev/null || return 0
   local log=$out/cublaslt_path.log path
@@ -110,8 +110,8 @@ print(*(p for d in (s.submodule_search_locations if s else ()) for p in glob.glo
 
 quoted() { local text=${1//\\/\\\\}; printf '"%s"' "${text//\"/\\\"}"; }
 
-# finish FILE, when the script ends: $scratch is removed, unless KEEP is set; the results as JSON, then as a table. Exit code 1 when a step failed, 77
-# when none did and there was no GPU.
+# finish FILE, at the end of the script: removes $scratch, unless KEEP is set; writes the results as
+# JSON, then as a table. Exit code 1 if a step failed, 77 if none did and there was no GPU.
 finish() {
   local file=$out/$1 code=0 separator='' line name state text
   trap - EXIT
@@ -135,7 +135,7 @@ finish() {
   exit $code
 }
 
-# begin FILE: from here on the script ends with `finish FILE`, interrupted or not.
+# begin FILE: from now on the script ends with `finish FILE`, even if interrupted.
 begin() {
   # shellcheck disable=SC2064  # the file is known now
   trap "finish '$1'" EXIT

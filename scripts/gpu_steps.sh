@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ten thousand steps of a server on a GPU: gpu_steps.sh BULKHEAD MODEL FOLDER. What the GPU has free must stay what
-# it was at READY, to the byte. Nothing else may use the GPU meanwhile.
+# Ten thousand steps of a server on a GPU: gpu_steps.sh BULKHEAD MODEL FOLDER. The GPU's free memory
+# must stay the same as at READY, to the byte. Nothing else may use the GPU meanwhile.
 set -uo pipefail
 bulkhead=$1 model=$2 folder=$3
 mkdir -p "$folder"
@@ -31,7 +31,7 @@ until grep -q '^READY' "$folder/server.out"; do
 done
 target=$(sed -n 's/^READY grpc=\([^ ]*\).*/\1/p' "$folder/server.out")
 load steps --num-prompts 400 --max-concurrency 8
-sleep "${LOOK_S:-11}" # it looks every 10 s
+sleep "${LOOK_S:-11}" # it queries every 10 s
 load after --num-prompts 1
 rows=$(grep -A 4 '"devices": \[' "$folder/after/result.json" | grep -oE '"free_bytes[a-z_]*": [0-9]+' | grep -oE '[0-9]+$' | sort -u)
 [[ -n $rows ]] || fail "the server does not say what its GPU has free"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building, testing and running need; only those that are missing.
-# With --tests, as root, also those that the tests of several hosts and of Slurm need; only root can run these.
+# Installs the Debian 12 packages for building, testing and running; only missing ones. With
+# --tests, as root, also those for the tests of several hosts and of Slurm, which only root can run.
 set -euo pipefail
 
 packages=(
@@ -36,11 +36,11 @@ apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use
 
 echo "installing ${#missing[@]} packages: ${missing[*]}" >&2
 apt update
-# apt-get tells of every file it unpacks; that is only of interest when it fails.
+# apt-get's progress is only of interest if it fails.
 log=$(mktemp)
 policy=
 trap 'rm -f "$log" $policy' EXIT
-# The daemons among them are started by tests alone, each with files of its own.
+# The daemons among them are only started by tests, with their own files.
 if [[ $(id -u) -eq 0 && ! -e /usr/sbin/policy-rc.d ]]; then
   policy=/usr/sbin/policy-rc.d
   printf '#!/bin/sh\nexit 101\n' >"$policy"

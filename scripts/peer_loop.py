@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The peer of gpu_bench.sh: the same shape in PyTorch, compiled, decode as a CUDA graph, a static KV cache.
+"""Comparison for gpu_bench.sh: the same shape in PyTorch, compiled, decode as a CUDA graph, a
+static KV cache.
 
-Prints tokens per second of decode at batch 1 and 64 behind 1024 tokens, and of a prefill of 4096; the file has each
-as soon as it is known. A layer is compiled once for all layers of a step: what runs is the same, and 32 layers in
-one piece take minutes to compile."""
+Prints decode tokens per second at batch 1 and 64 with a context of 1024 tokens, and prefill tokens
+per second for 4096; the file has each as soon as it is measured. One compiled layer is reused for
+all layers: the same kernels run, and compiling 32 layers as one graph takes minutes.
+"""
 import argparse
 import json
 import time
@@ -25,7 +27,7 @@ def rotate(x, cos, sin):
 
 @torch.compile(dynamic=False)
 def layer(h, norm, weights, keys, values, position, cos, sin, end):
-    """One token behind `end` - 1 others; with `end` 0 a prompt from its beginning."""
+    """One token after `end` - 1 others; with `end` 0 a prompt from the start."""
     qkv_w, o_w, up_w, down_w = weights
     batch, count, _ = h.shape
     x = F.rms_norm(h, (HIDDEN,), norm, 1e-5)
@@ -76,7 +78,7 @@ def seconds_of(run, repeats):
 
 
 def as_graph(step):
-    """Compiled and warm first, on a stream of its own as captures want it."""
+    """Compiled and warmed up, on its own stream as required for capture."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

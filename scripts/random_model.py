@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER [--layers N].
+"""Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER
+[--layers N].
 
---tiny: of a far smaller shape, to try things with. Standard library alone. One block of random numbers is written over and over: for timing, not for text."""
+--tiny: a far smaller shape, for trials. Standard library only. One block of random numbers is
+repeated: for timing, not for text.
+"""
 import argparse
 import collections
 import json
@@ -34,7 +37,7 @@ def tensors(shape):
 
 
 def random_block():
-    """bf16 of either sign, from 0.0078 to 0.03: random low bytes under two high bytes."""
+    """bf16 of either sign, from 0.0078 to 0.03: random low bytes with one of two high bytes."""
     block = bytearray(BLOCK_BYTES)
     block[0::2] = os.urandom(BLOCK_BYTES // 2)
     signs = bytes(0x3C if b < 128 else 0xBC for b in range(256))

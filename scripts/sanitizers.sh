@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests that sanitizers can run (no MPI under them), under AddressSanitizer with UBSan and under ThreadSanitizer.
-# sanitizers.sh [asan|tsan] [ctest arguments]; both without an argument.
+# Runs the tests that support sanitizers (without MPI) under AddressSanitizer with UBSan and under
+# ThreadSanitizer. sanitizers.sh [asan|tsan] [ctest arguments]; both without an argument.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
@@ -16,7 +16,7 @@ export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$suppressions/leaks.txt:print_s
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$suppressions/threads.txt:halt_on_error=1}
 
-# g++ 12's ThreadSanitizer does not know the address layouts of newer kernels.
+# g++ 12's ThreadSanitizer does not support the address space layouts of newer kernels.
 fixed_layout=()
 if setarch --addr-no-randomize true 2>/dev/null; then
   fixed_layout=(setarch --addr-no-randomize)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""skipped_tests.py JUNIT_FILE: what the tests of a run of ctest left out, with the reason, a line each."""
+"""skipped_tests.py JUNIT_FILE: lists the tests skipped in a ctest run and the reasons, one per
+line."""
 import re
 import sys
 import xml.etree.ElementTree
 
-# What a whole test says before it ends with 77, and parts of a test: those of unittest and of GoogleTest.
+# Output of a fully skipped test before it exits with 77, and of partly skipped ones: unittest's and
+# GoogleTest's.
 WHOLE = re.compile(r"^\S+: skipped: (.*)$", re.MULTILINE)
 PARTS = [re.compile(r"^(\w+) \(.*skipped ['\"](.*)['\"]$", re.MULTILINE),
          re.compile(r"^\[ RUN      \] (\S+)\n(?:(?!\[).*\n)*?.*: Skipped\n(.*)$", re.MULTILINE)]

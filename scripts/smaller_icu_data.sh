@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts a library with the one table that we use of ICU's data, NFKC, in the place of all of it (31 MB):
+# Replaces ICU's data library (31 MB) by one with the only table that we use, NFKC:
 # smaller_icu_data.sh LIBRARY, a copy of libicudata.so.NN.
 set -euo pipefail
 library=$1
@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/whole" "$folder/small"
 
-# The library holds nothing but the package.
+# The library contains nothing but the package.
 objcopy -O binary --only-section=.rodata "$library" "$folder/whole/${name}l.dat"
 PATH=$PATH:/usr/sbin
 icupkg -l "$folder/whole/${name}l.dat" | grep -vx nfkc.nrm >"$folder/unused.lst"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything, runs every test, and says at last which were skipped and why.
-# Arguments go to ctest (-L unit, -R name).
+# Installs what is missing, builds everything, runs every test, and finally lists skipped tests and
+# the reasons. Arguments go to ctest (-L unit, -R name).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The house rules that a script can check, and a proof that it notices when they are broken.
+"""The house rules that a script can check, and a proof that violations are detected.
 
-layering_test.py checks this project; LAYERING_ROOT names another tree."""
+layering_test.py checks this project; LAYERING_ROOT names another tree.
+"""
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ import unittest
 
 ROOT = os.environ.get("LAYERING_ROOT", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Who may include whom, the longest matching folder first. "proto" stands for generated messages.
+# Allowed includes by folder, longest matching folder first. "proto" stands for generated messages.
 ALLOWED = {
     "base": {"base"},
     "memory": {"memory", "base"},
@@ -25,7 +26,8 @@ ALLOWED = {
     "launcher": {"launcher", "runtime/tokenizer", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
                  "shard", "memory", "base", "proto"},
 }
-# The one seam between model and engine: what a model implements, how rank 0 draws, how decodes are padded.
+# The only interface between model and engine: what a model implements, how rank 0 samples, how
+# decodes are padded.
 ALSO_ALLOWED = {
     "runtime/model": {"runtime/engine/step_runner.h", "runtime/engine/request.h", "runtime/engine/sampler.h",
                       "runtime/engine/candidates.h", "runtime/engine/decode_rows.h"},
@@ -40,11 +42,11 @@ CONFINED = [
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_runtime_|comm/nccl_|kernels/cuda/"), "CUDA"),
 ]
-# Concrete backends and groups are named by the composition root alone.
+# Only the composition root names concrete backends and groups.
 CONCRETE = re.compile(r"(kernels/(cpu|cuda|reference)/|comm/[a-z]+_group\.h)")
 CONCRETE_USER = re.compile(r"launcher/wire\.cc$|kernels/|comm/")
 
-# setenv is for the first lines of main, while the process has one thread.
+# setenv is for the start of main, while the process has one thread.
 SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
@@ -61,7 +63,7 @@ NOT_A_FUNCTION = re.compile(r"(namespace|class|struct|enum|union|extern|template
 
 
 def folder_of(path):
-    """The rule's folder that a project path lies in, or None."""
+    """The rule's folder for a project path, or None."""
     for folder in sorted(ALLOWED, key=len, reverse=True):
         if path.startswith(folder + "/"):
             return folder
@@ -69,7 +71,7 @@ def folder_of(path):
 
 
 def target_of(include):
-    """The folder that an include names, "proto" for generated messages, None for what is not ours."""
+    """The folder of an include, "proto" for generated messages, None for external headers."""
     if re.search(r"\.pb\.h$", include):
         return "proto"
     return folder_of(include)
@@ -158,7 +160,8 @@ def budget_violations(files):
 
 
 def function_violations(path, lines):
-    """Functions at namespace scope, as clang-format lays them out: from column 0 to a brace in column 0."""
+    """Functions at namespace scope, as formatted by clang-format: from column 0 to a brace in
+    column 0."""
     begin = None
     for number, line in enumerate(lines, 1):
         if line == "}":

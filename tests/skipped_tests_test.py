@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""scripts/skipped_tests.py tells every kind of skip with its reason, from what ctest writes."""
+"""scripts/skipped_tests.py reports every kind of skip with its reason, from ctest's output."""
 import os
 import subprocess
 import tempfile

@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
     }
     file << text;
     file.close();
-    if (!file) {  // a full disk
+    if (!file) {  // for example, a full disk
       return WithExitCode(absl::DataLossError(absl::StrCat("writing ", path, " failed")),
                           ExitCode::kClientError);
     }

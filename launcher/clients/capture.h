@@ -1,4 +1,4 @@
-// What somebody else needs to tell what happened, as files in one folder.
+// Collects diagnostic data for others as files in one folder.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// Makes `dir` where it is not there. ALREADY_EXISTS when something is in it, PERMISSION_DENIED when
-// it cannot be written, with exit code 2. The paths of the files.
+// Creates `dir` if necessary. ALREADY_EXISTS if it is not empty, PERMISSION_DENIED if it is not
+// writable, with exit code 2. Returns the paths of the files.
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                                                       const std::string& target,
                                                       const ServerSnapshot& seen,

@@ -17,11 +17,11 @@
 namespace bulkhead {
 namespace {
 
-// More than a server of ours sends: a config.json has 16 MiB at most.
+// More than our server ever sends: config.json is limited to 16 MiB.
 constexpr int kMaxMessageBytes = 32 << 20;
 constexpr absl::Duration kPlainConnectLimit = absl::Seconds(1);
 
-// Whether a TCP connection to "HOST:PORT" can be made. False where the target is anything else.
+// Whether a TCP connection to "HOST:PORT" can be made. False for any other kind of target.
 bool AnswersPlainTcp(const std::string& target) {
   const size_t colon = target.rfind(':');
   if (colon == std::string::npos) return false;
@@ -55,11 +55,11 @@ absl::Status NoServer(const std::string& target) {
   return WithExitCode(
       absl::UnavailableError(
           AnswersPlainTcp(target)
-              ? absl::StrCat("what answers at ", target,
-                             " does not speak gRPC (over plain HTTP/2): another program has that "
-                             "port; name the server's with --target")
+              ? absl::StrCat("the program at ", target,
+                             " does not speak gRPC (over plain HTTP/2): it is not a Bulkhead "
+                             "server; give the server's port with --target")
               : absl::StrCat("no server answers at ", target,
-                             "; start one with 'bulkhead serve', or name another with --target")),
+                             "; start one with 'bulkhead serve', or give another with --target")),
       ExitCode::kClientError);
 }
 
@@ -68,12 +68,12 @@ absl::Status NoServer(const std::string& target) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit, int connection) {
   google::protobuf::SetLogHandler(nullptr);  // our own last line names the cause
-  grpc_init();  // for good: gRPC's last shutdown may wait 10 s for a thread that polls
+  grpc_init();  // never shut down: gRPC's last shutdown may wait 10 s for a polling thread
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt("bulkhead.connection", connection);  // gRPC joins channels of equal arguments
+  arguments.SetInt("bulkhead.connection", connection);  // or equal channels share a connection
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // A server's machine that vanished is noticed, also while its queue lets us wait.
+  // Detects a server machine that vanished, even while waiting in its queue.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -94,7 +94,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
   const std::string of_grpc = absl::StrCat(" (", message, ")");
   if (!status.error_details().empty()) return absl::Status(code, message);
   if (code == absl::StatusCode::kUnavailable) {
-    message = absl::StrCat("the server at ", target, " cannot be reached any more", of_grpc,
+    message = absl::StrCat("the server at ", target, " can no longer be reached", of_grpc,
                            "; its last line says why it ended");
   } else if (code == absl::StatusCode::kDeadlineExceeded) {
     message = absl::StrCat("the server at ", target, " did not answer in time", of_grpc,

@@ -15,28 +15,28 @@
 
 namespace bulkhead {
 
-// A connected channel. UNAVAILABLE naming `target`, with exit code 1, as soon as nobody answers
-// there or after `limit`. Proxies of the environment are not used: a server is reached directly or
-// not at all. Channels of one `connection` number share a TCP connection.
+// A connected channel. UNAVAILABLE naming `target`, with exit code 1, when connecting fails or
+// after `limit`. Proxy settings in the environment are ignored. Channels with the same `connection`
+// number share a TCP connection.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
                                                        absl::Duration limit, int connection = 0);
 
-// What a call to `target` came to. What gRPC itself said ("Socket closed") is told with the target
-// and what to do; a server's own refusal, which carries details, as it is.
+// The status of a call to `target`. gRPC's own errors ("Socket closed") are extended by the target
+// and what to do; a server's refusal, which has details, is passed on unchanged.
 absl::Status StatusOf(const grpc::Status& status, const std::string& target);
 
-// What the server's google.rpc.RetryInfo says; absent when it gave none.
+// The server's google.rpc.RetryInfo, if any.
 std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status);
 
 // The calls in flight, so that a signal can cancel all of them. Thread-safe.
 class CallsInFlight {
  public:
-  // From now on `context` is cancelled with the others, at once when they already were.
+  // `context` is cancelled with the others, at once if that has already happened.
   void Add(grpc::ClientContext* context);
   void Remove(grpc::ClientContext* context);
   void CancelAll();
   bool cancelled() const;
-  // Sleeps for `duration`, or until CancelAll; whether that was called.
+  // Sleeps for `duration`, or until CancelAll; returns whether that was called.
   bool SleepUnlessCancelled(absl::Duration duration);
 
  private:

@@ -12,12 +12,12 @@
 namespace bulkhead {
 namespace {
 
-// From here on a pool counts as used up: more sequences would only wait for blocks.
+// A pool counts as full from here: more sequences would only wait for blocks.
 constexpr double kFullShare = 0.8;
-// A rank that computes so much longer than the mean is told, behind so many steps.
+// A rank is reported as slow if it computes this much longer than the mean, after this many steps.
 constexpr double kSlowExcess = 0.2;
 constexpr uint64_t kLeastSteps = 320;
-// From here on clients use what rank 0's host has for them.
+// Clients' use of rank 0's host budget is reported from here.
 constexpr double kHostShare = 0.85;
 
 uint64_t ErrorsOf(const v1::LoadInfo& load, const std::string& reason) {
@@ -33,7 +33,7 @@ double PeakShare(const v1::LoadInfo& load) {
 
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
 
-// What gives the pool more tokens, the cheapest first.
+// Advice for a larger pool, cheapest first.
 std::string LargerPool(const ServerSnapshot& seen) {
   const std::string& dtype = seen.ranks.kv_cache_dtype();
   if (dtype != "int8" && dtype != "int4") {
@@ -43,7 +43,7 @@ std::string LargerPool(const ServerSnapshot& seen) {
   for (const v1::RankRow& row : seen.ranks.ranks()) stranded += row.stranded_bytes();
   if (stranded > 0) {
     return absl::StrCat("--tp-shares auto (", FormatBytes(static_cast<int64_t>(stranded)),
-                        " lie stranded because rank ", seen.ranks.binding_rank(), " has less)");
+                        " are unused because rank ", seen.ranks.binding_rank(), " has less)");
   }
   return absl::StrCat("more memory for rank ", seen.ranks.binding_rank(),
                       " (--device-memory, a smaller --reserve, or a KV rule that leaves less)");
@@ -53,8 +53,8 @@ void AddBugs(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const uint64_t late = seen.load.device_allocations_after_ready();
   if (late > 0) {
     findings.push_back({absl::StrCat(late,
-                                     " device allocations were asked for after READY and refused: "
-                                     "a bug of ours; please report it with --capture"),
+                                     " device allocations were requested after READY and refused: "
+                                     "a bug; please report it with --capture"),
                         ""});
   }
 }
@@ -65,7 +65,7 @@ double ShareOf(uint64_t used, uint64_t limit) {
   return limit == 0 ? 0 : static_cast<double>(used) / static_cast<double>(limit);
 }
 
-// What clients use most of its quota, and what to do about it.
+// The host quota that clients use most, and what to do about it.
 struct HostUse {
   double share = 0;
   std::string what;
@@ -98,7 +98,7 @@ HostUse LargestUse(const ServerSnapshot& seen) {
                            [](const auto& a, const auto& b) { return a.share < b.share; });
 }
 
-// Rank 0's process and its cgroup against the bound that was planned.
+// Rank 0's process and its cgroup against the planned bound.
 void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const v1::HostLoad& load = seen.load.host();
   const uint64_t bound = HostGrowthBytes(seen.ranks.host());
@@ -107,7 +107,7 @@ void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   if (ShareOf(grown.peak, bound) >= kHostShare) {
     const HostUse use = LargestUse(seen);
     findings.push_back(
-        {absl::StrCat("host: rank 0 has held ", bytes(grown.peak), " for clients (now ",
+        {absl::StrCat("host: rank 0 has used ", bytes(grown.peak), " for clients (now ",
                       bytes(grown.now), ") of the ", bytes(bound),
                       " that its host budget allows; nearest to its quota: ", use.what),
          absl::StrCat(use.setting, "; or a larger --host-memory")});
@@ -120,7 +120,7 @@ void AddHost(const ServerSnapshot& seen, std::vector<Finding>& findings) {
           {absl::StrCat("the cgroup of rank 0 has ", bytes(left), " left of ",
                         bytes(load.cgroup_limit_bytes()), ", and clients may still take ",
                         bytes(to_come), " (host): the kernel kills processes when it runs out"),
-           "a larger limit for the cgroup, or less for what else runs in it"});
+           "a larger limit for the cgroup, or less memory for other processes in it"});
     }
   }
   const auto& closed = load.num_connections_closed_by_reason();
@@ -148,14 +148,14 @@ void AddPool(const ServerSnapshot& seen, std::vector<Finding>& findings) {
     findings.push_back(
         {absl::StrCat("pool full: in ", FormatCount(static_cast<int64_t>(short_of_blocks)),
                       " steps requests waited for KV blocks (peak ", Percent(PeakShare(load)),
-                      " in use). They wait; no memory is out"),
+                      " in use). They wait; this is not out of memory"),
          LargerPool(seen)});
   }
   if (const uint64_t preemptions = load.num_preemptions_total(); preemptions > 0) {
-    findings.push_back({absl::StrCat(preemptions,
-                                     " times a sequence lost its blocks to another one and was "
-                                     "computed again (--admission optimistic)"),
-                        "--admission reserve, or fewer --max-num-seqs"});
+    findings.push_back(
+        {absl::StrCat(preemptions,
+                      " times a sequence was preempted and recomputed (--admission optimistic)"),
+         "--admission reserve, or fewer --max-num-seqs"});
   }
 }
 
@@ -202,7 +202,7 @@ void AddRefusals(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   }
 }
 
-// The rank that the others wait for, where that costs them something.
+// The rank that the others wait for, if that costs them time.
 void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   const auto compute_s = [](const v1::RankSteps& steps) {
     return steps.decode_compute_s() + steps.prefill_compute_s();
@@ -226,7 +226,7 @@ void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
                     " computes ", Percent(excess), " longer than the ranks' mean",
                     slowest == 0 ? ", sampling included" : "",
                     ", and the others wait for it in every step"),
-       "see what else runs on its cores, and whether all ranks have as many (--threads)"});
+       "see what else runs on its cores, and whether all ranks have equally many (--threads)"});
 }
 
 uint64_t BytesOf(const v1::RankRow& row, std::initializer_list<const char*> terms) {
@@ -252,7 +252,7 @@ HostGrowth HostGrowthOf(const v1::LoadInfo& load) {
 }
 
 uint64_t HostGrowthBytes(const v1::HostBudget& host) {
-  uint64_t standing = 0;  // at READY already
+  uint64_t standing = 0;  // already at READY
   for (const v1::Arena& term : host.terms()) {
     for (const char* name : {"prefix_cache", "tokenizer", "heap_slack"}) {
       if (term.term() == name) standing += term.bytes();
@@ -265,7 +265,7 @@ std::vector<Finding> Diagnose(const ServerSnapshot& seen) {
   std::vector<Finding> findings;
   AddBugs(seen, findings);
   AddHost(seen, findings);
-  // What was waited for more often comes first.
+  // The more frequent cause first.
   if (seen.load.num_steps_short_of_slots() > seen.load.num_steps_short_of_blocks()) {
     AddSlots(seen, findings);
     AddPool(seen, findings);

@@ -1,5 +1,5 @@
-// Diagnosis: from what a group says of itself to what presses on its memory and the one setting to
-// change first. Pure: no server, no clock.
+// Diagnosis: from a group's metrics to what limits it and the one setting to change first. Pure: no
+// server, no clock.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,36 @@
 
 namespace bulkhead {
 
-// What a live group says of itself at one moment.
+// The state of a live group at one moment.
 struct ServerSnapshot {
   v1::ServerInfo server;
   v1::ModelInfo model;
   v1::RankTable ranks;
   v1::LoadInfo load;
   v1::Limits now;
-  v1::Limits sealed;  // what the group was started with
+  v1::Limits sealed;  // the limits at start
 };
 
 struct Finding {
-  std::string what;     // that was seen, with its numbers
-  std::string setting;  // to change; empty: nothing is to be changed for it
+  std::string what;     // the observation, with its numbers
+  std::string setting;  // what to change; empty: nothing
 };
 
-// What presses, the most pressing first. A full pool makes requests wait and is never called out of
+// The findings, most important first. A full pool makes requests wait and is not reported as out of
 // memory.
 std::vector<Finding> Diagnose(const ServerSnapshot& seen);
 
-// What rank 0's process holds beyond what it held at READY; 0 where that is not known.
+// Growth of rank 0's process since READY; 0 if unknown.
 struct HostGrowth {
   uint64_t now = 0;
   uint64_t peak = 0;
 };
 HostGrowth HostGrowthOf(const v1::LoadInfo& load);
-// How much of the host budget clients can make it grow by.
+// How much of the host budget clients can make the process grow by.
 uint64_t HostGrowthBytes(const v1::HostBudget& host);
 
-// The five consumers of the binding rank's memory and rank 0's host: bytes, the terms they are made
-// of, and, where `live` is given, how they are used now and at the most.
+// The five consumers of memory on the binding rank and rank 0's host: bytes, their categories and,
+// given `live`, current and peak use.
 std::string ConsumersTable(const v1::RankTable& ranks, const ServerSnapshot* live);
 
 }  // namespace bulkhead

@@ -50,16 +50,16 @@ absl::StatusOr<ServerSnapshot> Examine(const std::string& target, Control* contr
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, &seen.model));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetRankTable, &seen.ranks));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetLoad, &seen.load));
-  v1::SetLimitsResponse limits;  // asked for without a change
+  v1::SetLimitsResponse limits;  // requested without a change
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::SetLimits, &limits));
   seen.now = limits.now();
   seen.sealed = limits.sealed();
   if (static_cast<int>(seen.ranks.binding_rank()) < seen.ranks.ranks_size()) return seen;
-  return WithExitCode(absl::DataLossError("the server's rank table does not hold its binding rank"),
+  return WithExitCode(absl::DataLossError("the server's rank table lacks its binding rank"),
                       ExitCode::kClientError);
 }
 
-// What rank 0's process holds, and what limits it.
+// Memory of rank 0's process, and its limit.
 std::string HostSummary(const ServerSnapshot& seen) {
   const v1::LoadInfo& load = seen.load;
   const v1::HostLoad& host = load.host();
@@ -93,7 +93,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   absl::StrAppend(&text, ConsumersTable(seen.ranks, &seen));
   absl::StrAppendFormat(
       &text,
-      "\nwaiting: %d now, %d at the most; preemptions: %d; prefix cache: %d of %d tokens found\n",
+      "\nwaiting: %d now, %d at peak; preemptions: %d; prefix cache: %d of %d tokens found\n",
       load.num_requests_waiting(), load.num_requests_waiting_peak(), load.num_preemptions_total(),
       load.prefix_cache_hits_total(), load.prefix_cache_queries_total());
   std::string errors;
@@ -105,7 +105,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
                   "\n");
   absl::StrAppend(&text, HostSummary(seen), "\n");
   const std::vector<Finding> findings = Diagnose(seen);
-  if (findings.empty()) return text + "nothing presses: change nothing\n";
+  if (findings.empty()) return text + "no memory problem: change nothing\n";
   bool first = true;
   for (const Finding& finding : findings) {
     absl::StrAppend(&text, finding.what, "\n");
@@ -116,7 +116,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   return text;
 }
 
-// One line per look, and at the end what kind of level each of them had.
+// One line per interval, and finally the trend of each metric.
 absl::Status Watch(const DoctorOptions& options, Control* control, const ServerSnapshot& seen) {
   CallsInFlight calls;
   SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal&) { calls.CancelAll(); });
@@ -148,7 +148,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const ServerS
     last = now;
     if (options.watch_for.has_value() && now - begin >= *options.watch_for) break;
   }
-  // Beyond what it began with: a process that holds its arenas is always "high".
+  // Relative to the start: a process with arenas is always "high".
   const double base = resident.empty() ? 0 : resident.front().level;
   const uint64_t bound = std::max(uint64_t{1}, HostGrowthBytes(seen.ranks.host()));
   for (Sample& sample : resident) sample.level -= base;

@@ -1,4 +1,4 @@
-// `bulkhead doctor`: what presses on a group's memory, and the one setting to change first.
+// `bulkhead doctor`: reports what limits a group's memory, and the one setting to change first.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-// The status carries exit code 1 (no server, or one that does not answer) or 2.
+// The status carries exit code 1 (no server, or no answer) or 2.
 absl::Status RunDoctor(const DoctorOptions& options);
 
 }  // namespace bulkhead

@@ -25,8 +25,8 @@ void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
   std::fflush(stdout);
 }
 
-// Waits until the server no longer answers: its listener ends last. DEADLINE_EXCEEDED when it
-// outstays what it was given, has had nothing to do for `patience`, or says nothing for as long.
+// Waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED if it
+// exceeds its timeout, has been idle for `patience`, or has not answered for that long.
 absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& options,
                            uint32_t running, uint32_t waiting) {
   const absl::Time begin = absl::Now();
@@ -36,11 +36,11 @@ absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& optio
     const absl::Time now = absl::Now();
     std::string late;
     if (options.timeout.has_value() && now - begin > *options.timeout + options.patience) {
-      late = "still answers after the time that its drain was given";
+      late = "still answers after its drain timeout";
     } else if (now - heard > options.patience) {
-      late = "says nothing any more, and its connection stays";
+      late = "no longer answers, but its connection stays open";
     } else if (now - busy > options.patience) {
-      late = "has nothing left to do, and has not ended";
+      late = "has nothing left to do, but has not ended";
     }
     if (!late.empty()) {
       return WithExitCode(

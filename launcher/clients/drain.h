@@ -1,4 +1,4 @@
-// `bulkhead drain`: lets a server finish what runs, then end.
+// `bulkhead drain`: lets a server finish running requests, then stop.
 #pragma once
 
 #include "absl/status/status.h"

@@ -29,7 +29,7 @@ absl::StatusOr<std::string> ReadPrompt() {
   if (isatty(STDIN_FILENO) != 0)
     std::cerr << "the prompt comes from standard input; Ctrl-D ends it\n";
   BH_ASSIGN_OR_RETURN(std::string text, ReadStandardInput());
-  if (!text.empty() && text.back() == '\n') text.pop_back();  // what echo adds
+  if (!text.empty() && text.back() == '\n') text.pop_back();  // added by echo
   return text;
 }
 
@@ -64,7 +64,7 @@ std::vector<std::string> HeadersOf(const PromptLines& prompts) {
   return headers;
 }
 
-// Sends every prompt that is one, at most `concurrency` at a time.
+// Sends every valid prompt, at most `concurrency` at a time.
 class PromptSender {
  public:
   PromptSender(const GenerateOptions& options, const PromptLines& prompts, CallsInFlight* calls,
@@ -145,7 +145,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   }
   BH_RETURN_IF_ERROR(FlushStandardOutput());
   const absl::Status outcome = output.Outcome();
-  // What was cancelled in time to be answered in full is no failure.
+  // Requests answered in full before the cancellation are no failure.
   return ended_by == 0 ? outcome : WithExitCode(outcome, static_cast<ExitCode>(128 + ended_by));
 }
 

@@ -1,4 +1,4 @@
-// `bulkhead generate`: prompts to a server, texts or JSON lines back.
+// `bulkhead generate`: sends prompts to a server, prints texts or JSON lines.
 #pragma once
 
 #include "absl/status/status.h"

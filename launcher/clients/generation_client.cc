@@ -13,7 +13,7 @@ constexpr absl::Duration kLongestQueueWait = absl::Minutes(2);
 constexpr absl::Duration kShortestRetryDelay = absl::Milliseconds(50);
 constexpr absl::Duration kLongestRetryDelay = absl::Seconds(10);
 
-// The events of one stream, laid into a result.
+// Collects the events of one stream into a result.
 class EventReader {
  public:
   EventReader(GenerationResult* result, const std::function<void(absl::string_view)>& on_text)
@@ -35,7 +35,7 @@ class EventReader {
 
   bool accepted() const { return accepted_; }
 
-  // The end's own status, given that the stream's was ok.
+  // The final status, given that the stream's was ok.
   absl::Status End() const {
     if (!broken_.ok()) return broken_;
     if (!finished_) return absl::DataLossError("the server's stream ended without a finish reason");

@@ -1,4 +1,4 @@
-// One prompt over the wire: streams it, and tells what became of it.
+// Streams one prompt to a server and returns the result.
 #pragma once
 
 #include <functional>
@@ -18,17 +18,17 @@ struct ClientTimes {
   std::optional<absl::Duration> first_token;  // from sending to the first delta
 };
 
-// Thread-safe: every method may run on several threads at once.
+// Thread-safe: every method may run on several threads concurrently.
 class GenerationClient {
  public:
-  // Both outlive the client. `timeout` bounds each request, waiting for a full queue included.
-  // `target`: what the channel was connected to, for errors.
+  // Both outlive the client. `timeout` bounds each request, including retries on a full queue.
+  // `target`: what the channel is connected to, for errors.
   GenerationClient(const std::shared_ptr<grpc::Channel>& channel, std::string target,
                    CallsInFlight* calls, std::optional<absl::Duration> timeout);
 
-  // Calls `on_text` with each piece as it arrives. A refusal with a hint when to retry (a full
-  // queue) is tried again, for two minutes at most when there is no timeout. Whatever goes wrong is
-  // in the result's status, and what had arrived is kept.
+  // Calls `on_text` with each piece as it arrives. Refusals with a retry delay (full queue) are
+  // retried, for at most two minutes if there is no timeout. Errors are in the result's status,
+  // with the output so far.
   GenerationResult Run(int64_t index, const v1::GenerateRequest& request,
                        const std::function<void(absl::string_view)>& on_text, ClientTimes* times);
 

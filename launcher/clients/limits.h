@@ -1,4 +1,4 @@
-// `bulkhead limits`: shows what a running group allows, tightens it, widens it again.
+// `bulkhead limits`: shows the limits of a running group, lowers them, raises them again.
 #pragma once
 
 #include "absl/status/status.h"

@@ -17,7 +17,7 @@ double Mean(const std::vector<Sample>& samples, size_t begin, size_t end, double
   return sum / static_cast<double>(end - begin);
 }
 
-// Pearson's, 0 where one of them never changes.
+// Pearson's; 0 if one of them never changes.
 double Correlation(const std::vector<Sample>& samples) {
   const double level = Mean(samples, 0, samples.size(), &Sample::level);
   const double traffic = Mean(samples, 0, samples.size(), &Sample::traffic);
@@ -57,9 +57,9 @@ Trend TrendOf(const std::vector<Sample>& samples, double limit) {
 std::string TrendText(Trend trend) {
   switch (trend) {
     case Trend::kTooShort:
-      return "watched too shortly to tell";
+      return "observed too briefly to tell";
     case Trend::kQuiet:
-      return "low all the time";
+      return "always low";
     case Trend::kHighFromStart:
       return "high from the start: sized too small for this load, not leaking";
     case Trend::kFollowsTraffic:

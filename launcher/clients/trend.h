@@ -1,4 +1,4 @@
-// Trend: what kind of level a watched quantity has. Pure.
+// Trend: classifies a metric over time. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace bulkhead {
 enum class Trend {
   kTooShort,        // fewer than kLeastSamples samples
   kQuiet,           // never above a tenth of its limit
-  kHighFromStart,   // at least four fifths of its limit all the time
+  kHighFromStart,   // always at least four fifths of its limit
   kFollowsTraffic,  // rises and falls with the traffic
   kDrifts,          // rises while the traffic does not
   kSteady,          // none of these
@@ -17,14 +17,14 @@ enum class Trend {
 inline constexpr int kLeastSamples = 5;
 
 struct Sample {
-  double level = 0;    // of the quantity
+  double level = 0;    // of the metric
   double traffic = 0;  // requests running and waiting at that moment
 };
 
-// `limit` > 0: what the level is measured against.
+// `limit` > 0: reference for the level.
 Trend TrendOf(const std::vector<Sample>& samples, double limit);
 
-// What it means for an operator, in a few words.
+// A short explanation for operators.
 std::string TrendText(Trend trend);
 
 }  // namespace bulkhead

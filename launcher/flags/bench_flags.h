@@ -1,4 +1,4 @@
-// The parsers of the single bench commands; ParseBench chooses one by its name.
+// The parsers of the individual bench commands; ParseBench selects one by name.
 #pragma once
 
 #include "launcher/flags/command_flags.h"

@@ -17,7 +17,7 @@ bool IsOneOf(absl::string_view arg, absl::Span<const absl::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Where the flags end: at "--", or behind the last argument.
+// Index of the end of the flags: "--", or the end.
 size_t EndOfFlags(absl::Span<const std::string> args) {
   return static_cast<size_t>(std::find(args.begin(), args.end(), "--") - args.begin());
 }

@@ -1,4 +1,4 @@
-// A command line with some of its flags changed, as a person would change it.
+// Editing the flags of a command line.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace bulkhead {
 std::vector<std::string> WithoutFlags(absl::Span<const std::string> args,
                                       absl::Span<const absl::string_view> names);
 
-// `args` with `more` behind its flags, of which the last of a name wins; a KV rule takes the place
-// of the other KV rules.
+// `args` with `more` after its flags, where the last value wins; a KV rule replaces the other KV
+// rules.
 std::vector<std::string> ChangedArgs(absl::Span<const std::string> args,
                                      absl::Span<const std::string> more);
 

@@ -1,4 +1,4 @@
-// The parsers of the single commands; ParseCommandLine chooses one by the command's name.
+// The parsers of the individual commands; ParseCommandLine selects one by name.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-using CommandArgs = absl::Span<const std::string>;  // what stands behind the command's name
+using CommandArgs = absl::Span<const std::string>;  // the arguments after the command's name
 
 absl::StatusOr<Command> ParseServe(CommandArgs args);
 absl::StatusOr<Command> ParseRun(CommandArgs args);

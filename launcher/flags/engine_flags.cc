@@ -21,7 +21,7 @@ Flags::Apply ModelValue(std::string* model) {
   return [=](const std::string& text) -> absl::Status {
     if (!model->empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the model is given twice: '", *model, "' and '", text, "'"));
+          absl::StrCat("the model was given twice: '", *model, "' and '", text, "'"));
     }
     return TextValue(model)(text);
   };
@@ -38,28 +38,26 @@ void AddModelFlags(RawEngineFlags* draft, Flags* flags) {
       "written without the flag",
       ModelValue(&options.model));
   flags->AddPositional("DIR", 1, ModelValue(&options.model));
-  flags->Add(
-      "--dtype", "TYPE",
-      "how weights are held: auto, float32, bfloat16, float16 (default auto: as in the checkpoint)",
-      DTypeValue(&options.dtype));
+  flags->Add("--dtype", "TYPE",
+             "number format of the weights: auto, float32, bfloat16, float16 (default auto: as in "
+             "the checkpoint)",
+             DTypeValue(&options.dtype));
   flags->Add(
       "--weight-dtype", "TYPE",
-      "quantise the weights when they are loaded: int8 or int4 (default auto: as the checkpoint "
-      "holds them)",
+      "quantise the weights at load: int8 or int4 (default auto: as in the checkpoint)",
       OptionalChoiceValue<WeightFormat>(
           &options.weight_dtype, {{"int8", WeightFormat::kInt8}, {"int4", WeightFormat::kInt4}}));
   flags->Add("--weight-group-size", "N",
              "inputs that share a scale under --weight-dtype: 32, 64 or 128 (default 128)",
              ChoiceValue<int>(&options.weight_group_size, {{"32", 32}, {"64", 64}, {"128", 128}}));
-  flags->Add(
-      "--activation-dtype", "TYPE",
-      "what products with quantised weights are computed in: int8 (fast, the default) or f32 "
-      "(exact)",
-      OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
-                                           {{"int8", ActivationDType::kInt8},
-                                            {"f32", ActivationDType::kF32},
-                                            {"float32", ActivationDType::kF32}}));
-  flags->AddSwitch("--strict-config", "refuse a config.json with a field that is not known",
+  flags->Add("--activation-dtype", "TYPE",
+             "computation of matrix products with quantised weights: int8 (fast, the default) or "
+             "f32 (exact)",
+             OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
+                                                  {{"int8", ActivationDType::kInt8},
+                                                   {"f32", ActivationDType::kF32},
+                                                   {"float32", ActivationDType::kF32}}));
+  flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
                    [&options](bool on) { options.strict_config = on; });
 }
 
@@ -72,21 +70,21 @@ void AddDeviceFlags(RawEngineFlags* draft, Flags* flags) {
                                                          {"cpu", DeviceOption::kCpu},
                                                          {"cuda", DeviceOption::kCuda}}));
   flags->Add("--comm", "NAME",
-             "how GPUs sum: nccl, staged (through host memory, also where ranks share a GPU), or "
-             "auto: nccl where it is installed (default auto)",
+             "all-reduce between GPUs: nccl, staged (through host memory, also if ranks share a "
+             "GPU), or auto: nccl if installed (default auto)",
              ChoiceValue<CommOption>(&options.comm, {{"auto", CommOption::kAuto},
                                                      {"nccl", CommOption::kNccl},
                                                      {"staged", CommOption::kStaged}}));
-  flags->Add("--threads", "N",
-             "threads of each rank (default, or 0: the cores it may use, shared among the ranks of "
-             "its host)",
-             [&options](const std::string& text) -> absl::Status {
-               BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
-               if (options.threads == 0) options.threads.reset();
-               return absl::OkStatus();
-             });
+  flags->Add(
+      "--threads", "N",
+      "threads of each rank (default, or 0: the allowed cores, shared among the ranks of its host)",
+      [&options](const std::string& text) -> absl::Status {
+        BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
+        if (options.threads == 0) options.threads.reset();
+        return absl::OkStatus();
+      });
   flags->Add("--tensor-parallel-size,--tp", "N",
-             "not needed: mpirun or srun says how many ranks there are; when given, it must agree",
+             "optional: mpirun or srun sets the number of ranks; if given, it must agree",
              IntegerValue(&options.tensor_parallel_size, 1, kMaxRanks));
   flags->Add("--tp-shares", "LIST",
              "unequal parts for unequal devices: 2,1,1, or auto, in proportion to their memory "
@@ -125,20 +123,21 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
              "fits)",
              IntegerValue(&options.max_model_len, 1, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
-             "tokens of one step; longer prompts are taken in pieces (default auto: 2048, on GPUs "
-             "8192, or what fits)",
+             "tokens of one step; longer prompts are prefilled in chunks (default auto: 2048, on "
+             "GPUs 8192, or what fits)",
              IntegerValue(&options.max_num_batched_tokens, 1, kMaxBatchedTokens));
   flags->Add("--default-max-tokens", "N",
-             "tokens to generate for a request that does not say (default 512, or what is left)",
+             "tokens to generate for a request without max_tokens (default 512, or what "
+             "max_model_len leaves)",
              IntegerValue(&options.default_max_tokens, 1, kMaxInt));
 
   flags->Group("Memory of each rank; at most one of the rules that size the KV cache");
   flags->Add("--device-memory", "SIZE",
-             "plan with so much, whatever the machine has: 80GiB, or 0=4GiB,1=2GiB rank by rank "
-             "(default auto: what is measured)",
+             "plan with this much, whatever the machine has: 80GiB, or 0=4GiB,1=2GiB rank by rank "
+             "(default auto: measured)",
              RankSizesValue(&options.device_memory, 1));
   flags->Add("--reserve", "SIZE",
-             "leave so much alone, 0=1GiB,1=0 rank by rank (default auto: 10 % of what is free, "
+             "memory to leave free, 0=1GiB,1=0 rank by rank (default auto: 10 % of what is free, "
              "nothing under --device-memory)",
              RankSizesValue(&options.reserve, 0));
   flags->Add("--gpu-memory-utilization", "U",
@@ -150,8 +149,8 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
              "number of blocks",
              EntryCountValue(&draft->cache_max_entry_count));
   flags->Add("--kv-cache-bytes,--kv-cache-memory-bytes", "BYTES",
-             "KV rule: so many, such as 4GiB (no rule: enough for --max-num-seqs sequences; where "
-             "memory is measured, up to half of what is left)",
+             "KV rule: this many bytes, such as 4GiB (no rule: enough for --max-num-seqs "
+             "sequences; if memory is measured, up to half of what is left)",
              IntegerValue(&draft->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
 
   flags->Group("KV cache");
@@ -159,17 +158,17 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
              "auto, float32, bfloat16, float16, int8, int4 (default auto: the checkpoint's)",
              KvFormatValue(&options.kv_cache_dtype));
   flags->Add("--quant-policy", "N",
-             "LMDeploy's word for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
+             "LMDeploy's name for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
              ChoiceValue<std::optional<KvFormat>>(
                  &draft->quant_policy,
                  {{"0", std::nullopt}, {"4", KvFormat::kInt4}, {"8", KvFormat::kInt8}}));
   flags->Add("--block-size,--cache-block-seq-len", "N",
-             "tokens of a block: a power of two from 16 to 256 (default 16)",
+             "tokens per block: a power of two from 16 to 256 (default 16)",
              IntegerValue(&options.block_size, 16, 256));
   flags->AddSwitch("--enable-prefix-caching",
-                   "keep full blocks for prompts that begin alike (the default)",
+                   "share full blocks between prompts with a common prefix (the default)",
                    [&options](bool on) { options.enable_prefix_caching = on; });
-  flags->AddSwitch("--no-enable-prefix-caching", "compute every prompt from its beginning",
+  flags->AddSwitch("--no-enable-prefix-caching", "recompute every prompt",
                    [&options](bool on) { options.enable_prefix_caching = !on; });
 }
 
@@ -178,8 +177,7 @@ void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags) {
   flags->Group("Scheduling");
   flags->Add("--admission", "HOW",
              "reserve: a request is admitted when its whole length fits; optimistic: when its "
-             "prompt fits, and "
-             "preempted by recomputation if need be (default reserve)",
+             "prompt fits, and preempted by recomputation if necessary (default reserve)",
              ChoiceValue<Admission>(&options.admission, {{"reserve", Admission::kReserve},
                                                          {"optimistic", Admission::kOptimistic}}));
   flags->Add("--scheduling-policy", "HOW",

@@ -1,4 +1,4 @@
-// The flags of every command that loads or plans a model, in groups as the help shows them.
+// The flags of every command that loads or plans a model, grouped as in the help.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace bulkhead {
 
 inline constexpr int kMaxRanks = 1024;
 
-// What the parse leaves to be completed once all flags are known.
+// Intermediate result, completed once all flags are parsed.
 struct RawEngineFlags {
   EngineOptions options;
   // At most one of them.
@@ -32,8 +32,8 @@ void AddTimeFlags(RawEngineFlags* draft, Flags* flags);
 // All of them.
 void AddEngineFlags(RawEngineFlags* draft, Flags* flags);
 
-// The draft with everything that follows from several flags together. INVALID_ARGUMENT when they
-// do not go together.
+// The final options, with everything that depends on several flags. INVALID_ARGUMENT for an invalid
+// combination.
 absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const char* command);
 
 }  // namespace bulkhead

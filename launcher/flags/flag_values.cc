@@ -23,7 +23,7 @@ absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
     value = absl::Seconds(*seconds);
   } else if (!absl::ParseDuration(text, &value)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no duration; write seconds (90) or units (90s, 2m)"));
+        absl::StrCat("'", text, "' is not a duration; write seconds (90) or units (90s, 2m)"));
   }
   if (value <= absl::ZeroDuration() || value > kLongest) {
     return absl::InvalidArgumentError(
@@ -84,8 +84,8 @@ Flags::Apply SeedValue(std::optional<uint64_t>* out) {
   return [=](const std::string& text) -> absl::Status {
     uint64_t value = 0;
     if (!IsDigits(text) || !absl::SimpleAtoi(text, &value)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", text, "' is no seed: a whole number from 0 to 18446744073709551615"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", text, "' is not a seed: a whole number from 0 to 18446744073709551615"));
     }
     *out = value;
     return absl::OkStatus();
@@ -97,7 +97,7 @@ Flags::Apply PortValue(int* out) {
     int port = 0;
     if (!IsDigits(text) || !absl::SimpleAtoi(text, &port) || port > 65535) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "'", text, "' is no port: a whole number from 0 to 65535; 0 takes any that is free"));
+          "'", text, "' is not a port: a whole number from 0 to 65535; 0 takes any free one"));
     }
     *out = port;
     return absl::OkStatus();
@@ -251,7 +251,7 @@ Flags::Apply TextListValue(std::vector<std::string>* out) {
 
 absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names) {
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is none of ", absl::StrJoin(names, ", ")));
+      absl::StrCat("'", text, "' is not one of ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace bulkhead

@@ -1,5 +1,5 @@
-// Readers of flag values: each gives a Flags::Apply that checks a value and stores it in `out`,
-// which outlives the parse. The failure's message names the value and the limit.
+// Parsers of flag values: each returns a Flags::Apply that validates a value and stores it in
+// `out`, which outlives the parse. Error messages contain the value and the limit.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace bulkhead {
 
-// A whole number in [min, max]; 32k and 4GiB are understood (base/bytes.h).
+// An integer in [min, max]; accepts 32k and 4GiB (base/bytes.h).
 absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max);
 
 template <typename T>
@@ -32,7 +32,7 @@ Flags::Apply IntegerValue(T* out, int64_t min, int64_t max) {
   };
 }
 
-// Likewise; "auto" is the same as not given.
+// The same; "auto" means not given.
 template <typename T>
 Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
   return [=](const std::string& text) -> absl::Status {
@@ -52,20 +52,20 @@ enum class Border { kIncluded, kExcluded };
 // A finite number in [min, max], or (min, max].
 template <typename Real>
 Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min);
-// A finite decimal number, with nothing before or behind it.
+// A finite decimal number, without surrounding text.
 absl::StatusOr<double> ParseDecimal(absl::string_view text);
-// 0 to 65535, in digits alone.
+// 0 to 65535, digits only.
 Flags::Apply PortValue(int* out);
 // All 64 bits, in decimal.
 Flags::Apply SeedValue(std::optional<uint64_t>* out);
-// Seconds, or a duration with units ("90s", "2m"); more than zero, at most a week.
+// Seconds, or a duration with units ("90s", "2m"); positive, at most a week.
 Flags::Apply DurationValue(absl::Duration* out);
 Flags::Apply DurationValue(std::optional<absl::Duration>* out);
 // "auto" or a number format.
 Flags::Apply DTypeValue(std::optional<DType>* out);
-// "auto" or a format of the KV cache.
+// "auto" or a KV cache format.
 Flags::Apply KvFormatValue(std::optional<KvFormat>* out);
-// A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" is the same as not given.
+// A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" means not given.
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
 // "2,1,1", or "auto".
 Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
@@ -73,15 +73,15 @@ Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
 Flags::Apply EntryCountValue(std::optional<KvRule>* out);
 // "1,8,16".
 Flags::Apply IntegersValue(std::vector<int>* out, int min, int max);
-// Any text but the empty one.
+// Any non-empty text.
 Flags::Apply TextValue(std::string* out);
 Flags::Apply TextValue(std::optional<std::string>* out);
-// One more for a list.
+// Appends to a list.
 Flags::Apply TextListValue(std::vector<std::string>* out);
 
 absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
 
-// Likewise; "auto" is the same as not given.
+// The same; "auto" means not given.
 template <typename T>
 Flags::Apply OptionalChoiceValue(std::optional<T>* out,
                                  std::vector<std::pair<std::string, T>> choices) {

@@ -32,7 +32,7 @@ std::string Normalized(const std::string& arg) {
   return absl::StrReplaceAll(arg.substr(0, end), {{"_", "-"}}) + arg.substr(end);
 }
 
-// Whether CLI11 reads `arg` as a flag's name: not "-", not "-4", not "- item".
+// Whether CLI11 takes `arg` for a flag's name: not "-", "-4" or "- item".
 bool LooksLikeFlag(absl::string_view arg) {
   if (arg.size() < 2 || arg[0] != '-') return false;
   return arg[1] == '-' || absl::ascii_isalpha(arg[1]);
@@ -51,7 +51,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row.back();
 }
 
-// `text` in lines that begin at kHelpColumn; the first line's begin is already there.
+// Appends `text` wrapped at kHelpColumn; the first line's indentation is already there.
 void AppendWrapped(absl::string_view text, std::string* out) {
   size_t column = kHelpColumn;
   for (const absl::string_view word : absl::StrSplit(text, ' ')) {
@@ -135,7 +135,7 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
     if (!LooksLikeFlag(arg)) continue;
     const std::string name = arg.substr(0, arg.find('='));
     if (std::find(names.begin(), names.end(), name) != names.end()) {
-      // CLI11 would take the next argument for it.
+      // CLI11 would take the next argument as the value.
       if (arg.size() == name.size() + 1)
         return absl::InvalidArgumentError(absl::StrCat(name, ": the value is empty"));
       continue;

@@ -16,23 +16,23 @@ namespace bulkhead {
 
 class Flags {
  public:
-  // Takes one value as it was written; a failure's message becomes "--flag: message".
+  // Handles one value as written; an error's message becomes "--flag: message".
   using Apply = std::function<absl::Status(const std::string& value)>;
 
-  // `usage` and `example` are what the help shows behind the program's name.
+  // `usage` and `example` are shown in the help after the program's name.
   Flags(std::string command, std::string usage, std::string summary, std::string example);
 
-  // Flags added from now on stand below this title in the help.
+  // Subsequent flags are listed under this title in the help.
   void Group(std::string title);
-  // `names`: "--max-num-seqs,--max-batch-size", the first one being the flag's own. Given twice,
-  // the last value wins, unless `apply` collects them.
+  // `names`: "--max-num-seqs,--max-batch-size", the first one is the primary name. If repeated, the
+  // last value wins, unless `apply` collects them.
   void Add(const std::string& names, const std::string& value_name, const std::string& help,
            Apply apply);
   void AddHidden(const std::string& name, Apply apply);
-  // A flag without a value; "--name=false" takes it back.
+  // A flag without a value; "--name=false" resets it.
   void AddSwitch(const std::string& names, const std::string& help,
                  std::function<void(bool)> apply);
-  // What stands without a flag; at most `limit` of them.
+  // Arguments without a flag; at most `limit` of them.
   void AddPositional(const std::string& value_name, int limit, Apply apply);
 
   // True when there is something to print instead: Help(). INVALID_ARGUMENT for whatever does not
@@ -76,7 +76,7 @@ class Flags {
   Positional positional_;
 };
 
-// The candidate that `word` was most likely meant to be; empty when none is near.
+// The candidate most similar to `word`; empty if none is near.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace bulkhead

@@ -12,15 +12,15 @@ namespace bulkhead {
 
 struct GpuModel {
   const char* name;
-  int64_t usable_bytes;    // what the driver reports as total, ECC and firmware taken off
+  int64_t usable_bytes;    // total reported by the driver, without ECC and firmware
   int compute_capability;  // 90 for 9.0
 };
 
-// Nullopt for a name that is not in the table.
+// Nullopt for an unknown name.
 std::optional<GpuModel> FindGpu(absl::string_view name);
 std::vector<std::string> GpuNames();
 
-// Older ones can be planned for, not run on.
+// Older ones can be planned for, but not used.
 inline constexpr int kLeastComputeCapability = 80;
 
 }  // namespace bulkhead

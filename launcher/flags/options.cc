@@ -23,13 +23,13 @@ constexpr CommandEntry kCommands[] = {
      ParseServe},
     {"generate", "send prompts to a server and print what it writes", ParseGenerate},
     {"run", "run a file of prompts through a model, without a server", ParseRun},
-    {"score", "tell how probable a model finds given texts", ParseScore},
-    {"plan", "say what fits, rank by rank, without loading anything", ParsePlan},
+    {"score", "compute log probabilities of given texts", ParseScore},
+    {"plan", "show what fits, rank by rank, without loading anything", ParsePlan},
     {"bench", "measure a server, a group or a machine", ParseBench},
-    {"tokenize", "turn text into token ids and back", ParseTokenize},
-    {"limits", "show or tighten the limits of a running server", ParseLimits},
-    {"doctor", "say what presses on a server's memory, or why a start failed", ParseDoctor},
-    {"drain", "let a server finish what runs, then end it", ParseDrain},
+    {"tokenize", "convert text to token ids and back", ParseTokenize},
+    {"limits", "show or change the limits of a running server", ParseLimits},
+    {"doctor", "diagnose a server's memory use, or a failed start", ParseDoctor},
+    {"drain", "let a server finish running requests, then stop it", ParseDrain},
 };
 
 std::string TopHelp() {
@@ -50,7 +50,7 @@ std::string TopHelp() {
       "'bulkhead COMMAND --help' shows a command's flags, 'bulkhead --version' the version.\n"
       "\n"
       "Exit codes:\n"
-      "  0      a clean end, or a drain\n"
+      "  0      success, or drained\n"
       "  1      a client command got an error from the server, or a prompt failed\n"
       "  2      bad flags\n"
       "  3      the config, checkpoint or tokenizer is refused\n"
@@ -58,7 +58,7 @@ std::string TopHelp() {
       "  5      the group did not come up: a rank missing, the wrong size, too slow\n"
       "  6      a rank was lost or went silent\n"
       "  7      a listener could not bind its port\n"
-      "  70     a bug of ours\n"
+      "  70     internal error\n"
       "  128+n  ended by signal n\n");
   return out;
 }

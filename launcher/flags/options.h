@@ -1,6 +1,5 @@
-// The command line as plain structs, parsed and validated in one place. Whatever reaches a command
-// is within its limits; an absent std::optional means "the default that depends on model or
-// machine".
+// The command line as plain structs, parsed and validated in one place. All values are within their
+// limits; an absent std::optional means a default that depends on the model or machine.
 #pragma once
 
 #include <cstdint>
@@ -30,38 +29,38 @@ enum class DeviceOption { kAuto, kCpu, kCuda };
 enum class CommOption { kAuto, kStaged, kNccl };  // between GPUs
 enum class CpuIsa { kAuto, kAvx512Vnni, kAvx512, kAvx2, kPlain };
 
-// One size for every rank, or one for each of them.
+// One size for all ranks, or one per rank.
 struct RankSizes {
   std::optional<int64_t> of_all;
-  std::map<int, int64_t> of_rank;  // empty, or every rank of the group (else exit code 2)
+  std::map<int, int64_t> of_rank;  // empty, or all ranks of the group (else exit code 2)
 
   bool operator==(const RankSizes&) const = default;
 };
 
-// What every command that loads or plans a model takes.
+// Options of every command that loads or plans a model.
 struct EngineOptions {
-  // What was parsed: the command's name and its arguments. Empty where nothing was.
+  // What was parsed: the command's name and its arguments. May be empty.
   std::vector<std::string> command_line = {};
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceOption device = DeviceOption::kAuto;
   CommOption comm = CommOption::kAuto;
   CpuIsa cpu_isa = CpuIsa::kAuto;
-  std::optional<DType> dtype;                // how weights are held; absent: the checkpoint's
+  std::optional<DType> dtype;                // of the weights; absent: the checkpoint's
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load
   int weight_group_size = 0;  // of --weight-dtype: 32, 64 or 128 inputs; 0: its default
-  std::optional<ActivationDType> activation_dtype;  // absent: int8 where weights are quantised
+  std::optional<ActivationDType> activation_dtype;  // absent: int8 if weights are quantised
   std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
   std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
   // Absent: fitted to the memory (memory/capacity.h).
   std::optional<int> max_num_seqs;
   std::optional<int> max_model_len;           // more than the model's is exit code 3
-  std::optional<int> max_num_batched_tokens;  // of one step; may be below max_num_seqs
-  bool tp_shares_auto = false;                // in proportion to what the ranks' devices have
+  std::optional<int> max_num_batched_tokens;  // per step; may be below max_num_seqs
+  bool tp_shares_auto = false;                // proportional to the ranks' device memory
   std::vector<int64_t> tp_shares;             // one per rank (else exit code 2); empty: equal
   int block_size = 16;                        // tokens; a power of two in [16, 256]
-  std::optional<RankSizes> device_memory;     // absent: what is measured
-  std::optional<RankSizes> reserve;           // absent: 10 % of free where measured, else nothing
+  std::optional<RankSizes> device_memory;     // absent: measured
+  std::optional<RankSizes> reserve;           // absent: 10 % of free memory if measured, else 0
   KvRule kv_rule;
   bool enable_prefix_caching = true;
   bool strict_config = false;
@@ -73,22 +72,23 @@ struct EngineOptions {
   absl::Duration startup_timeout = absl::Seconds(600);
 };
 
-// Of --host-memory: the most, and what the shortest queue of a model without a tokenizer needs.
+// Of --host-memory: the maximum, and the minimum for the shortest queue of a model without a
+// tokenizer.
 inline constexpr int64_t kMostHostMemory = int64_t{1} << 50;
 inline constexpr int64_t kLeastHostMiB = 180;
 
 struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
-  int port = 50051;                              // 0: any free one
-  int control_port = 0;                          // on 127.0.0.1; 0: any free one
-  bool insecure = false;                         // required for a host that is not loopback
+  int port = 50051;                              // 0: any free port
+  int control_port = 0;                          // on 127.0.0.1; 0: any free port
+  bool insecure = false;                         // required for a non-loopback host
   std::optional<std::string> served_model_name;  // absent: the value of --model
   std::optional<int> max_num_queued_reqs;        // absent: 1024, or what fits
   std::optional<int64_t> host_memory;            // for clients, on rank 0's host; absent: measured
   absl::Duration drain_timeout = absl::Seconds(120);
-  std::optional<std::string> report;  // JSON: what fits, rank by rank
-  bool parent = true;                 // a group of one runs below a process that tells its end
+  std::optional<std::string> report;  // JSON file for the capacity report
+  bool parent = true;                 // run a group of one under a parent process
 };
 
 // What `serve` would do with the same flags; tensor_parallel_size is the group's size.
@@ -97,13 +97,13 @@ struct PlanOptions {
   bool json = false;
   int nodes = 1;
   std::optional<std::string> gpu;      // one of GpuNames
-  std::optional<std::string> svg;      // where the curve is drawn
-  std::vector<EngineOptions> compare;  // with the flags of each --compare laid over
+  std::optional<std::string> svg;      // output file for the curve
+  std::vector<EngineOptions> compare;  // with the flags of each --compare applied
   std::vector<std::string> compare_flags;
 };
 
-// What a request may say of itself; absent: the line of a prompts file, else
-// generation_config.json, else the server's default.
+// Request parameters; absent: from the line of a prompts file, else generation_config.json, else
+// the server's default.
 struct RequestOptions {
   std::optional<uint32_t> max_tokens, min_tokens, top_k, logprobs;
   std::optional<float> temperature, top_p, min_p;
@@ -140,15 +140,15 @@ struct ThroughputOptions {
 };
 
 struct KernelsOptions {
-  EngineOptions engine;  // threads, cpu_isa and startup_timeout count
-  std::string filter;    // the begin of names; empty: all
+  EngineOptions engine;  // only threads, cpu_isa and startup_timeout are used
+  std::string filter;    // name prefix; empty: all
   bool quick = false;
   bool json = false;
 };
 
 // Sizes in bytes of the whole message.
 struct CommOptions {
-  EngineOptions engine;                  // model (empty: none) and startup_timeout count
+  EngineOptions engine;                  // only model (empty: none) and startup_timeout are used
   std::optional<Collective> collective;  // absent: all of them
   int64_t min_bytes = 1 << 10;
   int64_t max_bytes = 16 << 20;
@@ -162,26 +162,26 @@ struct ScaleOptions {
   LaunchPlan launch;
   std::vector<int> sizes = {1, 2, 4, 8};
   std::string model;
-  // What `bench throughput` and `plan` are called with, but for the size.
+  // Arguments of `bench throughput` and `plan`, except the size.
   std::vector<std::string> throughput_args;
   std::vector<std::string> plan_args;
   bool json = false;
   std::optional<std::string> out;
 };
 
-// A rank of a group whose answers are written down or compared. One of `save` and `against` is
-// there.
+// A rank of a group whose answers are saved or compared. Exactly one of `save` and `against` is
+// given.
 struct VerifyOptions {
   EngineOptions engine;
   std::optional<std::string> save;
   std::optional<std::string> against;
   int num_prompts = 16;
-  std::vector<int> input_lens = {1, 17, 64, 200};  // of the prompts, in turn
+  std::vector<int> input_lens = {1, 17, 64, 200};  // of the prompts, cyclically
   int output_len = 32;
   bool json = false;
 };
 
-// One rank, and then groups of `sizes` against it.
+// One rank, and then groups of `sizes` compared with it.
 struct VerifyGroupsOptions {
   LaunchPlan launch;
   std::vector<int> sizes;
@@ -200,7 +200,7 @@ struct SimulateOptions {
   int max_num_batched_tokens = 8192;
   StepCost cost;
   std::optional<std::string> measured;
-  std::optional<std::string> model;  // whose tokenizer and vocabulary; absent: made up
+  std::optional<std::string> model;  // for its tokenizer and vocabulary; absent: synthetic
   bool json = false;
   std::optional<std::string> svg;
 };
@@ -211,9 +211,9 @@ struct GenerateOptions {
   std::optional<std::string> prompts_file;  // "-": standard input
   RequestOptions request;
   bool json = false;
-  bool stats = false;  // also when standard error is no terminal
+  bool stats = false;  // even if standard error is not a terminal
   int concurrency = 1;
-  std::optional<absl::Duration> timeout;  // of each request
+  std::optional<absl::Duration> timeout;  // per request
 };
 
 struct TokenizeOptions {
@@ -224,7 +224,7 @@ struct DrainOptions {
   std::string target = "127.0.0.1:50051";
   std::optional<absl::Duration> timeout;  // absent: the server's --drain-timeout
   bool wait = true;
-  // Beyond its timeout, or once it has nothing to do, or while it says nothing.
+  // After its timeout, or while it is idle or does not answer.
   absl::Duration patience = absl::Seconds(30);
 };
 
@@ -234,16 +234,16 @@ struct LimitsOptions {
   std::optional<uint32_t> max_num_seqs, max_model_len, max_num_queued_reqs;
 };
 
-// A live server (--target), or a report that `serve` or `plan` wrote.
+// A live server (--target), or a report written by `serve` or `plan`.
 struct DoctorOptions {
   std::string target = "127.0.0.1:50051";
   std::optional<std::string> report;
-  std::optional<std::string> capture;       // a folder that does not exist yet, or is empty
-  std::optional<absl::Duration> watch;      // how often
+  std::optional<std::string> capture;       // a new or empty folder
+  std::optional<absl::Duration> watch;      // interval
   std::optional<absl::Duration> watch_for;  // absent: until Ctrl-C
 };
 
-// Text for standard output, and what the program ends with: ok for --help and --version.
+// Text for standard output, and the program's final status: ok for --help and --version.
 struct PrintText {
   std::string text;
   absl::Status status = absl::OkStatus();
@@ -256,12 +256,12 @@ using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions
                              SweepBenchOptions, CompareBenchOptions, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
-// and the limit; an unknown flag or command names the nearest that there is.
+// and the limit; for an unknown flag or command the nearest existing name.
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
 
 // Of a command that loads or plans a model; else null.
 const EngineOptions* EngineOf(const Command& command);
-// Of one that serves, or plans that; else null.
+// Of a command that serves, or plans to; else null.
 const ServeOptions* ServerOf(const Command& command);
 
 }  // namespace bulkhead

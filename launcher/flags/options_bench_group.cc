@@ -19,10 +19,10 @@ constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 constexpr int kMaxLen = 1 << 24;
 constexpr char kDefaultLauncher[] = "mpirun --bind-to none";
 
-// The words of a command line, by whose they are.
+// Arguments, by the command they belong to.
 struct SharedArgs {
   std::vector<std::string> own;      // of the command that starts groups
-  std::vector<std::string> measure;  // what is measured: not known to `plan`
+  std::vector<std::string> measure;  // what is measured: unknown to `plan`
   std::vector<std::string> engine;   // all others
 };
 
@@ -36,7 +36,7 @@ SharedArgs ShareArgs(CommandArgs args) {
     const std::string& word = args[i];
     std::string name = word.substr(0, word.find('='));
     const bool is_whole = name.size() == word.size();
-    std::replace(name.begin(), name.end(), '_', '-');  // as flags may be written
+    std::replace(name.begin(), name.end(), '_', '-');  // flags may be written either way
     const bool is_switch = IsOneOf(name, {"--json", "--help", "-h"});
     const bool own = is_switch || IsOneOf(name, {"--tp", "--hosts", "--launcher", "--out"});
     const bool measure = IsOneOf(name, {"--batch-size", "--input-len", "--output-len",
@@ -121,7 +121,7 @@ absl::StatusOr<Command> ParseScale(CommandArgs args) {
 
 namespace {
 
-// A rank of the group that is looked at.
+// A rank of the group under test.
 absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
   Flags flags("bench verify", "[--model] DIR --save FILE | --against FILE [FLAGS]",
               "Answers random prompts, half of them sampled, and writes tokens and digests of all "

@@ -78,7 +78,7 @@ Flags::Apply PercentilesValue(std::vector<double>* out) {
   };
 }
 
-// "ttft:2000,tpot:100,e2el:30000", also in several flags.
+// "ttft:2000,tpot:100,e2el:30000", may be repeated.
 Flags::Apply GoodputValue(Goodput* out) {
   return [=](const std::string& text) -> absl::Status {
     std::set<std::optional<double>*> named;
@@ -113,7 +113,7 @@ Flags::Apply MetadataValue(std::map<std::string, std::string>* out) {
   };
 }
 
-// Lengths as they were given; what is absent depends on the data set.
+// Lengths as given; defaults depend on the data set.
 struct LengthsDraft {
   std::optional<int> input_len, output_len, prefix_len;
 };

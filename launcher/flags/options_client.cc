@@ -1,4 +1,4 @@
-// The commands that load no model, and the flags of a request.
+// The commands that load no model, and request flags.
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -38,33 +38,34 @@ void AddTargetFlag(std::string* target, Flags* flags) {
 }
 
 void AddRequestFlags(RequestOptions* options, Flags* flags) {
-  flags->Group("Request (a line of a prompts file wins; without either, the model's own defaults)");
-  flags->Add("--max-tokens", "N", "tokens to generate at most",
+  flags->Group(
+      "Request (lines of a prompts file override flags; without either, the model's own defaults)");
+  flags->Add("--max-tokens", "N", "maximum number of tokens to generate",
              IntegerValue(&options->max_tokens, 1, kMaxInt32));
-  flags->Add("--min-tokens", "N", "no end before so many",
+  flags->Add("--min-tokens", "N", "ignore stopping before this many tokens",
              IntegerValue(&options->min_tokens, 0, kMaxInt32));
   flags->Add("--temperature", "X", "0 is greedy",
              RealValue(&options->temperature, 0, kMaxReal, Border::kIncluded));
-  flags->Add("--top-p", "X", "the likeliest tokens that together have this probability, (0, 1]",
+  flags->Add("--top-p", "X", "keep the most likely tokens with this total probability, (0, 1]",
              RealValue(&options->top_p, 0, 1, Border::kExcluded));
-  flags->Add("--top-k", "N", "the N likeliest tokens; 0 is off",
+  flags->Add("--top-k", "N", "keep the N most likely tokens; 0 is off",
              IntegerValue(&options->top_k, 0, kMaxInt32));
-  flags->Add("--min-p", "X", "tokens at least this likely, relative to the likeliest, [0, 1]",
+  flags->Add("--min-p", "X",
+             "keep tokens at least this likely, relative to the most likely one, [0, 1]",
              RealValue(&options->min_p, 0, 1, Border::kIncluded));
-  flags->Add("--seed", "N", "the same seed writes the same text; drawn and reported when missing",
+  flags->Add("--seed", "N", "the same seed gives the same text; generated and reported if missing",
              SeedValue(&options->seed));
-  flags->Add("--stop", "TEXT", "end before this text; may be given several times",
+  flags->Add("--stop", "TEXT", "stop before this text; may be given several times",
              TextListValue(&options->stop));
-  flags->Add("--stop-token-ids", "ID", "end at this token; may be given several times",
+  flags->Add("--stop-token-ids", "ID", "stop at this token; may be given several times",
              [options](const std::string& text) -> absl::Status {
                BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(text, 0, kMaxInt32));
                options->stop_token_ids.push_back(static_cast<uint32_t>(id));
                return absl::OkStatus();
              });
-  flags->AddSwitch("--ignore-eos", "go on behind the model's end-of-sequence token",
+  flags->AddSwitch("--ignore-eos", "continue after the model's end-of-sequence token",
                    [options](bool on) { options->ignore_eos = on; });
-  flags->Add("--logprobs", "N",
-             "log probabilities of the sampled token and the N likeliest, 0 to 20",
+  flags->Add("--logprobs", "N", "log probabilities of the sampled token and the top N, 0 to 20",
              IntegerValue(&options->logprobs, 0, 20));
   flags->AddSwitch("--no-special-tokens",
                    "do not add the tokenizer's special tokens to a text prompt",
@@ -75,8 +76,7 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
 
 absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
   Flags flags("generate", "[FLAGS] [PROMPT...]",
-              "Sends prompts to a server and prints what it writes as it comes. Without a prompt, "
-              "standard\n"
+              "Sends prompts to a server and streams the answers. Without a prompt, standard\n"
               "input is the prompt. Ctrl-C cancels.",
               "bulkhead generate --max-tokens 64 \"Once upon a time\"\n"
               "bulkhead generate --prompts prompts.jsonl --concurrency 16 --json > answers.jsonl");
@@ -135,15 +135,15 @@ absl::StatusOr<Command> ParseTokenize(CommandArgs args) {
 absl::StatusOr<Command> ParseDrain(CommandArgs args) {
   Flags flags(
       "drain", "[FLAGS]",
-      "Asks a server to refuse new requests, finish what runs and end, and waits until it has.",
+      "Asks a server to refuse new requests, finish running ones and stop, and waits until it has.",
       "bulkhead drain --target 127.0.0.1:50051 --timeout 30");
   DrainOptions options;
   AddTargetFlag(&options.target, &flags);
   flags.Add("--timeout", "TIME",
-            "what runs may take to finish, in seconds or as 90s, 2m (default: the server's "
+            "time for running requests to finish, in seconds or as 90s, 2m (default: the server's "
             "--drain-timeout)",
             DurationValue(&options.timeout));
-  flags.AddSwitch("--no-wait", "return as soon as the server has begun",
+  flags.AddSwitch("--no-wait", "return as soon as draining has started",
                   [&options](bool on) { options.wait = !on; });
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -151,23 +151,22 @@ absl::StatusOr<Command> ParseDrain(CommandArgs args) {
 }
 
 absl::StatusOr<Command> ParseLimits(CommandArgs args) {
-  Flags flags(
-      "limits", "[FLAGS]",
-      "Shows what a running group allows, and changes it from the next step on: down, or up "
-      "again to what\n"
-      "it was started with. What was accepted keeps what it was promised.",
-      "bulkhead limits --max-num-seqs 8 --max-num-queued-reqs 0\n"
-      "bulkhead limits --reset");
+  Flags flags("limits", "[FLAGS]",
+              "Shows the limits of a running group, and changes them from the next step on: down, "
+              "or up again to\n"
+              "what it was started with. Accepted requests are not affected.",
+              "bulkhead limits --max-num-seqs 8 --max-num-queued-reqs 0\n"
+              "bulkhead limits --reset");
   LimitsOptions options;
   AddTargetFlag(&options.target, &flags);
   flags.Group("Limits");
-  flags.Add("--max-num-seqs", "N", "sequences that run at once",
+  flags.Add("--max-num-seqs", "N", "maximum number of running sequences",
             IntegerValue(&options.max_num_seqs, 1, kMaxInt32));
   flags.Add("--max-model-len", "N", "tokens of one sequence, prompt and answer",
             IntegerValue(&options.max_model_len, 2, kMaxInt32));
-  flags.Add("--max-num-queued-reqs", "N", "requests that may wait",
+  flags.Add("--max-num-queued-reqs", "N", "maximum number of waiting requests",
             IntegerValue(&options.max_num_queued_reqs, 0, kMaxInt32));
-  flags.AddSwitch("--reset", "first back to what the group was started with",
+  flags.AddSwitch("--reset", "first reset all to what the group was started with",
                   [&options](bool on) { options.reset = on; });
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -175,26 +174,26 @@ absl::StatusOr<Command> ParseLimits(CommandArgs args) {
 }
 
 absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
-  Flags flags(
-      "doctor", "[FLAGS]",
-      "Says what presses on a running group's memory, now and since it was ready, and which "
-      "one setting to\n"
-      "change first; or explains a report that 'serve --report' or 'plan --json' wrote.",
-      "bulkhead doctor --target 127.0.0.1:50051\n"
-      "bulkhead doctor --watch 2s --for 5m\n"
-      "bulkhead doctor --report report.json\n"
-      "bulkhead doctor --capture handover");
+  Flags flags("doctor", "[FLAGS]",
+              "Shows what limits a running group's memory, now and since it was ready, and which "
+              "one setting to\n"
+              "change first; or explains a report that 'serve --report' or 'plan --json' wrote.",
+              "bulkhead doctor --target 127.0.0.1:50051\n"
+              "bulkhead doctor --watch 2s --for 5m\n"
+              "bulkhead doctor --report report.json\n"
+              "bulkhead doctor --capture handover");
   DoctorOptions options;
   AddTargetFlag(&options.target, &flags);
   flags.Add("--watch", "TIME",
-            "look again and again, and tell levels that follow traffic from others",
+            "observe repeatedly, and tell levels that follow traffic from others",
             DurationValue(&options.watch));
   flags.Add("--for", "TIME", "how long to watch (default: until Ctrl-C)",
             DurationValue(&options.watch_for));
-  flags.Add("--capture", "DIR", "save ledger, limits, counters and config there, to hand over",
+  flags.Add("--capture", "DIR", "save ledger, limits, counters and config there, for a bug report",
             TextValue(&options.capture));
   flags.Group("Report");
-  flags.Add("--report", "FILE", "explain this report, with no server", TextValue(&options.report));
+  flags.Add("--report", "FILE", "explain this report, without a server",
+            TextValue(&options.report));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   if (options.report.has_value() && (options.watch.has_value() || options.capture.has_value())) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMaxQueuedReqs = 1 << 20;
 
-// By its spelling: no name is looked up.
+// By spelling: no name is resolved.
 bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host == "[::1]" ||
          (absl::StartsWith(host, "127.") &&
@@ -31,48 +31,44 @@ Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
   return [=](const std::string& text) {
     if (IntegerValue(out, 1, kMostHostMemory)(text).ok()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no memory for clients: at least ", kLeastHostMiB,
+        absl::StrCat("'", text, "' is not enough memory for clients: at least ", kLeastHostMiB,
                      "MiB, the least with any model, at most ", kMostHostMemory >> 40,
                      "TiB; leave it out for what is left, or give ", kLeastHostMiB,
-                     "MiB: where this model needs more, the refusal says how much"));
+                     "MiB: if this model needs more, the refusal says how much"));
   };
 }
 
-// The control port is on 127.0.0.1; on other addresses --port may have the same number.
+// The control port is on 127.0.0.1; --port may have the same number on other addresses.
 absl::Status CheckPorts(const ServeOptions& options) {
   const bool meet = options.host == "127.0.0.1" || options.host == "localhost" ||
                     options.host == "0.0.0.0" || options.host == "::" || options.host == "[::]";
   if (!meet || options.port == 0 || options.control_port != options.port) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--control-port: ", options.control_port,
-                   " is --port already; give another from 1 to 65535, or 0 for any that is free"));
+                   " is --port already; give another from 1 to 65535, or 0 for any free one"));
 }
 
 void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
   AddModelFlags(draft, flags);
   flags->Add("--served-model-name", "NAME",
-             "the name that requests may give (default: what --model says)",
+             "the model name in requests (default: the value of --model)",
              TextValue(&options->served_model_name));
   flags->Group("Network");
   flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options->host));
-  flags->Add("--port", "PORT", "0 takes any that is free (default 50051)",
-             PortValue(&options->port));
-  flags->Add(
-      "--control-port", "PORT",
-      "where health, drain and all of Control are also served, on 127.0.0.1 by a thread that "
-      "clients of --port cannot crowd out; 0, the default, takes any that is free",
-      PortValue(&options->control_port));
-  flags->AddSwitch("--insecure",
-                   "allow a host that is not loopback: there is no TLS and no password",
+  flags->Add("--port", "PORT", "0 takes any free one (default 50051)", PortValue(&options->port));
+  flags->Add("--control-port", "PORT",
+             "where health, drain and all of Control are also served, on 127.0.0.1 by a thread "
+             "that clients of --port cannot block; 0, the default, takes any free one",
+             PortValue(&options->control_port));
+  flags->AddSwitch("--insecure", "allow a non-loopback host: there is no TLS and no password",
                    [options](bool on) { options->insecure = on; });
   AddDeviceFlags(draft, flags);
   AddLimitFlags(draft, flags);
   AddSchedulingFlags(draft, flags);
   flags->Add(
       "--max-num-queued-reqs", "N",
-      "requests in flight beside the max-num-seqs that may run, and N x max-model-len tokens "
-      "that wait; more are refused with a hint when to retry (default auto: 1024, or what "
-      "fits)",
+      "waiting requests in addition to max-num-seqs running ones, and N x max-model-len waiting "
+      "tokens; more are refused with a retry delay (default auto: 1024, or what fits)",
       IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
   flags->Add("--host-memory", "SIZE",
              "what rank 0's host may hold for clients beside the arenas: their connections, "
@@ -81,20 +77,22 @@ void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
              HostMemoryValue(&options->host_memory));
   AddLogFlags(flags);
   AddTimeFlags(draft, flags);
-  flags->Add("--drain-timeout", "TIME", "what runs may take to finish once draining (default 120)",
+  flags->Add("--drain-timeout", "TIME",
+             "time for running requests to finish when draining (default 120)",
              DurationValue(&options->drain_timeout));
   flags->Group("Process");
   flags->AddSwitch("--no-parent",
-                   "a group of one runs as one process, for a debugger: nobody says so when the "
+                   "run a group of one as one process, for a debugger: nothing reports it if the "
                    "kernel kills it",
                    [options](bool on) { options->parent = !on; });
   flags->Group("Report");
-  flags->Add("--report", "FILE",
-             "write what fits as JSON, rank by rank: once READY, when refused, and at the end",
-             TextValue(&options->report));
+  flags->Add(
+      "--report", "FILE",
+      "write the capacity report as JSON, rank by rank: at READY, when refused, and at the end",
+      TextValue(&options->report));
 }
 
-// `args` without its own comparisons, and with `more` laid over.
+// `args` without its own comparisons, with `more` applied.
 absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more) {
   const std::vector<std::string> added =
       absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -106,7 +104,8 @@ absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more
   }
   const auto* plan = std::get_if<PlanOptions>(&*parsed);
   if (plan == nullptr || !plan->compare.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--compare \"", more, "\": no flags of a plan"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compare \"", more, "\": not flags of a plan"));
   }
   return plan->serve.engine;
 }
@@ -116,7 +115,7 @@ absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more
 absl::StatusOr<Command> ParseServe(CommandArgs args) {
   Flags flags(
       "serve", "[--model] DIR [FLAGS]",
-      "Serves a model over gRPC. Prints READY grpc=HOST:PORT on standard output when it does.",
+      "Serves a model over gRPC. Prints READY grpc=HOST:PORT on standard output when ready.",
       "bulkhead serve --model ~/models/Llama-3.2-1B\n"
       "mpirun -n 4 --bind-to none bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len "
       "32K");
@@ -138,8 +137,8 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
 
 absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   Flags flags("plan", "[--model] DIR [FLAGS]",
-              "Says whether `serve` with the same flags would fit, rank by rank to the byte. Needs "
-              "the model's config.json alone, no weights and no device.",
+              "Shows whether `serve` with the same flags would fit, rank by rank to the byte. "
+              "Needs only the model's config.json, no weights and no device.",
               "bulkhead plan --model ~/models/Llama-3.1-8B --tp 8 --gpu h200\n"
               "bulkhead plan --model DIR --tp 2 --device-memory 0=24GiB,1=16GiB --json\n"
               "bulkhead plan --model DIR --gpu h200 --compare=\"--tp 2\" --compare=\"--tp 4\"");
@@ -154,13 +153,12 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
               options.gpu = text;
               return absl::OkStatus();
             });
-  flags.Add("--nodes", "N", "hosts that the ranks are spread over (default 1)",
+  flags.Add("--nodes", "N", "number of hosts for the ranks (default 1)",
             IntegerValue(&options.nodes, 1, kMaxRanks));
-  flags.Add(
-      "--compare", "FLAGS",
-      "set this plan beside one with FLAGS laid over it, --compare=\"--tp 4\"; given twice or "
-      "more, those beside each other",
-      TextListValue(&options.compare_flags));
+  flags.Add("--compare", "FLAGS",
+            "compare this plan with one with FLAGS applied, --compare=\"--tp 4\"; given twice or "
+            "more, those with each other",
+            TextListValue(&options.compare_flags));
   flags.Add("--svg", "FILE", "draw the curve of length against sequences", TextValue(&options.svg));
   flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
   AddServeFlags(&draft, &options.serve, &flags);
@@ -183,7 +181,8 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
 absl::StatusOr<Command> ParseRun(CommandArgs args) {
   Flags flags(
       "run", "[--model] DIR --prompts FILE [FLAGS]",
-      "Runs a file of prompts through a model, without a server; also under mpirun.",
+      "Offline batch inference: runs a file of prompts through a model, without a server; also "
+      "under mpirun.",
       "bulkhead run --model DIR --prompts prompts.jsonl --out answers.jsonl --temperature 0\n"
       "bulkhead run --model DIR --prompts prompts.jsonl --logits logits.safetensors --max-tokens "
       "1");
@@ -215,12 +214,11 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
 }
 
 absl::StatusOr<Command> ParseScore(CommandArgs args) {
-  Flags flags(
-      "score", "[--model] DIR --texts FILE [FLAGS]",
-      "Tells how probable a model finds given texts: the sum of -ln p over their tokens. No "
-      "server; also under mpirun.",
-      "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
-      "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
+  Flags flags("score", "[--model] DIR --texts FILE [FLAGS]",
+              "Computes the log probability of given texts: the sum of -ln p over their tokens. No "
+              "server; also under mpirun.",
+              "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
+              "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
   ScoreOptions options;
   RawEngineFlags draft;
   flags.Group("Files");

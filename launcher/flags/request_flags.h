@@ -1,4 +1,4 @@
-// Flags that several commands share: of a request, and of the server to talk to.
+// Flags shared by several commands: of requests and of the server to connect to.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace bulkhead {
 
 void AddRequestFlags(RequestOptions* options, Flags* flags);
-// Begins the group "Server".
+// Starts the group "Server".
 void AddTargetFlag(std::string* target, Flags* flags);
 
 }  // namespace bulkhead

@@ -23,16 +23,16 @@ struct DatasetOptions {
   int input_len = 1024;
   int output_len = 128;
   double range_ratio = 0;  // lengths are drawn from len * (1 - ratio) to len * (1 + ratio)
-  int prefix_len = 0;      // tokens that all random prompts, or those of a group, begin with
+  int prefix_len = 0;      // common prefix, in tokens, of all random prompts, or those of a group
   int num_prefixes = 10;   // of kPrefixRepetition
-  std::optional<bool> ignore_eos;  // absent: on, but for kCustom
+  std::optional<bool> ignore_eos;  // absent: on, except for kCustom
   float temperature = 0;
-  double trace_speed = 1;  // a trace's times are divided by it
+  double trace_speed = 1;  // divides the trace's times
 };
 
 struct ServeBenchOptions {
   std::string target = "127.0.0.1:50051";
-  bool null_server = false;  // measure the client itself, against a server that does nothing
+  bool null_server = false;  // measures the client itself, against a no-op server
   DatasetOptions dataset;
   ArrivalOptions arrivals;
   std::optional<int> max_concurrency;
@@ -41,14 +41,14 @@ struct ServeBenchOptions {
   int client_threads = 2;
   std::optional<absl::Duration> timeout;
   SummaryOptions summary;
-  bool self_check = true;  // of the client's own ceiling, before the run
+  bool self_check = true;  // of the client's own maximum rate, before the run
   bool allow_failures = false;
   bool progress = true;
   std::optional<std::string> result_dir;
   bool save_detailed = false;
   std::optional<std::string> label;
   std::map<std::string, std::string> metadata;
-  std::vector<std::string> args;  // as they were given, for the record
+  std::vector<std::string> args;  // as given, for the record
 };
 
 // `bench sweep`: `bench serve` at each of the rates, or each of the concurrencies; the other list

@@ -25,7 +25,7 @@ int64_t PeakResidentBytes() {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} << 10 : 0;
 }
 
-// The rank loop until its clean stop; what this rank measured meanwhile.
+// Runs the rank loop until its clean stop; returns this rank's measurements.
 RankFigures RunMeasured(RankProcess& life, RankEngine& engine, Coordinator* coordinator) {
   RankFigures figures;
   figures.host = engine.topology.hosts[engine.topology.rank];
@@ -73,7 +73,7 @@ absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& life, R
   BH_ASSIGN_OR_RETURN(std::vector<RankFigures> figures,
                       GatherFigures(options, mine, life.group().exchange()));
   job.TakeFigures(std::move(figures));
-  // The other ranks end well: whatever became of single lines, the group leaves in good order.
+  // The other ranks succeed even if single lines failed: the group shuts down in order.
   return MarkAgreed(job.Outcome());
 }
 

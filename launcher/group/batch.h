@@ -1,5 +1,5 @@
-// What the offline commands (run, score) have in common: a file of lines goes through a group with
-// no server, and the results are written in the order of the lines.
+// Common to the offline commands (run, score): a file of lines is processed by a group without a
+// server, and the results are written in input order.
 #pragma once
 
 #include <condition_variable>
@@ -20,17 +20,17 @@
 
 namespace bulkhead {
 
-// The file of results, each line written as soon as those before it are. Set and WaitForAll are
+// The results file; each line is written as soon as all previous ones are. Set and WaitForAll are
 // thread-safe.
 class ResultLines {
  public:
-  // `path` "-" is standard output. INVALID_ARGUMENT with exit code 2 when it cannot be written.
+  // `path` "-" is standard output. INVALID_ARGUMENT with exit code 2 if it cannot be written.
   absl::Status Open(const std::string& path);
   void Expect(size_t count) { lines_.resize(count); }
-  // Once for each line, without its newline.
+  // Once per line, without the newline.
   void Set(size_t i, std::string line);
   void WaitForAll();
-  // Whether everything got there; DATA_LOSS with exit code 1 otherwise.
+  // Whether everything was written; otherwise DATA_LOSS with exit code 1.
   absl::Status Close();
 
  private:
@@ -44,32 +44,32 @@ class ResultLines {
   size_t next_ = 0;
 };
 
-// INVALID_ARGUMENT with exit code 2 when both name one file, which would be lost: "--out and
-// --prompts are both x".
+// INVALID_ARGUMENT with exit code 2 if both are the same file, which would be overwritten: "--out
+// and --prompts are both x".
 absl::Status CheckApart(const std::string& out_flag, const std::string& out,
                         const std::string& other_flag, const std::string& other);
 
-// Everything of such a command that rank 0 alone does.
+// The part of such a command that only rank 0 does.
 class BatchJob {
  public:
   virtual ~BatchJob() = default;
-  // Before anything slow: can the results be written?
+  // Before anything slow: checks that the results can be written.
   virtual absl::Status Open() = 0;
   virtual absl::Status Prepare(const RankEngine& engine) = 0;
-  // On a thread of its own, beside the rank loop: submits, and waits for all results.
+  // On its own thread, beside the rank loop: submits, and waits for all results.
   virtual void Feed(Coordinator& coordinator) = 0;
-  // What every rank measured, by rank; between Feed and Outcome.
+  // All ranks' measurements, by rank; between Feed and Outcome.
   virtual void TakeFigures(std::vector<RankFigures> /*figures*/) {}
   virtual absl::Status Outcome() = 0;
   virtual size_t size() const = 0;
 };
 
-// Collective: starts the engine and runs the job that `make` gives on rank 0. The status to end
-// with, carrying the exit code. Must be called before the process has threads.
+// Collective: starts the engine and runs the job that `make` returns on rank 0. Returns the final
+// status with the exit code. Must be called before the process has threads.
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make);
 
-// Exit code 1 and a count, unless all lines went well. `what` one of them is: "prompt".
+// Exit code 1 and a count, unless all lines succeeded. `what` is the singular: "prompt".
 absl::Status FailedLines(int failed, size_t count, const char* what);
 
 }  // namespace bulkhead

@@ -1,4 +1,4 @@
-// config.json as it was read, and what it hashes to, for those who compare two servers.
+// config.json as read, and its hash, to compare two servers.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ struct ConfigText {
   std::string sha256;  // of it, in hexadecimal
 };
 
-// Of a model that was loaded from `dir`; both are empty when the file cannot be read any more.
+// Of a model loaded from `dir`; both are empty if the file can no longer be read.
 ConfigText ReadConfigText(const std::string& dir);
 
 }  // namespace bulkhead

@@ -25,7 +25,7 @@
 namespace bulkhead {
 namespace {
 
-// A lock that cannot be made is no reason not to start; one that is held is.
+// Failing to create the lock does not prevent the start; a held lock does.
 absl::Status LockGpu(absl::Duration timeout, RankEngine& engine) {
   if (!engine.choice.first_sharer) return absl::OkStatus();
   auto lock = DeviceLock::OpenGpu(engine.choice.identity.uuid);
@@ -42,7 +42,7 @@ std::string OthersOn(const std::string& uuid) {
   return others.ok() ? GpuProcessesText(*others) : std::string(others.status().message());
 }
 
-// What the ranks on this rank's GPU have allocated there, all together. Collective.
+// Total allocations of all ranks on this rank's GPU. Collective.
 absl::StatusOr<int64_t> SharersBytes(GroupExchange& exchange, absl::Duration timeout,
                                      const RankEngine& engine) {
   internal::GpuBytes mine;
@@ -57,8 +57,8 @@ absl::StatusOr<int64_t> SharersBytes(GroupExchange& exchange, absl::Duration tim
   return sum;
 }
 
-// The budget of the second plan: what libraries took, instead of a guess. Collective: while one
-// rank looks, none of them takes anything.
+// The budget of the second plan: measured library memory instead of an estimate. Collective: no
+// rank allocates while another one measures.
 absl::StatusOr<DeviceBudget> MeasureDriver(GroupExchange& exchange, absl::Duration timeout,
                                            const RankEngine& engine) {
   int64_t free_bytes = 0;
@@ -70,7 +70,7 @@ absl::StatusOr<DeviceBudget> MeasureDriver(GroupExchange& exchange, absl::Durati
   }));
   BH_ASSIGN_OR_RETURN(const int64_t ours, SharersBytes(exchange, timeout, engine));
   DeviceBudget budget = engine.capacity.ranks[engine.topology.rank].budget;
-  // The pool may end in the middle of a granule.
+  // The pool may end within a granule.
   budget.driver_bytes =
       std::max<int64_t>(0, engine.probed_free_bytes - free_bytes - ours) / engine.choice.sharers +
       engine.driver->properties().map_granule_bytes;
@@ -119,7 +119,7 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   BH_ASSIGN_OR_RETURN(const DeviceBudget mine, MeasureDriver(exchange, timeout, engine));
   BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
                       GatherBudgets(exchange, timeout, mine));
-  EngineOptions fixed = options;  // arenas stand that these limits made
+  EngineOptions fixed = options;  // arenas of these limits already exist
   fixed.max_num_seqs = engine.limits.max_num_seqs;
   fixed.max_model_len = engine.limits.max_model_len;
   fixed.max_num_batched_tokens = engine.limits.max_num_batched_tokens;
@@ -130,7 +130,7 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   absl::StatusOr<Capacity> capacity = model.Plan(budgets);
   if (!capacity.ok()) return MarkAgreed(capacity.status());
   engine.capacity = *std::move(capacity);
-  if (engine.host.has_value()) {  // the index of the prefix cache is as large as the pool
+  if (engine.host.has_value()) {  // the prefix cache's index depends on the pool's size
     const HostBudget before = *engine.host;
     engine.host = HostBudgetAt(before.step, *engine.host_request, engine.capacity);
     if (before.available_bytes.has_value()) {

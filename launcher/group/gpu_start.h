@@ -1,5 +1,5 @@
-// What a rank's start has beside a CPU's when it computes on a GPU: the choice of it, its context
-// and lock, and a KV pool that is sized once everything else has taken what it takes.
+// GPU-specific steps of a rank's start: device selection, context and lock, and a KV pool that is
+// sized after all other allocations.
 #pragma once
 
 #include <optional>
@@ -11,23 +11,23 @@
 
 namespace bulkhead {
 
-// Collective. Chooses the device; on a GPU takes cores near it, waits for its lock, and opens it.
+// Collective. Chooses the device; on a GPU binds to cores near it, waits for its lock, and opens
+// it.
 absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngine& engine);
 
-// What this rank's GPU offers, once every rank has opened its own.
+// This rank's GPU budget, after every rank has opened its own.
 absl::StatusOr<DeviceBudget> MeasureGpu(const EngineOptions& options, RankEngine& engine);
 
-// Whether the KV pool is small until the warm-up has shown what is left: on a GPU that is
-// measured. Under --device-memory the plan is whole from the start.
+// Whether the KV pool stays small until the warm-up shows how much memory is left: on a measured
+// GPU. With --device-memory the first plan is final.
 bool DefersKvAllocation(const RankEngine& engine);
 
-// Collective, after the warm-up, where DefersKvAllocation: measures what libraries have taken,
-// plans the KV pool once more under the limits that stand, and takes it. Refuses as the first plan
-// does.
+// Collective, after the warm-up, if DefersKvAllocation: measures library memory, plans the KV pool
+// again under the fixed limits, and takes it. Refuses like the first plan.
 absl::Status TakeKvLast(const EngineOptions& options, Group& group,
                         const std::optional<std::string>& report, RankEngine& engine);
 
-// After the seal: lets others start on the GPU, and watches what it has free.
+// After the seal: releases the GPU's lock, and watches its free memory.
 absl::Status WatchGpu(RankEngine& engine);
 
 }  // namespace bulkhead

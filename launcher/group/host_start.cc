@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kShareOfTimeout = 0.8;
 
-// A rank's lines: what clients of a server ask for ("-": no server), then its limits.
+// A rank's lines: its host request for clients of a server ("-": no server), then its limits.
 std::string LinesOf(const std::optional<HostRequest>& request,
                     const std::vector<HostLimit>& limits) {
   std::string text = request.has_value() ? request->Serialize() : "-";
@@ -33,7 +33,7 @@ std::string LinesOf(const std::optional<HostRequest>& request,
   return text;
 }
 
-// Of a group of `size` on the same hosts.
+// For a group of `size` on the same hosts.
 LimitsOfRanks LimitsOfGroup(const LimitsOfRanks& limits, int size) {
   LimitsOfRanks then;
   for (int rank = 0; rank < size; ++rank) {
@@ -46,12 +46,12 @@ LimitsOfRanks LimitsOfGroup(const LimitsOfRanks& limits, int size) {
 
 absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine) {
   auto lock = DeviceLock::OpenHost();
-  // A lock that cannot be made is no reason not to start; one that is held is.
+  // Failing to create the lock does not prevent the start; a held lock does.
   if (!lock.ok()) BH_LOG(kWarning) << lock.status().message();
-  // Ranks that are told to be on several hosts may be on one all the same.
+  // Ranks configured as several hosts may still share one.
   const std::string mine = lock.ok() ? absl::StrCat(BootId(), " ", (*lock)->FileId()) : "";
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> ids, exchange.AllGather(mine, timeout));
-  std::map<std::string, int> first_ranks;  // in the order of ids, which is every group's
+  std::map<std::string, int> first_ranks;  // ordered by id, as in every group
   for (int rank = 0; rank < static_cast<int>(ids.size()); ++rank) {
     if (!ids[rank].empty()) first_ranks.try_emplace(ids[rank], rank);
   }
@@ -165,7 +165,7 @@ void CheckHeap(const RankEngine& engine) {
   if (engine.driver != nullptr || !engine.host.has_value()) return;
   int64_t heap = ResidentAnonymousBytes();
   for (int i = 0; i < kNumMemoryCategories; ++i) {
-    // Shared between ranks, and so not anonymous.
+    // Shared between ranks, so not anonymous.
     if (static_cast<MemoryCategory>(i) == MemoryCategory::kCommunication &&
         engine.topology.size > 1)
       continue;
@@ -176,7 +176,7 @@ void CheckHeap(const RankEngine& engine) {
   if (heap <= planned) return;
   BH_LOG(kWarning) << "rank 0's heap at READY is " << FormatBytes(heap)
                    << " where the host budget has " << FormatBytes(planned)
-                   << " for it: clients have so much less before its host's memory is out";
+                   << " for it: clients have that much less memory on its host";
   BH_DEBUG_CHECK(heap <= planned);
 }
 

@@ -1,5 +1,5 @@
-// What a rank's start asks of the hosts that the group runs on: one start at a time where ranks
-// compute on CPUs, what limits every rank's memory, and what is resident at READY.
+// Host-specific steps of a rank's start: serialising starts of CPU ranks, the memory limits of
+// every rank, and resident memory at READY.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,9 +10,10 @@
 
 namespace bulkhead {
 
-// Collective. Waits until no other group starts on CPUs of these hosts; until the seal none can.
-// One rank of each host takes its lock, host after host in an order that all groups have: no two
-// wait for each other. Ends after 0.8 of `timeout`, before the others stop waiting for this rank.
+// Collective. Waits until no other group is starting on the CPUs of these hosts, and blocks others
+// until the seal. One rank per host takes its lock, in the same order of hosts in every group, so
+// that no two groups deadlock. Gives up after 0.8 of `timeout`, before the other ranks stop waiting
+// for this one.
 absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine);
 
 struct HostsFound {
@@ -20,7 +21,7 @@ struct HostsFound {
   std::optional<HostRequest> request;  // rank 0's
 };
 
-// Collective. `server` is null where nothing is served.
+// Collective. `server` is null if nothing is served.
 absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration timeout,
                                       const ServeOptions* server, const std::string& dir);
 
@@ -28,19 +29,19 @@ absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration ti
 absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& options, Group& group,
                                                       const HostsFound& hosts, RankEngine& engine);
 
-// What a changed command line would come to on these hosts; INVALID_ARGUMENT or RESOURCE_EXHAUSTED
-// where they refuse it. `hosts` and the engine's source and backend outlive the function.
+// Plans a changed command line on these hosts; INVALID_ARGUMENT or RESOURCE_EXHAUSTED if refused.
+// `hosts` and the engine's source and backend outlive the function.
 PlanAgain PlanAgainOnHosts(const HostsFound& hosts, const std::vector<DeviceBudget>& budgets,
                            DeviceKind kind, const RankEngine& engine);
 
-// Makes `plan` the engine's, once what hosts have beside it allows it; else refuses, on every rank
-// alike, and writes `report`.
+// Adopts `plan` for the engine if the hosts' memory outside the arenas allows it; otherwise
+// refuses, equally on every rank, and writes `report`.
 absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
                         const PlanAgain& plan_again, const std::optional<std::string>& report,
                         GroupPlan plan, RankEngine& engine);
 
-// At READY: compares the heap beside the arenas with what the host budget has for it, and warns
-// where it is more (fatal in debug builds).
+// At READY: compares the heap outside the arenas with its part of the host budget, and warns if it
+// is larger (fatal in debug builds).
 void CheckHeap(const RankEngine& engine);
 
 }  // namespace bulkhead

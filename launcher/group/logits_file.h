@@ -19,8 +19,7 @@ class LogitsFile {
     int64_t index = 0;
     int64_t num_tokens = 0;
   };
-  // Creates or replaces the file, at its full size. INVALID_ARGUMENT with exit code 2 when it
-  // cannot.
+  // Creates or replaces the file, at its full size. INVALID_ARGUMENT with exit code 2 if it cannot.
   static absl::StatusOr<std::unique_ptr<LogitsFile>> Create(const std::string& path,
                                                             const std::vector<Tensor>& tensors,
                                                             int64_t vocab_size);
@@ -28,7 +27,7 @@ class LogitsFile {
   LogitsFile& operator=(const LogitsFile&) = delete;
   ~LogitsFile();
 
-  // Where tensors[i]'s rows go; owned by the file.
+  // The sink for the rows of tensors[i]; owned by the file.
   LogitsSink* sink(size_t i) { return sinks_[i].get(); }
 
  private:

@@ -19,7 +19,7 @@
 namespace bulkhead {
 namespace {
 
-// What the launcher sets for itself and what names a user's secrets is left out.
+// Variables set by the launcher itself and the names of users' secrets are excluded.
 constexpr const char* kMpiPrefixes[] = {"OMPI_MCA_btl",   "OMPI_MCA_pml", "OMPI_MCA_coll",
                                         "OMPI_MCA_mtl",   "OMPI_MCA_osc", "OMPI_MCA_hwloc",
                                         "OMPI_MCA_rmaps", "UCX_",         "NCCL_"};

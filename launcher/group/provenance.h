@@ -1,4 +1,4 @@
-// How this group was built and started, for those who want to measure it again.
+// How this group was built and started, to reproduce measurements.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace bulkhead {
 
-// Of this process. Keys: command, build, cpu, kernel, mpi; under a launcher launcher and job_id,
-// job_name, job_nodes where it says so; mpi_environment: the variables that change how MPI behaves.
+// Of this process. Keys: command, build, cpu, kernel, mpi; under a launcher also launcher and, if
+// known, job_id, job_name, job_nodes; mpi_environment: variables that change MPI's behaviour.
 std::map<std::string, std::string> Provenance();
 
-// The part that the environment tells. `variables`: NAME=VALUE.
+// The part from the environment. `variables`: NAME=VALUE.
 std::map<std::string, std::string> ProvenanceOf(const Environment& environment,
                                                 const char* const* variables);
 

@@ -42,8 +42,8 @@ std::string Text(const std::vector<T>& values) {
                        [](std::string* out, const T& value) { *out += Text<T>(value); });
 }
 
-// The bindings below name every field of their struct: one that is added does not compile before
-// somebody decides here whether ranks may differ in it.
+// The structured bindings below name every field of their struct: a new field does not compile
+// until it is decided here whether ranks may differ in it.
 
 std::string Text(const KvRule& rule) {
   const auto& [kind, fraction, count] = rule;
@@ -79,8 +79,7 @@ std::string Text(const ModelConfig& config) {
       Text(quantization), " dtype ", Text(dtype), " eos ", Text(eos_token_ids));
 }
 
-// "\nFLAG=value" of every flag but those that say where a host has the model, what its cores are
-// and how much memory it gives.
+// "\nFLAG=value" for every flag except those for a host's model folder, cores and memory.
 std::string FlagLines(const EngineOptions& options) {
   const auto& [command_line, model, device, comm, cpu_isa, dtype, weight_dtype, weight_group_size,
                activation_dtype, kv_cache_dtype, threads, tensor_parallel_size, max_num_seqs,
@@ -136,7 +135,7 @@ std::string NamesOf(const RankTopology& topology, const std::vector<int>& ranks)
   return text;
 }
 
-// What most ranks have; rank 0's when it is as many as any.
+// The most common line; rank 0's on a tie.
 std::string UsualLine(const std::vector<std::string>& lines) {
   std::map<std::string, int> counts;
   for (const std::string& line : lines) ++counts[line];

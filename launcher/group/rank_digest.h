@@ -1,4 +1,4 @@
-// What must be equal on all ranks of a group, and who differs when it is not.
+// Checks that all ranks of a group have equal inputs, and reports those that differ.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace bulkhead {
 
-// This rank's program, model and flags as "key=value" lines: every flag but those in which hosts
-// may differ (the model's folder, cores, memory). The weights are known by samples of
-// every tensor, so that a stale copy on one host is noticed and little is read. DATA_LOSS (exit
-// code 3) when a file cannot be read.
+// This rank's program, model and flags as "key=value" lines: every flag except those in which hosts
+// may differ (the model's folder, cores, memory). Weights are represented by samples of every
+// tensor, which detects a stale copy on one host with few reads. DATA_LOSS (exit code 3) if a file
+// cannot be read.
 absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source);
 
-// INVALID_ARGUMENT (exit code 5) naming the first key on which ranks differ and who has what most
-// others have not; rank 0 is right when it is even.
+// INVALID_ARGUMENT (exit code 5) naming the first key on which ranks differ and the ranks that
+// deviate from the majority; rank 0 decides a tie.
 absl::Status CompareDigests(const RankTopology& topology, const std::vector<std::string>& digests);
 
 }  // namespace bulkhead

@@ -24,8 +24,7 @@
 namespace bulkhead {
 namespace {
 
-// SIGTSTP and SIGCONT are not among them: a terminal sends them to both, and a parent that stands
-// still harms nobody.
+// Without SIGTSTP and SIGCONT: a terminal sends them to both, and a stopped parent does no harm.
 constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 sigset_t WatchedSignals() {
@@ -36,13 +35,13 @@ sigset_t WatchedSignals() {
   return set;
 }
 
-// What a terminal sends goes to the child as well, but for the hang-up, which goes to the session's
-// first process alone.
+// A terminal's signals reach the child as well, except the hang-up, which goes to the session
+// leader only.
 bool IsPassedOn(const siginfo_t& info) {
   return info.si_code != SI_KERNEL || info.si_signo == SIGHUP;
 }
 
-// Returns with the child's status, as waitpid gives it.
+// Returns the child's status, as from waitpid.
 int WaitFor(pid_t child, const sigset_t& watched) {
   while (true) {
     siginfo_t info;
@@ -52,7 +51,7 @@ int WaitFor(pid_t child, const sigset_t& watched) {
       continue;
     }
     int status = 0;
-    // As the first process of a container it is the parent of every orphan.
+    // As a container's init process it adopts every orphan.
     for (pid_t ended = 0; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
       if (ended == child) return status;
     }
@@ -84,7 +83,7 @@ std::string KilledBy(int signal, const OomKills& before) {
     const absl::Status told = MarkReportLost(*options.report, child, cause);
     if (!told.ok()) BH_LOG(kWarning) << told.message();
   }
-  // A rank that ended by itself has said why.
+  // A rank that exited by itself has reported the cause.
   if (killed) {
     ExitWith(WithExitCode(absl::UnavailableError(cause), static_cast<ExitCode>(code)));
   }
@@ -98,24 +97,24 @@ absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options) {
   const sigset_t watched = WatchedSignals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &watched, &before);
-  std::signal(SIGCHLD, SIG_DFL);  // ignored, as it may be inherited, nobody could be waited for
+  std::signal(SIGCHLD, SIG_DFL);  // if inherited as ignored, waitpid would not work
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) {
     return WithExitCode(
         absl::ResourceExhaustedError(
-            absl::StrCat("cannot make the rank's process: ", std::strerror(errno),
-                         "; raise ulimit -u or the pids limit of the cgroup, or say --no-parent")),
+            absl::StrCat("cannot create the rank's process: ", std::strerror(errno),
+                         "; raise ulimit -u or the pids limit of the cgroup, or use --no-parent")),
         ExitCode::kGroupNotUp);
   }
   if (child > 0) LiveAsParent(child, watched, options);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(128 + SIGTERM);  // it died before that
+  if (getppid() != parent) _exit(128 + SIGTERM);  // the parent died before that
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (ReadOomKills(parent).all_together) {
     BH_LOG(kWarning) << "the kernel kills all processes of this cgroup together when its memory is "
-                        "used up (memory.oom.group): nobody is left then to say so; start with "
-                        "--report FILE, and 'bulkhead doctor --report FILE' tells it afterwards";
+                        "used up (memory.oom.group): none is left to report it; start with "
+                        "--report FILE, and run 'bulkhead doctor --report FILE' afterwards";
   }
   return parent;
 }

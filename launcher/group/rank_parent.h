@@ -1,5 +1,5 @@
-// The process above a rank that serves alone, as a launcher is above the ranks of a group: it
-// passes signals on, and says how the rank ended when the rank could not.
+// The parent process of a rank that serves alone, in the role of a launcher: forwards signals, and
+// reports how the rank ended if the rank could not.
 #pragma once
 
 #include <sys/types.h>
@@ -9,11 +9,10 @@
 
 namespace bulkhead {
 
-// Splits this process in two and returns in the child, the rank, with the parent's pid. The parent
-// waits in here, and exits with the child's code, or 128+n where signal n ended it. Returns 0 at
-// once where there is to be none: below a launcher, or with --no-parent. The child gets SIGTERM
-// when its parent dies. RESOURCE_EXHAUSTED (exit code 5) when no process can be made. Must be
-// called before the process has threads.
+// Forks and returns in the child, the rank, with the parent's pid. The parent waits here, and exits
+// with the child's code, or 128+n if signal n killed it. Returns 0 at once without forking below a
+// launcher, or with --no-parent. The child gets SIGTERM when its parent dies. RESOURCE_EXHAUSTED
+// (exit code 5) if fork fails. Must be called before the process has threads.
 absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options);
 
 }  // namespace bulkhead

@@ -22,7 +22,7 @@ constexpr absl::Duration kSilence = absl::Seconds(3);
 constexpr unsigned kOrphanSeconds = 5;
 constexpr absl::Duration kSameWish = absl::Milliseconds(500);
 
-// The code of a failure that carries none: the group is lost, or did not come up.
+// Exit code of a failure without one: the group is lost, or did not come up.
 absl::Status WithGroupCode(absl::Status status) {
   if (ExitCodeOf(status) != ExitCode::kBug) return status;
   if (absl::IsUnavailable(status)) return WithExitCode(std::move(status), ExitCode::kRankLost);
@@ -38,7 +38,7 @@ RankProcess::RankProcess(const EngineOptions& options, pid_t parent)
       parent_(parent),
       signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1},
                [this](const ReceivedSignal& signal) { OnSignal(signal); }) {
-  // Whoever reads our log may go away: that ends a write, not the rank.
+  // If the reader of our log goes away, the write fails, but the rank continues.
   std::signal(SIGPIPE, SIG_IGN);
 }
 
@@ -100,7 +100,7 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     first_signal_ = absl::Now();
     return;
   }
-  // Some senders signal a process and then its group: the same wish, said twice.
+  // Some senders signal a process and then its group: one request, sent twice.
   if (alone && absl::Now() - first_signal_ < kSameWish) return;
   std::string to;
   if (!alone) {
@@ -118,8 +118,8 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
 
 void RankProcess::RunSteps(StepRunner& runner, Coordinator* coordinator) {
   StartUpEnds();
-  _mm_setcsr(
-      0x1F80);  // the sums and the sampler round as the kernels do, whatever a library has set
+  // The collectives and the sampler round as the kernels do, whatever a library has set.
+  _mm_setcsr(0x1F80);
   ControlBus* bus = group_->exchange().topology().size > 1 ? &group_->bus() : nullptr;
   const absl::Status status = RunRank(runner, bus, coordinator, watchdog_.get());
   if (!status.ok()) End(WithGroupCode(status));
@@ -129,17 +129,17 @@ bool RankProcess::SpeaksForGroup(const absl::Status& why) const {
   Group* const group = joined_.load();
   if (group == nullptr) return IsFirstRank();
   const RankTopology& topology = group->exchange().topology();
-  // One line for the whole group: rank 0's, or where rank 0 is what was lost, its neighbour's. A
-  // host that has lost sight of rank 0 speaks for itself.
+  // One line for the whole group: from rank 0 or, if rank 0 is lost, its neighbour. A host
+  // disconnected from rank 0 reports for itself.
   if (topology.rank == 0) return true;
-  if (IsAgreed(why)) return false;  // rank 0 is there to say so
+  if (IsAgreed(why)) return false;  // rank 0 will report it
   return LostRankOf(why).rank == 0 &&
          (topology.rank == 1 || (!topology.one_host() && topology.local_rank == 0));
 }
 
 absl::Status RankProcess::Finish(const absl::Status& status) {
   if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
-  // Before others leave: at the first exit code mpirun stops those that are still here.
+  // Before the others exit: at the first exit code mpirun kills the remaining ranks.
   if (!status.ok() && SpeaksForGroup(status)) ExitWith(status);
   if (group_ != nullptr) group_->liveness().Ending();
   watchdog_.reset();
@@ -152,7 +152,7 @@ void RankProcess::End(const absl::Status& why) {
     absl::Status cause = why;
     if (Group* const group = joined_.load(); group != nullptr) {
       group->liveness().Abort(why);
-      // Another rank may have been first to say why: then that is the group's cause and code.
+      // Another rank may have reported first: then its cause and code are the group's.
       const absl::Status said = group->liveness().Check(absl::InfiniteDuration());
       if (!said.ok()) cause = WithGroupCode(said);
     }

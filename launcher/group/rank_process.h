@@ -1,9 +1,9 @@
-// RankProcess: how a rank's process lives and ends: the signals it gets, its group, its watchdog,
-// and exactly one end, whoever asks for it first.
+// RankProcess: a rank's process from start to end: its signals, its group, its watchdog, and
+// exactly one end, whoever requests it first.
 //
 // Signals: SIGUSR1 drains; SIGTERM and SIGINT drain a group of one, a second one ends it at once,
 // and so does its parent's end. In a larger group SIGTERM and SIGINT end the streams and the
-// process at once: after them a launcher leaves a group a second or two, or none.
+// process at once: a launcher allows a group a second or two after them, or none.
 #pragma once
 
 #include <sys/types.h>
@@ -25,10 +25,10 @@
 
 namespace bulkhead {
 
-// How a rank that serves ends its streams out of turn. Called once, from any thread.
+// How a serving rank ends its streams on failure. Called once, from any thread.
 struct StreamsEnd {
   std::function<void(const absl::Status& why)> fail;  // at once
-  std::function<void()> flush;  // waits, a bounded time, until the clients have been told
+  std::function<void()> flush;  // waits, for a bounded time, until the clients have received it
 };
 
 class RankProcess {
@@ -41,29 +41,28 @@ class RankProcess {
   absl::Status Join();
   Group& group() { return *group_; }
 
-  // What is done before the process ends out of turn; none when there are no streams (any more).
-  // Waits for a call in progress, so that what the functions use may die afterwards.
+  // Called before the process ends early; empty if there are no streams. Waits for a call in
+  // progress, so that the functions' captures may be destroyed afterwards.
   void SetEnding(StreamsEnd ending);
-  // Called when a drain is asked for, on a thread of its own; at once if it was asked for already.
-  // Waits likewise.
+  // Called on its own thread when a drain is requested; at once if it already was. Waits likewise.
   void SetDrain(std::function<void()> drain);
 
-  // The group is together, and --startup-timeout limits nothing any more.
+  // The group is up; --startup-timeout no longer applies.
   void StartUpEnds() { watchdog_->PhaseEnds(); }
-  // What a step may take before the group is taken for lost.
+  // Time limits for steps, after which the group counts as lost.
   void SetStepLimits(const StepTimeLimits& limits) { watchdog_->SetStepLimits(limits); }
-  // The rank loop until its clean stop. On a failure it does not return: the process ends.
+  // Runs the rank loop until its clean stop. Does not return on failure: the process ends.
   void RunSteps(StepRunner& runner, Coordinator* coordinator);
 
-  // The clean end, or an agreed one: what main should end with. Otherwise like End.
+  // A clean or agreed end: returns main's final status. Otherwise like End.
   absl::Status Finish(const absl::Status& status);
-  // Ends the process with the code that `why` carries, streams first. Any thread; the first call
-  // counts.
+  // Ends the process with the exit code of `why`, streams first. Any thread; only the first call
+  // has an effect.
   [[noreturn]] void End(const absl::Status& why);
 
  private:
-  // How often an end was asked for. A signal to a process group comes twice, directly and through
-  // the parent.
+  // Number of end requests. A signal to a process group arrives twice, directly and through the
+  // parent.
   struct Wishes {
     int terminal = 0, direct = 0, through_parent = 0;
     int count() const { return terminal + std::max(direct, through_parent); }
@@ -76,20 +75,20 @@ class RankProcess {
   const EngineOptions& options_;
   const pid_t parent_;
   std::unique_ptr<Group> group_;
-  std::atomic<Group*> joined_{nullptr};  // group_, for the other threads
+  std::atomic<Group*> joined_{nullptr};  // group_, for other threads
   std::mutex ending_mutex_;
   StreamsEnd ending_;  // guarded by ending_mutex_, held while it is called
   std::mutex drain_mutex_;
   std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
   bool drain_asked_ = false;     // guarded by drain_mutex_
-  Wishes wishes_;                // the signal thread's alone, as the next one
+  Wishes wishes_;                // signal thread only, as is the next one
   absl::Time first_signal_ = absl::InfinitePast();  // that drains
   std::once_flag end_once_;
   SignalThread signals_;
   std::unique_ptr<Watchdog> watchdog_;
 };
 
-// A rank from start to end: joins the group, does `work`, and ends in good order.
+// A rank from start to end: joins the group, does `work`, and shuts down in order.
 absl::Status RunRankProcess(const EngineOptions& options,
                             const std::function<absl::Status(RankProcess&)>& work,
                             pid_t parent = 0);

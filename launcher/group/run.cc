@@ -22,7 +22,7 @@
 namespace bulkhead {
 namespace {
 
-// Counts what the prompts came to, and hands each result on as a line. Thread-safe.
+// Counts the outcomes of the prompts, and passes each result on as a line. Thread-safe.
 class ResultWriter {
  public:
   explicit ResultWriter(ResultLines& lines) : lines_(lines) {}
@@ -36,7 +36,7 @@ class ResultWriter {
     }
     lines_.Set(i, ResultLine(result));
   }
-  // Once all are there.
+  // Valid once all results are there.
   int failed() const { return failed_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t generated_tokens() const { return generated_tokens_; }

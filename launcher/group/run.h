@@ -1,4 +1,5 @@
-// `bulkhead run`: prompts from a file through the engine, with no server; under mpirun too.
+// `bulkhead run`: offline batch inference on a file of prompts, without a server; also under
+// mpirun.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +7,8 @@
 
 namespace bulkhead {
 
-// The status to end with, carrying the exit code; 1 when a prompt failed (every other result is
-// written all the same). Must be called before the process has threads.
+// Returns the final status with the exit code; 1 if a prompt failed (all other results are still
+// written). Must be called before the process has threads.
 absl::Status RunRun(const RunOptions& options);
 
 }  // namespace bulkhead

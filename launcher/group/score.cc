@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kOtherRuleBytes = int64_t{2} << 30;
 
-// One text on its way.
+// A text being scored.
 class TextScore final : public RequestSink {
  public:
   TextScore(ResultLines& lines, std::atomic<int>& failed, size_t i, std::vector<TokenId> tokens)
@@ -110,7 +110,7 @@ class ScoreJob final : public BatchJob {
   size_t size() const override { return lines_.size(); }
 
  private:
-  // Cut at the model's length: a text needs no room for an answer.
+  // Truncated to the model's length: no room for an answer is needed.
   static absl::StatusOr<std::vector<TokenId>> TokensOf(const PromptLine& line,
                                                        const RankEngine& engine) {
     BH_RETURN_IF_ERROR(line.request.status());

@@ -1,4 +1,4 @@
-// `bulkhead score`: how probable a model finds given texts; no server, under mpirun too.
+// `bulkhead score`: log probabilities of given texts, without a server; also under mpirun.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,10 +6,10 @@
 
 namespace bulkhead {
 
-// Texts: JSON lines {"text"} or {"prompt_token_ids"}. Results, in their order: {"index", "tokens",
-// "nll"}: the number of tokens with the post-processor's, cut at max_model_len, and the sum over
-// all but the first of -ln p(token | those before it); or {"index", "error"}. The status to end
-// with, carrying the exit code; 1 when a line failed.
+// Input: JSON lines {"text"} or {"prompt_token_ids"}. Results, in input order: {"index", "tokens",
+// "nll"}: the number of tokens including the post-processor's, truncated to max_model_len, and the
+// sum over all but the first of -ln p(token | previous tokens); or {"index", "error"}. Returns the
+// final status with the exit code; 1 if a line failed.
 absl::Status RunScore(const ScoreOptions& options);
 
 }  // namespace bulkhead

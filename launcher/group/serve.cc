@@ -35,10 +35,10 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
-// Returns as soon as every client has been told: so long only for those that do not read.
+// Returns as soon as every client is notified: takes this long only for clients that do not read.
 constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
 
-// What the service may ask of the engine.
+// The engine functions available to the service.
 class Control final : public EngineControl {
  public:
   Control(Coordinator& coordinator, const RankStepStats& board, GrpcServer& server,
@@ -86,7 +86,7 @@ class Control final : public EngineControl {
   }
   void BeginDrain(std::optional<absl::Duration> timeout) override {
     const absl::Duration limit = timeout.value_or(drain_timeout_);
-    BH_LOG(kInfo) << "draining: no new requests; what was accepted has "
+    BH_LOG(kInfo) << "draining: no new requests; accepted ones have "
                   << absl::FormatDuration(limit);
     server_.SetDraining();
     coordinator_.BeginDrain(limit);
@@ -183,13 +183,13 @@ absl::Status CheckCanWrite(const std::string& report) {
   return CannotWrite("--report", report);
 }
 
-// The file of --report, where one was asked for. Any thread.
+// The file of --report, if requested. Any thread.
 class ServedReport {
  public:
   ServedReport(const ServeOptions& options, const RankEngine& engine)
       : options_(options), engine_(engine), process_(ThisProcess(engine.topology.hosts[0])) {}
-  // An end stands, whatever is written later. A report that can no longer be written is no reason
-  // to stop serving.
+  // A final state is never overwritten. A report that can no longer be written must not stop the
+  // server.
   void Write(const std::string& state, absl::string_view lost = "") {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!options_.report.has_value() || has_end_) return;
@@ -235,13 +235,13 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   BH_LOG(kVerbose) << "ready in "
                    << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
-  life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // who reads READY may end it at once
+  life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // a reader of READY may drain at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
               server.control_target().c_str());
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
-    BH_LOG(kWarning) << "READY was not heard: " << said.message();
+    BH_LOG(kWarning) << "writing READY failed: " << said.message();
   }
   life.RunSteps(runner, &coordinator);
   life.SetDrain(nullptr);
@@ -250,8 +250,8 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   report.Write("ended");
 }
 
-// Every client is a file descriptor: takes what the system allows. gRPC does not survive having too
-// few.
+// Every client is a file descriptor: raises the limit to the maximum. gRPC does not survive running
+// out.
 absl::Status RaiseFileLimit() {
   constexpr rlim_t kLeast = 64;
   rlimit limit;

@@ -8,9 +8,8 @@
 
 namespace bulkhead {
 
-// Ok after a drain, else the status to end with, carrying the exit code. `parent`: as
-// BecomeChildOfParent gives it. Must be called before the process has threads: it blocks the
-// signals that it handles.
+// Ok after a drain, else the final status with the exit code. `parent`: from BecomeChildOfParent.
+// Must be called before the process has threads: it blocks the signals that it handles.
 absl::Status RunServe(const ServeOptions& options, pid_t parent);
 
 }  // namespace bulkhead

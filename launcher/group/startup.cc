@@ -35,10 +35,10 @@
 namespace bulkhead {
 namespace {
 
-// A full chunk that takes longer is estimated, not run.
+// A full chunk that takes longer is extrapolated, not run.
 constexpr absl::Duration kWarmUpTime = absl::Seconds(10);
 
-// Logs how far the load of this rank is, now and then, until it dies.
+// Logs this rank's loading progress from time to time, until destroyed.
 class LoadReporter {
  public:
   explicit LoadReporter(const LoadProgress& progress)
@@ -146,7 +146,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind);
   const HostRoom room = RoomOf(hosts.limits, budgets);
   absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, room);
-  if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: the same on every rank
+  if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: equal on every rank
   BH_RETURN_IF_ERROR(SettlePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
                                 report, *planned, engine));
   const std::vector<DeviceBudget> held = planned->budgets();
@@ -167,7 +167,7 @@ absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& en
   const RankNeeds needs =
       FootprintOf(*engine.plan, engine.topology.rank, engine.limits, *engine.backend);
   ClaimArenas(needs, engine.limits.num_kv_blocks, ledger);
-  // Before the KV pool, which can grow where it is the last.
+  // Before the KV pool, which can only grow if it is the last allocation.
   BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm,
                       ConnectRanks(group, CommLimitsOf(*engine.plan, engine.limits), *engine.device,
                                    engine.driver.get(), ledger, timeout));
@@ -184,7 +184,7 @@ absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& en
   return absl::OkStatus();
 }
 
-// The plan is the run.
+// Planned bytes must equal taken bytes.
 absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine) {
   const RankCapacity& planned = engine.capacity.ranks[engine.topology.rank];
   for (int i = 0; i < kNumMemoryCategories; ++i) {
@@ -328,7 +328,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;
-  if (engine.runner != nullptr) {  // else nothing runs yet
+  if (engine.runner != nullptr) {  // otherwise nothing runs yet
     limits.depth = engine.runner->depth();
     limits.pads_decodes = engine.runner->has_decode_graphs();
   }

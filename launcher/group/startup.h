@@ -1,5 +1,5 @@
-// A rank's way from nothing to a sealed engine, in phases that the whole group ends together:
-// either all ranks go on, or all of them fail with the same status, exit code and named rank.
+// A rank's start up to a sealed engine, in phases that the whole group ends together: either all
+// ranks continue, or all fail with the same status, exit code and named rank.
 #pragma once
 
 #include <functional>
@@ -32,14 +32,14 @@
 
 namespace bulkhead {
 
-// What one rank owns once it is up. Members die in reverse order: the device outlives all that it
-// gave.
+// Everything a running rank owns. Members are destroyed in reverse order: the device outlives its
+// buffers.
 struct RankEngine {
   RankTopology topology;
   RankDevice choice;
   ThreadConfig threads;
   ModelSource source;
-  std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null when the checkpoint has none
+  std::unique_ptr<Tokenizer> tokenizer;  // rank 0; null if the checkpoint has none
   Capacity capacity;
   std::optional<HostRequest> host_request;  // of a server
   std::optional<HostBudget> host;           // of a server
@@ -47,7 +47,7 @@ struct RankEngine {
   ModelLimits limits;
   std::unique_ptr<DeviceLock> lock;    // of the GPU or the host, until the seal; may be null
   std::unique_ptr<CudaDriver> driver;  // on a GPU
-  int64_t probed_free_bytes = 0;       // of the GPU, before anything was taken
+  int64_t probed_free_bytes = 0;       // of the GPU, before any allocation
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryLedger> ledger;
   std::unique_ptr<Backend> backend;
@@ -55,18 +55,18 @@ struct RankEngine {
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
   absl::Duration load_time;            // of this rank's weights
-  int64_t loaded_bytes = 0;            // that it read
-  StepTimeLimits step_limits;          // as given, or what the warm-up measured
+  int64_t loaded_bytes = 0;            // read by this rank
+  StepTimeLimits step_limits;          // as given, or as measured by the warm-up
   std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;
 };
 
-// The engine's runner with its clock; `figures` and `board` (may be null) outlive it.
+// The engine's runner with timing; `figures` and `board` (may be null) outlive it.
 InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
                                                 RankStepStats* board);
 
-// Runs one phase of the start: `work` on this rank, then the group's agreement.
+// Runs one start-up phase: `work` on this rank, then the group's agreement.
 using Phase = std::function<absl::Status()>;
 absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
                       const Phase& work);
@@ -76,28 +76,28 @@ absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
                                                         absl::Duration timeout,
                                                         const DeviceBudget& mine);
 
-// The refusal of a plan that does not fit: rank 0 tells why, with what would as `plan_again` says;
-// every rank comes to the same. `why`: in place of the plan's own reason.
+// Refuses a plan that does not fit: rank 0 reports why, with remedies found by `plan_again`; every
+// rank returns the same. `why`: replaces the plan's own reason.
 absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_again,
                             const RankEngine& engine, const std::optional<std::string>& report,
                             absl::Status why = absl::OkStatus());
 
-// Collective. Returns with the ledger sealed. `server` is null where nothing is served; a refusal
-// for lack of memory is written to its report, too. `before_memory` (may be null) runs as a phase
-// of its own once the limits are known and before anything is taken or loaded: the place to bind a
+// Collective. Returns with the ledger sealed. `server` is null if nothing is served; a refusal for
+// lack of memory is also written to its report. `before_memory` (may be null) runs as a separate
+// phase once the limits are known, before anything is allocated or loaded: the place to bind a
 // listener.
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory);
 
-// The scheduler's limits for this engine; `max_num_queued_reqs` as asked for.
+// The scheduler's limits for this engine; `max_num_queued_reqs` as given.
 SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
                                   int max_num_queued_reqs);
 
 // `engine` outlives the coordinator.
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits);
 
-// The start-up report of rank 0: one line per fact.
+// Rank 0's start-up report: one line per fact.
 void LogReport(const RankEngine& engine);
 
 }  // namespace bulkhead

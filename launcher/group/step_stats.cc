@@ -16,7 +16,7 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Bytes as two numbers of 24 bits, which f32 holds exactly.
+// Bytes as two 24-bit numbers, which f32 represents exactly.
 void PutBytes(int64_t bytes, float* two) {
   two[0] = static_cast<float>(bytes >> 24);
   two[1] = static_cast<float>(bytes & 0xFFFFFF);

@@ -1,5 +1,5 @@
-// Where a rank's steps spend their time: between computing and the other ranks. Two clock readings
-// for each sum, gather and step; the rank's main thread alone.
+// How a rank's step time splits into computing and waiting for other ranks. Two clock readings per
+// collective and step; the rank's main thread only.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace bulkhead {
 
-// A communicator that counts the time spent in it.
+// A communicator that measures the time spent in it.
 class TimedCommunicator final : public Communicator {
  public:
   explicit TimedCommunicator(std::unique_ptr<Communicator> comm) : comm_(std::move(comm)) {}
@@ -41,15 +41,15 @@ class TimedCommunicator final : public Communicator {
   double seconds_ = 0;
 };
 
-// What rank 0 knows of every rank, up to the last time that the ranks told each other. Thread-safe.
+// Rank 0's copy of every rank's figures, as of the last time they were shared. Thread-safe.
 class RankStepStats {
  public:
   explicit RankStepStats(int ranks) : ranks_(ranks), devices_(ranks) {}
-  // Since the start; hosts and loads are empty.
+  // Totals since the start; hosts and loads are empty.
   std::vector<RankFigures> Get() const;
-  // One more window of steps, by rank.
+  // Adds a window of steps, by rank.
   void Add(absl::Span<const RankFigures> window);
-  // Of the ranks' GPUs, without failed looks; all 0 where a rank has not told yet, or has none.
+  // The ranks' GPUs, without failed looks; all 0 for a rank that has not reported yet, or has none.
   std::vector<DeviceWatchReading> Devices() const;
   void SetDevices(std::vector<DeviceWatchReading> devices);
 
@@ -59,18 +59,18 @@ class RankStepStats {
   std::vector<DeviceWatchReading> devices_;
 };
 
-// A runner that notes of every step how long it took and how long of that in `comm`, which the
-// runner uses; a step that was submitted while another one was in flight has its time from that
-// one's end on. Behind every kShareEverySteps-th step, by the plans' numbers and so alike on all
-// ranks, the ranks tell each other in one more sum what that came to, and what their GPUs have
-// free. What is passed in outlives it; `board` is null but on rank 0, and may be null there.
+// A runner that measures the time of every step and the part spent in `comm`, which the runner
+// uses; a step submitted while another one was in flight is timed from that one's end. After every
+// kShareEverySteps-th step, by plan number and so equally on all ranks, one additional sum shares
+// the totals and the free memory of the GPUs. All arguments outlive it; `board` is null except on
+// rank 0, and may be null there.
 class InstrumentedStepRunner final : public StepRunner {
  public:
   static constexpr uint64_t kShareEverySteps = 32;
 
-  // `max_sum_elements`: of `comm`. Where it is too small for the ranks' figures they keep them.
-  // `gpu`: null on a CPU. On a GPU the ranks tell no times, since the host does not see where they
-  // are spent. `watch`: of the GPU's memory.
+  // `max_sum_elements`: of `comm`. If it is too small for the ranks' figures they are not shared.
+  // `gpu`: null on a CPU. On a GPU no times are shared, since the host does not see where they are
+  // spent. `watch`: of the GPU's memory.
   InstrumentedStepRunner(StepRunner& runner, TimedCommunicator& comm, int64_t max_sum_elements,
                          RankFigures& figures, RankStepStats* board, Device* gpu = nullptr,
                          const DeviceWatch* watch = nullptr)
@@ -86,7 +86,7 @@ class InstrumentedStepRunner final : public StepRunner {
   absl::StatusOr<StepResult> Collect() override;
 
  private:
-  static constexpr int kShared = 10;  // numbers of each rank
+  static constexpr int kShared = 10;  // numbers per rank
 
   struct Begun {
     uint64_t seq = 0;
@@ -96,14 +96,14 @@ class InstrumentedStepRunner final : public StepRunner {
   };
 
   absl::Status Share();
-  // Adds up numbers_ over the ranks.
+  // Sums numbers_ over the ranks.
   absl::Status Sum();
 
   StepRunner& runner_;
   TimedCommunicator& comm_;
   const bool shares_;
   RankFigures& figures_;
-  RankFigures told_;  // figures_ when they were last shared
+  RankFigures told_;  // figures_ when last shared
   RankStepStats* const board_;
   Device* const gpu_;
   const DeviceWatch* const watch_;

@@ -78,13 +78,13 @@ v1::Shortage ShortageOf(const Capacity& capacity, const std::optional<HostBudget
   return out;
 }
 
-// What --host-memory must be at least, in whole MiB.
+// The minimum --host-memory, in whole MiB.
 int64_t EnoughMiB(const Capacity& capacity, const HostBudget& host) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   return (EnoughHostMemory(capacity, host) + kMiB - 1) / kMiB;
 }
 
-// --host-memory is what clients lack.
+// Clients lack memory because of --host-memory.
 bool LacksGiven(const HostBudget& host) {
   return !host.fits() && host.given_bytes.has_value() && host.available_bytes == host.given_bytes;
 }
@@ -143,7 +143,7 @@ v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const Re
 
 namespace {
 
-// What libraries take of the ranks' GPUs, in one line; empty where nothing is counted.
+// Library memory on the ranks' GPUs, in one line; empty if not counted.
 std::string DriverText(const Capacity& capacity) {
   const auto [least, most] = std::minmax_element(
       capacity.ranks.begin(), capacity.ranks.end(),
@@ -237,7 +237,7 @@ std::string DriverRangeText(const Capacity& capacity, const DriverRange& range) 
                          " of each GPU and not ", FormatBytes(range.most_bytes))
           : absl::StrCat("nor would it if libraries took ", FormatBytes(range.least_bytes),
                          " of each GPU and not ", FormatBytes(range.most_bytes));
-  return absl::StrCat(kv, ": a guess, until serve measures it (", kDriverGuessSource, ")");
+  return absl::StrCat(kv, ": an estimate, until serve measures it (", kDriverGuessSource, ")");
 }
 
 std::string RanksText(size_t ranks) { return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks"); }

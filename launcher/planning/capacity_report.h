@@ -12,14 +12,14 @@
 
 namespace bulkhead {
 
-// What libraries may take of each GPU, where that is a guess; the table counts the most.
+// Estimated range of the libraries' GPU memory; the table uses the maximum.
 struct DriverRange {
   int64_t least_bytes = 0;
   int64_t most_bytes = 0;
-  int64_t most_kv_tokens = 0;  // with least_bytes; 0: it does not fit then either
+  int64_t most_kv_tokens = 0;  // with least_bytes; 0: still does not fit
 };
 
-// What a report says besides the numbers.
+// What a report contains besides the numbers.
 struct ReportFacts {
   std::string kv_cache_dtype = "";
   std::string weight_dtype = "";
@@ -34,22 +34,23 @@ v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const Re
 // The limits, and the KV cache with the rank that limits it, in one line.
 std::string CapacityText(const Capacity& capacity);
 
-// One row per rank; the binding rank is marked, and what it means stands below.
+// One row per rank; the binding rank is marked and explained below.
 std::string CapacityTable(const Capacity& capacity);
 
-// The KV cache that the driver's least and most leave, in one line.
+// The KV cache at the minimum and maximum driver memory, in one line.
 std::string DriverRangeText(const Capacity& capacity, const DriverRange& range);
 
 // "1 rank", "4 ranks".
 std::string RanksText(size_t ranks);
 
-// What clients may come to on rank 0's host, part by part, and the quotas behind it, in one line.
+// The maximum host memory for clients on rank 0's host, part by part, and the quotas behind it, in
+// one line.
 std::string HostText(const HostBudget& host);
 
 // What more ranks would and would not change, for a group of `size`, in one line.
 std::string MoreRanksText(int num_kv_heads, int size);
 
-// Why it does not fit, in one line: rank, host, term, and the bytes that are short. `host`: as in
+// Why it does not fit, in one line: rank, host, category, and missing bytes. `host`: as in
 // ReportFacts.
 std::string ShortageText(const Capacity& capacity,
                          const std::optional<HostBudget>& host = std::nullopt);

@@ -1,4 +1,4 @@
-// What a changed command line would come to on ranks that were looked at already.
+// Plans a changed command line on ranks that were already measured.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,16 @@
 
 namespace bulkhead {
 
-// The budgets of the group that other flags make.
+// The budgets of the group for other flags.
 using BudgetsUnder =
     std::function<absl::StatusOr<std::vector<DeviceBudget>>(const EngineOptions& changed)>;
 
-// `budgets` as BudgetsUnder: under --reserve and --device-memory as they are changed; ranks that a
-// larger group has more are like the smallest.
+// `budgets` as BudgetsUnder: with --reserve and --device-memory changed; additional ranks of a
+// larger group are like the smallest one.
 absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& changed,
                                                          std::vector<DeviceBudget> budgets);
 
-// What a server's plan keeps for its clients on rank 0's host, and where; no request: nothing is
-// served.
+// The part of a server's plan for its clients on rank 0's host; no request: nothing is served.
 struct Clients {
   std::optional<HostRequest> request;
   HostRoom room;
@@ -31,14 +30,13 @@ struct Clients {
 // Those of a changed command line, for a group of `size`.
 using ClientsUnder = std::function<Clients(const Command& changed, int size)>;
 
-// `request` with what the flags of a server say now.
+// `request` with the current server flags.
 std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
                                           const Command& changed);
 
-// Plans as a start does, with the formats that the changed flags choose for this model; what
-// clients may come to must fit, too. `source` and `sizes` outlive the function. Where `measured` is
-// there, limits are those of a first plan with `budgets`, and what fits is a second one's with
-// `measured`.
+// Plans like a start, with the formats that the changed flags select for this model; the host
+// budget must fit, too. `source` and `sizes` outlive the function. Given `measured`, the limits are
+// those of a first plan with `budgets`, and the result is a second one with `measured`.
 PlanAgain PlanAgainOn(const ModelSource& source, const BackendSizes& sizes, DeviceKind kind,
                       ClientsUnder clients, BudgetsUnder budgets, BudgetsUnder measured = nullptr);
 

@@ -11,12 +11,13 @@
 namespace bulkhead {
 namespace {
 
-// Of what is free on a probed host: for the page cache, the other programs, and our own heap.
+// Reserve on a probed host, as a fraction of free memory: for the page cache, other programs, and
+// our own heap.
 constexpr int64_t kReserveDivisor = 10;
 constexpr int64_t kLeastGpuReserveBytes = int64_t{256} << 20;
 constexpr int64_t kGpuReserveDivisor = 100;
 constexpr int64_t kLeastContextBytes = int64_t{400} << 20;
-// Before they are measured: modules that load at the first launch, and NCCL's channels.
+// Estimates before measurement: modules loaded at the first launch, and NCCL's channels.
 constexpr int64_t kModulesGuessBytes = int64_t{128} << 20;
 constexpr int64_t kNcclGuessBytes = int64_t{768} << 20;
 
@@ -79,8 +80,8 @@ DriverGuess GuessDriver(Transport transport, int size) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   DriverGuess guess{kLeastContextBytes + kModulesGuessBytes, 1833 * kMiB};
   if (transport != Transport::kNccl) return guess;
-  // Twice the library memory of one rank at two of them; from the third on a quarter more, for
-  // buffers of the links' own sums.
+  // Twice the library memory of one rank for two ranks; a quarter more from three on, for NVLS
+  // buffers.
   guess.least_bytes += 256 * kMiB;
   guess.most_bytes += size > 2 ? 2291 * kMiB : 1833 * kMiB;
   return guess;

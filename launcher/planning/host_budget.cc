@@ -14,11 +14,11 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// The largest quotas and the least.
+// Maximum and minimum quotas.
 constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
 constexpr int64_t kMessageBytes = 4 * kMiB;
 constexpr int64_t kLeastMessageBytes = kMiB;
-constexpr int64_t kPromptBytesPerToken = 16;  // of a prompt as text, which is more than ids need
+constexpr int64_t kPromptBytesPerToken = 16;  // of a prompt as text, which needs more than ids
 constexpr int64_t kBesidesPromptBytes = kMiB;
 constexpr int64_t kGrpcBytes = 256 * kMiB;
 constexpr int64_t kMessagesInGrpc = 16;
@@ -27,25 +27,24 @@ constexpr int kConnections = 1024;
 constexpr int kLeastConnections = 64;
 constexpr int kOpenCalls = 8192;
 constexpr int kLeastOpenCalls = 256;
-constexpr int kSpareCalls = 64;  // beside those of requests that wait and run
+constexpr int kSpareCalls = 64;  // in addition to those of waiting and running requests
 constexpr int64_t kRequestQuotaBytes = 64 * kMiB;
 constexpr int64_t kAnswerQuotaBytes = 320 * kMiB;
 constexpr int64_t kLeastAnswerBytes = 8 * kMiB;
 constexpr int64_t kTextQuotaBytes = 32 * kMiB;
 constexpr int kQueuedReqs = 1024;
 constexpr int kLeastQueuedReqs = 32;
-// Vocabulary and merges as tables, for each byte of tokenizer.json: 11.7 of one with 128,000
-// tokens.
+// Vocabulary and merges as tables, per byte of tokenizer.json: measured 11.7 with 128,000 tokens.
 constexpr int64_t kTokenizerFactor = 12;
-// Stacks that are touched, and pieces that malloc keeps.
+// Touched stacks, and memory that malloc retains.
 constexpr int64_t kHeapGrowthBytes = 16 * kMiB;
 
-// A part's bytes when everything is used up to its quota.
+// A part's bytes when everything is at its quota.
 int64_t& Part(HostBudget& budget, HostPart part) {
   return budget.part_bytes[static_cast<int>(part)];
 }
 
-// What a message needs in order to hold a prompt of max_model_len in any form.
+// Message size that holds a prompt of max_model_len in any form.
 int64_t PromptMessageBytes(int max_model_len) {
   return std::min(kPromptBytesPerToken * max_model_len + kBesidesPromptBytes, kMostMessageBytes);
 }
@@ -62,12 +61,12 @@ void SetQuotas(const HostRequest& request, const GroupLimits& limits, HostBudget
   quotas.max_connections = static_cast<int>(shrunk(kConnections, kLeastConnections));
   budget.max_num_queued_reqs =
       request.max_num_queued_reqs.value_or(static_cast<int>(shrunk(kQueuedReqs, kLeastQueuedReqs)));
-  // Every request that waits or runs has a call; more than all calls cannot.
+  // Every waiting or running request has a call, so they are bounded by the calls.
   const int64_t requests = int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs + kSpareCalls;
   quotas.max_open_calls = static_cast<int>(
       std::max(shrunk(kOpenCalls, kLeastOpenCalls), std::min<int64_t>(requests, kOpenCalls)));
   quotas.request_bytes = shrunk(kRequestQuotaBytes, 2 * quotas.message_bytes);
-  // The longest answer that one request may ask for is always accepted.
+  // The longest answer of a single request is always accepted.
   quotas.answer_bytes =
       shrunk(kAnswerQuotaBytes,
              std::max(kLeastAnswerBytes, kMostAnswerBytesPerToken * limits.max_model_len));

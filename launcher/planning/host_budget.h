@@ -1,6 +1,6 @@
-// HostBudget: what rank 0's host keeps for the group's clients, beside the ranks' arenas: term by
-// term a bound, whatever clients do, and the quotas that make it one. Pure arithmetic, so that
-// `plan` and `serve` come to the same.
+// HostBudget: memory on rank 0's host for the group's clients, besides the ranks' arenas: an upper
+// bound per part, whatever clients do, and the quotas that enforce it. Pure arithmetic, so that
+// `plan` and `serve` agree.
 #pragma once
 
 #include <array>
@@ -17,23 +17,23 @@ namespace bulkhead {
 
 enum class HostPart : int {
   kGrpc,         // gRPC's resource quota
-  kConnections,  // what goes with a connection, and the control port
-  kCalls,        // what goes with an open call
-  kRequests,     // bodies that come in
-  kQueue,        // requests that wait or run: their tokens and books
-  kText,         // long texts that wait to be tokenised, and what tokenising one takes
-  kAnswers,      // that are not finished or not sent
+  kConnections,  // per connection, and the control port
+  kCalls,        // per open call
+  kRequests,     // incoming bodies
+  kQueue,        // waiting or running requests: tokens and state
+  kText,         // long texts waiting to be tokenised, and the memory to tokenise one
+  kAnswers,      // unfinished or unsent
   kPrefixCache,  // its index; the blocks themselves are KV
   kTokenizer,
-  kHeapSlack,  // every rank's heap on this host, threads, and what malloc does not give back
+  kHeapSlack,  // every rank's heap on this host, threads, and memory that malloc retains
 };
 inline constexpr int kNumHostParts = 10;
 
 // "grpc", "connections", ...
 const char* HostPartName(HostPart part);
 
-// What a server's host budget follows from, besides the limits of its plan: equal on every rank
-// once rank 0's has been told to all.
+// The inputs of a server's host budget besides the limits of its plan: equal on every rank once
+// rank 0's are distributed.
 struct HostRequest {
   std::optional<int> max_num_queued_reqs = std::nullopt;  // absent: 1024, or what fits
   std::optional<int64_t> host_memory = std::nullopt;      // --host-memory
@@ -41,7 +41,7 @@ struct HostRequest {
   bool prefix_caching = true;
   int ranks_on_host = 1;  // of rank 0
 
-  // One line of text, for the exchange between ranks.
+  // One line of text, exchanged between ranks.
   std::string Serialize() const;
   static absl::StatusOr<HostRequest> Parse(absl::string_view text);
 };
@@ -50,26 +50,26 @@ struct HostBudget {
   std::array<int64_t, kNumHostParts> part_bytes{};
   HostQuotas quotas;
   int max_num_queued_reqs = 0;
-  int step = 0;                            // how small the quotas are
-  std::optional<int64_t> available_bytes;  // what there is for them; absent: not known
+  int step = 0;                            // reduction step of the quotas
+  std::optional<int64_t> available_bytes;  // available memory; absent: unknown
   std::optional<int64_t> given_bytes;      // --host-memory
 
   int64_t total_bytes() const;
-  // What is there at READY already: no client makes it grow.
+  // Already allocated at READY, independent of clients.
   int64_t standing_bytes() const;
   bool fits() const { return total_bytes() <= available_bytes.value_or(total_bytes()); }
 };
 
-// Quotas shrink in steps, each half of the one before, down to what one request needs.
+// Quotas are reduced in steps, halving each time, down to what one request needs.
 inline constexpr int kNumHostSteps = 6;
 HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& capacity);
 
-// The largest that fits into `available_bytes` (absent: any does), else the smallest there is.
+// The largest that fits into `available_bytes` (absent: unlimited), else the smallest.
 HostBudget FitHostBudget(const HostRequest& request, const Capacity& capacity,
                          std::optional<int64_t> available_bytes);
 
-// What every rank's heap beside its arenas comes to at READY, rank 0's server included; more is
-// told at READY.
+// Every rank's heap outside its arenas at READY, including rank 0's server; more is reported at
+// READY.
 inline constexpr int64_t kRank0HeapBytes = int64_t{24} << 20;
 inline constexpr int64_t kRankHeapBytes = int64_t{12} << 20;
 

@@ -8,9 +8,9 @@
 namespace bulkhead {
 namespace {
 
-// Of what the ranks of rank 0's host have free, what clients get as long as smaller quotas do.
+// Clients' part of the free memory of rank 0's ranks' host, as long as smaller quotas suffice.
 constexpr int kShareDivisor = 3;
-// A larger reserve leaves smaller limits and so a smaller budget: it settles in a few rounds.
+// A larger reserve leaves smaller limits and so a smaller budget: converges in a few rounds.
 constexpr int kMostRounds = 8;
 
 int64_t FreeBytes(absl::Span<const DeviceBudget> budgets, const std::vector<int>& ranks) {
@@ -41,7 +41,7 @@ absl::StatusOr<GroupPlan> PlanAtStep(const ModelCapacity& model,
     BH_ASSIGN_OR_RETURN(plan.capacity, model.Fit(Holding(held, sharers, budgets)));
     plan.host = HostBudgetAt(step, request, plan.capacity);
     const int64_t wanted = plan.host->total_bytes();
-    // Limits that gave way in vain want less than was held for larger ones.
+    // If reducing the limits did not help, they need less than was reserved for larger ones.
     const bool in_vain = !plan.capacity.fits && wanted < held && !lowered;
     if (wanted <= held && !in_vain) break;
     lowered = lowered || in_vain;
@@ -50,7 +50,7 @@ absl::StatusOr<GroupPlan> PlanAtStep(const ModelCapacity& model,
   return plan;
 }
 
-// What the arenas of a plan that fits leave for the host budget.
+// Memory left for the host budget by the arenas of a plan that fits.
 int64_t LeftBytes(const Capacity& capacity, const std::vector<int>& sharers) {
   int64_t left = 0;
   for (const int rank : sharers) {

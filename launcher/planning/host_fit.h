@@ -1,5 +1,5 @@
-// The group's plan with its host budget: quotas for clients give way before limits do, and where
-// the ranks' device is host memory that was measured, the reserve holds the budget.
+// The group's plan with its host budget: client quotas are reduced before limits, and on a measured
+// host whose memory is the ranks' device, the reserve contains the budget.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,15 @@
 
 namespace bulkhead {
 
-// `dir` holds the model; `ranks_on_host` share rank 0's host.
+// `dir` is the model's folder; `ranks_on_host` share rank 0's host.
 HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, int ranks_on_host);
 
-// Where the host budget comes from.
+// The source of the host budget's memory.
 struct HostRoom {
-  // Ranks whose measured memory holds it, each an equal part, so that no rank's KV is small for it
-  // alone: those that what limits rank 0 most limits most, too. None under --device-memory and on
-  // GPUs.
+  // Ranks whose measured memory contains it, in equal parts, so that it does not shrink one rank's
+  // KV only: those with the same tightest limit as rank 0. Empty with --device-memory and on GPUs.
   std::vector<int> sharers = {};
-  // Where there are no sharers; absent: not known.
+  // If there are no sharers; absent: unknown.
   std::optional<int64_t> available_bytes = std::nullopt;
 };
 
@@ -32,11 +31,11 @@ struct GroupPlan {
   std::optional<HostBudget> host;  // of a server
 
   bool fits() const { return capacity.fits && (!host.has_value() || host->fits()); }
-  std::vector<DeviceBudget> budgets() const;  // with the reserve that holds the host budget
+  std::vector<DeviceBudget> budgets() const;  // with the reserve that contains the host budget
 };
 
-// `request` is absent where nothing is served. INVALID_ARGUMENT as ModelCapacity::Plan.
-// In less time, as ModelCapacity::Fit.
+// `request` is absent if nothing is served. INVALID_ARGUMENT as ModelCapacity::Plan. Faster, like
+// ModelCapacity::Fit.
 absl::StatusOr<GroupPlan> FitGroup(const ModelCapacity& model,
                                    absl::Span<const DeviceBudget> budgets,
                                    const std::optional<HostRequest>& request, const HostRoom& room);
@@ -45,9 +44,9 @@ absl::StatusOr<GroupPlan> PlanGroup(const ModelCapacity& model,
                                     const std::optional<HostRequest>& request,
                                     const HostRoom& room);
 
-// The least --host-memory with which a plan fits that came to `host` with the least quotas, and
-// whose arenas fit. Where memory is measured the pool is a little different each time, and so is
-// the index of the prefix cache: an eighth of leeway for it.
+// The minimum --host-memory for a plan whose arenas fit, and that ended with `host` at the smallest
+// quotas. On measured memory the pool, and so the prefix cache's index, varies slightly: adds an
+// eighth of the index.
 int64_t EnoughHostMemory(const Capacity& capacity, const HostBudget& host);
 
 }  // namespace bulkhead

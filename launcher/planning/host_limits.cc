@@ -26,7 +26,7 @@ std::vector<int> RanksUnder(const LimitsOfRanks& limits, const std::string& id) 
   return ranks;
 }
 
-// The id of the limit that leaves a rank the least.
+// The id of a rank's tightest limit.
 std::string TightestOf(const LimitsOfRanks& limits, int rank) {
   const auto share = [&](const HostLimit& limit) {
     return limit.available_bytes / static_cast<int64_t>(RanksUnder(limits, limit.id).size());
@@ -37,7 +37,7 @@ std::string TightestOf(const LimitsOfRanks& limits, int rank) {
       ->id;
 }
 
-// What the ranks under one limit may take of it, and what they will.
+// Under one limit: what the ranks may allocate, and what they will.
 struct Claim {
   HostLimit limit;
   std::vector<int> ranks;
@@ -58,7 +58,7 @@ std::vector<Claim> ClaimsOf(const LimitsOfRanks& limits, const Capacity& capacit
       claim.holds_host = claim.ranks.front() == 0;
       for (const int rank : claim.ranks) {
         const RankCapacity& planned = capacity.ranks[rank];
-        if (!planned.budget.on_cpu()) continue;  // its arenas are a GPU's
+        if (!planned.budget.on_cpu()) continue;  // its arenas are in GPU memory
         claim.cap_bytes += planned.budget.total_bytes;
         claim.arena_bytes +=
             std::accumulate(planned.arena_bytes.begin(), planned.arena_bytes.end(), int64_t{0});
@@ -79,7 +79,7 @@ std::string RanksText(const std::vector<int>& ranks) {
                            : absl::StrCat("ranks ", ranks.front(), " to ", ranks.back());
 }
 
-// More than there is, whoever else uses it.
+// More than the limit itself, regardless of other users.
 absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
   const int64_t left = std::max<int64_t>(0, claim.limit.total_bytes - host_bytes);
   std::string wanted;
@@ -181,8 +181,8 @@ absl::Status SettleHost(const LimitsOfRanks& limits, const std::optional<HostReq
   warning = absl::StrCat("clients may come to ", FormatBytes(plan.host->total_bytes()),
                          " on rank 0's host, where ", tightest->limit.name, " has ",
                          FormatBytes(left_now),
-                         " left now beside the arenas: others use it, and "
-                         "the kernel ends processes when it runs out");
+                         " left now beside the arenas: others use it, and the kernel kills "
+                         "processes when it runs out");
   return absl::OkStatus();
 }
 

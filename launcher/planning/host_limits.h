@@ -1,6 +1,6 @@
-// What limits the memory of a group's hosts: who shares which limit, what that leaves each rank,
-// and whether what ranks were given and clients may come to is there at all. Pure: every rank finds
-// the same from the same limits.
+// The memory limits of a group's hosts: which ranks share a limit, each rank's share, and whether
+// the given sizes and the clients' maximum are available at all. Pure: every rank computes the same
+// from the same limits.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@
 
 namespace bulkhead {
 
-// By rank, what ProbeHostLimits found there. Limits with the same id are one.
+// By rank, the result of ProbeHostLimits there. Limits with equal ids are the same.
 using LimitsOfRanks = std::vector<std::vector<HostLimit>>;
 
-// A rank's fair part of its host: of every limit its share among the ranks that have it, and of
-// those the least. A rank in a cgroup of its own has all of that cgroup.
+// A rank's fair share of its host: the minimum, over its limits, of an equal share among the ranks
+// that have it. A rank in its own cgroup has all of that cgroup.
 HostMemory ShareOf(const LimitsOfRanks& limits, int rank);
 
-// Where the host budget comes from, once every rank's budget is known.
+// The source of the host budget, once every rank's budget is known.
 HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budgets);
 
-// Ends a plan that fits by what hosts have, as far as `plan.host` and --device-memory were not
-// measured. RESOURCE_EXHAUSTED with exit code 4, naming the limit and host, when that is more than
-// a limit allows, or the arenas alone are more than is free now; `plan.host` then does not fit.
-// Where clients may come to more than is free now the quotas give way, and where they cannot,
-// `warning` says so.
+// Final check of a plan that fits against the hosts' memory, as far as `plan.host` and
+// --device-memory were given rather than measured. RESOURCE_EXHAUSTED with exit code 4, naming the
+// limit and host, if they exceed a limit, or the arenas alone exceed the free memory; `plan.host`
+// then does not fit. If clients' maximum exceeds the free memory the quotas are reduced, and if
+// they cannot be, `warning` is set.
 absl::Status SettleHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,
                         GroupPlan& plan, std::string& warning);
 

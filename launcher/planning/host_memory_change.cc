@@ -17,7 +17,7 @@ Attempt At(int64_t bytes) {
 }  // namespace
 
 std::optional<Attempt> HostMemoryChange::Mildest(const FlagList& with) const {
-  // With next to nothing the quotas are the least.
+  // With almost nothing the quotas are at their minimum.
   const std::optional<GroupPlan> plan = trials_.Plan(Joined(with, At(1).flags));
   if (!plan.has_value() || !plan->host.has_value()) return std::nullopt;
   Attempt attempt = At(EnoughHostMemory(plan->capacity, *plan->host));

@@ -1,4 +1,4 @@
-// A larger --host-memory, where the given one does not hold what clients may come to.
+// A larger --host-memory, if the given one is too small for the clients' maximum.
 #pragma once
 
 #include "launcher/planning/remedy_changes.h"
@@ -10,7 +10,7 @@ class HostMemoryChange final : public Change {
   // `trials` outlives this.
   explicit HostMemoryChange(const Trials& trials) : trials_(trials) {}
 
-  // The least.
+  // The minimum.
   std::optional<Attempt> Mildest(const FlagList& with) const override;
   // One, with which no plan lacks any.
   std::vector<Attempt> Steps() const override;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMostBlocks = int64_t{1} << 30;
 
-// Shares are tried in hundredths.
+// Fractions are tried in hundredths.
 Attempt Hundredths(const char* flag, int hundredths, const char* meaning, double now) {
   const std::string value = absl::StrFormat("%.2f", hundredths / 100.0);
   return {{flag, value},
@@ -43,14 +43,14 @@ bool KvRuleChange::Fits(const FlagList& with, const Attempt& attempt) const {
   return trials_.Fits(Joined(with, attempt.flags));
 }
 
-// What a share of the total leaves too little for, a larger one may leave enough for.
+// If a fraction of the total leaves too little for something, a larger one may leave enough.
 std::optional<Attempt> KvRuleChange::MildestUtilization(const FlagList& with) const {
   const auto at = [&](int hundredths) {
     return Hundredths("--gpu-memory-utilization", hundredths, ", the least that holds a sequence",
                       rule_.fraction);
   };
   const int now = static_cast<int>(std::floor(rule_.fraction * 100 + 1e-9));
-  // The smallest, that is the largest distance from 100.
+  // The smallest value, that is the largest distance from 100.
   const int from_top =
       LargestThatFits(1, 100 - now, [&](int distance) { return Fits(with, at(101 - distance)); });
   if (from_top == 0) return std::nullopt;
@@ -91,8 +91,8 @@ Attempt KvRuleChange::CountOf(int64_t blocks, int64_t block_bytes) const {
           doublings};
 }
 
-// Of blocks, where bytes are as many as the rank with the largest block makes of them. One sequence
-// is the least: where its blocks do not fit, no rule does.
+// For blocks; bytes are converted with the largest block size of all ranks. The minimum is one
+// sequence: if its blocks do not fit, no rule does.
 std::optional<Attempt> KvRuleChange::MildestCount(const FlagList& with) const {
   Attempt probe{{"--cache-max-entry-count", absl::StrCat(kMostBlocks)}, "", 0};
   const std::optional<GroupPlan> group = trials_.Plan(Joined(with, probe.flags));

@@ -1,5 +1,5 @@
-// Another value for the rule that sizes the KV cache: a smaller one where it asks for too much, a
-// larger one where it gives less than a sequence.
+// Another value for the KV cache rule: smaller if it asks for too much, larger if it grants less
+// than one sequence.
 #pragma once
 
 #include "launcher/planning/remedy_changes.h"

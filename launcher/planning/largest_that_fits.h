@@ -1,10 +1,10 @@
-// A search that the planner makes again and again. Pure.
+// Binary search used by the planner. Pure.
 #pragma once
 
 namespace bulkhead {
 
-// The largest value in [least, most] that fits, where whatever is less than one that fits, fits,
-// too; 0: none does. `least` is at least 1.
+// The largest value in [least, most] that fits, if fitting is monotone; 0: none. `least` is at
+// least 1.
 template <typename Integer, typename Fits>
 Integer LargestThatFits(Integer least, Integer most, const Fits& fits) {
   if (least > most || !fits(least)) return 0;

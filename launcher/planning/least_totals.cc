@@ -9,8 +9,8 @@ namespace {
 
 using Totals = std::vector<int64_t>;
 
-constexpr int kMostRounds = 16;  // of replanning with what the round before required
-constexpr int kMostPasses = 8;   // over all ranks, taking from one at a time
+constexpr int kMostRounds = 16;  // of replanning with the previous round's requirement
+constexpr int kMostPasses = 8;   // over all ranks, reducing one at a time
 constexpr int kMostDoublings = 40;
 constexpr int64_t kPlenty = int64_t{1} << 45;
 
@@ -24,7 +24,7 @@ class LeastTotals {
   }
 
   std::optional<Totals> Find() const {
-    // Where no memory is enough in these shares, it may be in equal ones.
+    // If no memory is enough with these shares, it may be with equal ones.
     std::optional<Totals> start = start_;
     if (start->front() == 0) start = RequiredAt(Totals(budgets_.size(), kPlenty));
     if (!start.has_value() || start->front() == 0) return std::nullopt;
@@ -54,7 +54,7 @@ class LeastTotals {
     return required;
   }
 
-  // What the split of these totals requires, until that changes no more.
+  // Iterates the requirement of the resulting split until it is stable.
   std::optional<Totals> Repeat(Totals totals) const {
     std::optional<Totals> enough;
     for (int round = 0; round < kMostRounds; ++round) {
@@ -69,7 +69,7 @@ class LeastTotals {
     return enough;
   }
 
-  // In the proportions that the ranks have now, and with them, but for rounding, in their shares.
+  // In the ranks' current proportions and so, except for rounding, with their shares.
   std::optional<Totals> Scale() const {
     const auto scaled = [&](double factor) {
       Totals totals;
@@ -94,7 +94,7 @@ class LeastTotals {
     return scaled(enough);
   }
 
-  // Takes from one rank after the other what it can do without.
+  // Reduces one rank after the other as far as possible.
   void Shrink(Totals& totals) const {
     bool shrunk = true;
     for (int pass = 0; shrunk && pass < kMostPasses; ++pass) {

@@ -1,5 +1,5 @@
-// The least memory that a group starts with where the split follows the memory (--tp-shares auto):
-// for all ranks together, since a rank's needs change with every other's total. Pure.
+// The minimum memory with which a group starts if the split follows the memory (--tp-shares auto):
+// for all ranks together, since a rank's needs depend on all totals. Pure.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace bulkhead {
 
-// What a group of these budgets comes to under limits that are given.
+// Plans a group with these budgets under given limits.
 using PlanTotals = std::function<absl::StatusOr<Capacity>(absl::Span<const DeviceBudget> budgets)>;
 
-// Sets every rank's required_bytes in `plan`: totals with which the group starts, and of which no
-// rank can do with a byte less; 0 where no memory is enough. `replan` plans with plan.limits.
+// Sets every rank's required_bytes in `plan`: totals with which the group starts, and none of which
+// can be reduced by a byte; 0 if no memory is enough. `replan` plans with plan.limits.
 void SetLeastTotals(Capacity& plan, const PlanTotals& replan);
 
 }  // namespace bulkhead

@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-// Where limits that are not given start.
+// Starting values of limits that are not given.
 constexpr int kCpuMaxNumSeqs = 64;
 constexpr int kCpuMaxNumBatchedTokens = 2048;
 constexpr int kGpuMaxNumSeqs = 256;

@@ -1,5 +1,5 @@
-// ModelCapacity: how much memory a model needs on how many ranks, and what fits. `plan` and `serve`
-// ask the same object, so the plan is the run.
+// ModelCapacity: how much memory a model needs on how many ranks, and what fits. Shared by `plan`
+// and `serve`, so that the plan is exact.
 #pragma once
 
 #include <optional>
@@ -17,29 +17,28 @@ namespace bulkhead {
 
 enum class DeviceKind { kCpu, kGpu };
 
-// How the GPUs of a group of `size` sum, as far as the flags say it: NCCL unless they say
-// otherwise.
+// The transport between the GPUs of a group of `size`: NCCL unless flags say otherwise.
 Transport GpuTransport(CommOption comm, int size);
 
 class ModelCapacity {
  public:
-  // `config`, `options` and `sizes` (of the ranks' backend) outlive this. `formats`: weights,
-  // activation, kv_format, block_tokens and, for a group of as many ranks as it was found for,
-  // transport count.
+  // `config`, `options` and `sizes` (of the ranks' backend) outlive this. Of `formats`, weights,
+  // activation, kv_format, block_tokens are used and, for a group of the size it was found for,
+  // transport.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
                 const BackendSizes& sizes, DeviceKind kind = DeviceKind::kCpu);
 
-  // For a group of budgets.size() ranks. INVALID_ARGUMENT when the model cannot be split so.
+  // For a group of budgets.size() ranks. INVALID_ARGUMENT if the model cannot be split that way.
   absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
-  // The same in less time: under --tp-shares auto required_bytes are for the shares as they are.
+  // The same but faster: with --tp-shares auto required_bytes are for the current shares.
   absl::StatusOr<Capacity> Fit(absl::Span<const DeviceBudget> budgets) const;
-  // The same with these limits in place of the given ones.
+  // The same with these limits instead of the given ones.
   absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets, int max_num_seqs,
                                   int max_model_len) const;
-  // The split over these ranks: equal, or by --tp-shares. INVALID_ARGUMENT with exit code 2 or 3
-  // when it is not possible.
+  // The split over these ranks: equal, or by --tp-shares. INVALID_ARGUMENT with exit code 2 or 3 if
+  // impossible.
   absl::StatusOr<ShardPlan> Split(absl::Span<const DeviceBudget> budgets) const;
-  // On how many ranks of a group of `size` a KV head is held.
+  // On how many ranks of a group of `size` each KV head is replicated.
   int KvHeadCopies(int size) const;
   int longest() const { return config_.max_position_embeddings; }
 

@@ -26,13 +26,13 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
       ExitCode::kUsage);
 }
 
-// Quantised flags on what they do not apply to.
+// Rejects quantisation flags that do not apply.
 absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& model) {
   const bool stored = model.quantization.method != QuantizationConfig::Method::kNone;
   absl::Status status;
   if (options.weight_group_size > 0 && !options.weight_dtype.has_value()) {
     status = absl::InvalidArgumentError(
-        "--weight-group-size says how --weight-dtype quantises; give both, or neither");
+        "--weight-group-size is for --weight-dtype; give both, or neither");
   } else if (stored && options.weight_dtype.has_value()) {
     status = absl::InvalidArgumentError(
         "--weight-dtype: the checkpoint's weights are quantised already; leave it out");
@@ -44,7 +44,7 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }
 
-// As transformers does where a checkpoint holds both tensors, with different values.
+// Same as transformers for a checkpoint with both tensors, but different values.
 absl::Status UntieOwnLmHead(ModelSource& source) {
   ModelConfig& model = source.config.model;
   if (!model.tie_word_embeddings) return absl::OkStatus();
@@ -53,11 +53,11 @@ absl::Status UntieOwnLmHead(ModelSource& source) {
   model.tie_word_embeddings = false;
   source.config.warnings.push_back(
       "config.json says tie_word_embeddings, but the checkpoint has an lm_head that is not its "
-      "embedding: they are not tied, and both are held");
+      "embedding: they are not tied, and both are loaded");
   return absl::OkStatus();
 }
 
-// "auto" is what config.json says, and where it is silent how the tensors are stored.
+// "auto": the dtype in config.json, or if absent that of the stored tensors.
 DType StatedDType(const ModelSource& source) {
   const DType stored = source.checkpoint != nullptr ? source.checkpoint->MainDType() : DType::kF32;
   return source.config.model.dtype.value_or(stored);
@@ -70,7 +70,7 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
   if (stated == stored) return;
   source.config.warnings.push_back(absl::StrCat(
       "config.json says ", DTypeName(stated), " but most tensors are ", DTypeName(stored),
-      ": weights are held as ", DTypeName(stated), "; --dtype chooses"));
+      ": weights are stored as ", DTypeName(stated), "; --dtype chooses"));
 }
 
 }  // namespace

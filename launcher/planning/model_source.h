@@ -1,5 +1,5 @@
-// What is known of a model before anything is loaded: its config, its tensors' headers, and the
-// number formats that follow from them and the command line.
+// A model before loading: its config, its tensors' headers, and the number formats that follow from
+// them and the command line.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,22 @@ namespace bulkhead {
 
 struct ModelSource {
   std::string dir;
-  ParsedConfig config;                     // its warnings and ours
+  ParsedConfig config;                     // with its warnings and ours
   std::unique_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
   ModelLimits formats;                     // weights, activation, kv_format, block_tokens
 };
 
 enum class Weights { kRequired, kOptional };
 
-// As given, else int8 where that makes a difference.
+// As given, else int8 where it makes a difference.
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights);
 
-// Reads `options.model`, and checks the headers against the config where weights are required.
-// Failures carry exit code 2 (a --max-model-len below 2 or beyond the model's) or 3.
+// Reads `options.model`, and checks the headers against the config if weights are required. Errors
+// carry exit code 2 (a --max-model-len below 2 or beyond the model's) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
-// The formats that other flags choose for a model that was read; its `formats` do not count. The
-// same failures.
+// The formats that other flags select for an already read model; its `formats` are ignored. The
+// same errors.
 absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelSource& source);
 
 }  // namespace bulkhead

@@ -30,7 +30,7 @@
 namespace bulkhead {
 namespace {
 
-// As `serve` takes it (kernels/cuda/gemm_library.h), where it finds one.
+// Like `serve` (kernels/cuda/gemm_library.h), if available.
 bool UsesCublasLt() {
   const char* const named = std::getenv("BULKHEAD_CUBLASLT");
   return named == nullptr || *named != '\0';
@@ -40,7 +40,7 @@ bool IsGpu(const EngineOptions& engine, const PlanOptions& options) {
   return options.gpu.has_value() || engine.device == DeviceOption::kCuda;
 }
 
-// This machine's memory is planned with.
+// Whether to plan with this machine's memory.
 bool IsMeasured(const EngineOptions& engine, const PlanOptions& options) {
   return !IsGpu(engine, options) && !engine.device_memory.has_value();
 }
@@ -63,7 +63,7 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }
 
-// Of an empty GPU, of which libraries take the most that they are guessed to.
+// An empty GPU, with the maximum estimated library memory.
 absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOptions& options,
                                        int rank, int size) {
   GpuFound found;
@@ -76,8 +76,7 @@ absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOp
   return budget;
 }
 
-// What the ranks of one configuration have. `measured`: this machine's memory, where it is planned
-// with.
+// The ranks' budgets of one configuration. `measured`: this machine's memory, if planned with.
 absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& engine,
                                                          const PlanOptions& options,
                                                          const std::optional<HostMemory>& measured,
@@ -101,21 +100,21 @@ absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& en
   return budgets;
 }
 
-// Of a group of `size`. What is left beside --device-memory is never looked at: the plan is for any
+// For a group of `size`. Memory besides --device-memory is not examined: the plan is for any
 // machine.
 Clients ClientsOfGroup(const EngineOptions& engine, const PlanOptions& options,
                        const std::string& dir, int size) {
   const int on_host = RanksOnHost(options, size);
   Clients clients;
   clients.request = HostRequestOf(options.serve, dir, on_host);
-  clients.request->prefix_caching = engine.enable_prefix_caching;  // which --compare may change
+  clients.request->prefix_caching = engine.enable_prefix_caching;  // --compare may change it
   if (IsMeasured(engine, options)) {
     for (int rank = 0; rank < on_host; ++rank) clients.room.sharers.push_back(rank);
   }
   return clients;
 }
 
-// Where the driver's part is a guess: what it may be, and the KV cache that its least leaves.
+// If the driver memory is estimated: its range, and the KV cache at its minimum.
 std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
   if (plan.kind == DeviceKind::kCpu || !plan.budgets.front().probed) return std::nullopt;
   const auto size = static_cast<int>(plan.budgets.size());
@@ -127,7 +126,7 @@ std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
   return DriverRange{guess.least_bytes, guess.most_bytes, most->num_kv_blocks * most->block_tokens};
 }
 
-// What quantised weights save, exactly: scales and zeros count.
+// Exact savings of quantised weights, including scales and zeros.
 std::string WeightsText(const Planned& plan) {
   const WeightFormats& weights = plan.source.formats.weights;
   std::string text = absl::StrCat("weights: ", WeightFormatsText(weights));
@@ -207,7 +206,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   plan->options = options;
   BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
   BH_RETURN_IF_ERROR(CheckDevice(engine, options));
-  // Once, so that all that is said of other sizes and flags is said of the same memory.
+  // Once, so that other sizes and flags are compared on the same memory.
   if (IsMeasured(engine, options)) {
     BH_ASSIGN_OR_RETURN(plan->measured, ProbeHostMemory());
   }

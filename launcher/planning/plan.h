@@ -18,7 +18,7 @@
 
 namespace bulkhead {
 
-// One configuration, planned. Its parts refer to each other: it stays where it was made.
+// One planned configuration. Its parts refer to each other: not movable.
 struct Planned {
   EngineOptions engine;
   PlanOptions options;
@@ -27,8 +27,8 @@ struct Planned {
   std::unique_ptr<BackendSizes> sizes;
   DeviceKind kind = DeviceKind::kCpu;
   std::unique_ptr<ModelCapacity> model;
-  std::optional<HostMemory> measured;      // this machine's, where it is planned with
-  std::vector<DeviceBudget> free_budgets;  // before clients have their part
+  std::optional<HostMemory> measured;      // this machine's, if planned with
+  std::vector<DeviceBudget> free_budgets;  // before the clients' part
   std::vector<DeviceBudget> budgets;
   Capacity capacity;
   HostBudget host;
@@ -36,17 +36,17 @@ struct Planned {
   bool fits() const { return capacity.fits && host.fits(); }
 };
 
-// `options` for the GPU and the nodes alone. Failures carry an exit code.
+// `options` only for the GPU and the nodes. Errors carry an exit code.
 absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
                                                   const PlanOptions& options);
 
-// One line for each size of group, as `serve` would start it with the same flags.
+// One line per group size, as `serve` would start it with the same flags.
 std::string ScalingTableOf(const Planned& plan);
 
-// What would make a plan fit that does not.
+// Remedies for a plan that does not fit.
 Remedies RemediesOf(const Planned& plan);
 
-// Prints the plan; RESOURCE_EXHAUSTED with exit code 4 when it does not fit.
+// Prints the plan; RESOURCE_EXHAUSTED with exit code 4 if it does not fit.
 absl::Status RunPlan(const PlanOptions& options);
 
 }  // namespace bulkhead

@@ -21,7 +21,7 @@ int64_t ArenaBytes(const RankCapacity& rank, MemoryCategory term) {
   return rank.arena_bytes[static_cast<int>(term)];
 }
 
-// Whether `seqs` sequences of `len` are in the pool at once.
+// Whether `seqs` sequences of `len` fit in the pool at once.
 bool HoldsAll(const ModelCapacity& model, const std::vector<DeviceBudget>& budgets, int seqs,
               int len) {
   const absl::StatusOr<Capacity> plan = model.PlanAt(budgets, seqs, len);
@@ -40,7 +40,7 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
                                                  "weights/rank", "KV heads on"}};
   for (int size = 1; size <= kMostRanks; size *= 2) {
     const absl::StatusOr<GroupPlan> group = group_of_size(size);
-    if (!group.ok()) break;  // cannot be split so far
+    if (!group.ok()) break;  // cannot be split this far
     const Capacity& plan = group->capacity;
     const bool fits = group->fits();
     const RankCapacity& rank = plan.ranks[plan.binding_rank];

@@ -1,5 +1,5 @@
-// What `plan` shows beside the report: what more ranks change, how length and sequences trade, and
-// configurations side by side.
+// Tables of `plan` besides the report: the effect of more ranks, length against number of
+// sequences, and configurations side by side.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,26 @@
 
 namespace bulkhead {
 
-// The plan of a group of `size` ranks, with what its clients may come to.
+// The plan of a group of `size` ranks, including its host budget.
 using GroupOfSize = std::function<absl::StatusOr<GroupPlan>(int size)>;
 
 // One line per group size from 1 to 64 that the model can be split over.
 std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of_size);
 
-// The largest max_model_len with which `max_num_seqs` sequences fit at once; 0: none does.
+// The largest max_model_len with which `max_num_seqs` sequences fit at once; 0: none.
 struct CurvePoint {
   int max_num_seqs = 0;
   int max_model_len = 0;
 };
-// For 1, 2, 4 ... sequences; equal lengths (the model's own) are left out but for the last.
+// For 1, 2, 4 ... sequences; of equal lengths (the model's own) only the last is kept.
 std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
                                     const std::vector<DeviceBudget>& budgets);
-// The other way round: the most sequences of 128, 256 ... tokens, up to the model's length.
+// The inverse: the maximum number of sequences of 128, 256 ... tokens, up to the model's length.
 std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
                                        const std::vector<DeviceBudget>& budgets);
 std::string CurveText(const std::vector<CurvePoint>& lengths,
                       const std::vector<CurvePoint>& sequences);
-// A drawing of it, both axes logarithmic.
+// As SVG with logarithmic axes.
 std::string CurveSvg(const std::vector<CurvePoint>& lengths, const std::string& title);
 
 // Columns of `names`, one per plan.

@@ -23,8 +23,8 @@ void AddSingles(const Changes& changes, Remedies& remedies) {
   }
 }
 
-// The two changes together with which it fits, neither much further from what was asked for than
-// the other.
+// The combination of two changes with which it fits, minimising the larger deviation from the
+// requested values.
 std::optional<Remedy> PairOf(const Trials& trials, const Change& first, const Change& second) {
   const std::vector<Attempt> steps = first.Steps();
   if (steps.empty()) return std::nullopt;
@@ -40,7 +40,7 @@ std::optional<Remedy> PairOf(const Trials& trials, const Change& first, const Ch
     best.emplace(step, *std::move(other));
   }
   if (!best.has_value()) return std::nullopt;
-  // The first one's step was coarse.
+  // The first change's step was coarse.
   if (auto milder = first.Mildest(best->second.flags); milder.has_value()) {
     if (trials.Fits(Joined(milder->flags, best->second.flags))) best->first = *std::move(milder);
   }
@@ -56,7 +56,7 @@ void AddPairs(const Trials& trials, const AllChanges& changes, Remedies& remedie
   for (const auto& change : changes.last) all.push_back(change.get());
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = i + 1; j < all.size(); ++j) {
-      // One that steps alone, and does so monotonely, first.
+      // First, one without other steps, or one that is monotone.
       const bool swap = all[i]->Steps().empty() ||
                         (!all[i]->monotone() && all[j]->monotone() && !all[j]->Steps().empty());
       std::optional<Remedy> pair = PairOf(trials, *all[swap ? j : i], *all[swap ? i : j]);

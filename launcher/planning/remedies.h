@@ -1,5 +1,5 @@
-// What would make a plan fit that does not: changes of the command line, each of which was parsed
-// and planned as it is printed.
+// Remedies for a plan that does not fit: changes of the command line, each parsed and planned
+// exactly as printed.
 #pragma once
 
 #include <functional>
@@ -20,21 +20,20 @@ struct Remedy {
 
 struct Remedies {
   std::vector<Remedy> list;  // in the order in which an operator would try them
-  std::string none_because;  // when the list is empty
+  std::string none_because;  // if the list is empty
 };
 
-// Why nothing helps where a machine is too small for clients beside the arenas.
+// Why nothing helps if a machine is too small for clients besides the arenas.
 inline constexpr char kHostHasNoMore[] =
     "rank 0's host has no more beside the arenas; use a smaller --device-memory, --max-model-len, "
     "--max-num-seqs or --max-num-queued-reqs, or a host with more memory";
 
-// Plans a changed command line for the machine, or the ranks, that the refused plan was made for.
+// Plans a changed command line for the machine, or the ranks, of the refused plan.
 using PlanAgain = std::function<absl::StatusOr<GroupPlan>(const Command& changed)>;
 
-// `options`: of the refused plan, with the command line that they were parsed from; without one
-// nothing can be tried. `formats`: that they came to. Single changes; where none helps, the first
-// few pairs of two that do; where none of those does, and --host-memory is too small, pairs with a
-// larger one.
+// `options`: of the refused plan, with the command line that they were parsed from; without it
+// nothing can be tried. `formats`: resulting from them. Single changes; if none helps, the first
+// few pairs that do; if there are none, and --host-memory is too small, pairs with a larger one.
 Remedies FindRemedies(const EngineOptions& options, const ModelLimits& formats,
                       const GroupPlan& refused, const PlanAgain& plan_again);
 

@@ -18,7 +18,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostRanks = 64;  // that a remedy looks at
+constexpr int kMostRanks = 64;  // considered for a remedy
 constexpr int kGpusOfNode = 8;
 constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -26,10 +26,10 @@ double Doublings(int64_t more, int64_t less) {
   return std::log2(static_cast<double>(more + 1) / static_cast<double>(less + 1));
 }
 
-// A limit made smaller.
+// A smaller limit.
 class LimitChange final : public Change {
  public:
-  // `least`: the smallest value that is of use.
+  // `least`: the smallest useful value.
   LimitChange(const Trials& trials, std::string flag, int now, int least, bool given)
       : trials_(trials), flag_(std::move(flag)), now_(now), least_(least), given_(given) {}
 
@@ -93,7 +93,7 @@ std::string ListOf(const std::vector<int64_t>& sizes) {
   return list;
 }
 
-// A smaller reserve; on a measured host no smaller than what loading takes.
+// A smaller reserve; on a measured host at least what loading takes.
 class ReserveChange final : public Change {
  public:
   ReserveChange(const Trials& trials, const EngineOptions& options, const Capacity& refused)
@@ -111,7 +111,7 @@ class ReserveChange final : public Change {
     const auto fits = [&](int64_t bytes) { return trials_.Fits(Joined(with, At(bytes).flags)); };
     if (least_ >= now_ || !fits(least_)) return std::nullopt;
     const int64_t most = LargestThatFits(least_ + 1, now_ - 1, fits);
-    // Where memory was measured it is a little different each time: an eighth of leeway at most.
+    // Measured memory varies slightly from run to run: adds at most an eighth.
     int64_t unit = kMiB;
     while (measured_ && unit * 16 <= most) unit *= 2;
     const int64_t whole = most / unit * unit;
@@ -174,7 +174,7 @@ class RanksChange final : public Change {
   bool monotone() const override { return false; }
 
  private:
-  // Doublings, powers of two, and whatever is smaller.
+  // Doublings, powers of two, and anything smaller.
   bool IsStep(int size) const {
     const auto now = static_cast<int>(refused_.ranks.size());
     const auto is_power = [](int n) { return (n & (n - 1)) == 0; };
@@ -201,7 +201,7 @@ class RanksChange final : public Change {
   const std::vector<int> sizes_;
 };
 
-// "--kv-cache-dtype", or LMDeploy's word where the command line has that.
+// "--kv-cache-dtype", or LMDeploy's name if the command line has that.
 std::vector<FlagList> SmallerKvFormats(const Trials& trials, const ModelLimits& formats) {
   const bool policy = HasFlag(trials.command_line(), {"--quant-policy"});
   const bool dtype = HasFlag(trials.command_line(), {"--kv-cache-dtype"});
@@ -285,7 +285,7 @@ FlagList GroupFlags(const EngineOptions& options, int size) {
   };
   const bool caps = by_rank(options.device_memory);
   const bool reserves = by_rank(options.reserve);
-  // By what they have beyond the reserve: in a smaller group those with most stay.
+  // By memory beyond the reserve: a smaller group keeps those with the most.
   std::vector<int> order;
   for (const auto& [rank, bytes] :
        (caps ? options.device_memory : options.reserve).value_or(RankSizes()).of_rank) {
@@ -312,7 +312,7 @@ FlagList GroupFlags(const EngineOptions& options, int size) {
 }
 
 std::vector<int> GroupSizes(int size, int nodes, bool gpu) {
-  int of_node = 1;  // ranks that a host has, or a multiple of what it has
+  int of_node = 1;  // ranks per host, or a multiple
   if (gpu) of_node = nodes > 1 || size > kGpusOfNode ? std::max(1, size / nodes) : kGpusOfNode;
   const int unit = gpu ? of_node : nodes;
   std::vector<int> larger, smaller;

@@ -1,4 +1,4 @@
-// The kinds of change that a remedy is made of, from mild to drastic.
+// The kinds of changes that remedies consist of, from mild to drastic.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@ namespace bulkhead {
 
 using FlagList = std::vector<std::string>;  // name, value, name, value ...
 
-// `flags` and `more` together; of a name, `more` has the value.
+// `flags` overridden by `more`.
 FlagList Joined(const FlagList& flags, const FlagList& more);
 
-// Command lines, tried.
+// Tries command lines.
 class Trials {
  public:
   // Both outlive this.
   Trials(const std::vector<std::string>& command_line, const PlanAgain& plan_again)
       : command_line_(command_line), plan_again_(plan_again) {}
 
-  // Nothing: the command line with `flags` is none, or the model refuses it.
+  // Nothing if the command line with `flags` is invalid, or the model refuses it.
   std::optional<Command> Parse(const FlagList& flags) const;
   std::optional<GroupPlan> Plan(const FlagList& flags) const;
   bool Fits(const FlagList& flags) const;
@@ -36,36 +36,35 @@ class Trials {
 struct Attempt {
   FlagList flags;
   std::string text;
-  double doublings = 0;  // how far it is from what was asked for
+  double doublings = 0;  // distance from the requested value
 };
 
 class Change {
  public:
   virtual ~Change() = default;
-  // The mildest with which it fits, beside the flags `with`; nothing: none does.
+  // The mildest one that fits together with the flags `with`; nothing if none does.
   virtual std::optional<Attempt> Mildest(const FlagList& with) const = 0;
-  // From mild to drastic, in steps that are coarse enough to be tried with every other change;
-  // empty where they follow from the other change.
+  // From mild to drastic, in steps coarse enough to be combined with every other change; empty if
+  // they follow from the other change.
   virtual std::vector<Attempt> Steps() const { return {}; }
-  // Whether what does not fit with the last step fits with none.
+  // Whether nothing fits if the last step does not.
   virtual bool monotone() const { return true; }
 };
 
 using Changes = std::vector<std::unique_ptr<Change>>;
 
-// What an operator would try, and what he would try only then. `trials` outlives them.
+// The usual changes, and those only for when they do not help. `trials` outlives them.
 struct AllChanges {
   Changes usual, last;
 };
 AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const ModelLimits& formats,
                      const GroupPlan& refused);
 
-// For a group of another size: --device-memory and --reserve, too, where they are given rank by
-// rank.
+// For a group of another size: also --device-memory and --reserve if given per rank.
 FlagList GroupFlags(const EngineOptions& options, int size);
 
-// The sizes of group that exist where one of `size` ranks runs on `nodes` hosts: any on CPUs of one
-// host, whole hosts, and of a host's GPUs a divisor. Up to 64, without `size`.
+// The possible group sizes if one of `size` ranks runs on `nodes` hosts: any on CPUs of one host,
+// whole hosts, and for GPUs of a host a divisor. Up to 64, without `size`.
 std::vector<int> GroupSizes(int size, int nodes, bool gpu);
 
 }  // namespace bulkhead

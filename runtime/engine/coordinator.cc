@@ -52,7 +52,7 @@ absl::Status Coordinator::CheckOpen() const {
                                "STARTING");
     case GroupState::kDraining:
       return WithRefusalReason(
-          absl::UnavailableError("the server is draining and takes no new requests"), "DRAINING");
+          absl::UnavailableError("the server is draining and accepts no new requests"), "DRAINING");
     case GroupState::kLost:
       break;
   }
@@ -134,7 +134,7 @@ void Coordinator::Fail(const absl::Status& why) {
     state_ = GroupState::kLost;
     failure_ = why;
     for (const auto& [id, live] : live_) {
-      if (live->busy) continue;  // the rank loop's thread sees failure_ when it has delivered
+      if (live->busy) continue;  // the rank loop's thread handles failure_ after delivering
       live->ended = true;
       ends.emplace_back(live, live->MakeEnd(EndCause{why, {}, {}, {}}, now));
     }

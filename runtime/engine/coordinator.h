@@ -1,12 +1,11 @@
-// Coordinator: rank 0's engine. Requests come in from any thread through its inbox; the rank loop
-// asks it for steps and hands back what they came to; deltas and ends go out to the requests'
-// sinks.
+// Coordinator: rank 0's engine. Requests arrive from any thread through its inbox; the rank loop
+// asks it for steps and returns their results; deltas and ends go to the requests' sinks.
 //
 // One mutex guards the inbox and the table of live requests, and is never held while a sink is
-// called. The scheduler, the block pool and the text streams belong to the rank loop's thread
-// alone. Fail() may come from the watchdog's thread while that thread hangs in a collective: it
-// ends every request that is not being delivered to at that moment, and the rank loop's thread ends
-// those itself.
+// called. The scheduler, the block pool and the text streams belong to the rank loop's thread only.
+// Fail() may be called by the watchdog's thread while that thread hangs in a collective: it ends
+// every request whose sink is not being called at that moment; the rank loop's thread ends the
+// others.
 #pragma once
 
 #include <array>
@@ -37,11 +36,11 @@ enum class GroupState { kStarting, kServing, kDraining, kLost };
 
 struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
-  SchedulerLoad scheduler;  // as of the last step; waiting ones include those in the inbox
+  SchedulerLoad scheduler;  // after the last step; waiting ones include the inbox
   int64_t num_kv_blocks = 0;
   LiveLimits limits;
-  // Requests that have ended, by their tokens (prompt and generated): bucket i has those with
-  // [2^i, 2^(i+1)).
+  // Requests that have ended, by number of tokens (prompt and generated): bucket i counts [2^i,
+  // 2^(i+1)).
   std::array<uint64_t, 32> length_counts = {};
   int64_t longest_tokens = 0;
 };
@@ -51,50 +50,49 @@ class Coordinator final : public RequestInbox {
   struct Options {
     SchedulerLimits limits;  // validated
     std::vector<TokenId> eos_ids;
-    const Tokenizer* tokenizer = nullptr;  // null: token ids alone; outlives the coordinator
+    const Tokenizer* tokenizer = nullptr;  // null: token ids only; outlives the coordinator
     std::function<uint64_t()> now_ns;      // monotonic, thread-safe; null: the steady clock
-    // Since the start, but for text_ns; called by the rank loop's thread. Null: not known.
+    // Totals since the start, except text_ns; called by the rank loop's thread. Null: unknown.
     std::function<StepCosts()> costs;
     absl::Duration log_period = absl::Seconds(10);
   };
   explicit Coordinator(Options options);
-  // The rank loop has returned. Requests that have not ended yet end UNAVAILABLE.
+  // After the rank loop has returned. Unfinished requests end with UNAVAILABLE.
   ~Coordinator() override;
 
   // RequestInbox: any thread.
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   void Cancel(absl::string_view request_id, absl::Status why) override;
 
-  // Any thread.
-  // INVALID_ARGUMENT for what was not sealed. `before`, which may be null, gets the limits so far.
+  // Any thread. INVALID_ARGUMENT above the sealed limits. `before`, which may be null, receives the
+  // previous limits.
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before);
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
-  // Refuses new requests and finishes those that were accepted, queued ones too; what is left after
-  // `timeout` ends UNAVAILABLE at the next step. Then NextStep says stop. A second call can only
-  // shorten the time.
+  // Refuses new requests and finishes accepted ones, including queued ones; those left after
+  // `timeout` end with UNAVAILABLE at the next step. Then NextStep returns a stop. A second call
+  // can only shorten the time.
   void BeginDrain(absl::Duration timeout);
-  // Ends every request with `why` and refuses new ones. The first call counts.
+  // Ends every request with `why` and refuses new ones. Only the first call has an effect.
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
   GroupState state() const;
   LiveLimits limits() const;
 
-  // The rank loop's thread. At most limits.depth steps are uncommitted when NextStep is called,
-  // less one. Blocks while there is nothing to run and nothing in flight. A step with
-  // plan.collect() asks for a Commit first, one with plan.stop() ends the loop; after Fail() its
-  // status.
+  // The rank loop's thread. Fewer than limits.depth steps may be uncommitted when NextStep is
+  // called. Blocks while there is nothing to run and nothing in flight. A step with plan.collect()
+  // requires a Commit first, one with plan.stop() ends the loop; after Fail() returns its status.
   absl::StatusOr<Step> NextStep();
-  // Of the oldest uncommitted step: delivers deltas and ends. Does nothing after Fail().
+  // The result of the oldest uncommitted step: delivers deltas and ends. A no-op after Fail().
   void Commit(StepResult result);
 
  private:
-  struct Live;      // a request as the other threads see it
-  struct Active;    // a request that the scheduler has: the rank loop's thread alone
+  struct Live;      // a request as seen by other threads
+  struct Active;    // a request in the scheduler: the rank loop's thread only
   struct EndCause;  // why a request ends
   struct Delivery;
   struct Arrivals;
 
-  // mutex_ is held.
+  // Requires mutex_.
   absl::Status CheckOpen() const;
   void Forget(const Live& live);
   void CountLength(const Live& live);
@@ -121,10 +119,11 @@ class Coordinator final : public RequestInbox {
   GroupState state_ = GroupState::kStarting;
   absl::Status failure_;
   std::optional<uint64_t> drain_deadline_ns_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_;  // everything that has not ended
+  absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_;  // all unfinished requests
   std::vector<std::shared_ptr<Live>> inbox_;
   std::vector<std::shared_ptr<Live>> cancels_;
-  int64_t inbox_tokens_ = 0;  // of the inbox, and of what was taken from it since the last Publish
+  int64_t inbox_tokens_ = 0;  // of the inbox, including requests taken from it since the last
+                              // Publish
   SchedulerLoad load_;
   LiveLimits live_limits_;
   std::array<uint64_t, 32> length_counts_ = {};

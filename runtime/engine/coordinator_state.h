@@ -1,4 +1,4 @@
-// The coordinator's books about one request. Private to it.
+// The coordinator's state of a request. Private to it.
 #pragma once
 
 #include <algorithm>
@@ -24,20 +24,20 @@ struct Coordinator::Live {
   std::string request_id;
   std::shared_ptr<RequestSink> sink;
   uint64_t submitted_ns = 0;
-  Request request;             // until the rank loop's thread starts it
-  SequenceId sequence_id = 0;  // the rank loop's thread; 0: not started
+  Request request;             // until started by the rank loop's thread
+  SequenceId sequence_id = 0;  // rank loop's thread only; 0: not started
 
   // Guarded by the coordinator's mutex.
   std::optional<absl::Status> cancel;
   bool busy = false;   // the rank loop's thread is calling the sink
-  bool ended = false;  // nobody may call the sink any more
+  bool ended = false;  // the sink must not be called any more
   int64_t prompt_tokens = 0;
   int completion_tokens = 0;
   int cached_prompt_tokens = 0;
   RequestTimings timings;
-  std::optional<StepCosts> costs_before;  // when it was first scheduled
+  std::optional<StepCosts> costs_before;  // costs when first scheduled
 
-  // The coordinator's mutex is held.
+  // Requires the coordinator's mutex.
   RequestEnd MakeEnd(EndCause cause, uint64_t now_ns) {
     timings.total_ns = now_ns - submitted_ns;
     RequestEnd end;
@@ -51,7 +51,7 @@ struct Coordinator::Live {
     return end;
   }
 
-  // The coordinator's mutex is held.
+  // Requires the coordinator's mutex.
   void TakeCosts(const StepCosts& now) {
     if (!costs_before.has_value()) return;
     const StepCosts& before = *costs_before;
@@ -64,7 +64,7 @@ struct Coordinator::Live {
 };
 
 struct Coordinator::Active {
-  // `stream_tokenizer` may be null. Takes the stop strings out of the request: nobody else wants
+  // `stream_tokenizer` may be null. Takes the stop strings out of the request: nothing else uses
   // them.
   Active(std::shared_ptr<Live> request_live, const Tokenizer* stream_tokenizer, Request& request)
       : live(std::move(request_live)),
@@ -78,12 +78,12 @@ struct Coordinator::Active {
         min_tokens(request.stopping.min_tokens),
         text_bytes_to_skip(request.text_bytes_sent) {}
 
-  // Before the first token comes, and no earlier: a request that waits holds little.
+  // Call right before the first token, not earlier: a waiting request should hold little memory.
   void OpenStream(absl::Span<const TokenId> prompt) {
     if (!stream.has_value()) stream.emplace(tokenizer, prompt, std::move(stream_options));
   }
 
-  // Leaves in `text` what the client does not have yet.
+  // Removes from `text` what the client already has.
   void DropSentText(std::string& text) {
     const auto dropped = std::min<uint64_t>(text_bytes_to_skip, text.size());
     text.erase(0, dropped);
@@ -98,9 +98,9 @@ struct Coordinator::Active {
   const bool wants_text;
   const bool include_stop_in_output;
   const int min_tokens;
-  uint64_t text_bytes_to_skip;  // a resumed request's client has them
-  uint64_t num_generated = 0;   // a resumed request's emitted ones included
-  std::string text;             // found while resuming, to go out with the next token
+  uint64_t text_bytes_to_skip;  // the client of a resumed request already has them
+  uint64_t num_generated = 0;   // includes the emitted ones of a resumed request
+  std::string text;             // produced while resuming; sent with the next token
 };
 
 struct Coordinator::Delivery {

@@ -21,7 +21,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     Publish();
     if (!step.has_value()) {
       if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
-      BH_CHECK(scheduler_.idle());  // with nothing in flight something must be able to run
+      BH_CHECK(scheduler_.idle());  // with nothing in flight some request must be runnable
       continue;
     }
     meter_.Busy(options_.now_ns(), scheduler_.load());
@@ -69,7 +69,7 @@ void Coordinator::StartArrivals(Arrivals arrivals) {
   Deliver(std::move(deliveries));
 }
 
-// Hands the request to the scheduler. Why it ends at once, if it does; `text` is what to send
+// Submits the request to the scheduler. Returns the cause if it ends at once; `text` is to be sent
 // before that.
 std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Live>& live,
                                                         std::string& text) {
@@ -87,7 +87,7 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
     std::optional<EndCause> end =
         Advance(*active, token, rule.Check(token, generated, total), active->text);
     if (!end.has_value()) continue;
-    text = std::move(active->text);  // it had ended already
+    text = std::move(active->text);  // it has already ended
     return end;
   }
   const absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
@@ -97,14 +97,14 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
   return std::nullopt;
 }
 
-// Takes one more token into the request's text. Why the request ends with it, if it does.
+// Appends one token to the request's text. Returns the cause if the request ends with it.
 std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenId token,
                                                           std::optional<TokenFinish> finish,
                                                           std::string& text) {
   ++active.num_generated;
   const bool stops = finish.has_value() && finish->stop_token_id.has_value();
   TextStream::Piece piece;
-  if (!stops || active.include_stop_in_output) {  // else the token that stops has no text
+  if (!stops || active.include_stop_in_output) {  // otherwise the stopping token produces no text
     piece =
         active.stream->Add(token, static_cast<int64_t>(active.num_generated) >= active.min_tokens);
   }
@@ -157,7 +157,7 @@ Coordinator::Delivery Coordinator::DeliveryOf(Emission emission) {
   return delivery;
 }
 
-// Takes an active request out of the scheduler.
+// Removes an active request from the scheduler.
 Coordinator::Delivery Coordinator::EndOf(const std::shared_ptr<Live>& live, absl::Status why) {
   Delivery delivery;
   delivery.live = live;
@@ -168,7 +168,7 @@ Coordinator::Delivery Coordinator::EndOf(const std::shared_ptr<Live>& live, absl
   return delivery;
 }
 
-// Calls the sinks, without the lock; `busy` keeps Fail() away from them meanwhile.
+// Calls the sinks without holding the lock; `busy` keeps Fail() away from them.
 void Coordinator::Deliver(std::vector<Delivery> deliveries) {
   if (deliveries.empty()) return;
   const uint64_t now = options_.now_ns();
@@ -192,7 +192,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
       live.TakeCosts(costs);
       ends[i] = live.MakeEnd(*std::move(deliveries[i].end), now);
       CountLength(live);
-      Forget(live);  // its id may be used again as soon as the client hears of the end
+      Forget(live);  // its id may be reused as soon as the client receives the end
     }
   }
   for (size_t i = 0; i < deliveries.size(); ++i) {
@@ -216,7 +216,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
   for (auto& [live, end] : failed) live->sink->OnEnd(std::move(end));
 }
 
-// Whether every accepted request has ended; ends those that are left when the time is over.
+// Whether every accepted request has ended; ends the remaining ones when the timeout has passed.
 bool Coordinator::DrainIsOver() {
   const uint64_t now = options_.now_ns();
   {
@@ -225,9 +225,7 @@ bool Coordinator::DrainIsOver() {
     if (live_.empty()) return true;
     if (now < *drain_deadline_ns_) return false;
   }
-  EndAll(WithRefusalReason(
-      absl::UnavailableError("the server has drained for as long as it was allowed to"),
-      "DRAINING"));
+  EndAll(WithRefusalReason(absl::UnavailableError("the drain timeout has passed"), "DRAINING"));
   return true;
 }
 
@@ -271,7 +269,7 @@ StepCosts Coordinator::Costs() const {
   return costs;
 }
 
-// What the other threads may know after a plan or a commit.
+// Publishes the state for other threads after a plan or a commit.
 void Coordinator::Publish() {
   std::lock_guard<std::mutex> lock(mutex_);
   load_ = scheduler_.load();

@@ -1,5 +1,5 @@
-// How many rows a step has in which each sequence has one token, where such steps come in few
-// sizes: a runner that records them has one recording for each.
+// Padded batch sizes of decode-only steps (one token per sequence): a runner captures one CUDA
+// graph for each.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,12 @@
 
 namespace bulkhead {
 
-// The most that such a step has.
+// Maximum number of rows of such a step.
 inline int MostDecodeRows(int max_num_seqs, int max_num_batched_tokens) {
   return std::min(max_num_seqs, max_num_batched_tokens);
 }
 
-// Those of a step of `num_seqs`, the ones that it is padded with included: 1, 2, 4, 8, a multiple
-// of 8, or `most`.
+// Rows of a step of `num_seqs`, padding included: 1, 2, 4, 8, a multiple of 8, or `most`.
 inline int PaddedDecodeRows(int num_seqs, int most) {
   BH_CHECK(num_seqs >= 1 && num_seqs <= most);
   int rows = 1;

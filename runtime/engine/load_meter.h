@@ -1,5 +1,5 @@
-// LoadMeter: turns the scheduler's totals into one log line every few seconds of load. Pure: time
-// comes in.
+// LoadMeter: one log line every few seconds of load, from the scheduler's totals. Pure: the time is
+// an argument.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class LoadMeter {
   LoadMeter(uint64_t period_ns, int64_t num_kv_blocks)
       : period_ns_(period_ns), num_kv_blocks_(num_kv_blocks) {}
 
-  // Work begins after idleness (or goes on): time without work counts for nothing.
+  // Work starts after idleness (or continues): idle time is not counted.
   void Busy(uint64_t now_ns, const SchedulerLoad& load);
-  // Work has ended for now.
+  // No work for now.
   void Idle() { begin_ns_.reset(); }
   // After a step: a line when a period of work has passed.
   std::optional<std::string> Line(uint64_t now_ns, const SchedulerLoad& load);

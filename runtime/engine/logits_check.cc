@@ -23,7 +23,7 @@ absl::Status CheckLogits(StepRunner& runner, bool coordinator) {
   if (!coordinator || result.samples[0].ok()) return absl::OkStatus();
   return WithExitCode(
       absl::FailedPreconditionError(absl::StrCat(
-          "the logits of a prompt of one token (id 0) are no numbers: ",
+          "the logits of a prompt of one token (id 0) are not finite: ",
           result.samples[0].status().message(),
           "; the checkpoint's weights hold NaN or infinities, or --dtype is too narrow for them: "
           "compare its files with their checksums, and try --dtype float32")),

@@ -1,4 +1,4 @@
-// Whether a model that has just been loaded computes numbers at all.
+// Whether a newly loaded model computes finite logits.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,9 @@
 
 namespace bulkhead {
 
-// Collective: one step of a prompt of one token (id 0), in block 1. On rank 0 FAILED_PRECONDITION
-// (exit code 3) when its logits are NaN or infinite, as those of every request would be. What the
-// step itself fails with otherwise.
+// Collective: one step with a one-token prompt (id 0), in block 1. On rank 0 FAILED_PRECONDITION
+// (exit code 3) if its logits are NaN or infinite, as those of every request would be. Otherwise
+// the step's own error.
 absl::Status CheckLogits(StepRunner& runner, bool coordinator);
 
 }  // namespace bulkhead

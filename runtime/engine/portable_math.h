@@ -1,6 +1,6 @@
-// log and random numbers whose bits are the same on every x86-64, as exp's (base/token_sampling.h):
-// products and sums in double as written (the build forbids fused and reordered ones), no call into
-// a libm that chooses by CPU.
+// log and random numbers that are bit-identical on every x86-64, like exp (base/token_sampling.h):
+// products and sums in double as written (the build forbids fused multiply-add and reordering), no
+// calls into a libm that dispatches by CPU.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// The natural logarithm of a finite x >= 1, with an error of a few 1e-16 of max(1, ln x).
+// Natural logarithm of a finite x >= 1, error of a few 1e-16 of max(1, ln x).
 inline double LogOfAtLeastOne(double x) {
   constexpr double kLn2 = 6.93147180559945286227e-01;
   const auto bits = std::bit_cast<uint64_t>(x);
@@ -40,7 +40,7 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// Uniform in [0, 1), 53 bits, of (seed, sample index, absolute position).
+// Uniform in [0, 1), 53 bits, from (seed, sample index, absolute position).
 inline double UniformOf(uint64_t seed, uint32_t sample_index, uint64_t position) {
   const std::array<uint32_t, 4> bits = Philox4x32(
       {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index, 0},

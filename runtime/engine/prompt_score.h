@@ -1,4 +1,4 @@
-// PromptScore: how probable the model finds a text, token by token.
+// PromptScore: log probabilities of a given text, token by token.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,9 @@ class PromptScore final : public LogitsSink {
                       const float* logits) override;
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
-  // Once the prompt is computed: ln p(tokens[i + 1] | tokens[0 .. i]) under the softmax of the
-  // logits, in double.
+  // After prefill: ln p(tokens[i + 1] | tokens[0 .. i]) from the softmax of the logits, in double.
   absl::Span<const double> logprobs() const { return logprobs_; }
-  double nll() const;  // the sum of -ln p
+  double nll() const;  // sum of -ln p
 
  private:
   const std::vector<TokenId> tokens_;

@@ -14,7 +14,7 @@ absl::Status Bug(const std::string& what) {
   return WithExitCode(absl::InternalError(what), ExitCode::kBug);
 }
 
-// Rank 0 asks its coordinator and tells the others; they listen.
+// Rank 0 gets the step from its coordinator and publishes it; the others receive it.
 absl::StatusOr<Step> NextStep(ControlBus* bus, Coordinator* coordinator) {
   if (coordinator != nullptr) {
     BH_ASSIGN_OR_RETURN(Step step, coordinator->NextStep());
@@ -31,8 +31,8 @@ absl::StatusOr<Step> NextStep(ControlBus* bus, Coordinator* coordinator) {
   return step;
 }
 
-// Hands plans to the runner and commits what comes of them. Rank 0's coordinator says when to
-// collect although one more step could be in flight, so that all ranks do both in one order.
+// Submits plans to the runner and commits the results. Rank 0's coordinator decides when to collect
+// although another step could be in flight, so that all ranks submit and collect in one order.
 class StepLoop {
  public:
   StepLoop(StepRunner& runner, Coordinator* coordinator, StepWatch* watch)

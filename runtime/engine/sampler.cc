@@ -12,10 +12,9 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kHeapMax =
-    2048;  // so many best ones are kept in a heap, more by partial selection
+constexpr int64_t kHeapMax = 2048;  // up to this many use a heap, more use partial selection
 
-// Likelier first, ties to the lower id.
+// More likely first, ties to the lower id.
 struct Better {
   const float* logits;
   bool operator()(TokenId a, TokenId b) const {
@@ -41,7 +40,7 @@ bool AllCanBeWeighed(absl::Span<const float> logits) {
   return ok;
 }
 
-// -1 when every id is banned or -inf.
+// -1 if every id is banned or -inf.
 TokenId ArgMax(absl::Span<const float> logits, absl::Span<const TokenId> banned) {
   TokenId argmax = -1;
   float max = -std::numeric_limits<float>::infinity();
@@ -56,7 +55,7 @@ TokenId ArgMax(absl::Span<const float> logits, absl::Span<const TokenId> banned)
   return argmax;
 }
 
-// weights[i] = exp((logits[i] - max) * per_temperature): a loop of its own over plain pointers, so
+// weights[i] = exp((logits[i] - max) * per_temperature): a separate loop over plain pointers, so
 // that it vectorises.
 void WeighLogits(const float* __restrict logits, int64_t count, double max, double per_temperature,
                  double* __restrict weights) {
@@ -74,7 +73,7 @@ absl::Status NotFiniteError(const SampleRow& row) {
 
 absl::Status NothingToSampleError(const SampleRow& row) {
   return absl::InternalError(
-      absl::StrCat("no token can be drawn for position ", row.position, ": all are ruled out"));
+      absl::StrCat("no token can be sampled for position ", row.position, ": all are banned"));
 }
 
 int64_t Sampler::ScratchBytes(int64_t vocab_size) {
@@ -133,7 +132,7 @@ void Sampler::WeighBest(absl::Span<const float> logits, const SampleRow& row, fl
   }
 }
 
-// Drops candidates with a weight below `least_weight` or of 0. The likeliest has weight 1 and
+// Drops candidates with a weight of 0 or below `least_weight`. The most likely one has weight 1 and
 // stays.
 void Sampler::Compact(double least_weight) {
   const double least = std::max(least_weight, kNoWeight);
@@ -155,8 +154,8 @@ void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
   while (bucket < kNumBuckets && mass + bucket_sums_[bucket] < target)
     mass += bucket_sums_[bucket++];
   if (bucket == kNumBuckets) return;  // rounding: every candidate is needed
-  // The run ends inside this bucket: walk through it, likeliest first. best_ holds places, not ids,
-  // so that the weights are at hand; places ascend with ids.
+  // The cutoff lies inside this bucket: walk through it, most likely first. best_ holds candidate
+  // indices, not ids, to look up the weights; indices ascend with ids.
   int64_t members = 0;
   for (int64_t i = 0; i < num_candidates_; ++i) {
     if (BucketOf(weights_[i]) == bucket) best_[members++] = static_cast<TokenId>(i);
@@ -169,8 +168,8 @@ void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
   KeepFrom(logits, bucket, needed);
 }
 
-// Keeps the candidates of likelier buckets, and of this one the first `num_kept_of_bucket` of
-// best_.
+// Keeps the candidates of more likely buckets, and the first `num_kept_of_bucket` of best_ from
+// this one.
 void Sampler::KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket) {
   const Better better{logits.data()};
   const TokenId last = num_kept_of_bucket > 0 ? ids_[best_[num_kept_of_bucket - 1]] : -1;
@@ -200,7 +199,7 @@ double Sampler::SumOfWeights() const {
   return sum + chunk_sum;
 }
 
-// The first candidate, in order of ids, at which the running sum of SumOfWeights exceeds its share.
+// The first candidate, by id, at which the running sum of SumOfWeights exceeds its share.
 TokenId Sampler::Draw(double uniform) const {
   const double target = uniform * SumOfWeights();
   double sum = 0;
@@ -238,7 +237,7 @@ void Sampler::AddLogprobs(absl::Span<const float> logits, int num_best, Generate
   for (int64_t i = 0; i < count; ++i) token.top.push_back({best_[i], logprob(best_[i])});
 }
 
-// The best `count` ids that are not banned into best_, likeliest first; returns how many there are.
+// The top `count` ids that are not banned into best_, most likely first; returns how many.
 int64_t Sampler::SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned,
                             int64_t count) {
   const Better better{logits.data()};
@@ -253,7 +252,7 @@ int64_t Sampler::SelectBest(absl::Span<const float> logits, absl::Span<const Tok
     std::sort(best_, best_ + count, better);
     return count;
   }
-  // A heap with the worst of the best on top. Ids ascend, so a tie with it comes too late.
+  // A heap with the smallest of the top on top. Ids ascend, so a tie with it loses.
   float worst = 0;
   ForAllowedRuns(vocab_size_, banned, [&](int64_t begin, int64_t end) {
     for (int64_t id = begin; id < end; ++id) {

@@ -1,11 +1,11 @@
-// Sampler: draws one token from one row of logits, on rank 0's host.
+// Sampler: samples one token from one row of logits, on rank 0's host.
 //
-// The logits are divided by the temperature; then min-p drops what is less likely than min_p times
-// the likeliest, top-k keeps the k likeliest, and top-p keeps the shortest run of the likeliest
-// whose share of what is left reaches p (the order in which vLLM filters). Ties go to the lowest id
-// everywhere, so top-k keeps exactly k. The same bits on every x86-64: exp and log are our own
-// (base/token_sampling.h, portable_math.h), sums run over fixed chunks of 1024 ids, and the
-// randomness is of (seed, sample index 0, absolute position) alone.
+// The logits are divided by the temperature; then min-p drops tokens less likely than min_p times
+// the most likely one, top-k keeps the k most likely, and top-p keeps the shortest prefix of the
+// remaining ones, by probability, whose share reaches p (the same filter order as vLLM). Ties go to
+// the lowest id everywhere, so top-k keeps exactly k. Bit-identical on every x86-64: exp and log
+// are our own (base/token_sampling.h, portable_math.h), sums use fixed chunks of 1024 ids, and the
+// randomness depends on (seed, sample index 0, absolute position) only.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,20 @@
 
 namespace bulkhead {
 
-// INTERNAL: a logit of the row is NaN or +inf; or every token is ruled out.
+// INTERNAL: a logit of the row is NaN or +inf; or every token is banned.
 absl::Status NotFiniteError(const SampleRow& row);
 absl::Status NothingToSampleError(const SampleRow& row);
 
 class Sampler {
  public:
-  // Host memory that a sampler works in; its owner takes it from the ledger.
+  // Host memory for a sampler; its owner takes it from the ledger.
   static int64_t ScratchBytes(int64_t vocab_size);
   // `scratch`: ScratchBytes(vocab_size) bytes, 8-byte aligned, outlives the sampler.
   Sampler(int64_t vocab_size, std::byte* scratch);
 
-  // Draws the token of `row` from `logits` [V]. Log probabilities are those of the raw logits,
-  // before bans, temperature and filters; the n best are listed likeliest first. INTERNAL when a
-  // logit is NaN or +inf, or when nothing is left to draw (-inf is a token that cannot be drawn).
+  // Samples the token of `row` from `logits` [V]. Log probabilities are those of the raw logits,
+  // before bans, temperature and filters; the top n are listed most likely first. INTERNAL if a
+  // logit is NaN or +inf, or if no token remains (-inf excludes a token).
   absl::StatusOr<GeneratedToken> Sample(absl::Span<const float> logits, const SampleRow& row);
 
  private:
@@ -46,14 +46,13 @@ class Sampler {
   int64_t SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned,
                      int64_t count);
 
-  // The candidates: ids ascending, and their weights exp((logit - max) / temperature), 0 < weight
-  // <= 1.
+  // The candidates: ids ascending, with weights exp((logit - max) / temperature), 0 < weight <= 1.
   int64_t vocab_size_;
   int64_t num_candidates_ = 0;
   double* weights_;      // [V]
   double* bucket_sums_;  // [kNumBuckets]
   TokenId* ids_;         // [V]
-  TokenId* best_;        // [V], likeliest first
+  TokenId* best_;        // [V], most likely first
 };
 
 }  // namespace bulkhead

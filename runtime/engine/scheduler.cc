@@ -127,7 +127,8 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   Emission emission;
   emission.id = sequence.id;
   emission.preemptions = sequence.preemptions;
-  const bool wanted = sequence.state != SequenceState::kEnded;  // else a surplus token is dropped
+  const bool wanted = sequence.state != SequenceState::kEnded;  // otherwise a surplus token is
+                                                                // dropped
   if (wanted && !prompt_logits.ok()) {
     emission.status = prompt_logits;
   } else if (wanted && sample != nullptr && !sample->ok()) {
@@ -151,7 +152,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   return emission;
 }
 
-// Those that have not ended.
+// Unfinished requests.
 int64_t Scheduler::NumRequests() const {
   return std::count_if(
              running_.begin(), running_.end(),
@@ -168,8 +169,8 @@ int64_t Scheduler::BlocksToAdmit(const Sequence& sequence) const {
                                                             : sequence.known_tokens());
 }
 
-// The cached blocks that it can begin behind. Its last token is computed in any case, for the
-// logits behind it, and so is all of a prompt whose logits are wanted.
+// Looks up the cached blocks it can start from. The last token is always computed, for its logits,
+// and so is every token of a prompt whose logits are requested.
 void Scheduler::UpdatePrefix(Sequence& sequence) const {
   if (sequence.prompt_logits != nullptr) return;
   pool_.UpdatePrefix(sequence.cache_salt,
@@ -177,12 +178,12 @@ void Scheduler::UpdatePrefix(Sequence& sequence) const {
                      sequence.prefix);
 }
 
-// A step is committed that has computed the positions below `end`.
+// After the commit of a step that computed the positions below `end`.
 void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
   if (!pool_.caches()) return;
   const int64_t block_tokens = limits_.block_tokens;
   const auto tokens = absl::MakeConstSpan(sequence.tokens);
-  // A token that was drawn and dropped is computed, but not known any more.
+  // A dropped surplus token has been computed, but is not in `tokens`.
   const int64_t full = std::min(end, static_cast<int64_t>(tokens.size())) / block_tokens;
   for (; sequence.blocks_cached < full; ++sequence.blocks_cached) {
     const int64_t i = sequence.blocks_cached;
@@ -191,8 +192,8 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
         {parent, sequence.cache_salt, tokens.subspan(i * block_tokens, block_tokens)},
         sequence.blocks[i]);
     if (block == sequence.blocks[i]) continue;
-    // Somebody else was first. Ours may be given away at once, though a step in flight may read it:
-    // who writes to it next does so in a later step.
+    // Another sequence cached it first. Our block may be reused at once although a step in flight
+    // may read it: its next writer is in a later step.
     sequence.blocks[i] = block;
     sequence.blocks_sent = std::min(sequence.blocks_sent, i);
   }
@@ -203,7 +204,7 @@ void Scheduler::Enqueue(Sequence& sequence) {
   sequence.planned_tokens = 0;
   sequence.blocks_sent = 0;
   sequence.blocks_cached = 0;
-  // By what is cached now; that may be more or less when its turn comes.
+  // Based on the cache now; it may change before admission.
   UpdatePrefix(sequence);
   const int64_t cached = static_cast<int64_t>(sequence.prefix.blocks.size()) * limits_.block_tokens;
   sequence.is_long = sequence.tokens_to_plan() - cached > LongPromptTokens(limits_);
@@ -216,7 +217,8 @@ void Scheduler::Preempt(Sequence& sequence) {
   Leave(sequence, SequenceState::kPreempting);
 }
 
-// Takes a sequence out of planning; its slot and blocks follow when nothing in flight uses them.
+// Removes a sequence from planning; its slot and blocks are released when nothing in flight uses
+// them.
 void Scheduler::Leave(Sequence& sequence, SequenceState state) {
   if (sequence.state == SequenceState::kRunning) {
     blocks_pending_release_ += static_cast<int64_t>(sequence.blocks.size());
@@ -225,7 +227,7 @@ void Scheduler::Leave(Sequence& sequence, SequenceState state) {
   if (sequence.in_flight == 0) Settle(sequence);
 }
 
-// Lets a leaving sequence go once no step in flight uses it.
+// Releases a leaving sequence once no step in flight uses it.
 void Scheduler::Settle(Sequence& sequence) {
   if (sequence.in_flight > 0) return;
   if (sequence.state == SequenceState::kPreempting) {

@@ -1,29 +1,30 @@
 // Scheduler: decides what each step computes. A pure state machine: no clock, thread, device or
-// I/O, and no work per step that grows with the tokens of a running sequence or the length of the
-// queue. Used by one thread.
+// I/O; the work per step does not grow with the length of a running sequence or of the queue. Used
+// by one thread.
 //
-// A step is filled in this order: one token for every decoding sequence; chunks of the prompts that
-// are being prefilled; then new admissions. Prompts longer than a quarter of a step
-// (LongPromptTokens) go in a long lane: short prompts take the step's prefill tokens first, except
-// for an eighth that a long prompt being prefilled always gets, and long ones take all that is
-// left, one after the other. At admission the head of the long lane is served as if it had come
-// kLongLaneAgeSteps later, so that each lane waits for the other a bounded time; a long head whose
-// turn it is and that finds too few blocks has free blocks put by for it, a few more with every
-// step. While short prompts come, long ones hold at most three quarters of the slots. With
-// SchedulingPolicy::kPriority all of this holds among requests of equal priority, and a higher
-// priority goes before a lower one.
+// A step is filled in this order: one token for every decoding sequence; chunks of the prompts
+// being prefilled; then new admissions. Prompts longer than a quarter of a step (LongPromptTokens)
+// are queued in a long lane: short prompts take the step's prefill tokens first, except for an
+// eighth that a long prompt in prefill always gets; long prompts take all remaining tokens, one
+// after the other. At admission the head of the long lane counts as having arrived
+// kLongLaneAgeSteps later, so that the wait of each lane for the other is bounded; a long head
+// whose turn it is but lacks blocks has free blocks reserved for it, a few more with every step.
+// While short prompts arrive, long ones hold at most three quarters of the slots. With
+// SchedulingPolicy::kPriority all of this applies among requests of equal priority, and higher
+// priorities go first.
 //
 // With depth 2 a step may be planned while another one is uncommitted. Then a row's input token can
 // be kLastSampled, a stop is seen one step late (the surplus token is dropped), and slots and
-// blocks come back only when no step in flight uses them. A step whose tokens are not all drawn
-// from candidates is committed before the next one is planned: the ranks have its tokens from the
-// plan alone, and a batch that leaves those sequences out would cost about what a whole one does.
+// blocks are released only when no step in flight uses them. A step whose tokens are not all
+// sampled from candidates is committed before the next one is planned: the ranks get its tokens
+// only with the next plan, and a batch without those sequences would cost about as much as a full
+// one.
 //
-// With prefix caching a sequence begins behind the longest run of cached blocks that its tokens
-// begin with; at least its last token is computed, and its lane is chosen by what is left. A full
-// block is cached when the step that completes it is committed, so every rank has written it before
-// any later step reads it. A block that another sequence had cached by then with the same content
-// takes the place of one's own. Nothing else changes: idle cached blocks are free blocks.
+// With prefix caching a sequence starts after the longest cached run of blocks matching its tokens;
+// at least its last token is computed, and its lane depends on the remaining tokens. A full block
+// is cached when the step that completes it is committed, so every rank has written it before any
+// later step reads it. If another sequence has cached a block with the same content by then, that
+// one replaces ours. Nothing else changes: idle cached blocks count as free.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@
 
 namespace bulkhead {
 
-// What a commit means for one sequence.
+// The outcome of a commit for one sequence.
 struct Emission {
   SequenceId id = 0;
   std::optional<GeneratedToken> token;
@@ -54,12 +55,12 @@ struct Emission {
   int preemptions = 0;                // so far
 };
 
-// Since the start.
+// Totals since the start.
 struct SchedulerPressure {
   int peak_running = 0;
   int peak_waiting = 0;
   int64_t peak_blocks_used = 0;
-  // Steps in which somebody waited, and what for.
+  // Steps in which a request waited, by cause.
   uint64_t steps_short_of_blocks = 0;
   uint64_t steps_short_of_slots = 0;
 };
@@ -68,25 +69,24 @@ struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
   int64_t num_waiting_tokens = 0;  // of the waiting ones, cached or not
-  int64_t num_queued_tokens =
-      0;  // the same, of those that never ran: max_num_queued_tokens bounds it
+  int64_t num_queued_tokens = 0;   // of those that have never run: bounded by max_num_queued_tokens
   int64_t num_blocks_used = 0;
-  int64_t num_blocks_cached = 0;         // idle: not used
+  int64_t num_blocks_cached = 0;         // idle and cached
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
   uint64_t generation_tokens_total = 0;  // emitted
   uint64_t preemptions_total = 0;
-  // Tokens that were looked for in the prefix cache at first admissions, and those of them found.
+  // Tokens looked up in the prefix cache at first admissions, and hits.
   uint64_t prefix_queries_total = 0;
   uint64_t prefix_hits_total = 0;
   SchedulerPressure pressure;
 };
 
-// A prompt with more tokens to compute goes in the long lane.
+// A prompt with more tokens to compute than this uses the long lane.
 int LongPromptTokens(const SchedulerLimits& limits);
 
 class Scheduler {
  public:
-  // `pool` has limits.num_kv_blocks blocks, all free, and a cache under limits.prefix_caching; it
+  // `pool` has limits.num_kv_blocks blocks, all free, and a cache if limits.prefix_caching; it
   // outlives the scheduler.
   Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool);
   ~Scheduler();
@@ -95,51 +95,51 @@ class Scheduler {
 
   // Queues a request. INVALID_ARGUMENT, OUT_OF_RANGE (can never fit), RESOURCE_EXHAUSTED (queue
   // full); see scheduler_limits.h. Emitted tokens count as generated and are prefilled with the
-  // prompt; a resumed request that had ended already is INVALID_ARGUMENT.
+  // prompt; a resumed request that had already ended is INVALID_ARGUMENT.
   absl::StatusOr<SequenceId> Submit(Request request);
-  // Ends the sequence without an emission (a cancel, a stop string). What it holds comes back at
-  // once, or when the last step in flight that uses it is committed. An id that has ended is no
-  // error.
+  // Ends the sequence without an emission (cancelled, or a stop string). Its slot and blocks are
+  // released at once, or when the last step in flight that uses them is committed. Ids that have
+  // ended are ignored.
   void Finish(SequenceId id);
 
-  // Admits from now on as if max_num_seqs were this, in [1, limits.max_num_seqs]; those that run go
-  // on.
+  // From now on admits as if max_num_seqs were this, in [1, limits.max_num_seqs]; running sequences
+  // continue.
   void SetMaxNumSeqs(int max_num_seqs);
 
-  // The next step, or nothing when nothing can be planned before a commit. At most `depth` steps
-  // may be planned and uncommitted.
+  // The next step, or nothing if a commit is needed first. At most `depth` steps may be planned and
+  // uncommitted.
   std::optional<Step> PlanStep();
-  // The plan after the last one: every rank leaves its loop. Nothing is in flight.
+  // The final plan: every rank leaves its loop. Nothing may be in flight.
   Step PlanStop();
-  // No step: every rank collects the oldest one in flight.
+  // Not a step: every rank collects the oldest step in flight.
   Step PlanCollect() const;
-  // Takes the result of the oldest uncommitted step. Emissions are in the plan's order.
+  // Takes the result of the oldest uncommitted step. Emissions are in plan order.
   std::vector<Emission> Commit(StepResult result);
 
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
   bool idle() const { return sequences_.empty(); }  // nothing is queued, running or in flight
-  // Those that the last PlanStep admitted for the first time.
+  // First-time admissions of the last PlanStep.
   absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
   int preemptions(SequenceId id) const;  // so far; 0 for an id that has ended
   int64_t cached_prompt_tokens(SequenceId id) const;
-  absl::Span<const TokenId> prompt(SequenceId id) const;  // of one that has not ended
+  absl::Span<const TokenId> prompt(SequenceId id) const;  // `id` must not have ended
   SchedulerLoad load() const;
 
-  // For tests. Checks what must hold between calls with BH_CHECK; O(sequences + blocks).
+  // For tests: checks the invariants between calls with BH_CHECK; O(sequences + blocks).
   void CheckInvariants() const;
   SequenceId IdInSlot(int slot) const;  // 0: none
 
  private:
   struct PlannedRow {
     Sequence* sequence = nullptr;
-    int64_t end = 0;  // the position behind its last token
+    int64_t end = 0;  // one past the position of its last token
     bool samples = false;
     bool has_prompt_logits = false;
-    bool ends = false;  // nothing is drawn: the sequence ends when its prompt is computed
+    bool ends = false;  // nothing is sampled: the sequence ends when its prompt is computed
   };
   struct PlannedStep {
     std::vector<PlannedRow> rows;
-    bool samples_on_host = false;  // a token that the ranks do not have before it is committed
+    bool samples_on_host = false;  // the ranks do not have its token before it is committed
   };
   struct PrefillBudget;
 
@@ -189,15 +189,14 @@ class Scheduler {
   int max_num_seqs_ = 0;  // at most limits_.max_num_seqs
   uint64_t plan_seq_ = 0;
   SequenceId last_id_ = 0;
-  size_t decode_cursor_ = 0;         // where a step that cannot hold every decode goes on
-  int64_t long_credit_eighths_ = 0;  // tokens that the long lane is owed, times 8
+  size_t decode_cursor_ = 0;         // where to continue if a step could not hold all decodes
+  int64_t long_credit_eighths_ = 0;  // tokens owed to the long lane, times 8
   int num_long_running_ = 0;
-  SequenceId reserved_for_ = 0;  // the long head that reserved_blocks_ are for
+  SequenceId reserved_for_ = 0;  // the long head for which reserved_blocks_ are held
   int64_t reserved_blocks_ = 0;
-  int64_t blocks_pending_release_ =
-      0;                        // held by sequences that leave, until their steps are committed
-  bool admits_ = true;          // false in a step that was short of blocks for decodes
-  bool lacked_blocks_ = false;  // in this step somebody was not admitted for want of blocks
+  int64_t blocks_pending_release_ = 0;  // held by leaving sequences until their steps are committed
+  bool admits_ = true;                  // false in a step that lacked blocks for decodes
+  bool lacked_blocks_ = false;          // an admission failed in this step for lack of blocks
   SchedulerPressure pressure_;
   std::optional<uint64_t> last_short_step_;  // when a short prompt was last queued
   uint64_t prompt_tokens_total_ = 0;

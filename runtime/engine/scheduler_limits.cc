@@ -47,7 +47,7 @@ absl::StatusOr<LiveLimits> Changed(const SchedulerLimits& sealed, LiveLimits now
   if (change.reset) now = SealedLimits(sealed);
   BH_RETURN_IF_ERROR(
       Change("max_num_seqs", change.max_num_seqs, 1, sealed.max_num_seqs, now.max_num_seqs));
-  // A prompt of one token and room for another.
+  // A one-token prompt and one generated token.
   BH_RETURN_IF_ERROR(
       Change("max_model_len", change.max_model_len, 2, sealed.max_model_len, now.max_model_len));
   BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs, 0,
@@ -89,7 +89,7 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
                            "; shorten it to at most ", limits.max_model_len - room)
             : absl::StrCat("the prompt's ", prompt_tokens, " tokens and the ", emitted_tokens,
                            " that were emitted already leave", limit,
-                           ": the generation has come to its end");
+                           ": the generation is complete");
     return WithRefusalReason(absl::InvalidArgumentError(text), "PROMPT_TOO_LONG");
   }
   const int64_t total = MaxTotalTokens(limits, prompt_tokens, max_tokens);
@@ -97,7 +97,7 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
   if (needed <= limits.num_kv_blocks) return absl::OkStatus();
   return WithRefusalReason(
       absl::OutOfRangeError(
-          absl::StrCat("the request can come to ", FormatCount(total), " tokens (prompt ",
+          absl::StrCat("the request can need ", FormatCount(total), " tokens (prompt ",
                        FormatCount(prompt_tokens), ", max_tokens ", FormatCount(max_tokens),
                        "), which is ", FormatCount(needed), " KV blocks of ", limits.block_tokens,
                        " tokens; the cache has ", FormatCount(limits.num_kv_blocks), ", room for ",

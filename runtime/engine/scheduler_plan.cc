@@ -11,7 +11,7 @@ namespace bulkhead {
 namespace {
 
 constexpr uint64_t kShortsSeenSteps =
-    256;  // so long after the last one, short prompts are expected
+    256;  // short prompts are expected for this many steps after the last one
 
 bool SamplesOnHost(const Step& step) {
   return std::any_of(step.samples.begin(), step.samples.end(), [&](const SampleRow& sample) {
@@ -30,14 +30,14 @@ bool PrecedesPtr(const Sequence* a, const Sequence* b) { return Precedes(*a, *b)
 
 }  // namespace
 
-// The prefill tokens of one step, while they are given out.
+// The remaining prefill tokens of a step.
 struct Scheduler::PrefillBudget {
   int total = 0;
   int left = 0;
-  int kept_for_long = 0;  // of those left
+  int kept_for_long = 0;  // part of them
   int given_to_long = 0;
-  bool long_head_waits = false;  // it found too few blocks in this step
-  std::vector<Sequence*> longs;  // being prefilled and without a row in this step, by precedence
+  bool long_head_waits = false;  // it lacked blocks in this step
+  std::vector<Sequence*> longs;  // in prefill and without a row in this step, by precedence
 
   int ShortPromptBudget() const { return left - kept_for_long; }
 };
@@ -61,7 +61,7 @@ std::optional<Step> Scheduler::PlanStep() {
   return step;
 }
 
-// Returns the tokens that are left.
+// Returns the remaining tokens.
 int Scheduler::PlanDecodes(int budget, Step& step) {
   if (limits_.admission == Admission::kOptimistic) GrowDecodes();
   const size_t count = running_.size();
@@ -71,7 +71,7 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
   for (size_t i = 0; i < count; ++i) {
     const size_t index = (decode_cursor_ + i) % count;
     if (!ReadyToDecode(*running_[index])) continue;
-    if (budget == 0) {  // the next step begins with the first one left out
+    if (budget == 0) {  // the next step starts with the first one left out
       decode_cursor_ = index;
       return 0;
     }
@@ -88,8 +88,8 @@ bool Scheduler::ReadyToDecode(const Sequence& sequence) const {
          BlocksFor(sequence.planned_tokens + 1) <= static_cast<int64_t>(sequence.blocks.size());
 }
 
-// Optimistic admission: every decode that enters a new block gets it, from a worse sequence if need
-// be.
+// Optimistic admission: every decode that enters a new block gets one, preempting a sequence of
+// lower precedence if necessary.
 void Scheduler::GrowDecodes() {
   std::vector<Sequence*> starved;
   for (Sequence* sequence : running_) {
@@ -109,7 +109,7 @@ void Scheduler::GrowDecodes() {
 
 void Scheduler::MakeRoom(Sequence& sequence) {
   while (!pool_.Grow(sequence.blocks, 1)) {
-    if (blocks_pending_release_ > 0) return;  // it sits this step out: a commit brings blocks
+    if (blocks_pending_release_ > 0) return;  // it skips this step: the next commit frees blocks
     Sequence* worst = nullptr;
     for (Sequence* candidate : running_) {
       if (candidate->state != SequenceState::kRunning) continue;
@@ -152,7 +152,7 @@ void Scheduler::PlanPrefills(int tokens, Step& step) {
       std::max<int64_t>(0, long_credit_eighths_ - int64_t{8} * budget.given_to_long);
 }
 
-// Gives all that is left to long prompts being prefilled, or only to those above a priority.
+// Gives all remaining tokens to long prompts in prefill, or only to those above a priority.
 void Scheduler::ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority,
                                     Step& step) {
   while (budget.left > 0 && !budget.longs.empty()) {
@@ -196,8 +196,8 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
   }
 }
 
-// One long prompt is prefilled at a time, unless a better one comes; and while short prompts come,
-// the last quarter of the slots is theirs.
+// Only one long prompt is in prefill at a time, unless one of higher priority arrives; and while
+// short prompts arrive, the last quarter of the slots is kept for them.
 bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
   if (!budget.longs.empty() && !Precedes(*waiting_.LongHead(), *budget.longs.front())) return false;
   const bool shorts_come =
@@ -205,7 +205,7 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
   return !shorts_come || num_long_running_ < max_num_seqs_ - max_num_seqs_ / 4;
 }
 
-// `blocks_kept`: free blocks that are not for this sequence.
+// `blocks_kept`: free blocks not available to this sequence.
 bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   UpdatePrefix(sequence);
   const CachedPrefix& prefix = sequence.prefix;
@@ -213,7 +213,8 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   const int64_t needed = BlocksToAdmit(sequence) - found;
   int64_t margin = blocks_kept + prefix.num_idle;
   if (limits_.admission == Admission::kOptimistic && !running_.empty()) {
-    margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // for those that run to grow into
+    margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // headroom for running sequences
+                                                                  // to grow
   }
   if (needed + margin > pool_.num_free()) {
     lacked_blocks_ = true;
@@ -252,11 +253,11 @@ void Scheduler::ReserveBlocks(const Sequence& sequence) {
   reserved_blocks_ = std::min(needed, reserved_blocks_ + std::max<int64_t>(1, needed / 32));
 }
 
-// Adds the next chunk of a prompt; returns its tokens, 0 where there is room for none.
+// Adds the next chunk of a prompt; returns its number of tokens, 0 if there is no room.
 int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
   int64_t tokens = std::min<int64_t>(sequence.tokens_to_plan(), max_tokens);
   if (sequence.prompt_logits != nullptr && sequence.planned_tokens < sequence.prompt_tokens) {
-    // The rows that want logits are whole chunks: none crosses the end of the prompt.
+    // Rows with logits come in whole chunks: none crosses the end of the prompt.
     tokens = std::min(tokens, sequence.prompt_tokens - sequence.planned_tokens);
   }
   if (tokens <= 0) return 0;
@@ -306,7 +307,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   planned_rows_.push_back(row);
 }
 
-// The ranks get a block's place in the table with the first step that reads or writes it there.
+// The ranks receive a block table entry with the first step that reads or writes the block.
 void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, Step& step) {
   const int64_t needed = BlocksFor(end);
   BH_CHECK(needed <= static_cast<int64_t>(sequence.blocks.size()));

@@ -1,4 +1,4 @@
-// Sequence: one request as the scheduler sees it. Private to the scheduler and its lanes.
+// Sequence: one request in the scheduler. Private to the scheduler and its lanes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class SequenceState {
   kWaiting,
   kRunning,     // has a slot
   kPreempting,  // keeps slot and blocks until nothing in flight uses them, then waits again
-  kEnded,       // the same, then dies
+  kEnded,       // the same, then is destroyed
 };
 
 struct Sequence {
@@ -25,40 +25,43 @@ struct Sequence {
 
   SequenceId id = 0;
   StopRule stop_rule;
-  uint64_t arrival;           // first come; kept through preemption
-  uint64_t enqueue_step = 0;  // when it began to wait
+  uint64_t arrival;           // order of arrival; kept through preemption
+  uint64_t enqueue_step = 0;  // when it started to wait
   int priority = 0;           // 0 under FCFS
   SamplingParams sampling;
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
   std::string cache_salt;
 
-  std::vector<TokenId> tokens;  // prompt, then every generated token that is committed
+  std::vector<TokenId> tokens;  // prompt, then all committed generated tokens
   int64_t prompt_tokens = 0;
-  int64_t max_total_tokens = 0;  // the longest it can become
+  int64_t max_total_tokens = 0;  // the maximum length
   bool is_long = false;          // its lane
   bool never_ran = true;
-  bool failed = false;               // a row of it had no token: nothing of it is cached any more
-  int64_t cached_prompt_tokens = 0;  // found at its first admission
+  bool failed = false;               // one of its rows failed to produce a token: nothing of it is
+                                     // cached any more
+  int64_t cached_prompt_tokens = 0;  // hits at its first admission
   SequenceState state = SequenceState::kWaiting;
 
-  CachedPrefix prefix;  // while it waits: what was cached of it when it was last looked for
+  CachedPrefix prefix;  // while waiting: the result of the last lookup
 
   // While it has a slot.
   int slot = -1;
   std::vector<BlockId> blocks;
   int64_t planned_tokens = 0;  // positions [0, planned_tokens) are written by steps planned so far
-  int pending_samples = 0;     // tokens that steps in flight draw
+  int pending_samples = 0;     // tokens being sampled by steps in flight
   int in_flight = 0;           // steps in flight that use slot and blocks
-  int64_t blocks_sent = 0;     // entries of the block table that the ranks have
-  int64_t blocks_cached = 0;   // the first ones: full, computed, shared; never written again
+  int64_t blocks_sent = 0;     // block table entries sent to the ranks
+  int64_t blocks_cached = 0;   // leading blocks that are full, computed, shared; never written
+                               // again
   int preemptions = 0;
 
-  // Length with the tokens that are being drawn.
+  // Length including tokens being sampled.
   int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()) + pending_samples; }
   int64_t num_generated() const { return known_tokens() - prompt_tokens; }
   int64_t tokens_to_plan() const { return known_tokens() - planned_tokens; }
-  // Whether everything it may draw is being drawn: only a commit can tell how it goes on.
+  // Whether all tokens it may generate are being sampled: only a commit decides whether it
+  // continues.
   bool exhausted() const {
     return pending_samples > 0 && stop_rule.AtLimit(num_generated(), known_tokens());
   }

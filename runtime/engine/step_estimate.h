@@ -1,5 +1,5 @@
-// What a step should take on this group's machines, from its rows, tokens and context, as measured
-// at start.
+// Expected duration of a step on this group's hardware, from its rows, tokens and context, as
+// measured at start.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ std::string StepTimeText(absl::Duration time);
 
 struct StepShape {
   int64_t tokens = 0;      // padding included
-  int64_t logit_rows = 0;  // tokens whose logits are wanted
-  double context = 0;      // pairs of a token and a position that it attends to
+  int64_t logit_rows = 0;  // tokens with logits
+  double context = 0;      // (token, attended position) pairs
 };
 
 StepShape ShapeOf(const internal::StepPlan& plan);
 
-// A line through the times of two steps, and what rows and context add. Default: every step takes
-// no time.
+// A line through the times of two steps, plus the cost of rows and context. Default: every step
+// takes no time.
 struct StepEstimate {
-  double least_s = 0;  // of any step: the weights are read
-  double fixed_s = 0;  // of the line; may be negative
+  double least_s = 0;  // minimum of any step: reading the weights
+  double fixed_s = 0;  // intercept of the line; may be negative
   double token_s = 0;
   double logit_row_s = 0;
-  double context_s = 0;  // of one pair
+  double context_s = 0;  // per pair
 
   absl::Duration Of(const StepShape& shape) const;
 };

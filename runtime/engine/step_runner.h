@@ -1,5 +1,5 @@
-// StepRunner: runs one numbered StepPlan on this rank's shard. The only seam between engine/ and
-// model/.
+// StepRunner: runs one numbered StepPlan on this rank's shard. The only interface between engine/
+// and model/.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace bulkhead {
 
-// A token id in a plan that stands for what the newest earlier step drew for the slot.
+// A token id in a plan that stands for the last token sampled for the slot.
 inline constexpr TokenId kLastSampled = -1;
 
-// What rank 0 does with the logits of one sequence of a plan; never sent to other ranks.
+// How rank 0 samples from the logits of one sequence of a plan; never sent to other ranks.
 struct SampleRow {
-  int seq_index = 0;  // of the plan's sequences; its last row of logits is sampled
+  int seq_index = 0;  // in the plan's sequences; its last row of logits is sampled
   SamplingParams sampling;
   int64_t position =
-      0;  // absolute position of the token that is drawn: with the seed, its randomness
-  std::vector<TokenId> banned;  // ids that must not be drawn (before min_tokens)
+      0;  // absolute position of the sampled token: determines its randomness, with the seed
+  std::vector<TokenId> banned;  // ids that must not be sampled (before min_tokens)
   std::optional<int> num_logprobs;
 };
 
-// Rows of prompt logits that a sequence of the plan wants handed out: all of its rows in this step
-// (num_logits == num_tokens), the first of them at the plan's start_position.
+// Prompt logits requested by a sequence of the plan: all of its rows in this step (num_logits ==
+// num_tokens), starting at the plan's start_position.
 struct PromptLogitsRow {
   int seq_index = 0;
   LogitsSink* sink = nullptr;
@@ -40,31 +40,31 @@ struct Step {
   std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only, ascending seq_index
 };
 
-// What a step came to on rank 0. One request's failure (logits that are no numbers, a sink that
-// cannot write) is its own entry: that request ends with it and the others go on.
+// The result of a step on rank 0. A failure of one request (non-finite logits, a sink that cannot
+// write) is its own entry: only that request ends with it.
 struct StepResult {
   std::vector<absl::StatusOr<GeneratedToken>> samples;  // parallel to Step::samples
   std::vector<absl::Status> prompt_logits;              // parallel to Step::prompt_logits
 };
 
-// Steps are submitted in the order of their plans and collected in the same order. Every rank of a
-// group submits and collects in the same order, and on every rank but 0 `samples` and
-// `prompt_logits` are empty, and so is what is collected. An error of either call is final for the
-// group: UNAVAILABLE when a rank is lost, INTERNAL when the plan oversteps this rank's sealed
-// arenas (a bug of the coordinator: exit code 70).
+// Steps are submitted in plan order and collected in the same order. All ranks of a group submit
+// and collect in the same order; on every rank except 0 `samples`, `prompt_logits` and the results
+// are empty. An error of either call is final for the group: UNAVAILABLE when a rank is lost,
+// INTERNAL when the plan exceeds this rank's sealed arenas (a bug of the coordinator: exit code
+// 70).
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  // How many steps may be submitted and not collected: 1 where steps are computed by the thread
-  // that submits them, 2 where a device computes one while the next is planned.
+  // Maximum number of submitted, uncollected steps: 1 if the submitting thread computes them, 2 if
+  // a device computes one while the next is planned.
   virtual int depth() const { return 1; }
-  // Collective. Begins a step behind all that were submitted.
+  // Collective. Enqueues a step after all submitted ones.
   virtual absl::Status Submit(Step step) = 0;
-  // Collective. Waits until the oldest step that was not collected has ended.
+  // Collective. Waits for the oldest uncollected step.
   virtual absl::StatusOr<StepResult> Collect() = 0;
 };
 
-// One step from beginning to end, where none is in flight.
+// One complete step, with none in flight.
 inline absl::StatusOr<StepResult> RunStep(StepRunner& runner, Step step) {
   if (absl::Status status = runner.Submit(std::move(step)); !status.ok()) return status;
   return runner.Collect();

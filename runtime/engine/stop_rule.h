@@ -1,5 +1,4 @@
-// StopRule: when token ids end a generation. Stop strings are not its business: they are the text
-// stream's.
+// StopRule: when token ids end a generation. Stop strings are handled by the text stream.
 #pragma once
 
 #include <optional>
@@ -19,16 +18,16 @@ class StopRule {
   // `max_total_tokens`: max_model_len.
   StopRule(StoppingParams stopping, const std::vector<TokenId>& eos_ids, int64_t max_total_tokens);
 
-  // Whether the generation ends with `token`, which is number `num_generated` (1 for the first) and
-  // makes the sequence `total_tokens` long. A stopping token wins over a limit, max_tokens over the
-  // model's length.
+  // Whether the generation ends with `token`, the `num_generated`-th (1 for the first), which makes
+  // the sequence `total_tokens` long. A stopping token takes precedence over a limit, max_tokens
+  // over max_model_len.
   std::optional<TokenFinish> Check(TokenId token, int64_t num_generated,
                                    int64_t total_tokens) const;
-  // Whether a limit ends the generation at this length whatever the token is.
+  // Whether a limit ends the generation at this length regardless of the token.
   bool AtLimit(int64_t num_generated, int64_t total_tokens) const;
-  // Whether ids that would stop must not be drawn as generated token number `num_generated`.
+  // Whether stopping ids must not be sampled as the `num_generated`-th token.
   bool Bans(int64_t num_generated) const { return num_generated <= stopping_.min_tokens; }
-  // Every id that stops. Sorted.
+  // All stopping ids, sorted.
   const std::vector<TokenId>& stop_ids() const { return stop_ids_; }
   const StoppingParams& stopping() const { return stopping_; }
 

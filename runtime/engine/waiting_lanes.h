@@ -1,5 +1,5 @@
-// WaitingLanes: the queue of the scheduler, a short and a long lane, each in order of precedence
-// (priority, then arrival). O(log n) to add and remove, O(1) to look at a head.
+// WaitingLanes: the scheduler's queue, a short and a long lane, each ordered by precedence
+// (priority, then arrival). O(log n) to add and remove, O(1) for the head.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace bulkhead {
 
-// The head of the long lane takes its turn as if it had come so many steps later.
+// The head of the long lane counts as having arrived this many steps later.
 inline constexpr uint64_t kLongLaneAgeSteps = 32;
 
-// Whether `a` is served before `b` where both are in the same lane.
+// Whether `a` is served before `b` within the same lane.
 bool Precedes(const Sequence& a, const Sequence& b);
 
 class WaitingLanes {
@@ -22,7 +22,7 @@ class WaitingLanes {
 
   Sequence* ShortHead() const { return short_.empty() ? nullptr : *short_.begin(); }
   Sequence* LongHead() const { return long_.empty() ? nullptr : *long_.begin(); }
-  // Whether the long head's turn comes before the short head's; both are there.
+  // Whether the long head goes before the short head; both must exist.
   bool LongGoesFirst() const;
 
   int size() const { return static_cast<int>(short_.size() + long_.size()); }

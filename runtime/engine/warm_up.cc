@@ -12,20 +12,19 @@
 namespace bulkhead {
 namespace {
 
-// More positions in all than this are not attended to in the warm-up: they would take seconds to
-// read.
+// Maximum total context of warm-up steps: more would take seconds to read.
 constexpr int64_t kMostContext = 65536;
-// Tokens of the steps that are tried where a full chunk takes too long.
+// Chunk sizes to try if a full chunk takes too long.
 constexpr int kSmallerChunks[] = {4096, 1024, 256, 64, 16};
-// A line does not foretell how long a step of so many times the tokens takes: a few tokens wait for
-// the weights, many for the arithmetic.
+// Extrapolation is unreliable beyond this factor in tokens: small steps are bound by weight
+// bandwidth, large ones by arithmetic.
 constexpr int64_t kLongestLine = 16;
 
 constexpr absl::Duration kLeastTimeout = absl::Seconds(60);
 constexpr absl::Duration kMostTimeout = absl::Minutes(5);
 
 struct StepKind {
-  int num_tokens = 0;  // of all sequences together
+  int num_tokens = 0;  // of all sequences
   int start_position = 0;
   bool wants_logits = true;
   bool from_candidates = false;
@@ -61,7 +60,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
   return step;
 }
 
-// The longest of the ranks' times.
+// The maximum of the ranks' times.
 absl::StatusOr<absl::Duration> Longest(absl::Duration mine, GroupExchange& exchange,
                                        absl::Duration timeout) {
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
@@ -80,24 +79,24 @@ struct Timed {
   double seconds = 0;
 };
 
-// A step that takes longer because the machine is busy makes no other one shorter than nothing.
+// Clamped at 0: a step slowed down by a busy machine must not give a negative slope.
 double SlopeOf(double first_s, double second_s, double more) {
   return more > 0 ? std::max(0.0, second_s - first_s) / more : 0;
 }
 
-// The most tokens that a step can have.
+// Maximum number of tokens of a step.
 int LargestStep(const SchedulerLimits& limits, int seqs) {
   return static_cast<int>(
       std::min<int64_t>(limits.max_num_batched_tokens, int64_t{seqs} * limits.max_model_len));
 }
 
-// How many tokens the step behind `last` should have: of those that should not take longer than
-// `patience_s` the most, 0 where there are none. `token_s`: of the line through the last two steps.
-// Where there is but one, the least is run in any case.
+// Number of tokens of the step after `last`: the most that should not exceed `patience_s`, 0 if
+// none. `token_s`: slope of the line through the last two steps. With only one step so far, the
+// smallest is run in any case.
 int NextChunk(int most, const Timed& last, std::optional<double> token_s, double patience_s) {
   const int64_t done = last.shape.tokens;
   const auto in_time = [&](int64_t tokens) {
-    // At most in proportion.
+    // At most proportional.
     if (last.seconds * static_cast<double>(tokens) / static_cast<double>(done) <= patience_s) {
       return true;
     }
@@ -115,7 +114,7 @@ int NextChunk(int most, const Timed& last, std::optional<double> token_s, double
   return token_s.has_value() ? 0 : least;
 }
 
-// Positions that each of `seqs` sequences attends to, where context is what is measured.
+// Context per sequence of `seqs`, when the cost of context is measured.
 int ContextOf(const SchedulerLimits& limits, int seqs) {
   const int64_t blocks = std::max<int64_t>(limits.num_kv_blocks, 1);
   return static_cast<int>(std::clamp<int64_t>(
@@ -148,13 +147,13 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
   const auto run = [&](const StepKind& kind) -> absl::StatusOr<Timed> {
     const Step step = MakeStep(limits, seqs, kind, exchange.topology().coordinator());
     const int64_t begin_ns = now_ns();
-    // One request's failure, such as logits that are no numbers, is not the warm-up's.
+    // Failures of a single request, such as non-finite logits, are ignored here.
     BH_RETURN_IF_ERROR(RunStep(runner, step).status());
     BH_ASSIGN_OR_RETURN(const absl::Duration time,
                         Longest(absl::Nanoseconds(now_ns() - begin_ns), exchange, timeout));
     return Timed{ShapeOf(step.plan), absl::ToDoubleSeconds(time)};
   };
-  // The first touches what no step has touched yet. Whole rows of logits take the longest.
+  // The first run touches memory for the first time. Whole rows of logits are the slowest case.
   BH_RETURN_IF_ERROR(run({.num_tokens = seqs, .from_candidates = true}).status());
   BH_ASSIGN_OR_RETURN(const Timed rows, run({.num_tokens = seqs}));
   BH_ASSIGN_OR_RETURN(const Timed no_logits, run({.num_tokens = seqs, .wants_logits = false}));

@@ -1,5 +1,5 @@
-// The warm-up at the end of start-up: steps as large as the limits allow, so that every arena and
-// every collective has worked once before READY, and the group knows how long a step takes here.
+// The warm-up at the end of start-up: the largest steps that the limits allow, so that every arena
+// and every collective has been used before READY, and the time of a step is known.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ struct WarmUpResult {
   StepEstimate estimate;
   int chunk_tokens = 0;   // of the largest step
   absl::Duration chunk;   // its time
-  bool measured = false;  // it was run; else its time is estimated from smaller ones
+  bool measured = false;  // true: measured; false: extrapolated from smaller steps
 };
 
-// Collective, with equal limits, before the first real step. Runs a step of as many sequences as
-// may run and one of a full chunk; where that would take more than `patience`, smaller ones, whose
-// times a line goes through. The sequences share the blocks of the pool, whose contents stay as
-// undefined as they were. `now_ns`: monotonic.
+// Collective, with equal limits, before the first real step. Runs a step with max_num_seqs
+// sequences and a full chunk; if that would exceed `patience`, smaller chunks, whose times are
+// extrapolated linearly. The sequences share the blocks of the pool, whose contents remain
+// undefined. `now_ns`: monotonic.
 absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& limits,
                                     absl::Duration patience, GroupExchange& exchange,
                                     absl::Duration timeout, int64_t (*now_ns)());
 
-// What a step may take then: `given`, or ten times a full chunk, and at least 60 s and at most 5
-// min. Where it is not given, a step of which more is expected, such as a chunk behind a very long
-// context, has twice its estimate.
+// The resulting step time limits: `given`, or ten times a full chunk, at least 60 s and at most 5
+// min. If not given, a step with a larger estimate, such as a chunk with very long context, may
+// take twice its estimate.
 StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<absl::Duration> given);
 
-// The least blocks that the pool must have for it.
+// The minimum number of KV blocks for it.
 int64_t WarmUpBlocks(const SchedulerLimits& limits);
 
 }  // namespace bulkhead

@@ -21,12 +21,12 @@ namespace {
 
 constexpr int kTickMillis = 200;
 constexpr int64_t kStallNanos = 2'000'000'000;
-// The host that a rank hangs on can name it; the others give it the time to say so.
+// The host of a hung rank can name it; the others give it time to report.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 constexpr int kLateEstimates = 10;
 constexpr absl::Duration kLeastLate = absl::Seconds(1);
 constexpr absl::Duration kStandstill = absl::Seconds(5);
-constexpr absl::Duration kQuiet = absl::Minutes(1);  // between two warnings
+constexpr absl::Duration kQuiet = absl::Minutes(1);  // minimum time between warnings
 
 std::string WaitFor(const Stragglers& stragglers) {
   return stragglers.names.empty() ? "" : absl::StrCat("; the others wait for ", stragglers.names);
@@ -94,7 +94,7 @@ absl::Status WatchdogRules::Tick(int64_t now_ns) {
   return status.ok() ? CheckLimit(now_ns, still) : status;
 }
 
-// A rank that waits for its next step may stand still as long as it likes.
+// A rank that waits for its next step may be idle for any time.
 absl::Duration WatchdogRules::StillFor(int64_t now_ns) {
   {
     const std::lock_guard lock(mutex_);
@@ -109,7 +109,7 @@ bool WatchdogRules::Stalled(int64_t now_ns) {
   was_stalled_ = gap_ns > kStallNanos && !was_stalled_;
   if (was_stalled_) {
     const std::lock_guard lock(mutex_);
-    begin_ns_ += gap_ns;  // the main thread stood still as well
+    begin_ns_ += gap_ns;  // the main thread was stopped as well
     awaited_since_ns_ = 0;
   }
   return was_stalled_;
@@ -150,7 +150,8 @@ absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) 
     awaited_since_ns_ = now_ns;
   }
   const bool this_one = stragglers.names.empty();
-  // Who waited for another rank until just now stood still as well, and may not have woken yet.
+  // A rank that was waiting for another until just now was idle as well, and may not have woken
+  // yet.
   const absl::Duration still = std::min(this_one ? own_still : stragglers.still,
                                         absl::Nanoseconds(now_ns - awaited_since_ns_));
   if (still < kStandstill) return absl::OkStatus();
@@ -170,7 +171,7 @@ void WatchdogRules::WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const 
   const StepShape& shape = shapes_[step_seq_ % kMostSteps];
   warn_(absl::StrCat(
       "step ", step_seq_, " of ", shape.tokens, shape.tokens == 1 ? " token" : " tokens",
-      " has lasted ", StepTimeText(lasted), "; estimated were ", StepTimeText(estimate_), "; ",
+      " has taken ", StepTimeText(lasted), "; estimated were ", StepTimeText(estimate_), "; ",
       who.empty() ? "no rank waits for another" : absl::StrCat("the others wait for ", who)));
 }
 
@@ -182,7 +183,8 @@ Watchdog::Watchdog(GroupLiveness& liveness, const WatchdogLimits& limits, OnLost
       on_lost_(std::move(on_lost)),
       stop_fd_(eventfd(0, EFD_CLOEXEC)) {
   BH_CHECK(stop_fd_ >= 0);
-  // Here rather than on the new thread: a rank that never beat is never silent to the others.
+  // Here rather than on the new thread: the others never consider a rank silent that has sent no
+  // heartbeat.
   liveness_.Beat();
   thread_ = std::thread([this] { Run(); });
 }
@@ -206,7 +208,7 @@ void Watchdog::PhaseEnds() { rules_.PhaseEnds(); }
 void Watchdog::Run() {
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are other threads' business
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // leave signals to other threads
   std::array<pollfd, 2> watched = {pollfd{stop_fd_, POLLIN, 0}, pollfd{liveness_.fd(), POLLIN, 0}};
   while (true) {
     const absl::Status status = rules_.Tick(MonotonicNanos());

@@ -1,6 +1,6 @@
-// Watchdog: one thread per rank that says "this process lives", notices when another rank ends or
-// falls silent, and holds the rank's main thread to the limits of its start-up phases and steps. It
-// never calls MPI and allocates nothing while all is well.
+// Watchdog: one thread per rank that sends heartbeats, detects ranks that have ended or gone
+// silent, and enforces time limits on the rank's start-up phases and steps. It never calls MPI and
+// does not allocate while all is well.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@
 
 namespace bulkhead {
 
-// What a step may take, of those that begin from now on.
+// Time limits for steps that begin from now on.
 struct StepTimeLimits {
   absl::Duration timeout = absl::Seconds(60);  // InfiniteDuration: none
-  // A step's time-out is at least so many times its estimate.
+  // A step's timeout is at least this many times its estimate.
   double least_estimates = 0;
-  // Without it no step is late before its time-out.
+  // Without it no step counts as late before its timeout.
   std::optional<StepEstimate> estimate = std::nullopt;
 };
 
@@ -37,16 +37,15 @@ struct WatchdogLimits {
   bool warns = false;     // of late steps
 };
 
-// What a watchdog decides, tick by tick; no thread and no clock of its own. Thread-safe.
+// The decisions of a watchdog, tick by tick, without a thread or clock. Thread-safe.
 //
-// A tick more than 2 s late means that this very process stood still, perhaps with all the others:
-// what it has not heard meanwhile says nothing. It then takes everyone as heard just now, once; if
-// the next tick is late too it judges as ever. A process that ended is a fact at any time.
+// A tick more than 2 s late means that this process itself was stopped, perhaps with all others:
+// missed heartbeats mean nothing. All ranks are then considered heard just now, once; if the next
+// tick is late too, they are judged as usual. A process that ended is always reported.
 //
-// A step is late when it takes 10 times its estimate, and a second at least: then the ranks that
-// the others wait for are told in a warning, once a minute at most. Where they have used no CPU
-// time for 5 s either they hang and the group is lost; ranks that are merely slow have until the
-// time-out.
+// A step is late after 10 times its estimate, and at least one second: a warning then names the
+// stragglers, at most once a minute. If they have used no CPU time for 5 s they hang and the group
+// is lost; ranks that are merely slow have until the timeout.
 class WatchdogRules {
  public:
   using Warn = std::function<void(const std::string&)>;
@@ -54,19 +53,19 @@ class WatchdogRules {
   WatchdogRules(GroupLiveness& liveness, const WatchdogLimits& limits, StandstillClock& clock,
                 Warn warn)
       : liveness_(liveness), clock_(clock), warn_(std::move(warn)), limits_(limits) {}
-  // A step that begins while another one lasts has its time from that one's end on.
+  // A step that begins while another one runs is timed from that one's end.
   void StepBegins(const internal::StepPlan& plan, int64_t now_ns);
-  void StepEnds(int64_t now_ns);  // the oldest that lasts
+  void StepEnds(int64_t now_ns);  // the oldest running step
   void PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns);
   void PhaseEnds();
   void SetStepLimits(const StepTimeLimits& limits);
-  // At least every second. Ok, or why the group is lost: what GroupLiveness::Check found, or
+  // At least once per second. Ok, or why the group is lost: the status of GroupLiveness::Check, or
   // DEADLINE_EXCEEDED with ExitCode::kGroupNotUp (a phase) or UNAVAILABLE with kRankLost (a step)
-  // and the ranks that lag behind.
+  // and the stragglers.
   absl::Status Tick(int64_t now_ns);
 
  private:
-  static constexpr int kMostSteps = 4;  // at once
+  static constexpr int kMostSteps = 4;  // concurrently
 
   bool Stalled(int64_t now_ns);
   absl::Duration StillFor(int64_t now_ns);
@@ -82,33 +81,33 @@ class WatchdogRules {
   WatchdogLimits limits_;  // `step` guarded by mutex_
   bool was_stalled_ = false;
   int64_t last_tick_ns_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   bool limited_ = false;
-  std::string phase_;                         // empty: it is a step
-  uint64_t step_seq_ = 0;                     // that is timed
-  uint64_t newest_step_ = 0;                  // that has begun
-  std::array<StepShape, kMostSteps> shapes_;  // of steps that last, by their number
+  std::string phase_;                         // empty: in a step
+  uint64_t step_seq_ = 0;                     // the step being timed
+  uint64_t newest_step_ = 0;                  // the last one begun
+  std::array<StepShape, kMostSteps> shapes_;  // of running steps, by number
   int64_t begin_ns_ = 0;
   absl::Duration limit_;
   absl::Duration estimate_;  // of the step
-  int64_t warned_ns_ = 0;    // last; 0: never
-  std::string awaited_;      // who the others wait for in a late step
+  int64_t warned_ns_ = 0;    // last warning; 0: never
+  std::string awaited_;      // the stragglers of a late step
   int64_t awaited_since_ns_ = 0;
 };
 
 class Watchdog final : public StepWatch {
  public:
-  // Told why the group is lost: once at most, on the watchdog's thread, after the group was aborted
-  // with the same status. May end the process.
+  // Called with the reason why the group is lost: at most once, on the watchdog's thread, after the
+  // group was aborted with the same status. May end the process.
   using OnLost = std::function<void(const absl::Status&)>;
   // Starts the thread. `liveness` must outlive this.
   Watchdog(GroupLiveness& liveness, const WatchdogLimits& limits, OnLost on_lost);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
-  // Ends the thread; `on_lost` is not called after it.
+  // Ends the thread; `on_lost` is not called afterwards.
   ~Watchdog() override;
 
-  // On the rank's main thread; a phase begins when the one before has ended.
+  // On the rank's main thread; a phase begins when the previous one has ended.
   void StepBegins(const internal::StepPlan& plan) override;
   void StepEnds(uint64_t seq) override;
   void PhaseBegins(const std::string& name, absl::Duration limit);

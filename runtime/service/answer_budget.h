@@ -1,6 +1,6 @@
-// AnswerBudget: the bytes of all answers together that are not finished or not sent, each from the
-// admission of its call until gRPC is done with it. Refuses new work beyond it, and ends answers
-// that nobody reads. Thread-safe.
+// AnswerBudget: limits the total bytes of all answers that are unfinished or unsent, each from the
+// admission of its call until gRPC is done with it. Refuses new work beyond the limit, and ends
+// answers that are not read. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -25,11 +25,10 @@ class AnswerBudget {
       : bytes_(quotas.answer_bytes, counter),
         unread_(errors, std::chrono::milliseconds(quotas.unread_answer_ms)) {}
 
-  // For an answer of at most `bytes`. OUT_OF_RANGE when it could never have so many,
-  // RESOURCE_EXHAUSTED when it does not have them now, both ANSWER_BUDGET. Answers that nobody
-  // reads are ended then, soon.
+  // For an answer of at most `bytes`. OUT_OF_RANGE if that exceeds the budget, RESOURCE_EXHAUSTED
+  // if it is not available now, both with reason ANSWER_BUDGET; unread answers are then ended soon.
   absl::StatusOr<Hold> Admit(int64_t bytes);
-  // RESOURCE_EXHAUSTED (ANSWER_BUDGET), and the hold as it was.
+  // RESOURCE_EXHAUSTED (ANSWER_BUDGET), with the hold unchanged.
   absl::Status Grow(Hold& hold, int64_t bytes, Use use);
 
   UnreadAnswers& unread() { return unread_; }

@@ -1,5 +1,5 @@
-// ByteBudget: a bounded number of bytes, of which holds take parts and give them back. Thread-safe;
-// a hold is used by one thread at a time.
+// ByteBudget: a limited number of bytes, parts of which are taken and returned by holds.
+// Thread-safe; a hold is used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace bulkhead {
 
 class ByteBudget {
  public:
-  // What may take the last of the budget: an eighth of it is left to work that was accepted.
+  // Which work may use the last eighth of the budget: only accepted work.
   enum class Use { kNewWork, kAcceptedWork };
 
   class Hold {
@@ -27,10 +27,9 @@ class ByteBudget {
     ~Hold() { ShrinkTo(0); }
 
     int64_t bytes() const { return bytes_; }
-    // False, and as it was, when the budget does not have the rest. True when it is as large
-    // already.
+    // False, with no change, if the budget lacks the difference. True if it is already that large.
     bool GrowTo(int64_t bytes, Use use);
-    // No effect when it is smaller already.
+    // No effect if it is already smaller.
     void ShrinkTo(int64_t bytes);
 
    private:
@@ -41,14 +40,14 @@ class ByteBudget {
     int64_t bytes_ = 0;
   };
 
-  // `counter` has what is held, and is changed by the budget alone; it outlives the budget, which
+  // `counter` holds the bytes in use, modified only by the budget; it outlives the budget, which
   // outlives its holds.
   ByteBudget(int64_t limit_bytes, PeakCounter* counter)
       : limit_bytes_(limit_bytes), counter_(counter) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // For new work. Nullopt when the budget does not have so much.
+  // For new work. Nullopt if the budget does not have that much.
   std::optional<Hold> Take(int64_t bytes);
 
   int64_t limit_bytes(Use use) const {

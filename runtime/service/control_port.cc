@@ -18,11 +18,11 @@ namespace {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-constexpr int kMaxThreads = 24;  // each Watch keeps one
+constexpr int kMaxThreads = 24;  // each Watch occupies one
 constexpr int kMaxWatches = 12;
 constexpr std::chrono::milliseconds kWatchInterval{100};
 
-// What goes with them is kControlPortBytes.
+// Accounted in total by kControlPortBytes.
 HostQuotas Quotas() {
   HostQuotas quotas;
   quotas.message_bytes = int64_t{1} << 20;

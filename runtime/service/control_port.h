@@ -1,5 +1,5 @@
-// ControlPort: Health, Control and reflection on an address, a server and threads of their own,
-// which clients of the main port cannot crowd out. On loopback.
+// ControlPort: Health, Control and reflection on a loopback port with its own server and threads,
+// so that load on the main port cannot block them.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,7 +16,7 @@ namespace bulkhead {
 
 class ControlPort {
  public:
-  // Port 0 takes a free one. UNAVAILABLE with exit code 7 when it cannot bind. Both outlive it.
+  // Port 0 picks a free one. UNAVAILABLE with exit code 7 if it cannot bind. Both outlive it.
   static absl::StatusOr<std::unique_ptr<ControlPort>> Start(int port, ServiceCore* core,
                                                             HealthService* health);
   ~ControlPort();
@@ -31,7 +31,7 @@ class ControlPort {
   ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core, HealthService* health);
 
   std::unique_ptr<GuardedPort> port_;
-  HostCounters counters_;  // of this port alone
+  HostCounters counters_;  // for this port only
   ErrorCounts errors_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<Health> health_;

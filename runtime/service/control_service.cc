@@ -19,7 +19,7 @@
 namespace bulkhead {
 namespace {
 
-// What a control call does: `answer` with the messages for the bytes.
+// Handles a control call: `answer` with messages in place of bytes.
 template <typename Request, typename Response>
 UnaryCall::Respond Responding(std::function<absl::Status(const Request&, Response*)> answer) {
   return
@@ -30,7 +30,7 @@ UnaryCall::Respond Responding(std::function<absl::Status(const Request&, Respons
         Response response;
         BH_RETURN_IF_ERROR(answer(message, &response));
         std::string bytes = response.SerializeAsString();
-        // Operators get the last of the budget, too.
+        // Operators may use the last part of the budget, too.
         BH_ASSIGN_OR_RETURN(hold, core.answers.Admit(0));
         BH_RETURN_IF_ERROR(core.answers.Grow(hold, static_cast<int64_t>(bytes.size()),
                                              AnswerBudget::Use::kAcceptedWork));
@@ -97,7 +97,7 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request, cons
   LiveLimits before;
   const absl::StatusOr<LiveLimits> now = (*parts)->control->SetLimits(change, &before);
   if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
-  static LogPace pace(absl::Seconds(1));  // of the process, as its log
+  static LogPace pace(absl::Seconds(1));  // one per process, as is its log
   int64_t unsaid = 0;
   if (*now != before && pace.MayLog(&unsaid)) {
     if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";

@@ -1,4 +1,4 @@
-// bulkhead.v1.Control on gRPC's callback API: questions about the server, abort, drain.
+// bulkhead.v1.Control on gRPC's callback API: server information, abort, drain.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,8 +13,7 @@ namespace bulkhead {
 
 inline constexpr uint32_t kMaxDrainSeconds = 7 * 24 * 3600;
 
-// What Control answers, whichever port it is asked at. Thread-safe. `peer` is gRPC's word for the
-// client.
+// The implementation of Control, for both ports. Thread-safe. `peer` is gRPC's name of the client.
 class ControlAnswers {
  public:
   explicit ControlAnswers(ServiceCore* core) : core_(core) {}
@@ -39,8 +38,8 @@ using RawControl = v1::Control::WithRawCallbackMethod_GetServerInfo<
             v1::Control::WithRawCallbackMethod_SetLimits<v1::Control::WithRawCallbackMethod_Abort<
                 v1::Control::WithRawCallbackMethod_Drain<v1::Control::Service>>>>>>>;
 
-// The same for gRPC's callback threads. Raw, as Generation is: what a request becomes when it is
-// parsed is bounded, and its answer counted.
+// The service for gRPC's callback threads. Raw like Generation: the size of a parsed request is
+// bounded, and its answer counted.
 class ControlService final : public RawControl {
  public:
   explicit ControlService(ServiceCore* core) : core_(core), answers_(core) {}

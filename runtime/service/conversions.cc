@@ -17,9 +17,9 @@ namespace {
 
 absl::StatusOr<const Tokenizer*> TokenizerOf(const ServingParts& parts) {
   if (parts.rules.tokenizer != nullptr) return parts.rules.tokenizer;
-  return WithReason(absl::FailedPreconditionError(
-                        "the model has no tokenizer.json; it understands token ids alone"),
-                    reason::kTextNotSupported);
+  return WithReason(
+      absl::FailedPreconditionError("the model has no tokenizer.json; it only supports token ids"),
+      reason::kTextNotSupported);
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ absl::StatusOr<grpc::ByteBuffer> Tokenize(ServiceCore& core, grpc::ByteBuffer& r
   BH_RETURN_IF_ERROR(ParseRequest(request, message));
   BH_ASSIGN_OR_RETURN(const auto parts, core.state.ForControl(message));
   BH_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, TokenizerOf(*parts));
-  // Where not even the shortest answer would have room, the work is not begun.
+  // If there is no room for even the shortest answer, the work is not started.
   BH_ASSIGN_OR_RETURN(
       hold,
       core.answers.Admit(static_cast<int64_t>(tokenizer->MinTokenCount(message.text().size()))));
@@ -55,7 +55,7 @@ absl::StatusOr<grpc::ByteBuffer> Detokenize(ServiceCore& core, grpc::ByteBuffer&
   const auto& ids = message.token_ids().ids();
   BH_RETURN_IF_ERROR(CheckTokenIds(ids, vocab_size, "token_ids"));
   const bool skip = !message.has_skip_special_tokens() || message.skip_special_tokens();
-  // What so few bytes come to is known only when it is there.
+  // The result of so few bytes is counted when it is complete.
   constexpr int64_t kStepBytes = int64_t{64} << 10;
   constexpr int64_t kHeadBytes = 16;
   PackedBytes text;

@@ -1,4 +1,4 @@
-// What Tokenize and Detokenize come to: text to token ids, and back.
+// Tokenize and Detokenize: text to token ids, and back.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

@@ -1,5 +1,5 @@
-// A text that was rendered with a chat template begins with the BOS token already, and the
-// tokenizer's post-processor puts another one before it: the model never saw two.
+// Detects prompts with two BOS tokens: text rendered with a chat template already starts with BOS,
+// and the tokenizer's post-processor adds another one, which the model was not trained on.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace bulkhead {
 
-// Whether `prompt`, a text's tokens with special tokens added, begins with what the tokenizer adds
-// and then the same again.
+// Whether `prompt`, a text's tokens including special tokens, starts with the tokenizer's prefix
+// twice.
 bool BeginsWithTwoBos(const Tokenizer& tokenizer, absl::Span<const TokenId> prompt);
 
-// Says so in the log, once a minute at most. `now_ns`: monotonic. Any thread.
+// Logs a warning, at most once a minute. `now_ns`: monotonic. Any thread.
 void WarnOfTwoBos(int64_t now_ns);
 
 }  // namespace bulkhead

@@ -56,7 +56,7 @@ void EngineCall::Begin(Build build) {
     admitted_ = admitted;
     cancelled = cancelled_;
   }
-  // The client went away while the engine did not know the request yet.
+  // The client disconnected before the engine knew the request.
   if (admitted && cancelled.has_value()) CancelInEngine(*std::move(cancelled));
   Proceed();
 }
@@ -74,10 +74,10 @@ absl::Status EngineCall::Submit(Build build) {
   rules.max_model_len = parts->control->Limits().max_model_len;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    BH_RETURN_IF_ERROR(OverLocked());  // no work for a client that has gone
+    BH_RETURN_IF_ERROR(OverLocked());  // the client may be gone already
   }
   BH_ASSIGN_OR_RETURN(Request request, build(rules));
-  build = nullptr;  // and the message with it
+  build = nullptr;  // frees the message as well
   BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
                       core_->answers.Admit(MostAnswerBytes(request, rules)));
   if (request.request_id.empty()) request.request_id = core_->NextRequestId();
@@ -132,7 +132,7 @@ void EngineCall::End(RequestEnd end) {
     if (end_.has_value()) return;
     if (!end.status.ok()) core_->errors.Add(ReasonOf(end.status));
     end_ = std::move(end);
-    // Before the client can hear of the end and use the id again.
+    // Before the client can receive the end and reuse the id.
     if (registered_) core_->calls.Release(request_id_);
   }
   Proceed();
@@ -141,18 +141,18 @@ void EngineCall::End(RequestEnd end) {
 void EngineCall::CancelInEngine(absl::Status why) { inbox_->Cancel(request_id_, std::move(why)); }
 
 void EngineCall::Cancelled() {
-  // gRPC says that a call was cancelled, not why; a deadline that is over, or over within the
-  // timer's slack, was the reason.
+  // gRPC reports a cancellation without its cause; if the deadline has passed, or is within the
+  // timer's slack, that was the cause.
   constexpr auto kSlack = std::chrono::milliseconds(20);
   const bool late = context_->deadline() <= std::chrono::system_clock::now() + kSlack;
-  absl::Status why = late ? absl::DeadlineExceededError("the call's deadline is over")
+  absl::Status why = late ? absl::DeadlineExceededError("the call's deadline has passed")
                           : absl::CancelledError("cancelled by the client");
   why = WithReason(std::move(why), late ? reason::kDeadline : reason::kCancelled);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (end_.has_value()) return;
     cancelled_ = why;
-    if (!settled_) return;  // Begin() sees it
+    if (!settled_) return;  // handled by Begin()
   }
   CancelInEngine(std::move(why));
 }
@@ -162,7 +162,7 @@ void EngineCall::Finishing() { core_->answers.unread().Add(call_, hold_.bytes())
 void EngineCall::Closed() {
   core_->answers.unread().Remove(call_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);  // the engine may still be talking
+    const std::lock_guard<std::mutex> lock(mutex_);  // the engine may still be writing
     hold_.ShrinkTo(0);
   }
   core_->heap_trimmer.TrimLater();

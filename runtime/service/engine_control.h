@@ -1,5 +1,5 @@
-// What the service needs of the engine besides RequestInbox: numbers to report, and the way into a
-// drain. Implemented where the program is wired together.
+// What the service needs from the engine besides RequestInbox: metrics, live limits and draining.
+// Implemented where the program is wired together.
 #pragma once
 
 #include <optional>
@@ -18,11 +18,11 @@ class EngineControl {
   // But for what the service itself knows: draining, errors, and most of `host`.
   virtual v1::LoadInfo Load() = 0;
   virtual LiveLimits Limits() = 0;
-  // INVALID_ARGUMENT for what was not sealed. `before` gets the limits so far.
+  // INVALID_ARGUMENT above the sealed limits. `before` receives the previous limits.
   virtual absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
                                                LiveLimits* before) = 0;
-  // Refuses new requests, finishes what runs (at most for `timeout`; nullopt: the server's
-  // default), then ends the group with exit code 0. May be called again: the shorter time counts.
+  // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
+  // then ends the group with exit code 0. May be called again: the shorter timeout applies.
   virtual void BeginDrain(std::optional<absl::Duration> timeout) = 0;
 };
 

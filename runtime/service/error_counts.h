@@ -1,4 +1,4 @@
-// ErrorCounts: how many calls ended with an error, by the reason that their clients were given.
+// ErrorCounts: number of calls that ended with an error, by the reason sent to the client.
 // Thread-safe.
 #pragma once
 

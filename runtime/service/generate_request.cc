@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// Its id, epoch and seed, and its end.
+// Request id, epoch, seed, and the end.
 constexpr int64_t kMostHeadBytes = kMaxRequestIdBytes + 128;
 
 }  // namespace

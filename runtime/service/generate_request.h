@@ -1,4 +1,4 @@
-// What the two ways to generate share: the request, and how long its answer can be.
+// Shared by Generate and GenerateStream: building the request and bounding the answer.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -8,7 +8,7 @@
 
 namespace bulkhead {
 
-// Of an answer's end: reason, stop string, usage, timings.
+// For the end of an answer: reason, stop string, usage, timings.
 inline constexpr int64_t kMostEndBytes = 768;
 
 absl::StatusOr<EngineCall::Parsed> ParseGenerate(grpc::ByteBuffer& message, bool& echoes_prompt);

@@ -16,7 +16,7 @@
 namespace bulkhead {
 namespace {
 
-// Keeps the room of a usual event.
+// Keeps capacity for a typical event.
 void Empty(std::string& bytes) {
   constexpr size_t kMostKeptBytes = 4096;
   if (bytes.capacity() > kMostKeptBytes) bytes = std::string();
@@ -38,7 +38,7 @@ absl::StatusOr<EngineCall::Parsed> GenerateStream::Parse(grpc::ByteBuffer& messa
   return ParseGenerate(message, echoes_prompt_);
 }
 
-// What it never has to ask for again.
+// The part that it never has to request again.
 int64_t GenerateStream::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
   return std::min(kStreamShareBytes, MostGenerateBytes(request, rules, false)) +
          (echoes_prompt_
@@ -57,13 +57,13 @@ void GenerateStream::AcceptLocked(const Request& request) {
   share_bytes_ = hold_.bytes();
 }
 
-// A stream holds little for a client that reads. What is held for one that does not is bounded,
-// and goes first where other answers need the budget.
+// A stream holds little for a client that reads. What it holds for one that does not is bounded,
+// and is dropped first when other answers need the budget.
 absl::Status GenerateStream::CheckReaderLocked() {
   const int64_t pending = PendingBytesLocked();
   int64_t limit = kMaxBufferedBytes;
   if (pending <= limit) {
-    // In steps, for a reader that falls behind little by little.
+    // In steps, for a reader that falls behind gradually.
     const int64_t steps = (pending + event_bytes_ + kStreamShareBytes - 1) / kStreamShareBytes;
     if (pending + event_bytes_ <= hold_.bytes() ||
         core_->answers.Grow(hold_, steps * kStreamShareBytes, AnswerBudget::Use::kNewWork).ok()) {
@@ -148,7 +148,7 @@ void GenerateStream::Proceed() {
     next = NextLocked();
     hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_, PendingBytesLocked() + event_bytes_));
   }
-  // Nothing of this object is touched after Finish: the call may be over.
+  // This object must not be used after Finish: the call may be over.
   switch (next) {
     case Next::kNothing:
       return;

@@ -1,5 +1,6 @@
 // GenerateStream: Accepted, deltas, Finished, then the status. One write is in flight at a time;
-// what comes meanwhile is joined into one delta, so that a slow reader gets fewer, larger events.
+// output arriving meanwhile is merged into one delta, so that a slow reader gets fewer, larger
+// events.
 #pragma once
 
 #include <initializer_list>
@@ -10,7 +11,7 @@ namespace bulkhead {
 
 class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public EngineCall {
  public:
-  // Owned by itself until gRPC is done with it.
+  // Owns itself until gRPC is done with it.
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Run(ServiceCore* core,
                                                          grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* message);
@@ -30,7 +31,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   absl::Status AppendLocked(OutputDelta delta) override;
   void Proceed() override;
   Next NextLocked();
-  // `parts`, joined, are the event's own message, which is `field` of it.
+  // `parts`, concatenated, are the message in `field` of the event.
   void FillEventLocked(int field, std::initializer_list<absl::string_view> parts);
   absl::Status CheckReaderLocked();
   void DropPendingLocked();
@@ -39,8 +40,8 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   }
 
   bool echoes_prompt_ = false;
-  std::string accepted_;  // packed, until it is written
-  // Joined deltas: packed tokens, and text.
+  std::string accepted_;  // packed, until written
+  // Merged deltas: packed tokens, and text.
   std::string tokens_;
   std::string text_;
   uint64_t position_ = 0;  // of the first of them
@@ -50,9 +51,9 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   bool write_in_flight_ = false;
   bool broken_ = false;  // a write failed: the client is gone, nothing more is written
   bool finishing_ = false;
-  grpc::ByteBuffer event_;  // belongs to the write in flight
+  grpc::ByteBuffer event_;  // used by the write in flight
   int64_t event_bytes_ = 0;
-  int64_t share_bytes_ = 0;  // of the budget, its own from the admission on
+  int64_t share_bytes_ = 0;  // reserved from the budget at admission
   std::shared_ptr<GenerateStream> self_;
 };
 

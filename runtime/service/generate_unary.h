@@ -1,4 +1,4 @@
-// Generate: the whole generation in one response, packed as it grows.
+// Generate: the whole generation in one response, packed incrementally.
 #pragma once
 
 #include "runtime/service/engine_call.h"
@@ -8,7 +8,7 @@ namespace bulkhead {
 
 class GenerateUnary final : public grpc::ServerUnaryReactor, public EngineCall {
  public:
-  // Owned by itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
+  // Owns itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
   static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* message, grpc::ByteBuffer* response);
   GenerateUnary(ServiceCore* core, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
@@ -28,7 +28,7 @@ class GenerateUnary final : public grpc::ServerUnaryReactor, public EngineCall {
 
   grpc::ByteBuffer* const response_;
   bool echoes_prompt_ = false;
-  PackedBytes fields_;  // all but the text, which goes out behind them
+  PackedBytes fields_;  // everything except the text, which is appended at the end
   PackedBytes text_;
   std::string scratch_;
   bool finishing_ = false;

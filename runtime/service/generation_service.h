@@ -1,5 +1,5 @@
-// bulkhead.v1.Generation on gRPC's callback API. Its methods are raw: requests are parsed, and
-// answers packed, where their bytes are counted.
+// bulkhead.v1.Generation on gRPC's callback API. Its methods are raw, so that requests are parsed
+// and answers packed where their bytes are counted.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// What a stream may hold for a client that reads slower than tokens come; beyond it the stream is
-// cut with RESOURCE_EXHAUSTED (SLOW_READER).
+// Maximum bytes buffered for a stream whose client reads more slowly than tokens arrive; beyond it
+// the stream ends with RESOURCE_EXHAUSTED (SLOW_READER).
 inline constexpr size_t kMaxBufferedBytes = size_t{1} << 20;
 
 using RawGeneration = v1::Generation::WithRawCallbackMethod_Generate<

@@ -1,4 +1,4 @@
-// The border between absl::Status and grpc::Status. Their codes have the same numbers.
+// Conversion of absl::Status to grpc::Status. Their codes have the same numbers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,12 +12,12 @@ namespace bulkhead {
 // With typed details in grpc-status-details-bin.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// Ends a call: also adds the trailers that go with `status` (grpc-retry-pushback-ms). To be called
-// once per call, before Finish.
+// Status for the end of a call; also adds its trailers (grpc-retry-pushback-ms). Call once per
+// call, before Finish.
 grpc::Status EndWith(grpc::CallbackServerContext& context, const absl::Status& status);
 
-// Sends the client's x-request-id, where it sent one, back with the first metadata. Before anything
-// is written.
+// Echoes the client's x-request-id, if any, in the initial metadata. Call before anything is
+// written.
 void EchoRequestId(grpc::CallbackServerContext& context);
 
 // Ends a unary call at once.

@@ -23,7 +23,7 @@ HealthCheckResponse::ServingStatus StatusOf(bool serving) {
 
 }  // namespace
 
-// One Watch. Writes the status of now whenever it differs from the one written last.
+// One Watch call. Writes the current status whenever it differs from the last one written.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse>,
                                      public std::enable_shared_from_this<Watcher> {
  public:
@@ -49,14 +49,13 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   void OnCancel() override { End(grpc::Status::CANCELLED); }
   void OnDone() override { service_->Forget(shared_from_this()); }
 
-  // To be called after every change: a status that changes while it is read here is told by the
-  // call that follows.
+  // Call after every change: if the status changes while it is read here, the next call sends it.
   void Proceed() {
     bool finish = false;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (write_in_flight_ || finishing_) return;
-      // A service that is not known may appear one day, says the protocol; here it never does.
+      // The protocol allows unknown services to appear later; here they never do.
       const auto status =
           known_ ? StatusOf(service_->serving_) : HealthCheckResponse::SERVICE_UNKNOWN;
       finish = end_.has_value();
@@ -80,7 +79,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   std::optional<grpc::Status> end_;
   bool write_in_flight_ = false;
   bool finishing_ = false;
-  HealthCheckResponse response_;  // belongs to the write in flight
+  HealthCheckResponse response_;  // used by the write in flight
 };
 
 std::set<std::shared_ptr<HealthService::Watcher>> HealthService::Watchers() {

@@ -1,5 +1,4 @@
-// grpc.health.v1.Health: "" and the names of our services, all of which serve or do not serve
-// together.
+// grpc.health.v1.Health: "" and the names of our services, which all have the same status.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,16 +16,16 @@ namespace bulkhead {
 
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
-  // A Watch stays for as long as its client likes; more end with RESOURCE_EXHAUSTED.
+  // A Watch stays open as long as its client likes; more are refused with RESOURCE_EXHAUSTED.
   static constexpr size_t kMaxWatches = 256;
 
-  // NOT_SERVING at first. Every Watch is told of a change; of several while it is being told, of
-  // the last.
+  // Initially NOT_SERVING. Every Watch is notified of a change; changes during a notification are
+  // merged.
   void SetServing(bool serving);
   // Ends every Watch, so that the server can shut down; later ones end at once.
   void EndWatches();
 
-  // NOT_FOUND for a service that is not known.
+  // NOT_FOUND for an unknown service.
   absl::Status Check(const std::string& service,
                      grpc::health::v1::HealthCheckResponse* response) const;
 
@@ -39,7 +38,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
  private:
   class Watcher;
-  // The watchers of now. They are told without the lock.
+  // The current watchers, to be notified without the lock.
   std::set<std::shared_ptr<Watcher>> Watchers();
   void Forget(const std::shared_ptr<Watcher>& watcher);
 

@@ -1,5 +1,5 @@
-// HeapTrimmer: gives the system back what calls have freed. malloc keeps it for each thread that
-// took some, which after a burst of long prompts is hundreds of megabytes that nobody uses.
+// HeapTrimmer: returns memory freed by calls to the system. malloc keeps it per thread, which after
+// a burst of long prompts can be hundreds of unused megabytes.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +17,8 @@ class HeapTrimmer {
   HeapTrimmer(const HeapTrimmer&) = delete;
   HeapTrimmer& operator=(const HeapTrimmer&) = delete;
 
-  // Memory was freed; it is trimmed once, the delay after the first of these, and not again before
-  // the delay has passed twice. Thread-safe, and cheap.
+  // Schedules a trim after memory was freed: once, the delay after the first call, and not again
+  // within twice the delay. Thread-safe, cheap.
   void TrimLater();
 
  private:

@@ -1,5 +1,5 @@
-// HostCounters: what rank 0 holds for its clients, now and at the most since the start, against the
-// quotas that were planned. Lock-free but for the reasons; any thread.
+// HostCounters: what rank 0 holds for its clients, current and peak, against the planned quotas.
+// Lock-free except for the reasons; any thread.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace bulkhead {
 class PeakCounter {
  public:
   void Add(int64_t amount) { Raise(now_.fetch_add(amount) + amount); }
-  // False, and as it was, when that would pass `limit`.
+  // False, with no change, if that would exceed `limit`.
   bool AddWithin(int64_t amount, int64_t limit) {
     int64_t now = now_.load();
     do {
@@ -43,12 +43,12 @@ class PeakCounter {
 struct HostCounters {
   PeakCounter connections;
   PeakCounter open_calls;
-  PeakCounter request_bytes;   // HostQuotas::request_bytes bounds it
-  PeakCounter answer_bytes;    // HostQuotas::answer_bytes bounds it
+  PeakCounter request_bytes;   // bounded by HostQuotas::request_bytes
+  PeakCounter answer_bytes;    // bounded by HostQuotas::answer_bytes
   PeakCounter resident_bytes;  // of this process
   std::atomic<int64_t> resident_bytes_at_ready{0};
-  ErrorCounts closed;  // connections that the server closed, by reason
-  // New calls end with RESOURCE_EXHAUSTED (HOST_MEMORY) meanwhile.
+  ErrorCounts closed;  // connections closed by the server, by reason
+  // While set, new calls end with RESOURCE_EXHAUSTED (HOST_MEMORY).
   std::atomic<bool> refuses_calls{false};
 };
 

@@ -87,10 +87,11 @@ absl::StatusOr<int> ListenOn(const ListenAddress& address) {
   BH_ASSIGN_OR_RETURN(const AddressList list, Resolve(address.ip, address.port, AI_NUMERICHOST));
   const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen(address.Text(), std::strerror(errno));
-  // Connections that a former server left in TIME_WAIT do not matter, a socket that listens does.
+  // Connections of a previous server in TIME_WAIT must not prevent binding; a listening socket
+  // must.
   const int on = 1, off = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // connections inherit it
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // inherited by connections
   if (list->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
   const int error = errno;

@@ -1,5 +1,5 @@
-// Where to listen: one numeric address, so that a name with several addresses cannot end up bound
-// to only some of them.
+// The listen address: a single numeric address, so that a name with several addresses is never
+// bound to only some of them.
 #pragma once
 
 #include <string>
@@ -11,18 +11,17 @@ namespace bulkhead {
 
 struct ListenAddress {
   std::string ip;  // "127.0.0.1", "::1"
-  int port = 0;    // 0: any free one
+  int port = 0;    // 0: any free port
   bool is_loopback = false;
-  std::string flag = "--port";  // that named the port, for what failures say
+  std::string flag = "--port";  // the flag that set the port, for error messages
 
   std::string Text() const;  // "127.0.0.1:50051", "[::1]:50051"
 };
 
-// IPv4 before IPv6. Failures carry exit code 7 and name host, port and cause.
+// IPv4 before IPv6. Errors carry exit code 7 and name host, port and cause.
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port);
 
-// A socket that listens there, which does not block and is the caller's to close. Failures as
-// above.
+// A non-blocking socket listening there, owned by the caller. Errors as above.
 absl::StatusOr<int> ListenOn(const ListenAddress& address);
 
 }  // namespace bulkhead

@@ -17,10 +17,11 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kSpareDescriptors = 24;  // for files, a connection's socket pair, and whatever else
+constexpr int kSpareDescriptors = 24;  // for files, a connection's socket pair, and everything else
 constexpr int kPauseMs = 100;
 
-// Descriptors are given out from below, so that a number tells how many there are at least.
+// The kernel assigns the lowest free number, so a number is a lower bound on the descriptors in
+// use.
 bool ExceedsFdBudget(int fd) {
   rlimit limit;
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
@@ -79,14 +80,14 @@ void Listener::Accept(const OnConnection& on_connection) {
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
     LogFdLimitOnce();
     pollfd wake = {wake_fd_, POLLIN, 0};
-    poll(&wake, 1, kPauseMs);  // who waits to be accepted stays; do not spin
-  }                            // else the client has gone again
+    poll(&wake, 1, kPauseMs);  // leave the connection in the backlog; do not spin
+  }                            // otherwise the client has already disconnected
 }
 
 void Listener::LogFdLimitOnce() {
   if (std::exchange(said_full_, true)) return;
   BH_LOG(kWarning) << "connections are refused: the limit of open files, less " << kSpareDescriptors
-                   << " that are kept, is reached; end some, or raise ulimit -n";
+                   << " kept in reserve, is reached; close some, or raise ulimit -n";
 }
 
 }  // namespace bulkhead

@@ -1,5 +1,5 @@
-// Listener: the socket that clients connect to, and the thread that accepts them. gRPC's own stops
-// accepting for good at the first connection for which there is no file descriptor left.
+// Listener: the listening socket and the accept thread. gRPC's own listener stops accepting
+// permanently when it runs out of file descriptors once.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,20 @@ namespace bulkhead {
 
 class Listener {
  public:
-  // Binds and listens; port 0 takes a free one. UNAVAILABLE with exit code 7, naming address and
-  // cause, when it cannot.
+  // Binds and listens; port 0 picks a free one. UNAVAILABLE with exit code 7, address and cause if
+  // it cannot.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const ListenAddress& address);
-  ~Listener();  // Stop() if need be
+  ~Listener();  // calls Stop() if necessary
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
   int port() const { return port_; }
 
-  // Takes a connection's descriptor, which does not block, and owns it. False for want of
-  // descriptors.
+  // Takes ownership of a connection's non-blocking descriptor. False if out of descriptors.
   using OnConnection = std::function<bool(int fd)>;
-  // Once. Connections that would take the last descriptors of the process are closed at once.
+  // Call once. Connections that would use the process's last descriptors are closed at once.
   void Start(OnConnection on_connection);
-  // No connection is given out any more, and none is made. Not from OnConnection.
+  // No connections are accepted or passed on afterwards. Must not be called from OnConnection.
   void Stop();
 
  private:

@@ -29,10 +29,10 @@ class ExplainerFactory final : public grpc::experimental::ServerInterceptorFacto
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    // A method that does not exist is rightly unimplemented. gRPC's stand-in for it streams both
-    // ways, as none of our methods does.
+    // UNIMPLEMENTED is correct for a method that does not exist. gRPC's placeholder for those is
+    // bidirectional streaming, unlike all our methods.
     const bool exists = info->type() != grpc::experimental::ServerRpcInfo::Type::BIDI_STREAMING;
-    return exists ? new Explainer : nullptr;  // gRPC owns it
+    return exists ? new Explainer : nullptr;  // owned by gRPC
   }
 };
 

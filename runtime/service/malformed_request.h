@@ -1,7 +1,7 @@
-// A request that gRPC cannot parse (a string field that is not UTF-8, a cut message) never reaches
-// a service that takes messages: gRPC 1.51 answers it with an UNIMPLEMENTED that has no text. This
-// gives such an answer its right code and says what is wrong; services that parse themselves say
-// the same.
+// Requests that gRPC cannot parse (a string field that is not UTF-8, a truncated message) never
+// reach a service with typed messages: gRPC 1.51 answers UNIMPLEMENTED with an empty message. This
+// replaces such an answer by the right code and an explanation; services that parse requests
+// themselves return the same.
 #pragma once
 
 #include <grpcpp/support/server_interceptor.h>
@@ -23,8 +23,8 @@ absl::Status MalformedRequest(absl::string_view why);
 using InterceptorFactories =
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>;
 
-// For ServerBuilder::experimental().SetInterceptorCreators. Our own services never end a call with
-// an UNIMPLEMENTED that says nothing.
+// For ServerBuilder::experimental().SetInterceptorCreators. Our own services never return
+// UNIMPLEMENTED with an empty message.
 InterceptorFactories ExplainMalformedRequests();
 
 }  // namespace bulkhead

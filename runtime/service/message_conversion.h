@@ -1,4 +1,4 @@
-// Between the engine's types and the public messages.
+// Conversions between the engine's types and the public messages.
 #pragma once
 
 #include "bulkhead/v1/generation.pb.h"
@@ -11,7 +11,7 @@ namespace bulkhead {
 v1::Token ToProto(const GeneratedToken& token);
 v1::Finished ToProto(const RequestEnd& end, int prompt_tokens);
 v1::Limits ToProto(const LiveLimits& limits);
-// All but the cgroup. `total_bytes`: of the host budget.
+// Everything except the cgroup. `total_bytes`: of the host budget.
 v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes);
 
 }  // namespace bulkhead

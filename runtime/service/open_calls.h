@@ -1,5 +1,5 @@
-// OpenCalls: the generations that have not gone out whole yet. It finds them by id for Abort, ends
-// them when the group is lost, and lets the process wait until their last bytes are out.
+// OpenCalls: generations whose answers are not completely sent. Finds them by id for Abort, ends
+// them when the group is lost, and lets the process wait until their last bytes are sent.
 // Thread-safe.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace bulkhead {
 class OpenCall {
  public:
   virtual ~OpenCall() = default;
-  // Ends the call with `why` unless it has an end already. The engine is not asked.
+  // Ends the call with `why` unless it has already ended. Does not involve the engine.
   virtual void EndNow(absl::Status why) = 0;
 };
 
@@ -29,15 +29,15 @@ class OpenCalls {
   void Begin(OpenCall* call, std::weak_ptr<OpenCall> self);
   void Close(OpenCall* call);
 
-  // False when a generation with this id is running. Released when the generation ends, before its
-  // client can hear of it.
+  // False if a generation with this id is running. Released when the generation ends, before its
+  // client can be notified.
   bool Register(const std::string& request_id);
   void Release(const std::string& request_id);
   bool IsRunning(const std::string& request_id) const;
   std::vector<std::string> RunningIds() const;
 
   void EndAll(const absl::Status& why);
-  // False when calls are still open after `timeout`.
+  // False if calls are still open after `timeout`.
   bool WaitUntilClosed(absl::Duration timeout);
 
  private:

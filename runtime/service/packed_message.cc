@@ -23,13 +23,13 @@ void PackTag(int field, uint32_t wire_type, std::string* out) {
 }
 
 template <typename Value>
-void PackFixed(Value value, std::string* out) {  // little-endian, as our machines are
+void PackFixed(Value value, std::string* out) {  // little-endian, as are all supported machines
   char bytes[sizeof(Value)];
   std::memcpy(bytes, &value, sizeof(Value));
   out->append(bytes, sizeof(Value));
 }
 
-// Fields 1 to 15 have a tag of one byte.
+// Fields 1 to 15 have a one-byte tag.
 constexpr int64_t kTagBytes = 1;
 constexpr int64_t kFloatBytes = kTagBytes + 4;
 

@@ -14,12 +14,12 @@
 namespace bulkhead {
 namespace {
 
-// `known`: how well `tokens` is known, when it is not exact.
+// `known`: precision of `tokens`, if not exact.
 absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
                            int room, absl::string_view known = "") {
   const int started = std::max(rules.started_max_model_len, rules.max_model_len);
   const std::string raise = tokens <= started - room
-                                ? absl::StrCat("or take back the limit that was tightened from ",
+                                ? absl::StrCat("or reset the limit, which was lowered from ",
                                                started, " ('bulkhead limits --reset')")
                                 : "or start the server with a larger --max-model-len";
   return InvalidField(
@@ -35,9 +35,9 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
 absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& request,
                                                 const RequestRules& rules) {
   if (rules.tokenizer == nullptr) {
-    return InvalidField(
-        "prompt.text", "the model has no tokenizer.json, so text is not understood; send token_ids",
-        reason::kTextNotSupported);
+    return InvalidField("prompt.text",
+                        "the model has no tokenizer.json, so text is not supported; send token_ids",
+                        reason::kTextNotSupported);
   }
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   absl::StatusOr<std::vector<TokenId>> ids = rules.tokenizer->Encode(request.text(), add_special);
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& reque
     WarnOfTwoBos(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   }
   if (ids.ok()) return ids;
-  // Trying the same text again would fail in the same way, so no code that invites a retry.
+  // Retrying the same text would fail again, so the code must not invite a retry.
   return InvalidField("prompt.text", ids.status().message());
 }
 
@@ -82,9 +82,8 @@ absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& 
   return absl::OkStatus();
 }
 
-// A field that this version does not know would be dropped without a word: a newer client's
-// parameter. `path` names the message that holds it, with a dot behind it unless it is the request
-// itself.
+// An unknown field would be dropped silently: a parameter of a newer client. `path` names the
+// containing message, followed by a dot, unless it is the request itself.
 absl::Status RefuseUnknownFields(const google::protobuf::Message& message,
                                  const std::string& path) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -98,7 +97,7 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message,
   reflection.ListFields(message, &fields);
   for (const google::protobuf::FieldDescriptor* field : fields) {
     const bool is_message = field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE;
-    if (!is_message || field->is_repeated()) continue;  // a request repeats no messages
+    if (!is_message || field->is_repeated()) continue;  // no repeated messages in a request
     BH_RETURN_IF_ERROR(RefuseUnknownFields(reflection.GetMessage(message, field),
                                            absl::StrCat(path, field->name(), ".")));
   }
@@ -130,7 +129,7 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
   std::vector<TokenId> prompt;
   const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
   if (request.has_text()) {
-    // What cannot fit is not worth the tokenizer's work.
+    // Avoid tokenising what cannot fit.
     const int64_t fewest =
         rules.tokenizer == nullptr
             ? 0
@@ -146,7 +145,7 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
                         CheckedTokenIds(request.token_ids().ids(), rules.vocab_size, field));
     if (request.has_add_special_tokens() && request.add_special_tokens()) {
       return InvalidField("add_special_tokens",
-                          "applies to text prompts alone; put the ids into token_ids");
+                          "applies only to text prompts; put the ids into token_ids");
     }
   } else {
     return InvalidField("prompt", "is missing; send text or token_ids");

@@ -1,5 +1,5 @@
-// What every request with a prompt is checked for: fields that nobody knows, names, the prompt's
-// tokens. Refusals as in request_builder.h.
+// Checks for every request with a prompt: unknown fields, names, and the prompt's tokens. Errors as
+// in request_builder.h.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace bulkhead {
 
-// UNSUPPORTED_PARAMETER for a field that this version would drop without a word. `path` names the
-// message that holds it, with a dot behind it unless it is the request itself.
+// UNSUPPORTED_PARAMETER for a field that this version would drop silently. `path` names the
+// containing message, followed by a dot, unless it is the request itself.
 absl::Status RefuseUnknownFields(const google::protobuf::Message& message, const std::string& path);
 
 // request_id, cache_salt, model.
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules);
 
-// The prompt's tokens: at least one, at most what leaves `room` tokens of max_model_len, all of
-// them ids of the model.
+// The prompt's tokens: at least one, leaving at least `room` tokens of max_model_len, all valid ids
+// of the model.
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
                                                  const RequestRules& rules, int room);
 

@@ -19,19 +19,19 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
-// Each takes some 100 bytes as an object, and 2 on the wire. A request needs 17.
+// Each takes about 100 bytes as an object, and 2 on the wire. A request needs 17.
 constexpr int kMaxObjects = 1024;
 constexpr int kMaxDepth = 8;
 constexpr size_t kSmallSliceBytes = 1024;  // copying these is cheaper than owning them
 
-// Reads what belongs to a `type` up to the end of `in`; takes what becomes an object of its own
-// from `objects_left`. False when that ends, or at what cannot be read.
+// Reads a message of `type` up to the end of `in`; subtracts every separately allocated object from
+// `objects_left`. False when that reaches 0, or on malformed input.
 bool CountObjects(google::protobuf::io::CodedInputStream& in, const Descriptor& type, int depth,
                   int& objects_left) {
   while (const uint32_t tag = in.ReadTag()) {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const auto wire_type = WireFormatLite::GetTagWireType(tag);
-    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return false;  // no message has one
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return false;  // no message has groups
     const bool is_bytes = wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
     const bool is_object = field == nullptr ||
                            field->cpp_type() == FieldDescriptor::CPPTYPE_STRING ||
@@ -63,7 +63,7 @@ grpc::Slice SliceOf(std::string bytes) {
 
 grpc::ByteBuffer TakeRequest(const grpc::ByteBuffer* request) {
   grpc::ByteBuffer taken;
-  // The buffer is the call's own, and not const there.
+  // The buffer belongs to the call, and is not const there.
   taken.Swap(const_cast<grpc::ByteBuffer*>(request));
   return taken;
 }

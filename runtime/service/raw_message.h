@@ -1,4 +1,4 @@
-// Requests as gRPC hands them over, unparsed, and answers as it takes them, already packed.
+// Unparsed requests from gRPC, and serialised answers for it.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -13,13 +13,12 @@
 
 namespace bulkhead {
 
-// gRPC keeps the bytes of a request until its call is over; taken out, they go when they are
-// parsed.
+// gRPC keeps a request's bytes until the call ends; once taken out, they are freed after parsing.
 grpc::ByteBuffer TakeRequest(const grpc::ByteBuffer* request);
 
-// Fills `message` and clears `buffer`. INVALID_ARGUMENT (MALFORMED_REQUEST). Takes at most
-// kParseBytesPerByte (host_quotas.h) for each byte of the buffer: a message of more than 1024
-// strings and unknown fields is not parsed.
+// Fills `message` and clears `buffer`. INVALID_ARGUMENT (MALFORMED_REQUEST). Uses at most
+// kParseBytesPerByte (host_quotas.h) per byte of the buffer: messages with more than 1024 strings
+// and unknown fields are refused.
 absl::Status ParseRequest(grpc::ByteBuffer& buffer, google::protobuf::Message& message);
 
 // Without a copy.

@@ -31,7 +31,7 @@ std::optional<Message> Attached(const absl::Status& status) {
   return message;
 }
 
-// At most `limit` bytes, never ending inside a character: gRPC wants UTF-8 in messages.
+// At most `limit` bytes, never splitting a character: gRPC requires UTF-8 messages.
 std::string CutMessage(absl::string_view text, size_t limit) {
   if (text.size() <= limit) return std::string(text);
   size_t end = limit;
@@ -84,7 +84,7 @@ absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes) {
 absl::Status HostIsShortOfMemory() {
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(
-                     "rank 0's host is short of memory and takes no new calls; try again later"),
+                     "rank 0's host is short of memory and accepts no new calls; try again later"),
                  reason::kHostMemory),
       absl::Seconds(1));
 }
@@ -104,7 +104,7 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   const std::optional<absl::Duration> delay = RetryAfter(status);
   if (delay.has_value()) return absl::StrCat(absl::ToInt64Milliseconds(*delay));
-  if (status.code() == absl::StatusCode::kResourceExhausted) return "-1";  // do not
+  if (status.code() == absl::StatusCode::kResourceExhausted) return "-1";  // do not retry
   return std::nullopt;
 }
 

@@ -1,7 +1,6 @@
-// Typed refusals: an absl::Status whose payloads are the google.rpc messages that a client gets in
-// the trailer grpc-status-details-bin. A payload's URL is the type URL of the message it holds, so
-// that any layer may attach one and the border copies them without knowing them. Knows nothing of
-// gRPC.
+// Typed refusals: an absl::Status with the google.rpc messages for the trailer
+// grpc-status-details-bin as payloads. A payload's URL is the type URL of its message, so that any
+// layer can attach one and the conversion copies them without knowing them. Independent of gRPC.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,8 @@
 
 namespace bulkhead {
 
-// google.rpc.ErrorInfo.reason: what programs may branch on. Names are part of the public interface.
+// google.rpc.ErrorInfo.reason, for programs to branch on. The names are part of the public
+// interface.
 namespace reason {
 inline constexpr char kStarting[] = "STARTING";
 inline constexpr char kDraining[] = "DRAINING";
@@ -48,11 +48,11 @@ inline constexpr char kInternal[] = "INTERNAL";
 
 using Metadata = std::initializer_list<std::pair<std::string, std::string>>;
 
-// The same status with google.rpc.ErrorInfo{reason, domain "bulkhead", metadata}; an ok status, or
-// one that has an ErrorInfo, is returned as it is.
+// `status` with google.rpc.ErrorInfo{reason, domain "bulkhead", metadata}; unchanged if ok or if it
+// already has an ErrorInfo.
 absl::Status WithReason(absl::Status status, absl::string_view reason, Metadata metadata = {});
 
-// The same status with google.rpc.RetryInfo: worth another try after `delay`.
+// `status` with google.rpc.RetryInfo: retry after `delay`.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 
 // INVALID_ARGUMENT "`field`: `description`" with google.rpc.BadRequest and ErrorInfo{reason}.
@@ -69,15 +69,15 @@ std::string ReasonOf(const absl::Status& status);
 // RetryInfo.retry_delay.
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 
-// The trailer that tells gRPC's clients when to try again, or not to; none where they may choose.
+// The trailer that tells gRPC clients when to retry, or not to; none leaves the choice to them.
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
 std::optional<std::string> RetryPushback(const absl::Status& status);
 
-// What goes over the wire: code, message and the payloads that are messages. Messages are cut at 1
-// KiB, since a client drops a trailer of more than 8 KiB.
+// The status on the wire: code, message and the payloads that are messages. The message is
+// truncated to 1 KiB, since clients drop trailers of more than 8 KiB.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
-// Text from outside, fit to stand in a message: escaped, and cut at `limit` bytes.
+// Untrusted text for a message: escaped, truncated to `limit` bytes.
 std::string Quoted(absl::string_view text, size_t limit = 64);
 
 }  // namespace bulkhead

@@ -42,7 +42,7 @@ absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
   const bool fits =
       (value > range.low || (range.low_allowed && value == range.low)) && value <= range.high;
   if (fits) return value + 0.0F;                            // -0 becomes 0
-  const std::string text = absl::StrFormat("%.9g", value);  // as many digits as tell floats apart
+  const std::string text = absl::StrFormat("%.9g", value);  // enough digits to distinguish floats
   return InvalidField(absl::StrCat("sampling.", name),
                       absl::StrCat(text, asked.has_value() ? "" : " (from generation_config.json)",
                                    " is outside ", range.text),
@@ -51,7 +51,7 @@ absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
 
 absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const RequestRules& rules) {
   const GenerationDefaults& defaults = rules.defaults;
-  // A file that says not to sample means greedy, whatever temperature it also holds.
+  // do_sample false means greedy, whatever temperature the file also has.
   const std::optional<double> configured_temperature =
       defaults.do_sample == std::optional<bool>(false) ? std::optional<double>(0.0)
                                                        : defaults.temperature;
@@ -66,7 +66,7 @@ absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const Re
                                         defaults.top_p, 1.0F, kTopPRange));
   BH_ASSIGN_OR_RETURN(out.min_p, Choose("min_p", given(asked.has_min_p(), asked.min_p()),
                                         defaults.min_p, 0.0F, kMinPRange));
-  // More than the vocabulary is the same as off; files write "off" as 0 or -1.
+  // More than the vocabulary means off; files write "off" as 0 or -1.
   const int64_t top_k =
       asked.has_top_k() ? int64_t{asked.top_k()} : int64_t{std::max(0, defaults.top_k.value_or(0))};
   out.top_k = top_k >= rules.vocab_size ? 0 : static_cast<int>(top_k);
@@ -102,7 +102,7 @@ absl::Status CheckStopStrings(const v1::Stopping& asked) {
   return absl::OkStatus();
 }
 
-// `room`: the tokens that the prompt leaves of max_model_len, >= 1.
+// `room`: what the prompt leaves of max_model_len, >= 1.
 absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const RequestRules& rules,
                                              int room) {
   StoppingParams out;
@@ -111,7 +111,7 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
                         "0 is less than 1; ask for at least one token, or leave it out",
                         reason::kInvalidValue, {{"value", "0"}, {"limit", "1"}});
   }
-  // The engine ends a generation at max_model_len; a larger number only has to fit the type.
+  // The engine ends a generation at max_model_len; larger values only have to fit the type.
   out.max_tokens =
       asked.has_max_tokens()
           ? static_cast<int>(std::min<uint32_t>(asked.max_tokens(), rules.max_model_len))
@@ -156,7 +156,7 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
                                                        "resume.emitted_token_ids"));
   const auto emitted = static_cast<int64_t>(request.emitted.size());
   const int most = EffectiveMaxTokens(request, rules.max_model_len);
-  // All of them is legal: the client has every token, and wants to hear how it ended.
+  // All of them is valid: the client has every token, and asks how the generation ended.
   if (emitted > most) {
     return InvalidField("resume.emitted_token_ids",
                         absl::StrCat(emitted, " tokens are more than the ", most,
@@ -169,8 +169,8 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
                         "is missing: a resumed generation needs the seed that its first Accepted "
                         "event returned");
   }
-  // Held-back text only makes what was sent shorter, and the prompt can only add: a loose bound
-  // that nobody honest meets.
+  // Held-back text only shortens what was sent, and the prompt can only add: a loose bound that
+  // valid requests never reach.
   uint64_t text_bytes = 0;
   if (rules.tokenizer != nullptr && request.wants_text && emitted > 0) {
     std::vector<TokenId> all = request.prompt;
@@ -222,7 +222,7 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   BH_RETURN_IF_ERROR(CheckNames(request, rules));
   Request out;
   out.request_id = request.request_id();
-  // The cheap checks come before the tokenizer's work.
+  // Cheap checks before tokenising.
   BH_ASSIGN_OR_RETURN(out.sampling, BuildSampling(request.sampling(), rules));
   const v1::Output& output = request.output();
   if (output.has_logprobs()) {

@@ -35,7 +35,7 @@ absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(grpc::ByteBuffer& message) {
                 }};
 }
 
-// With what the score itself holds until then: its tokens, and log probabilities in double.
+// Includes the score's own memory: tokens, and log probabilities in double.
 int64_t ScoreCall::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
   constexpr int64_t kBesides = 1024;
   const auto tokens = static_cast<int64_t>(request.prompt.size());

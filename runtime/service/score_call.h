@@ -11,7 +11,7 @@ namespace bulkhead {
 
 class ScoreCall final : public grpc::ServerUnaryReactor, public EngineCall {
  public:
-  // Owned by itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
+  // Owns itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
   static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* message, grpc::ByteBuffer* response);
   ScoreCall(ServiceCore* core, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
@@ -31,7 +31,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor, public EngineCall {
 
   grpc::ByteBuffer* const response_;
   bool wants_logprobs_ = true;
-  // The engine writes to it until it has ended the request, and holds this call until then.
+  // Written by the engine until it ends the request; the engine holds this call until then.
   std::optional<PromptScore> score_;
   bool finishing_ = false;
   std::shared_ptr<ScoreCall> self_;

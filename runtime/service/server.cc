@@ -35,12 +35,12 @@ std::string NewEpoch() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// Process-wide switches: our own health service, reflection on every server, and no lines of
-// protobuf's on standard error, which any client could fill with requests that are not UTF-8.
+// Process-wide settings: our own health service, reflection on every server, and no protobuf log
+// lines on standard error, which any client could trigger with invalid UTF-8.
 void PrepareLibrary() {
   static std::once_flag once;
   std::call_once(once, [] {
-    grpc_init();  // for good: the library's last shutdown may wait 10 s for a thread that polls
+    grpc_init();  // never shut down: that may wait 10 s for a polling thread
     grpc::EnableDefaultHealthCheckService(false);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     google::protobuf::SetLogHandler(nullptr);
@@ -52,7 +52,7 @@ void SetLimits(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
   quota.Resize(static_cast<size_t>(quotas.grpc_bytes));
   quota.SetMaxThreads(kMaxSyncThreads);
   builder.SetResourceQuota(quota);
-  // The callback services have threads of their own; these serve reflection alone.
+  // The callback services have their own threads; these only serve reflection.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -121,7 +121,7 @@ void GrpcServer::SetDraining() { parts_->core.state.SetDraining(); }
 
 void GrpcServer::SetLost(const absl::Status& why, LostRank lost) {
   parts_->core.state.SetLost(why, std::move(lost));
-  // Explained by the state, which is lost now: the first cause, with its rank.
+  // Explained by the lost state: the first cause, with its rank.
   parts_->core.calls.EndAll(absl::UnavailableError(why.message()));
 }
 
@@ -140,7 +140,7 @@ void GrpcServer::Shutdown(absl::Duration grace) {
   parts_->core.calls.EndAll(
       WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
   parts_->port->StopListening();
-  // What a client does not read is cut now: nothing may wait for it.
+  // Unread answers are dropped now: nothing may wait for their clients.
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
   parts_->server->Wait();
   parts_->server.reset();

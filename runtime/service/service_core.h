@@ -1,4 +1,4 @@
-// What the services of one server share.
+// Shared by the services of a server.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct ServiceCore {
   // For a client that sent none.
   std::string NextRequestId() { return absl::StrCat(state.epoch(), "-", ++last_request_number); }
 
-  // Why a call with a request of so many bytes is not even read; ok: it is.
+  // Why a call with a request of that size is not read at all; ok: it is.
   absl::Status WhyRefused(size_t message_bytes) const;
 
   const HostQuotas quotas;

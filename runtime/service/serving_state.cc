@@ -10,15 +10,15 @@
 namespace bulkhead {
 namespace {
 
-// When another try is worth it: a queue moves within a second, a start or a restart takes longer.
+// Retry delays: a queue moves within a second, a start or restart takes longer.
 constexpr absl::Duration kQueueRetry = absl::Seconds(1);
 constexpr absl::Duration kStartRetry = absl::Seconds(2);
 constexpr absl::Duration kRestartRetry = absl::Seconds(5);
 
 absl::Status Draining() {
   return WithRetryAfter(
-      WithReason(absl::UnavailableError("draining: the server finishes what runs and takes no new "
-                                        "requests; send it to another server"),
+      WithReason(absl::UnavailableError("draining: the server finishes running requests and "
+                                        "accepts no new ones; send it to another server"),
                  reason::kDraining),
       kRestartRetry);
 }
@@ -35,7 +35,7 @@ absl::Status QueueFull(absl::Status status, const ServingParts& parts) {
       kQueueRetry);
 }
 
-// The engine's own word for it, else what the code means.
+// The engine's reason, else the one for the status code.
 std::string ReasonFor(const absl::Status& status, ServingPhase phase) {
   const std::string given = RefusalReason(status);
   if (given == "GROUP_LOST") return reason::kRankLost;
@@ -94,7 +94,7 @@ void ServingState::SetDraining() {
 }
 
 void ServingState::SetLost(const absl::Status& why, LostRank lost) {
-  // Whatever broke the group, to a client it is a server that is gone.
+  // Whatever the cause, to a client the server is unavailable.
   absl::Status status(absl::StatusCode::kUnavailable, why.message());
   why.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
     status.SetPayload(url, payload);
@@ -106,7 +106,7 @@ void ServingState::SetLost(const absl::Status& why, LostRank lost) {
   status = WithRetryAfter(std::move(status), kRestartRetry);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (phase_ == ServingPhase::kLost) return;  // the first cause is the cause
+    if (phase_ == ServingPhase::kLost) return;  // keep the first cause
     phase_ = ServingPhase::kLost;
     lost_ = std::move(status);
   }

@@ -1,6 +1,5 @@
-// ServingState: what the server can do right now, shared by all its services: starting, serving,
-// draining, or lost for good. It answers why a request is refused now, with typed details.
-// Thread-safe.
+// ServingState: the server's state, shared by all its services. Explains why a request is refused,
+// with typed details. Thread-safe.
 //
 //   kStarting -> kServing -> kDraining
 //        any  -> kLost (final)
@@ -24,7 +23,7 @@ namespace bulkhead {
 
 enum class ServingPhase { kStarting, kServing, kDraining, kLost };
 
-// What a server needs to answer. The pointers outlive the server's Shutdown().
+// What a server needs to serve. The pointers outlive the server's Shutdown().
 struct ServingParts {
   RequestInbox* inbox = nullptr;
   EngineControl* control = nullptr;
@@ -38,11 +37,11 @@ class ServingState {
  public:
   explicit ServingState(std::string epoch);
 
-  // Called with true or false whenever serving begins or ends, one call after the other, and the
-  // last one tells how it is. It must not change the state itself. Set before any call.
+  // Called with true or false whenever serving begins or ends; calls do not overlap, and the last
+  // one is current. It must not change the state. Set before any other call.
   void SetListener(std::function<void(bool serving)> listener);
 
-  // Ignored unless starting: a drain or a loss during start-up stands.
+  // Ignored unless starting: a drain or a loss during start-up takes precedence.
   void SetReady(ServingParts parts);
   void SetDraining();
   void SetLost(const absl::Status& why, LostRank lost);
@@ -52,13 +51,13 @@ class ServingState {
 
   // For new work: UNAVAILABLE (STARTING, DRAINING, RANK_LOST) unless serving.
   absl::StatusOr<std::shared_ptr<const ServingParts>> ForNewRequest() const;
-  // For questions and commands, which a draining server still answers.
-  // UNSUPPORTED_PARAMETER for a field that this version does not know.
+  // For control calls, which a draining server still answers. UNSUPPORTED_PARAMETER for an unknown
+  // field.
   absl::StatusOr<std::shared_ptr<const ServingParts>> ForControl(
       const google::protobuf::Message& request) const;
 
-  // The status with which the engine refused or ended a request, with details for the client: the
-  // reason that fits its code and this state, and the numbers of the load.
+  // The engine's status for a refused or ended request, with details for the client: the reason for
+  // its code and this state, and the load.
   absl::Status Explain(absl::Status status, absl::string_view request_id) const;
 
  private:
@@ -67,7 +66,8 @@ class ServingState {
 
   const std::string epoch_;
   std::function<void(bool)> listener_;
-  std::mutex announce_mutex_;  // taken before mutex_, which is not held while the listener runs
+  std::mutex announce_mutex_;  // acquired before mutex_, which is not held during the listener's
+                               // call
   mutable std::mutex mutex_;
   ServingPhase phase_ = ServingPhase::kStarting;
   std::shared_ptr<const ServingParts> parts_;

@@ -49,7 +49,7 @@ void TextWorker::Loop() {
     queue_.pop_front();
     lock.unlock();
     next.work();
-    next.work = nullptr;  // with all that it owns
+    next.work = nullptr;  // with everything it owns
     lock.lock();
     waiting_bytes_ -= next.bytes;
   }

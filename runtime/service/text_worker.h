@@ -1,6 +1,6 @@
 // TextWorker: one thread that parses long messages and tokenises long texts, so that they do not
-// keep gRPC's few callback threads from moving everybody's tokens. Work is done in order; what
-// waits for it is bounded, in bytes and so in time.
+// occupy gRPC's few callback threads. Work is done in order; the queue is bounded in bytes and so
+// in time.
 #pragma once
 
 #include <condition_variable>
@@ -16,20 +16,20 @@ namespace bulkhead {
 
 class TextWorker {
  public:
-  // Longer texts belong here; a shorter one is tokenised in about a millisecond, where it arrives.
+  // Longer texts go here; shorter ones are tokenised on arrival, in about a millisecond.
   static constexpr size_t kLongTextBytes = 16 << 10;
-  // So do longer messages, unparsed: what parsing takes is then taken once.
+  // Longer messages go here unparsed, so that parsing memory is needed only once.
   static constexpr size_t kLongMessageBytes = 64 << 10;
 
-  // `most_waiting_bytes`: beside one text that finds nothing before it.
+  // `most_waiting_bytes`: in addition to one text that finds an empty queue.
   explicit TextWorker(int64_t most_waiting_bytes);
-  // Runs what is queued, then ends.
+  // Finishes queued work first.
   ~TextWorker();
   TextWorker(const TextWorker&) = delete;
   TextWorker& operator=(const TextWorker&) = delete;
 
-  // `bytes` of input, which `work` owns. RESOURCE_EXHAUSTED when too much waits already; `work` is
-  // dropped then.
+  // `bytes` of input, owned by `work`. RESOURCE_EXHAUSTED if too much is queued; `work` is then
+  // dropped.
   absl::Status Post(size_t bytes, std::function<void()> work);
 
  private:
@@ -43,7 +43,7 @@ class TextWorker {
     std::function<void()> work;
   };
   std::deque<Waiting> queue_;
-  size_t waiting_bytes_ = 0;  // of the queue, and of what is being worked on
+  size_t waiting_bytes_ = 0;  // queued and in progress
   bool stopping_ = false;
   std::thread thread_;
 };

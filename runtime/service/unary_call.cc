@@ -49,7 +49,7 @@ void UnaryCall::End(const absl::Status& status) {
 void UnaryCall::OnDone() {
   core_->answers.unread().Remove(call_);
   ServiceCore* const core = core_;
-  delete this;  // and with it the hold
+  delete this;  // releases the hold
   core->heap_trimmer.TrimLater();
 }
 

@@ -1,4 +1,4 @@
-// UnaryCall: a call with one request and one answer that the engine has no part in, from its
+// UnaryCall: a call with one request and one answer that does not involve the engine, from its
 // request to its status.
 #pragma once
 
@@ -14,17 +14,18 @@ namespace bulkhead {
 
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  // The answer to a request, which is cleared as soon as it can be. `hold` has the answer's bytes
-  // then.
+  // Computes the answer to a request and clears the request as early as possible. `hold` then
+  // covers the answer's bytes.
   using Respond = std::function<absl::StatusOr<grpc::ByteBuffer>(
       ServiceCore& core, grpc::ByteBuffer& request, AnswerBudget::Hold& hold)>;
   enum class Kind {
-    kWork,     // refused when the host is short of memory; a long request waits for other long ones
-    kControl,  // neither, and its request is short
+    kWork,     // refused when the host is short of memory; a long request is queued behind other
+               // long ones
+    kControl,  // never refused or queued; its request is short
   };
   static constexpr int64_t kMostControlBytes = int64_t{64} << 10;
 
-  // Owned by itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
+  // Owns itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
   static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                        Kind kind, Respond respond);

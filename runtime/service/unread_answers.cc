@@ -104,7 +104,7 @@ void UnreadAnswers::Loop() {
       wake_.wait_for(lock, std::min(most_time_, kMostWait));
       continue;
     }
-    // gRPC may run the calls' last reactions, and so Remove, on this thread.
+    // gRPC may run the calls' final reactions, and so Remove, on this thread.
     lock.unlock();
     for (grpc_call* call : calls) {
       grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED,

@@ -1,5 +1,5 @@
-// UnreadAnswers: the calls that have ended here and whose answers have not gone out, because their
-// clients do not read. Ends those that take too long. Thread-safe.
+// UnreadAnswers: calls that have ended here but whose answers are not sent, because their clients
+// do not read. Ends those that take too long. Thread-safe.
 #pragma once
 
 #include <grpc/grpc.h>
@@ -19,10 +19,10 @@ namespace bulkhead {
 
 class UnreadAnswers {
  public:
-  // So long it is left alone when its bytes are wanted.
+  // Minimum time before an unread answer is dropped for its bytes.
   static constexpr std::chrono::seconds kLeastTime{5};
 
-  // An answer may take `most_time` to go out. `errors` counts what is ended, as SLOW_READER.
+  // Answers have `most_time` to be sent. `errors` counts ended ones, as SLOW_READER.
   explicit UnreadAnswers(ErrorCounts* errors, std::chrono::milliseconds most_time,
                          std::chrono::milliseconds least_time = kLeastTime);
   ~UnreadAnswers();
@@ -33,7 +33,7 @@ class UnreadAnswers {
   void Add(grpc_call* call, int64_t bytes);
   // No effect for a call that was not added.
   void Remove(grpc_call* call);
-  // Soon ends answers of least_time and older, the largest first, until `bytes` will be free.
+  // Soon ends answers of least_time and older, largest first, until `bytes` are free.
   void MakeRoom(int64_t bytes);
 
  private:
@@ -44,10 +44,10 @@ class UnreadAnswers {
     Clock::time_point since;
     bool ended = false;
   };
-  using List = std::list<Unread>;  // the oldest first
+  using List = std::list<Unread>;  // oldest first
 
   void Loop();
-  // Under the lock: calls to end, each referenced once more.
+  // Requires the lock: calls to end, each with an additional reference.
   std::vector<grpc_call*> TakeOverdue(Clock::time_point now);
   std::vector<grpc_call*> TakeLargest(Clock::time_point now, int64_t bytes);
   grpc_call* Mark(Unread& unread);

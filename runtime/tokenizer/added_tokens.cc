@@ -64,7 +64,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(
     bytes += token.content.size();
     read.push_back(std::move(token));
   }
-  EncodeBudget budget(bytes);                         // of all together
+  EncodeBudget budget(bytes);                         // for all parts together
   absl::flat_hash_map<std::string, size_t> index_of;  // by content
   int32_t next_id = model_size;
   for (size_t i = 0; i < elements.size(); ++i) {
@@ -118,7 +118,9 @@ std::vector<AddedTokens::Segment> AddedTokens::Cut(Stage stage, absl::string_vie
         begin = std::max(covered, SpacesBefore(text, begin, std::min(begin, covered)));
       }
       if (token.rstrip) end = SpacesAfter(text, end);
-      if (begin >= end) continue;  // the token before took its spaces, and it was nothing else
+      if (begin >= end)
+        continue;  // its spaces were consumed by the previous token, and there was
+                   // nothing else
       if (covered < begin) segments.push_back({covered, begin, nullptr});
       segments.push_back({begin, end, &token});
       covered = end;

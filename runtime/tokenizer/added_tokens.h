@@ -1,4 +1,4 @@
-// AddedTokens: the "added_tokens" of a tokenizer.json: strings that are tokens wherever they stand
+// AddedTokens: the "added_tokens" of a tokenizer.json: strings that are matched as tokens anywhere
 // in a text. Immutable; thread-safe.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace bulkhead {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  std::string matched;  // the content, or where `normalized` what the normaliser makes of it
+  std::string matched;  // the content, or its normalised form if `normalized`
   bool single_word = false, lstrip = false, rstrip = false, normalized = false, special = false;
 };
 
 class AddedTokens {
  public:
-  // Ids are given as the reference library gives them: the vocabulary's where it has the content
-  // (`model_id` says), else counted on from the vocabulary's size.
+  // Ids are assigned as in the reference library: the vocabulary's if it has the content
+  // (`model_id`), else continuing from the vocabulary's size.
   static absl::StatusOr<AddedTokens> Read(
       const JsonPart& part, int32_t model_size,
       const std::function<std::optional<int32_t>(absl::string_view)>& model_id,
@@ -39,7 +39,7 @@ class AddedTokens {
     size_t begin, end;
     const AddedToken* token;  // null: text between tokens
   };
-  // Cuts `text` at the tokens that are matched before (kRaw) or after normalisation.
+  // Splits `text` at the tokens matched before (kRaw) or after normalisation.
   enum class Stage { kRaw, kNormalized };
   std::vector<Segment> Cut(Stage stage, absl::string_view text) const;
 

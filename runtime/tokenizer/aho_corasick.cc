@@ -33,7 +33,7 @@ AhoCorasick::AhoCorasick(const std::vector<std::string>& patterns) : nodes_(1) {
     }
     if (state != kStart) nodes_[state].match = static_cast<int32_t>(i);
   }
-  // Shallow nodes first: a node's failure is shallower than the node.
+  // Breadth-first: a node's failure link points to a shallower node.
   std::vector<std::vector<State>> by_depth;
   for (State state = 1; state < nodes_.size(); ++state) {
     if (by_depth.size() <= nodes_[state].depth) by_depth.resize(nodes_[state].depth + 1);
@@ -69,7 +69,7 @@ bool AhoCorasick::FindLeftmostLongest(absl::string_view text, size_t from, Found
   for (size_t i = from; i < text.size(); ++i) {
     state = Next(state, static_cast<uint8_t>(text[i]));
     const Node& node = nodes_[state];
-    // What the automaton still follows began after the best match: nothing can better that.
+    // The current partial match starts after the best match, so it cannot be better.
     if (any && i + 1 - node.depth > found->begin) return true;
     if (node.match == kNone) continue;
     const size_t begin = i + 1 - sizes_[node.match];

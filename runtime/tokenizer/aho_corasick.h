@@ -1,4 +1,4 @@
-// AhoCorasick: finds any of a set of strings in one pass, byte by byte. Immutable once built;
+// AhoCorasick: finds any of a set of strings in one pass over the bytes. Immutable once built;
 // thread-safe.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace bulkhead {
 
 class AhoCorasick {
  public:
-  // Empty patterns are ignored; of equal ones the last counts.
+  // Empty patterns are ignored; of equal ones the last is used.
   explicit AhoCorasick(const std::vector<std::string>& patterns);
 
   bool empty() const { return nodes_.size() == 1; }
@@ -23,8 +23,7 @@ class AhoCorasick {
     size_t begin, end;
     int32_t pattern;
   };
-  // The leftmost match, the longest of those, that begins at `from` or later; false when there is
-  // none.
+  // The leftmost longest match that starts at `from` or later; false if there is none.
   bool FindLeftmostLongest(absl::string_view text, size_t from, Found* found) const;
 
  private:
@@ -33,7 +32,7 @@ class AhoCorasick {
   static constexpr int32_t kNone = -1;
 
   struct Node {
-    // Bytes at the end of what was read that are the beginning of a pattern, as long as can be.
+    // The longest suffix of the input so far that is a prefix of a pattern, in bytes.
     uint32_t depth = 0;
     State failure = kStart;
     int32_t match = kNone;  // the longest pattern that ends here
@@ -43,7 +42,7 @@ class AhoCorasick {
 
   std::vector<Node> nodes_;
   std::vector<size_t> sizes_;
-  std::array<State, 256> first_{};  // children of the start
+  std::array<State, 256> first_{};  // children of the start state
   absl::flat_hash_map<uint64_t, State> children_;
 };
 

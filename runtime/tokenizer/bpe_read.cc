@@ -1,4 +1,4 @@
-// Reading a BPE model: everything in the file is checked before it is used.
+// Reading a BPE model: everything in the file is validated before it is used.
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,7 +23,7 @@ std::string Shown(const nlohmann::json& value) {
   return text;
 }
 
-// It is put to every character, which has to stay cheap.
+// Limited in length, as it is added to every character.
 absl::StatusOr<std::string> ReadAffix(const JsonPart& part, absl::string_view name) {
   constexpr size_t kMaxAffixBytes = 256;
   const std::optional<JsonPart> field = part.Find(name);
@@ -152,8 +152,8 @@ void BpeModel::IndexCharacters() {
 
 absl::StatusOr<std::unique_ptr<const BpeModel>> BpeModel::Read(const JsonPart& part) {
   if (!part.is_object()) return part.Invalid("is not an object");
-  // The oldest files name no type: a vocabulary with merges is BPE, a list of pieces with their
-  // scores Unigram.
+  // The oldest files have no type: a vocabulary with merges is BPE, a list of scored pieces
+  // Unigram.
   if (part.json().contains("type")) {
     BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
     if (type != "BPE") return part.Unsupported(type);

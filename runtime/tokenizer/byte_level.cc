@@ -7,7 +7,7 @@
 namespace bulkhead {
 namespace {
 
-// Printable bytes of Latin-1 stand for themselves, the others for U+0100 and up, in order.
+// Printable Latin-1 bytes map to themselves, the others to U+0100 and up, in order.
 constexpr bool IsPrintableByte(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

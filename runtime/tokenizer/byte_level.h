@@ -1,4 +1,4 @@
-// The alphabet of byte-level tokenizers: each byte has a printable character of its own.
+// The byte-level alphabet: maps each byte to a printable character.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace bulkhead {
 
-// The character that stands for `byte`.
+// The character for `byte`.
 absl::string_view ByteLevelChar(uint8_t byte);
-// The bytes that `text`'s characters stand for; false when one stands for none.
+// The bytes for `text`'s characters; false if one is not in the alphabet.
 bool ByteLevelToBytes(absl::string_view text, std::string* bytes);
 
 }  // namespace bulkhead

@@ -1,6 +1,7 @@
-// Decoder: the "decoder" of a tokenizer.json: turns tokens back into text. Its steps work on a
-// stream: what decoding the whole gives comes out in order, each part as soon as no later token can
-// change it. A Decoder is immutable and thread-safe; what it makes is used by one thread.
+// Decoder: the "decoder" of a tokenizer.json: converts tokens to text. Its steps are streaming:
+// their joined output equals decoding everything at once, each part emitted as soon as no later
+// token can change it. A Decoder is immutable and thread-safe; the sinks it creates are used by one
+// thread.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,8 @@
 
 namespace bulkhead {
 
-// Takes tokens, each as fragments of whole characters and an end, and then the end of the text.
+// Receives tokens, each as fragments of whole characters followed by an end, and then the end of
+// the text.
 class TokenSink {
  public:
   enum class Place { kBetweenTokens, kInsideToken };
@@ -23,10 +25,10 @@ class TokenSink {
   virtual void Append(absl::string_view fragment) = 0;
   virtual void EndToken() = 0;
   virtual void EndText() = 0;
-  // What comes next stands at `place` in the middle of tokens of which the earlier ones are not
-  // known. The sink passes on nothing until they make no difference any more, then tells the next
-  // sink in the same way, and passes on what it makes of the rest. Called first, or never; the text
-  // is not ended before the last sink was told.
+  // The following input starts at `place` in the middle of a token sequence whose beginning is
+  // unknown. The sink emits nothing until the unknown part no longer matters, then calls JoinAt on
+  // the next sink, and continues with the remaining output. Called first or not at all; the text
+  // does not end before the last sink was called.
   virtual void JoinAt(Place place) = 0;
 
   void Token(absl::string_view token) {
@@ -38,25 +40,25 @@ class TokenSink {
 class DecoderStep {
  public:
   virtual ~DecoderStep() = default;
-  // A sink that passes what this step makes of tokens to `next`, which it does not own.
+  // A sink that applies this step and passes the result to `next`, which it does not own.
   virtual std::unique_ptr<TokenSink> NewSink(TokenSink* next) const = 0;
 };
 
 class Decoder {
  public:
-  // `part` may be null: then tokens are joined with spaces. UNIMPLEMENTED names a step that is not
-  // supported.
+  // `part` may be null: then tokens are joined with spaces. UNIMPLEMENTED names an unsupported
+  // step.
   static absl::StatusOr<Decoder> Read(const JsonPart& part);
 
-  // The sinks of all steps; the first takes tokens, the last adds to `text`.
+  // The sinks of all steps; the first receives tokens, the last appends to `text`.
   class Chain {
    public:
     TokenSink& front() { return *front_; }
-    // Begins after some tokens that are not known.
+    // Starts in the middle of a sequence whose earlier tokens are unknown.
     void Join() { front_->JoinAt(TokenSink::Place::kBetweenTokens); }
-    // Whether since Join() all has come that what comes out from now on depends on.
+    // Whether the output no longer depends on what came before Join().
     bool joined() const { return joined_; }
-    // What has come out since the last call.
+    // Output since the last call.
     std::string TakeText() { return std::exchange(text_, std::string()); }
 
    private:
@@ -68,7 +70,7 @@ class Decoder {
   };
   std::unique_ptr<Chain> NewChain() const;
 
-  // So many times as long as its tokens can the text be that its replacements make, or less.
+  // Upper bound on the text's length relative to its tokens', due to replacements.
   double growth() const { return growth_; }
 
  private:
@@ -76,12 +78,12 @@ class Decoder {
   double growth_ = 1;
 };
 
-// Appends the step(s) that `part` describes, and multiplies `growth` by theirs.
+// Appends the step(s) in `part`, and multiplies `growth` by theirs.
 absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
                               std::vector<std::unique_ptr<DecoderStep>>* steps, double* growth);
 std::unique_ptr<DecoderStep> NewByteLevelDecoder();
 std::unique_ptr<DecoderStep> NewByteFallbackDecoder();
-// What tokenizers without a decoder do.
+// The default without a decoder.
 std::unique_ptr<DecoderStep> NewJoinWithSpaces();
 
 }  // namespace bulkhead

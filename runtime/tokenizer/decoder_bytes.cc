@@ -1,4 +1,4 @@
-// Decoder steps that make text of bytes. Each says how little it holds back.
+// Decoder steps that produce text from bytes. Each documents what it holds back.
 #include <charconv>
 #include <optional>
 #include <string>
@@ -14,8 +14,8 @@
 namespace bulkhead {
 namespace {
 
-// Characters of the byte-level alphabet to bytes, bytes to text: one token. A token with any other
-// character is taken as it is. Holds back an unfinished character.
+// Maps byte-level characters to bytes and then text, per token. A token with any other character is
+// kept unchanged. Holds back an incomplete character.
 class ByteLevelSink : public TokenSink {
  public:
   explicit ByteLevelSink(TokenSink* next) : next_(next) {}
@@ -40,11 +40,11 @@ class ByteLevelSink : public TokenSink {
   }
 
  private:
-  // What of a token's bytes is certain: an unfinished character ends before a byte that begins one,
-  // and after three that do not.
+  // The part of a token's bytes that is certain: an incomplete character ends before a lead byte,
+  // or after three continuation bytes.
   absl::string_view Join(absl::string_view bytes) {
     constexpr int kMostMissing = 3;
-    if (std::exchange(inside_, false)) return {};  // whether it was byte-level is not known
+    if (std::exchange(inside_, false)) return {};  // unknown whether it was byte-level
     for (; !bytes.empty() && !IsCharBoundary(bytes, 0) && missing_ < kMostMissing; ++missing_) {
       bytes.remove_prefix(1);
     }
@@ -57,12 +57,13 @@ class ByteLevelSink : public TokenSink {
   TokenSink* const next_;
   std::string token_, bytes_, text_;
   Utf8Repair repair_;
-  int missing_ = 0;  // bytes that may have ended an unfinished character
+  int missing_ = 0;  // bytes that may complete an earlier character
   bool joining_ = false, inside_ = false;
 };
 
-// Tokens like <0xE4> to bytes. A run of them is one token of text, or, when it is not UTF-8 as a
-// whole, a token U+FFFD for each: only the run's end tells, so the run is held back.
+// Maps tokens like <0xE4> to bytes. A run of them becomes one token of text or, if it is not valid
+// UTF-8 as a whole, a U+FFFD token for each: this is only known at the end, so the run is held
+// back.
 class ByteFallbackSink : public TokenSink {
  public:
   explicit ByteFallbackSink(TokenSink* next) : next_(next) {}
@@ -80,7 +81,7 @@ class ByteFallbackSink : public TokenSink {
   }
   void EndToken() override {
     if (!std::exchange(passing_, false)) {
-      if (std::exchange(inside_, false)) {  // the end of a byte or of a text
+      if (std::exchange(inside_, false)) {  // the end of a byte token or of a text token
         token_.clear();
         return;
       }
@@ -112,7 +113,7 @@ class ByteFallbackSink : public TokenSink {
       return std::nullopt;
     }
     absl::string_view digits = token.substr(3, 2);
-    if (digits[0] == '+') digits.remove_prefix(1);  // the reference's parser takes a sign
+    if (digits[0] == '+') digits.remove_prefix(1);  // the reference's parser accepts a sign
     uint8_t byte = 0;
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
@@ -136,7 +137,7 @@ class ByteFallbackSink : public TokenSink {
 
   TokenSink* const next_;
   std::string token_, run_;
-  bool passing_ = false;  // this token is too long to stand for a byte
+  bool passing_ = false;  // this token is too long to be a byte token
   bool joining_ = false, inside_ = false;
 };
 

@@ -1,4 +1,4 @@
-// StepOf: a decoder step that is nothing but its sink and the sink's settings.
+// StepOf: a decoder step that consists only of its sink and the sink's settings.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// Makes a DecoderStep of a sink class whose constructor takes `next` and then `settings`.
+// Makes a DecoderStep from a sink class whose constructor takes `next` and then `settings`.
 template <typename Sink, typename... Settings>
 class StepOf : public DecoderStep {
  public:

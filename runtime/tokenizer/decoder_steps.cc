@@ -1,4 +1,4 @@
-// The steps of decoders. Each says how little it holds back.
+// The decoder steps. Each documents what it holds back.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@
 namespace bulkhead {
 namespace {
 
-// All tokens as one.
+// Joins all tokens into one.
 class FuseSink : public TokenSink {
  public:
   explicit FuseSink(TokenSink* next) : next_(next) {}
@@ -33,8 +33,8 @@ class FuseSink : public TokenSink {
   TokenSink* const next_;
 };
 
-// Drops up to `start` copies of a character from a token's front and up to `stop` from its end.
-// Holds back what may be the end.
+// Removes up to `start` copies of a character from the front of a token and up to `stop` from its
+// end. Holds back what may be the end.
 class StripSink : public TokenSink {
  public:
   StripSink(TokenSink* next, std::string content, int64_t start, int64_t stop)
@@ -76,8 +76,8 @@ class StripSink : public TokenSink {
   }
 
  private:
-  // Whether from `c` on all is certain: it is another character, or enough of the same have come
-  // that the front is over and as many are held as can be.
+  // Whether the text from `c` on is certain: `c` is another character, or enough copies have been
+  // seen that the front is over and the maximum is held back.
   bool Join(absl::string_view c) {
     if (c == content_ && held_ < start_ + stop_ + 1) {
       ++held_;
@@ -96,7 +96,7 @@ class StripSink : public TokenSink {
   int64_t dropped_ = 0, held_ = 0;
 };
 
-// Replaces a string. Holds back what may be the beginning of it (Knuth, Morris and Pratt).
+// Replaces a string. Holds back a possible beginning of it (Knuth-Morris-Pratt).
 class ReplaceStringSink : public TokenSink {
  public:
   ReplaceStringSink(TokenSink* next, std::string from, std::string to)
@@ -132,13 +132,13 @@ class ReplaceStringSink : public TokenSink {
   }
   void EndText() override { next_->EndText(); }
   void JoinAt(Place place) override {
-    // Fragments are whole characters: nothing can have matched a part of a single one.
+    // Fragments are whole characters: part of a single one cannot have matched.
     joining_ = place == Place::kInsideToken && CharBytes(from_[0]) < from_.size();
     if (!joining_) next_->JoinAt(place);
   }
 
  private:
-  // What of `fragment` is certain: from a character on that stands nowhere in `from`.
+  // The part of `fragment` that is certain: from the first character that does not occur in `from`.
   absl::string_view Join(absl::string_view fragment) {
     while (!fragment.empty()) {
       const size_t size = CharBytes(fragment[0]);
@@ -154,12 +154,12 @@ class ReplaceStringSink : public TokenSink {
 
   TokenSink* const next_;
   const std::string from_, to_;
-  std::vector<size_t> border_;  // by length of a prefix: its longest proper border
+  std::vector<size_t> border_;  // by prefix length: its longest proper border
   size_t matched_ = 0;
   bool joining_ = false;
 };
 
-// Replaces what a regular expression matches. Holds back the whole token (after Fuse: the whole
+// Replaces matches of a regular expression. Holds back the whole token (after Fuse: the whole
 // text).
 class ReplaceRegexSink : public TokenSink {
  public:
@@ -181,7 +181,7 @@ class ReplaceRegexSink : public TokenSink {
                           ? absl::string_view(to_)
                           : absl::string_view(token_).substr(span.begin, span.end - span.begin));
       }
-    } else {  // decoding has no way to fail: the token stays as it is
+    } else {  // decoding cannot fail: the token is kept unchanged
       next_->Append(token_);
     }
     token_.clear();
@@ -201,8 +201,8 @@ class ReplaceRegexSink : public TokenSink {
   bool joining_ = false;
 };
 
-// The replacement character to a space, or to nothing in the first token when one was put before
-// it.
+// Maps the replacement character to a space, or removes it from the first token if one was
+// prepended.
 class MetaspaceSink : public TokenSink {
  public:
   MetaspaceSink(TokenSink* next, std::string replacement, bool prepended)
@@ -218,7 +218,7 @@ class MetaspaceSink : public TokenSink {
   }
   void EndText() override { next_->EndText(); }
   void JoinAt(Place place) override {
-    joining_ = drops_;  // the first token may have ended or not
+    joining_ = drops_;  // the first token may or may not have ended
     if (!joining_) next_->JoinAt(place);
   }
 
@@ -229,7 +229,7 @@ class MetaspaceSink : public TokenSink {
   bool joining_ = false;
 };
 
-// The end-of-word suffix to a space, in the last token to nothing. Holds back a token.
+// Maps the end-of-word suffix to a space, and removes it from the last token. Holds back one token.
 class BpeSuffixSink : public TokenSink {
  public:
   BpeSuffixSink(TokenSink* next, std::string suffix) : next_(next), suffix_(std::move(suffix)) {}

@@ -1,5 +1,5 @@
-// What one encoding may use. A tokenizer.json is other people's: what it makes of a text is bounded
-// while it is made, before the memory is spent.
+// Limits on one encoding. A tokenizer.json is untrusted: the size of its results is bounded before
+// memory is allocated.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,18 @@
 
 namespace bulkhead {
 
-// No text may be longer, nor become longer on its way.
+// Maximum length of a text, before and during processing.
 constexpr size_t kMaxTextBytes = size_t{1} << 25;
-// So many bytes, or tokens, may be made of a byte: NFKD makes up to 11, and byte-level characters
-// double that. Of a short text so much all the same.
+// Maximum bytes, or tokens, per input byte: NFKD produces up to 11, doubled by byte-level
+// characters. Short texts are allowed at least this much in total.
 constexpr size_t kMaxGrowth = 32;
 constexpr size_t kAlwaysAllowed = size_t{64} << 10;
 
-// What all parts of a text together may become. Parts come one after the other, and each counts
-// with the longest it was: else a file that blows up and deflates every part would take for ever.
+// Limits the total size of all parts of a text. Parts are processed in turn, each counted at its
+// maximum length: otherwise a file that expands and shrinks every part would take unbounded time.
 class Allowance {
  public:
-  // `doing` and `unit` are the message's words.
+  // `doing` and `unit` are used in the message.
   Allowance(absl::string_view doing, absl::string_view unit, size_t text_bytes)
       : doing_(doing),
         unit_(unit),
@@ -33,9 +33,9 @@ class Allowance {
         left_(limit_) {}
 
   size_t left() const { return left_; }
-  // RESOURCE_EXHAUSTED, naming the limit, when `amount` is more than what is left.
+  // RESOURCE_EXHAUSTED with the limit if `amount` exceeds the remainder.
   absl::Status Check(size_t amount) const;
-  // A part is done. REQUIRES: Check(longest) was ok.
+  // Call after each part. REQUIRES: Check(longest) was ok.
   void Use(size_t longest) { left_ -= longest; }
 
  private:
@@ -44,7 +44,7 @@ class Allowance {
   size_t left_;
 };
 
-// A text that grows no further than an allowance has left; what does not fit is dropped.
+// A text limited by an allowance's remainder; anything beyond it is dropped.
 class BoundedText {
  public:
   explicit BoundedText(const Allowance& allowance)

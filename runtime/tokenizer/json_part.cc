@@ -10,7 +10,7 @@ namespace bulkhead {
 
 absl::Status CheckJsonBounds(absl::string_view text) {
   constexpr int kMaxDepth = 128;              // as in the reference
-  constexpr int64_t kMaxValues = 20'000'000;  // ten times what the largest vocabularies have
+  constexpr int64_t kMaxValues = 20'000'000;  // ten times the largest known vocabularies
   int depth = 0;
   int64_t num_values = 1;
   for (size_t i = 0; i < text.size(); ++i) {

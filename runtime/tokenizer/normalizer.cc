@@ -13,7 +13,8 @@
 namespace bulkhead {
 namespace {
 
-// Rewrites character by character: `append(c, &out)` appends what becomes of `c`, some bytes.
+// Rewrites character by character: `append(c, &out)` appends the replacement of `c`, at least one
+// byte.
 template <typename AppendChar>
 absl::Status RewriteChars(const Allowance& allowance, AlignedText* text, AppendChar append) {
   BoundedText out(allowance);
@@ -146,7 +147,7 @@ class Replace : public NormalizerStep {
     for (const Span& span : spans) {
       if (span.is_match) {
         out.Append(content_);
-        // What replaces a match stems from the match's last character, or from nothing, at the
+        // A replacement originates from the last character of its match, or from nothing at the
         // front.
         if (span.end == 0 || span.end <= old_first) first_bytes = out.size();
       } else {

@@ -21,13 +21,13 @@ class NormalizerStep {
 
 class Normalizer {
  public:
-  // `part` may be null: then nothing is changed. UNIMPLEMENTED names a step that is not supported.
+  // `part` may be null: then nothing is changed. UNIMPLEMENTED names an unsupported step.
   static absl::StatusOr<Normalizer> Read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
-  bool keeps_length() const;  // of every text, as far as is known
-  // Normalises one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or
-  // a regular expression gives up.
+  bool keeps_length() const;  // of every text, as far as known
+  // Normalises one part of a text. RESOURCE_EXHAUSTED when the result grows too long or a regular
+  // expression exceeds its limits.
   absl::Status Normalize(EncodeBudget& budget, AlignedText* text) const;
 
  private:

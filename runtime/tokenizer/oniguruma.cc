@@ -70,7 +70,7 @@ absl::Status OnigurumaTranslator::Atom() {
   return absl::OkStatus();
 }
 
-// A + after {n,m} repeats the repetition, and so does a ? after {n}; only after * + ? are they
+// + after {n,m} repeats the repetition, and so does ? after {n}; only after * + ? do they mean
 // possessive and lazy.
 absl::Status OnigurumaTranslator::Quantifiers(size_t atom_begin) {
   const auto wrap = [&] {
@@ -113,7 +113,7 @@ bool OnigurumaTranslator::Interval(std::string* out, bool* fixed) {
   at_ = close + 1;
   if (high_text.empty()) {
     *out = absl::StrCat("{", low, ",}");
-  } else if (low > high) {  // the wrong way round means possessive
+  } else if (low > high) {  // reversed bounds mean possessive
     *out = absl::StrCat("{", high, ",", low, "}+");
     *fixed = true;
   } else {
@@ -140,7 +140,7 @@ absl::Status OnigurumaTranslator::Group() {
         opened = true;
       }
     }
-    if (!opened && Take("?<")) {  // named; what could refer to the name is refused
+    if (!opened && Take("?<")) {  // named; references to the name are refused
       const size_t close = in_.find('>', at_);
       if (close == absl::string_view::npos) return Invalid("(?< without >");
       at_ = close + 1;
@@ -155,7 +155,7 @@ absl::Status OnigurumaTranslator::Group() {
   return absl::OkStatus();
 }
 
-// (?im-im:...) and (?im-im), which reaches to the end of the group around it, bars included.
+// (?im-im:...) and (?im-im), which extends to the end of the enclosing group, across alternatives.
 absl::Status OnigurumaTranslator::Options() {
   const size_t begin = at_;
   const bool ignored_case = ignores_case_;

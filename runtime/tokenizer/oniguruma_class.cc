@@ -13,7 +13,7 @@ namespace {
 
 CharacterSet SetOf(std::string inside, bool negated) {
   if (!negated) {
-    // A property alone goes without brackets: PCRE2 repeats it faster.
+    // A single property needs no brackets: PCRE2 repeats it faster.
     const bool one_property =
         (absl::StartsWith(inside, "\\p{") || absl::StartsWith(inside, "\\P{")) &&
         inside.find('}') + 1 == inside.size();
@@ -42,7 +42,7 @@ absl::StatusOr<char32_t> OnigurumaTranslator::HexChar() {
   if (kind == 'u' && digits != 4) return Invalid("\\u without four digits");
   if (kind == 'x' && digits == 0) return Unsupported("\\x without digits");
   if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return Invalid("no character");
-  // A byte above 0x7F written as \xHH is a piece of a character's encoding.
+  // A byte above 0x7F written as \xHH is part of an encoded character.
   if (kind == 'x' && !braces && value > 0x7F) return Unsupported("\\xHH above 7F");
   return static_cast<char32_t>(value);
 }
@@ -133,8 +133,8 @@ absl::StatusOr<CharacterSet> OnigurumaTranslator::Brackets() {
   if (++depth_ > kMaxDepth) return Invalid("brackets too deep");
   const bool negated = Take("^");
   std::vector<std::string> operands;  // of &&, each a pattern
-  std::string inside;                 // of the operand at hand
-  std::vector<std::string> nested;    // its parts that cannot stand inside brackets
+  std::string inside;                 // of the current operand
+  std::vector<std::string> nested;    // its parts that cannot be inside brackets
   const auto end_operand = [&] {
     std::string whole = inside.empty() ? "" : absl::StrCat("[", inside, "]");
     for (const std::string& part : nested) {
@@ -207,7 +207,7 @@ absl::Status OnigurumaTranslator::BracketItem(std::string* inside,
   if (!low.has_value()) {
     const size_t begin = at_;
     BH_ASSIGN_OR_RETURN(const CharacterSet set, EscapedSet());
-    // Inside brackets Oniguruma folds the case of these too.
+    // Inside brackets Oniguruma applies case folding to these too.
     for (const char* cased : {"{lu}", "{ll}", "{lt}", "{uppercase}", "{lowercase}"}) {
       if (ignores_case_ && absl::StrContains(absl::AsciiStrToLower(set.pattern), cased)) {
         return Unsupported(absl::StrCat("[", in_.substr(begin, at_ - begin), "] under (?i)"));

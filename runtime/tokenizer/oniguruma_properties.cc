@@ -12,7 +12,7 @@ namespace {
 
 using Names = absl::flat_hash_map<std::string, std::string>;
 
-// Long names of general categories (PCRE2 knows the short ones alone) and of POSIX classes.
+// Long names of general categories (PCRE2 only knows the short ones) and of POSIX classes.
 const Names& SimpleProperties() {
   static const Names* const names = new Names{
       {"letter", "L"},
@@ -65,7 +65,7 @@ const Names& SimpleProperties() {
   return *names;
 }
 
-// Those that are several properties together.
+// Names for a combination of several properties.
 const Names& CompoundProperties() {
   static const Names* const names = new Names{
       {"alnum", "\\p{Alphabetic}\\p{Nd}"},
@@ -114,7 +114,7 @@ std::optional<std::string> OnigurumaProperty(absl::string_view name, bool negate
   for (const char c : plain) {
     if (!absl::ascii_isalnum(c)) return std::nullopt;
   }
-  // A bare script name means script extensions to PCRE2, and the script to Oniguruma.
+  // A bare script name means script extensions in PCRE2, and the script in Oniguruma.
   if (const std::string script = absl::StrCat("\\p{sc:", plain, "}"); Compiles(script)) {
     return absl::StrCat(p, "sc:", plain, "}");
   }

@@ -1,5 +1,4 @@
-// The character properties that Oniguruma's \p{...} and [:...:] name, as the inside of PCRE2's
-// brackets.
+// The character properties of Oniguruma's \p{...} and [:...:], as the inside of PCRE2 brackets.
 #pragma once
 
 #include <optional>
@@ -9,12 +8,12 @@
 
 namespace bulkhead {
 
-// \w inside brackets, and outside, where Oniguruma counts six digits and fractions of Latin-1 too.
+// \w inside brackets, and outside, where Oniguruma also includes six Latin-1 digits and fractions.
 inline constexpr char kOnigurumaWord[] = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 inline constexpr char kOnigurumaWordAlone[] =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
-// Nothing when the property is unknown or, for `negated`, is no single property of PCRE2.
+// Nothing if the property is unknown or, for `negated`, not a single PCRE2 property.
 std::optional<std::string> OnigurumaProperty(absl::string_view name, bool negated);
 std::optional<std::string> OnigurumaPosixBracket(absl::string_view name);
 

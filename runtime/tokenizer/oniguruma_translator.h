@@ -1,4 +1,4 @@
-// The recursive descent behind TranslateOniguruma; for oniguruma*.cc alone.
+// The recursive descent parser of TranslateOniguruma; only for oniguruma*.cc.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace bulkhead {
 
-// A set of characters: as a pattern of its own, and, where it has one, as the inside of brackets.
+// A set of characters: as a standalone pattern and, if possible, as the inside of brackets.
 struct CharacterSet {
   std::string pattern;
   std::optional<std::string> inside;
 };
 
-// Appends `c` as a pattern that matches it and nothing else, inside brackets and outside.
+// Appends `c` as a pattern that matches exactly it, inside or outside brackets.
 void AppendRegexLiteral(char32_t c, std::string* out);
 
 class OnigurumaTranslator {
@@ -44,13 +44,13 @@ class OnigurumaTranslator {
   absl::Status Unsupported(absl::string_view what) const;
 
   absl::Status Alternatives();                   // up to the end or an unmatched )
-  absl::Status Atom();                           // one thing that a quantifier can follow
-  absl::Status Quantifiers(size_t atom_begin);   // what follows it
-  bool Interval(std::string* out, bool* fixed);  // {n,m}; false when it is only text
+  absl::Status Atom();                           // anything a quantifier can follow
+  absl::Status Quantifiers(size_t atom_begin);   // the quantifiers after it
+  bool Interval(std::string* out, bool* fixed);  // {n,m}; false if it is literal text
   absl::Status Group();
   absl::Status Options();
   absl::Status Escape();
-  absl::StatusOr<std::optional<char32_t>> EscapedChar();  // \n, \x41 ...; nothing when a class
+  absl::StatusOr<std::optional<char32_t>> EscapedChar();  // \n, \x41 ...; nothing for a class
   absl::StatusOr<char32_t> HexChar();
   absl::StatusOr<CharacterSet> EscapedSet();  // \w, \p{..} ...
   absl::StatusOr<CharacterSet> Property();

@@ -19,7 +19,7 @@ absl::StatusOr<Pattern> Pattern::Read(const JsonPart& part) {
   }
   BH_ASSIGN_OR_RETURN(const JsonPart field, part.Get(is_string ? "String" : "Regex"));
   BH_ASSIGN_OR_RETURN(std::string text, field.AsString());
-  // The empty string matches everywhere, as the empty regular expression does.
+  // The empty string matches everywhere, like the empty regular expression.
   if (is_string && !text.empty()) return Literal(std::move(text));
   absl::StatusOr<std::unique_ptr<Regex>> regex = Regex::Compile(text);
   if (!regex.ok()) return field.Wrap(regex.status());

@@ -15,17 +15,17 @@ namespace bulkhead {
 class Pattern {
  public:
   static absl::StatusOr<Pattern> Read(const JsonPart& part);
-  // Finds exactly `literal`. REQUIRES: not empty.
+  // Matches exactly `literal`. REQUIRES: not empty.
   static Pattern Literal(std::string literal);
 
   // Appends spans that cover `text`.
   absl::Status FindAll(absl::string_view text, RegexBudget& budget, std::vector<Span>* spans) const;
-  // Not empty when the pattern is a plain string.
+  // Not empty if the pattern is a plain string.
   const std::string& literal() const { return literal_; }
 
  private:
   std::string literal_;
-  std::shared_ptr<const Regex> regex_;  // when there is no literal
+  std::shared_ptr<const Regex> regex_;  // if there is no literal
 };
 
 }  // namespace bulkhead

@@ -61,7 +61,7 @@ absl::Status PostProcessor::ReadFrame(const JsonPart& part, int32_t end_id) {
 absl::Status PostProcessor::ReadStep(const JsonPart& part, int depth, int32_t end_id) {
   if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
   BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
-  if (type == "ByteLevel") return absl::OkStatus();  // it trims offsets, which nobody asks for here
+  if (type == "ByteLevel") return absl::OkStatus();  // it only trims offsets, which are not used
   if (type == "Sequence") {
     BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("processors"));
     BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());

@@ -18,7 +18,7 @@ namespace {
 constexpr absl::string_view kByteLevelRegex =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Puts `prefix` in front of a piece; it counts as stemming from the piece's first character.
+// Prepends `prefix` to a piece; it counts as originating from the piece's first character.
 Origin WithPrefix(absl::string_view view, Origin origin, absl::string_view prefix,
                   BoundedText* out) {
   out->Append(prefix);
@@ -102,7 +102,7 @@ class SplitChars : public PreTokenizerStep {
   const SplitBehavior behavior_;
 };
 
-// Runs of word characters, and runs of what is neither that nor white space.
+// Runs of word characters, and runs of characters that are neither word characters nor white space.
 class Whitespace : public PreTokenizerStep {
  public:
   absl::Status Apply(EncodeBudget&, TextPieces* pieces) const override {

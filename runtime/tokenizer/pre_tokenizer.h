@@ -1,4 +1,4 @@
-// PreTokenizer: the "pre_tokenizer" of a tokenizer.json: cuts a text into words. Immutable;
+// PreTokenizer: the "pre_tokenizer" of a tokenizer.json: splits a text into words. Immutable;
 // thread-safe.
 #pragma once
 
@@ -16,24 +16,23 @@ class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
   virtual absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const = 0;
-  // Whether some of a text may be left out.
+  // Whether parts of a text may be removed.
   virtual bool removes_text() const { return false; }
-  // Whether a text consists of characters that stand for bytes behind it; `before`: and before it.
+  // Whether the result consists of byte-level characters; `before`: whether the input does.
   virtual bool makes_byte_characters(bool before) const { return before; }
 };
 
 class PreTokenizer {
  public:
-  // `part` may be null: then the text is one word. UNIMPLEMENTED names a step that is not
-  // supported.
+  // `part` may be null: then the text is one word. UNIMPLEMENTED names an unsupported step.
   static absl::StatusOr<PreTokenizer> Read(const JsonPart& part);
 
-  // Cuts one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or a
-  // regular expression gives up.
+  // Splits one part of a text. RESOURCE_EXHAUSTED when the result grows too long or a regular
+  // expression exceeds its limits.
   absl::Status PreTokenize(EncodeBudget& budget, TextPieces* pieces) const;
 
   bool removes_text() const;           // of some texts
-  bool makes_byte_characters() const;  // that stand for bytes, and nothing else
+  bool makes_byte_characters() const;  // the result is byte-level characters only
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;

@@ -17,11 +17,11 @@ namespace {
 
 constexpr uint32_t kMatchLimit = 100'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
-// Where a search may begin, in bytes, before the budget is asked again: a pattern that reads the
-// rest of a long text at every position is then stopped within a fraction of a second.
+// Range of start positions, in bytes, between budget checks: a pattern that scans the rest of a
+// long text at every position is then stopped within a fraction of a second.
 constexpr size_t kSearchWindow = 256;
 
-// What PCRE2 writes on while it matches. Compiled patterns also use 32 KiB of the thread's stack.
+// PCRE2's working memory. Compiled patterns also use 32 KiB of the thread's stack.
 struct MatchSpace {
   MatchSpace()
       : data(pcre2_match_data_create(1, nullptr)), context(pcre2_match_context_create(nullptr)) {
@@ -45,8 +45,8 @@ int Match(const pcre2_code* code, absl::string_view text, size_t start, const Ma
                      PCRE2_NO_UTF_CHECK, space.data, space.context);
 }
 
-// A match that is deeper than that gets a stack for its time alone; one match at a time, so that
-// all threads together hold one.
+// A deep match temporarily gets its own stack; one such match at a time, so that all threads
+// together allocate one.
 int MatchDeep(const pcre2_code* code, absl::string_view text, size_t start,
               const MatchSpace& space) {
   static std::mutex mutex;
@@ -76,7 +76,7 @@ bool RegexBudget::Spend() {
 
 struct Regex::Code {
   ~Code() { pcre2_code_free(code); }
-  // The first match that begins at or after `start`: 1 and its span, 0 for none, or PCRE2's error.
+  // The first match that starts at or after `start`: 1 and its span, 0 for none, or PCRE2's error.
   int FindFrom(absl::string_view text, size_t start, RegexBudget& budget, Span* match) const;
 
   pcre2_code* code = nullptr;
@@ -93,7 +93,7 @@ int Regex::Code::FindFrom(absl::string_view text, size_t start, RegexBudget& bud
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = MatchDeep(code, text, start, space);
     if (rc >= 0) {
       const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(space.data);
-      // \K inside a lookaround could end a match before it begins.
+      // \K inside a lookaround could end a match before its start.
       if (ends[0] < start || ends[1] < ends[0]) return PCRE2_ERROR_BADOFFSET;
       *match = {ends[0], ends[1], true};
       return 1;
@@ -125,27 +125,27 @@ absl::StatusOr<std::unique_ptr<Regex>> Regex::Compile(absl::string_view onigurum
     return absl::InvalidArgumentError(absl::StrCat("regular expression \"", oniguruma_pattern,
                                                    "\" does not compile: ", ErrorText(error)));
   }
-  // Without the just-in-time compiler patterns are interpreted, slower and with the same result.
+  // Without the JIT compiler patterns are interpreted: slower, same result.
   pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);
   return std::unique_ptr<Regex>(new Regex(std::move(code)));
 }
 
 absl::Status Regex::FindAll(absl::string_view text, RegexBudget& budget,
                             std::vector<Span>* spans) const {
-  size_t covered = 0;      // spans reach to here
-  size_t search_from = 0;  // the next match begins here or later
+  size_t covered = 0;      // spans cover up to here
+  size_t search_from = 0;  // the next match starts here or later
   bool any = false;
   while (search_from <= text.size()) {
     Span match;
     const int rc = code_->FindFrom(text, search_from, budget, &match);
     if (rc < 0) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("a regular expression of the tokenizer gave up on a text of ", text.size(),
-                       " bytes: ", ErrorText(rc), "; send a shorter text"));
+          absl::StrCat("a regular expression of the tokenizer exceeded its limits on a text of ",
+                       text.size(), " bytes: ", ErrorText(rc), "; send a shorter text"));
     }
     if (rc == 0) break;
     if (any && match.begin == match.end && match.end == covered) {
-      // An empty match right after a match does not count; the reference steps over one character.
+      // An empty match right after a match is ignored; the reference advances by one character.
       search_from += search_from < text.size() ? CharBytes(text[search_from]) : 1;
       continue;
     }

@@ -1,5 +1,5 @@
 // Regex: a pattern of a tokenizer.json, written for Oniguruma, run by PCRE2. Immutable; thread-safe
-// (what a match needs to write on is small and per thread, but for kDeepMatchBytes).
+// (working memory is small and per thread, except for kDeepMatchBytes).
 #pragma once
 
 #include <chrono>
@@ -13,20 +13,20 @@
 
 namespace bulkhead {
 
-// A part of a text, and whether a pattern matched it. Spans that are given out together cover the
-// text, in order; a match may be empty.
+// A part of a text, and whether a pattern matched it. Spans returned together cover the text, in
+// order; a match may be empty.
 struct Span {
   size_t begin = 0, end = 0;
   bool is_match = false;
 };
 
-// The time that one request may spend in regular expressions. One per request; used by one thread.
+// Time limit on one request's regular expressions. One per request; used by one thread.
 class RegexBudget {
  public:
   static constexpr std::chrono::milliseconds kDefaultTime{10'000};
   explicit RegexBudget(std::chrono::milliseconds time = kDefaultTime)
       : deadline_(std::chrono::steady_clock::now() + time) {}
-  // Counts one call of the engine. False when the time is over (the clock is read now and then).
+  // Counts one match call. False once the time is over (the clock is checked occasionally).
   bool Spend();
 
  private:
@@ -35,16 +35,16 @@ class RegexBudget {
   bool spent_ = false;
 };
 
-// What a match that backtracks far may take while it lasts; there is one such match at a time.
+// Temporary memory of a match with deep backtracking; there is one such match at a time.
 inline constexpr size_t kDeepMatchBytes = size_t{16} << 20;
 
 class Regex {
  public:
-  // UNIMPLEMENTED or INVALID_ARGUMENT for a pattern that cannot be run as Oniguruma would.
+  // UNIMPLEMENTED or INVALID_ARGUMENT for a pattern that cannot be run as in Oniguruma.
   static absl::StatusOr<std::unique_ptr<Regex>> Compile(absl::string_view oniguruma_pattern);
   ~Regex();
 
-  // Appends spans that cover `text` (valid UTF-8). RESOURCE_EXHAUSTED at a limit of matching.
+  // Appends spans that cover `text` (valid UTF-8). RESOURCE_EXHAUSTED at a match limit.
   absl::Status FindAll(absl::string_view text, RegexBudget& budget, std::vector<Span>* spans) const;
 
  private:

@@ -1,6 +1,5 @@
-// StopMatcher: looks for stop strings in a text that comes in parts, and holds back what could be
-// the beginning of one. Used by one thread. It takes few bytes until there is text, and then 5 for
-// each byte of the stop strings.
+// StopMatcher: finds stop strings in a streamed text, and holds back a possible beginning of one.
+// Used by one thread. Small until there is text, then 5 bytes per byte of the stop strings.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +15,27 @@ class StopMatcher {
   // Empty stop strings are ignored.
   explicit StopMatcher(std::vector<std::string> stop);
 
-  // Appends to `out` what of the text up to here may be given out. Returns the stop string that
-  // ended the text, or null: the one that ends first, of those that end together the longest. Its
-  // own text is appended when `include_stop`. One that ends in a part with `may_stop` false is not
-  // looked for.
+  // Appends the releasable part of the text to `out`. Returns the stop string that ended the text,
+  // or null: the one that ends first, and of those the longest. Its own text is appended if
+  // `include_stop`. One that ends in a part with `may_stop` false is ignored.
   struct Rule {
     bool may_stop = true;
     bool include_stop = false;
   };
   const std::string* Feed(absl::string_view part, Rule rule, std::string* out);
-  // What was held back, when no text follows.
+  // The held-back text, when no more text follows.
   std::string TakeHeld();
 
  private:
-  // One stop string, by Knuth, Morris and Pratt.
+  // One stop string, matched by Knuth-Morris-Pratt.
   class Pattern {
    public:
     explicit Pattern(std::string text) : text_(std::move(text)) {}
     const std::string& text() const { return text_; }
-    size_t matched() const { return matched_; }  // bytes at the end of the text that begin it
+    size_t matched() const {
+      return matched_;
+    }  // length of the text's suffix that is a prefix of
+       // it
     bool found() const { return matched_ == text_.size(); }
     void Next(char byte);
     void Restart() { matched_ = 0; }
@@ -43,8 +44,7 @@ class StopMatcher {
     void FindBorders();
 
     std::string text_;
-    // By length less 1: the longest beginning of text_ that also ends its beginning of that
-    // length, and is shorter. Empty until there is text.
+    // By length - 1: the longest proper border of that prefix of text_. Empty until there is text.
     std::vector<uint32_t> borders_;
     size_t matched_ = 0;
   };

@@ -23,7 +23,7 @@ void TextPieces::Cut(const Piece& piece, SplitBehavior behavior, const std::vect
     if (begin == end) return;
     out->push_back({piece.begin + begin, piece.begin + end, CutOrigin(piece.origin, begin, end)});
   };
-  size_t begin = 0;  // of the piece that grows
+  size_t begin = 0;  // of the growing piece
   for (size_t i = 0; i < spans.size(); ++i) {
     const bool match = spans[i].is_match;
     const bool last = i + 1 == spans.size();
@@ -39,7 +39,7 @@ void TextPieces::Cut(const Piece& piece, SplitBehavior behavior, const std::vect
       case SplitBehavior::kContiguous:
         ends = last || next_match != match;
         break;
-      // A match joins its neighbour unless that one is a match too.
+      // A match joins its neighbour unless that is also a match.
       case SplitBehavior::kMergedWithPrevious:
         ends = last || match || !next_match;
         break;

@@ -14,14 +14,14 @@ struct TextStream::State {
         include_stop_in_output(options.include_stop_in_output),
         stops(std::move(options.stop)) {}
 
-  // What of `text`, decoded after the prompt, is not the prompt's own.
+  // Removes the prompt's own part from `text`, which was decoded after the prompt.
   std::string WithoutPrompt(std::string text);
 
   const bool skip_special_tokens;
   const bool include_stop_in_output;
   std::unique_ptr<TextDecoder> decoder;  // null: no tokenizer
-  // The end of the prompt's text that its decoder had not given out yet when the prompt ended: it
-  // comes out again, as it was or otherwise, in front of the generated text.
+  // The end of the prompt's text that its decoder still held back when the prompt ended: it is
+  // emitted again, possibly changed, before the generated text.
   std::string prompt_end;
   StopMatcher stops;
   bool may_stop = true;  // of the last token

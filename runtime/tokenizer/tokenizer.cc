@@ -29,7 +29,7 @@ namespace {
 
 constexpr off_t kMaxFileBytes = off_t{256} << 20;
 
-// A Tokenizer that works through the parts of its file.
+// A Tokenizer that interprets the parts of its file.
 class InterpretedTokenizer : public Tokenizer {
  public:
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Read(const JsonPart& file);
@@ -46,7 +46,7 @@ class InterpretedTokenizer : public Tokenizer {
     return (text_bytes + most_bytes_of_token_ - 1) / most_bytes_of_token_;
   }
 
-  // Gives `chain` the token, if it is one.
+  // Passes the token to `chain`, if it exists.
   void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
 
  private:
@@ -68,7 +68,7 @@ class InterpretedTokenizer : public Tokenizer {
   PostProcessor post_processor_;
   Decoder decoder_;
   std::vector<Entry> entries_;      // by id
-  size_t most_bytes_of_token_ = 0;  // of a text, that one token stands for; 0: any number
+  size_t most_bytes_of_token_ = 0;  // maximum bytes of text per token; 0: unbounded
 };
 
 JsonPart FieldOrNull(const JsonPart& file, absl::string_view name) {
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
-// As in the reference, a token is special when the decoder's spelling of it is a special token's
+// As in the reference, a token is special if its spelling for the decoder is a special token's
 // content.
 void InterpretedTokenizer::IndexEntries() {
   int32_t end_id = model_->end_id();
@@ -122,20 +122,20 @@ void InterpretedTokenizer::IndexEntries() {
   }
 }
 
-// Where no step makes a text shorter, a token stands for no more of it than the token itself has.
+// If no step shortens a text, a token covers at most its own length.
 size_t InterpretedTokenizer::MostBytesOfToken() const {
   const bool keeps_all =
       normalizer_.keeps_length() && !pre_tokenizer_.removes_text() && post_processor_.keeps_text();
   size_t most = keeps_all ? model_->MostBytesOfToken(pre_tokenizer_.makes_byte_characters()) : 0;
   if (most == 0) return 0;
   for (const AddedToken& token : added_.tokens()) {
-    if (token.lstrip || token.rstrip) return 0;  // with all the spaces beside it
+    if (token.lstrip || token.rstrip) return 0;  // absorbs all adjacent spaces
     most = std::max({most, token.content.size(), token.matched.size()});
   }
   return most;
 }
 
-// Decoding has no way to fail, so that no token may stand for too much is seen to here.
+// Decoding cannot fail, so tokens that would expand to too much text are refused here.
 absl::Status InterpretedTokenizer::CheckTokenTexts(const JsonPart& decoder) const {
   constexpr double kMaxTextOfToken = 1 << 20;
   size_t longest = 0;
@@ -222,8 +222,8 @@ void InterpretedTokenizer::Feed(int32_t id, bool skip_special_tokens, Decoder::C
 
 std::unique_ptr<TextDecoder> InterpretedTokenizer::NewTextDecoder(absl::Span<const int32_t> prompt,
                                                                   bool skip_special_tokens) const {
-  // As a rule a token or two tell. All of a run of bytes has to be gone over, and the few tries
-  // before cost little of that.
+  // Usually one or two tokens suffice. A run of byte tokens must be processed completely, and the
+  // earlier attempts add little to that.
   constexpr size_t kShortestTail = 16, kTimesLonger = 32;
   std::unique_ptr<Decoder::Chain> chain;
   size_t tail = kShortestTail;
@@ -249,7 +249,7 @@ std::string InterpretedTokenizer::Decode(absl::Span<const int32_t> ids,
   return chain->TakeText();
 }
 
-// Decodes each token alone.
+// Decodes each token separately.
 class SingleTokenDecoder : public TextDecoder {
  public:
   SingleTokenDecoder(const Tokenizer* tokenizer, bool skip_special_tokens)
@@ -263,7 +263,8 @@ class SingleTokenDecoder : public TextDecoder {
 };
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hang it
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a FIFO must not
+                                                                         // block
   if (fd < 0) {
     const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
     return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(why)

@@ -18,8 +18,8 @@
 namespace bulkhead {
 namespace {
 
-// What the bytes at the front of `bytes` are: a whole character (its length), the beginning of one
-// that ends with the input (kIncomplete), or neither, with the length of what U+FFFD stands for.
+// Classification of the front of `bytes`: a whole character (its length), the beginning of one, cut
+// off by the end of the input (kIncomplete), or invalid, with the length replaced by one U+FFFD.
 enum class Front { kCharacter, kIncomplete, kBroken };
 struct FrontOf {
   Front kind;
@@ -44,7 +44,7 @@ FrontOf ReadFront(absl::string_view bytes) {
   return {Front::kCharacter, size};
 }
 
-// Bytes at the front that are ASCII, eight at a time.
+// Length of the leading ASCII bytes, eight at a time.
 size_t AsciiPrefix(absl::string_view bytes) {
   size_t i = 0;
   for (; i + 8 <= bytes.size(); i += 8) {
@@ -62,7 +62,7 @@ bool AgeAtMost(char32_t c, int major) {
   return age[0] != 0 && age[0] <= major;
 }
 
-// The reference's normalisation tables are of Unicode 11: what came later is left as it is.
+// The reference's normalisation tables are Unicode 11: newer characters are unchanged.
 const icu::Normalizer2* FormOf(NormalForm form) {
   struct Forms {
     Forms() {
@@ -100,8 +100,8 @@ absl::string_view HiddenMarks(char32_t c) {
   }
 }
 
-// ICU sorts each run of combining marks by insertion, quadratic in the run. Sorting long runs here
-// first (canonically equivalent text has the same normal forms) leaves it nothing to move.
+// ICU sorts runs of combining marks by insertion, in quadratic time. Sorting long runs here first
+// (canonically equivalent text has the same normal forms) leaves it nothing to move.
 void SortLongMarkRuns(absl::string_view text, std::string* out) {
   constexpr size_t kLongRun = 64;
   std::vector<std::pair<uint8_t, char32_t>> run;
@@ -213,7 +213,7 @@ bool IsPunctuation(char32_t c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
   }
-  // The reference's table is of Unicode 8; two characters left the category since.
+  // The reference's table is Unicode 8; two characters have left the category since.
   if (c == 0x166D || c == 0x111C9) return true;
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 && AgeAtMost(c, 8);
 }
@@ -229,13 +229,13 @@ bool IsWordChar(char32_t c) {
 }
 
 bool IsCombiningMark(char32_t c) {
-  if (c < 0x300 || c == 0x111C9) return false;  // the latter became one with Unicode 11
+  if (c < 0x300 || c == 0x111C9) return false;  // the latter joined with Unicode 11
   if (c == 0x1CF2 || c == 0x1CF3) return true;  // marks until Unicode 12
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 && AgeAtMost(c, 9);
 }
 
 void AppendLowercase(char32_t c, std::string* out) {
-  if (c == 0x130) {  // the one character whose lower case is two
+  if (c == 0x130) {  // the only character with a two-character lower case
     out->append("i\xCC\x87");
   } else {
     AppendUtf8(static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))), out);
@@ -255,7 +255,7 @@ absl::Status NormalizeUnicode(NormalForm form, absl::string_view text,
   std::string sorted;
   sorted.reserve(text.size());
   SortLongMarkRuns(text, &sorted);
-  // ICU counts in int32, and a character can grow to 33 bytes.
+  // ICU uses int32 sizes, and a character can grow to 33 bytes.
   if (sorted.size() > (uint32_t{1} << 30) / 18) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a text of ", text.size(), " bytes is too long to be normalised"));

@@ -20,8 +20,8 @@
 namespace bulkhead {
 namespace {
 
-// What `end` comes to in a process that has the fatal ends: exactly one line, beginning with its
-// name, and this code.
+// Runs `end` in a process with the fatal ends installed: expects exactly one line, starting with
+// its name, and this exit code.
 void ExpectEnd(const std::function<void()>& end, ExitCode code, const std::string& says) {
   EXPECT_EXIT(
       {

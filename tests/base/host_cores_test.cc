@@ -25,7 +25,7 @@ TEST_F(HostCoresTest, WithoutALimitThereIsNoQuota) {
 TEST_F(HostCoresTest, CoresNearADeviceAreThoseOfItsNodeThatWeMayUse) {
   const std::vector<int> allowed = AllowedCores();
   const auto near = [&] { return AllowedCoresNear("0000:C1:00.0", root_); };
-  EXPECT_EQ(near(), allowed);  // the system does not say
+  EXPECT_EQ(near(), allowed);  // unknown node
   const std::string path = "/sys/bus/pci/devices/0000:c1:00.0/local_cpulist";
   Write(path, std::to_string(allowed.back()) + ",9000-9100\n");
   EXPECT_EQ(near(), std::vector<int>{allowed.back()});
@@ -36,7 +36,7 @@ TEST_F(HostCoresTest, CoresNearADeviceAreThoseOfItsNodeThatWeMayUse) {
     EXPECT_EQ(near().empty(), false) << text;
   }
   Write(path, "9000-9100\n");
-  EXPECT_EQ(near(), allowed);  // none of them is ours
+  EXPECT_EQ(near(), allowed);  // none of them is allowed
 }
 
 TEST_F(HostCoresTest, TheTightestAncestorCounts) {
@@ -72,7 +72,7 @@ TEST_F(HostCoresTest, BelongToNumaNodes) {
   Write("/sys/devices/system/node/online", "0-2\n");
   Write("/sys/devices/system/node/node0/cpulist", "0-3,8-11\n");
   Write("/sys/devices/system/node/node1/cpulist", "4-7,12-15\n");
-  Write("/sys/devices/system/node/node2/cpulist", "\n");  // memory alone
+  Write("/sys/devices/system/node/node2/cpulist", "\n");  // a node without CPUs
   EXPECT_THAT(NumaNodesOf({0, 9}, root_), ElementsAre(0));
   EXPECT_THAT(NumaNodesOf({3, 4}, root_), ElementsAre(0, 1));
   EXPECT_THAT(NumaNodesOf({12}, root_), ElementsAre(1));

@@ -86,7 +86,7 @@ class StrangersTest(unittest.TestCase):
                     begin = time.monotonic()
                     with Served(FRONT, "--step-timeout", "20s") as served:
                         print(f"\n  ready after {time.monotonic() - begin:.1f} s, {len(rogue.held)} connections made;",
-                              sum("hung up on" in line for line in served.lines), "times hung up on", end=" ")
+                              sum("dropped" in line for line in served.lines), "times dropped", end=" ")
                         self.check_tokens(served)
                         rogue.speak()
                         self.check_tokens(served)

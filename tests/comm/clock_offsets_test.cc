@@ -26,7 +26,7 @@ void CheckOffsets(const std::vector<std::unique_ptr<Group>>& groups) {
       const double truth_us = static_cast<double>(other) * kAheadNanos / 1e3;
       EXPECT_GT(found.error_us, 0);
       EXPECT_LE(std::abs(found.offset_us - truth_us), found.error_us) << "rank " << other;
-      // Far less than what they are apart, however slow the machine.
+      // Far smaller than the difference, even on a slow machine.
       EXPECT_LT(found.error_us, 1e6);
     }
   });

@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// A rank with memory of its own and a connected communicator.
+// A rank with its own memory and a connected communicator.
 class ConnectedRank {
  public:
   ConnectedRank(Group& group, const CommLimits& limits) : ledger_(*device_) {
@@ -39,7 +39,7 @@ absl::StatusOr<ConstMatrixView> SumTerms(Communicator& comm, uint64_t seed, int6
   return comm.AllReduceSum();
 }
 
-// The ranks' parts [rows, r + 2] of a gather; every value says where it comes from.
+// The ranks' parts [rows, r + 2] of a gather; every value encodes its origin.
 float PartValue(int round, int rank, int64_t row, int64_t col) {
   return static_cast<float>(round * 1000 + rank * 100 + row * 10 + col);
 }
@@ -76,7 +76,7 @@ void GatherAndCheck(Communicator& comm, int round, int64_t rows) {
         ASSERT_EQ(out[at], PartValue(round, rank, row, col)) << row << " " << rank << " " << col;
       }
     }
-    ASSERT_EQ(out[at], -2.0F);  // the stride's gap is not touched
+    ASSERT_EQ(out[at], -2.0F);  // the stride's gap is untouched
   }
 }
 
@@ -118,9 +118,9 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
         const auto sum = rank.comm().AllReduceSum();
         ASSERT_TRUE(sum.ok()) << sum.status();
         if (round % 3 == 0) GatherAndCheck(rank.comm(), round, 1 + round % 5);
-        // After the gather: a sum must last until the next PartialSum.
+        // After the gather: a sum stays valid until the next PartialSum.
         ASSERT_TRUE(SameBits(sum->F32(), expected[size][kind])) << "round " << round;
-        // One rank is late, each in its turn.
+        // One rank is late, in turn.
         if (round % 50 == rank.comm().rank()) std::this_thread::yield();
       }
     });

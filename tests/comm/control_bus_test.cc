@@ -46,7 +46,7 @@ TEST(ControlBus, AWriterWaitsForASlowReaderAndLosesNothing) {
         ASSERT_TRUE(group.bus().Publish(std::to_string(i)).ok());
         continue;
       }
-      // Slow against a writer that never pauses: the other reader is far ahead of it.
+      // Slow, while the writer never pauses: the other reader is far ahead of it.
       for (int spin = 0; rank == 2 && spin < 2000; ++spin) std::this_thread::yield();
       ASSERT_TRUE(group.bus().Receive(&message).ok());
       ASSERT_EQ(message, std::to_string(i));

@@ -67,7 +67,7 @@ TEST(Agree, TellsEveryRankWhatTheLowestFailingRankSaid) {
     EXPECT_TRUE(IsAgreed(agreed));
     EXPECT_EQ(agreed.message(), absl::StrCat("rank 2 (host ", group.exchange().topology().hosts[2],
                                              "): file 2 is cut: \n 12 of 34"));
-    // The group can still meet.
+    // The group still works.
     EXPECT_TRUE(Agree(group.exchange(), "leave", absl::OkStatus(), kLong).ok());
   });
 }
@@ -123,7 +123,7 @@ TEST(SharedMemory, WhatOneRankWritesTheOthersRead) {
       const auto memory = share(group.exchange(), 8192, kLong);
       ASSERT_TRUE(memory.ok()) << memory.status();
       for (int i = 0; i < 8192; ++i) {
-        ASSERT_EQ((*memory).get()[i], std::byte{0});  // the probe leaves no trace
+        ASSERT_EQ((*memory).get()[i], std::byte{0});  // the probe's words are reset
       }
       ASSERT_TRUE(Agree(group.exchange(), "read", absl::OkStatus(), kLong).ok());
       (*memory).get()[rank * 1000] = static_cast<std::byte>(rank + 1);
@@ -135,8 +135,7 @@ TEST(SharedMemory, WhatOneRankWritesTheOthersRead) {
   }
 }
 
-// An exchange in which rank 0 names a process that is not its own, as it looks from another PID
-// namespace.
+// An exchange in which rank 0 names another process, as seen from another PID namespace.
 class WrongProcess final : public GroupExchange {
  public:
   WrongProcess(GroupExchange& inner, std::string ticket) : inner_(inner), ticket_(ticket) {}

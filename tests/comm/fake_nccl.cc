@@ -21,7 +21,7 @@ using bulkhead::FakeNcclRange;
 
 bulkhead::FakeNcclControls controls;
 
-// The ranks that came with one id.
+// The ranks with the same id.
 struct Clique {
   Clique(std::string id, int size) : id(std::move(id)), sent(size) {}
   const std::string id;
@@ -54,16 +54,15 @@ struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
   bool blocks = false;
-  int unsettled =
-      2;  // questions about its state until what was begun is done; if it does not block
-  ncclComm** split = nullptr;  // where the communicator goes that is being split off
+  int unsettled = 2;           // queries until an operation is complete; if non-blocking
+  ncclComm** split = nullptr;  // destination of the communicator being split off
   FakeNcclRange window;
 };
 
 namespace {
 
-// As NCCL without blocking: what was begun is done some questions later, and nothing else may be
-// asked for before.
+// Like non-blocking NCCL: an operation completes some queries later, and other calls are refused
+// until then.
 bool Begin(ncclComm_t comm) {
   if (comm->blocks) return true;
   if (comm->unsettled > 0) return false;
@@ -110,13 +109,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config->blocking != 0) return ncclInvalidArgument;
-  // Its ranks share what they run on.
+  // The ranks share their device.
   if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr) return ncclInvalidUsage;
   *comm = NewRank(std::string(id.internal, sizeof(id.internal)), size, rank, /*blocks=*/false);
   return ncclInProgress;
 }
 
-// The new communicator is there when the old one says that it is done.
+// The new communicator is available when the old one reports completion.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* split,
                            ncclConfig_t* config) {
   if (!Begin(comm) || color != 0 || key != comm->rank || config->blocking != 1) {
@@ -192,7 +191,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
   return ncclSuccess;
 }
 
-// Adds in the order of the ranks, the last one first.
+// Adds in reverse rank order.
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   if (!comm->blocks || type != ncclFloat32 || op != ncclSum) return ncclInvalidArgument;

@@ -1,7 +1,6 @@
-// A library that answers as NCCL does, over host memory and ranks that are threads. Without
-// blocking, what was begun is done some questions later, and collectives are refused: each would
-// cost a thread. The test says where its memory comes from, how work comes into a rank's queue, and
-// what goes wrong.
+// A fake NCCL library, over host memory and ranks that are threads. In non-blocking mode,
+// operations complete some queries later, and collectives are refused: each would start a thread.
+// The test controls where its memory comes from, how work is enqueued, and what fails.
 #pragma once
 
 #include <atomic>
@@ -18,8 +17,8 @@ enum class FakeNcclFault : int {
   kNeverSplits,     // the same, of the second communicator
   kSumsWrongly,     // one element of a sum of more than 1000
   kFailsLater,      // an asynchronous error, once `fail` is set
-  kRefusesWindows,  // registering fails
-  kStartsEarly,  // sums over a window do not wait for the kernel before them, as in 2.28 to 2.30.6
+  kRefusesWindows,  // registration fails
+  kStartsEarly,     // sums over a window do not wait for the preceding kernel, as in 2.28 to 2.30.6
 };
 
 struct FakeNcclRange {
@@ -35,13 +34,13 @@ struct FakeNcclControls {
   std::atomic<int> communicators{0};  // neither destroyed nor aborted
   void* (*allocate)(size_t bytes) = nullptr;
   void (*free)(void* memory) = nullptr;
-  // Puts `work`, which uses this memory, into the queue behind `stream`; `early`: it may overtake
-  // the kernel that was enqueued last.
+  // Enqueues `work`, which uses this memory, on `stream`; `early`: it may overtake the last
+  // enqueued kernel.
   void (*enqueue)(void* stream, const std::vector<FakeNcclRange>& uses, std::function<void()> work,
                   bool early) = nullptr;
 };
 
 }  // namespace bulkhead
 
-// The library's one.
+// The library's single instance.
 extern "C" bulkhead::FakeNcclControls* fake_nccl_controls();

@@ -27,7 +27,7 @@ std::atomic<int64_t> g_now_ns = 0;
 int64_t FakeNow() { return g_now_ns.load(); }
 void Pass(absl::Duration time) { g_now_ns += absl::ToInt64Nanoseconds(time); }
 
-// A process that does nothing until it is killed.
+// A process that sleeps until it is killed.
 class Child {
  public:
   Child() : pid_(fork()) {
@@ -49,7 +49,7 @@ class Child {
   pid_t pid_;
 };
 
-// Three ranks; the test plays rank 0 with `liveness` and the others by hand.
+// Three ranks; the test acts as rank 0 with `liveness` and as the others directly.
 class LivenessTest : public testing::Test {
  protected:
   LivenessTest() {
@@ -65,7 +65,7 @@ class LivenessTest : public testing::Test {
   void BeatOthers() {
     for (int rank = 1; rank < 3; ++rank) ++regions_[rank]->life(rank).beats;
   }
-  // Waits for fd() to become readable: the kernel says so when the process is gone.
+  // Waits for fd() to become readable, which the kernel does when the process is gone.
   bool Notices() {
     pollfd watched = {liveness_->fd(), POLLIN, 0};
     return poll(&watched, 1, 30'000) == 1;
@@ -146,7 +146,7 @@ TEST_F(LivenessTest, ARankThatLeavesInGoodOrderIsNoLossAndDoesNotKeepTheDescript
   ASSERT_TRUE(Notices());
   EXPECT_TRUE(liveness_->Check(kSilence).ok());
   EXPECT_FALSE(Readable());
-  // After its own Ending no end of another rank is a loss, nor its silence.
+  // After its own Ending neither an end nor silence of another rank is a loss.
   liveness_->Ending();
   two.Kill();
   ASSERT_TRUE(Notices());
@@ -174,7 +174,7 @@ TEST_F(LivenessTest, AProcessThatIsGoneAlreadyCannotBeWatched) {
 
 TEST_F(LivenessTest, StragglersAreTheRanksThatOthersWaitFor) {
   EXPECT_EQ(liveness_->FindStragglers().names, "");
-  const uint32_t wrapped = 3;  // the counts of ranks 0 and 2 went around
+  const uint32_t wrapped = 3;  // the counts of ranks 0 and 2 wrapped around
   Raise(regions_[0]->sums(0), wrapped);
   Raise(regions_[1]->sums(1), 0xFFFFFFFE);
   Raise(regions_[2]->sums(2), wrapped);

@@ -34,7 +34,7 @@ std::string FolderFor(const std::map<std::string, std::string>& variables, int l
 TEST(MpiFiles, SegmentsAreWhereSeveralRanksOfAHostSpeakThroughThem) {
   EXPECT_EQ(FolderFor({}, 2), "/dev/shm");
   EXPECT_EQ(FolderFor({}, 1), "");
-  EXPECT_EQ(FolderFor({}, 0), "");  // not known
+  EXPECT_EQ(FolderFor({}, 0), "");  // unknown
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "self,vader"}}, 2), "/dev/shm");
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "self,tcp"}}, 2), "");
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "^vader"}}, 2), "");

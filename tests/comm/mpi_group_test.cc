@@ -26,7 +26,7 @@ using testing::SizeIs;
 
 constexpr int kQuietMillis = 60'000;  // longer than any of these programs is silent
 
-// A command with its output, both streams in one.
+// A command and its output, standard output and error combined.
 class Process {
  public:
   Process(const std::vector<std::string>& command,
@@ -61,7 +61,7 @@ class Process {
   }
   pid_t pid() const { return pid_; }
 
-  // Reads until there are `count` lines that begin with `word`, or the output ends.
+  // Reads until there are `count` lines that start with `word`, or the output ends.
   std::vector<std::string> Lines(const std::string& word, size_t count) {
     while (true) {
       std::vector<std::string> found;
@@ -81,7 +81,7 @@ class Process {
       output_.append(buffer, n);
     }
   }
-  // To the end of the output, then the exit code; 128 + n for signal n.
+  // Reads the rest of the output and returns the exit code; 128 + n for signal n.
   int Wait() {
     Lines("", SIZE_MAX);
     int status = 0;
@@ -167,17 +167,17 @@ TEST(MpiNodes, ARefusalOnOneHostIsEverybodys) {
   EXPECT_EQ(ranks.Wait(), 3) << ranks.output();
 }
 
-// MPI still knows the buffers of the messages that were given up: it is not called again.
+// MPI still holds the buffers of abandoned messages: it must not be called again.
 TEST(MpiNodes, AHostThatWasGivenUpIsNotAskedAgain) {
   Process ranks = MpirunOnHosts({"a", "b"}, "twice");
   const std::vector<std::string> again = ranks.Lines("AGAIN", 1);
   ASSERT_THAT(again, SizeIs(1)) << ranks.output();
-  EXPECT_THAT(again[0], HasSubstr("the ranks of host b did not come in time"));
-  EXPECT_LT(FirstNumber(again[0]), 30'000'000'000);  // and not the minute that it might have taken
+  EXPECT_THAT(again[0], HasSubstr("the ranks of host b did not arrive in time"));
+  EXPECT_LT(FirstNumber(again[0]), 30'000'000'000);  // instead of the minute it could have taken
   EXPECT_EQ(ranks.Wait(), 5) << ranks.output();
 }
 
-// On the host of the lost rank its neighbour knows at once, the other host is told.
+// On the lost rank's host its neighbour detects it at once, the other host is notified.
 TEST(MpiNodes, AKilledRankIsNamedOnEveryHost) {
   Process ranks = MpirunOnHosts({"a", "b", "b"}, "kill");
   const std::vector<std::string> lost = ranks.Lines("LOST", 2);
@@ -266,7 +266,7 @@ TEST(MpiGroupIdle, FourIdleRanksUseUnderAFewPercentOfACore) {
     cpu_seconds += seconds;
   }
   EXPECT_EQ(ranks.Wait(), 0) << ranks.output();
-  EXPECT_LT(cpu_seconds, 0.1) << "of 2 s";  // all four together, their watchdogs included
+  EXPECT_LT(cpu_seconds, 0.1) << "of 2 s";  // all four together, including their watchdogs
 }
 
 TEST(SingletonTrap, AloneIsAGroupOfOneWithoutMpi) {

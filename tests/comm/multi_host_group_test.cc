@@ -29,8 +29,8 @@ using Nodes = std::vector<int>;  // of each rank
 
 constexpr absl::Duration kLong = absl::Minutes(1);
 
-// In order and even, uneven, one rank a node, three nodes, dealt like cards, one node inside
-// another; four and eight nodes that add in pairs, and four that cannot.
+// In order and even, uneven, one rank per node, three nodes, round-robin, one node inside another;
+// four and eight nodes that use recursive doubling, and four that cannot.
 const Nodes kLayouts[] = {{0, 0, 1, 1},
                           {0, 0, 0, 1},
                           {0, 1},
@@ -84,7 +84,7 @@ TEST_P(MultiHostGroupTest, TheBusCarriesMessagesOfAnyLengthInOrder) {
   });
 }
 
-// Sums and gathers of one rank, against what they must be.
+// Sums and gathers of one rank, against the expected values.
 void SumAndGather(Group& group, const CommLimits& limits) {
   const int size = group.exchange().topology().size;
   const std::unique_ptr<Device> device = NewHostDevice(0);
@@ -103,7 +103,7 @@ void SumAndGather(Group& group, const CommLimits& limits) {
     ASSERT_TRUE(sum.ok()) << sum.status();
     ASSERT_TRUE(SameBits(sum->F32(), ExpectedSum(round, size, elements)));
 
-    // Rank r brings r + 1 columns, every third time none.
+    // Rank r contributes r + 1 columns, every third time none.
     std::vector<int64_t> cols;
     int64_t width = 0;
     for (int r = 0; r < size; ++r) width += cols.emplace_back((r + round) % 3 == 0 ? 0 : r + 1);
@@ -123,7 +123,7 @@ void SumAndGather(Group& group, const CommLimits& limits) {
       for (int r = 0; r < size; ++r) {
         for (int64_t i = 0; i < cols[r]; ++i) ASSERT_EQ(*at++, static_cast<float>(100 * round + r));
       }
-      ASSERT_EQ(*at, -1.0F);  // the stride's gap is not touched
+      ASSERT_EQ(*at, -1.0F);  // the stride's gap is untouched
     }
   }
 }
@@ -168,7 +168,7 @@ TEST(MultiHostGroup, AMissingRankIsNamedByItsOwnNode) {
     const auto all = group.exchange().AllGather("here", absl::Milliseconds(50));
     EXPECT_EQ(ExitCodeOf(all.status()), ExitCode::kGroupNotUp);
     EXPECT_THAT(std::string(all.status().message()),
-                HasSubstr(topology.rank == 2 ? "rank 3 (host host1" : "did not come"));
+                HasSubstr(topology.rank == 2 ? "rank 3 (host host1" : "did not arrive"));
   });
 }
 
@@ -181,7 +181,7 @@ TEST(MultiHostGroup, AFailureIsNamedByItsRankInTheWholeGroup) {
   });
 }
 
-// Check until it says that the group is lost, as a watchdog would.
+// Calls Check until it reports the loss, as a watchdog would.
 absl::Status AwaitLoss(GroupLiveness& liveness, absl::Duration silence) {
   const int64_t until_ns = MonotonicNanos() + 30'000'000'000;
   while (MonotonicNanos() < until_ns) {
@@ -233,7 +233,7 @@ TEST(MultiHostGroup, EveryRankOfAHostKnowsWhichHostItWaitsFor) {
 TEST(MultiHostGroup, ASilentNodeIsNamedByItsLeader) {
   RunRanksOf(NewLocalNodes({0, 1}), [](Group& group) {
     if (group.exchange().topology().rank == 1) {
-      group.liveness().Beat();  // once, and never again
+      group.liveness().Beat();  // a single heartbeat
       return;
     }
     const absl::Status lost = AwaitLoss(group.liveness(), absl::Milliseconds(300));
@@ -285,7 +285,7 @@ TEST(MultiHostGroup, EachSilentRankOfAHostIsToldWithItsOwnTime) {
       EXPECT_THAT(lost, HasSubstr("rank 1 (host host1, pid "));
       EXPECT_THAT(lost, HasSubstr(" was silent for 2.1 s and rank 2 for 3.2 s, as all ranks"));
     }
-    EXPECT_TRUE(group.exchange().AllGather("", kLong).ok());  // the others' ends stay until then
+    EXPECT_TRUE(group.exchange().AllGather("", kLong).ok());  // the other ranks stay until then
   });
 }
 

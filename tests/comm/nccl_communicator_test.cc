@@ -34,18 +34,18 @@ void EnqueueInEmulator(void* stream, const std::vector<FakeNcclRange>& uses,
       ranges, [work = std::move(work)] { return work(), absl::OkStatus(); }, early);
 }
 
-// The library is opened once for the process: named before anything asks for it.
+// The library is opened once per process: set the name before anything uses it.
 FakeNcclControls& Controls() {
   static FakeNcclControls* const controls = [] {
     setenv("BULKHEAD_NCCL", BH_FAKE_NCCL, 1);
-    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // as the program does first of all
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // as the program does at start
     void* const library = dlopen(BH_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
     return reinterpret_cast<FakeNcclControls* (*)()>(dlsym(library, "fake_nccl_controls"))();
   }();
   return *controls;
 }
 
-// What the library allocates is the device's of the rank that asks: a thread.
+// The library allocates from the calling rank's device; a rank is a thread.
 thread_local CudaDriver* rank_driver = nullptr;
 thread_local std::map<void*, int64_t> rank_memory;
 
@@ -250,7 +250,7 @@ TEST(NcclWindowsTest, AreForVersionsWhoseSumsWaitForTheKernelBefore) {
   for (const int version : {23007, 23100, 23203}) EXPECT_TRUE(WindowsWaitForStream(version));
 }
 
-// What a sum of two ranks gives right behind the kernel that writes the ranks' 1 and 2.
+// The sum of two ranks right after the kernel that writes the ranks' 1 and 2.
 float SumBehindAKernel() {
   float sums[2] = {};
   RunRanks(2, [&](Group& group) {
@@ -282,13 +282,13 @@ TEST_F(NcclCommunicatorTest, SumsThatStartEarlyOverWindowsGetNone) {
   }
 }
 
-// The sums above would be wrong over a window; a version that starts early again is found.
+// These sums would be wrong over a window; a version that starts early is detected.
 TEST_F(NcclCommunicatorTest, AWindowWhoseSumsStartEarlyIsFoundAtTheStart) {
   Controls().fault = FakeNcclFault::kStartsEarly;
   RunRanks(2, [&](Group& group) {
     const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true);
     EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
-    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL sums wrongly"));
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's sum is wrong"));
   });
 }
 

@@ -1,5 +1,5 @@
-// A small program of ranks, for tests under a real launcher: ranks MODE. Every line it prints
-// begins with a word that the tests look for. Its exit code is the group's.
+// A small program of ranks, for tests under a real launcher: ranks MODE. Every output line starts
+// with a word that the tests look for. Its exit code is the group's.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr int kVictim = 1;
 
-// One line in one write, whole even when ranks print at once.
+// One line in one write, so that lines of several ranks do not interleave.
 void Say(const std::string& line) {
   const std::string text = line + "\n";
   BH_CHECK(write(STDOUT_FILENO, text.data(), text.size()) >= 0);
@@ -72,7 +72,7 @@ absl::Status Sums(Rank& rank) {
   return absl::OkStatus();
 }
 
-// Sums for ever; the victim gets `signal` in the middle.
+// Sums in a loop; the victim gets `signal` meanwhile.
 absl::Status Fault(Rank& rank, int signal) {
   Say(absl::StrCat("PID ", getpid()));
   for (int round = 0;; ++round) {
@@ -94,7 +94,7 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Readers wait for a message that comes after two seconds.
+// Readers wait for a message that arrives after two seconds.
 absl::Status Idle(Rank& rank) {
   const double begin = CpuSeconds();
   std::string message;
@@ -121,7 +121,7 @@ absl::Status Missing(Rank& rank) {
   return Agree(rank.group.exchange(), "load", absl::OkStatus(), absl::Milliseconds(300));
 }
 
-// Gives the others up, and asks once more.
+// Times out waiting for the others, and tries once more.
 absl::Status Twice(Rank& rank) {
   if (rank.comm.rank() == kVictim) sleep(3);
   GroupExchange& exchange = rank.group.exchange();
@@ -175,14 +175,14 @@ absl::Status RunMode(const std::string& mode, Group& group) {
   ledger.Seal();
   Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) {
     Say(absl::StrCat("LOST ", MonotonicNanos(), " ", status.message()));
-    // The launcher's code is that of the first end it sees, and that should be the lost rank's.
+    // The launcher returns the first exit code it sees, which should be the lost rank's.
     usleep(200'000);
     _exit(static_cast<int>(ExitCodeOf(status)));
   });
   Rank rank{group, *comm};
   const absl::Status status = Run(mode, rank);
   if (!status.ok()) Say(absl::StrCat("ENDED ", status.message()));
-  // The watchdog tells of a lost rank, and ends this process.
+  // The watchdog reports a lost rank, and ends this process.
   while (ExitCodeOf(status) == ExitCode::kRankLost) pause();
   return status;
 }

@@ -32,7 +32,7 @@ TEST(AcceptCallers, WhoSaysNothingOrLiesKeepsNobodyWaiting) {
   std::vector<ListeningSocket> listeners;
   listeners.push_back(ListenOn("127.0.0.1").value());
   const int port = listeners[0].port;
-  // Each would be waited for 2 s: together longer than there is time.
+  // Waiting 2 s for each in turn would exceed the deadline.
   std::vector<absl::StatusOr<Socket>> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(ConnectTo("127.0.0.1", port, In(30)));
   std::vector<std::thread> threads;
@@ -59,7 +59,7 @@ TEST(AcceptCallers, EndsAtTheDeadlineWithThoseThatCame) {
   EXPECT_TRUE(AcceptCallers(listeners, "ours", {1}, MonotonicNanos()).empty());
 }
 
-// A caller and what answers it, each with its key.
+// A caller and its acceptor, each with a key.
 struct Meeting {
   absl::StatusOr<Introduction> greeted;
   absl::StatusOr<std::string> introduced;

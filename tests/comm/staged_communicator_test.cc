@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// A rank with an emulated device of its own and a connected communicator.
+// A rank with its own emulated device and a connected communicator.
 class DeviceRank {
  public:
   DeviceRank(Group& group, const CommLimits& limits, bool late)
@@ -70,7 +70,7 @@ TEST_P(StagedCommunicatorTest, SumsHaveTheBitsOfTheHostsTree) {
   }
 }
 
-// No wait between operations but their own: what one leaves to the queue must not be overtaken.
+// No waits between operations except their own: enqueued work must not be overtaken.
 TEST_P(StagedCommunicatorTest, OneOperationAfterTheOtherNeedsNoWaitBetweenThem) {
   constexpr int kRounds = 100;
   RunRanks(3, [&](Group& group) {
@@ -160,7 +160,7 @@ TEST_P(StagedCommunicatorTest, EmptySumsAndGathersAreLegal) {
   });
 }
 
-// A copy from or to memory that is not pinned would hold up the queue.
+// A copy from or to pageable memory would block the stream.
 TEST_P(StagedCommunicatorTest, EveryCopyGoesThroughPinnedMemory) {
   RunRanks(3, [&](Group& group) {
     DeviceRank rank(group, kLimits, GetParam());
@@ -211,7 +211,7 @@ TEST_P(StagedCommunicatorTest, AFaultOnTheDeviceEndsTheSumThere) {
   RunRanks(2, [&](Group& group) {
     DeviceRank rank(group, kLimits, GetParam());
     if (rank.comm().rank() == 1) {
-      // Somewhere outside of what is mapped.
+      // An address outside of what is mapped.
       rank.driver().Fill(rank.comm().PartialSum(1, 1).data() + (int64_t{1} << 29), std::byte{0}, 4);
       const auto sum = rank.comm().AllReduceSum();
       EXPECT_EQ(sum.status().code(), absl::StatusCode::kInternal);

@@ -30,7 +30,7 @@ TEST(StatusCodecTest, WhatIsCutShortLosesWordsAlone) {
   EXPECT_EQ(there.code(), status.code());
 }
 
-// A rank that leaves in good order waits for all the others to do so.
+// A rank that shuts down in order waits for all the others to do so.
 TEST(StatusCodecTest, AnAgreementDoesNotTravel) {
   EXPECT_FALSE(IsAgreed(DecodeStatus(EncodeStatus(MarkAgreed(absl::AbortedError("x"))))));
 }

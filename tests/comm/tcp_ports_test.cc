@@ -74,7 +74,7 @@ TEST(TcpPorts, AClosedPortTakesNobodyAndKeepsThoseItTook) {
   close(accepted);
 }
 
-// A stranger who says half of what it should, to a thread that reads without a limit of time.
+// A stranger sends half a handshake to a thread that reads without a timeout.
 TEST(HandshakeWatch, AThreadThatReadsHalfAHandshakeGoesOn) {
   const ListeningSocket listener = Listen();
   const absl::StatusOr<Socket> stranger = Connect(listener, 30 * kSecond);
@@ -87,7 +87,7 @@ TEST(HandshakeWatch, AThreadThatReadsHalfAHandshakeGoesOn) {
   close(accepted);
 }
 
-// Here under no launcher, and with its own ports in place of one.
+// Without a launcher: uses this process's own ports instead.
 TEST(LauncherPorts, ALaunchersPortsAreClosedThroughCopiesOfItsDescriptors) {
   EXPECT_EQ(FindLauncher(getpid()).pid, 0);
   const ListeningSocket listener = Listen();

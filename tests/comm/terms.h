@@ -1,4 +1,5 @@
-// Terms whose sum depends on the order of addition, and the order that is promised, in plain words.
+// Partial sums whose total depends on the order of addition, and a simple reference for the
+// promised order.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace bulkhead {
 
-// Values of very different size and sign; some are -0.0. The same for the same (seed, rank).
+// Values of very different size and sign; some are -0.0. Deterministic in (seed, rank).
 inline std::vector<float> MakeTerm(uint64_t seed, int rank, int64_t elements) {
   std::mt19937_64 random(seed * 131 + rank);
   std::vector<float> partial(elements);

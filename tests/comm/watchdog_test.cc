@@ -40,14 +40,14 @@ class FakeLiveness final : public GroupLiveness {
   absl::Duration told_still;
 };
 
-// Its compute threads stand still from a moment on, or never.
+// Compute threads that are idle from a given time on, or never.
 class FakeStandstill final : public StandstillClock {
  public:
   int64_t StillNanos(int64_t now_ns) override { return now_ns - since_ns.value_or(now_ns); }
   std::optional<int64_t> since_ns;
 };
 
-// `tokens` of one sequence behind `start` others.
+// `tokens` of one sequence with a context of `start` tokens.
 internal::StepPlan PlanOf(uint64_t seq, int tokens = 1, int start = 0) {
   internal::StepPlan plan;
   plan.set_seq(seq);
@@ -65,7 +65,7 @@ class WatchdogRulesTest : public testing::Test {
     now_ns_ += absl::ToInt64Nanoseconds(time);
     return rules_.Tick(now_ns_);
   }
-  // Ticks in time until `time` has passed or one is not ok.
+  // Ticks until `time` has passed or one is not ok.
   absl::Status TickFor(absl::Duration time) {
     absl::Status status;
     for (; status.ok() && time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
@@ -139,7 +139,7 @@ TEST_F(WatchdogRulesTest, TheOlderOfTwoStepsIsTheOneThatIsLate) {
   EXPECT_THAT(std::string(TickFor(absl::Seconds(61)).message()), HasSubstr("step 1 did not end"));
 }
 
-// A step takes 10 ms a token and 1 us for each position that a token attends to.
+// A step takes 10 ms per token and 1 us per (token, attended position) pair.
 constexpr StepEstimate kEstimate = {
     .least_s = 0.5, .fixed_s = 0, .token_s = 0.01, .logit_row_s = 0, .context_s = 1e-6};
 
@@ -152,7 +152,7 @@ TEST_F(WatchdogRulesTest, AStepThatTakesTenTimesItsEstimateIsAWarningThatNamesWh
   EXPECT_TRUE(TickAfter(absl::Seconds(1)).ok());
   ASSERT_EQ(warnings_.size(), 1);
   EXPECT_EQ(warnings_[0],
-            "step 3 of 100 tokens has lasted 11s; estimated were 1.005s; the others wait for rank "
+            "step 3 of 100 tokens has taken 11s; estimated were 1.005s; the others wait for rank "
             "1 (host a, "
             "pid 5)");
 }
@@ -274,9 +274,9 @@ TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {
 TEST_F(WatchdogRulesTest, AStalledWatchdogRearmsOnceRatherThanFiring) {
   EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
   rules_.StepBegins(PlanOf(1), now_ns_);
-  EXPECT_TRUE(TickAfter(absl::Seconds(100)).ok());  // everyone was suspended, the step too
+  EXPECT_TRUE(TickAfter(absl::Seconds(100)).ok());  // everything was suspended, including the step
   EXPECT_EQ(liveness_.rearms, 1);
-  EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());  // the step's own time goes on from there
+  EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());  // the step's own time continues from there
   EXPECT_FALSE(TickAfter(absl::Seconds(1)).ok());
 }
 
@@ -321,7 +321,7 @@ TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
   RunRanks(3, [&](Group& group) {
     const int rank = group.exchange().topology().rank;
     const WatchdogLimits limits{.step = {.timeout = absl::Milliseconds(rank == 0 ? 1 : 3'600'000)}};
-    // Outlives its thread's last look: every watchdog must have told before any is destroyed.
+    // Destroyed after its thread's last tick: every watchdog must report before any is destroyed.
     Watchdog watchdog(group.liveness(), limits, [&](const absl::Status& status) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("step 7 did not end within 1ms"));
       ++told;

@@ -1,8 +1,11 @@
 #!/usr/bin/python3
-"""Minutes of every attack at once, beside honest clients, on a group in a memory cgroup of its own: resident memory of rank 0 against the
-bound that the server gives, and what others wait. Not part of the tests: `ctest -R e2e_hostile` runs each attack for seconds.
+"""Runs every attack at once for minutes, beside honest clients, on a group in its own memory
+cgroup: compares resident memory of rank 0 with the bound that the server reports, and measures how
+long others wait. Not part of the tests: `ctest -R e2e_hostile` runs each attack for seconds.
 
-abuse_soak.py BINARY [--minutes 10] [--ranks 2] [--memory-mib 1024]   (root, a memory cgroup v1 or v2; the environment of tests/e2e)"""
+abuse_soak.py BINARY [--minutes 10] [--ranks 2] [--memory-mib 1024] (root, a memory cgroup v1 or v2;
+the environment of tests/e2e)
+"""
 import argparse
 import os
 import random
@@ -134,7 +137,8 @@ def silent(soak, h2):
 
 
 def honest(soak, group, seed):
-    """Streams, unary answers with log probabilities and scores; what was accepted must be answered."""
+    """Streams, unary answers with log probabilities and scores; accepted requests must be answered.
+    """
     grpc, pb, rpc = group.grpc, group.pb, group.rpc
     chance = random.Random(seed)
     with grpc.insecure_channel(soak.served.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
@@ -158,7 +162,8 @@ def honest(soak, group, seed):
 
 
 def watch(soak, group):
-    """By the second, over the control port: (bound, resident, cgroup's use), and how long health took."""
+    """Once a second, over the control port: (bound, resident, cgroup's use), and the latency of
+    health checks."""
     samples, health_s = [], []
     with group.grpc.insecure_channel(soak.served.control_target) as channel:
         control, health = group.rpc.ControlStub(channel), group.health_rpc.HealthStub(channel)

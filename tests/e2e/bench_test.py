@@ -1,4 +1,4 @@
-"""`bench throughput` measures the group that it runs in."""
+"""`bench throughput` measures its own group."""
 import json
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Checkpoints that are not as their config.json says: what is held, computed and said of them."""
+"""Checkpoints that contradict their config.json: which values are used, computed and logged."""
 import json
 import os
 import struct
@@ -30,7 +30,7 @@ def tensors_of_sample():
 
 
 def write_model(folder, tensors, **changes):
-    """The sample with these tensors and these fields of config.json."""
+    """The sample with these tensors and config.json fields."""
     header, data = {}, b""
     for name, (entry, values) in tensors.items():
         header[name] = dict(entry, data_offsets=[len(data), len(data) + len(values)])
@@ -63,7 +63,7 @@ class TiedEmbeddingsTest(unittest.TestCase):
         return write_model(path, tensors, **changes)
 
     def answers(self, model, ranks=1):
-        """Tokens, the bits of all prompt logits, and what was said."""
+        """Tokens, the bits of all prompt logits, and the log."""
         prompts = os.path.join(self.folder.name, "prompts.jsonl")
         logits = os.path.join(self.folder.name, "logits.safetensors")
         with open(prompts, "w", encoding="utf-8") as f:

@@ -9,7 +9,7 @@ import unittest
 SOURCE = os.environ["BULKHEAD_SOURCE"]
 PAGE = os.path.join(SOURCE, "docs", "out-of-memory.md")
 
-# In the order of the page: the exit code, and a pattern of what is printed.
+# In the order of the page: the exit code, and a pattern of the output.
 EXPECTED = [
     (4, r"lacks .* for workspace"),
     (0, r"holds [1-9]\d* sequences?"),

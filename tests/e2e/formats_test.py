@@ -1,5 +1,5 @@
-"""What quantised weights and a quantised KV cache cost on a trained model: how probable it finds texts that it never
-saw, and that the flags choose them."""
+"""The quality loss of quantised weights and a quantised KV cache on a trained model: the log
+probabilities of held-out texts, and that the flags select the formats."""
 import json
 import os
 import subprocess

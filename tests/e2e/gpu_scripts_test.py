@@ -1,5 +1,5 @@
-"""gpu_check.sh and gpu_bench.sh, in a folder laid out as a bundle, with stand-ins for the programs that they run:
-whatever a machine does to them, they end in time with a table and valid JSON that say so."""
+"""gpu_check.sh and gpu_bench.sh, in a folder laid out as a bundle, with stand-ins for the programs
+they run: whatever fails, they end in time with a table and valid JSON that report it."""
 import json
 import os
 import shutil
@@ -13,7 +13,7 @@ SCRIPTS = os.path.join(os.environ["BULKHEAD_SOURCE"], "scripts")
 
 
 def bundled_scripts():
-    """What bundle.sh copies, so that a script that it forgets is missing here, too."""
+    """The files that bundle.sh copies, so that a script missing there is missing here, too."""
     with open(os.path.join(SCRIPTS, "bundle.sh"), encoding="utf-8") as f:
         line, = (line for line in f if line.startswith("cp scripts/gpu_"))
     names = subprocess.run(["bash", "-c", "echo " + line.split(None, 1)[1].rsplit(None, 1)[0]], capture_output=True, text=True,
@@ -23,11 +23,11 @@ def bundled_scripts():
 
 FINE = "exit 0"
 A_GPU = 'echo "NVIDIA H100 80GB HBM3, 580.65.06, 81559 MiB"'
-# As the program does: it writes the file that it is asked for.
+# Like the program, writes the requested file.
 ANSWERS = 'echo "KV cache: large"; while [ $# -gt 0 ]; do [ "$1" != --out ] || echo "{}" >"$2"; shift; done; echo fine'
 KERNELS = 'if [ "$2" = kernels ]; then echo "launch/1x64   -   1.5"; exit; fi\n'
-# Refusals have their own exit codes, all the rest works.
-# A server that sees another's memory, notices it later, and ends well when it is told to.
+# Refusals have their own exit codes, everything else succeeds. A server that sees another's memory,
+# detects it later, and stops when told to.
 A_SERVER = """if [ "$1" = serve ]; then
   trap 'exit 0' TERM
   report=/dev/null
@@ -38,7 +38,7 @@ A_SERVER = """if [ "$1" = serve ]; then
   while :; do sleep 0.1; done
 fi
 """
-# A measurement of it: what its GPU has free, and how many tokens there were.
+# A measurement of the server: its GPU's free memory, and the number of tokens.
 A_CLIENT = """if [ "$1 $2" = "bench serve" ]; then
   folder=$(echo "$*" | sed 's/.*--result-dir \\([^ ]*\\).*/\\1/')
   mkdir -p "$folder"
@@ -52,7 +52,7 @@ RUNS_ALL_BUT_UNASKED_SHARERS = 'case "$*" in *--comm*|*"device cpu"*) ;; *) exit
 
 
 class Machine:
-    """A folder as a bundle's, and a PATH that knows its programs first."""
+    """A folder laid out like a bundle, and a PATH that finds its programs first."""
 
     def __init__(self, folder, **programs):
         self.folder = folder

@@ -1,5 +1,5 @@
-"""A served group and a client of it. The environment says which program, model and number of ranks
-(see CMakeLists.txt); stubs come from our own .proto files."""
+"""A served group and a client of it. The environment gives program, model and number of ranks (see
+CMakeLists.txt); stubs are generated from our own .proto files."""
 import json
 import os
 import queue
@@ -13,7 +13,7 @@ import grpc
 
 STUBS = os.environ["BULKHEAD_STUBS"]
 sys.path.append(STUBS)
-grpc.__path__.append(os.path.join(STUBS, "grpc"))  # where the standard health messages lie
+grpc.__path__.append(os.path.join(STUBS, "grpc"))  # the folder of the standard health messages
 
 from bulkhead.v1 import generation_pb2 as pb  # noqa: E402
 from bulkhead.v1 import generation_pb2_grpc as rpc  # noqa: E402
@@ -26,13 +26,14 @@ SOURCE = os.environ["BULKHEAD_SOURCE"]
 RANKS = int(os.environ["BULKHEAD_TEST_RANKS"])
 HOSTS = int(os.environ.get("BULKHEAD_TEST_HOSTS", "1"))
 MODEL = os.path.join(SOURCE, "examples", "models", "sample")
-LIMIT_S = 120  # for anything that should take a second or two; a loaded machine may need more
+LIMIT_S = 120  # for anything that takes a second or two; a loaded machine may need more
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    OMPI_MCA_rmaps_base_oversubscribe="1")
 
 
 def golden():
-    """Greedy continuations of the sample model: a list of {"prompt", "prompt_ids", "ids", "text"}."""
+    """Greedy continuations of the sample model: a list of {"prompt", "prompt_ids", "ids", "text"}.
+    """
     with open(os.path.join(SOURCE, "tests", "data", "sample", "golden.json"), encoding="utf-8") as f:
         return json.load(f)["greedy"]
 
@@ -59,8 +60,8 @@ def is_alive(pid):
 
 
 class Group:
-    """Starts a group and waits until it serves; use as a context. `front` makes another command of its own, `before`
-    is called in the new process."""
+    """Starts a group and waits until it serves; use as a context. `front` wraps the command,
+    `before` is called in the new process."""
 
     def __init__(self, *flags, front=lambda *command: command, before=None):
         self.lines = []
@@ -127,7 +128,7 @@ class Group:
         return self.control.GetLoad(pb.GetLoadRequest(), timeout=LIMIT_S)
 
     def wait_until_idle(self):
-        """Until no request is left and every block has returned."""
+        """Waits until no request is left and every block is free."""
         limit = time.monotonic() + LIMIT_S
         while time.monotonic() < limit:
             load = self.load()

@@ -1,4 +1,5 @@
-"""Clients that attack the server by HTTP/2: it stays up, within its memory, and answers others meanwhile."""
+"""Clients that attack the server by HTTP/2: it keeps running, within its memory, and answers others
+meanwhile."""
 import os
 import sys
 import threading
@@ -11,8 +12,8 @@ import raw_http2 as h2  # noqa: E402
 from group import greedy, grpc, health_pb, health_rpc, pb, rpc  # noqa: E402
 
 MIB = 1 << 20
-PATIENCE_S = 15  # for what takes milliseconds: a loaded machine may need more
-# What clients may make the server hold where it does not say itself.
+PATIENCE_S = 15  # for operations of milliseconds: a loaded machine may need more
+# Maximum growth of the server due to clients if it does not report one itself.
 MOST_HELD_BYTES = 512 * MIB
 GENERATE, DETOKENIZE = b"/bulkhead.v1.Generation/Generate", b"/bulkhead.v1.Generation/Detokenize"
 
@@ -22,7 +23,7 @@ def body(request):
 
 
 class Bystander(threading.Thread):
-    """Another client and the control port's, asked again and again: how long they waited at the most."""
+    """Polls with another client and on the control port, and records the longest wait."""
 
     def __init__(self, served):
         super().__init__(daemon=True)
@@ -76,7 +77,7 @@ class HostileClientsTest(unittest.TestCase):
         self.bystander = Bystander(self.group)
 
     def tearDown(self):
-        """However they were attacked."""
+        """Regardless of the attack."""
         self.bystander.stop()
         load = self.load()
         at_ready = load.host.resident_bytes_at_ready
@@ -105,7 +106,8 @@ class HostileClientsTest(unittest.TestCase):
             time.sleep(0.1)
 
     def flood(self, connections, next_bytes, seconds):
-        """Each sends what next_bytes(connection) gives for so long, or until it is hung up on."""
+        """Each sends the output of next_bytes(connection) for the given time, or until
+        disconnected."""
         def send(connection):
             end = time.monotonic() + seconds
             connection.socket.settimeout(1)

@@ -1,5 +1,5 @@
-"""The ends of a group that nothing went wrong in: drained by call, drained by signal; and one that cannot
-begin because its port is taken or its model computes no numbers."""
+"""The ends of a group without failures: drained by call, drained by signal; and a group that cannot
+start because its port is taken or its model computes no finite logits."""
 import glob
 import json
 import os
@@ -16,13 +16,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 from group import Streamed, grpc, health_pb, long_request, pb  # noqa: E402
 
-OPEN_TOKENS = 1900  # more than a second of a fast machine: the drain must find them running
+OPEN_TOKENS = 1900  # more than a fast machine does in a second: the drain must find them running
 DRAIN_FLAGS = ("--drain-timeout", 2 * group.LIMIT_S)
 
 
 class LifeTest(unittest.TestCase):
     def drain(self, g, begin_drain):
-        """A stream that is open when the drain begins ends whole; the process ends with 0."""
+        """A stream open when the drain starts is completed; the process exits with 0."""
         watch = g.health.Watch(health_pb.HealthCheckRequest())
         self.assertEqual(next(watch).status, health_pb.HealthCheckResponse.SERVING)
         begun, results = threading.Event(), []
@@ -76,7 +76,7 @@ class LifeTest(unittest.TestCase):
         for number in (signal.SIGINT, signal.SIGTERM):
             with subprocess.Popen([group.BINARY, "bench", "kernels"], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, encoding="utf-8") as process:
-                process.stdout.readline()  # the first line of the table: it is under way
+                process.stdout.readline()  # the first line of the table: it is running
                 process.send_signal(number)
                 errors = process.communicate(timeout=group.LIMIT_S)[1]
             self.assertEqual(process.returncode, 128 + number, errors[-500:])
@@ -97,7 +97,7 @@ class LifeTest(unittest.TestCase):
             done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=group.LIMIT_S,
                                   env=group.ENVIRONMENT, check=False)
         self.assertEqual(done.returncode, 3, done.stderr[-500:])
-        self.assertIn("are no numbers", done.stderr)
+        self.assertIn("are not finite", done.stderr)
 
     def test_a_port_in_use_is_refused(self):
         with group.Group() as g:

@@ -1,4 +1,5 @@
-"""A rank is killed: every stream ends UNAVAILABLE, the lost rank is named, no process is left."""
+"""A rank is killed: every stream ends with UNAVAILABLE, the lost rank is named, no process is left.
+"""
 import concurrent.futures
 import os
 import signal

@@ -1,4 +1,5 @@
-"""A coordinator that plans beyond the sealed arenas is a bug, found before any memory is touched: 70, never a crash."""
+"""A coordinator that plans beyond the sealed arenas is a bug, detected before any memory is
+touched: exit code 70, never a crash."""
 import os
 import subprocess
 import unittest

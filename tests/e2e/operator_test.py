@@ -1,4 +1,4 @@
-"""What an operator does to a running group: looks at what presses, tightens limits, takes a capture home."""
+"""What an operator does to a running group: diagnoses it, lowers limits, captures its state."""
 import hashlib
 import json
 import os

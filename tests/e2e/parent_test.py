@@ -1,4 +1,5 @@
-"""A group of one and the process above it: whoever is signalled or killed, both end, and the last line says why."""
+"""A group of one and its parent process: whichever is signalled or killed, both end, and the last
+line says why."""
 import json
 import os
 import pty
@@ -55,7 +56,7 @@ class ParentTest(unittest.TestCase):
         return done.stdout.splitlines()[0]
 
     def open_stream(self, g):
-        """A stream that runs until the group ends, and where its end will be."""
+        """A stream that runs until the group ends, and a place for its end."""
         call, ends = g.generation.GenerateStream(long_request("", 2000)), []
         next(iter(call))
 
@@ -69,10 +70,11 @@ class ParentTest(unittest.TestCase):
         return reader, ends
 
     def use_up(self, cap, g):
-        """Takes what is left of a cap of CAP_MIB, so that the kernel kills the rank."""
+        """Uses up a cap of CAP_MIB, so that the kernel kills the rank."""
         with open(f"/proc/{g.rank_pids()[0]}/oom_score_adj", "w", encoding="ascii") as f:
             f.write("1000")
-        # Whether the kernel kills this one, too, is a matter of how soon it has the rank's memory back.
+        # Whether the kernel kills this one, too, depends on how soon it has reclaimed the rank's
+        # memory.
         subprocess.run(cap.command(sys.executable, "-c", HOG, str(CAP_MIB - 70)), timeout=group.LIMIT_S, check=False)
 
     def test_a_killed_rank_is_named_with_its_signal(self):
@@ -80,7 +82,7 @@ class ParentTest(unittest.TestCase):
             rank = g.rank_pids()[0]
             self.assertNotEqual(rank, g.process.pid)
             self.assertEqual(os.getpgid(rank), os.getpgid(g.process.pid))
-            self.assertTrue(self.doctor().startswith("The server serves: rank 0 (host "))
+            self.assertTrue(self.doctor().startswith("The server is running: rank 0 (host "))
             os.kill(rank, signal.SIGKILL)
             self.assertEqual(g.exit_code(), 137)
             self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\) was killed by signal 9 \(KILL\)$")
@@ -102,7 +104,7 @@ class ParentTest(unittest.TestCase):
             os.killpg(g.process.pid, signal.SIGKILL)
             self.assertEqual(g.exit_code(), -signal.SIGKILL)
             self.assertEqual(self.state(), "serving")
-            self.assertTrue(self.doctor().startswith("The server ended without a word: rank 0 (host "))
+            self.assertTrue(self.doctor().startswith("The server ended without a message: rank 0 (host "))
 
     def test_a_signal_to_the_process_group_is_one_wish(self):
         with self.serve() as g:
@@ -112,14 +114,14 @@ class ParentTest(unittest.TestCase):
             self.assertEqual(ends, [grpc.StatusCode.OK])
             self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
             self.assertEqual(self.state(), "ended")
-            self.assertEqual(self.doctor(), "The server ended in good order.")
+            self.assertEqual(self.doctor(), "The server ended normally.")
 
     def test_a_second_signal_ends_at_once(self):
         with self.serve() as g:
             reader, ends = self.open_stream(g)
             g.process.send_signal(signal.SIGTERM)
             until(lambda: any("a second signal" in line for line in g.lines), "no drain")
-            time.sleep(0.6)  # within half a second it would be the same wish
+            time.sleep(0.6)  # within half a second it would count as the same request
             g.process.send_signal(signal.SIGTERM)
             self.assertEqual(g.exit_code(), 128 + signal.SIGTERM)
             self.assertEqual(g.lines[-1], "bulkhead: stopped by signal 15 (TERM)")
@@ -175,7 +177,7 @@ class ParentTest(unittest.TestCase):
             with self.serve("--no-parent", front=cap.command) as g:
                 self.use_up(cap, g)
                 self.assertEqual(g.exit_code(), -signal.SIGKILL)
-                self.assertRegex(self.doctor(), r"^The server ended without a word: .* Since READY the kernel killed \d "
+                self.assertRegex(self.doctor(), r"^The server ended without a message: .* Since READY the kernel killed \d "
                                  r"process(es)? of its cgroup for memory \(oom_kill \d in ")
 
     def test_memory_that_cannot_be_had_names_rank_and_term(self):

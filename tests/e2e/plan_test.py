@@ -1,5 +1,5 @@
-"""The plan is the run: `plan` says yes exactly when `serve` starts, both report the same bytes, and a remedy,
-applied, starts. Random caps and flags from a fixed seed."""
+"""The plan is exact: `plan` succeeds exactly if `serve` starts, both report the same bytes, and a
+remedy, applied, starts. Random caps and flags from a fixed seed."""
 import json
 import os
 import random
@@ -49,7 +49,7 @@ class PlanTest(unittest.TestCase):
         return flags
 
     def serve(self, flags, report):
-        """Starts a group and drains it when it serves; its exit code and its report."""
+        """Starts a group and drains it when it serves; returns its exit code and report."""
         with subprocess.Popen(group.serve_command("--port", 0, "--report", report, *words(flags)),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
                               env=group.ENVIRONMENT) as process:
@@ -127,7 +127,8 @@ class PlanTest(unittest.TestCase):
         self.assertIn("--weight-dtype", [flag for remedy in remedies for flag in remedy["flags"]])
 
     def apply_remedies(self, flags):
-        """Plans what does not fit, and again with each remedy, which must; the remedies."""
+        """Plans something that does not fit, and again with each remedy, which must fit; returns
+        the remedies."""
         code, refused, errors = plan(flags, group.RANKS)
         self.assertEqual(code, 4, errors)
         self.assertTrue(refused["remedies"] or refused["no_remedy"])

@@ -1,4 +1,5 @@
-"""HTTP/2 by hand: a client that sends what no library would. Its header blocks use no table and no Huffman code."""
+"""HTTP/2 by hand: a client that sends what no library would. Its header blocks use neither the
+table nor Huffman codes."""
 import select
 import socket
 import struct
@@ -14,7 +15,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def integer(value):
-    """As HPACK writes it behind a prefix of 7 bits."""
+    """HPACK integer with a 7-bit prefix."""
     if value < 127:
         return bytes([value])
     out, value = b"\x7f", value - 127
@@ -38,7 +39,7 @@ def message(body):
 
 
 class Connection:
-    """With `window` bytes for each answer. After `greet` its calls may be anything."""
+    """`window` bytes for each answer. After `greet` its calls may be anything."""
 
     def __init__(self, target, window=65535, greet=True):
         host, port = target.rsplit(":", 1)
@@ -64,7 +65,8 @@ class Connection:
         return stream
 
     def send_body(self, stream, body, keep_back=0):
-        """A message but for its last bytes, as the windows allow; False when it did not get through."""
+        """Sends a message except its last bytes, as the windows allow; False if it could not be
+        sent."""
         data = message(body)
         whole, at = len(data), 0
         data = data[:whole - keep_back]
@@ -83,7 +85,7 @@ class Connection:
         return at == len(data)
 
     def read(self, patience_s):
-        """Takes what has come, and answers pings and settings."""
+        """Reads what has arrived, and answers pings and settings."""
         while not self.closed and select.select([self.socket], [], [], patience_s)[0]:
             patience_s = 0
             try:

@@ -18,7 +18,7 @@ def bench(*flags):
 
 
 def percentile(values, percent):
-    """As numpy.percentile: linear between the nearest ranks."""
+    """Like numpy.percentile: linear between the nearest ranks."""
     values = sorted(values)
     rank = percent / 100 * (len(values) - 1)
     below = math.floor(rank)
@@ -27,7 +27,7 @@ def percentile(values, percent):
 
 
 def by_vllms_definitions(requests, duration_s):
-    """What vLLM's benchmark would say of these requests: chunks, from the moment of sending."""
+    """vLLM's benchmark definitions for these requests: per chunk, from the time of sending."""
     done = [r for r in requests if r["outcome"] == "completed"]
     ttfts, tpots, itls, e2els, tokens = [], [], [], [], 0
     for request in done:
@@ -85,7 +85,7 @@ class ServeBenchTest(unittest.TestCase):
         expected = by_vllms_definitions(self.requests(), result["duration"])
         for key, value in expected.items():
             self.assertLess(abs(result[key] - value), 0.02 * value, f"{key}: {result[key]}, not {value}")
-        # The server counted the same tokens, those of the warm-up beside them.
+        # The server counted the same tokens, in addition to those of the warm-up.
         after = self.group.load()
         self.assertEqual(after.generation_tokens_total - before.generation_tokens_total, 122 * 12)
         self.assertEqual(result["total_output_tokens"], 120 * 12)
@@ -102,7 +102,7 @@ class ServeBenchTest(unittest.TestCase):
         ends = [1e3 * (r["end_s"] - r["scheduled_s"]) for r in self.requests()]
         self.assertAlmostEqual(parts, sum(ends) / len(ends), delta=0.01 * parts)
         spent = {name: part["value"] for name, part in split["of_prefill_and_decode"].items()}
-        for name in ("computing", "sampling", "detokenise", "collective"):  # alone: entering and leaving it
+        for name in ("computing", "sampling", "detokenise", "collective"):  # with one rank, too
             self.assertGreater(spent[name], 0, name)
         both = split["prefill"]["value"] + split["decode"]["value"]
         self.assertAlmostEqual(sum(spent.values()), both, delta=0.01 * both)
@@ -199,7 +199,7 @@ class ServeBenchTest(unittest.TestCase):
         self.measure("--max-concurrency", 2, "--num-prompts", 20, "--random-output-len", 8, "--repeats", 2)
         path = os.path.join(self.folder, "result.json")
         result = self.result()
-        result["x_bulkhead"]["why_invalid"] = []  # whatever this machine's other load did
+        result["x_bulkhead"]["why_invalid"] = []  # regardless of other load on this machine
         with open(path, "w", encoding="utf-8") as f:
             json.dump(result, f)
         same = bench("compare", path, path)

@@ -1,4 +1,5 @@
-"""What a client sees of a running group: the same answers by every way, truthful ends, typed refusals."""
+"""A running group as seen by a client: the same answers from every method, correct ends, typed
+refusals."""
 import concurrent.futures
 import os
 import sys
@@ -81,7 +82,7 @@ class ServingTest(unittest.TestCase):
         rest = self.group.generation.Generate(request, timeout=group.LIMIT_S)
         self.assertEqual([t.id for t in rest.tokens], ids[10:])
         self.assertEqual(sent + rest.text, whole.text)
-        # With everything that there is, only the end is missing.
+        # All tokens are there, only the end is missing.
         del request.resume.emitted_token_ids[:]
         request.resume.emitted_token_ids.extend(ids)
         request.resume.text_bytes_sent = len(whole.text.encode())
@@ -136,15 +137,15 @@ class ServingTest(unittest.TestCase):
         computed, cached, apart = (generate(ids, salt) for salt in ("mine", "mine", "another"))
         self.assertEqual([r.finished.usage.cached_prompt_tokens for r in (computed, cached, apart)],
                          [0, 64, 0])  # whole blocks of 68 tokens
-        self.assertEqual(list(computed.tokens), list(cached.tokens))  # with every log probability
+        self.assertEqual(list(computed.tokens), list(cached.tokens))  # and their logprobs
         self.assertEqual(computed.text, cached.text)
-        self.group.wait_until_idle()  # an answer may be there before the load is told anew
+        self.group.wait_until_idle()  # an answer may arrive before the load is updated
         after = self.group.load()
         self.assertEqual(after.prefix_cache_queries_total - before.prefix_cache_queries_total, 3 * 68)
         self.assertEqual(after.prefix_cache_hits_total - before.prefix_cache_hits_total, 64)
         self.assertEqual(after.prompt_tokens_total - before.prompt_tokens_total, 2 * 68 + 4)
         self.assertGreaterEqual(after.num_kv_blocks_cached, 10)
-        # The next turn of the conversation finds the answer, too.
+        # The next turn of the conversation also hits the answer.
         ids += [t.id for t in cached.tokens] + [10, 11]
         turns = [generate(ids, salt) for salt in ("mine", "a third")]
         self.assertEqual([r.finished.usage.cached_prompt_tokens for r in turns], [80, 0])

@@ -1,8 +1,10 @@
-"""Who listens on TCP, and strangers who connect there.
+"""Lists TCP listeners, and simulates strangers who connect to them.
 
-As a program it is a crowd of strangers: strangers.py PORT... connects to all of these ports on every address of its
-host, or to ADDRESS:PORT, says what no friend would, prints the ports that took a connection as one line, and holds all
-connections open until its standard input ends."""
+As a program it is a crowd of strangers: strangers.py PORT... connects to all of these ports on
+every address of its host, or to ADDRESS:PORT, sends garbage and partial handshakes, prints the
+ports that accepted a connection as one line, and holds all connections open until its standard
+input ends.
+"""
 import os
 import re
 import resource
@@ -13,7 +15,7 @@ import sys
 import time
 
 PROGRAM = os.path.abspath(__file__)
-MAGIC = b"OPAL-TCP-BTL\0"  # how a handshake between ranks begins, and then the rank's name
+MAGIC = b"OPAL-TCP-BTL\0"  # start of a handshake between ranks, followed by the rank's name
 WORDS = [b"",  # silent
          os.urandom(400),
          MAGIC[:8],  # half a handshake
@@ -21,8 +23,8 @@ WORDS = [b"",  # silent
          MAGIC + bytes.fromhex("0000000100000000"),  # a handshake of another job's rank 0
          b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)]
 CONNECTIONS = 5  # of each kind to each port
-FLOOD = 100  # silent ones to each port, besides
-TAKE_S = 1.5  # from connecting to being connected; on one machine it is microseconds
+FLOOD = 100  # additional silent ones to each port
+TAKE_S = 1.5  # connect timeout; on one machine it takes microseconds
 INTERPRETER = "/usr/bin/python3"
 
 
@@ -39,7 +41,7 @@ def socket_inodes(pid):
 
 
 def listening_ports(pid):
-    """The TCP ports, of IPv4 and IPv6, that the process listens on."""
+    """The TCP ports, IPv4 and IPv6, on which the process listens."""
     inodes = socket_inodes(pid)
     found = set()
     for table in ("tcp", "tcp6"):
@@ -51,19 +53,19 @@ def listening_ports(pid):
 
 
 def family(pid):
-    """The process and all that descend from it."""
+    """The process and all its descendants."""
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
         return [pid] + [one for child in map(int, f.read().split()) for one in family(child)]
 
 
 def ready_ports(lines):
-    """What the group means to serve, from its READY line."""
+    """The ports the group serves, from its READY line."""
     ready = next(line for line in lines if line.startswith("READY "))
     return set(map(int, re.findall(r"\b(?:grpc|control)=\S*:(\d+)", ready)))
 
 
 def own_addresses():
-    """Every address of this host, those of IPv6 in the form that connect() takes."""
+    """Every address of this host, IPv6 in the form that connect() takes."""
     text = subprocess.run(["ip", "-o", "address"], check=True, stdout=subprocess.PIPE, encoding="ascii").stdout
     found = []
     for words in map(str.split, text.splitlines()):
@@ -73,7 +75,7 @@ def own_addresses():
 
 
 def connect(address, port):
-    """A socket that is connected or about to be, or None."""
+    """A connected or connecting socket, or None."""
     family, kind, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     made = socket.socket(family, kind)
     made.setblocking(False)
@@ -104,13 +106,13 @@ class Crowd:
     def _speak(self, connected):
         target, word = self.held[connected]
         if connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0:
-            return  # nobody listens at this address
+            return  # nothing listens at this address
         try:
             connected.getpeername()
             self.took.add(target[1])
             connected.send(word)
         except OSError:
-            pass  # hung up on already
+            pass  # already closed by the peer
 
     def __enter__(self):
         return self
@@ -121,7 +123,7 @@ class Crowd:
 
 
 class Elsewhere:
-    """A crowd in a process of its own, started by `command` (hosts.Hosts.command on that host)."""
+    """A crowd in its own process, started by `command` (hosts.Hosts.command on that host)."""
 
     def __init__(self, command, ports):
         self.process = subprocess.Popen(command(INTERPRETER, "-B", PROGRAM, *map(str, ports)),

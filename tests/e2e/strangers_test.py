@@ -1,5 +1,5 @@
-"""Of all ports of a group on one host, its launcher's too, those that READY names alone take connections; whatever
-strangers say there or elsewhere, clients get the same tokens."""
+"""Of all ports of a group on one host, including its launcher's, only those named by READY accept
+connections; whatever strangers send there or elsewhere, clients get the same tokens."""
 import os
 import sys
 import unittest

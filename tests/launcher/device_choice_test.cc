@@ -22,7 +22,7 @@ DevicesFound Gpus(int count, absl::StatusOr<int> nccl = 22809) {
   return {gpus, std::move(nccl)};
 }
 
-// What every rank of a group of `size` comes to, where rank r finds found(r).
+// The result on every rank of a group of `size`, where rank r finds found(r).
 std::vector<absl::StatusOr<RankDevice>> ChooseAll(const EngineOptions& options, int size,
                                                   const std::function<DevicesFound(int)>& found) {
   std::vector<absl::StatusOr<RankDevice>> all(size, absl::UnknownError("not run"));
@@ -57,7 +57,7 @@ TEST(DeviceOptionTest, ALibraryMultipliesWhereEveryRankHasOne) {
   for (const auto& rank : ChooseAll({}, 3, [&](int r) { return found(r, 1); })) {
     EXPECT_FALSE(rank->gemm_library);
     EXPECT_THAT(rank->products, HasSubstr("our own kernels, since rank 1 (host "));
-    EXPECT_THAT(rank->products, HasSubstr("not looked for"));
+    EXPECT_THAT(rank->products, HasSubstr("not checked"));
   }
 }
 

@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A made-up cache as Hugging Face's tools lay it out, removed at the end.
+// A fake cache in the layout of Hugging Face's tools, removed at the end.
 class ModelPathTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -18,7 +18,7 @@ TEST(ProcessEnvironmentTest, TellsLibrariesWhatTheUserHasNotToldThem) {
   EXPECT_STREQ(std::getenv("GRPC_VERBOSITY"), "NONE");
   EXPECT_STREQ(std::getenv("NCCL_GRAPH_MIXING_SUPPORT"), "0");
   EXPECT_STREQ(std::getenv("NCCL_MULTI_RANK_GPU_ENABLE"), "0");
-  EXPECT_EQ(std::getenv("OMPI_MCA_btl"), nullptr);  // no rank
+  EXPECT_EQ(std::getenv("OMPI_MCA_btl"), nullptr);  // not a rank
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1", 1);
   SetProcessEnvironment();

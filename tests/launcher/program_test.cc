@@ -1,4 +1,4 @@
-// The built program as a shell sees it: exit codes, standard output, the last line of standard
+// The built program as seen by a shell: exit codes, standard output, the last line of standard
 // error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 struct Ended {
-  int exit_code = -1;  // as a shell counts: 128 + n for signal n
+  int exit_code = -1;  // as in a shell: 128 + n for signal n
   std::string out;
   std::string err;
 };
@@ -83,10 +83,10 @@ class ProgramTest : public ::testing::Test {
   }
 
   std::string dir_;
-  std::string in_, out_;  // what standard input and output are instead of files of ours
+  std::string in_, out_;  // override our own files for standard input and output
 };
 
-// What went wrong is one line, the last, and nothing is on standard output.
+// The error is one line, the last, and nothing is on standard output.
 void ExpectFailure(const Ended& ended, int exit_code, const std::string& says) {
   EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
   EXPECT_EQ(ended.out, "");
@@ -188,7 +188,7 @@ TEST_F(ProgramTest, EveryPromptOfAFailedConnectionIsAnswered) {
   EXPECT_THAT(ended.out, MatchesRegex("\\{\"index\":0,.*\"UNAVAILABLE\".*\n\\{\"index\":1,.*\n"));
 }
 
-// A server that answers with the prompt, or, for the prompt "hang", never.
+// A server that echoes the prompt or, for the prompt "hang", never answers.
 class EchoService : public v1::Generation::Service {
  public:
   absl::Notification hangs;
@@ -279,7 +279,7 @@ TEST_F(ServedProgramTest, ABadLineFailsAloneAndEndsWithOne) {
 
 TEST_F(ServedProgramTest, ALostTableEndsWithOne) {
   EXPECT_THAT(Run({"limits", "--target", target_}).out, HasSubstr("max_num_seqs"));
-  EXPECT_THAT(Run({"doctor", "--target", target_}).out, HasSubstr("nothing presses"));
+  EXPECT_THAT(Run({"doctor", "--target", target_}).out, HasSubstr("no memory problem"));
   out_ = "/dev/full";
   ExpectFailure(Run({"limits", "--target", target_}), 1, "standard output");
   ExpectFailure(Run({"doctor", "--target", target_}), 1, "standard output");

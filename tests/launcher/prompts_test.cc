@@ -85,7 +85,7 @@ TEST(PromptsTest, ALineWinsOverAFlag) {
   EXPECT_THAT(request.stopping().stop(), ElementsAre("line"));
   EXPECT_EQ(request.stopping().stop_token_ids_size(), 0);
   EXPECT_TRUE(request.has_add_special_tokens());
-  // Special tokens are a matter of text.
+  // Special tokens only apply to text.
   EXPECT_FALSE(Line(R"({"prompt_token_ids": [1]})", flags).has_add_special_tokens());
 }
 

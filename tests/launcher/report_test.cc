@@ -94,7 +94,7 @@ TEST_F(ReportFileTest, FittingOneNamesPoolAndWhatLiesStranded) {
   const auto report = Read(JsonOf(capacity, {}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(ExplainReport(*report), HasSubstr("99 blocks of 16 tokens"));
-  EXPECT_THAT(ExplainReport(*report), HasSubstr("1.0 MiB lie stranded"));
+  EXPECT_THAT(ExplainReport(*report), HasSubstr("1.0 MiB are unused"));
 }
 
 TEST_F(ReportFileTest, WhatIsNoReportIsRefusedWithTheFieldThatIsWrong) {
@@ -139,8 +139,9 @@ std::string ServingReport(const v1::ServedProcess& process) {
 TEST_F(ReportFileTest, AServerThatRunsServes) {
   const auto report = Read(ServingReport(ThisProcess("a")));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_THAT(ExplainReport(*report), testing::StartsWith(absl::StrCat(
-                                          "The server serves: rank 0 (host a, pid ", getpid())));
+  EXPECT_THAT(
+      ExplainReport(*report),
+      testing::StartsWith(absl::StrCat("The server is running: rank 0 (host a, pid ", getpid())));
 }
 
 TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCounted) {
@@ -154,9 +155,10 @@ TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCo
   process.set_oom_kills_all_together(false);
   const auto quiet = Read(ServingReport(process));
   ASSERT_TRUE(quiet.ok()) << quiet.status();
-  EXPECT_THAT(ExplainReport(*quiet),
-              testing::AllOf(testing::StartsWith("The server ended without a word: rank 0 (host a"),
-                             HasSubstr("killed no process")));
+  EXPECT_THAT(
+      ExplainReport(*quiet),
+      testing::AllOf(testing::StartsWith("The server ended without a message: rank 0 (host a"),
+                     HasSubstr("killed no process")));
   std::ofstream(events) << "oom_kill 4\n";
   EXPECT_THAT(ExplainReport(*quiet),
               HasSubstr("the kernel killed 1 process of its cgroup for memory (oom_kill 4 in "
@@ -164,7 +166,7 @@ TEST_F(ReportFileTest, AServerThatIsGoneEndedWithoutAWordAndItsCgroupsKillsAreCo
   process.set_oom_kills_all_together(true);
   EXPECT_THAT(ExplainReport(*Read(ServingReport(process))), HasSubstr("memory.oom.group"));
   std::filesystem::remove(events);
-  EXPECT_THAT(ExplainReport(*quiet), HasSubstr("cannot be read any more"));
+  EXPECT_THAT(ExplainReport(*quiet), HasSubstr("can no longer be determined"));
 }
 
 TEST_F(ReportFileTest, AServerOfAnotherContainerIsOutOfSight) {

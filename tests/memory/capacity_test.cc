@@ -178,7 +178,7 @@ TEST(CapacityTest, WhereNoMemoryIsEnoughTheLeastIsNoNumber) {
     EXPECT_FALSE(plan.fits);
     for (const RankCapacity& rank : plan.ranks) EXPECT_EQ(rank.required_bytes, 0);
   }
-  // Nor is so much enough that block ids run out.
+  // Nor may block ids overflow.
   CapacityRequest request = Given(4, 128, 64);
   request.rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = 1};
   const Capacity plan = PlanCapacity(std::vector<DeviceBudget>{Cap(0, 1000 * kMiB)}, request,

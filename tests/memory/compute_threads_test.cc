@@ -61,7 +61,7 @@ TEST(StandstillClockTest, NothingStandsStillWhereNoThreadComputes) {
 TEST(StandstillClockTest, AThreadThatSleepsStandsStillFromTheLookThatSawItRunLast) {
   const Worker worker(/*sleeps=*/true);
   StandstillClock clock;
-  // The thread may still be on its way to sleep at first.
+  // The thread may not be asleep yet at first.
   int64_t now_ns = 0;
   while (clock.StillNanos(now_ns += kSecond) == 0) usleep(1000);
   for (int look = 2; look <= 5; ++look) {

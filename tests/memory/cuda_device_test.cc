@@ -56,7 +56,7 @@ TEST_P(CudaDeviceTest, HostMemoryIsPinnedZeroedAndGivenBackWhenItsCopiesAreDone)
     const HostBuffer host = *device->AllocateHost(100);
     EXPECT_EQ(std::vector<std::byte>(host.get(), host.get() + 100), std::vector<std::byte>(100));
     std::memset(host.get(), 5, 100);
-    driver_.BeginCapture();  // which takes pinned memory alone
+    driver_.BeginCapture();  // which requires pinned memory
     device->CopyFromHost(host.get(), buffer.data(), 100);
     const auto graph = driver_.EndCapture();
     ASSERT_TRUE(graph.ok()) << graph.status();
@@ -109,7 +109,7 @@ TEST_P(CudaDeviceTest, ARefusalSaysWhatTheDeviceHasFree) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("320.0 KiB asked for, 256.0 KiB free"));
   EXPECT_EQ(device->allocated_bytes(), 0);
   EXPECT_TRUE(device->Allocate(4 * kGranule).ok());
-  EXPECT_FALSE(device->Allocate(3 * kTotal).ok());  // more than there are addresses for
+  EXPECT_FALSE(device->Allocate(3 * kTotal).ok());  // more than the address range
 }
 
 TEST_P(CudaDeviceTest, TheLastBufferGrowsInPlaceAndNothingMoves) {

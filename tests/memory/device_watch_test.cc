@@ -56,7 +56,7 @@ TEST_F(DeviceWatchTest, ADeviceThatDoesNotAnswerIsSaidOnceAndCounted) {
   EXPECT_THAT(watch.Look(), HasSubstr("fell off the bus"));
   EXPECT_EQ(watch.Look(), "");
   EXPECT_EQ(watch.reading().failed_looks_total, 2);
-  EXPECT_EQ(watch.reading().free_bytes, 8 * kGiB);  // as last known
+  EXPECT_EQ(watch.reading().free_bytes, 8 * kGiB);  // last known value
 }
 
 TEST_F(DeviceWatchTest, ItsThreadLooksByItselfAndEndsWithIt) {

@@ -1,5 +1,5 @@
-// A library that answers as NVML does: one GPU with three processes, the first of which is the
-// caller; a GPU that fails; and no others.
+// A fake NVML: one GPU with three processes, the first of which is the caller; a failing GPU; and
+// no others.
 #include <unistd.h>
 
 #include <cstring>
@@ -47,7 +47,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
   *count = 3;
   processes[0] = {static_cast<unsigned>(getpid()), 1 << 30, 0, 0};
   processes[1] = {static_cast<unsigned>(getppid()), 3ULL << 30, 0, 0};
-  processes[2] = {4294967290U, ~0ULL, 0, 0};  // nobody here; its memory is not known
+  processes[2] = {4294967290U, ~0ULL, 0, 0};  // a nonexistent process; its memory is unknown
   return 0;
 }
 

@@ -26,7 +26,7 @@ TEST(GpuProcessesTest, NamesTheOthersAndLeavesOutOurOwn) {
 TEST(GpuProcessesTest, TellsThemInOneLine) {
   EXPECT_EQ(GpuProcessesText({{4711, "python", int64_t{3} << 30}, {12, "", -1}}),
             "python (pid 4711) 3.0 GiB, pid 12");
-  EXPECT_EQ(GpuProcessesText({}), "nobody that NVML names");
+  EXPECT_EQ(GpuProcessesText({}), "none known to NVML");
 }
 
 TEST(GpuProcessesTest, SaysWhatTheLibraryDoesNotKnow) {
@@ -40,7 +40,7 @@ TEST(GpuProcessesTest, SaysWhatTheLibraryDoesNotKnow) {
 TEST(GpuProcessesTest, AMachineWithoutTheLibraryIsNoFailureOfOurs) {
   const absl::Status absent = OtherGpuProcesses("GPU-1111", {}, "libno-such-nvml.so.1").status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kUnimplemented);
-  // A library that is there, but is not it.
+  // An existing library that is not NVML.
   EXPECT_EQ(OtherGpuProcesses("GPU-1111", {}, "libc.so.6").status().code(),
             absl::StatusCode::kUnimplemented);
 }

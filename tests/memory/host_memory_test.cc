@@ -28,7 +28,7 @@ TEST_F(HostMemoryTest, TheTightestAncestorOfACgroupV2Counts) {
   Write("/sys/fs/cgroup/a/memory.max", "500000\n");
   Write("/sys/fs/cgroup/a/memory.current", "300000\n");
   Write("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000\n");
-  EXPECT_EQ(Available(), 300000);  // dropped page cache counts as free
+  EXPECT_EQ(Available(), 300000);  // reclaimable page cache counts as free
   EXPECT_EQ(Total(), 500000);
 }
 

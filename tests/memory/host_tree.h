@@ -1,4 +1,4 @@
-// A made-up /proc and /sys.
+// A fake /proc and /sys.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ class HostTree : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
-  // Writes a file of the tree, with the folders above it.
+  // Writes a file of the tree, creating its folders.
   void Write(const std::string& path, const std::string& text);
 
   std::string root_;

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A machine's files, in a folder of their own.
+// A machine's files, in a temporary folder.
 class NvidiaDriverTest : public testing::Test {
  protected:
   NvidiaDriverTest() : root_(testing::TempDir() + "nvidia_driver_test") {

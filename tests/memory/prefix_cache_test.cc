@@ -56,7 +56,7 @@ TEST(PrefixCacheTest, EqualHashesOfDifferentContentsAreNoHit) {
   EXPECT_EQ(cache.Find(Key(0, {1, 2}, "salt")), 3);
   EXPECT_EQ(cache.Find(Key(2, {1, 2})), 4);
   EXPECT_TRUE(cache.Release(1));
-  EXPECT_EQ(cache.EvictOldest(), 1);  // from the end of the bucket's list
+  EXPECT_EQ(cache.EvictOldest(), 1);  // from the end of the bucket's chain
   EXPECT_EQ(cache.Find(Key(0, {1, 2})), 0);
   EXPECT_EQ(cache.Find(Key(0, {1, 3})), 2);
 }
@@ -81,7 +81,7 @@ TEST(PrefixCacheTest, LongestIdleGoesFirstAndChildrenBeforeTheirParents) {
   cache.Insert(Key(1, {2}), 2);
   cache.Insert(Key(0, {9}), 3);
   for (const BlockId block : {2, 1, 3}) cache.Release(block);
-  // Used again: younger than 3 now.
+  // Used again: more recently than 3.
   cache.Acquire(1);
   cache.Acquire(2);
   for (const BlockId block : {2, 1}) cache.Release(block);
@@ -93,11 +93,11 @@ TEST(PrefixCacheTest, LongestIdleGoesFirstAndChildrenBeforeTheirParents) {
 }
 
 TEST(PrefixCacheTest, MemoryIsASmallPartOfTheBlocks) {
-  // The S model of docs/performance.md holds 512 KiB of K and V in each.
+  // The S model of docs/performance.md has 512 KiB of K and V in each.
   EXPECT_LT(PrefixCache::HostBytes(4096, 16), 4096 * 300);
 }
 
-// Random sequences that share beginnings, against a plain map of everything that is cached.
+// Random sequences with shared prefixes, against a plain map of everything that is cached.
 class PrefixCacheModelTest : public testing::TestWithParam<PrefixCache::Hash> {};
 
 TEST_P(PrefixCacheModelTest, AgreesWithAPlainMap) {
@@ -170,7 +170,7 @@ TEST(PrefixCacheDeathTest, MisuseIsABug) {
         PrefixCache cache(4, 1);
         cache.Insert(Key(0, {1}), 1);
         cache.Insert(Key(1, {2}), 2);
-        cache.Release(1);  // whoever holds 2 holds 1
+        cache.Release(1);  // any holder of 2 also holds 1
         cache.EvictOldest();
       },
       dies, "num_children");

@@ -1,5 +1,5 @@
-// Logits and greedy continuations that another implementation computed for a small checkpoint
-// (tests/data/models/README.md has the format).
+// Logits and greedy continuations that another implementation computed for a small checkpoint (see
+// tests/data/models/README.md for the format).
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct Golden {
   int64_t vocab_size = 0;
 };
 
-// Dies on a file that is not as expected: it is part of the tests.
+// Aborts on an unexpected file: it is part of the tests.
 Golden ReadGolden(const std::string& dir);
 
-// norm(got - want) / norm(want); infinite when sizes differ or anything is not a number.
+// norm(got - want) / norm(want); infinite if sizes differ or any value is NaN.
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want);
 
 }  // namespace bulkhead

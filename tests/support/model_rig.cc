@@ -57,7 +57,7 @@ RigDevice MakeDevice(const RigOptions& options) {
   return host;
 }
 
-// Keeps the rows of prompt logits of one prompt.
+// Collects the rows of prompt logits of one prompt.
 class KeepLogits final : public LogitsSink {
  public:
   explicit KeepLogits(std::vector<float>& out) : out_(out) {}
@@ -72,7 +72,7 @@ class KeepLogits final : public LogitsSink {
   std::vector<float>& out_;
 };
 
-// Rank 0's part: makes the plans, keeps what comes back.
+// Rank 0's part: makes the plans, collects the results.
 class Script {
  public:
   Script(const std::vector<std::vector<int32_t>>& prompts, const RigOptions& options,
@@ -268,7 +268,7 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   drive(runner, group);
 }
 
-// What a rank does whose plans are the script's; null on every rank but 0.
+// What a rank does with the script's plans; null on every rank except 0.
 void RunScript(ModelRunner& runner, Group& group, Script* script) {
   while (true) {
     Step step;

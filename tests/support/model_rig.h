@@ -1,6 +1,5 @@
-// A group of ranks, as threads, that runs a checkpoint through ModelRunner with step plans of the
-// test's own making: any batch, chunking, block size, number format, instruction set and group
-// size.
+// A group of ranks, as threads, that runs a checkpoint through ModelRunner with the test's own step
+// plans: any batch, chunking, block size, number format, instruction set and group size.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace bulkhead {
 
 // A device and its backend, for a rank; destroyed in the opposite order.
 struct RigDevice {
-  std::shared_ptr<void> driver;  // what the device works with, if anything
+  std::shared_ptr<void> driver;  // resources of the device, if any
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
 };
@@ -35,38 +34,38 @@ struct RigOptions {
   KvFormat kv_format = KvFormat::kF32;
   std::optional<WeightFormat> weight_dtype = std::nullopt;  // quantised at load
   ActivationDType activation = ActivationDType::kF32;
-  // > 0: the pool has so many blocks when the runner is made, and grows to its size afterwards.
+  // > 0: the pool has this many blocks when the runner is made, and grows to its size afterwards.
   int64_t blocks_at_first = 0;
   int decode_tokens = 0;  // tokens after each prompt
   SamplingParams sampling = {.temperature = 0};
-  // Whether tokens behind the first are drawn from candidates; plans then do not name them.
+  // Whether tokens after the first are sampled from candidates; plans then do not contain them.
   bool from_candidates = false;
-  bool decode_logits = false;  // the logits of those that are run come behind the prompt's
-  // Steps of one token for each sequence are padded to PaddedDecodeRows.
+  bool decode_logits = false;  // the logits of decode steps follow the prompt's
+  // Decode-only steps are padded to PaddedDecodeRows.
   bool pads_decodes = false;
-  // On a CUDA device in a group of one: nothing is staged, and decoding is warmed up and recorded
-  // before the pool grows to its size.
+  // On a CUDA device in a group of one: nothing is staged, and decode graphs are warmed up and
+  // captured before the pool grows to its size.
   bool decode_graphs = false;
-  // >= 0: when all is done everything is run once more behind the full blocks that it left in the
-  // cache, as if so many of the greedy tokens belonged to the prompt. What this second turn
-  // computes takes the place of what the first one did.
+  // >= 0: afterwards everything is run again starting after the full blocks left in the cache, as
+  // if this many of the greedy tokens were part of the prompt. The second turn's results replace
+  // those of the first.
   int second_turn_tokens = -1;
   int second_chunk_tokens = 512;
 };
 
 struct RigResult {
   std::vector<std::vector<float>> logits;        // [prompts][tokens x vocab_size]
-  int64_t decode_steps = 0;                      // with one token for each sequence
+  int64_t decode_steps = 0;                      // with one token per sequence
   std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens], by `sampling`
-  int64_t cached_tokens = 0;                     // that the second turn did not compute
+  int64_t cached_tokens = 0;                     // not computed by the second turn
 };
 
-// Dies when anything fails: failing is the test's business.
+// Aborts on failure: reporting errors is the test's task.
 RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
                  const RigOptions& options);
 
-// The tokens of each request, all of them at once through a coordinator with at most `depth` steps
-// in flight. Of the options those of device, formats, sizes, padding and graphs count.
+// The tokens of each request, all submitted at once to a coordinator with at most `depth` steps in
+// flight. Uses the options for device, formats, sizes, padding and graphs.
 std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
                                               const std::vector<Request>& requests, int depth,
                                               const RigOptions& options);

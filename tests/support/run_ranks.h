@@ -1,6 +1,5 @@
-// RunRanks: a rank is a thread. Runs body(group) for every rank of a local group at once and waits
-// for all of them. A rank whose test failed ends the waits of the others, which might wait for it
-// for ever.
+// RunRanks: a rank is a thread. Runs body(group) for every rank of a local group concurrently and
+// waits for all of them. A failed rank ends the waits of the others, which might otherwise hang.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-// Whether two runs of the rig gave the same bits.
+// Whether two runs of the rig are bit-identical.
 #pragma once
 
 #include "tests/support/model_rig.h"
 
 namespace bulkhead {
 
-// Test failures name the prompt and how far apart its logits are.
+// Test failures name the prompt and the difference of its logits.
 void ExpectSameBits(const RigResult& got, const RigResult& want);
 
 }  // namespace bulkhead

@@ -42,7 +42,7 @@ TEST(DiagnosisTest, NothingIsToBeChangedWhereNothingPresses) {
   EXPECT_THAT(Diagnose(Calm()), IsEmpty());
 }
 
-// A server whose clients may make it grow by 100 MiB beyond what it holds at READY.
+// A server whose clients may make it grow by 100 MiB beyond its size at READY.
 ServerSnapshot WithHost(uint64_t grown_mib, uint64_t peak_mib) {
   ServerSnapshot seen = Calm();
   v1::HostBudget& budget = *seen.ranks.mutable_host();
@@ -87,7 +87,7 @@ TEST(DiagnosisTest, ACgroupThatHasLessLeftThanClientsMayTakePresses) {
   ServerSnapshot seen = WithHost(20, 20);
   seen.load.mutable_host()->set_cgroup_limit_bytes(2000 << 20);
   seen.load.mutable_host()->set_cgroup_used_bytes(1900 << 20);
-  EXPECT_THAT(Diagnose(seen), IsEmpty());  // 100 left, 80 to come
+  EXPECT_THAT(Diagnose(seen), IsEmpty());  // 100 left, 80 expected
   seen.load.mutable_host()->set_cgroup_used_bytes(1930 << 20);
   const std::vector<Finding> findings = Diagnose(seen);
   ASSERT_EQ(findings.size(), 1U);
@@ -108,7 +108,7 @@ TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
   seen.load.set_num_kv_blocks_used_peak(990);
   const std::vector<Finding> findings = Diagnose(seen);
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_THAT(findings[0].what, AllOf(HasSubstr("pool full"), HasSubstr("no memory is out"),
+  EXPECT_THAT(findings[0].what, AllOf(HasSubstr("pool full"), HasSubstr("not out of memory"),
                                       Not(HasSubstr("out of memory"))));
   EXPECT_THAT(findings[0].setting, HasSubstr("--kv-cache-dtype int8"));
 }
@@ -158,7 +158,7 @@ TEST(DiagnosisTest, AllocationsAfterReadyAreABugAndComeBeforeEverything) {
   ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_blocks(5);
   seen.load.set_device_allocations_after_ready(1);
-  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("a bug of ours"));
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("a bug; please report"));
   EXPECT_EQ(Diagnose(seen)[0].setting, "");
 }
 

@@ -1,4 +1,4 @@
-// The client against a server in this process that says whatever a test needs.
+// The client against an in-process server that sends whatever a test needs.
 #include "launcher/clients/generation_client.h"
 
 #include <gmock/gmock.h>
@@ -137,7 +137,7 @@ TEST(ClientStatus, WhatTheConnectionDidNamesTheServerAndWhatAServerSaidStays) {
     return std::string(StatusOf(grpc::Status(code, message, details), "host:5").message());
   };
   EXPECT_EQ(told(grpc::StatusCode::UNAVAILABLE, "Socket closed", ""),
-            "the server at host:5 cannot be reached any more (Socket closed); its last line says "
+            "the server at host:5 can no longer be reached (Socket closed); its last line says "
             "why it ended");
   EXPECT_THAT(told(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded", ""),
               HasSubstr("host:5 did not answer in time"));
@@ -237,7 +237,7 @@ TEST_F(GenerationClientTest, CancellingReachesTheServer) {
     return grpc::Status::CANCELLED;
   };
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
-  // What begins afterwards is cancelled too.
+  // Calls started afterwards are cancelled too.
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
 }
 
@@ -270,7 +270,7 @@ TEST_F(GenerationClientTest, DrainDoesNotWaitForEverForAServerThatStays) {
   const absl::Status late = RunDrain(options);
   EXPECT_EQ(ExitCodeOf(late), ExitCode::kClientError);
   EXPECT_THAT(std::string(late.message()),
-              AllOf(HasSubstr("still answers after the time"), HasSubstr("1 running")));
+              AllOf(HasSubstr("still answers after its drain timeout"), HasSubstr("1 running")));
   options.timeout.reset();
   control_.running = 0;
   EXPECT_THAT(std::string(RunDrain(options).message()), HasSubstr("has nothing left to do"));

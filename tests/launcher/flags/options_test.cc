@@ -347,7 +347,7 @@ TEST(OptionsTest, HelpShowsFlagsAliasesDefaultsAndAnExample) {
   }
   EXPECT_THAT(Parsed<PrintText>({"serve", "-h"}).text,
               AllOf(HasSubstr("--max-batch-size"), HasSubstr("default 50051")));
-  // Help wins over what is missing beside it.
+  // Help takes precedence over missing arguments.
   EXPECT_THAT(Parsed<PrintText>({"serve", "--port", "1", "--help"}).text, HasSubstr("--port"));
 }
 

@@ -1,4 +1,4 @@
-// Command lines as the tests of flags give them, and what the parser makes of them.
+// Helpers of the flag tests: parse a command line and expect a result.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The flags of serve and plan that ports and clients' memory take.
+// The flags of serve and plan for ports and clients' memory.
 #include "launcher/flags/options.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ TEST(ServeOptionsTest, HostMemoryThatIsNoneIsRefusedWithTheLeastAndARemedy) {
     }
   }
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "auto"})).host_memory, std::nullopt);
-  // The plan says how little this is.
+  // The plan reports that this is too little.
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "1"})).host_memory, 1);
 }
 
@@ -35,13 +35,13 @@ TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
   for (const char* value : {"99999", "-1", "65536", "http"}) {
     EXPECT_THAT(Refusal(Serve({"--control-port", value})),
                 AllOf(HasSubstr(absl::StrCat("--control-port: '", value, "'")),
-                      HasSubstr("from 0 to 65535"), HasSubstr("0 takes any that is free")));
+                      HasSubstr("from 0 to 65535"), HasSubstr("0 takes any free one")));
   }
   for (const char* host : {"127.0.0.1", "localhost", "0.0.0.0", "::"}) {
     EXPECT_THAT(
         Refusal(Serve({"--host", host, "--insecure", "--port", "7", "--control-port", "7"})),
         AllOf(HasSubstr("--control-port: 7 is --port already"), HasSubstr("1 to 65535"),
-              HasSubstr("or 0 for any that is free")));
+              HasSubstr("or 0 for any free one")));
   }
 }
 

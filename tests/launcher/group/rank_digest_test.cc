@@ -89,13 +89,13 @@ TEST(RankDigest, NoticesOtherWeightsOfTheSameShapes) {
   std::filesystem::remove_all(copy);
 }
 
-// Flags in which hosts may differ, with a value each.
+// Flags in which hosts may differ, each with a value.
 const std::map<std::string, std::string> kOfAHost = {{"--threads", "3"},
                                                      {"--device-memory", "9GiB"},
                                                      {"--reserve", "1GiB"},
                                                      {"--model", "elsewhere"}};
-// All others of `run` that are not the command's own, with a value that is not the default; flags
-// that exclude each other stand for themselves.
+// All other flags of `run` except the command's own, each with a non-default value; mutually
+// exclusive flags are tested separately.
 const std::map<std::string, std::string> kOfTheGroup = {
     {"--dtype", "float16"},
     {"--weight-dtype", "int8"},
@@ -123,8 +123,7 @@ const std::map<std::string, std::string> kOfTheGroup = {
     {"--step-timeout", "7"},
 };
 
-// The flags that `command` shows in its help, in groups that other commands that load a model have,
-// too.
+// The flags in the help of `command` in groups shared with other commands that load a model.
 std::vector<std::string> EngineFlagsInHelp() {
   const auto names_in = [](const char* command) {
     std::set<std::string> names;

@@ -72,7 +72,7 @@ TEST(StepStatsTest, AStepsTimeIsToldByKindAndTheOtherRanksPartOfIt) {
   EXPECT_GE(figures.decode.comm_s, 0.008);
   EXPECT_GE(figures.decode.compute_s(), 0.006);
   EXPECT_GE(figures.prefill.comm_s, 0.004);
-  EXPECT_LE(figures.prefill.comm_s, comm.seconds() - 0.010);  // its own step's alone
+  EXPECT_LE(figures.prefill.comm_s, comm.seconds() - 0.010);  // of its own step only
 }
 
 class IdleRunner final : public StepRunner {
@@ -122,7 +122,7 @@ TEST(StepStatsTest, RanksTellEachOtherNowAndThen) {
   }
 }
 
-// Each rank's GPU is an emulated one, whose memory this thread cannot touch.
+// Each rank's GPU is emulated, and this thread cannot access its memory.
 TEST(StepStatsTest, RanksTellRankZeroWhatTheirGpusHaveFree) {
   constexpr int kRanks = 2;
   constexpr int64_t kSealed = (int64_t{140} << 30) + 4097;

@@ -170,7 +170,7 @@ TEST(CapacityReportTest, TooLittleHostMemoryIsNamedWithTheLeastAndTheRemedy) {
     const std::string text = ShortageText(capacity, host);
     EXPECT_THAT(text, HasSubstr(absl::StrCat("--host-memory gives ", FormatBytes(given), ";")));
     EXPECT_THAT(text, HasSubstr(remedy));
-    // Beside arenas that do not fit either.
+    // In addition to arenas that do not fit either.
     EXPECT_THAT(ShortageText(refused, host), HasSubstr("rank 1 on host1"));
     EXPECT_THAT(ShortageText(refused, host), HasSubstr(remedy));
   }

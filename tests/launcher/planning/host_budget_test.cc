@@ -34,7 +34,7 @@ TEST(HostBudgetTest, TotalIsTheSumOfItsPartsAndGrowthLeavesOutWhatIsThereAtReady
   EXPECT_EQ(budget.quotas.total_bytes, sum - budget.standing_bytes());
   EXPECT_GE(budget.standing_bytes(), BytesOf(budget, HostPart::kTokenizer) +
                                          BytesOf(budget, HostPart::kPrefixCache) + kRank0HeapBytes);
-  EXPECT_TRUE(budget.fits());  // where nobody knows what there is
+  EXPECT_TRUE(budget.fits());  // available memory unknown
 }
 
 TEST(HostBudgetTest, EveryStepIsSmallerAndStillTakesAPromptAndItsAnswer) {

@@ -29,7 +29,7 @@ HostLimit Cgroup(const char* id, int64_t total, int64_t available) {
   return limit;
 }
 
-// Ranks with caps and arenas of so many MiB.
+// Ranks with caps and arenas in MiB.
 GroupPlan Capped(std::initializer_list<int64_t> caps, int64_t arenas, const HostRequest* request) {
   GroupPlan plan;
   plan.capacity.fits = true;
@@ -130,7 +130,7 @@ TEST(SettleHostTest, ArenasThatAreMoreThanIsFreeNowAreRefused) {
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kDoesNotFit);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("630.0 MiB"), HasSubstr("290.0 MiB left now")));
-  limits[0][1].cache_bytes = 400 * kMiB;  // page cache goes first
+  limits[0][1].cache_bytes = 400 * kMiB;  // page cache is reclaimed first
   EXPECT_TRUE(SettleHost(limits, request, plan, warning).ok());
 }
 

@@ -1,4 +1,4 @@
-// The planner against published cases, and the thesis: what tensor parallelism does not divide is
+// The planner against published cases, and its claim: what tensor parallelism does not divide is
 // refused at every number of ranks, and no remedy says otherwise.
 #include "launcher/planning/model_capacity.h"
 
@@ -69,7 +69,7 @@ class ModelCapacityTest : public testing::Test {
   }
   ModelCapacity Model() { return {config_, formats_, options_, *backend_}; }
 
-  // As if the options had been written on the command line.
+  // As if the options had been given on the command line.
   Remedies RemediesFor(const Capacity& refused, DeviceKind kind = DeviceKind::kCpu) {
     std::vector<std::string>& args = options_.command_line;
     args = {"serve", "--model", "m", "--kv-cache-dtype",
@@ -178,7 +178,7 @@ TEST_F(ModelCapacityTest, SequencesTakeThePublishedBytes) {
   EXPECT_EQ(kv_bytes(1, 128, 8192), 256 * kGiB);
 }
 
-// What a cap leaves no room for at any number of ranks.
+// Memory that a cap cannot hold at any number of ranks.
 struct Undivided {
   const char* name;
   Shape shape;

@@ -38,7 +38,7 @@ int FromEnvironment(const char* name, int otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-// Null where the command line or the model refuses it.
+// Null if the command line or the model refuses it.
 std::unique_ptr<Planned> Plan(const PlanFlags& flags) {
   const absl::StatusOr<Command> command = ParseCommandLine(ArgsOf(flags));
   if (!command.ok()) return nullptr;
@@ -89,7 +89,7 @@ void PlanPropertyTest::CheckSums(const Capacity& plan) {
   }
 }
 
-// With every rank's least it starts; with a byte less of any, and the same limits, it does not.
+// It starts with every rank's minimum; with one byte less on any, and the same limits, it does not.
 void PlanPropertyTest::CheckLeast(const PlanFlags& flags, const Planned& plan) {
   const GroupLimits& limits = plan.capacity.limits;
   const auto fixed =
@@ -172,12 +172,12 @@ void PlanPropertyTest::CheckNothingElseFits(const PlanFlags& flags, const Remedi
     EXPECT_FALSE(Fits(one)) << "a single change: " << TextOf(one);
   }
   if (!none && !triples) return;
-  // Where nothing helps, two changes beside enough for clients do not either.
+  // If nothing helps, two changes together with enough memory for clients do not either.
   PlanFlags before = flags;
   if (none && flags.contains("--host-memory")) before["--host-memory"] = kPlentyHostMemory;
   for (const PlanFlags& one : SingleChanges(before, Grid::kCoarse)) {
     for (const PlanFlags& two : SingleChanges(one, Grid::kCoarse)) {
-      // Two changes of the group would choose which rank's memory new ones have.
+      // Two changes of the group's size would choose whose memory new ranks have.
       if (RanksOf(one) != RanksOf(before) && RanksOf(two) != RanksOf(one)) continue;
       EXPECT_FALSE(Fits(two)) << "two changes: " << TextOf(two);
     }
@@ -217,7 +217,7 @@ TEST_F(PlanPropertyTest, WhatAPlanSaysIsTrue) {
   EXPECT_GT(counts_["host and arenas are short"], wanted / 50);
 }
 
-// The cells of the row of `ranks`; empty where there is none.
+// The cells of the row of `ranks`; empty if there is none.
 std::vector<std::string> RowOf(const std::string& table, size_t ranks) {
   for (const absl::string_view line : absl::StrSplit(table, '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());

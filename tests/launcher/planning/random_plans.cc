@@ -238,7 +238,7 @@ void AddGroups(const PlanFlags& flags, Grid grid, std::vector<PlanFlags>& all) {
     for (const char* name : {"--device-memory", "--reserve"}) {
       std::vector<std::string> values = ValuesByRank(flags, name, now);
       if (values.empty()) continue;
-      // New ranks have the least memory that a rank has, and the most reserve.
+      // New ranks have the smallest memory of any rank, and the largest reserve.
       const auto [least, most] = std::minmax_element(
           values.begin(), values.end(),
           [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });

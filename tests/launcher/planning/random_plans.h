@@ -1,4 +1,4 @@
-// Random command lines of `plan`, and how a person applies a remedy to one.
+// Random command lines of `plan`, and the application of a remedy to one.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ using PlanFlags = std::map<std::string, std::string>;
 std::vector<std::string> ArgsOf(const PlanFlags& flags);
 std::string TextOf(const PlanFlags& flags);
 
-// `flags` in place of those of the same name, a KV rule in place of the other KV rules.
+// `flags` replace those with the same name, a KV rule replaces the other KV rules.
 PlanFlags Applied(PlanFlags flags, const std::vector<std::string>& remedy);
 
 // "0=4,1=5" -> {4, 5}; "4" -> {4, 4} for two ranks; empty without the flag.
@@ -31,7 +31,7 @@ class RandomPlans {
  public:
   explicit RandomPlans(uint32_t seed) : random_(seed) {}
   PlanFlags Next();
-  // For CPUs whose memory is this machine's, of which clients have their part.
+  // For CPUs with this machine's memory, part of which is for clients.
   PlanFlags NextMeasured();
 
  private:
@@ -39,7 +39,7 @@ class RandomPlans {
     return std::uniform_real_distribution<>(0, 1)(random_) < probability;
   }
   std::string OneOf(const std::vector<std::string>& values);
-  // Of the logarithm alike.
+  // Uniform in the logarithm.
   int64_t Between(double low, double high);
   void AddMemory(PlanFlags& flags, int ranks, double low, double high);
   void AddRule(PlanFlags& flags);
@@ -53,8 +53,8 @@ class RandomPlans {
 
 inline constexpr char kPlentyHostMemory[] = "512GiB";
 
-// What a remedy could have changed: single changes of all flags, a few values of each; coarse ones
-// are fewer still, but the most drastic are among them.
+// Possible changes: single changes of all flags, a few values each; coarse has even fewer, but
+// always the most drastic ones.
 enum class Grid { kFine, kCoarse };
 std::vector<PlanFlags> SingleChanges(const PlanFlags& flags, Grid grid);
 

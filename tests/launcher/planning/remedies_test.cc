@@ -1,4 +1,4 @@
-// Remedies of the bundled sample, each applied as a person would apply it.
+// Remedies of the bundled sample, each applied as an operator would.
 #include "launcher/planning/remedies.h"
 
 #include <gmock/gmock.h>
@@ -73,7 +73,7 @@ TEST(RemediesTest, TheReserveIsNamedWhereItIsTheReserve) {
               Contains(testing::StartsWith("--reserve ")));
   EXPECT_THAT(TrueRemedies("--tp 2 --device-memory 200MiB --reserve 0=195MiB,1=1MiB"),
               Contains(testing::MatchesRegex("--reserve 0=[0-9]+,1=1048576")));
-  // Of a measured host, whose memory is another one when it is looked at again.
+  // Of a measured host, whose memory differs when measured again.
   const Remedies measured = RemediesOf(*Plan(ArgsOf("--reserve 900TiB")));
   ASSERT_THAT(measured.list, Not(IsEmpty()));
   EXPECT_EQ(measured.list[0].flags[0], "--reserve");
@@ -105,7 +105,7 @@ TEST(RemediesTest, HostMemoryIsNamedBesideWhatMakesTheArenasFit) {
        TrueRemedies("--device-memory 30MiB --host-memory 1 --max-num-batched-tokens 2048")) {
     EXPECT_THAT(remedy, HasSubstr("--host-memory "));
   }
-  // Two changes for the arenas alone.
+  // Two changes for the arenas only.
   const std::string flags =
       "--device-memory 15MiB --host-memory 1 --max-num-batched-tokens 512 --max-model-len 2048 "
       "--max-num-seqs 64";

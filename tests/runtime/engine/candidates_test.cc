@@ -23,7 +23,7 @@ void Ban(SampleRow& row, int count) {
 
 TEST(CandidatesTest, GreedyAndTopKRowsSampleFromCandidatesAndOthersDoNot) {
   EXPECT_TRUE(SamplesFromCandidates(Row(0, 0)));
-  EXPECT_TRUE(SamplesFromCandidates(Row(0, 100000)));  // top_k means nothing to a greedy row
+  EXPECT_TRUE(SamplesFromCandidates(Row(0, 100000)));  // top_k is ignored for a greedy row
   EXPECT_TRUE(SamplesFromCandidates(Row(1, 1)));
   EXPECT_TRUE(SamplesFromCandidates(Row(1, kCandidates)));
   EXPECT_FALSE(SamplesFromCandidates(Row(1, kCandidates + 1)));

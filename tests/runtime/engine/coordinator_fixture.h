@@ -1,4 +1,4 @@
-// A coordinator over a runner that waits to be allowed each step, and a clock that tests move.
+// A coordinator over a runner that waits for permission for each step, and a clock set by tests.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace bulkhead {
 
-// Takes a while for each token, when it is told to.
+// Takes a while for each token, on request.
 class SlowTokenizer final : public Tokenizer {
  public:
   explicit SlowTokenizer(std::atomic<uint64_t>& now_ns) : now_ns_(now_ns) {}

@@ -62,7 +62,7 @@ TEST_F(CoordinatorTest, StopStringAcrossTokensCutsTheTextAndEndsTheRequest) {
   sink = Submit(request);
   EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopString);
   EXPECT_EQ(sink->text(), "");
-  // Before min_tokens it is not looked for.
+  // Before min_tokens it is not matched.
   request.stopping.min_tokens = 20;
   sink = Submit(request);
   EXPECT_EQ(sink->WaitForEnd().completion_tokens, 20);
@@ -229,7 +229,7 @@ TEST_F(CoordinatorTest, FailEndsEverythingWhileTheStepHangs) {
   EXPECT_EQ(RefusalReason(refused), "GROUP_LOST");
   EXPECT_THAT(std::string(refused.message()), HasSubstr("rank 1"));
   EXPECT_EQ(coordinator_->state(), GroupState::kLost);
-  runner_->Allow(kAll);  // the step comes back after all: its tokens go nowhere
+  runner_->Allow(kAll);  // the step returns after all: its tokens are dropped
   loop_.join();
   EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(running->tokens().size(), 2);
@@ -332,7 +332,7 @@ TEST_F(CoordinatorTest, CostsAreThoseBetweenTheFirstSchedulingAndTheEnd) {
   const RequestEnd late_end = late->WaitForEnd();
   EXPECT_EQ(late_end.timings.costs.collective_ns, 20);
   EXPECT_EQ(late_end.timings.costs.sampling_ns, 0);
-  // Its own three tokens, and in its first step the other one's last.
+  // Its own three tokens, and the other one's last, from its first step.
   EXPECT_EQ(end.timings.costs.text_ns, 40);
   EXPECT_EQ(late_end.timings.costs.text_ns, 40);
   EXPECT_GE(late_end.timings.total_ns, late_end.timings.queue_ns + 40);

@@ -1,5 +1,5 @@
-// The coordinator and its loop while a runner computes one step and the next one is planned: what
-// requests get is what they get one step at a time.
+// The coordinator and its loop while a runner computes one step and the next one is planned:
+// requests get the same results as with one step at a time.
 #include <memory>
 #include <random>
 #include <string>
@@ -36,7 +36,7 @@ std::vector<Request> RandomRequests(uint32_t seed) {
   std::vector<Request> requests;
   for (int i = 0; i < 60; ++i) {
     Request request = ToyRequest(1 + below(40), 1 + below(24), i);
-    if (i > 0 && below(2) == 0) {  // shares a beginning
+    if (i > 0 && below(2) == 0) {  // shares a prefix
       request.prompt = requests[below(i)].prompt;
       request.prompt.push_back(static_cast<TokenId>(below(kToyVocab)));
     }
@@ -45,7 +45,7 @@ std::vector<Request> RandomRequests(uint32_t seed) {
     request.stopping.min_tokens = below(4);
     if (below(4) == 0) request.stopping.stop_token_ids = {3, 8};
     if (below(8) == 0) request.num_logprobs = 2;
-    if (below(8) == 0) request.sampling.temperature = 1;  // without a top_k
+    if (below(8) == 0) request.sampling.temperature = 1;  // without top_k
     const ToyResult alone = ToyGenerate(request, {kToyEos}, ToyLimits().max_model_len);
     const std::string text = LetterTokenizer::Text(alone.tokens);
     if (below(3) == 0 && text.size() > 3) {
@@ -211,7 +211,7 @@ TEST_F(DepthTwoLoopTest, FailEndsEverythingWhileTwoStepsHang) {
   runner_.WaitUntilBegun(2);
   coordinator_.Fail(absl::UnavailableError("rank 1 ended"));
   EXPECT_EQ(sink->WaitForEnd().status.message(), "rank 1 ended");
-  runner_.Allow(kAll);  // the steps come back after all: their tokens go nowhere
+  runner_.Allow(kAll);  // the steps return after all: their tokens are dropped
   loop_.join();
   EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(sink->tokens().empty());

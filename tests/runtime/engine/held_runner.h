@@ -1,4 +1,4 @@
-// HeldRunner: a step runner whose steps a test lets go one by one.
+// HeldRunner: a step runner whose steps are released one by one by a test.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace bulkhead {
 
-// Runs the toy model; the end of a step can be held until it is let go.
+// Runs the toy model; a step does not end until it is released.
 class HeldRunner final : public StepRunner {
  public:
   explicit HeldRunner(const SchedulerLimits& limits) : toy_(limits) {}
@@ -31,7 +31,7 @@ class HeldRunner final : public StepRunner {
     if (!answer_.ok()) return answer_;
     return toy_.Collect();
   }
-  // The steps up to number `count` may end.
+  // Releases the steps up to number `count`.
   void Allow(int64_t count) {
     std::lock_guard<std::mutex> lock(mutex_);
     allowed_ = count;

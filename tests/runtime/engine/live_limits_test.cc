@@ -46,7 +46,7 @@ TEST(LiveLimitsTest, FewerSequencesAreAdmittedAndThoseThatRunGoOn) {
   loop.Step();
   const int running = loop.scheduler().load().num_running;
   ASSERT_EQ(running, 2);
-  ASSERT_LT(running, ToyLimits().max_num_seqs);  // there are slots, but they are not to be used
+  ASSERT_LT(running, ToyLimits().max_num_seqs);  // there are free slots, but they must not be used
   loop.scheduler().SetMaxNumSeqs(1);
   ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(2, 8, 9)).ok());
   loop.Step();

@@ -33,7 +33,7 @@ TEST(LoadMeterTest, HitRateIsShownWhereThereWereQueries) {
   meter.Busy(0, load);
   load.prefix_queries_total += 400;
   load.prefix_hits_total += 150;
-  load.num_blocks_cached = 50;  // idle: not in use
+  load.num_blocks_cached = 50;  // idle
   EXPECT_EQ(meter.Line(10 * kSecond, load),
             "prompt 0.0 tokens/s, generation 0.0 tokens/s, running 0, waiting 0, KV in use 0.0 %, "
             "prefix cache hits 37.5 %");

@@ -8,7 +8,7 @@
 namespace bulkhead {
 namespace {
 
-// Answers its one step with `sample`, on a rank that samples.
+// Answers its single step with `sample`, on a rank that samples.
 class OneStepRunner final : public StepRunner {
  public:
   explicit OneStepRunner(absl::StatusOr<GeneratedToken> sample) : sample_(std::move(sample)) {}

@@ -1,4 +1,4 @@
-// What requests that wait take of the heap, beside their prompts.
+// Heap use of waiting requests, besides their prompts.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -15,9 +15,9 @@ class DeafSink final : public RequestSink {
   void OnEnd(RequestEnd /*end*/) override {}
 };
 
-// With the longest stop strings and the most stop ids that a client may send. The limit is what is
-// planned for a request (kRequestBytes of runtime/service/host_quotas.h), and leaves room there for
-// the service's own books.
+// With the longest stop strings and the maximum number of stop ids. The limit is the planned memory
+// per request (kRequestBytes of runtime/service/host_quotas.h), and leaves room for the service's
+// own state.
 TEST(QueueMemoryTest, ARequestThatWaitsHoldsLittleMoreThanItsStopStrings) {
   constexpr int kRequests = 400;
   constexpr size_t kMostBytes = size_t{10} << 10;
@@ -28,7 +28,7 @@ TEST(QueueMemoryTest, ARequestThatWaitsHoldsLittleMoreThanItsStopStrings) {
   Coordinator coordinator(std::move(options));
   coordinator.SetServing();
   const auto sink = std::make_shared<DeafSink>();
-  const auto heap_bytes = [] {  // 0 where the heap is a sanitizer's
+  const auto heap_bytes = [] {  // 0 with a sanitizer's heap
     const struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;
   };

@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// One reader's end of a bus: what is published can be received, in order.
+// One reader's end of a bus: published messages can be received, in order.
 class QueueBus final : public ControlBus {
  public:
   absl::Status Publish(absl::string_view message) override {
@@ -69,7 +69,7 @@ TEST(RankLoopTest, EveryRankRunsThePlansOfRankZero) {
   ASSERT_TRUE(coordinator.Submit(ToyRequest(20, 7), sink).ok());
   coordinator.BeginDrain(absl::InfiniteDuration());
   absl::Status other;
-  // A rank without samples draws nothing, so its cache follows the ids of the plans alone.
+  // A rank without samples draws nothing, so its cache depends on the plans' ids only.
   std::thread thread([&] { other = RunRank(second, &bus, nullptr, nullptr); });
   EXPECT_TRUE(RunRank(first, &bus, &coordinator, nullptr).ok());
   thread.join();

@@ -1,5 +1,4 @@
-// What the coordinator tests need around it: a sink that remembers, a tokenizer of letters, a clock
-// to turn.
+// Helpers of the coordinator tests: a sink that records, a tokenizer of letters, a manual clock.
 #pragma once
 
 #include <atomic>

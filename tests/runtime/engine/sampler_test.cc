@@ -36,13 +36,13 @@ std::vector<float> Logits(int64_t vocab_size, uint32_t seed, double spread) {
   for (float& logit : logits) {
     double sum = -6;
     for (int i = 0; i < 12; ++i) sum += static_cast<double>(random()) / 4294967296.0;
-    // Coarse steps, so that there are ties.
+    // Coarse values, so that there are ties.
     logit = static_cast<float>(std::round(sum * spread * 64) / 64);
   }
   return logits;
 }
 
-// The same words in plain double, with a full sort: id -> probability, in order of ids.
+// The same definition in plain double, with a full sort: id -> probability, by id.
 std::vector<double> Distribution(const std::vector<float>& logits, const SampleRow& row) {
   const auto vocab = static_cast<int>(logits.size());
   std::vector<int> order(vocab);
@@ -155,7 +155,7 @@ struct Filters {
 
 class SamplerDistributionTest : public testing::TestWithParam<Filters> {};
 
-// Draws through the whole range of random numbers: the running sum over ids must be the
+// Samples over the whole range of random numbers: the running sum over ids must equal the
 // reference's.
 TEST_P(SamplerDistributionTest, EqualsTheReferenceInDouble) {
   const Filters filters = GetParam();
@@ -244,7 +244,7 @@ TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
 }
 
 TEST(SamplerTest, SameBitsOnEveryMachine) {
-  // Golden ids: they change only when the arithmetic does.
+  // Golden ids: they change only with the arithmetic.
   const std::vector<float> logits = Logits(5000, 77, 2.5);
   Rig rig(5000);
   SampleRow row = Row(0.9F, 0, 0.97F, 0.001F);

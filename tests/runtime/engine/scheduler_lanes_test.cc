@@ -1,4 +1,4 @@
-// Short and long lanes: a stream of long prompts must not be felt by short ones, and must end.
+// Short and long lanes: a stream of long prompts must not delay short ones, and must finish.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -28,8 +28,8 @@ struct LaneRun {
   std::vector<int> long_steps;   // to the end
 };
 
-// Short prompts of 4 to 28 tokens come at `shorts_per_step`; beside them `long_backlog` long ones
-// are always queued or running.
+// Short prompts of 4 to 28 tokens arrive at `shorts_per_step`; at the same time `long_backlog` long
+// ones are always queued or running.
 LaneRun RunLanes(const SchedulerLimits& limits, double shorts_per_step, int long_backlog,
                  int steps) {
   ToyLoop loop(limits);
@@ -84,14 +84,15 @@ TEST_P(LanesTest, LongPromptsAreHardlyFeltByShortOnesAndEnd) {
   ASSERT_GT(without.short_steps.size(), 1000);
   EXPECT_LE(P99(with.short_steps), 2 * P99(without.short_steps));
   ASSERT_GT(with.long_steps.size(), 20);
-  // At the least share a prompt takes 8 * 1500 / 128 steps, and two others may be before it.
+  // With the minimum share a prompt takes 8 * 1500 / 128 steps, and two others may be before it.
   EXPECT_LT(*std::max_element(with.long_steps.begin(), with.long_steps.end()), 500);
   std::printf("short prompts' p99: %d steps without long ones, %d with; long ones at most %d\n",
               P99(without.short_steps), P99(with.short_steps),
               *std::max_element(with.long_steps.begin(), with.long_steps.end()));
 }
 
-// A short one is 16 tokens of prompt and 7 of decode: 128 tokens a step hold 5.6 of them.
+// A short one is 16 tokens of prompt and 7 of decode: 128 tokens per step are enough for 5.6 of
+// them.
 INSTANTIATE_TEST_SUITE_P(All, LanesTest,
                          testing::Combine(testing::Values(0.5, 2.0, 4.0, 4.5),
                                           testing::Values(Admission::kReserve,
@@ -159,7 +160,7 @@ TEST(LanesTest, ShortPromptsKeepAQuarterOfTheSlotsWhileTheyCome) {
   for (int step = 0; step < 60; ++step) loop.Step();
   EXPECT_EQ(loop.scheduler().load().num_running, 6);
   for (int step = 0; step < 250; ++step) loop.Step();
-  EXPECT_EQ(loop.scheduler().load().num_running, 8);  // no short one came for long
+  EXPECT_EQ(loop.scheduler().load().num_running, 8);  // no short one has arrived for a long time
   loop.RunToEnd();
 }
 

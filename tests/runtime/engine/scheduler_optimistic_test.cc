@@ -1,4 +1,4 @@
-// Optimistic admission: growing as it goes, and preemption by recomputation.
+// Optimistic admission: growing on demand, and preemption by recomputation.
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -61,7 +61,7 @@ TEST(SchedulerOptimisticTest, BlocksInFlightAreNotGivenAway) {
   limits.depth = 2;
   ToyLoop loop(limits);
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(3, 30, i)).ok());
-  loop.RunToEnd();  // ToyRunner fails when a block is in two tables of a step
+  loop.RunToEnd();  // ToyRunner fails if a block is in two tables of a step
   EXPECT_GT(loop.scheduler().load().preemptions_total, 0);
   EXPECT_EQ(loop.pool().num_free(), 10);
 }

@@ -1,4 +1,4 @@
-// Prefix caching: which beginnings are shared, from when on, and what becomes of the blocks.
+// Prefix caching: which prefixes are shared, from when on, and what happens to the blocks.
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -24,7 +24,7 @@ std::vector<TokenId> Want(const Request& request) {
   return ToyGenerate(request, {kToyEos}, ToyLimits().max_model_len).tokens;
 }
 
-// What the last planned step computes: where each of its sequences begins.
+// The start position of each sequence in the last planned step.
 std::vector<int> Starts(const internal::StepPlan& plan) {
   return {plan.start_position().begin(), plan.start_position().end()};
 }
@@ -40,7 +40,7 @@ TEST(SchedulerPrefixTest, EqualPromptBeginsBehindTheCachedBlocks) {
   loop.Step();
   EXPECT_THAT(Starts(loop.plan()), ElementsAre(12));
   EXPECT_EQ(loop.plan().token_ids_size(), 2);
-  EXPECT_EQ(loop.plan().table_slot_size(), 4);  // the shared blocks, too, reach the ranks
+  EXPECT_EQ(loop.plan().table_slot_size(), 4);  // the ranks also receive the shared blocks
   EXPECT_EQ(loop.scheduler().cached_prompt_tokens(second), 12);
   loop.RunToEnd();
   EXPECT_EQ(loop.TokensOf(first), Want(request));
@@ -48,7 +48,7 @@ TEST(SchedulerPrefixTest, EqualPromptBeginsBehindTheCachedBlocks) {
   const SchedulerLoad load = loop.scheduler().load();
   EXPECT_EQ(load.prefix_queries_total, 28);
   EXPECT_EQ(load.prefix_hits_total, 12);
-  EXPECT_EQ(load.prompt_tokens_total, 16);  // those that were computed
+  EXPECT_EQ(load.prompt_tokens_total, 16);  // computed ones
 }
 
 TEST(SchedulerPrefixTest, LastTokenIsComputedWhereAllAreCached) {
@@ -61,7 +61,7 @@ TEST(SchedulerPrefixTest, LastTokenIsComputedWhereAllAreCached) {
   EXPECT_THAT(Starts(loop.plan()), ElementsAre(4));
   loop.RunToEnd();
   EXPECT_EQ(loop.TokensOf(id), Want(request));
-  // One token behind a full block is all that is left of this one.
+  // Only one token after a full block remains of this one.
   Request longer = request;
   longer.prompt.push_back(7);
   const SequenceId one = *loop.Submit(longer);
@@ -173,8 +173,8 @@ uint64_t CountingHash(uint64_t before, absl::Span<const int32_t> tokens) {
   return PrefixCache::GoodHash(before, tokens);
 }
 
-// Looked for at its submission, a prompt that then waits for blocks costs no step more than a look
-// behind what was found.
+// A prompt is looked up at submission; while it waits for blocks, each step only looks up the
+// blocks after those found.
 TEST(SchedulerPrefixTest, APromptThatWaitsIsLookedForOnce) {
   SchedulerLimits limits = CachingLimits();
   limits.num_kv_blocks = 40;
@@ -184,8 +184,7 @@ TEST(SchedulerPrefixTest, APromptThatWaitsIsLookedForOnce) {
   ASSERT_TRUE(loop.Submit(ToyRequest(80, 1)).ok());
   loop.RunToEnd();
   EXPECT_EQ(loop.scheduler().load().num_blocks_cached, 20);
-  ASSERT_TRUE(
-      loop.Submit(ToyRequest(1, 75, 5)).ok());  // takes 19 of the 20 blocks that hold nothing
+  ASSERT_TRUE(loop.Submit(ToyRequest(1, 75, 5)).ok());  // takes 19 of the 20 uncached blocks
   loop.Step();
   const Request request = ToyRequest(80, 40);
   const SequenceId waiting = *loop.Submit(request);  // 30 blocks; 19 of them are found
@@ -193,7 +192,7 @@ TEST(SchedulerPrefixTest, APromptThatWaitsIsLookedForOnce) {
   int64_t steps = 0;
   for (; loop.scheduler().load().num_waiting > 0; ++steps) loop.Step();
   EXPECT_GT(steps, 60);
-  EXPECT_LT(num_hashed_blocks, 2 * steps);  // those that the running one fills
+  EXPECT_LT(num_hashed_blocks, 2 * steps);  // those filled by the running one
   EXPECT_EQ(loop.scheduler().cached_prompt_tokens(waiting), 76);
   loop.RunToEnd();
   EXPECT_EQ(loop.TokensOf(waiting), Want(request));
@@ -223,7 +222,7 @@ TEST(SchedulerPrefixTest, ReserveAdmitsByWhatIsNotShared) {
   ASSERT_TRUE(loop.Submit(ToyRequest(17, 10)).ok());  // 7 blocks
   loop.Step();
   loop.Step();
-  ASSERT_TRUE(loop.Submit(ToyRequest(17, 10)).ok());  // 3 beside those that it shares
+  ASSERT_TRUE(loop.Submit(ToyRequest(17, 10)).ok());  // 3 besides the shared ones
   loop.Step();
   EXPECT_EQ(loop.scheduler().load().num_running, 2);
   loop.RunToEnd();
@@ -261,8 +260,8 @@ TEST(SchedulerPrefixTest, PreemptedSequenceFindsItsOwnBlocks) {
     EXPECT_EQ(loop.TokensOf(old), Want(first));
     EXPECT_EQ(loop.TokensOf(young), Want(second));
     const SchedulerLoad load = loop.scheduler().load();
-    EXPECT_EQ(load.prompt_tokens_total, computed);  // its prompt was still there
-    EXPECT_EQ(load.prefix_queries_total, 8);        // first admissions alone
+    EXPECT_EQ(load.prompt_tokens_total, computed);  // its prompt was still cached
+    EXPECT_EQ(load.prefix_queries_total, 8);        // first admissions only
   }
 }
 

@@ -1,6 +1,6 @@
-// Random requests, cancels, stops and priorities, beginnings that are shared and salts that forbid
-// it, against every rule the scheduler must keep.
-// BH_PROPERTY_STEPS raises the number of steps per configuration.
+// Random requests, cancels, stops and priorities, shared prefixes and salts that prevent sharing,
+// against all rules of the scheduler. BH_PROPERTY_STEPS raises the number of steps per
+// configuration.
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -24,7 +24,7 @@ int64_t StepsPerConfiguration() {
   return steps;
 }
 
-// What must come of a request, token by token.
+// The expected result of a request, token by token.
 struct Expected {
   uint64_t history = 0;
   int64_t generated = 0;
@@ -58,7 +58,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
 
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
 
-  // The next turn of a conversation, a retry, or the same tokens under another salt.
+  // The next turn of a conversation, a retry, or the same tokens with another salt.
   void BeginAsAnEarlierOne(Request& request) {
     const auto& [salt, tokens] = earlier_[Below(earlier_.size())];
     if (Below(4) > 0) {
@@ -80,7 +80,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
                                  static_cast<int>(Below(1000)));
     if (Below(2) == 0) BeginAsAnEarlierOne(request);
     request.priority = static_cast<int>(Below(3));
-    if (Below(16) == 0) request.num_logprobs = 1;  // drawn from whole rows of logits
+    if (Below(16) == 0) request.num_logprobs = 1;  // sampled from whole rows of logits
     request.stopping.ignore_eos = Below(2) == 0;
     request.stopping.min_tokens = static_cast<int>(Below(4));
     if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};
@@ -142,7 +142,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
 
   void Round() {
     loop_.PlanAndRun();
-    if (Below(12) == 0 && !live_.empty()) EndOneEarly();  // as many steps as may be are in flight
+    if (Below(12) == 0 && !live_.empty()) EndOneEarly();  // with steps in flight
     Check(loop_.CommitOldest());
     loop_.scheduler().CheckInvariants();
     ASSERT_LE(loop_.scheduler().load().num_running, limits_.max_num_seqs);
@@ -162,7 +162,7 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
   const int64_t steps = StepsPerConfiguration();
   SCOPED_TRACE(testing::Message() << "seed " << Seed());
   for (int64_t step = 0; step < steps && !HasFailure(); ++step) {
-    // Calm and storm, so that the queue runs empty and over.
+    // Phases of low and high load, so that the queue runs empty and overflows.
     const uint32_t arrivals = step / 500 % 2 == 0 ? 3 : 12;
     while (Below(16) < arrivals) SubmitOne();
     if (Below(12) == 0 && !live_.empty()) EndOneEarly();

@@ -1,5 +1,5 @@
-// The same request gives the same tokens whatever runs beside it, however its prompt is cut and
-// whatever of it is cached.
+// The same request gives the same tokens regardless of the batch, of how its prompt is chunked and
+// of how much of it is cached.
 #include <random>
 #include <vector>
 
@@ -18,7 +18,7 @@ std::vector<Request> Requests() {
     request.stopping.ignore_eos = i % 3 == 0;
     request.stopping.min_tokens = i % 5 == 0 ? 4 : 0;
     request.priority = static_cast<int>(random() % 3);
-    if (i % 11 == 0) request.num_logprobs = 1;  // drawn from whole rows of logits
+    if (i % 11 == 0) request.num_logprobs = 1;  // sampled from whole rows of logits
     if (i % 4 == 0) request.stopping.stop_token_ids = {5, 6};
     if (i % 7 == 0 && request.stopping.max_tokens > 3) request.emitted = {11, 12};
     requests.push_back(std::move(request));

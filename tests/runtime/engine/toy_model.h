@@ -1,6 +1,6 @@
-// A toy model for engine tests: the next token is a hash of the request's salt and of all tokens
-// before it. Its KV cache holds the running hash in paged blocks, so a wrong block table, position
-// or input token, or a block shared with another beginning or salt, changes what is drawn.
+// A toy model for engine tests: the next token is a hash of the request's salt and all previous
+// tokens. Its KV cache holds the running hash in paged blocks, so a wrong block table, position or
+// input token, or a block shared with another prefix or salt, changes the sampled tokens.
 #pragma once
 
 #include <cstdint>
@@ -23,35 +23,35 @@ inline constexpr TokenId kToyEos = 0;
 
 // The hash of an empty history.
 uint64_t ToyStart(const std::string& cache_salt);
-// The hash of a history that goes on with `token`.
+// The hash of a history continued with `token`.
 uint64_t ToyHash(uint64_t before, TokenId token);
-// The token drawn after a history.
+// The token sampled after a history.
 TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned);
 
 struct ToyResult {
   std::vector<TokenId> tokens;
   FinishReason reason = FinishReason::kMaxTokens;
 };
-// What a request must give, computed alone. Emitted tokens count, but are not repeated.
+// The expected result of a request, computed alone. Emitted tokens count, but are not repeated.
 ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_ids,
                       int max_model_len);
 
-// Runs plans, at their submission; throws a test failure (and goes on) when a plan breaks a rule.
-// Of depth 2 when the limits are: then it knows a slot's newest token if that was drawn from
-// candidates, as every rank does.
+// Runs plans at submission; adds a test failure (and continues) if a plan breaks a rule. With depth
+// 2, if the limits have it, it knows a slot's last token only if that was sampled from candidates,
+// like a real rank.
 class ToyRunner final : public StepRunner {
  public:
   explicit ToyRunner(const SchedulerLimits& limits);
   int depth() const override { return limits_.depth; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
-  // What the slot's sequence begins with: ToyStart of its salt.
+  // Initial hash of the slot's sequence: ToyStart of its salt.
   void SetStart(int slot, uint64_t history) { starts_[slot] = history; }
 
   int64_t steps() const { return steps_; }
-  // Those with an input that was not known when the step was planned.
+  // Steps with an input token that was unknown when they were planned.
   int64_t steps_planned_ahead() const { return steps_planned_ahead_; }
-  // What is in the cache.
+  // The content of the cache.
   const std::vector<std::vector<uint64_t>>& blocks() const { return blocks_; }
 
  private:
@@ -65,7 +65,7 @@ class ToyRunner final : public StepRunner {
   int64_t steps_planned_ahead_ = 0;
   std::vector<std::vector<BlockId>> tables_;   // [slot][index]
   std::vector<std::vector<uint64_t>> blocks_;  // [block][token]
-  std::vector<TokenId> last_sampled_;          // [slot], -1: on rank 0's host alone
+  std::vector<TokenId> last_sampled_;          // [slot], -1: only on rank 0's host
   std::vector<uint64_t> starts_;               // [slot]
   std::deque<StepResult> results_;             // in flight
 };
@@ -75,18 +75,19 @@ class ToyLoop {
  public:
   explicit ToyLoop(const SchedulerLimits& limits, PrefixCache::Hash hash = PrefixCache::GoodHash);
 
-  // As the scheduler's, and the toy knows of the salt; without one scheduler().Submit does as well.
+  // Like the scheduler's, and passes the salt to the toy; without one scheduler().Submit is
+  // equivalent.
   absl::StatusOr<SequenceId> Submit(Request request);
   // One round: plans and runs as many steps as the depth allows, commits the oldest.
   std::vector<Emission> Step();
   // Its two halves.
   void PlanAndRun();
   std::vector<Emission> CommitOldest();
-  // Rounds until nothing is left; collects what was emitted, by sequence.
+  // Runs until nothing is left; collects the emissions, by sequence.
   void RunToEnd();
   const Emission* EndOf(SequenceId id) const;
   const std::vector<TokenId>& TokensOf(SequenceId id) { return tokens_[id]; }
-  // The plan of the last step that was planned.
+  // The plan of the last planned step.
   const internal::StepPlan& plan() const { return plan_; }
   Scheduler& scheduler() { return scheduler_; }
   KvBlockPool& pool() { return pool_; }

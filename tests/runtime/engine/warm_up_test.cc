@@ -16,7 +16,7 @@ using testing::ElementsAre;
 
 int64_t clock_ns = 0;
 
-// Takes what a machine would, by a clock of the test's.
+// Simulates the step times of a machine with the test's clock.
 class MachineRunner final : public StepRunner {
  public:
   explicit MachineRunner(std::function<double(const StepShape&)> seconds)
@@ -54,8 +54,8 @@ WarmUpResult WarmUpOn(MachineRunner& runner, const SchedulerLimits& limits) {
   return *warm_up;
 }
 
-// A 3 B model on few cores: the weights are read in 180 ms, from 7 tokens on the arithmetic takes
-// longer than that.
+// A 3 B model on few cores: weights are read in 180 ms; from 7 tokens on the arithmetic takes
+// longer.
 double BigModelSeconds(const StepShape& shape) {
   return std::max(0.18, 0.026 * static_cast<double>(shape.tokens));
 }
@@ -73,7 +73,7 @@ TEST(WarmUpTest, ASlowChunkIsEstimatedByALineThroughSmallerOnesAndNotRun) {
   MachineRunner runner(BigModelSeconds);
   const WarmUpResult warm_up = WarmUpOn(runner, LimitsOf(1, 2048));
   EXPECT_FALSE(warm_up.measured);
-  EXPECT_NEAR(absl::ToDoubleSeconds(warm_up.chunk), 53.2, 1);  // in proportion it were 369 s
+  EXPECT_NEAR(absl::ToDoubleSeconds(warm_up.chunk), 53.2, 1);  // proportionally it would be 369 s
   std::vector<int64_t> tokens;
   for (const StepShape& shape : runner.shapes) tokens.push_back(shape.tokens);
   EXPECT_THAT(tokens, ElementsAre(1, 1, 1, 1, 16, 256));
@@ -85,10 +85,10 @@ TEST(WarmUpTest, NoStepLastsMuchLongerThanThePatience) {
     MachineRunner runner([&](const StepShape& shape) { return scale * BigModelSeconds(shape); });
     const WarmUpResult warm_up = WarmUpOn(runner, LimitsOf(1, 2048));
     EXPECT_FALSE(warm_up.measured);
-    // A line from where the weights bind to where the arithmetic does is too flat.
+    // A line from the bandwidth-bound to the compute-bound range is too flat.
     EXPECT_GT(absl::ToDoubleSeconds(warm_up.chunk), scale * 53.2 / 2) << scale;
     EXPECT_LT(absl::ToDoubleSeconds(warm_up.chunk), scale * 53.2 * 1.1) << scale;
-    // 4 steps of the rows alone, one of 16 tokens in any case, and others within 10 s.
+    // 4 steps of rows only, one of 16 tokens in any case, and others within 10 s.
     EXPECT_LT(static_cast<double>(clock_ns) * 1e-9, scale * (4 * 0.18 + 0.42) + 20) << scale;
   }
 }

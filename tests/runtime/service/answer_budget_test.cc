@@ -34,7 +34,7 @@ TEST_F(AnswerBudgetTest, HoldsAreCountedAndGivenBack) {
     Hold moved = *std::move(first);
     EXPECT_EQ(moved.bytes(), 300);
     EXPECT_TRUE(budget_.Grow(moved, 350, Use::kNewWork).ok());
-    EXPECT_TRUE(budget_.Grow(moved, 10, Use::kNewWork).ok());  // it is larger already
+    EXPECT_TRUE(budget_.Grow(moved, 10, Use::kNewWork).ok());  // it is already larger
     EXPECT_EQ(counter_.now(), 350);
     moved.ShrinkTo(400);
     EXPECT_EQ(counter_.now(), 350);
@@ -73,8 +73,8 @@ TEST_F(AnswerBudgetTest, AnEighthIsLeftToWorkThatWasAccepted) {
   EXPECT_EQ(counter_.peak(), kLimit);
 }
 
-// Two together are too many, so that two cores are enough to see it. Counted here: the counter's
-// peak is what the budget believes.
+// Two together exceed it, so that two cores suffice to detect it. Counted here: the counter's peak
+// is the budget's own value.
 TEST_F(AnswerBudgetTest, ThreadsTogetherNeverPassTheLimit) {
   std::vector<std::thread> threads;
   std::atomic<int> admitted{0}, holding{0}, too_many{0};

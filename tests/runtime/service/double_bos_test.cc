@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A token for a letter; adds a 7 in front, or nothing.
+// One token per letter; prepends a 7, or nothing.
 class BosTokenizer final : public Tokenizer {
  public:
   explicit BosTokenizer(bool adds) : adds_(adds) {}

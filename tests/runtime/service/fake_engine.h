@@ -1,4 +1,4 @@
-// An engine under the test's control: requests arrive, the test decides what becomes of them.
+// An engine controlled by the test: requests arrive, the test decides their outcome.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ struct Submitted {
 };
 
 inline constexpr int kTestModelLen = 64;
-// What it was started with.
+// Its limits at start.
 inline constexpr LiveLimits kFakeLimits = {4, kTestModelLen, 7};
 
 class FakeEngine final : public RequestInbox, public EngineControl {
@@ -41,14 +41,14 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before) override;
   void BeginDrain(std::optional<absl::Duration> timeout) override;
 
-  // The next Submit answers with this instead.
+  // The next Submit returns this instead.
   void RefuseWith(absl::Status status);
-  // What Submit does right away, on the caller's thread, instead of queueing for Next().
+  // Called by Submit at once, on the caller's thread, instead of queueing for Next().
   void AnswerWith(std::function<void(const Submitted&)> answer);
   void SetLoad(const v1::LoadInfo& load);
 
   Submitted Next();                                           // waits for a request
-  absl::Status WaitForCancel(const std::string& request_id);  // waits; why
+  absl::Status WaitForCancel(const std::string& request_id);  // waits; returns the cause
   bool WasCancelled(const std::string& request_id);
   std::optional<absl::Duration> WaitForDrain();
 

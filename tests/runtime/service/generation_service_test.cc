@@ -140,7 +140,7 @@ TEST_F(GenerationServiceTest, ABadRequestNamesItsField) {
 
 TEST_F(GenerationServiceTest, ARequestThatDoesNotParseSaysSo) {
   v1::GenerateRequest request = TextRequestOf("r");
-  request.set_text("\xff");  // a client in C++ may send it, the server's parser takes none
+  request.set_text("\xff");  // a C++ client may send it, but the server's parser refuses it
   const grpc::Status unary = Refused(request);
   EXPECT_EQ(unary.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(ReasonOf(unary), "MALFORMED_REQUEST");

@@ -1,4 +1,4 @@
-// GenerateStream: order, coalescing, slow readers, cancellation, many at once.
+// GenerateStream: order, merging, slow readers, cancellation, concurrency.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class GenerationStreamTest : public ServiceFixture {
   }
 };
 
-// What a client made of a stream. `ids` must be contiguous from `first_position`.
+// A stream as received by a client. `ids` must be contiguous from `first_position`.
 struct Received {
   bool accepted_first = false;
   bool finished_last = false;
@@ -143,7 +143,7 @@ TEST_F(GenerationStreamTest, ARefusalIsTheOnlyAnswer) {
   EXPECT_EQ(ReasonOf(reader->Finish()), "QUEUE_FULL");
 }
 
-// With nobody reading, the stream's window fills and later deltas are joined.
+// While nothing reads, the stream's window fills and later deltas are merged.
 TEST_F(GenerationStreamTest, DeltasThatWaitAreJoinedInOrder) {
   grpc::ClientContext context;
   auto reader = generation_->GenerateStream(&context, TextRequestOf("r"));
@@ -282,7 +282,7 @@ TEST_F(GenerationStreamTest, CancellingWhileTokensFlowEndsEveryStreamOnce) {
       EXPECT_EQ(engine_.WaitForCancel(id).code(), absl::StatusCode::kCancelled);
     });
     v1::GenerateEvent event;
-    // At least Accepted and one delta, however many were joined.
+    // At least Accepted and one delta, however many were merged.
     for (int n = 0; n < round % 3; ++n) EXPECT_TRUE(reader->Read(&event));
     context.TryCancel();
     engine.join();

@@ -22,7 +22,7 @@ int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// As threads of a server do: many pieces, of which the last to be taken stays. Returns that one.
+// Like a server's threads: many allocations, of which the last one is kept. Returns that one.
 std::unique_ptr<char[]> UseAndFreeMuch() {
   std::unique_ptr<char[]> last;
   std::thread([&last] {
@@ -43,7 +43,7 @@ TEST(HeapTrimmerTest, WhatWasFreedGoesBackToTheSystem) {
   ASSERT_GT(ResidentBytes(), before + kAllBytes / 2) << "nothing to trim";
   HeapTrimmer trimmer(absl::Milliseconds(1));
   trimmer.TrimLater();
-  // The test's own time limit ends it.
+  // Ended by the test's own time limit.
   while (ResidentBytes() > before + kAllBytes / 4) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

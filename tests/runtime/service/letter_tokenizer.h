@@ -1,4 +1,4 @@
-// A tokenizer whose ids are bytes; 256 is put in front of a text when special tokens are wanted.
+// A tokenizer whose ids are bytes; prepends 256 if special tokens are requested.
 #pragma once
 
 #include <memory>

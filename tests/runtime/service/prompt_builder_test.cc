@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A token for four letters, of texts that are short.
+// One token per four letters, for short texts.
 class ShortTextTokenizer final : public Tokenizer {
  public:
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool /*add*/) const override {

@@ -52,7 +52,7 @@ TEST(RawMessageTest, WhatWouldBecomeManyTimesItsSizeIsNotParsed) {
     EXPECT_EQ(ReasonOf(status), "MALFORMED_REQUEST");
     EXPECT_NE(status.message().find("1024"), std::string::npos);
   }
-  // A few reach the checks that name them.
+  // A few pass, up to the checks that name them.
   absl::Status status;
   Parsed(unknown, status);
   EXPECT_TRUE(status.ok()) << status;

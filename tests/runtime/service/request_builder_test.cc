@@ -41,7 +41,7 @@ v1::GenerateRequest Ids(const std::vector<uint32_t>& ids) {
   return request;
 }
 
-// The request, which must be legal.
+// The request, which must be valid.
 Request Built(const v1::GenerateRequest& message, const RequestRules& rules = Rules()) {
   absl::StatusOr<Request> request = BuildRequest(message, rules);
   EXPECT_TRUE(request.ok()) << request.status() << " for " << message.ShortDebugString();
@@ -164,7 +164,7 @@ TEST(RequestBuilderTest, SpecialTokensAreAddedUnlessRefused) {
   EXPECT_THAT(Built(message).prompt, ElementsAre('a', 'b'));
 }
 
-// One row of the table of limits: a float field, and whether each value of interest is legal.
+// One row of the table of limits: a float field, and whether each value of interest is valid.
 struct FloatRow {
   const char* field;
   void (*set)(v1::Sampling&, float);
@@ -292,7 +292,7 @@ TEST(RequestBuilderTest, StopStringsAreUtf8) {
     message.mutable_stopping()->add_stop(good);
     Built(message);
   }
-  // A lone continuation, an overlong form, a surrogate, beyond U+10FFFF, cut off.
+  // A lone continuation byte, an overlong form, a surrogate, beyond U+10FFFF, truncated.
   for (const char* bad :
        {"\x80", "\xC0\xAF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80",
         "\xC3", "\xE2\x82", "\xFF", "\xC3(", "\xF0\x80\x80\x80"}) {

@@ -14,7 +14,7 @@ class ScoreServiceTest : public ServiceFixture {
     response_.Clear();
     return generation_->Score(&context, request, &response_);
   }
-  // Every row of logits is flat: each token has probability 1/2.
+  // All rows of logits are uniform: each token has probability 1/2.
   void AnswerFlat() {
     engine_.AnswerWith([](const Submitted& submitted) {
       const std::vector<float> rows(2 * submitted.request.prompt.size());

@@ -92,7 +92,7 @@ TEST_F(ServerTest, APortOfAnotherProgramIsRefusedOnEveryAddress) {
 }
 
 TEST_F(ServerTest, AnAddressThatIsNotOursIsRefused) {
-  // From the range that is reserved for documentation.
+  // From the range reserved for documentation.
   const absl::Status status = StartOn("192.0.2.1", 0);
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kCannotBind);
   EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1"));
@@ -132,7 +132,7 @@ TEST_F(ServerTest, ALostRankEndsEveryStreamByName) {
   server_->SetLost(absl::UnavailableError("rank 1 on node-b was lost: its process ended"),
                    {.rank = 1, .host = "node-b"});
   EXPECT_TRUE(server_->FlushAndWait(absl::InfiniteDuration()));
-  // The engine's own end comes later, and changes nothing.
+  // The engine's own end arrives later, and changes nothing.
   submitted.Send(2, {3}, "z");
   submitted.Fail(absl::InternalError("too late"));
   v1::GenerateEvent event;
@@ -178,7 +178,7 @@ TEST_F(ServerTest, AShutdownEndsWhatTheEngineLeftOpen) {
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(ReasonOf(status), "STOPPING");
-  submitted.Finish(FinishReason::kEos, 0);  // nobody listens, nothing breaks
+  submitted.Finish(FinishReason::kEos, 0);  // no receiver, no effect
 }
 
 TEST_F(ServerTest, AShutdownDoesNotWaitForAReaderThatDoesNotRead) {
@@ -258,7 +258,7 @@ TEST_F(ServerTest, AMessageFarBeyondTheLimitIsNotEvenRead) {
             grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-// As many connections as there are descriptors, which this process needs two each for.
+// As many connections as there are descriptors, of which this process needs two each.
 TEST_F(ServerTest, ItAcceptsAgainWhenTooManyConnectionsHaveEnded) {
   engine_.AnswerWith([](const Submitted& s) { s.Finish(FinishReason::kEos, 0); });
   MakeReady();
@@ -279,7 +279,7 @@ TEST_F(ServerTest, ItAcceptsAgainWhenTooManyConnectionsHaveEnded) {
     EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   }
   EXPECT_EQ(errno, EMFILE);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // what was tried has failed
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // attempts so far have failed
   for (const int fd : clients) close(fd);
   const auto generation = v1::Generation::NewStub(NewChannel());
   grpc::ClientContext context;
@@ -291,7 +291,7 @@ TEST_F(ServerTest, ItAcceptsAgainWhenTooManyConnectionsHaveEnded) {
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// gRPC unpacks before it looks at the size: what it would unpack is refused unread.
+// gRPC decompresses before it checks the size: compressed messages are refused unread.
 TEST_F(ServerTest, ACompressedMessageIsRefusedBeforeItIsUnpacked) {
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");

@@ -4,7 +4,7 @@
 
 namespace bulkhead {
 
-// As main does for the program: what clients send is nothing for standard error.
+// As main does: clients must not be able to write to standard error.
 const int kNoLines = setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
 void ServiceFixture::SetUp() {

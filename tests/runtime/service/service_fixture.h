@@ -1,4 +1,4 @@
-// A server on a free loopback port with a fake engine behind it, and a client.
+// A server on a free loopback port with a fake engine, and a client.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -25,7 +25,7 @@ class ServiceFixture : public testing::Test {
   ServingParts Parts();
   void MakeReady() { server_->SetReady(Parts()); }
   v1::LoadInfo Load() const;
-  // A connection of its own, not one that another client of this process has.
+  // A separate connection, not shared with other clients of this process.
   std::shared_ptr<grpc::Channel> NewChannel() const;
 
   HostQuotas quotas_;  // until SetUp
@@ -41,7 +41,7 @@ class ServiceFixture : public testing::Test {
 // {"ab"} with the given id.
 v1::GenerateRequest TextRequestOf(const std::string& request_id);
 
-// The details that a client finds in its status.
+// The details in a client's status.
 template <typename Message>
 std::optional<Message> DetailOf(const grpc::Status& status) {
   google::rpc::Status rpc;

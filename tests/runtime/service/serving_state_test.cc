@@ -10,7 +10,7 @@
 namespace bulkhead {
 namespace {
 
-// A drain that begins while "serving" is being told: "not serving" must be told last.
+// A drain during the "serving" notification: "not serving" must be the last one.
 TEST(ServingStateTest, ServingIsNeverToldAfterNotServing) {
   ServingState state("epoch");
   std::mutex mutex;
@@ -21,7 +21,7 @@ TEST(ServingStateTest, ServingIsNeverToldAfterNotServing) {
     std::unique_lock<std::mutex> lock(mutex);
     if (serving) {
       drain = std::thread([&] { state.SetDraining(); });
-      // Time enough for the other thread to overtake, if it could.
+      // Enough time for the other thread to overtake, if it could.
       told_not_serving.wait_for(lock, std::chrono::milliseconds(300),
                                 [&] { return !told.empty(); });
     }

@@ -1,5 +1,4 @@
-// A client that sends calls and gives the server no window to answer in: what it asks for stays
-// there.
+// A client that sends calls without window for the answers: they stay in the server.
 #pragma once
 
 #include <arpa/inet.h>
@@ -28,7 +27,7 @@ class SilentClient {
   SilentClient(const SilentClient&) = delete;
   SilentClient& operator=(const SilentClient&) = delete;
 
-  // All calls together have at most 64 KiB, what a connection may send unasked.
+  // All calls together may have at most 64 KiB, the initial window of a connection.
   void Call(const std::string& path, const std::string& message) {
     std::string headers;
     for (const auto& [name, value] : {std::pair<std::string, std::string>{":method", "POST"},

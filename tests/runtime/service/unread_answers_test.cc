@@ -1,4 +1,4 @@
-// Answers whose clients do not read them, and what is then left for others.
+// Answers that clients do not read, and the budget left for others.
 #include "runtime/service/unread_answers.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ class UnreadAnswersTest : public ServiceFixture {
   }
 };
 
-// The tests' own time limit ends the waits.
+// The waits are ended by the tests' own time limit.
 TEST_F(UnreadAnswersTest, AnAnswerThatNobodyReadsEndsAfterItsTime) {
   Start(/*unread_answer_ms=*/300);
   SilentClient client(server_->port());

@@ -1,4 +1,4 @@
-// Decoding token by token gives what decoding the whole gives.
+// Streaming decoding gives the same text as decoding everything at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr int32_t kNumTokens = 23;
 
-// Decoders with one interesting step each, over tokens that interest them.
+// Decoders with one step of interest each, over tokens relevant to it.
 std::unique_ptr<Tokenizer> Decoding(const json& decoder) {
   json file = SmallTokenizerFile();
   file["decoder"] = decoder;
@@ -36,7 +36,7 @@ std::unique_ptr<Tokenizer> Decoding(const json& decoder) {
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-// The steps, each alone; the first is no decoder.
+// Each step alone; the first one is no decoder.
 std::vector<json> Steps() {
   const json fuse = {{"type", "Fuse"}}, fallback = {{"type", "ByteFallback"}};
   const json bytes = {{"type", "ByteLevel"}};
@@ -89,8 +89,8 @@ TEST(Decoder, TokenByTokenEqualsTheWholeForEveryStep) {
   }
 }
 
-// Few different tokens are where a beginning tells for long; ids that decode to nothing leave
-// little at the end to go by.
+// Few different tokens make long ambiguous beginnings; ids that decode to nothing leave little at
+// the end to decide.
 std::vector<int32_t> RandomRuns(std::mt19937& random, size_t size) {
   std::vector<int32_t> kinds(1 + random() % 4);
   for (int32_t& kind : kinds) kind = static_cast<int32_t>(random() % kNumTokens);

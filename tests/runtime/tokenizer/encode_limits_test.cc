@@ -1,4 +1,4 @@
-// Long texts, bad texts, and patterns that would never end.
+// Long texts, invalid texts, and patterns that would never end.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Each repetition goes onto PCRE2's stack: 12 MiB for this text.
+// Each repetition uses PCRE2's stack: 12 MiB for this text.
 TEST(EncodeLimits, ThreadsKeepNothingOfADeepMatch) {
   const auto regex = Regex::Compile("(?:a|b)+");
   ASSERT_TRUE(regex.ok()) << regex.status();
@@ -90,7 +90,7 @@ TEST(EncodeLimits, ThreadsKeepNothingOfADeepMatch) {
       EXPECT_TRUE((*regex)->FindAll(text, budget, &spans).ok());
       EXPECT_EQ(spans.size(), 1U);
       matched.count_down();
-      measured.wait();  // what a thread holds is held until it ends
+      measured.wait();  // a thread's memory is held until it ends
     });
   }
   matched.wait();

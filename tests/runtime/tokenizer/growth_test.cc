@@ -1,5 +1,5 @@
-// No tokenizer.json makes much of little: what would is stopped while it grows, and names the
-// limit.
+// No tokenizer.json can turn little text into much: that is stopped while it grows, and the error
+// names the limit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ TEST(Growth, PrefixesThatMultiplyAreStopped) {
 }
 
 TEST(Growth, CharacterStepsThatMultiplyAreStopped) {
-  // Each byte of a character outside ASCII becomes such a character.
+  // Each byte of a non-ASCII character becomes such a character.
   const json bytes = {{"type", "ByteLevel"}};
   ExpectTooMuch({{"normalizer", Sequence("normalizers", std::vector<json>(12, bytes))}},
                 Repeat("\xC3\xA9", 100), "normalising");
@@ -91,7 +91,7 @@ TEST(Growth, PartsCountTogether) {
   ExpectTooMuch(changes, "b<x>b", "normalising");
 }
 
-// Deflating again what was blown up does not help: time is bounded by the same number.
+// Shrinking an expanded text again does not help: time has the same bound.
 TEST(Growth, WhatWasLongForAWhileCounts) {
   const json up = Replace("b", Repeat("a", 60'000)), down = Replace(Repeat("a", 60'000), "b");
   ExpectTooMuch({{"normalizer", Sequence("normalizers", {up, down})},
@@ -157,7 +157,7 @@ TEST(Growth, AddedTokensAreNormalizedWithinTheBound) {
   EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("added_tokens[0]"));
 }
 
-// The characters that grow most, in texts long enough that the bound is the multiple.
+// The characters that expand most, in texts long enough that the multiple is the bound.
 TEST(Growth, NoOrdinaryTokenizerComesNearTheBound) {
   const std::vector<std::string> characters = {" ",
                                                "\n",
@@ -171,7 +171,7 @@ TEST(Growth, NoOrdinaryTokenizerComesNearTheBound) {
   const auto expect_fits = [&](const std::string& name, const Tokenizer& tokenizer) {
     for (const std::string& character : characters) {
       const auto ids = tokenizer.Encode(Repeat(character, 4000), true);
-      if (!ids.ok()) {  // the one other thing that may be wrong
+      if (!ids.ok()) {  // the only other possible error
         EXPECT_THAT(std::string(ids.status().message()), HasSubstr("unk_token")) << name;
       }
     }

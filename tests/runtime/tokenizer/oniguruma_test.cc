@@ -1,4 +1,4 @@
-// What Oniguruma means by a pattern. The expected spans are Oniguruma's own.
+// Oniguruma's meaning of patterns. The expected spans are Oniguruma's own.
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"

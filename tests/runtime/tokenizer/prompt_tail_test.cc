@@ -1,4 +1,4 @@
-// A prompt is decoded from as near its end as gives the right answer.
+// A prompt is decoded only from as near its end as gives the right text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// Runs of few different tokens, of bytes, special tokens and spaces among them, and of any; ids
-// that decode to nothing leave little at the end to go by.
+// Runs of few different tokens, including bytes, special tokens and spaces, and of any; ids that
+// decode to nothing leave little at the end to decide.
 Ids RandomIds(std::mt19937& random, int vocab_size, size_t size) {
   const uint32_t nothing_in_100 = std::vector<uint32_t>{0, 0, 50, 90, 97}[random() % 5];
   Ids ids;

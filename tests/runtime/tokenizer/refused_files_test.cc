@@ -1,4 +1,4 @@
-// A tokenizer.json that lies, breaks or asks for what is not there is refused with its part's name.
+// A broken or unsupported tokenizer.json is refused with the name of its part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(RefusedFiles, AnOldUnigramFileThatNamesNoTypeIsRefusedAsWhatItIs) {
   ExpectRefused(file.dump(), absl::StatusCode::kUnimplemented, "Unigram is not supported");
 }
 
-// Going through such a tree would overflow the stack.
+// Traversing such a tree would overflow the stack.
 TEST(RefusedFiles, JsonThatIsNestedTooDeepIsRefused) {
   const std::string deep(10'000'000, '['), closed = deep + std::string(deep.size(), ']');
   ExpectRefused(deep, absl::StatusCode::kInvalidArgument, "more than 128 levels (byte 128)");
@@ -232,7 +232,7 @@ TEST(RefusedFiles, ContradictionsAreRefused) {
                 "start");
 }
 
-// Whatever is done to a file, it loads or is refused; a loaded one works or says why not.
+// However a file is damaged, it loads or is refused; if loaded, it works or returns an error.
 TEST(RefusedFiles, DamagedFilesDoNoHarm) {
   constexpr uint32_t kSeed = 20240607;
   std::printf("seed %u\n", kSeed);

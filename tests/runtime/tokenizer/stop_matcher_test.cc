@@ -71,7 +71,7 @@ TEST(StopMatcher, AStopStringThatRepeatsItselfIsFoundAtItsFirstEnd) {
 }
 
 TEST(StopMatcher, ItTakesLittleMoreThanItsStopStringsUntilThereIsText) {
-  const auto heap_bytes = [] { return mallinfo2().uordblks; };  // 0 where it is a sanitizer's
+  const auto heap_bytes = [] { return mallinfo2().uordblks; };  // 0 with a sanitizer's heap
   constexpr size_t kStops = 16, kStopBytes = 256;
   std::vector<std::string> stop;
   for (size_t i = 0; i < kStops; ++i) stop.emplace_back(kStopBytes, static_cast<char>('a' + i));
@@ -102,7 +102,7 @@ TEST(StopMatcher, HowTheTextIsCutMakesNoDifference) {
     }
     const Result whole = Feed(stop, {text});
     ASSERT_EQ(Feed(stop, parts), whole);
-    // The plain way: the first end of any stop string, the longest of those.
+    // Brute force: the first end of any stop string, the longest of those.
     Result expected{text, std::nullopt};
     for (size_t end = 1; end <= text.size() && !expected.stop; ++end) {
       for (const std::string& one : stop) {

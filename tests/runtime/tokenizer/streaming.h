@@ -1,4 +1,4 @@
-// A generation's text, streamed, and what it ought to be.
+// A generation's streamed text, and the expected one.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Streamed {
 Streamed Stream(const Tokenizer* tokenizer, const Ids& prompt, const Ids& generated,
                 const TextStream::Options& options);
 
-// What decoding prompt and generated tokens together has beyond its common beginning, in
-// characters, with the decoded prompt.
+// The decoding of prompt and generated tokens together minus its common prefix, in characters, with
+// the decoded prompt.
 std::string Continuation(const Tokenizer& tokenizer, const Ids& prompt, const Ids& generated,
                          bool skip_special_tokens = true);
 

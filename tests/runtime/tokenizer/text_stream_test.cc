@@ -29,7 +29,7 @@ TEST(TextStream, EqualsDecodingTheWholeHoweverTheTextIsCut) {
     int whole_texts = 0;
     for (const nlohmann::json& line : ReadJsonLines(TokenizerDir(name) + "/cases.jsonl")) {
       const Ids ids = line["ids"];
-      // Cut anywhere: inside characters too.
+      // Cut anywhere, including inside characters.
       const size_t cut = random() % (ids.size() + 1);
       const Ids prompt(ids.begin(), ids.begin() + cut), generated(ids.begin() + cut, ids.end());
       const Streamed streamed = Stream(tokenizer.get(), prompt, generated, {});
@@ -52,7 +52,7 @@ TEST(TextStream, EqualsDecodingTheWholeForRandomTokens) {
     ASSERT_NE(tokenizer, nullptr);
     for (int round = 0; round < 200; ++round) {
       Ids ids(random() % 40);
-      // The lowest ids are special tokens and bytes: they are what breaks characters.
+      // The lowest ids are special tokens and bytes: they split characters.
       for (int32_t& id : ids) {
         id = static_cast<int32_t>(random() % (random() % 2 == 0 ? 260 : tokenizer->vocab_size()));
       }
@@ -142,7 +142,7 @@ TEST(TextStream, HeldBackTextComesWithTheFlush) {
   EXPECT_EQ(stream.Flush(), "abca");
 }
 
-// A stream that was cut off is built anew from its tokens, and goes on as if nothing had happened.
+// An interrupted stream is rebuilt from its tokens, and continues as if uninterrupted.
 TEST(TextStream, AddingTheSameTokensAgainGivesTheSameText) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("metaspace");
   ASSERT_NE(tokenizer, nullptr);

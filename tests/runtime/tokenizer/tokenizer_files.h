@@ -24,7 +24,7 @@ std::vector<nlohmann::json> ReadJsonLines(const std::string& path);
 // Those of made/, with their cases.
 struct MadeTokenizer {
   std::string name;
-  std::unique_ptr<Tokenizer> tokenizer;  // null: it did not load, and the test has failed
+  std::unique_ptr<Tokenizer> tokenizer;  // null: failed to load, and the test has failed
   nlohmann::json cases;
 };
 std::vector<MadeTokenizer> MadeTokenizers();

@@ -54,7 +54,7 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
   while (static_cast<int>(warps_.size()) * kWarpLanes < threads_) warps_.emplace_back();
   order_.resize(threads_);
   std::iota(order_.begin(), order_.end(), 0);
-  // To the byte, so that an address sanitiser sees what goes beyond.
+  // Exact size, so that AddressSanitizer detects overruns.
   void* shared = nullptr;
   BH_CHECK(posix_memalign(&shared, kSharedAlignBytes, std::max<size_t>(shape.shared_bytes, 1)) ==
            0);
@@ -138,7 +138,7 @@ bool Block::RunWarp(int warp) {
   return any;
 }
 
-// Whether the lane could run.
+// Whether the lane was runnable.
 bool Block::Resume(Lane& lane) {
   if (!lane.Runnable() || !fault_.empty()) return false;
   lane.waits_for = nullptr;
@@ -202,7 +202,7 @@ void Block::MeetBlock(const char* what) { Meet(meeting_, threads_, what); }
 int Block::CountInBlock(const char* what, bool value) {
   int& count = counts_[running_->count_phase ^= 1];
   count += value ? 1 : 0;
-  // Whoever comes last knows that all have read the count before this one.
+  // When the last one arrives all have read the previous count.
   if (meeting_.arrived == threads_ - 1) counts_[running_->count_phase ^ 1] = 0;
   MeetBlock(what);
   return count;

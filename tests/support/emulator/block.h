@@ -1,11 +1,11 @@
-// Block: runs the threads of one block of a kernel as fibers on the calling thread, in an order of
-// choice, and watches for what a device would not forgive. What the words of a kernel do
-// (tests/support/emulator/intrinsics.h) goes through the lane that runs.
+// Block: runs the threads of one block of a kernel as fibers on the calling thread, in a chosen
+// order, and detects errors that a device would not tolerate. The intrinsics of a kernel
+// (tests/support/emulator/intrinsics.h) go through the running lane.
 //
-// Lanes run until they meet others: a warp at a collective, the block at a barrier. Lanes that meet
-// at different ones, that wait for lanes which never come, misaligned or stray copies, copies that
-// nobody waited for, and lanes that did not wait for the kernel before are faults: the launch ends,
-// with a message.
+// Lanes run until they synchronise: a warp at a collective, the block at a barrier. Lanes at
+// different synchronisation points, lanes that wait for others which never arrive, misaligned or
+// out-of-range copies, copies that are never waited for, and lanes that did not wait for the
+// previous kernel are faults: the launch ends with a message.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ namespace bulkhead::emulator {
 enum class Schedule {
   kAscending,  // every lane in turn: warps nearly in lockstep
   kDescending,
-  kShuffled,    // another order at every turn
-  kWarpGreedy,  // one warp as far as it gets, then the next
+  kShuffled,    // another order in every round
+  kWarpGreedy,  // one warp as far as possible, then the next
   kWarpGreedyDescending,
 };
 inline constexpr std::array kAllSchedules = {Schedule::kAscending, Schedule::kDescending,
@@ -36,7 +36,7 @@ inline constexpr std::array kAllSchedules = {Schedule::kAscending, Schedule::kDe
 
 inline constexpr int kWarpLanes = 32;
 
-// Where lanes meet.
+// A synchronisation point of lanes.
 struct Meeting {
   int arrived = 0;
   uint64_t generation = 0;
@@ -57,13 +57,13 @@ struct Lane {
   int thread = 0;
   bool done = false;
   bool awaited_previous = false;
-  const char* at = "its beginning";    // the last word, for messages
+  const char* at = "its beginning";    // the last intrinsic, for messages
   const Meeting* waits_for = nullptr;  // and which of its generations
   uint64_t waits_until = 0;
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
-  int phase = 0;                                   // which exchange of its warp comes next
-  int count_phase = 0;                             // and which count of the block
+  int phase = 0;                                   // which of its warp's two exchanges is next
+  int count_phase = 0;                             // and which of the block's two counts
   Fiber fiber;
 
   bool Runnable() const {
@@ -71,7 +71,7 @@ struct Lane {
   }
 };
 
-// The lane that runs on this thread; there is one while a kernel's code runs.
+// The lane running on this thread; exists while a kernel's code runs.
 Lane& CurrentLane();
 
 class Block {
@@ -84,17 +84,17 @@ class Block {
   absl::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters,
                       Schedule schedule, uint32_t seed);
 
-  // ---- for the words, about the running lane
+  // ---- for the intrinsics, on the running lane
   const int* index() const { return index_; }
   const LaunchShape& shape() const { return shape_; }
   std::byte* shared() const { return shared_; }
-  // Waits until all lanes of the warp, or of the block, have come to `what`.
+  // Waits until all lanes of the warp, or of the block, have reached `what`.
   void MeetWarp(const char* what);
   void MeetBlock(const char* what);
-  // Meets the block and returns how many of its lanes brought true.
+  // Synchronises the block and returns how many of its lanes passed true.
   int CountInBlock(const char* what, bool value);
-  // Meets the warp and returns what its lanes brought. Two exchanges in turn, so that a fast lane's
-  // next value never takes the place of one that a slow lane still has to read.
+  // Synchronises the warp and returns its lanes' values. Two exchanges alternate, so that a fast
+  // lane's next value never overwrites one that a slow lane still has to read.
   const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
   void BeginCopy(void* to, const void* from, bool valid);
   void CpAsyncCommit();
@@ -102,7 +102,8 @@ class Block {
   // A fault unless [address, address + bytes) is aligned and in shared memory.
   void CheckShared(const void* address, size_t bytes, const char* what);
   void CheckAligned(const void* address, size_t bytes, const char* what);
-  // Ends the launch; does not return. Not marked so: a sanitiser would look at the wrong stack.
+  // Ends the launch; does not return. Not marked noreturn: a sanitizer would look at the wrong
+  // stack.
   void Fault(const std::string& what);
 
  private:
@@ -131,11 +132,11 @@ class Block {
   int index_[3] = {0, 0, 0};
   int threads_ = 0;
   std::byte* shared_ = nullptr;
-  std::deque<Lane> lanes_;  // stacks are kept from launch to launch
+  std::deque<Lane> lanes_;  // stacks are reused between launches
   std::vector<int> order_;
   std::deque<Warp> warps_;
   Meeting meeting_;
-  std::array<int, 2> counts_ = {};  // in turn, as a warp's exchanges
+  std::array<int, 2> counts_ = {};  // alternating, like a warp's exchanges
   Lane* running_ = nullptr;
   std::string fault_;
 };

@@ -40,7 +40,7 @@ absl::StatusOr<std::byte*> EmulatedCudaDriver::Reserve(int64_t bytes) {
   void* const all =
       mmap(nullptr, bytes + granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (all == MAP_FAILED) return absl::ResourceExhaustedError("no addresses left");
-  // Aligned to a granule: what lies before and behind goes back.
+  // Aligned to a granule: unmaps what lies before and after.
   auto* const base = static_cast<std::byte*>(all);
   const int64_t before = (granule - reinterpret_cast<intptr_t>(base) % granule) % granule;
   if (before > 0) munmap(base, before);
@@ -108,7 +108,7 @@ void EmulatedCudaDriver::FreeHost(std::byte* memory) {
 }
 
 bool EmulatedCudaDriver::IsMapped(const std::byte* at, int64_t bytes) const {
-  // Neighbouring mappings are one piece of memory.
+  // Adjacent mappings are one piece of memory.
   for (const std::byte* const end = at + bytes; at < end;) {
     auto mapping = mapped_.upper_bound(const_cast<std::byte*>(at));
     if (mapping == mapped_.begin()) return false;
@@ -248,7 +248,7 @@ void EmulatedCudaDriver::Record(CudaEvent event) {
   events_[static_cast<int>(event)] = enqueued_;
 }
 
-// Every question takes a late queue one piece of work further, so that asking comes to an end.
+// Every query advances a late queue by one item, so that polling terminates.
 bool EmulatedCudaDriver::Query(CudaEvent event) {
   BH_CHECK(!capturing_);
   const int64_t place = events_[static_cast<int>(event)];
@@ -279,7 +279,7 @@ absl::StatusOr<CudaGraph> EmulatedCudaDriver::EndCapture() {
 
 void EmulatedCudaDriver::FreeGraph(CudaGraph graph) {
   std::shared_ptr<const std::vector<Item>>& works = graphs_[static_cast<int>(graph)];
-  BH_CHECK(works.use_count() == 1);  // else it was given back before, or is still to run
+  BH_CHECK(works.use_count() == 1);  // otherwise it was freed before, or is still to run
   works.reset();
   --live_graphs_;
 }

@@ -1,8 +1,7 @@
-// EmulatedCudaDriver: a CUDA device in host memory, for tests: kernels run under the emulator of
-// blocks (block.h), memory is a range of host addresses with a budget, and the queue runs each
-// piece of work either at once or as late as the interface allows: when somebody waits for it.
-// Device addresses are host addresses, so tests may look at what lies there once the queue is done,
-// unless the memory is guarded.
+// EmulatedCudaDriver: a CUDA device in host memory, for tests: kernels run under the block emulator
+// (block.h), memory is a range of host addresses with a budget, and work runs either at once or as
+// late as the interface allows: when something waits for it. Device addresses are host addresses,
+// so tests may read them once the queue is done, unless the memory is guarded.
 #pragma once
 
 #include <atomic>
@@ -25,8 +24,8 @@ struct DeviceOptions {
   int64_t max_shared_bytes = 227 << 10;
   int num_sms = 4;
   bool host_memory_too = false;  // copies may name host memory where device memory is meant
-  bool guarded = false;          // the host faults when it touches device memory
-  bool late = false;             // work runs when somebody waits for it, else when it is enqueued
+  bool guarded = false;          // the host faults on access to device memory
+  bool late = false;             // work runs when something waits for it, else when enqueued
   Schedule schedule = Schedule::kAscending;
 };
 
@@ -43,7 +42,7 @@ class EmulatedCudaDriver final : public CudaDriver {
   void ReleaseRange(std::byte* at, int64_t bytes) override;
   absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) override;
   void FreeHost(std::byte* memory) override;
-  // Once a kernel was loaded, all that are launched must have been.
+  // Once any kernel was loaded explicitly, all launched kernels must have been.
   void Load(const CudaKernel& kernel) override { loaded_.insert(kernel.function); }
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override;
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override;
@@ -52,7 +51,7 @@ class EmulatedCudaDriver final : public CudaDriver {
   void Fill(std::byte* device, std::byte value, int64_t bytes) override;
   absl::Status Synchronize() override;
   void ReportFault(absl::Status fault) override { Fail(std::string(fault.message())); }
-  void* native_stream() override { return this; }  // for libraries that are made for tests
+  void* native_stream() override { return this; }  // for libraries made for tests
   CudaEvent NewEvent() override;
   void Record(CudaEvent event) override;
   bool Query(CudaEvent event) override;
@@ -68,26 +67,26 @@ class EmulatedCudaDriver final : public CudaDriver {
     const void* begin = nullptr;
     int64_t bytes = 0;
   };
-  // Work of a library, in the queue like any other; `uses` is device memory, or a fault. `early`: a
-  // kernel that begins while the one before it runs, and does not wait for its end: in a queue that
-  // is late, or a graph, it overtakes a kernel that is last there.
+  // Work of a library, enqueued like any other; `uses` must be device memory, otherwise a fault.
+  // `early`: a kernel that starts while the previous one runs, without waiting for its end: in a
+  // late queue, or a graph, it overtakes a kernel at the end.
   void EnqueueForLibrary(const std::vector<Range>& uses, Work work, bool early = false);
   void set_schedule(Schedule schedule) { options_.schedule = schedule; }
-  // What other processes use of the device from now on.
+  // Memory of other processes on the device from now on.
   void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
-  // Kernels that ran so far.
+  // Number of kernels run so far.
   int64_t launches() const { return launches_; }
-  // Graphs that were launched so far, and those that have not been given back.
+  // Number of graph launches so far, and of graphs not yet freed.
   int64_t graph_launches() const { return graph_launches_; }
   int64_t live_graphs() const { return live_graphs_; }
-  // Copies from and to host memory that is not pinned: a GPU's queue would wait for them.
+  // Copies from and to pageable host memory: a GPU's stream would wait for them.
   int64_t pageable_copies() const { return pageable_copies_; }
 
  private:
   struct Item {
     int64_t place = 0;  // in the queue
     Work work;
-    bool lets_next_begin = false;  // a kernel: the next one may begin while it runs
+    bool lets_next_begin = false;  // a kernel: the next one may start while it runs
   };
 
   void Enqueue(Work work, bool lets_next_begin = false);
@@ -114,8 +113,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   int64_t live_graphs_ = 0;
   int64_t pageable_copies_ = 0;
   std::vector<Item> queue_;      // not yet run; in order
-  int64_t enqueued_ = 0;         // places given out
-  std::vector<int64_t> events_;  // the place that each stands behind
+  int64_t enqueued_ = 0;         // positions assigned
+  std::vector<int64_t> events_;  // the position each was recorded at
   bool capturing_ = false;
   std::vector<Item> captured_;
   std::vector<std::shared_ptr<const std::vector<Item>>> graphs_;

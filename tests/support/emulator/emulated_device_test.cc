@@ -112,7 +112,7 @@ TEST_P(EmulatedDeviceTest, AFaultThatALibraryReportsIsFinal) {
 TEST_P(EmulatedDeviceTest, ACopyReadsItsHostMemoryWhenItRuns) {
   std::vector<int32_t> host(32, 5);
   driver_.CopyToDevice(host.data(), range_, 128);
-  host.assign(32, 6);  // before the wait: what a late queue sees
+  host.assign(32, 6);  // before the wait: seen by a late queue
   EXPECT_THAT(Numbers(), Each(GetParam() ? 6 : 5));
 }
 
@@ -126,7 +126,7 @@ TEST_P(EmulatedDeviceTest, AnEventHasPassedWhenItsWorkIsDone) {
   EXPECT_EQ(driver_.Query(event), !GetParam());
   EXPECT_TRUE(driver_.HostWait(event).ok());
   EXPECT_TRUE(driver_.Query(event));
-  EXPECT_EQ(numbers_[0], GetParam() ? 1 : 2);  // a late queue went as far as the event
+  EXPECT_EQ(numbers_[0], GetParam() ? 1 : 2);  // a late queue ran up to the event
 }
 
 TEST_P(EmulatedDeviceTest, WhoAsksOftenEnoughSeesTheEventPass) {

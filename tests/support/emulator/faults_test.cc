@@ -1,4 +1,4 @@
-// What a device would not forgive, and the emulator says.
+// Errors that a device would not tolerate, and that the emulator reports.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// Saves the callee-saved registers on the stack and the stack's address in *from, then goes on
+// Saves the callee-saved registers on the stack and the stack's address in *from, then resumes
 // where `to` was saved.
 extern "C" void bh_fiber_switch(void** from, void* to);
 asm(R"(.text
@@ -32,20 +32,20 @@ bh_fiber_switch:
 namespace bulkhead::emulator {
 namespace {
 
-// What a fiber that begins has no register for.
+// Passes a new fiber what no register can.
 thread_local Fiber* beginning = nullptr;
 
 }  // namespace
 
 void Fiber::Begin(Entry entry, void* argument) {
   if (stack_ == nullptr) stack_.reset(new std::byte[kStackBytes]);
-  // A fiber that was left in the middle leaves marks of its frames.
+  // An abandoned fiber leaves poisoned frames behind.
   ASAN_UNPOISON_MEMORY_REGION(stack_.get(), kStackBytes);
   entry_ = entry;
   argument_ = argument;
   const uintptr_t top = (reinterpret_cast<uintptr_t>(stack_.get()) + kStackBytes) & ~uintptr_t{15};
   auto** at = reinterpret_cast<void**>(top);
-  *--at = nullptr;  // as after a call: 8 beside a multiple of 16
+  *--at = nullptr;  // alignment as after a call: 8 off a multiple of 16
   *--at = reinterpret_cast<void*>(&Start);
   for (int i = 0; i < 6; ++i) *--at = nullptr;
   stack_pointer_ = at;

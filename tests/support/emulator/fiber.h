@@ -1,5 +1,5 @@
-// Fiber: a function with a stack of its own that runs when it is switched to and goes back to who
-// switched when it yields. x86-64 with the System V calling convention.
+// Fiber: a function with its own stack that runs when resumed and returns to the resumer when it
+// yields. x86-64 with the System V calling convention.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ class Fiber {
  public:
   using Entry = void (*)(void* argument);
 
-  // Forgets what it ran before, wherever that was, and begins entry(argument) at the next Resume.
+  // Discards what it ran before, in any state, and starts entry(argument) at the next Resume.
   // `entry` never returns: it yields for the last time.
   void Begin(Entry entry, void* argument);
-  // Runs the fiber until it yields; by who owns it.
+  // Runs the fiber until it yields; called by its owner.
   void Resume();
-  // Goes back to Resume's caller; by the fiber itself.
+  // Returns to Resume's caller; called by the fiber itself.
   void Yield();
 
  private:
@@ -25,7 +25,7 @@ class Fiber {
 
   std::unique_ptr<std::byte[]> stack_;
   void* stack_pointer_ = nullptr;  // of the fiber while it does not run
-  void* owner_pointer_ = nullptr;  // of who resumed it while it runs
+  void* owner_pointer_ = nullptr;  // of the resumer while it runs
   Entry entry_ = nullptr;
   void* argument_ = nullptr;
 };

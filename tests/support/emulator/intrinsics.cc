@@ -30,8 +30,8 @@ T ShuffleFrom(const char* what, T value, int lane) {
   return Brought<T>(all, lane);
 }
 
-// Number (row, column) of a tile that the lanes hold, four to a row, at `offset` of what they
-// brought.
+// Element (row, column) of a tile held by the lanes, four per row, at `offset` of their exchanged
+// values.
 uint16_t TileNumber(const Exchange& all, int row, int column, size_t offset) {
   return Brought<uint16_t>(all, row * 4 + column / 2, offset + column % 2 * 2);
 }
@@ -55,7 +55,7 @@ void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool t
   }
 }
 
-// Lanes bring their numbers widened: 8 of a, 4 of b.
+// Lanes pass their numbers widened: 8 of a, 4 of b.
 template <typename Widen>
 void Multiply(const char* what, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
               const Widen& widen) {
@@ -68,7 +68,7 @@ void Multiply(const char* what, float (&c)[4], const uint32_t (&a)[4], const uin
   const int g = LaneIndex() / 4;
   const int j = LaneIndex() % 4;
   for (int k = 0; k < 16; ++k) {
-    // Inputs 2i and 2i + 1 are with lane i % 4 of a row or column, from 8 on in its last registers.
+    // Inputs 2i and 2i + 1 are on lane i % 4 of a row or column, from 8 on in its last registers.
     const int lane = k % 8 / 2;
     const auto* const a_of_lane = reinterpret_cast<const float*>(all[4 * g + lane].data());
     const float upper = a_of_lane[k / 8 * 4 + k % 2];      // row g
@@ -148,7 +148,7 @@ uint32_t Bf16Pair(float low, float high) { return Pair(Bf16OfF32(low), Bf16OfF32
 uint32_t F16Pair(float low, float high) { return Pair(F16OfF32(low), F16OfF32(high)); }
 float F32OfBf16(uint16_t bits) { return bulkhead::F32OfBf16(bits); }
 float F32OfF16(uint16_t bits) { return bulkhead::F32OfF16(bits); }
-// A GPU makes one NaN of all.
+// A GPU has a single canonical NaN.
 uint16_t Bf16OfF32(float x) { return std::isnan(x) ? 0x7FFF : bulkhead::Bf16OfF32(x); }
 uint16_t F16OfF32(float x) { return std::isnan(x) ? 0x7FFF : bulkhead::F16OfF32(x); }
 float __uint_as_float(uint32_t bits) { return bulkhead::F32OfBits(bits); }

@@ -1,4 +1,4 @@
-// What kernels/cuda/device/intrinsics.h has, on the host: each acts on the lane that runs
+// The host version of kernels/cuda/device/intrinsics.h: each acts on the running lane
 // (tests/support/emulator/block.h).
 #pragma once
 
@@ -34,7 +34,7 @@ Index3 GridDim();
 inline int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
 inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-// ---- the kernel before: every thread waits for it, once
+// ---- the previous kernel: every thread waits for it, once
 void GridDependencySynchronize();
 
 // ---- shared memory
@@ -54,7 +54,7 @@ uint32_t __float_as_uint(float x);
 uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector);
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl*)
 
-// ---- copies: carried out when somebody waits for them, so that a missing wait reads poison
+// ---- copies: executed when waited for, so that a missing wait reads poison
 void CpAsync16(void* shared, const void* global, bool valid);
 void CpAsyncCommit();
 void CpAsyncWaitUntil(int left);

@@ -1,5 +1,5 @@
-// Mistakes of the kind that kernels have, planted: some schedule must give a result that is wrong,
-// or other bytes than the other schedules. Beside each stands the same kernel without it.
+// Planted mistakes typical of kernels: some schedule must give a wrong result, or other bytes than
+// the other schedules. Each is next to the same kernel without it.
 #include <numeric>
 #include <set>
 #include <vector>
@@ -19,7 +19,7 @@ struct Floats {
   float* out = nullptr;
 };
 
-// What `kernel` makes of 0, 1, 2 ... in each schedule; different results only.
+// The results of `kernel` for 0, 1, 2 ... in each schedule; distinct ones only.
 std::set<std::vector<float>> Results(void (*kernel)(Floats)) {
   std::set<std::vector<float>> results;
   alignas(16) float in[kThreads * 4];
@@ -83,7 +83,7 @@ TEST(PlantedFault, NoBarrierBeforeSharedMemoryIsWrittenAgain) {
   EXPECT_GT(Results(Reuse<false>).size(), 1U);
 }
 
-// Each thread copies four numbers aside and reads its own.
+// Each thread copies four numbers to shared memory and reads its own.
 template <int kLeft>
 void Aside(Floats p) {
   cuda::GridDependencySynchronize();
