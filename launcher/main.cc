@@ -10,13 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/fatal_end.h"
+#include "comm/launch_environment.h"
 #include "launcher/bench/comm.h"
 #include "launcher/bench/kernels.h"
-#include "launcher/bench/scale.h"
-#include "launcher/bench/serve/compare.h"
 #include "launcher/bench/serve/serve.h"
-#include "launcher/bench/serve/sweep.h"
 #include "launcher/bench/simulate.h"
 #include "launcher/bench/throughput.h"
 #include "launcher/bench/verify.h"
@@ -33,10 +33,25 @@
 #include "launcher/model_path.h"
 #include "launcher/planning/plan.h"
 #include "launcher/process_environment.h"
+#include "launcher/python_tool.h"
 #include "launcher/tokenize.h"
 
 namespace bulkhead {
 namespace {
+
+// Returns only when it cannot run.
+absl::Status RunTool(const ToolCommand& command) {
+  const LaunchEnvironment launch = ReadLaunchEnvironment(&std::getenv);
+  if (command.starts_groups && launch.by_launcher()) {
+    return WithExitCode(absl::FailedPreconditionError(absl::StrCat(
+                            "bench ", command.args[0],
+                            " starts its groups itself; run it alone, "
+                            "without ",
+                            launch.launcher, " (--launcher says how groups are started)")),
+                        ExitCode::kGroupNotUp);
+  }
+  return BecomePythonTool(command.args);
+}
 
 struct RunCommand {
   int operator()(const ServeOptions& options) const {
@@ -47,11 +62,7 @@ struct RunCommand {
   int operator()(const ScoreOptions& options) const { return ExitRankWith(RunScore(options)); }
   int operator()(const KernelsOptions& options) const { return ExitRankWith(RunKernels(options)); }
   int operator()(const CommOptions& options) const { return ExitRankWith(RunComm(options)); }
-  int operator()(const ScaleOptions& options) const { return ExitWith(RunScale(options)); }
   int operator()(const VerifyOptions& options) const { return ExitRankWith(RunVerify(options)); }
-  int operator()(const VerifyGroupsOptions& options) const {
-    return ExitWith(RunVerifyGroups(options));
-  }
   int operator()(const SimulateOptions& options) const { return ExitWith(RunSimulate(options)); }
   int operator()(const ThroughputOptions& options) const {
     return ExitRankWith(RunThroughput(options));
@@ -59,12 +70,7 @@ struct RunCommand {
   int operator()(const ServeBenchOptions& options) const {
     return ExitWith(RunServeBench(options));
   }
-  int operator()(const SweepBenchOptions& options) const {
-    return ExitWith(RunSweepBench(options));
-  }
-  int operator()(const CompareBenchOptions& options) const {
-    return ExitWith(RunCompareBench(options));
-  }
+  int operator()(const ToolCommand& command) const { return ExitRankWith(RunTool(command)); }
   int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }
   int operator()(const TokenizeOptions& options) const {

@@ -16,7 +16,7 @@ build=build/release
 scripts/build.sh release bulkhead gpu_test
 
 rm -rf --one-file-system "$folder"
-mkdir -p "$folder"/{program,lib,mpi/plugins,data/models,data/quantised}
+mkdir -p "$folder"/{program,lib,mpi/plugins,data/models,data/quantised,share/bulkhead}
 
 # Open MPI's plugins. Excluded: networks other than TCP (their libraries are large), files,
 # one-sided operations, OpenSHMEM, and monitoring or debugging.
@@ -31,6 +31,7 @@ pmix=$(dirname "$(readlink -f "$(ldd "$folder/mpi/plugins/mca_pmix_ext3x.so" | a
 cp -r "$pmix/pmix" "$folder/mpi/pmix"
 cp -r "$pmix/../share/pmix" "$folder/mpi/pmix_share"
 
+cp -r tools "$folder/share/bulkhead/"  # found beside lib/, where the loader is that runs the program
 cp "$build/bin/bulkhead" "$build/tests/gpu/gpu_test" "$folder/program/"
 cp "$mpirun" "$folder/program/mpirun"
 for binary in "$folder"/{program,mpi/plugins,mpi/pmix}/*; do

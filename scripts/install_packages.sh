@@ -10,6 +10,7 @@ packages=(
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
   python3 python3-grpcio python3-protobuf procps
+  python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
   packages+=(iptables iproute2 slurm-wlm munge)

@@ -39,6 +39,7 @@ CONFINED = [
     (re.compile(r"nccl\.h$"), re.compile(r"comm/"), "NCCL"),
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
      re.compile(r"runtime/service/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
+    (re.compile(r"launcher/bench/"), re.compile(r"launcher/(bench/|main\.cc$)"), "a benchmark"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_runtime_|comm/nccl_|kernels/cuda/"), "CUDA"),
 ]
@@ -249,6 +250,7 @@ class PlantedViolation(unittest.TestCase):
                 ("runtime/engine/a.cc", "<mpi.h>", "MPI"), ("launcher/group/serve.cc", '"grpcpp/grpcpp.h"', "gRPC"),
                 ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
                 ("kernels/cpu/a.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
+                ("launcher/flags/options.cc", '"launcher/bench/comm.h"', "a benchmark"),
                 ("launcher/group/serve.cc", '"comm/mpi_group.h"', "wire.cc"),
                 ("launcher/group/startup.cc", '"kernels/cpu/cpu_backend.h"', "wire.cc")):
             with self.subTest(path=path, include=include):

@@ -19,7 +19,8 @@ constexpr int64_t kModulus = 1021;
 absl::Status Wrong(Collective collective, int64_t bytes, int64_t at, float got, float expected) {
   return WithExitCode(
       absl::InternalError(absl::StrFormat("%s of %d bytes: element %d is %g and must be %g",
-                                          CollectiveName(collective), bytes, at, got, expected)),
+                                          kCollectiveNames[static_cast<int>(collective)], bytes, at,
+                                          got, expected)),
       ExitCode::kBug);
 }
 

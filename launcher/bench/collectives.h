@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "comm/communicator.h"
 #include "comm/group.h"
-#include "launcher/bench/comm_result.h"
+#include "launcher/flags/options.h"
 
 namespace bulkhead {
 

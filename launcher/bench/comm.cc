@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <iostream>
 #include <memory>
 #include <set>
 #include <string>
@@ -20,16 +19,16 @@
 #include "bulkhead/internal/step_plan.pb.h"
 #include "launcher/bench/bare_loop.h"
 #include "launcher/bench/collectives.h"
-#include "launcher/bench/comm_result.h"
-#include "launcher/bench/provenance.h"
-#include "launcher/bench/quantile.h"
-#include "launcher/exit_status.h"
+#include "launcher/bench/median.h"
+#include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/planning/model_source.h"
+#include "launcher/python_tool.h"
 #include "launcher/version.h"
 #include "launcher/wire.h"
 #include "memory/ledger.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -42,6 +41,26 @@ constexpr int kCheckedCalls = 8;  // of each case, before the clock runs
 constexpr double kWarmUpSeconds = 0.3;
 constexpr int64_t kPairLatencyBytes = 64;
 constexpr int64_t kPairBandwidthBytes = int64_t{1} << 20;
+
+// One collective at one size. Times in seconds.
+struct CommCase {
+  Collective collective = Collective::kAllReduce;
+  int64_t bytes = 0;    // of the whole message: the sum, what is gathered, what is broadcast
+  std::string message;  // what it is in a model: "hidden x 8"; empty: a size among others
+  // Of each call the time of the slowest rank.
+  std::vector<double> call_s;
+  // Likewise of a bare loop of two processes that adds as many bytes, in both ways of sharing the
+  // work; empty where there is none.
+  std::vector<double> bare_whole_s, bare_half_s;
+};
+
+// Two ranks alone with each other: a bare loop of a few bytes, and of many.
+struct CommPair {
+  int first = 0;
+  int second = 0;
+  double latency_s = 0;
+  double bytes_per_s = 0;
+};
 
 class Stopwatch {
  public:
@@ -72,11 +91,12 @@ int64_t PlanBytes(int num_seqs) {
 // What is measured, the same list on every rank.
 std::vector<CommCase> CasesOf(const CommOptions& options, const ModelConfig* model, int ranks) {
   std::vector<CommCase> cases;
-  for (const Collective collective : kCollectives) {
+  for (size_t i = 0; i < std::size(kCollectiveNames); ++i) {
+    const auto collective = static_cast<Collective>(i);
     if (options.collective.has_value() && *options.collective != collective) continue;
     const int64_t unit = UnitBytes(collective, ranks);
     const auto add = [&](int64_t bytes, std::string message) {
-      cases.push_back({collective, RoundUp(bytes, unit), std::move(message), {}, {}});
+      cases.push_back({collective, RoundUp(bytes, unit), std::move(message), {}, {}, {}});
     };
     for (int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) add(bytes, "");
     if (model == nullptr) continue;
@@ -196,8 +216,6 @@ class CommBench {
     BH_RETURN_IF_ERROR(AgreeOn(right));
     const bool with_bare =
         bare_ != nullptr && topology_.size == 2 && one.collective == Collective::kAllReduce;
-    std::vector<double> whole;
-    std::vector<double> half;
     for (int turn = 0; turn < kTurns; ++turn) {
       std::vector<double> times;
       for (int i = 0; i < CallsOf(one.bytes) / kTurns; ++i) {
@@ -209,11 +227,9 @@ class CommBench {
       BH_RETURN_IF_ERROR(Append(times, one.call_s));
       BH_RETURN_IF_ERROR(RecordCores());
       if (!with_bare) continue;
-      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kWhole), whole));
-      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kHalf), half));
+      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kWhole), one.bare_whole_s));
+      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kHalf), one.bare_half_s));
     }
-    // Whichever way of sharing the work is the faster one at this size.
-    one.bare_s = QuantileOf(whole, 0.5) <= QuantileOf(half, 0.5) ? whole : half;
     return absl::OkStatus();
   }
 
@@ -260,7 +276,7 @@ class CommBench {
         for (int i = 0; i < CallsOf(bytes); ++i) {
           times.push_back(BareCall(peer, bytes, BareLoop::Split::kHalf));
         }
-        seconds[small ? 0 : 1] = QuantileOf(times, 0.5);
+        seconds[small ? 0 : 1] = Median(times);
       }
     }
     BH_ASSIGN_OR_RETURN(const std::vector<double> slowest, Slowest(seconds));
@@ -285,6 +301,35 @@ class CommBench {
   std::vector<float> whole_;
 };
 
+std::string MeasuredJson(const CommOptions& options, const RankTopology& topology,
+                         const CommBench& bench) {
+  nlohmann::ordered_json json = {{"bench", "comm"},
+                                 {"version", Version()},
+                                 {"date", DateText()},
+                                 {"cpu", CpuName()},
+                                 {"model", options.engine.model},
+                                 {"tensor_parallel_size", topology.size},
+                                 {"hosts", topology.hosts},
+                                 {"may_spin", topology.local_size <= topology.local_cores},
+                                 {"shared_core_share", bench.shared_core_share()},
+                                 {"cases", nlohmann::ordered_json::array()},
+                                 {"pairs", nlohmann::ordered_json::array()}};
+  for (const CommCase& one : bench.cases()) {
+    json["cases"].push_back({{"collective", kCollectiveNames[static_cast<int>(one.collective)]},
+                             {"bytes", one.bytes},
+                             {"message", one.message},
+                             {"call_s", one.call_s},
+                             {"bare_whole_s", one.bare_whole_s},
+                             {"bare_half_s", one.bare_half_s}});
+  }
+  for (const CommPair& pair : bench.pairs()) {
+    json["pairs"].push_back({{"ranks", {pair.first, pair.second}},
+                             {"latency_s", pair.latency_s},
+                             {"bytes_per_s", pair.bytes_per_s}});
+  }
+  return json.dump();
+}
+
 // Equal on all ranks, as the topology is.
 absl::Status CheckGroup(const CommOptions& options, const RankTopology& topology) {
   absl::Status refusal;
@@ -300,12 +345,14 @@ absl::Status CheckGroup(const CommOptions& options, const RankTopology& topology
   return MarkAgreed(WithExitCode(refusal, ExitCode::kGroupNotUp));
 }
 
-absl::Status MeasureOnGroup(const CommOptions& options, RankProcess& life) {
+// `measured`: on rank 0, what the Python tool reads.
+absl::Status MeasureOnGroup(const CommOptions& options, RankProcess& life, std::string& measured) {
   GroupExchange& exchange = life.group().exchange();
   const RankTopology& topology = exchange.topology();
   BH_RETURN_IF_ERROR(CheckGroup(options, topology));
   std::vector<CommCase> cases;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "model", options.engine.startup_timeout, [&] {
+    if (topology.coordinator()) BH_RETURN_IF_ERROR(CheckPythonTool());
     absl::StatusOr<ModelSource> source;
     if (!options.engine.model.empty()) {
       source = ReadModelSource(options.engine, Weights::kOptional);
@@ -318,25 +365,20 @@ absl::Status MeasureOnGroup(const CommOptions& options, RankProcess& life) {
   BH_RETURN_IF_ERROR(bench.Prepare(std::move(cases)));
   life.StartUpEnds();
   BH_RETURN_IF_ERROR(bench.Measure());
-  if (!topology.coordinator()) return absl::OkStatus();
-  CommFacts facts;
-  facts.version = std::string(Version());
-  facts.date = DateText();
-  facts.cpu = CpuName();
-  facts.model = options.engine.model;
-  facts.hosts = topology.hosts;
-  facts.may_spin = topology.local_size <= topology.local_cores;
-  facts.shared_core_share = bench.shared_core_share();
-  const std::string json = CommJson(facts, bench.cases(), bench.pairs());
-  std::cout << (options.json ? json : CommTable(facts, bench.cases(), bench.pairs()));
-  return FlushStandardOutput();
+  if (topology.coordinator()) measured = MeasuredJson(options, topology, bench);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status RunComm(const CommOptions& options) {
-  return RunRankProcess(options.engine,
-                        [&](RankProcess& life) { return MeasureOnGroup(options, life); });
+  std::string measured;
+  BH_RETURN_IF_ERROR(RunRankProcess(
+      options.engine, [&](RankProcess& life) { return MeasureOnGroup(options, life, measured); }));
+  if (measured.empty()) return absl::OkStatus();
+  std::vector<std::string> args = {"comm"};
+  if (options.json) args.emplace_back("--json");
+  return BecomePythonTool(args, measured);
 }
 
 }  // namespace bulkhead

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
-#include <iostream>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,17 +16,20 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "launcher/bench/provenance.h"
 #include "launcher/bench/token_cost.h"
-#include "launcher/exit_status.h"
+#include "launcher/group/provenance.h"
 #include "launcher/model_path.h"
+#include "launcher/python_tool.h"
 #include "launcher/version.h"
 #include "memory/kv_block_pool.h"
 #include "memory/prefix_cache.h"
+#include "nlohmann/json.hpp"
 #include "runtime/engine/scheduler.h"
 
 namespace bulkhead {
 namespace {
+
+using nlohmann::ordered_json;
 
 constexpr int kBlockTokens = 16;
 constexpr int kVocabSize = 32000;
@@ -194,7 +197,72 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const std::string& model)
   return tokenizer;
 }
 
+template <typename T>
+ordered_json Column(const std::vector<StepSample>& steps, T StepSample::*part) {
+  ordered_json column = ordered_json::array();
+  for (const StepSample& step : steps) column.push_back(step.*part);
+  return column;
+}
+
+ordered_json RunJson(const SimulatedRun& run) {
+  return {{"ranks", run.ranks},
+          {"max_num_seqs", run.max_num_seqs},
+          {"copies", run.copies},
+          {"submit_us", 1e6 * run.submit_s},
+          {"simulated_s", run.group_s},
+          {"tokens_per_s", run.tokens_per_s},
+          {"rank0_share", run.rank0_s / run.group_s},
+          {"steps",
+           {{"plan_s", Column(run.steps, &StepSample::plan_s)},
+            {"encode_s", Column(run.steps, &StepSample::encode_s)},
+            {"hand_out_s", Column(run.steps, &StepSample::hand_out_s)},
+            {"commit_s", Column(run.steps, &StepSample::commit_s)},
+            {"queued", Column(run.steps, &StepSample::queued)},
+            {"drawn", Column(run.steps, &StepSample::drawn)},
+            {"plan_bytes", Column(run.steps, &StepSample::plan_bytes)}}}};
+}
+
+// 0 where it is absent or no number: somebody else may have written the file.
+double NumberOf(const ordered_json& json, const char* key) {
+  const bool has = json.is_object() && json.contains(key) && json[key].is_number();
+  return has ? json[key].get<double>() : 0;
+}
+
 }  // namespace
+
+absl::StatusOr<StepCost> CostFrom(absl::string_view throughput_json) {
+  const ordered_json json = ordered_json::parse(throughput_json, nullptr,
+                                                /*allow_exceptions=*/false);
+  const absl::Status unusable = absl::InvalidArgumentError(
+      "it has no case with decode steps; write it with 'bulkhead bench throughput --json'");
+  if (!json.is_object() || !json.contains("cases")) return unusable;
+  std::map<int, double> step_ms;  // by batch
+  double best_prefill = 0;
+  for (const ordered_json& one : json["cases"]) {
+    if (!one.is_object() || !one.contains("step")) return unusable;
+    const double median = NumberOf(one["step"], "p50_ms");
+    if (median > 0) step_ms[static_cast<int>(NumberOf(one, "batch_size"))] = median;
+    best_prefill = std::max(best_prefill, NumberOf(one, "prefill_tokens_per_s"));
+  }
+  if (step_ms.empty() || best_prefill <= 0) return unusable;
+  const auto [small, small_ms] = *step_ms.begin();
+  const auto [large, large_ms] = *step_ms.rbegin();
+  const double row_ms = large > small ? std::max(0.0, (large_ms - small_ms) / (large - small)) : 0;
+  StepCost cost;
+  cost.decode_row_us = 1e3 * row_ms;
+  cost.step_us = 1e3 * std::max(0.0, small_ms - small * row_ms);
+  cost.prompt_token_us = 1e6 / best_prefill;
+  return cost;
+}
+
+StepCost Merged(const StepCost& first, const StepCost& second) {
+  const auto pick = [](const std::optional<double>& a, const std::optional<double>& b) {
+    return a.has_value() ? a : b;
+  };
+  return {pick(first.step_us, second.step_us), pick(first.decode_row_us, second.decode_row_us),
+          pick(first.prompt_token_us, second.prompt_token_us),
+          pick(first.message_us, second.message_us)};
+}
 
 SimulatedRun Simulate(const SimulateOptions& options, const StepCost& cost, int ranks,
                       int max_num_seqs) {
@@ -202,37 +270,41 @@ SimulatedRun Simulate(const SimulateOptions& options, const StepCost& cost, int 
 }
 
 absl::Status RunSimulate(const SimulateOptions& options) {
-  SimulateFacts facts;
-  BH_ASSIGN_OR_RETURN(facts.cost, CompleteCost(options));
-  facts.version = std::string(Version());
-  facts.date = DateText();
-  facts.cpu = CpuName();
-  facts.requests = options.requests;
-  std::ofstream svg;
-  if (options.svg.has_value()) {
-    svg.open(*options.svg, std::ios::trunc);
-    if (!svg.is_open()) {
-      return CannotWrite("--svg", *options.svg);
-    }
+  BH_ASSIGN_OR_RETURN(const StepCost cost, CompleteCost(options));
+  if (options.plot.has_value() && !std::ofstream(*options.plot, std::ios::trunc).is_open()) {
+    return CannotWrite("--plot", *options.plot);
   }
+  BH_RETURN_IF_ERROR(CheckPythonTool());
   std::unique_ptr<Tokenizer> tokenizer = MadeUpTokenizer(kVocabSize);
   if (options.model.has_value()) {
     BH_ASSIGN_OR_RETURN(tokenizer, TokenizerOf(*options.model));
   }
-  facts.token_cost = MeasureTokenCost(*tokenizer);
-  std::vector<SimulatedRun> runs;
+  const TokenCost token = MeasureTokenCost(*tokenizer);
+  ordered_json json = {{"bench", "simulate"},
+                       {"version", Version()},
+                       {"date", DateText()},
+                       {"cpu", CpuName()},
+                       {"requests", options.requests},
+                       {"assumed",
+                        {{"step_us", *cost.step_us},
+                         {"decode_row_us", *cost.decode_row_us},
+                         {"prompt_token_us", *cost.prompt_token_us},
+                         {"message_us", *cost.message_us}}},
+                       {"token",
+                        {{"vocab_size", token.vocab_size},
+                         {"greedy_us", 1e6 * token.greedy_s},
+                         {"sampled_us", 1e6 * token.sampled_s},
+                         {"detokenise_us", 1e6 * token.text_s}}},
+                       {"runs", ordered_json::array()}};
   for (const int ranks : options.ranks) {
     for (const int seqs : options.max_num_seqs) {
-      runs.push_back(Simulate(options, facts.cost, ranks, seqs));
+      json["runs"].push_back(RunJson(Simulate(options, cost, ranks, seqs)));
     }
   }
-  std::cout << (options.json ? SimulateJson(facts, runs) : SimulateTable(facts, runs));
-  BH_RETURN_IF_ERROR(FlushStandardOutput());
-  if (!options.svg.has_value()) return absl::OkStatus();
-  svg << SimulateSvg(runs) << std::flush;
-  if (svg.good()) return absl::OkStatus();
-  return WithExitCode(absl::DataLossError(absl::StrCat("writing --svg ", *options.svg, " failed")),
-                      ExitCode::kClientError);
+  std::vector<std::string> args = {"simulate"};
+  if (options.json) args.emplace_back("--json");
+  if (options.plot.has_value()) args.insert(args.end(), {"--plot", *options.plot});
+  return BecomePythonTool(args, json.dump());
 }
 
 }  // namespace bulkhead

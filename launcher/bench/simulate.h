@@ -1,12 +1,45 @@
 // `bench simulate`: what a step costs rank 0 of a group that is larger than what is at hand.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "launcher/bench/simulate_result.h"
+#include "absl/strings/string_view.h"
 #include "launcher/flags/options.h"
 
 namespace bulkhead {
+
+// The first three from what `bench throughput --json` prints: the median step of the smallest batch
+// and its growth up to the largest, and the best prefill rate. INVALID_ARGUMENT when they cannot be
+// had from it.
+absl::StatusOr<StepCost> CostFrom(absl::string_view throughput_json);
+// `first`, and where it says nothing `second`.
+StepCost Merged(const StepCost& first, const StepCost& second);
+
+// One step's real processor time on rank 0, in seconds.
+struct StepSample {
+  double plan_s = 0;
+  double encode_s = 0;
+  double hand_out_s = 0;  // a copy of the plan for its own node and each node it sends to
+  double commit_s = 0;
+  int64_t queued = 0;  // requests that waited
+  int64_t drawn = 0;   // tokens
+  int64_t plan_bytes = 0;
+  double total_s() const { return plan_s + encode_s + hand_out_s + commit_s; }
+};
+
+struct SimulatedRun {
+  int ranks = 0;
+  int max_num_seqs = 0;
+  int copies = 0;           // of a plan
+  double group_s = 0;       // simulated time from the first arrival to the last token
+  double rank0_s = 0;       // of it rank 0's real cost, in all steps
+  double submit_s = 0;      // real time of accepting a request, the mean
+  double tokens_per_s = 0;  // generated ones, simulated
+  std::vector<StepSample> steps;
+};
 
 // One group: the real scheduler and block pool run all requests to their ends, on a clock that
 // `cost` (complete) and rank 0's own real cost move on.

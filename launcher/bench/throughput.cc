@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -18,14 +17,59 @@
 #include "base/message_json.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "launcher/bench/provenance.h"
-#include "launcher/bench/throughput_result.h"
-#include "launcher/exit_status.h"
+#include "launcher/bench/throughput_run.h"
 #include "launcher/group/batch.h"
+#include "launcher/group/provenance.h"
+#include "launcher/python_tool.h"
 #include "launcher/version.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json TotalsJson(const StepTotals& totals) {
+  return {{"steps", totals.steps},
+          {"step_s", totals.step_s},
+          {"comm_s", totals.comm_s},
+          {"longest_s", totals.longest_s}};
+}
+
+ordered_json RanksJson(const std::vector<RankFigures>& ranks) {
+  ordered_json list = ordered_json::array();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankFigures& figures = ranks[rank];
+    list.push_back({{"rank", rank},
+                    {"host", figures.host},
+                    {"load_s", figures.load_s},
+                    {"load_bytes", figures.load_bytes},
+                    {"resident_bytes_peak", figures.resident_bytes_peak},
+                    {"clock_offset_us", figures.clock_offset_us},
+                    {"clock_error_us", figures.clock_error_us},
+                    {"decode", TotalsJson(figures.decode)},
+                    {"prefill", TotalsJson(figures.prefill)}});
+  }
+  return list;
+}
+
+ordered_json CaseJson(const ThroughputCase& one) {
+  ordered_json runs = ordered_json::array();
+  for (const ThroughputRun& run : one.runs) {
+    runs.push_back({{"prefill_tokens_per_s", run.prefill_tokens_per_s},
+                    {"decode_tokens_per_s", nullptr},
+                    {"total_tokens_per_s", run.total_tokens_per_s},
+                    {"first_token_s", run.first_token_s},
+                    {"step_s", run.step_s}});
+    if (run.decode_tokens_per_s.has_value()) {
+      runs.back()["decode_tokens_per_s"] = *run.decode_tokens_per_s;
+    }
+  }
+  return {{"batch_size", one.batch_size},
+          {"input_len", one.input_len},
+          {"output_len", one.output_len},
+          {"runs", std::move(runs)}};
+}
 
 // When every token of a batch came. Thread-safe.
 class BatchTimes {
@@ -85,7 +129,9 @@ class TimeSink final : public RequestSink {
 
 class ThroughputJob final : public BatchJob {
  public:
-  explicit ThroughputJob(const ThroughputOptions& options) : options_(options) {
+  // `measured`: gets what the Python tool reads.
+  ThroughputJob(const ThroughputOptions& options, std::string* measured)
+      : options_(options), measured_(measured) {
     for (const int batch_size : options.batch_sizes) {
       for (const int input_len : options.input_lens) {
         cases_.push_back({batch_size, input_len, options.output_len, {}});
@@ -94,9 +140,9 @@ class ThroughputJob final : public BatchJob {
   }
 
   absl::Status Open() override {
+    BH_RETURN_IF_ERROR(CheckPythonTool());
     if (!options_.out.has_value()) return absl::OkStatus();
-    out_.open(*options_.out, std::ios::trunc);
-    if (out_.is_open()) return absl::OkStatus();
+    if (std::ofstream(*options_.out, std::ios::trunc).is_open()) return absl::OkStatus();
     return CannotWrite("--out", *options_.out);
   }
 
@@ -137,16 +183,8 @@ class ThroughputJob final : public BatchJob {
 
   absl::Status Outcome() override {
     if (!status_.ok()) return WithExitCode(status_, ExitCode::kClientError);
-    const std::string json = ThroughputJson(Facts(), cases_);
-    std::cout << (options_.json ? json : ThroughputTable(Facts(), cases_));
-    BH_RETURN_IF_ERROR(FlushStandardOutput());
-    if (!options_.out.has_value()) return absl::OkStatus();
-    out_ << json;
-    out_.close();
-    if (!out_.fail()) return absl::OkStatus();
-    return WithExitCode(
-        absl::DataLossError(absl::StrCat("writing --out ", *options_.out, " failed")),
-        ExitCode::kClientError);
+    *measured_ = Measured().dump();
+    return absl::OkStatus();
   }
 
   size_t size() const override {
@@ -189,34 +227,38 @@ class ThroughputJob final : public BatchJob {
     return RunOf(sequences, int64_t{one.batch_size} * computed);
   }
 
-  ThroughputFacts Facts() const {
+  ordered_json Measured() const {
     const ModelLimits& limits = engine_->limits;
     const ReportFacts report = engine_->facts();
-    ThroughputFacts facts;
-    facts.version = std::string(Version());
-    facts.date = DateText();
-    facts.cpu = CpuName();
-    facts.model = options_.engine.model;
-    facts.architecture = engine_->source.config.model.architecture;
-    facts.weight_dtype = WeightFormatsText(limits.weights);
-    facts.activation_dtype = limits.activation == ActivationDType::kInt8 ? "int8" : "float32";
-    facts.kv_cache_dtype = report.kv_cache_dtype;
-    facts.ranks = engine_->topology.size;
-    facts.threads = engine_->threads.num_threads;
-    facts.shared_prefix_len = options_.shared_prefix_len;
-    facts.num_kv_blocks = limits.num_kv_blocks;
-    facts.num_kv_blocks_used_peak = load_.scheduler.pressure.peak_blocks_used;
-    facts.device_allocations_after_ready = report.device_allocations_after_ready;
-    facts.num_preemptions = load_.scheduler.preemptions_total;
-    facts.rank_figures = figures_;
-    facts.capacity_json = MessageToJsonText(ReportOf(engine_->capacity, {}, report));
-    return facts;
+    ordered_json json = {
+        {"bench", "throughput"},
+        {"version", Version()},
+        {"date", DateText()},
+        {"cpu", CpuName()},
+        {"model", options_.engine.model},
+        {"architecture", engine_->source.config.model.architecture},
+        {"weight_dtype", WeightFormatsText(limits.weights)},
+        {"activation_dtype", limits.activation == ActivationDType::kInt8 ? "int8" : "float32"},
+        {"kv_cache_dtype", report.kv_cache_dtype},
+        {"tensor_parallel_size", engine_->topology.size},
+        {"threads", engine_->threads.num_threads},
+        {"shared_prefix_len", options_.shared_prefix_len},
+        {"memory",
+         {{"num_kv_blocks", limits.num_kv_blocks},
+          {"num_kv_blocks_used_peak", load_.scheduler.pressure.peak_blocks_used},
+          {"num_preemptions", load_.scheduler.preemptions_total},
+          {"device_allocations_after_ready", report.device_allocations_after_ready},
+          {"report", MessageToJson(ReportOf(engine_->capacity, {}, report))}}},
+        {"ranks", RanksJson(figures_)},
+        {"cases", ordered_json::array()}};
+    for (const ThroughputCase& one : cases_) json["cases"].push_back(CaseJson(one));
+    return json;
   }
 
   const ThroughputOptions& options_;
+  std::string* const measured_;
   const RankEngine* engine_ = nullptr;
   std::vector<ThroughputCase> cases_;
-  std::ofstream out_;
   std::mt19937_64 random_{2};
   int64_t last_request_ = 0;
   CoordinatorLoad load_;
@@ -227,9 +269,15 @@ class ThroughputJob final : public BatchJob {
 }  // namespace
 
 absl::Status RunThroughput(const ThroughputOptions& options) {
-  return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
-    return std::make_unique<ThroughputJob>(options);
-  });
+  std::string measured;  // on rank 0
+  BH_RETURN_IF_ERROR(RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
+    return std::make_unique<ThroughputJob>(options, &measured);
+  }));
+  if (measured.empty()) return absl::OkStatus();
+  std::vector<std::string> args = {"throughput"};
+  if (options.json) args.emplace_back("--json");
+  if (options.out.has_value()) args.insert(args.end(), {"--out", *options.out});
+  return BecomePythonTool(args, measured);
 }
 
 }  // namespace bulkhead

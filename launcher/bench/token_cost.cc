@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "launcher/bench/quantile.h"
+#include "launcher/bench/median.h"
 #include "nlohmann/json.hpp"
 #include "runtime/engine/sampler.h"
 #include "runtime/tokenizer/text_stream.h"
@@ -43,7 +43,7 @@ double SamplingSeconds(int vocab_size, float temperature) {
     BH_CHECK(sampler.Sample(logits, row).ok());
     seconds.push_back(Now() - begin);
   }
-  return QuantileOf(std::move(seconds), 0.5);
+  return Median(std::move(seconds));
 }
 
 double TextSeconds(const Tokenizer& tokenizer) {
@@ -57,7 +57,7 @@ double TextSeconds(const Tokenizer& tokenizer) {
     }
     seconds.push_back((Now() - begin) / kTokensPerReading);
   }
-  return QuantileOf(std::move(seconds), 0.5);
+  return Median(std::move(seconds));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -22,14 +21,16 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "launcher/bench/verify_result.h"
-#include "launcher/exit_status.h"
 #include "launcher/group/batch.h"
 #include "launcher/group/config_text.h"
+#include "launcher/python_tool.h"
 #include "launcher/version.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
+
+using nlohmann::ordered_json;
 
 // SHA-256 of rows of logits as they come. The rank loop's thread.
 class DigestSink final : public LogitsSink {
@@ -98,7 +99,9 @@ class AnswerSink final : public RequestSink {
 
 class VerifyJob final : public BatchJob {
  public:
-  explicit VerifyJob(const VerifyOptions& options) : options_(options) {}
+  // `measured`: under --against gets what the Python tool compares.
+  VerifyJob(const VerifyOptions& options, std::string* measured)
+      : options_(options), measured_(measured) {}
 
   absl::Status Open() override {
     if (options_.save.has_value()) {
@@ -106,11 +109,14 @@ class VerifyJob final : public BatchJob {
       if (out_.is_open()) return absl::OkStatus();
       return CannotWrite("--save", *options_.save);
     }
+    BH_RETURN_IF_ERROR(CheckPythonTool());
     BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(*options_.against));
-    absl::StatusOr<VerifiedGroup> reference = VerifiedGroup::FromJson(text);
-    if (!reference.ok()) return AgainstError(reference.status());
-    reference_ = *std::move(reference);
-    return absl::OkStatus();
+    reference_ = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const bool complete = reference_.is_object() && reference_.contains("subject") &&
+                          reference_["subject"].is_object() &&
+                          reference_.value("bench", ordered_json()) == "verify";
+    if (complete) return absl::OkStatus();
+    return AgainstError("it is not what 'bench verify --save' writes");
   }
 
   absl::Status Prepare(const RankEngine& engine) override {
@@ -124,29 +130,23 @@ class VerifyJob final : public BatchJob {
                           ExitCode::kUsage);
     }
     vocab_size_ = static_cast<uint64_t>(engine.source.config.model.vocab_size);
-    group_.version = std::string(Version());
-    group_.ranks = engine.topology.size;
-    group_.hosts = engine.topology.hosts;
-    group_.equal_shares = options_.engine.tp_shares.empty() && !options_.engine.tp_shares_auto;
-    group_.subject = {
-        {"checkpoint", absl::StrCat(absl::Hex(engine.source.checkpoint->Fingerprint()))},
-        {"config", ReadConfigText(engine.source.dir).sha256},
-        {"weight_dtype", WeightFormatsText(limits.weights)},
-        {"activation_dtype", limits.activation == ActivationDType::kInt8 ? "int8" : "float32"},
-        {"kv_cache_dtype", engine.facts().kv_cache_dtype},
-        {"num_prompts", absl::StrCat(options_.num_prompts)},
-        {"input_len", absl::StrJoin(options_.input_lens, ",")},
-        {"output_len", absl::StrCat(options_.output_len)}};
-    if (!reference_.has_value()) return absl::OkStatus();
-    if (reference_->version != group_.version) {
-      BH_LOG(kWarning) << "the saved answers are of " << reference_->version << ", this is "
-                       << group_.version << ": equal bits are promised for one build alone";
-    }
-    // Before anything is computed in vain.
-    VerifiedGroup unanswered = group_;
-    unanswered.answers.resize(reference_->answers.size());
-    const absl::Status comparable = Compare(*reference_, unanswered).status();
-    return comparable.ok() ? absl::OkStatus() : AgainstError(comparable);
+    hosts_ = engine.topology.hosts;
+    group_ = {
+        {"bench", "verify"},
+        {"version", Version()},
+        {"tensor_parallel_size", engine.topology.size},
+        {"equal_shares", options_.engine.tp_shares.empty() && !options_.engine.tp_shares_auto},
+        {"subject",
+         {{"activation_dtype", limits.activation == ActivationDType::kInt8 ? "int8" : "float32"},
+          {"checkpoint", absl::StrCat(absl::Hex(engine.source.checkpoint->Fingerprint()))},
+          {"config", ReadConfigText(engine.source.dir).sha256},
+          {"input_len", absl::StrJoin(options_.input_lens, ",")},
+          {"kv_cache_dtype", engine.facts().kv_cache_dtype},
+          {"num_prompts", absl::StrCat(options_.num_prompts)},
+          {"output_len", absl::StrCat(options_.output_len)},
+          {"weight_dtype", WeightFormatsText(limits.weights)}}},
+        {"answers", ordered_json::array()}};
+    return options_.against.has_value() ? CheckSubject() : absl::OkStatus();
   }
 
   void Feed(Coordinator& coordinator) override { status_ = Answer(coordinator); }
@@ -154,29 +154,39 @@ class VerifyJob final : public BatchJob {
   absl::Status Outcome() override {
     if (!status_.ok()) return WithExitCode(status_, ExitCode::kClientError);
     if (options_.save.has_value()) return Save();
-    const absl::StatusOr<Comparison> comparison = Compare(*reference_, group_);
-    if (!comparison.ok()) return AgainstError(comparison.status());
-    std::cout << (options_.json ? ComparisonJson(*reference_, group_, *comparison)
-                                : ComparisonText(*reference_, group_, *comparison));
-    BH_RETURN_IF_ERROR(FlushStandardOutput());
-    if (comparison->ok()) return absl::OkStatus();
-    return WithExitCode(
-        absl::DataLossError(absl::StrCat("answers of ", group_.ranks,
-                                         " ranks differ from those of ", reference_->ranks)),
-        ExitCode::kClientError);
+    group_["hosts"] = hosts_;
+    *measured_ = group_.dump();
+    return absl::OkStatus();
   }
 
   size_t size() const override { return options_.num_prompts; }
 
  private:
-  absl::Status AgainstError(const absl::Status& why) const {
-    return WithExitCode(absl::InvalidArgumentError(
-                            absl::StrCat("--against ", *options_.against, ": ", why.message())),
-                        ExitCode::kUsage);
+  absl::Status AgainstError(const std::string& why) const {
+    return WithExitCode(
+        absl::InvalidArgumentError(absl::StrCat("--against ", *options_.against, ": ", why)),
+        ExitCode::kUsage);
+  }
+
+  // Before anything is computed in vain.
+  absl::Status CheckSubject() const {
+    if (reference_.value("version", ordered_json()) != group_["version"]) {
+      BH_LOG(kWarning) << "the saved answers are of another version than " << Version()
+                       << ": equal bits are promised for one build alone";
+    }
+    for (const auto& [name, value] : group_["subject"].items()) {
+      const ordered_json other = reference_["subject"].value(name, ordered_json("nothing"));
+      if (other == value) continue;
+      return AgainstError(absl::StrCat("the saved answers have ", name, " ",
+                                       other.is_string() ? other.get<std::string>() : other.dump(),
+                                       " and this group ", value.get<std::string>(),
+                                       "; save them again with the same model and flags"));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Save() {
-    out_ << group_.ToJson();
+    out_ << group_.dump(1) << "\n";
     out_.close();
     if (!out_.fail()) return absl::OkStatus();
     return WithExitCode(
@@ -192,14 +202,14 @@ class VerifyJob final : public BatchJob {
     std::vector<std::vector<TokenId>> texts;
     for (size_t i = 0; i < requests.size(); ++i) {
       Request& request = requests[i];
-      VerifiedAnswer& answer = group_.answers.emplace_back();
-      answer.input_len = options_.input_lens[i % options_.input_lens.size()];
-      answer.sampled = i % 2 == 1;
-      for (int t = 0; t < answer.input_len; ++t) {
+      const int input_len = options_.input_lens[i % options_.input_lens.size()];
+      const bool sampled = i % 2 == 1;
+      group_["answers"].push_back({{"input_len", input_len}, {"sampled", sampled}});
+      for (int t = 0; t < input_len; ++t) {
         request.prompt.push_back(static_cast<TokenId>(random() % vocab_size_));
       }
       texts.push_back(request.prompt);
-      request.sampling.temperature = answer.sampled ? 1.0F : 0.0F;
+      request.sampling.temperature = sampled ? 1.0F : 0.0F;
       request.sampling.seed = i;
       request.stopping.max_tokens = options_.output_len;
       request.stopping.ignore_eos = true;
@@ -209,17 +219,22 @@ class VerifyJob final : public BatchJob {
     std::vector<Request> again(options_.num_prompts);
     std::vector<DigestSink> digests(options_.num_prompts);
     for (size_t i = 0; i < again.size(); ++i) {
-      VerifiedAnswer& answer = group_.answers[i];
-      for (const GeneratedToken& token : generated[i]) {
-        answer.tokens.push_back(token.id);
-        answer.logprob_bits.push_back(std::bit_cast<uint32_t>(token.logprob.value_or(0)));
-      }
       again[i].prompt = std::move(texts[i]);
-      again[i].prompt.insert(again[i].prompt.end(), answer.tokens.begin(), answer.tokens.end());
+      ordered_json tokens = ordered_json::array();
+      ordered_json logprob_bits = ordered_json::array();
+      for (const GeneratedToken& token : generated[i]) {
+        again[i].prompt.push_back(token.id);
+        tokens.push_back(token.id);
+        logprob_bits.push_back(std::bit_cast<uint32_t>(token.logprob.value_or(0)));
+      }
+      group_["answers"][i]["tokens"] = std::move(tokens);
+      group_["answers"][i]["logprob_bits"] = std::move(logprob_bits);
       again[i].prompt_logits = &digests[i];
     }
     BH_RETURN_IF_ERROR(RunAll(coordinator, std::move(again)).status());
-    for (size_t i = 0; i < digests.size(); ++i) group_.answers[i].logits_sha256 = digests[i].Hex();
+    for (size_t i = 0; i < digests.size(); ++i) {
+      group_["answers"][i]["logits_sha256"] = digests[i].Hex();
+    }
     return absl::OkStatus();
   }
 
@@ -237,9 +252,11 @@ class VerifyJob final : public BatchJob {
   }
 
   const VerifyOptions& options_;
+  std::string* const measured_;
   std::ofstream out_;
-  std::optional<VerifiedGroup> reference_;  // under --against
-  VerifiedGroup group_;
+  ordered_json reference_;  // under --against
+  ordered_json group_;      // subject and answers, as --save writes them
+  std::vector<std::string> hosts_;
   uint64_t vocab_size_ = 0;
   int64_t last_request_ = 0;
   absl::Status status_;
@@ -248,9 +265,14 @@ class VerifyJob final : public BatchJob {
 }  // namespace
 
 absl::Status RunVerify(const VerifyOptions& options) {
-  return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
-    return std::make_unique<VerifyJob>(options);
-  });
+  std::string measured;  // on rank 0
+  BH_RETURN_IF_ERROR(RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
+    return std::make_unique<VerifyJob>(options, &measured);
+  }));
+  if (measured.empty()) return absl::OkStatus();
+  std::vector<std::string> args = {"verify-answers", "--against", *options.against};
+  if (options.json) args.emplace_back("--json");
+  return BecomePythonTool(args, measured);
 }
 
 }  // namespace bulkhead

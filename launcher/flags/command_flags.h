@@ -20,7 +20,7 @@ absl::StatusOr<Command> ParseTokenize(CommandArgs args);
 absl::StatusOr<Command> ParseDrain(CommandArgs args);
 absl::StatusOr<Command> ParseBench(CommandArgs args);
 absl::StatusOr<Command> ParseComm(CommandArgs args);
-absl::StatusOr<Command> ParseScale(CommandArgs args);
+absl::StatusOr<Command> ParseServeBench(CommandArgs args);
 absl::StatusOr<Command> ParseSimulate(CommandArgs args);
 absl::StatusOr<Command> ParseVerify(CommandArgs args);
 absl::StatusOr<Command> ParseThroughput(CommandArgs args);

@@ -13,9 +13,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
-#include "launcher/bench/child.h"
-#include "launcher/bench/comm_result.h"
-#include "launcher/bench/simulate_result.h"
 #include "launcher/flags/serve_bench_options.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
@@ -97,8 +94,8 @@ struct PlanOptions {
   bool json = false;
   int nodes = 1;
   std::optional<std::string> gpu;      // one of GpuNames
-  std::optional<std::string> svg;      // output file for the curve
-  std::vector<EngineOptions> compare;  // with the flags of each --compare applied
+  std::optional<std::string> plot;     // where arenas and the curve are drawn
+  std::vector<EngineOptions> compare;  // with the flags of each --compare laid over
   std::vector<std::string> compare_flags;
 };
 
@@ -146,6 +143,10 @@ struct KernelsOptions {
   bool json = false;
 };
 
+enum class Collective { kAllReduce, kGather, kAllGather, kBroadcast };
+inline constexpr const char* kCollectiveNames[] = {"all_reduce", "gather", "all_gather",
+                                                   "broadcast"};
+
 // Sizes in bytes of the whole message.
 struct CommOptions {
   EngineOptions engine;                  // only model (empty: none) and startup_timeout are used
@@ -157,20 +158,8 @@ struct CommOptions {
   bool json = false;
 };
 
-// Groups that this command starts itself, one after the other.
-struct ScaleOptions {
-  LaunchPlan launch;
-  std::vector<int> sizes = {1, 2, 4, 8};
-  std::string model;
-  // Arguments of `bench throughput` and `plan`, except the size.
-  std::vector<std::string> throughput_args;
-  std::vector<std::string> plan_args;
-  bool json = false;
-  std::optional<std::string> out;
-};
-
-// A rank of a group whose answers are saved or compared. Exactly one of `save` and `against` is
-// given.
+// A rank of a group whose answers are written down or compared. One of `save` and `against` is
+// there.
 struct VerifyOptions {
   EngineOptions engine;
   std::optional<std::string> save;
@@ -181,12 +170,9 @@ struct VerifyOptions {
   bool json = false;
 };
 
-// One rank, and then groups of `sizes` compared with it.
-struct VerifyGroupsOptions {
-  LaunchPlan launch;
-  std::vector<int> sizes;
-  std::vector<std::string> rank_args;  // of every rank
-  bool json = false;
+// How long a step takes a group, in microseconds; absent: of a measurement, else the default.
+struct StepCost {
+  std::optional<double> step_us, decode_row_us, prompt_token_us, message_us;
 };
 
 struct SimulateOptions {
@@ -202,7 +188,7 @@ struct SimulateOptions {
   std::optional<std::string> measured;
   std::optional<std::string> model;  // for its tokenizer and vocabulary; absent: synthetic
   bool json = false;
-  std::optional<std::string> svg;
+  std::optional<std::string> plot;
 };
 
 struct GenerateOptions {
@@ -243,7 +229,13 @@ struct DoctorOptions {
   std::optional<absl::Duration> watch_for;  // absent: until Ctrl-C
 };
 
-// Text for standard output, and the program's final status: ok for --help and --version.
+// A command of the Python tool (launcher/python_tool.h), which reads the arguments itself.
+struct ToolCommand {
+  std::vector<std::string> args;  // the command's name first
+  bool starts_groups = false;
+};
+
+// Text for standard output, and what the program ends with: ok for --help and --version.
 struct PrintText {
   std::string text;
   absl::Status status = absl::OkStatus();
@@ -251,9 +243,8 @@ struct PrintText {
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
                              TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
-                             ThroughputOptions, KernelsOptions, CommOptions, ScaleOptions,
-                             VerifyOptions, VerifyGroupsOptions, SimulateOptions, ServeBenchOptions,
-                             SweepBenchOptions, CompareBenchOptions, PrintText>;
+                             ThroughputOptions, KernelsOptions, CommOptions, VerifyOptions,
+                             SimulateOptions, ServeBenchOptions, ToolCommand, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; for an unknown flag or command the nearest existing name.

@@ -3,8 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "launcher/bench/serve/definitions.h"
-#include "launcher/flags/bench_flags.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -97,19 +95,19 @@ namespace {
 struct BenchEntry {
   const char* name;
   const char* summary;
-  absl::StatusOr<Command> (*parse)(CommandArgs);
+  absl::StatusOr<Command> (*parse)(CommandArgs);  // null: the Python tool parses its own flags
 };
 
 constexpr BenchEntry kBenches[] = {
     {"comm", "sums, gathers and broadcasts between the ranks of a group", ParseComm},
-    {"compare", "two results of serve", ParseCompareBench},
-    {"definitions", "what the metrics of serve are, and what other tools call them",
-     [](CommandArgs) -> absl::StatusOr<Command> { return PrintText{DefinitionsText()}; }},
+    {"compare", "two results of serve", nullptr},
+    {"definitions", "what the metrics of serve are, and what other tools call them", nullptr},
     {"kernels", "products and attention, against the machine's ceilings", ParseKernels},
-    {"scale", "what more ranks bring, planned and measured", ParseScale},
+    {"report", "the table and the page of what serve left in a folder", nullptr},
+    {"scale", "what more ranks bring, planned and measured", nullptr},
     {"serve", "a running server, from a client's place", ParseServeBench},
     {"simulate", "what a step costs rank 0 of a large group", ParseSimulate},
-    {"sweep", "a running server at several loads", ParseSweepBench},
+    {"sweep", "a running server at several loads", nullptr},
     {"throughput", "prefill and decode of a group, with no server and no network", ParseThroughput},
     {"verify", "whether groups answer as one rank does, bit by bit", ParseVerify},
 };
@@ -132,7 +130,10 @@ absl::StatusOr<Command> ParseBench(CommandArgs args) {
   if (args[0] == "--help" || args[0] == "-h") return PrintText{BenchHelp()};
   std::vector<std::string> names;
   for (const BenchEntry& bench : kBenches) {
-    if (args[0] == bench.name) return bench.parse(args.subspan(1));
+    if (args[0] == bench.name && bench.parse != nullptr) return bench.parse(args.subspan(1));
+    if (args[0] == bench.name) {
+      return ToolCommand{{args.begin(), args.end()}, /*starts_groups=*/args[0] == "scale"};
+    }
     names.emplace_back(bench.name);
   }
   const std::string nearest = Nearest(args[0], names);

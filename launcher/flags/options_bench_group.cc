@@ -1,11 +1,9 @@
 // The bench commands that measure groups of ranks.
 #include <algorithm>
-#include <initializer_list>
+#include <iterator>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
@@ -15,111 +13,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
-
 constexpr int kMaxLen = 1 << 24;
-constexpr char kDefaultLauncher[] = "mpirun --bind-to none";
-
-// Arguments, by the command they belong to.
-struct SharedArgs {
-  std::vector<std::string> own;      // of the command that starts groups
-  std::vector<std::string> measure;  // what is measured: unknown to `plan`
-  std::vector<std::string> engine;   // all others
-};
-
-bool IsOneOf(absl::string_view name, std::initializer_list<absl::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-SharedArgs ShareArgs(CommandArgs args) {
-  SharedArgs shared;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const std::string& word = args[i];
-    std::string name = word.substr(0, word.find('='));
-    const bool is_whole = name.size() == word.size();
-    std::replace(name.begin(), name.end(), '_', '-');  // flags may be written either way
-    const bool is_switch = IsOneOf(name, {"--json", "--help", "-h"});
-    const bool own = is_switch || IsOneOf(name, {"--tp", "--hosts", "--launcher", "--out"});
-    const bool measure = IsOneOf(name, {"--batch-size", "--input-len", "--output-len",
-                                        "--shared-prefix-len", "--repeats", "--num-prompts"});
-    std::vector<std::string>& whose = own ? shared.own : measure ? shared.measure : shared.engine;
-    whose.push_back(word);
-    const bool has_value = (own && !is_switch) || measure;
-    if (has_value && is_whole && i + 1 < args.size()) whose.push_back(args[++i]);
-  }
-  return shared;
-}
-
-void AddLaunchFlags(LaunchPlan* launch, const char* default_sizes, std::vector<int>* sizes,
-                    Flags* flags) {
-  flags->Group("Groups");
-  flags->Add("--tp", "LIST",
-             absl::StrCat("sizes of the groups that are started (default ", default_sizes, ")"),
-             IntegersValue(sizes, 1, kMaxRanks));
-  flags->Add("--hosts", "LIST", "a,b: mpirun spreads each group evenly over these hosts",
-             [launch](const std::string& text) -> absl::Status {
-               launch->hosts = absl::StrSplit(text, ',');
-               for (const std::string& host : launch->hosts) {
-                 if (host.empty()) return absl::InvalidArgumentError("give names, as in a,b");
-               }
-               return absl::OkStatus();
-             });
-  launch->launcher = kDefaultLauncher;
-  flags->Add("--launcher", "WORDS",
-             absl::StrCat("what stands before '-n RANKS' (default '", kDefaultLauncher, "')"),
-             TextValue(&launch->launcher));
-}
-
-absl::Status CheckLaunch(const LaunchPlan& launch, const SharedArgs& shared) {
-  if (!launch.hosts.empty() && !absl::StrContains(launch.launcher, "mpirun")) {
-    return absl::InvalidArgumentError(absl::StrCat("--hosts is for mpirun; with --launcher '",
-                                                   launch.launcher,
-                                                   "' say there which hosts it is to use"));
-  }
-  for (const std::string& word : shared.engine) {
-    if (absl::StartsWith(word, "--tensor-parallel-size")) {
-      return absl::InvalidArgumentError("give the sizes with --tp, as in --tp 1,2,4,8");
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<Command> ParseScale(CommandArgs args) {
-  Flags flags(
-      "bench scale", "[--model] DIR [FLAGS]",
-      "Starts a group of every size, one after the other, and puts what 'plan' says of it beside "
-      "what\n"
-      "'bench throughput' measures in it: tokens/s, efficiency, the share of sums and gathers, KV "
-      "tokens, and the\n"
-      "rank and term that bind. Run it alone, without mpirun. Takes every flag of 'bench "
-      "throughput', too.",
-      "bulkhead bench scale --model DIR --tp 1,2 --batch-size 8 --device-memory 4GiB\n"
-      "bulkhead bench scale --model DIR --tp 2,4,8 --hosts a,b --cache-max-entry-count 0.8\n"
-      "bulkhead bench scale --model DIR --launcher 'srun --mpi=pmix'");
-  ScaleOptions options;
-  AddLaunchFlags(&options.launch, "1,2,4,8", &options.sizes, &flags);
-  flags.AddSwitch("--json", "print JSON instead of tables",
-                  [&options](bool on) { options.json = on; });
-  flags.Add("--out", "FILE", "write the JSON there, too", TextValue(&options.out));
-  const SharedArgs shared = ShareArgs(args);
-  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(shared.own));
-  if (help) return PrintText{flags.Help()};
-  BH_RETURN_IF_ERROR(CheckLaunch(options.launch, shared));
-  options.throughput_args = shared.measure;
-  options.throughput_args.insert(options.throughput_args.end(), shared.engine.begin(),
-                                 shared.engine.end());
-  BH_ASSIGN_OR_RETURN(const Command command, ParseThroughput(options.throughput_args));
-  const EngineOptions& engine = std::get<ThroughputOptions>(command).engine;
-  options.model = engine.model;
-  options.plan_args = shared.engine;
-  options.plan_args.insert(options.plan_args.end(),
-                           {"--max-num-seqs", absl::StrCat(*engine.max_num_seqs), "--max-model-len",
-                            absl::StrCat(*engine.max_model_len)});
-  return options;
-}
-
-namespace {
 
 // A rank of the group under test.
 absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
@@ -160,35 +54,11 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
 absl::StatusOr<Command> ParseVerify(CommandArgs args) {
   for (const std::string& word : args) {
     const absl::string_view name = absl::string_view(word).substr(0, word.find('='));
-    if (IsOneOf(name, {"--save", "--against"})) return ParseVerifyRank(args);
+    if (name == "--save" || name == "--against") return ParseVerifyRank(args);
   }
-  Flags flags(
-      "bench verify", "[--model] DIR [FLAGS]",
-      "Says whether groups answer as one rank does: starts one rank, which saves its "
-      "answers, and then a\n"
-      "group of every size, which compares: token by token, and digests of all logits bit "
-      "by bit. Run it alone,\n"
-      "without mpirun. Exit code 1 when an answer differs. Takes every flag that one of its "
-      "groups takes, too:\n"
-      "'bulkhead bench verify --save FILE --help' shows them.",
-      "bulkhead bench verify --model DIR --tp 2,4,8\n"
-      "bulkhead bench verify --model DIR --save one.json\n"
-      "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
-  VerifyGroupsOptions options;
-  options.sizes = {2, 4, 8};
-  AddLaunchFlags(&options.launch, "2,4,8", &options.sizes, &flags);
-  flags.AddSwitch("--json", "print a JSON object per group instead of tables",
-                  [&options](bool on) { options.json = on; });
-  const SharedArgs shared = ShareArgs(args);
-  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(shared.own));
-  if (help) return PrintText{flags.Help()};
-  BH_RETURN_IF_ERROR(CheckLaunch(options.launch, shared));
-  options.rank_args = shared.measure;
-  options.rank_args.insert(options.rank_args.end(), shared.engine.begin(), shared.engine.end());
-  std::vector<std::string> first = options.rank_args;
-  first.insert(first.end(), {"--save", "FILE"});
-  BH_RETURN_IF_ERROR(ParseVerifyRank(first).status());
-  return options;
+  ToolCommand groups{{"verify"}, /*starts_groups=*/true};
+  groups.args.insert(groups.args.end(), args.begin(), args.end());
+  return groups;
 }
 
 absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
@@ -202,7 +72,7 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
       "rows + prompt\n"
       "tokens + messages between the ranks.",
       "bulkhead bench simulate --ranks 512 --requests 10000\n"
-      "bulkhead bench simulate --measured throughput.json --svg cost.svg");
+      "bulkhead bench simulate --measured throughput.json --plot cost.svg");
   SimulateOptions options;
   flags.Group("What is simulated");
   flags.Add("--ranks", "LIST", "sizes of the group (default 8,64,512)",
@@ -239,7 +109,8 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
   flags.Group("Output");
   flags.AddSwitch("--json", "print JSON instead of a table",
                   [&options](bool on) { options.json = on; });
-  flags.Add("--svg", "FILE", "draw the cost of a step by sequences", TextValue(&options.svg));
+  flags.Add("--plot,--svg", "FILE", "draw the cost of a step by sequences: .svg, .png or .pdf",
+            TextValue(&options.plot));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   return options;
@@ -258,8 +129,8 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
       "mpirun --bind-to none -n 4 bulkhead bench comm --collective all_reduce --pairs");
   CommOptions options;
   std::vector<std::pair<std::string, Collective>> collectives;
-  for (const Collective collective : kCollectives) {
-    collectives.emplace_back(CollectiveName(collective), collective);
+  for (size_t i = 0; i < std::size(kCollectiveNames); ++i) {
+    collectives.emplace_back(kCollectiveNames[i], static_cast<Collective>(i));
   }
   flags.Group("Measurement");
   flags.Add("--model", "DIR", "also the sizes of its messages; a config.json is enough",

@@ -1,4 +1,4 @@
-// The bench commands that are clients of a server: serve, sweep, compare.
+// `bench serve`.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "launcher/flags/bench_flags.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/request_flags.h"
@@ -48,17 +47,6 @@ Flags::Apply RateValue(double* out, double least) {
 Flags::Apply NumberValue(double* out, double least, double most) {
   return [=](const std::string& text) -> absl::Status {
     BH_ASSIGN_OR_RETURN(*out, ParseReal(text, least, most));
-    return absl::OkStatus();
-  };
-}
-
-Flags::Apply NumberListValue(std::vector<double>* out) {
-  return [=](const std::string& text) -> absl::Status {
-    out->clear();
-    for (const absl::string_view part : absl::StrSplit(text, ',')) {
-      BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1e-3, kMostRate));
-      out->push_back(value);
-    }
     return absl::OkStatus();
   };
 }
@@ -190,10 +178,10 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->Add("--repeats", "N", "runs with new prompts, counted together (default 1)",
              IntegerValue(&options->repeats, 1, 1000));
   flags->Add("--metric-percentiles", "LIST", "default 90,95,99,99.9",
-             PercentilesValue(&options->summary.percents));
+             PercentilesValue(&options->percents));
   flags->Add("--goodput", "LIST",
              "count requests that keep limits in ms: ttft:2000,tpot:100,e2el:30000",
-             GoodputValue(&options->summary.goodput));
+             GoodputValue(&options->goodput));
   flags->Add("--timeout", "TIME", "of each request, in seconds or as 90s, 2m (default: none)",
              DurationValue(&options->timeout));
   flags->Add("--client-threads", "N", "threads that receive, each with its connection (default 2)",
@@ -284,66 +272,6 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   BH_RETURN_IF_ERROR(Complete(lengths, &options));
-  return options;
-}
-
-absl::StatusOr<Command> ParseSweepBench(CommandArgs args) {
-  Flags flags("bench sweep", "[FLAGS]",
-              "Measures a running server at each of some request rates, or concurrencies: a table, "
-              "and the curve of\nthroughput against what one user sees. It takes the flags of "
-              "'bench serve'.",
-              "bulkhead bench sweep --max-concurrency 1,2,4,8,16 --num-prompts 200\n"
-              "bulkhead bench sweep --request-rate 1,2,4,8 --goodput ttft:500 --result-dir sweep");
-  SweepBenchOptions options;
-  LengthsDraft lengths;
-  options.serve.args.assign(args.begin(), args.end());
-  AddTargetFlag(&options.serve.target, &flags);
-  AddDatasetFlags(&options.serve.dataset, &lengths, &flags);
-  flags.Group("Arrivals");
-  flags.Add("--request-rate", "LIST", "requests per second at each point",
-            NumberListValue(&options.request_rates));
-  flags.Add("--max-concurrency", "LIST", "requests in flight at each point",
-            IntegersValue(&options.max_concurrencies, 1, kMostConcurrency));
-  AddArrivalFlags(&options.serve, &flags);
-  AddMeasurementFlags(&options.serve, &flags);
-  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
-  if (help) return PrintText{flags.Help()};
-  BH_RETURN_IF_ERROR(Complete(lengths, &options.serve));
-  if (options.request_rates.empty() == options.max_concurrencies.empty()) {
-    return absl::InvalidArgumentError(
-        "sweep what? give either --request-rate 1,2,4 or --max-concurrency 1,2,4");
-  }
-  if (options.serve.arrivals.ramp_up != RampUp::kNone ||
-      options.serve.dataset.name == DatasetName::kTrace) {
-    return absl::InvalidArgumentError(
-        "a ramp or a trace has its own times and cannot be swept; use 'bench serve'");
-  }
-  return options;
-}
-
-absl::StatusOr<Command> ParseCompareBench(CommandArgs args) {
-  Flags flags("bench compare", "BEFORE AFTER",
-              "Says whether the second of two results of 'bench serve' is better or worse, or "
-              "whether the intervals\nleave it open. Ends with 1 when it is worse, or when one "
-              "of them cannot be trusted.",
-              "bulkhead bench compare before/result.json after/result.json");
-  CompareBenchOptions options;
-  std::vector<std::string> files;
-  flags.Group("Comparison");
-  flags.AddSwitch("--json", "print JSON instead of a table",
-                  [&options](bool on) { options.json = on; });
-  flags.AddSwitch("--any-workload", "compare results of different loads, too",
-                  [&options](bool on) { options.any_workload = on; });
-  flags.AddPositional("FILE", 2, TextListValue(&files));
-  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
-  if (help) return PrintText{flags.Help()};
-  if (files.size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("compare needs two result.json, and ", files.size(),
-                     " were given; write 'bulkhead bench compare BEFORE AFTER'"));
-  }
-  options.before = files[0];
-  options.after = files[1];
   return options;
 }
 

@@ -159,7 +159,10 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
             "compare this plan with one with FLAGS applied, --compare=\"--tp 4\"; given twice or "
             "more, those with each other",
             TextListValue(&options.compare_flags));
-  flags.Add("--svg", "FILE", "draw the curve of length against sequences", TextValue(&options.svg));
+  flags.Add(
+      "--plot,--svg", "FILE",
+      "draw each rank's arenas, and the curve of length against sequences: .svg, .png or .pdf",
+      TextValue(&options.plot));
   flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
   AddServeFlags(&draft, &options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));

@@ -1,15 +1,14 @@
-// The options of the benchmark commands that are clients of a server.
+// The options of `bench serve`, which is a client of a server.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "launcher/bench/serve/arrivals.h"
-#include "launcher/bench/serve/summary.h"
 
 namespace bulkhead {
 
@@ -30,6 +29,32 @@ struct DatasetOptions {
   double trace_speed = 1;  // divides the trace's times
 };
 
+enum class RampUp { kNone, kLinear, kExponential };
+
+struct ArrivalOptions {
+  // Requests per second; infinity: all are due at once, or whenever one of max_concurrency ends.
+  double request_rate = std::numeric_limits<double>::infinity();
+  // The shape of the gamma distribution that gaps are drawn from: 1 is a Poisson process, less
+  // comes in bursts, infinity is one request every 1/rate seconds.
+  double burstiness = 1;
+  // With a ramp the rate goes from start to end over the requests, and request_rate does not count.
+  RampUp ramp_up = RampUp::kNone;
+  double ramp_up_start_rps = 0;
+  double ramp_up_end_rps = 0;
+
+  bool open_loop() const {
+    return ramp_up != RampUp::kNone || request_rate < std::numeric_limits<double>::infinity();
+  }
+};
+
+// Limits that a request must keep, all of them, to be a good one; counted from its scheduled
+// arrival. Milliseconds.
+struct Goodput {
+  std::optional<double> ttft_ms, tpot_ms, e2el_ms;
+
+  bool operator==(const Goodput&) const = default;
+};
+
 struct ServeBenchOptions {
   std::string target = "127.0.0.1:50051";
   bool null_server = false;  // measures the client itself, against a no-op server
@@ -40,8 +65,9 @@ struct ServeBenchOptions {
   int repeats = 1;
   int client_threads = 2;
   std::optional<absl::Duration> timeout;
-  SummaryOptions summary;
-  bool self_check = true;  // of the client's own maximum rate, before the run
+  std::vector<double> percents = {90, 95, 99, 99.9};
+  Goodput goodput;
+  bool self_check = true;  // of the client's own ceiling, before the run
   bool allow_failures = false;
   bool progress = true;
   std::optional<std::string> result_dir;
@@ -49,20 +75,6 @@ struct ServeBenchOptions {
   std::optional<std::string> label;
   std::map<std::string, std::string> metadata;
   std::vector<std::string> args;  // as given, for the record
-};
-
-// `bench sweep`: `bench serve` at each of the rates, or each of the concurrencies; the other list
-// is empty.
-struct SweepBenchOptions {
-  ServeBenchOptions serve;
-  std::vector<double> request_rates;
-  std::vector<int> max_concurrencies;
-};
-
-struct CompareBenchOptions {
-  std::string before, after;  // result.json of `bench serve`
-  bool json = false;
-  bool any_workload = false;  // compare results of different loads, too
 };
 
 }  // namespace bulkhead

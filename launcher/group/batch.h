@@ -13,10 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "launcher/bench/rank_figures.h"
 #include "launcher/flags/options.h"
 #include "launcher/group/startup.h"
 #include "runtime/engine/coordinator.h"
+#include "runtime/engine/rank_figures.h"
 
 namespace bulkhead {
 

@@ -4,16 +4,20 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/whole_file.h"
 #include "comm/mpi_version.h"
-#include "launcher/bench/provenance.h"
 #include "launcher/version.h"
 
 namespace bulkhead {
@@ -76,6 +80,22 @@ std::map<std::string, std::string> Provenance() {
   facts["kernel"] = Kernel();
   facts["mpi"] = MpiVersion();
   return facts;
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::pair<std::string, std::string> field = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StartsWith(field.first, "model name")) {
+      return std::string(absl::StripAsciiWhitespace(field.second));
+    }
+  }
+  return "unknown";
+}
+
+std::string DateText() {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
 }
 
 }  // namespace bulkhead

@@ -17,4 +17,7 @@ std::map<std::string, std::string> Provenance();
 std::map<std::string, std::string> ProvenanceOf(const Environment& environment,
                                                 const char* const* variables);
 
+std::string CpuName();   // as the kernel calls it, else "unknown"
+std::string DateText();  // now, in UTC: "2026-11-21T09:30:00Z"
+
 }  // namespace bulkhead

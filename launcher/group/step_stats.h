@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "comm/communicator.h"
-#include "launcher/bench/rank_figures.h"
 #include "memory/device.h"
 #include "memory/device_watch.h"
+#include "runtime/engine/rank_figures.h"
 #include "runtime/engine/step_runner.h"
 
 namespace bulkhead {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "base/log.h"
 #include "base/message_json.h"
 #include "base/status.h"
-#include "base/whole_file.h"
 #include "launcher/exit_status.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
@@ -23,9 +21,11 @@
 #include "launcher/flags/gpu_models.h"
 #include "launcher/planning/host_fit.h"
 #include "launcher/planning/plan_tables.h"
+#include "launcher/python_tool.h"
 #include "launcher/wire.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -186,15 +186,26 @@ absl::Status Compare(const Planned& base, const PlanOptions& options) {
   return FlushStandardOutput();
 }
 
-absl::Status DrawCurve(const Planned& plan, const std::string& path) {
-  std::ofstream file(path, std::ios::trunc);
-  file << CurveSvg(LengthCurve(*plan.model, plan.budgets),
-                   absl::StrCat(plan.source.config.model.architecture, ", ",
-                                RanksText(plan.budgets.size()), ", KV in ",
-                                KvFormatName(plan.source.formats.kv_format)))
-       << std::flush;
-  if (file.good()) return absl::OkStatus();
-  return CannotWrite("--svg", path);
+v1::Report ReportOf(const Planned& plan, const Remedies& remedies) {
+  return ReportOf(plan.capacity, remedies,
+                  {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
+                   .weight_dtype = WeightFormatsText(plan.source.formats.weights),
+                   .host = plan.host,
+                   .driver = RangeOfDriver(plan)});
+}
+
+// By the Python tool, from the report and the curve.
+absl::Status Draw(const Planned& plan, const std::string& path) {
+  nlohmann::ordered_json json = {
+      {"title",
+       absl::StrCat(plan.source.config.model.architecture, ", ", RanksText(plan.budgets.size()),
+                    ", KV in ", KvFormatName(plan.source.formats.kv_format))},
+      {"report", MessageToJson(ReportOf(plan, Remedies()))},
+      {"curve", nlohmann::ordered_json::array()}};
+  for (const CurvePoint& point : LengthCurve(*plan.model, plan.budgets)) {
+    json["curve"].push_back({point.max_num_seqs, point.max_model_len});
+  }
+  return RunPythonTool({"plan-plot", path}, json.dump());
 }
 
 }  // namespace
@@ -263,16 +274,11 @@ absl::Status RunPlan(const PlanOptions& options) {
   BH_ASSIGN_OR_RETURN(const auto made, MakePlan(options.serve.engine, options));
   const Planned& plan = *made;
   for (const std::string& warning : plan.source.config.warnings) BH_LOG(kWarning) << warning;
-  if (options.svg.has_value()) BH_RETURN_IF_ERROR(DrawCurve(plan, *options.svg));
+  if (options.plot.has_value()) BH_RETURN_IF_ERROR(Draw(plan, *options.plot));
   if (!options.compare.empty()) return Compare(plan, options);
   const Capacity& capacity = plan.capacity;
   if (options.json) {
-    std::cout << MessageToJsonText(
-        ReportOf(capacity, RemediesOf(plan),
-                 {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
-                  .weight_dtype = WeightFormatsText(plan.source.formats.weights),
-                  .host = plan.host,
-                  .driver = RangeOfDriver(plan)}));
+    std::cout << MessageToJsonText(ReportOf(plan, RemediesOf(plan)));
   } else {
     PrintTables(plan, options);
   }

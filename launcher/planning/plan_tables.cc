@@ -111,46 +111,6 @@ std::string CurveText(const std::vector<CurvePoint>& lengths,
   return absl::StrCat(text, "\n", TextTable(rows));
 }
 
-std::string CurveSvg(const std::vector<CurvePoint>& lengths, const std::string& title) {
-  constexpr int kWidth = 640;
-  constexpr int kHeight = 400;
-  constexpr int kMargin = 60;
-  std::string svg = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
-      "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n"
-      "<text x=\"%d\" y=\"24\" font-size=\"14\">%s</text>\n",
-      kWidth, kHeight, kWidth, kHeight, kMargin, title);
-  if (lengths.empty()) return svg + "<text x=\"60\" y=\"60\">no sequence fits</text>\n</svg>\n";
-  const double last_x = std::max(1.0, std::log2(lengths.back().max_num_seqs));
-  const double last_y = std::log2(lengths.front().max_model_len);
-  const auto x_of = [&](int seqs) {
-    return kMargin + std::log2(seqs) / last_x * (kWidth - 2 * kMargin);
-  };
-  const auto y_of = [&](int len) {
-    return kHeight - kMargin - std::log2(len) / last_y * (kHeight - 2 * kMargin);
-  };
-  // Up to the first point the model's own length is the limit.
-  std::string path = absl::StrFormat("M%.1f %.1f", x_of(1), y_of(lengths.front().max_model_len));
-  for (const CurvePoint& point : lengths) {
-    const double x = x_of(point.max_num_seqs);
-    const double y = y_of(point.max_model_len);
-    absl::StrAppendFormat(&path, " L%.1f %.1f", x, y);
-    absl::StrAppendFormat(&svg,
-                          "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#1f6feb\"/>\n"
-                          "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n"
-                          "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n",
-                          x, y, x, y - 8, FormatCount(point.max_model_len), x,
-                          kHeight - kMargin + 18, point.max_num_seqs);
-  }
-  absl::StrAppendFormat(&svg,
-                        "<path d=\"%s\" fill=\"none\" stroke=\"#1f6feb\" stroke-width=\"2\"/>\n"
-                        "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">max_num_seqs</text>\n"
-                        "<text x=\"16\" y=\"%d\" transform=\"rotate(-90 16 %d)\" "
-                        "text-anchor=\"middle\">max_model_len</text>\n</svg>\n",
-                        path, kWidth / 2, kHeight - 12, kHeight / 2, kHeight / 2);
-  return svg;
-}
-
 std::string CompareTable(const std::vector<std::string>& names,
                          const std::vector<Capacity>& plans) {
   std::vector<std::vector<std::string>> rows = {{""}};

@@ -31,8 +31,6 @@ std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
                                        const std::vector<DeviceBudget>& budgets);
 std::string CurveText(const std::vector<CurvePoint>& lengths,
                       const std::vector<CurvePoint>& sequences);
-// As SVG with logarithmic axes.
-std::string CurveSvg(const std::vector<CurvePoint>& lengths, const std::string& title);
 
 // Columns of `names`, one per plan.
 std::string CompareTable(const std::vector<std::string>& names, const std::vector<Capacity>& plans);

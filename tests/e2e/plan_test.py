@@ -167,9 +167,15 @@ class PlanTest(unittest.TestCase):
 
     def test_people_get_tables_and_a_picture(self):
         with tempfile.TemporaryDirectory() as folder:
-            svg = os.path.join(folder, "curve.svg")
-            text = self.table("--device-memory", "1GiB", "--tp", 2, "--svg", svg)
-            self.assertEqual(xml.dom.minidom.parse(svg).documentElement.tagName, "svg")
+            svg = os.path.join(folder, "memory.svg")
+            text = self.table("--device-memory", "1GiB", "--tp", 2, "--plot", svg)
+            drawn = xml.dom.minidom.parse(svg)
+            self.assertEqual(drawn.documentElement.tagName, "svg")
+            words = {node.firstChild.data for node in drawn.getElementsByTagName("text")}
+            self.assertLess({"rank 0", "weights", "kv", "cap", "max_num_seqs", "largest max_model_len"}, words)
+        code, _, errors = plan({"--plot": "/nowhere/memory.svg"}, 1)
+        self.assertEqual(code, 2, errors)
+        self.assertIn("cannot write --plot /nowhere/memory.svg", errors)
         self.assertIn("least to start", text)
         self.assertRegex(text, r"(?m)^8 +yes ")  # the scaling table
         self.assertRegex(text, r"(?m)^128 +2,048 +#")  # the curve

@@ -12,9 +12,9 @@ import unittest
 import group
 
 
-def bench(*flags):
-    return subprocess.run([group.BINARY, "bench", *map(str, flags)], capture_output=True, text=True,
-                          timeout=2 * group.LIMIT_S, env=group.ENVIRONMENT)
+def bench(*flags, program=group.BINARY, **environment):
+    return subprocess.run([program, "bench", *map(str, flags)], capture_output=True, text=True,
+                          timeout=2 * group.LIMIT_S, env={**group.ENVIRONMENT, **environment})
 
 
 def percentile(values, percent):
@@ -122,8 +122,18 @@ class ServeBenchTest(unittest.TestCase):
         self.assertEqual(memory["device_allocations_after_ready"], 0)
         self.assertEqual(ours["server"]["tensor_parallel_size"], group.RANKS)
         self.assertEqual(ours["client"]["args"][-2:], ["--repeats", "2"])
-        with open(os.path.join(self.folder, "report.html"), encoding="utf-8") as f:
+        page = os.path.join(self.folder, "report.html")
+        with open(page, encoding="utf-8") as f:
             self.assertGreater(f.read().count("<svg"), 7)
+        # The program's own two files are all that a report needs.
+        result = self.result()
+        for name in ("result.json", "report.html"):
+            os.unlink(os.path.join(self.folder, name))
+        again = bench("report", self.folder)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("Serving Benchmark Result", again.stdout)
+        self.assertEqual(self.result(), result)
+        self.assertTrue(os.path.exists(page))
 
     def test_a_second_measurement_finds_nothing_in_the_prefix_cache(self):
         for _ in range(2):
@@ -264,6 +274,25 @@ class WithoutServerTest(unittest.TestCase):
         self.assertIsNotNone(ceiling, done.stdout)
         self.assertGreater(int(ceiling[1]), 0)
         self.assertRegex(done.stdout, r"Successful requests: +500\n")
+
+    def test_without_python_it_is_said_what_to_install_before_anything_is_measured(self):
+        for flags in (["definitions"], ["compare", "a", "b"], ["serve", "--null-server", "--num-prompts", 1000000],
+                      ["simulate"], ["throughput", "--model", group.MODEL]):
+            done = bench(*flags, BULKHEAD_PYTHON="/nowhere/python3")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("/nowhere/python3", done.stderr)
+            self.assertIn("python3-numpy and python3-matplotlib (apt install)", done.stderr.splitlines()[-1])
+
+    def test_an_installed_program_finds_its_tool(self):
+        with tempfile.TemporaryDirectory() as prefix:
+            build = os.path.dirname(os.path.dirname(group.BINARY))
+            subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True, capture_output=True)
+            done = bench("definitions", program=os.path.join(prefix, "bin", "bulkhead"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            os.unlink(os.path.join(prefix, "share", "bulkhead", "tools", "bench", "__main__.py"))
+            done = bench("definitions", program=os.path.join(prefix, "bin", "bulkhead"))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("cmake --install puts it there", done.stderr)
 
     def test_definitions_are_printed(self):
         done = bench("definitions")

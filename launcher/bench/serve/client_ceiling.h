@@ -1,13 +1,7 @@
-// How much this client can send and receive at all, and whether a result was limited by it.
+// How much this client can send and receive at all.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
-#include "launcher/bench/serve/request_record.h"
-#include "launcher/bench/serve/summary.h"
 
 namespace bulkhead {
 
@@ -17,24 +11,5 @@ struct ClientCeiling {
   double tokens_per_s = 0;    // one message each
 };
 absl::StatusOr<ClientCeiling> MeasureCeiling(int threads);
-
-// How much later than possible requests were sent.
-struct SendLag {
-  double median_ms = 0;
-  double p99_ms = 0;  // of however many there are: it warns, it is no result
-  double max_ms = 0;
-};
-
-struct ClientFacts {
-  int threads = 0;
-  double busiest_thread_share = 0;  // CPU time over wall time, the worst of the runs
-  SendLag lag;
-  std::optional<ClientCeiling> ceiling;  // absent: not measured
-};
-
-SendLag LagOf(const std::vector<RunRecord>& runs);
-
-// Why the figures say more of the client than of the server; empty when they do not.
-std::vector<std::string> WhyInvalid(const BenchSummary& summary, const ClientFacts& client);
 
 }  // namespace bulkhead

@@ -23,8 +23,6 @@ struct ServerTimes {
   int preemptions = 0;
   // Parts of prefill and decode together; absent where the server does not say.
   std::optional<double> collective_s, sampling_s, detokenise_s;
-
-  double total_s() const { return queue_s + prefill_s + decode_s; }
 };
 
 enum class RequestOutcome {
@@ -52,12 +50,6 @@ struct RequestRecord {
   std::vector<TokenArrival> arrivals;
   std::string finish_reason;  // "stop", "length"
   std::optional<ServerTimes> server;
-
-  int received_tokens() const {
-    int tokens = 0;
-    for (const TokenArrival& arrival : arrivals) tokens += arrival.tokens;
-    return tokens;
-  }
 };
 
 // One run: its requests, in the order in which they were due.
@@ -65,18 +57,5 @@ struct RunRecord {
   std::vector<RequestRecord> requests;
   double duration_s = 0;  // from the begin to the last end
 };
-
-// The request that failed before all others of the first run that has one; null: none.
-inline const RequestRecord* FirstFailureOf(const std::vector<RunRecord>& runs) {
-  const RequestRecord* first = nullptr;
-  for (const RunRecord& run : runs) {
-    for (const RequestRecord& request : run.requests) {
-      if (request.outcome != RequestOutcome::kFailed) continue;
-      if (first == nullptr || request.end_s < first->end_s) first = &request;
-    }
-    if (first != nullptr) break;
-  }
-  return first;
-}
 
 }  // namespace bulkhead

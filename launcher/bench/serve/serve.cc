@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -15,10 +17,11 @@
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/status.h"
+#include "launcher/bench/serve/arrivals.h"
 #include "launcher/bench/serve/dataset.h"
 #include "launcher/bench/serve/load_generator.h"
 #include "launcher/bench/serve/null_server.h"
-#include "launcher/exit_status.h"
+#include "launcher/python_tool.h"
 #include "launcher/signal_thread.h"
 #include "launcher/version.h"
 #include "memory/host_memory.h"
@@ -68,28 +71,23 @@ class ProgressLine {
 // The steps of one measurement, in order.
 class Measurement {
  public:
-  Measurement(const ServeBenchOptions& options, const std::optional<ClientCeiling>& ceiling,
-              BenchStop* stop)
-      : options_(options), stop_(stop) {
-    result_.client.ceiling = ceiling;
+  Measurement(const ServeBenchOptions& options, BenchStop* stop) : options_(options), stop_(stop) {
     result_.options = options;
     result_.version = std::string(Version());
     result_.date = absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone());
     result_.client_host = HostName();
-    result_.client.threads = options.client_threads;
   }
   ~Measurement() { stop_->Attach(nullptr); }
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;
 
-  absl::StatusOr<BenchResult> Run() {
+  absl::StatusOr<RawResult> Run() {
     BH_RETURN_IF_ERROR(Open());
     for (int run = 0; run < options_.repeats && !result_.interrupted; ++run) {
       BH_ASSIGN_OR_RETURN(BenchPrompts prompts, MakePrompts(options_.dataset, facts_, run));
       if (run == 0) BH_RETURN_IF_ERROR(WarmUp(static_cast<int>(prompts.requests.size())));
       RunOnce(run, std::move(prompts));
     }
-    SumUp();
     return std::move(result_);
   }
 
@@ -115,7 +113,7 @@ class Measurement {
       }
     }
     if (!options_.self_check) return absl::OkStatus();
-    BH_ASSIGN_OR_RETURN(result_.client.ceiling, MeasureCeiling(options_.client_threads));
+    BH_ASSIGN_OR_RETURN(result_.ceiling, MeasureCeiling(options_.client_threads));
     return absl::OkStatus();
   }
 
@@ -172,8 +170,8 @@ class Measurement {
       result_.runs.push_back(generator_->Run(PlanOf(run, prompts)));
     }
     TakeSample();
-    result_.client.busiest_thread_share =
-        std::max(result_.client.busiest_thread_share, generator_->busiest_thread_share());
+    result_.busiest_thread_share =
+        std::max(result_.busiest_thread_share, generator_->busiest_thread_share());
     result_.interrupted = stop_->stopped() || generator_->server_is_gone();
   }
 
@@ -184,21 +182,40 @@ class Measurement {
     result_.samples.push_back({absl::ToDoubleSeconds(absl::Now() - begin_), *load});
   }
 
-  void SumUp() {
-    result_.summary = Summarize(result_.runs, options_.summary);
-    result_.client.lag = LagOf(result_.runs);
-    result_.memory = MemoryUseOf(result_.samples);
-    if (!options_.null_server) result_.why_invalid = WhyInvalid(result_.summary, result_.client);
-  }
-
   const ServeBenchOptions& options_;
   BenchStop* stop_;
   const absl::Time begin_ = absl::Now();
-  BenchResult result_;
+  RawResult result_;
   DatasetFacts facts_;
   std::unique_ptr<NullServer> null_server_;
   std::unique_ptr<LoadGenerator> generator_;
 };
+
+absl::Status WriteTextFile(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc | std::ios::binary);
+  file << text;
+  file.close();
+  if (!file.fail()) return absl::OkStatus();
+  return WithExitCode(absl::DataLossError(absl::StrCat("cannot write ", path.string())),
+                      ExitCode::kClientError);
+}
+
+absl::Status MakeResultDir(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (!error && access(dir.c_str(), W_OK) == 0) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat("cannot write into --result-dir ", dir)),
+      ExitCode::kUsage);
+}
+
+// A new folder for the tool, which removes it.
+absl::StatusOr<std::string> MakeTemporaryDir() {
+  std::string dir = std::filesystem::temp_directory_path() / "bulkhead-bench-XXXXXX";
+  if (mkdtemp(dir.data()) != nullptr) return dir;
+  return WithExitCode(absl::DataLossError(absl::StrCat("cannot make ", dir)),
+                      ExitCode::kClientError);
+}
 
 }  // namespace
 
@@ -219,72 +236,33 @@ bool BenchStop::stopped() const {
   return stopped_;
 }
 
-absl::StatusOr<BenchResult> Measure(const ServeBenchOptions& options,
-                                    const std::optional<ClientCeiling>& ceiling, BenchStop* stop) {
-  return Measurement(options, ceiling, stop).Run();
-}
-
-absl::Status MakeResultDir(const std::optional<std::string>& dir) {
-  if (!dir.has_value()) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(*dir, error);
-  if (!error && access(dir->c_str(), W_OK) == 0) return absl::OkStatus();
-  return WithExitCode(
-      absl::InvalidArgumentError(absl::StrCat("cannot write into --result-dir ", *dir)),
-      ExitCode::kUsage);
-}
-
-absl::Status WriteTextFile(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc | std::ios::binary);
-  file << text;
-  file.close();
-  if (!file.fail()) return absl::OkStatus();
-  return WithExitCode(absl::DataLossError(absl::StrCat("cannot write ", path.string())),
-                      ExitCode::kClientError);
-}
-
-absl::Status SaveResult(const BenchResult& result) {
-  if (!result.options.result_dir.has_value()) return absl::OkStatus();
-  const std::filesystem::path dir = *result.options.result_dir;
-  BH_RETURN_IF_ERROR(WriteTextFile(dir / "result.json", ResultJson(result)));
-  BH_RETURN_IF_ERROR(WriteTextFile(dir / "requests.jsonl", RequestsJsonLines(result.runs)));
-  return WriteTextFile(dir / "report.html", ReportPage(result));
-}
-
-absl::Status OutcomeOf(const BenchResult& result) {
-  const BenchSummary& summary = result.summary;
-  if (summary.failed == 0 || result.options.allow_failures) return absl::OkStatus();
-  const RequestRecord* first = FirstFailureOf(result.runs);
-  BH_CHECK(first != nullptr);
-  return WithExitCode(absl::UnavailableError(absl::StrCat(
-                          summary.failed, " of ", summary.completed + summary.failed,
-                          " requests failed (--allow-failures accepts it); first: ", first->code,
-                          ": ", first->message)),
-                      ExitCode::kClientError);
+absl::StatusOr<RawResult> Measure(const ServeBenchOptions& options, BenchStop* stop) {
+  return Measurement(options, stop).Run();
 }
 
 absl::Status RunServeBench(const ServeBenchOptions& options) {
-  BH_RETURN_IF_ERROR(MakeResultDir(options.result_dir));
-  BenchStop stop;
-  std::atomic<int> ended_by{0};
-  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
-    if (ended_by.exchange(signal.number) != 0) _exit(128 + signal.number);
-    stop.Stop();
-  });
-  BH_ASSIGN_OR_RETURN(const BenchResult result, Measure(options, std::nullopt, &stop));
-  std::cout << ConsoleTable(result);
-  BH_RETURN_IF_ERROR(FlushStandardOutput());
-  BH_RETURN_IF_ERROR(SaveResult(result));
-  if (options.result_dir.has_value()) {
-    std::cout << "wrote result.json, requests.jsonl and report.html into " << *options.result_dir
-              << std::endl;
+  if (options.result_dir.has_value()) BH_RETURN_IF_ERROR(MakeResultDir(*options.result_dir));
+  BH_RETURN_IF_ERROR(CheckPythonTool());
+  RawResult result;
+  {
+    BenchStop stop;
+    std::atomic<int> ended_by{0};
+    SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
+      if (ended_by.exchange(signal.number) != 0) _exit(128 + signal.number);
+      stop.Stop();
+    });
+    BH_ASSIGN_OR_RETURN(result, Measure(options, &stop));
+    result.signal = ended_by;
   }
-  if (ended_by != 0) {
-    return WithExitCode(
-        absl::CancelledError("stopped by a signal; the result is of what had ended"),
-        static_cast<ExitCode>(128 + ended_by));
-  }
-  return OutcomeOf(result);
+  std::vector<std::string> args = {"report"};
+  if (!options.result_dir.has_value()) args.emplace_back("--remove");
+  BH_ASSIGN_OR_RETURN(args.emplace_back(), options.result_dir.has_value()
+                                               ? absl::StatusOr<std::string>(*options.result_dir)
+                                               : MakeTemporaryDir());
+  const std::filesystem::path dir = args.back();
+  BH_RETURN_IF_ERROR(WriteTextFile(dir / "run.json", RunJson(result)));
+  BH_RETURN_IF_ERROR(WriteTextFile(dir / "requests.jsonl", RequestsJsonLines(result.runs)));
+  return BecomePythonTool(args);
 }
 
 }  // namespace bulkhead

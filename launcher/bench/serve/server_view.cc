@@ -1,6 +1,5 @@
 #include "launcher/bench/serve/server_view.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -59,37 +58,6 @@ absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Chan
   return std::vector<uint32_t>(ids.begin(), ids.end());
 }
 
-std::optional<MemoryUse> MemoryUseOf(const std::vector<LoadSample>& samples) {
-  if (samples.size() < 2) return std::nullopt;
-  const v1::LoadInfo& first = samples.front().load;
-  const v1::LoadInfo& last = samples.back().load;
-  MemoryUse use;
-  use.kv_blocks = last.num_kv_blocks();
-  for (const LoadSample& sample : samples) {
-    const v1::LoadInfo& load = sample.load;
-    use.kv_blocks_used_peak = std::max(use.kv_blocks_used_peak, load.num_kv_blocks_used());
-    use.requests_running_peak =
-        std::max<uint64_t>(use.requests_running_peak, load.num_requests_running());
-    use.requests_waiting_peak =
-        std::max<uint64_t>(use.requests_waiting_peak, load.num_requests_waiting());
-    use.resident_bytes_peak = std::max(use.resident_bytes_peak, load.resident_bytes());
-  }
-  if (last.num_kv_blocks_used_peak() > first.num_kv_blocks_used_peak()) {
-    use.kv_blocks_used_peak = last.num_kv_blocks_used_peak();
-    use.peak_is_exact = true;
-  }
-  use.preemptions = last.num_preemptions_total() - first.num_preemptions_total();
-  for (const auto& [reason, count] : last.num_errors_by_reason()) {
-    const auto before = first.num_errors_by_reason().find(reason);
-    const uint64_t more =
-        count - (before == first.num_errors_by_reason().end() ? 0 : before->second);
-    if (more > 0) use.refusals[reason] = more;
-  }
-  use.device_allocations_after_ready = last.device_allocations_after_ready();
-  use.devices.assign(last.device_memory().begin(), last.device_memory().end());
-  use.prefix_cache_queries = last.prefix_cache_queries_total() - first.prefix_cache_queries_total();
-  use.prefix_cache_hits = last.prefix_cache_hits_total() - first.prefix_cache_hits_total();
-  return use;
 }
 
 }  // namespace bulkhead

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "launcher/bench/token_cost.h"
 
 namespace bulkhead {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr StepCost kCost = {1000, 10, 1, 100};
 
@@ -96,28 +93,6 @@ TEST(SimulateTest, AFlagWinsOverAMeasurement) {
   const StepCost merged = Merged(flags, kCost);
   EXPECT_EQ(merged.step_us, 7);
   EXPECT_EQ(merged.message_us, kCost.message_us);
-}
-
-TEST(SimulateTest, QueuesAreToldApartByTheirMagnitude) {
-  SimulatedRun run;
-  run.ranks = 512;
-  run.max_num_seqs = 1000;
-  run.group_s = 1;
-  for (const int64_t queued : {0, 5, 99, 100})
-    run.steps.push_back({1e-6, 2e-6, 3e-6, 4e-6, queued, 900, 7});
-  SimulateFacts facts;
-  facts.cost = kCost;
-  facts.token_cost = {32000, 5e-6, 20e-6, 1e-6};
-  const auto json = nlohmann::json::parse(SimulateJson(facts, {run}));
-  const auto& ranges = json["runs"][0]["by_queue"];
-  ASSERT_EQ(ranges.size(), 3U);
-  EXPECT_EQ(ranges[1]["queue"], "1 - 99");
-  EXPECT_EQ(ranges[1]["steps"], 2);
-  EXPECT_DOUBLE_EQ(ranges[1]["rank0_p50_us"], 10);
-  EXPECT_EQ(ranges[1]["drawn"], 900);
-  EXPECT_THAT(SimulateTable(facts, {run}), HasSubstr("100 - 999"));
-  EXPECT_THAT(SimulateTable(facts, {run}), HasSubstr("18000.0"));  // 900 sampled tokens of 20 us
-  EXPECT_THAT(SimulateSvg({run}), HasSubstr("512 ranks"));
 }
 
 }  // namespace

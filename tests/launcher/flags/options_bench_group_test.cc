@@ -29,38 +29,18 @@ Options ParsedAs(std::vector<std::string> args) {
   return options != nullptr ? *options : Options();
 }
 
-TEST(OptionsBenchGroupTest, ScaleSharesItsFlagsOutBetweenPlanAndThroughput) {
-  const auto options = ParsedAs<ScaleOptions>({"scale", "--tp", "2,4", "model", "--batch_size=3",
-                                               "--device-memory", "4GiB", "--json", "--output-len",
-                                               "5", "--hosts", "a,b", "--input-len=7"});
-  EXPECT_THAT(options.sizes, ElementsAre(2, 4));
-  EXPECT_THAT(options.launch.hosts, ElementsAre("a", "b"));
-  EXPECT_EQ(options.launch.launcher, "mpirun --bind-to none");
-  EXPECT_TRUE(options.json);
-  EXPECT_EQ(options.model, "model");
-  EXPECT_THAT(options.throughput_args,
-              ElementsAre("--batch_size=3", "--output-len", "5", "--input-len=7", "model",
-                          "--device-memory", "4GiB"));
-  EXPECT_THAT(options.plan_args, ElementsAre("model", "--device-memory", "4GiB", "--max-num-seqs",
-                                             "3", "--max-model-len", "12"));
-}
-
-TEST(OptionsBenchGroupTest, WhatTheGroupsWouldRefuseIsRefusedBefore) {
-  EXPECT_THAT(Refusal({"scale", "model", "--batch-size", "0"}), HasSubstr("--batch-size"));
-  EXPECT_THAT(Refusal({"scale", "model", "--no-such"}), HasSubstr("--no-such"));
-  EXPECT_THAT(Refusal({"scale"}), HasSubstr("--model is missing"));
-  EXPECT_THAT(Refusal({"scale", "model", "--tp", "0"}), HasSubstr("--tp"));
-  EXPECT_THAT(Refusal({"scale", "model", "--tensor-parallel-size", "2"}), HasSubstr("--tp"));
-  EXPECT_THAT(Refusal({"scale", "model", "--hosts", "a", "--launcher", "srun"}),
-              HasSubstr("--hosts is for mpirun"));
-  EXPECT_THAT(Refusal({"verify", "model", "--num-prompts", "0"}), HasSubstr("--num-prompts"));
-  EXPECT_THAT(Refusal({"verify"}), HasSubstr("--model is missing"));
+TEST(OptionsBenchGroupTest, ThePythonToolReadsItsOwnFlags) {
+  for (const char* name : {"compare", "definitions", "report", "scale", "sweep"}) {
+    const auto tool = ParsedAs<ToolCommand>({name, "--help", "x"});
+    EXPECT_THAT(tool.args, ElementsAre(name, "--help", "x"));
+    EXPECT_EQ(tool.starts_groups, std::string(name) == "scale");
+  }
 }
 
 TEST(OptionsBenchGroupTest, VerifyStartsGroupsUnlessItIsOneOfTheirRanks) {
-  const auto groups = ParsedAs<VerifyGroupsOptions>({"verify", "model", "--num-prompts", "3"});
-  EXPECT_THAT(groups.sizes, ElementsAre(2, 4, 8));
-  EXPECT_THAT(groups.rank_args, ElementsAre("--num-prompts", "3", "model"));
+  const auto groups = ParsedAs<ToolCommand>({"verify", "model", "--tp", "2"});
+  EXPECT_THAT(groups.args, ElementsAre("verify", "model", "--tp", "2"));
+  EXPECT_TRUE(groups.starts_groups);
   const auto rank = ParsedAs<VerifyOptions>(
       {"verify", "model", "--save=f", "--input-len", "5,9", "--output-len", "3", "--tp", "2"});
   EXPECT_EQ(rank.save, "f");
@@ -68,6 +48,9 @@ TEST(OptionsBenchGroupTest, VerifyStartsGroupsUnlessItIsOneOfTheirRanks) {
   EXPECT_EQ(rank.engine.max_model_len, 12);
   EXPECT_EQ(rank.engine.max_num_seqs, 16);
   EXPECT_THAT(Refusal({"verify", "model", "--save", "f", "--against", "g"}), HasSubstr("one of"));
+  EXPECT_THAT(Refusal({"verify", "model", "--save", "f", "--num-prompts", "0"}),
+              HasSubstr("--num-prompts"));
+  EXPECT_THAT(Refusal({"verify", "--save", "f"}), HasSubstr("--model is missing"));
 }
 
 TEST(OptionsBenchGroupTest, CommTakesACollectiveAndSizes) {
@@ -96,7 +79,10 @@ TEST(OptionsBenchGroupTest, SimulateTakesSizesAndCosts) {
 
 TEST(OptionsBenchGroupTest, AnUnknownBenchSuggestsTheNearest) {
   EXPECT_THAT(Refusal({"scales"}), HasSubstr("did you mean scale"));
-  for (const char* name : {"comm", "scale", "simulate", "verify"}) {
+  for (const char* name : {"compare", "definitions", "report", "scale", "sweep", "verify"}) {
+    EXPECT_THAT(ParsedAs<PrintText>({"--help"}).text, HasSubstr(name));
+  }
+  for (const char* name : {"comm", "kernels", "serve", "simulate", "throughput"}) {
     EXPECT_THAT(ParsedAs<PrintText>({"--help"}).text, HasSubstr(name));
     EXPECT_THAT(ParsedAs<PrintText>({name, "--help"}).text, HasSubstr(name));
   }

@@ -37,7 +37,7 @@ TEST(ServeBenchOptions, DefaultsAreThoseOfVllmsBenchmark) {
   EXPECT_EQ(options.arrivals.burstiness, 1);
   EXPECT_FALSE(options.max_concurrency.has_value());
   EXPECT_FALSE(options.result_dir.has_value());
-  EXPECT_THAT(options.summary.percents, ElementsAre(90, 95, 99, 99.9));
+  EXPECT_THAT(options.percents, ElementsAre(90, 95, 99, 99.9));
 }
 
 TEST(ServeBenchOptions, VllmsNamesAreUnderstood) {
@@ -77,8 +77,8 @@ TEST(ServeBenchOptions, VllmsNamesAreUnderstood) {
   EXPECT_EQ(options.dataset.input_len, 64);
   EXPECT_EQ(options.dataset.range_ratio, 0.25);
   EXPECT_EQ(options.dataset.seed, 9);
-  EXPECT_EQ(options.summary.goodput, (Goodput{200.0, 20.0, 900.0}));
-  EXPECT_THAT(options.summary.percents, ElementsAre(50, 99));
+  EXPECT_EQ(options.goodput, (Goodput{200.0, 20.0, 900.0}));
+  EXPECT_THAT(options.percents, ElementsAre(50, 99));
   EXPECT_EQ(options.result_dir, ".");
   EXPECT_TRUE(options.save_detailed);
   EXPECT_EQ(options.metadata.at("a"), "b=c");
@@ -123,24 +123,6 @@ TEST(ServeBenchOptions, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(
       Refused({"serve", "--dataset-name", "trace", "--dataset-path", "x", "--request-rate", "3"}),
       HasSubstr("a trace has its own times"));
-}
-
-TEST(SweepBenchOptions, SweepsEitherRatesOrConcurrencies) {
-  EXPECT_THAT(Parsed<SweepBenchOptions>({"sweep", "--request-rate", "1,2.5"}).request_rates,
-              ElementsAre(1, 2.5));
-  EXPECT_THAT(Parsed<SweepBenchOptions>({"sweep", "--max-concurrency", "1,16"}).max_concurrencies,
-              ElementsAre(1, 16));
-  EXPECT_THAT(Refused({"sweep"}), HasSubstr("sweep what?"));
-  EXPECT_THAT(Refused({"sweep", "--request-rate", "1", "--max-concurrency", "2"}),
-              HasSubstr("either"));
-  EXPECT_THAT(Refused({"sweep", "--max-concurrency", "1,x"}), HasSubstr("x"));
-}
-
-TEST(CompareBenchOptions, NeedsTwoFiles) {
-  const auto options = Parsed<CompareBenchOptions>({"compare", "a.json", "b.json"});
-  EXPECT_EQ(options.before, "a.json");
-  EXPECT_EQ(options.after, "b.json");
-  EXPECT_THAT(Refused({"compare", "a.json"}), HasSubstr("1 were given"));
 }
 
 }  // namespace

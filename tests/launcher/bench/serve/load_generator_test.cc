@@ -192,7 +192,7 @@ TEST_F(LoadGeneratorTest, AStreamWithoutAnEndIsAFailure) {
   const RunRecord run = generator->Run(plan);
   EXPECT_EQ(run.requests[0].outcome, RequestOutcome::kFailed);
   EXPECT_EQ(run.requests[0].code, "DATA_LOSS");
-  EXPECT_EQ(run.requests[0].received_tokens(), 1);
+  EXPECT_EQ(run.requests[0].arrivals.size(), 1);
 }
 
 TEST_F(LoadGeneratorTest, AStreamThatLeavesTokensOutIsAFailure) {

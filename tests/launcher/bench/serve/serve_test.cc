@@ -18,7 +18,6 @@
 namespace bulkhead {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class FakeGeneration : public v1::Generation::Service {
@@ -73,6 +72,14 @@ class FakeControl : public v1::Control::Service {
   }
 };
 
+int Count(const RawResult& result, RequestOutcome outcome) {
+  int count = 0;
+  for (const RunRecord& run : result.runs) {
+    for (const RequestRecord& request : run.requests) count += request.outcome == outcome ? 1 : 0;
+  }
+  return count;
+}
+
 class MeasureTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -103,15 +110,13 @@ class MeasureTest : public ::testing::Test {
 
 TEST_F(MeasureTest, WarmsUpRunsAndRepeats) {
   options_.repeats = 2;
-  const auto result = Measure(options_, ClientCeiling{1e6, 1e6}, &stop_);
+  const auto result = Measure(options_, &stop_);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->summary.completed, 12);
+  EXPECT_EQ(Count(*result, RequestOutcome::kCompleted), 12);
   EXPECT_EQ(result->runs.size(), 2);
-  EXPECT_EQ(result->model_id(), "tide");
-  EXPECT_EQ(result->memory->kv_blocks, 9);
-  EXPECT_EQ(result->client.ceiling->requests_per_s, 1e6);
+  EXPECT_EQ(result->server->model.served_model_name(), "tide");
+  EXPECT_EQ(result->samples.back().load.num_kv_blocks(), 9);
   EXPECT_FALSE(result->interrupted);
-  EXPECT_TRUE(OutcomeOf(*result).ok());
   // Warm-up and runs find nothing of each other in the prefix cache.
   std::multiset<int> counts;
   for (const auto& [salt, count] : generation_.salts()) {
@@ -123,7 +128,7 @@ TEST_F(MeasureTest, WarmsUpRunsAndRepeats) {
 
 TEST_F(MeasureTest, WhatTheServerCannotHoldIsRefusedBeforeAnythingIsSent) {
   options_.dataset.input_len = 64;
-  const absl::Status status = Measure(options_, std::nullopt, &stop_).status();
+  const absl::Status status = Measure(options_, &stop_).status();
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
   EXPECT_THAT(status.message(), HasSubstr("the server's is 64"));
   EXPECT_TRUE(generation_.salts().empty());
@@ -133,7 +138,7 @@ TEST_F(MeasureTest, AServerLostDuringTheWarmUpEndsTheMeasurement) {
   generation_.gone = true;
   options_.dataset.num_prompts = 100;
   options_.num_warmups = 40;
-  const absl::Status status = Measure(options_, std::nullopt, &stop_).status();
+  const absl::Status status = Measure(options_, &stop_).status();
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 was lost"));
 }
@@ -142,21 +147,21 @@ TEST_F(MeasureTest, AServerLostDuringTheRunIsAFailureThatNamesTheCause) {
   generation_.gone = true;
   options_.dataset.num_prompts = 100;
   options_.num_warmups = 0;
-  const auto result = Measure(options_, std::nullopt, &stop_);
+  const auto result = Measure(options_, &stop_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->interrupted);
-  EXPECT_GE(result->summary.failed, 16);
-  EXPECT_GT(result->summary.unfinished, 0);
-  EXPECT_THAT(OutcomeOf(*result).message(),
-              AllOf(HasSubstr("UNAVAILABLE: "), HasSubstr("rank 1 was lost")));
+  EXPECT_GE(Count(*result, RequestOutcome::kFailed), 16);
+  EXPECT_GT(Count(*result, RequestOutcome::kUnfinished), 0);
+  EXPECT_EQ(result->runs[0].requests[0].code, "UNAVAILABLE");
+  EXPECT_THAT(result->runs[0].requests[0].message, HasSubstr("rank 1 was lost"));
 }
 
 TEST_F(MeasureTest, OnceStoppedNothingIsSent) {
   stop_.Stop();
-  const auto result = Measure(options_, std::nullopt, &stop_);
+  const auto result = Measure(options_, &stop_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->interrupted);
-  EXPECT_EQ(result->summary.unfinished, 6);
+  EXPECT_EQ(Count(*result, RequestOutcome::kUnfinished), 6);
   EXPECT_TRUE(generation_.salts().empty());
 }
 

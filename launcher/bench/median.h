@@ -1,0 +1,17 @@
+// The median of measured values. Pure.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace bulkhead {
+
+// The value in the middle, of an even number the upper one; 0 of none.
+inline double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,121 @@
+"""Commands of ours as children: a group of ranks under a launcher, or one process alone."""
+import collections
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+from bench.ends import BUG, BY_SIGNAL, CANNOT_BIND, GROUP_NOT_UP, USAGE, Failure
+from bench.flags import numbers
+
+TOLD_LINES = 6
+LAUNCHER = "mpirun --bind-to none"
+PR_SET_PDEATHSIG = 1
+
+# `out`, `errors`: what it printed; None: that was not asked for.
+End = collections.namedtuple("End", "exit_code out errors")
+
+
+def run(argv, errors=subprocess.PIPE):
+    """To its end, in a process group of its own: SIGINT and SIGTERM for this process go to it, too. It gets SIGTERM when
+    this process dies."""
+    libc = ctypes.CDLL(None)
+
+    def die_with_parent():
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    try:
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", errors="replace",
+                                 start_new_session=True, preexec_fn=die_with_parent)
+    except OSError as error:
+        raise Failure(f"there is no program '{argv[0]}' that can be run; install it, or name another one with "
+                      f"--launcher: {error.strerror}", USAGE) from error
+    before = {number: signal.signal(number, lambda received, _: child.send_signal(received))
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        out, said = child.communicate()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    code = child.returncode
+    return End(code if code >= 0 else BY_SIGNAL - code, out, said)
+
+
+def check(what, end):
+    """Fails with the last line that the child said (of a launcher's framed explanation, where there is nothing else, its
+    first paragraph), and its exit code where it is one of ours."""
+    if end.exit_code == 0:
+        return
+    ours = [line for line in end.errors.splitlines() if line.startswith("bulkhead: ")]
+    lines = [ours[-1].removeprefix("bulkhead: ")] if ours else _gist(end.errors)
+    code = end.exit_code
+    is_ours = code == BUG or 0 < code <= CANNOT_BIND or code in (BY_SIGNAL + signal.SIGINT, BY_SIGNAL + signal.SIGTERM)
+    raise Failure(f"{what} ended with code {code}{': ' if lines else ''}{' | '.join(lines)}",
+                  code if is_ours else GROUP_NOT_UP)
+
+
+def _gist(errors):
+    """The last lines outside of frames of dashes, in which mpirun puts pages of what might be wrong; the first paragraph
+    of the first frame where there are none."""
+    plain, paragraph, borders, paragraph_ended = [], [], 0, False
+    for line in errors.split("\n"):
+        if line.startswith("-----"):
+            borders += 1
+        elif borders % 2 == 0:
+            plain += [line] if line.strip() else []
+        elif borders == 1 and not paragraph_ended:
+            paragraph_ended = not line.strip() and bool(paragraph)
+            paragraph += [line] if line.strip() else []
+    return (plain or paragraph)[-TOLD_LINES:]
+
+
+# How a group of ranks is started: words before "-n RANKS"; `hosts` empty: this one.
+Launch = collections.namedtuple("Launch", "launcher hosts")
+
+
+def add_flags(flags, default_sizes):
+    flags.add_argument("--tp", metavar="LIST", type=numbers, default=default_sizes,
+                       help=f"sizes of the groups that are started (default {','.join(map(str, default_sizes))})")
+    flags.add_argument("--hosts", metavar="LIST", help="a,b: mpirun spreads each group evenly over these hosts")
+    flags.add_argument("--launcher", metavar="WORDS", default=LAUNCHER,
+                       help=f"what stands before '-n RANKS' (default '{LAUNCHER}')")
+    flags.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def launch_of(options, rest):
+    """`rest`: flags for the groups."""
+    hosts = options.hosts.split(",") if options.hosts is not None else []
+    if not all(hosts):
+        raise Failure("--hosts: give names, as in a,b", USAGE)
+    if hosts and "mpirun" not in options.launcher:
+        raise Failure(f"--hosts is for mpirun; with --launcher '{options.launcher}' say there which hosts it is to use",
+                      USAGE)
+    if any(word.startswith("--tensor-parallel-size") for word in rest):
+        raise Failure("give the sizes with --tp, as in --tp 1,2,4,8", USAGE)
+    return Launch(options.launcher, hosts)
+
+
+def name(launch, ranks):
+    """For check: "the group of 4 on hosts a, b"."""
+    return f"the group of {ranks}" + (f" on hosts {', '.join(launch.hosts)}" if launch.hosts and ranks > 1 else "")
+
+
+def command(launch, ranks, cores, argv):
+    """The command line of a group that runs `argv`; of one rank that itself. `cores`: of this host."""
+    if ranks == 1:
+        return argv
+    words = launch.launcher.split()
+    if launch.hosts:
+        slots = -(-ranks // len(launch.hosts))
+        words += ["--host", ",".join(f"{host}:{slots}" for host in launch.hosts)]
+    elif ranks > cores and "mpirun" in words[0]:
+        words.append("--oversubscribe")
+    return [*words, "-n", str(ranks), *argv]
+
+
+def run_group(launch, ranks, argv):
+    words = command(launch, ranks, len(os.sched_getaffinity(0)), argv)
+    print(shlex.join(words), file=sys.stderr)
+    return run(words)

@@ -1,0 +1,58 @@
+"""`bench report`: sums up what `bench serve` measured; `bench serve` itself ends with it."""
+import json
+import os
+import shutil
+import sys
+
+from bench import charts
+from bench.console import console
+from bench.ends import BY_SIGNAL, CLIENT_ERROR, Failure, say, write
+from bench.flags import Flags
+from bench.page import report_page
+from bench.records import first_failure, load
+from bench.result import result_of
+
+
+def json_text(value):
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def run(_program, args):
+    flags = Flags("report", "DIR", "Prints the table of what 'bulkhead bench serve --result-dir DIR' measured, from "
+                  "its run.json and\nrequests.jsonl, and writes result.json and report.html there anew.",
+                  ["bulkhead bench report result"])
+    flags.add_argument("dir", metavar="DIR", help="the folder")
+    flags.add_argument("--remove", action="store_true", help="the folder in the end, and write nothing into it")
+    options = flags.parse(args)
+    try:
+        facts, requests = load(options.dir)
+        result = result_of(facts, requests)
+        say(console(facts, result))
+        if not options.remove:
+            _save(options.dir, facts, requests, result)
+    finally:
+        if options.remove:
+            shutil.rmtree(options.dir, ignore_errors=True)
+    if facts["signal"]:
+        raise Failure("stopped by a signal; the result is of what had ended", BY_SIGNAL + facts["signal"])
+    if result["failed"] and not facts["allow_failures"]:
+        raise Failure(failures_text(result, requests), CLIENT_ERROR)
+    return 0
+
+
+def failures_text(result, requests):
+    error = first_failure(requests)["error"]
+    return (f"{result['failed']} of {result['completed'] + result['failed']} requests failed (--allow-failures accepts "
+            f"it); first: {error['code']}: {error['message']}")
+
+
+def _save(folder, facts, requests, result):
+    write(os.path.join(folder, "result.json"), json_text(result))
+    names = "run.json, requests.jsonl and result.json"
+    if charts.library() is None:
+        print("no report.html: it needs matplotlib (apt install python3-matplotlib); then 'bulkhead bench report "
+              f"{folder}' writes it", file=sys.stderr)
+    else:
+        write(os.path.join(folder, "report.html"), report_page(facts, requests, result))
+        names = "run.json, requests.jsonl, result.json and report.html"
+    say(f"wrote {names} into {folder}\n")

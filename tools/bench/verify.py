@@ -1,0 +1,49 @@
+"""`bench verify`: starts one rank that saves its answers, and then the groups that compare theirs."""
+import os
+import signal
+import tempfile
+
+from bench import groups
+from bench.ends import BY_SIGNAL, CLIENT_ERROR, Failure, say
+from bench.flags import Flags
+
+
+def run(program, args):
+    flags = Flags("verify", "[--model] DIR [FLAGS]",
+                  "Says whether groups answer as one rank does: starts one rank, which saves its answers, and then a\n"
+                  "group of every size, which compares: token by token, and digests of all logits bit by bit. Run it\n"
+                  "alone, without mpirun. Exit code 1 when an answer differs. Takes every flag that one of its groups\n"
+                  "takes, too: 'bulkhead bench verify --save FILE --help' shows them.",
+                  ["bulkhead bench verify --model DIR --tp 2,4,8",
+                   "bulkhead bench verify --model DIR --save one.json",
+                   "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json"])
+    groups.add_flags(flags, [2, 4, 8])
+    options, rest = flags.split(args)
+    launch = groups.launch_of(options, rest)
+    rank = [program, "bench", "verify", *rest, *(["--json"] if options.json else [])]
+    signal.signal(signal.SIGTERM, _end)
+    # Rank 0 of every group reads it: where that is on another host, TMPDIR must name a folder that both see.
+    handle, answers = tempfile.mkstemp(prefix="bulkhead-verify-")
+    os.close(handle)
+    try:
+        _run_one(launch, 1, [*rank, "--save", answers])
+        differing = [ranks for ranks in options.tp if not _run_one(launch, ranks, [*rank, "--against", answers])]
+    finally:
+        os.unlink(answers)
+    if differing:
+        raise Failure(f"answers differ from those of one rank at sizes {', '.join(map(str, differing))}", CLIENT_ERROR)
+    return 0
+
+
+def _end(number, _frame):
+    raise SystemExit(BY_SIGNAL + number)
+
+
+def _run_one(launch, ranks, argv):
+    """Whether it is equal. A group that finds a difference has said so, and ends with CLIENT_ERROR: no failure yet."""
+    end = groups.run_group(launch, ranks, [*argv, "--tensor-parallel-size", str(ranks)])
+    say(end.out)
+    differs = end.exit_code == CLIENT_ERROR and end.out != ""
+    if not differs:
+        groups.check(groups.name(launch, ranks), end)
+    return not differs
