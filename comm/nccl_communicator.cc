@@ -25,7 +25,7 @@ constexpr absl::Duration kLookAgain = absl::Microseconds(200);
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 constexpr char kConnectPhase[] = "NCCL";
 constexpr int kLateRounds = 8;
-constexpr int64_t kMostLateElements = 1 << 16;
+constexpr int64_t kMaxLateElements = 1 << 16;
 
 // A rank of NCCL's own group. The ranks connect with a non-blocking communicator, for a deadline,
 // and then split off a blocking one: in non-blocking mode every collective outside a graph would
@@ -257,7 +257,7 @@ class NcclCommunicator final : public Communicator {
 
   // The same right after a kernel that writes them late, with different numbers in each round.
   absl::Status SumBehindKernelAndCheck(int64_t elements, int64_t round,
-                                       const WriteTermLate& write_late, absl::Time deadline) {
+                                       const WritePartialSumLate& write_late, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
     auto* const partial = reinterpret_cast<float*>(PartialSum(1, elements).data());
@@ -357,7 +357,7 @@ absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, Grou
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
                                                           absl::Duration timeout,
-                                                          const WriteTermLate& write_late) {
+                                                          const WritePartialSumLate& write_late) {
   GroupExchange& exchange = group.exchange();
   const absl::StatusOr<const NcclLibrary*> nccl = NcclLibrary::Get();
   BH_RETURN_IF_ERROR(AgreeOnVersion(nccl, exchange, timeout));
@@ -379,7 +379,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
     BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
     for (int round = 1; round <= kLateRounds; ++round) {
-      BH_RETURN_IF_ERROR(agree(comm->SumBehindKernelAndCheck(std::min(elements, kMostLateElements),
+      BH_RETURN_IF_ERROR(agree(comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements),
                                                              round, write_late, deadline),
                                ExitCode::kGroupNotUp));
     }

@@ -46,7 +46,7 @@ ServedProcess ThisProcess(const std::string& host) {
 }
 
 Sighting LookFor(const ServedProcess& process) {
-  if (process.pid_namespace != PidNamespace()) return Sighting::kOutOfSight;
+  if (process.pid_namespace != PidNamespace()) return Sighting::kNotVisible;
   return StartTicks(process.pid) == process.start_ticks ? Sighting::kRuns : Sighting::kGone;
 }
 

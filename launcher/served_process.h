@@ -21,7 +21,7 @@ struct ServedProcess {
 
 ServedProcess ThisProcess(const std::string& host);
 
-enum class Sighting { kRuns, kGone, kOutOfSight };  // kOutOfSight: another machine or container
+enum class Sighting { kRuns, kGone, kNotVisible };  // kNotVisible: another machine or container
 Sighting LookFor(const ServedProcess& process);
 
 // The report's "process".

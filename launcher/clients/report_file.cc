@@ -189,7 +189,7 @@ std::string StateText(const ReportFile& report) {
   switch (LookFor(process)) {
     case Sighting::kRuns:
       return absl::StrCat("The server is running: ", who, ".\n\n");
-    case Sighting::kOutOfSight:
+    case Sighting::kNotVisible:
       return absl::StrCat("The server was running when it wrote this: ", who,
                           ". Whether it still is cannot be seen from this host or container.\n\n");
     case Sighting::kGone:

@@ -22,17 +22,17 @@ struct RawEngineFlags {
   std::optional<KvFormat> quant_policy;
 };
 
-// Each declares one group; `draft` outlives the parse.
-void AddModelFlags(RawEngineFlags* draft, Flags* flags);
-void AddDeviceFlags(RawEngineFlags* draft, Flags* flags);
-void AddLimitFlags(RawEngineFlags* draft, Flags* flags);
-void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags);
-void AddTimeFlags(RawEngineFlags* draft, Flags* flags);
+// Each declares one group; `raw` outlives the parse.
+void AddModelFlags(RawEngineFlags* raw, Flags* flags);
+void AddDeviceFlags(RawEngineFlags* raw, Flags* flags);
+void AddLimitFlags(RawEngineFlags* raw, Flags* flags);
+void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags);
+void AddTimeFlags(RawEngineFlags* raw, Flags* flags);
 // All of them.
-void AddEngineFlags(RawEngineFlags* draft, Flags* flags);
+void AddEngineFlags(RawEngineFlags* raw, Flags* flags);
 
 // The final options, with everything that depends on several flags. INVALID_ARGUMENT for an invalid
 // combination.
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const char* command);
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const char* command);
 
 }  // namespace bulkhead

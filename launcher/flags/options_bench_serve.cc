@@ -15,10 +15,10 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostPrompts = 10'000'000;
+constexpr int kMaxPrompts = 10'000'000;
 constexpr int kMostTokens = 1 << 24;
-constexpr int kMostConcurrency = 1 << 16;
-constexpr double kMostRate = 1e6;
+constexpr int kMaxConcurrency = 1 << 16;
+constexpr double kMaxRate = 1e6;
 
 absl::StatusOr<double> ParseReal(absl::string_view text, double least, double most) {
   const absl::StatusOr<double> value = ParseDecimal(text);
@@ -36,7 +36,7 @@ Flags::Apply RateValue(double* out, double least) {
       *out = std::numeric_limits<double>::infinity();
       return absl::OkStatus();
     }
-    const absl::StatusOr<double> value = ParseReal(text, least, kMostRate);
+    const absl::StatusOr<double> value = ParseReal(text, least, kMaxRate);
     if (!value.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(value.status().message(), ", nor inf"));
     }
@@ -56,7 +56,7 @@ Flags::Apply NumberListValue(std::vector<double>* out) {
   return [=](const std::string& text) -> absl::Status {
     out->clear();
     for (const absl::string_view part : absl::StrSplit(text, ',')) {
-      BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1e-3, kMostRate));
+      BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1e-3, kMaxRate));
       out->push_back(value);
     }
     return absl::OkStatus();
@@ -114,11 +114,11 @@ Flags::Apply MetadataValue(std::map<std::string, std::string>* out) {
 }
 
 // Lengths as given; defaults depend on the data set.
-struct LengthsDraft {
+struct RawLengths {
   std::optional<int> input_len, output_len, prefix_len;
 };
 
-void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flags) {
+void AddDatasetFlags(DatasetOptions* dataset, RawLengths* lengths, Flags* flags) {
   flags->Group("Data");
   flags->Add("--dataset-name", "NAME",
              "random (ids, the default), prefix_repetition (groups of prompts that begin alike), "
@@ -132,7 +132,7 @@ void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flag
                                        {"trace", DatasetName::kTrace}}));
   flags->Add("--dataset-path", "FILE", "the file of custom and trace", TextValue(&dataset->path));
   flags->Add("--num-prompts", "N", "requests of each run (default 1000, or a file's lines)",
-             IntegerValue(&dataset->num_prompts, 1, kMostPrompts));
+             IntegerValue(&dataset->num_prompts, 1, kMaxPrompts));
   flags->Add("--random-input-len,--input-len,--prefix-repetition-suffix-len", "N",
              "tokens of each prompt, behind the shared ones (default 1024; 256 for "
              "prefix_repetition)",
@@ -148,7 +148,7 @@ void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flag
              "prefix_repetition)",
              IntegerValue(&lengths->prefix_len, 0, kMostTokens));
   flags->Add("--prefix-repetition-num-prefixes", "N", "groups of prefix_repetition (default 10)",
-             IntegerValue(&dataset->num_prefixes, 1, kMostPrompts));
+             IntegerValue(&dataset->num_prefixes, 1, kMaxPrompts));
   flags->Add("--seed", "N", "of data and arrivals (default 0)",
              [dataset](const std::string& text) -> absl::Status {
                std::optional<uint64_t> seed;
@@ -176,9 +176,9 @@ void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
              ChoiceValue<RampUp>(&arrivals->ramp_up, {{"linear", RampUp::kLinear},
                                                       {"exponential", RampUp::kExponential}}));
   flags->Add("--ramp-up-start-rps", "X", "requests per second at the begin",
-             NumberValue(&arrivals->ramp_up_start_rps, 1e-3, kMostRate));
+             NumberValue(&arrivals->ramp_up_start_rps, 1e-3, kMaxRate));
   flags->Add("--ramp-up-end-rps", "X", "requests per second at the end",
-             NumberValue(&arrivals->ramp_up_end_rps, 1e-3, kMostRate));
+             NumberValue(&arrivals->ramp_up_end_rps, 1e-3, kMaxRate));
   flags->Add("--trace-speed", "X", "a trace's times are divided by it (default 1)",
              NumberValue(&options->dataset.trace_speed, 1e-3, 1e6));
 }
@@ -186,7 +186,7 @@ void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
 void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->Group("Measurement");
   flags->Add("--num-warmups", "N", "requests before those that count (default 8)",
-             IntegerValue(&options->num_warmups, 0, kMostPrompts));
+             IntegerValue(&options->num_warmups, 0, kMaxPrompts));
   flags->Add("--repeats", "N", "runs with new prompts, counted together (default 1)",
              IntegerValue(&options->repeats, 1, 1000));
   flags->Add("--metric-percentiles", "LIST", "default 90,95,99,99.9",
@@ -220,7 +220,7 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
              MetadataValue(&options->metadata));
 }
 
-absl::Status Complete(const LengthsDraft& lengths, ServeBenchOptions* options) {
+absl::Status Complete(const RawLengths& lengths, ServeBenchOptions* options) {
   DatasetOptions& dataset = options->dataset;
   const bool prefixes = dataset.name == DatasetName::kPrefixRepetition;
   dataset.input_len = lengths.input_len.value_or(prefixes ? 256 : 1024);
@@ -268,7 +268,7 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
               "bulkhead bench serve --max-concurrency 16 --num-prompts 200 --result-dir result\n"
               "bulkhead bench serve --goodput ttft:500,tpot:50 --request-rate 8 --repeats 3");
   ServeBenchOptions options;
-  LengthsDraft lengths;
+  RawLengths lengths;
   options.args.assign(args.begin(), args.end());
   AddTargetFlag(&options.target, &flags);
   AddDatasetFlags(&options.dataset, &lengths, &flags);
@@ -278,7 +278,7 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
             "ends",
             RateValue(&options.arrivals.request_rate, 1e-3));
   flags.Add("--max-concurrency", "N", "requests in flight at the most",
-            IntegerValue(&options.max_concurrency, 1, kMostConcurrency));
+            IntegerValue(&options.max_concurrency, 1, kMaxConcurrency));
   AddArrivalFlags(&options, &flags);
   AddMeasurementFlags(&options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
@@ -295,7 +295,7 @@ absl::StatusOr<Command> ParseSweepBench(CommandArgs args) {
               "bulkhead bench sweep --max-concurrency 1,2,4,8,16 --num-prompts 200\n"
               "bulkhead bench sweep --request-rate 1,2,4,8 --goodput ttft:500 --result-dir sweep");
   SweepBenchOptions options;
-  LengthsDraft lengths;
+  RawLengths lengths;
   options.serve.args.assign(args.begin(), args.end());
   AddTargetFlag(&options.serve.target, &flags);
   AddDatasetFlags(&options.serve.dataset, &lengths, &flags);
@@ -303,7 +303,7 @@ absl::StatusOr<Command> ParseSweepBench(CommandArgs args) {
   flags.Add("--request-rate", "LIST", "requests per second at each point",
             NumberListValue(&options.request_rates));
   flags.Add("--max-concurrency", "LIST", "requests in flight at each point",
-            IntegersValue(&options.max_concurrencies, 1, kMostConcurrency));
+            IntegersValue(&options.max_concurrencies, 1, kMaxConcurrency));
   AddArrivalFlags(&options.serve, &flags);
   AddMeasurementFlags(&options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));

@@ -21,7 +21,7 @@ constexpr const char* kCommNames[] = {"auto", "staged", "nccl"};
 
 // One rank's findings, exchanged as text, one line each.
 struct Claim {
-  std::string wish;       // --device and --comm
+  std::string requested;  // --device and --comm
   std::string no_cuda;    // why this rank has no GPU; "" if it has one
   bool gpu_idle = false;  // this build cannot use the GPU with the machine's driver
   std::string uuid;
@@ -32,7 +32,7 @@ struct Claim {
   std::string no_gemm_library;  // the reason; "" if available
 
   std::string Serialize() const {
-    std::vector<std::string> lines = {wish,         no_cuda,         uuid,
+    std::vector<std::string> lines = {requested,    no_cuda,         uuid,
                                       gpu,          no_nccl,         absl::StrCat(nccl_version),
                                       gemm_library, no_gemm_library, gpu_idle ? "1" : ""};
     for (std::string& line : lines) line = absl::StrReplaceAll(line, {{"\n", " "}});
@@ -44,7 +44,7 @@ struct Claim {
     if (lines.size() != 9 || !absl::SimpleAtoi(lines[5], &claim.nccl_version)) {
       return absl::InternalError(absl::StrCat("not a rank's device: '", text, "'"));
     }
-    claim.wish = lines[0];
+    claim.requested = lines[0];
     claim.no_cuda = lines[1];
     claim.uuid = lines[2];
     claim.gpu = lines[3];
@@ -63,8 +63,8 @@ absl::Status Refusal(ExitCode code, const std::string& why) {
 Claim ClaimOf(const EngineOptions& options, const RankTopology& topology, const DevicesFound& found,
               RankDevice& mine) {
   Claim claim;
-  claim.wish = absl::StrCat("--device ", kDeviceNames[static_cast<int>(options.device)], " --comm ",
-                            kCommNames[static_cast<int>(options.comm)]);
+  claim.requested = absl::StrCat("--device ", kDeviceNames[static_cast<int>(options.device)],
+                                 " --comm ", kCommNames[static_cast<int>(options.comm)]);
   if (!found.cuda.ok()) {
     claim.no_cuda = std::string(found.cuda.status().message());
     claim.gpu_idle = absl::IsFailedPrecondition(found.cuda.status());
@@ -117,11 +117,11 @@ class Choice {
  private:
   absl::Status CheckWishes() const {
     for (size_t rank = 1; rank < claims_.size(); ++rank) {
-      if (claims_[rank].wish == claims_[0].wish) continue;
-      return Refusal(
-          ExitCode::kGroupNotUp,
-          absl::StrCat(RankText(rank, topology_), " has ", claims_[rank].wish, " and rank 0 has ",
-                       claims_[0].wish, "; start every rank with the same flags"));
+      if (claims_[rank].requested == claims_[0].requested) continue;
+      return Refusal(ExitCode::kGroupNotUp,
+                     absl::StrCat(RankText(rank, topology_), " has ", claims_[rank].requested,
+                                  " and rank 0 has ", claims_[0].requested,
+                                  "; start every rank with the same flags"));
     }
     return absl::OkStatus();
   }

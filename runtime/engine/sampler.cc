@@ -34,7 +34,7 @@ void ForAllowedRuns(int64_t vocab_size, absl::Span<const TokenId> banned, Visit 
   visit(begin, vocab_size);
 }
 
-bool AllCanBeWeighed(absl::Span<const float> logits) {
+bool HasNoNanOrPositiveInf(absl::Span<const float> logits) {
   bool ok = true;
   for (const float logit : logits) ok &= logit <= std::numeric_limits<float>::max();
   return ok;
@@ -93,7 +93,7 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
                                                const SampleRow& row) {
   BH_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
   BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
-  if (!AllCanBeWeighed(logits)) return NotFiniteError(row);
+  if (!HasNoNanOrPositiveInf(logits)) return NotFiniteError(row);
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
   if (token.id < 0) return NothingToSampleError(row);

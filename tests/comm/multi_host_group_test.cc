@@ -97,7 +97,7 @@ void SumAndGather(Group& group, const CommLimits& limits) {
   for (int round = 0; round < 40; ++round) {
     const int64_t lengths[] = {1, 7, 1000, 5000, limits.max_sum_elements};
     const int64_t elements = std::min(lengths[round % 5], limits.max_sum_elements);
-    const std::vector<float> partial = MakeTerm(round, comm.rank(), elements);
+    const std::vector<float> partial = MakePartialSum(round, comm.rank(), elements);
     std::copy(partial.begin(), partial.end(), comm.PartialSum(1, elements).F32());
     const auto sum = comm.AllReduceSum();
     ASSERT_TRUE(sum.ok()) << sum.status();
