@@ -54,11 +54,11 @@ class NcclRank {
     config.blocking = 0;
     const ncclResult_t begun =
         nccl_.comm_init_rank_config(&connecting_, topology.size, id, topology.rank, &config);
-    BH_RETURN_IF_ERROR(Settle(begun, "ncclCommInitRank", deadline));
+    BH_RETURN_IF_ERROR(WaitUntilReady(begun, "ncclCommInitRank", deadline));
     config.blocking = 1;
     const ncclResult_t split =
         nccl_.comm_split(connecting_, /*color=*/0, /*key=*/topology.rank, &comm_, &config);
-    BH_RETURN_IF_ERROR(Settle(split, "ncclCommSplit", deadline));
+    BH_RETURN_IF_ERROR(WaitUntilReady(split, "ncclCommSplit", deadline));
     return EndConnecting(deadline);
   }
 
@@ -85,7 +85,7 @@ class NcclRank {
   // Waits until the operation started on connecting_ is complete. Even ncclSuccess may only mean
   // that it was started, and NCCL refuses further calls until it is complete. UNAVAILABLE with
   // NCCL's message, or with the rank that the group has lost; DEADLINE_EXCEEDED.
-  absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
+  absl::Status WaitUntilReady(ncclResult_t answer, const char* call, absl::Time deadline) {
     while (answer == ncclSuccess || answer == ncclInProgress) {
       const ncclResult_t asked = nccl_.comm_get_async_error(connecting_, &answer);
       if (asked != ncclSuccess) answer = asked;
@@ -104,7 +104,8 @@ class NcclRank {
 
   absl::Status EndConnecting(absl::Time deadline) {
     absl::Status ended = absl::UnavailableError("");
-    if (!broken_) ended = Settle(nccl_.comm_finalize(connecting_), "ncclCommFinalize", deadline);
+    if (!broken_)
+      ended = WaitUntilReady(nccl_.comm_finalize(connecting_), "ncclCommFinalize", deadline);
     (ended.ok() ? nccl_.comm_destroy : nccl_.comm_abort)(std::exchange(connecting_, nullptr));
     return ended;
   }

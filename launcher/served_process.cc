@@ -45,9 +45,9 @@ ServedProcess ThisProcess(const std::string& host) {
   return {host, PidNamespace(), pid, StartTicks(pid), ReadOomKills(pid)};
 }
 
-Sighting LookFor(const ServedProcess& process) {
-  if (process.pid_namespace != PidNamespace()) return Sighting::kNotVisible;
-  return StartTicks(process.pid) == process.start_ticks ? Sighting::kRuns : Sighting::kGone;
+ProcessState FindProcess(const ServedProcess& process) {
+  if (process.pid_namespace != PidNamespace()) return ProcessState::kNotVisible;
+  return StartTicks(process.pid) == process.start_ticks ? ProcessState::kRuns : ProcessState::kGone;
 }
 
 nlohmann::ordered_json ProcessJson(const ServedProcess& process) {

@@ -21,8 +21,8 @@ struct ServedProcess {
 
 ServedProcess ThisProcess(const std::string& host);
 
-enum class Sighting { kRuns, kGone, kNotVisible };  // kNotVisible: another machine or container
-Sighting LookFor(const ServedProcess& process);
+enum class ProcessState { kRuns, kGone, kNotVisible };  // kNotVisible: another machine or container
+ProcessState FindProcess(const ServedProcess& process);
 
 // The report's "process".
 nlohmann::ordered_json ProcessJson(const ServedProcess& process);

@@ -186,13 +186,13 @@ std::string StateText(const ReportFile& report) {
   if (report.state != "serving") return "";
   const ServedProcess& process = report.process;
   const std::string who = absl::StrCat("rank 0 (host ", process.host, ", pid ", process.pid, ")");
-  switch (LookFor(process)) {
-    case Sighting::kRuns:
+  switch (FindProcess(process)) {
+    case ProcessState::kRuns:
       return absl::StrCat("The server is running: ", who, ".\n\n");
-    case Sighting::kNotVisible:
+    case ProcessState::kNotVisible:
       return absl::StrCat("The server was running when it wrote this: ", who,
                           ". Whether it still is cannot be seen from this host or container.\n\n");
-    case Sighting::kGone:
+    case ProcessState::kGone:
       break;
   }
   const std::string oom = OomKillsText(process.oom_kills);

@@ -98,7 +98,7 @@ class Choice {
       : options_(options), topology_(topology), claims_(std::move(claims)) {}
 
   absl::Status Make(RankDevice& mine) const {
-    BH_RETURN_IF_ERROR(CheckWishes());
+    BH_RETURN_IF_ERROR(CheckRequestedFlags());
     if (const size_t without = FirstWithout(&Claim::no_cuda); without < claims_.size()) {
       return TakeCpu(without, mine);
     }
@@ -115,7 +115,7 @@ class Choice {
   }
 
  private:
-  absl::Status CheckWishes() const {
+  absl::Status CheckRequestedFlags() const {
     for (size_t rank = 1; rank < claims_.size(); ++rank) {
       if (claims_[rank].requested == claims_[0].requested) continue;
       return Refusal(ExitCode::kGroupNotUp,

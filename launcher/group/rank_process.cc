@@ -20,7 +20,7 @@ namespace {
 
 constexpr absl::Duration kSilence = absl::Seconds(3);
 constexpr unsigned kOrphanSeconds = 5;
-constexpr absl::Duration kSameWish = absl::Milliseconds(500);
+constexpr absl::Duration kSameRequest = absl::Milliseconds(500);
 
 // Exit code of a failure without one: the group is lost, or did not come up.
 absl::Status WithGroupCode(absl::Status status) {
@@ -101,7 +101,7 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     return;
   }
   // Some senders signal a process and then its group: one request, sent twice.
-  if (alone && absl::Now() - first_signal_ < kSameWish) return;
+  if (alone && absl::Now() - first_signal_ < kSameRequest) return;
   std::string to;
   if (!alone) {
     const RankTopology& topology = group->exchange().topology();

@@ -34,7 +34,7 @@ namespace {
 
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
 // Returns as soon as every client is notified: takes this long only for clients that do not read.
-constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
+constexpr absl::Duration kFlushLimit = absl::Milliseconds(1500);
 
 // The engine functions available to the service.
 class Control final : public EngineControl {
@@ -224,7 +224,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
                            coordinator.Fail(why);
                            report.Write("lost", why.message());
                          },
-                     .flush = [&] { server.FlushAndWait(kLastWords); }});
+                     .flush = [&] { server.FlushAndWait(kFlushLimit); }});
   coordinator.SetServing();
   server.SetReady(PartsOf(options, engine, coordinator, control));
   CheckHeap(engine);
