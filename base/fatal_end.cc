@@ -20,7 +20,7 @@
 #include <system_error>
 
 #include "base/exit_code.h"
-#include "memory/cgroup.h"
+#include "base/cgroup.h"
 
 namespace bulkhead {
 namespace {
@@ -138,7 +138,7 @@ void AddMemory(Line& line) {
 }
 
 // C libraries crash or abort when an allocation fails.
-bool MemoryIsShort(int signal, int error) {
+bool IsOutOfMemory(int signal, int error) {
   void* const probe =
       mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (probe == MAP_FAILED) return true;
@@ -149,7 +149,7 @@ bool MemoryIsShort(int signal, int error) {
 }
 
 // A library that cannot create a thread aborts as well, without leaving the error in errno.
-bool ThreadsAreShort() {
+bool IsOutOfThreads() {
   const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0));
   if (child == 0) _exit(0);
   return child < 0 && errno == EAGAIN;
@@ -182,8 +182,8 @@ void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   if (signal != SIGABRT) {
     what.Add(" at address 0x").Add(reinterpret_cast<uintptr_t>(info->si_addr), 16);
   }
-  if (MemoryIsShort(signal, error)) EndOutOfMemory(line, what.text());
-  if (signal == SIGABRT && ThreadsAreShort()) EndWithoutThread(line, what.text());
+  if (IsOutOfMemory(signal, error)) EndOutOfMemory(line, what.text());
+  if (signal == SIGABRT && IsOutOfThreads()) EndWithoutThread(line, what.text());
   line.Add(signal == SIGBUS ? "memory of a file or of /dev/shm is gone: " : "crashed, a bug: ");
   line.Add(what.text()).Add("; ");
   AddMemory(line);

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "memory/cgroup.h"
+#include "base/cgroup.h"
 
 namespace bulkhead {
 namespace {

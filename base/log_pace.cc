@@ -4,15 +4,15 @@
 
 namespace bulkhead {
 
-bool LogPace::MayLog(int64_t* unsaid) {
+bool LogPace::ShouldLog(int64_t* suppressed_count) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const absl::Time now = now_();
   if (now < next_) {
-    ++unsaid_;
+    ++suppressed_count_;
     return false;
   }
   next_ = now + interval_;
-  *unsaid = std::exchange(unsaid_, 0);
+  *suppressed_count = std::exchange(suppressed_count_, 0);
   return true;
 }
 

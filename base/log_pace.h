@@ -16,15 +16,16 @@ class LogPace {
   explicit LogPace(absl::Duration interval, std::function<absl::Time()> now = absl::Now)
       : interval_(interval), now_(std::move(now)) {}
 
-  // True if this line may be logged; `unsaid` is then the number of lines suppressed before it.
-  bool MayLog(int64_t* unsaid);
+  // True if this line may be logged; `suppressed_count` is then the number of lines suppressed
+  // before it.
+  bool ShouldLog(int64_t* suppressed_count);
 
  private:
   const absl::Duration interval_;
   const std::function<absl::Time()> now_;
   std::mutex mutex_;
   absl::Time next_ = absl::InfinitePast();
-  int64_t unsaid_ = 0;
+  int64_t suppressed_count_ = 0;
 };
 
 }  // namespace bulkhead

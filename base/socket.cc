@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status.h"
-#include "comm/wait.h"
 
 namespace bulkhead {
 namespace {

@@ -12,8 +12,8 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kMostFileBytes = size_t{1} << 30;
-constexpr size_t kMostInputBytes = size_t{64} << 20;
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
+constexpr size_t kMaxInputBytes = size_t{64} << 20;
 constexpr size_t kPieceBytes = size_t{1} << 16;
 
 absl::Status Usage(const std::string& message) {
@@ -49,11 +49,11 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              std::fclose);
   if (file == nullptr) return Unreadable(path);
-  return ReadAll(file.get(), path, kMostFileBytes);
+  return ReadAll(file.get(), path, kMaxFileBytes);
 }
 
 absl::StatusOr<std::string> ReadStandardInput() {
-  return ReadAll(stdin, "standard input", kMostInputBytes);
+  return ReadAll(stdin, "standard input", kMaxInputBytes);
 }
 
 absl::Status CheckStandardInput() {

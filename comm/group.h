@@ -21,7 +21,7 @@ namespace bulkhead {
 struct Stragglers {
   std::string names;       // "rank 1 (host a, pid 4711)", or "" if there are none
   bool elsewhere = false;  // on another host: only its own ranks can tell which one it is
-  // Minimum of their idle times (StoodStill).
+  // Minimum of their idle times (ReportIdle).
   absl::Duration still = absl::ZeroDuration();
 };
 
@@ -39,7 +39,7 @@ class GroupLiveness {
   virtual void Rearm() = 0;
   // Reports how long this rank's threads have used no CPU time to the other ranks of this host; 0
   // unless it is in a step.
-  virtual void StoodStill(absl::Duration still) = 0;
+  virtual void ReportIdle(absl::Duration still) = 0;
   // The ranks that others wait for in a collective or on the bus.
   virtual Stragglers FindStragglers() = 0;
   // A file descriptor that becomes readable when a rank's process or the launcher ends (poll it;

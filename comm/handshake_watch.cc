@@ -19,7 +19,7 @@ namespace bulkhead {
 namespace {
 
 // A rank sends its whole handshake at once, right after connecting.
-constexpr std::chrono::milliseconds kLook(100);
+constexpr std::chrono::milliseconds kPollInterval(100);
 constexpr int kLooks = 5;
 
 }  // namespace
@@ -65,7 +65,7 @@ void HandshakeWatch::Run() {
   Wait last;
   int looks = 0;
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kLook, [this] { return done_; })) {
+  while (!wake_.wait_for(lock, kPollInterval, [this] { return done_; })) {
     const Wait wait = CurrentWait().value_or(Wait());
     looks = wait.fd >= 0 && wait.fd == last.fd && wait.remote == last.remote ? looks + 1 : 0;
     last = wait;

@@ -29,7 +29,7 @@ namespace {
 constexpr char kPhase[] = "liveness between hosts";
 constexpr int kKeyBytes = 32;
 constexpr absl::Duration kConnectLimit = absl::Seconds(10);
-constexpr int64_t kGreetNanos = 2'000'000'000;
+constexpr int64_t kHandshakeNanos = 2'000'000'000;
 constexpr int64_t kLastWordNanos = 100'000'000;
 constexpr int64_t kNeighboursWordNanos = 400'000'000;
 constexpr size_t kMaxUnsentBytes = 64 * 1024;
@@ -170,13 +170,13 @@ absl::Status HostLiveness::ReachRank0(const std::string& name, int rank, const s
       const std::pair<std::string, std::string> at = absl::StrSplit(parts[i], ',');
       int port = 0;
       if (!absl::SimpleAtoi(at.second, &port)) continue;
-      const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+      const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kHandshakeNanos);
       absl::StatusOr<Socket> socket = ConnectTo(at.first, port, limit_ns);
       absl::StatusOr<std::string> session = "";
       if (!socket.ok()) {
         session = socket.status();
       } else {
-        session = IntroduceTo(*socket, key, rank, limit_ns);
+        session = AuthenticateTo(*socket, key, rank, limit_ns);
       }
       if (session.ok()) {
         peers_.push_back(

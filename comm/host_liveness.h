@@ -33,7 +33,7 @@ class HostLiveness final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  void StoodStill(absl::Duration) override {}  // evaluated on its own host only
+  void ReportIdle(absl::Duration) override {}  // evaluated on its own host only
   Stragglers FindStragglers() override { return {}; }
   int fd() const override { return epoll_fd_; }
   // Sent to rank 0, which forwards it to the others.

@@ -23,7 +23,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostAncestors = 32;
+constexpr int kMaxAncestors = 32;
 
 bool IsMpirun(const std::string& name) {
   static const std::set<std::string> kNames = {"mpirun", "mpiexec", "orterun", "mpirun.openmpi",
@@ -106,7 +106,7 @@ absl::Status CloseOne(int pidfd, int fd) {
 
 Launcher FindLauncher(pid_t from) {
   pid_t pid = ReadProcess(from).parent;
-  for (int i = 0; i < kMostAncestors && pid > 0; ++i) {
+  for (int i = 0; i < kMaxAncestors && pid > 0; ++i) {
     const Process process = ReadProcess(pid);
     const Launcher found{pid, process.name};
     if (IsMpirun(process.name) || IsDaemon(found)) return found;

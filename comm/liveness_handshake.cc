@@ -20,15 +20,15 @@ namespace {
 
 constexpr int kNonceBytes = 32;
 constexpr int64_t kProofNanos = 10'000'000'000;
-constexpr int64_t kGreetNanos = 2'000'000'000;
+constexpr int64_t kHandshakeNanos = 2'000'000'000;
 constexpr int64_t kAcceptNanos = 10'000'000;
-constexpr size_t kMaxGreetings = 64;
+constexpr size_t kMaxHandshakes = 64;
 constexpr int kRankBytes = sizeof(int32_t);
 
 // A handshake in progress on its own thread, which is joined before the socket is closed.
-struct Greeting {
+struct Handshake {
   Socket socket;
-  std::future<absl::StatusOr<Introduction>> who;
+  std::future<absl::StatusOr<CallerIdentity>> who;
 
   bool ended() const { return who.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };
@@ -42,8 +42,8 @@ std::string Proof(absl::string_view key, absl::string_view role, absl::string_vi
 
 }  // namespace
 
-absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view key,
-                                         int64_t deadline_ns) {
+absl::StatusOr<CallerIdentity> AuthenticateCaller(const Socket& socket, absl::string_view key,
+                                                  int64_t deadline_ns) {
   const std::string nonce = RandomBytes(kNonceBytes);
   BH_RETURN_IF_ERROR(SendAll(socket, nonce, deadline_ns));
   BH_ASSIGN_OR_RETURN(const std::string answer,
@@ -55,7 +55,7 @@ absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view
     return absl::UnauthenticatedError("a caller does not hold the group's key");
   }
   BH_RETURN_IF_ERROR(SendAll(socket, Proof(key, "rank 0", nonces, rank), deadline_ns));
-  Introduction who;
+  CallerIdentity who;
   int32_t number = 0;
   std::memcpy(&number, rank.data(), sizeof(number));
   who.rank = number;
@@ -67,15 +67,15 @@ std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
                                   absl::string_view key, std::set<int> wanted,
                                   int64_t deadline_ns) {
   std::vector<Caller> callers;
-  std::list<Greeting> greetings;
+  std::list<Handshake> greetings;
   while (!wanted.empty() && MonotonicNanos() < deadline_ns) {
-    if (greetings.size() < kMaxGreetings) {
+    if (greetings.size() < kMaxHandshakes) {
       Socket socket = AcceptFrom(listeners, MonotonicNanos() + kAcceptNanos);
       if (socket.is_open()) {
-        Greeting& greeting = greetings.emplace_back(Greeting{std::move(socket), {}});
-        const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kGreetNanos);
+        Handshake& greeting = greetings.emplace_back(Handshake{std::move(socket), {}});
+        const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kHandshakeNanos);
         greeting.who = std::async(std::launch::async, [&socket = greeting.socket, key, limit_ns] {
-          return GreetCaller(socket, key, limit_ns);
+          return AuthenticateCaller(socket, key, limit_ns);
         });
       }
     } else {
@@ -86,19 +86,19 @@ std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
         ++at;
         continue;
       }
-      const absl::StatusOr<Introduction> who = at->who.get();
+      const absl::StatusOr<CallerIdentity> who = at->who.get();
       if (who.ok() && wanted.erase(who->rank) > 0) {
         callers.push_back({*who, std::move(at->socket)});
       }
       at = greetings.erase(at);
     }
   }
-  for (const Greeting& greeting : greetings) shutdown(greeting.socket.fd(), SHUT_RDWR);
+  for (const Handshake& greeting : greetings) shutdown(greeting.socket.fd(), SHUT_RDWR);
   return callers;
 }
 
-absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int rank,
-                                        int64_t deadline_ns) {
+absl::StatusOr<std::string> AuthenticateTo(const Socket& socket, absl::string_view key, int rank,
+                                           int64_t deadline_ns) {
   BH_ASSIGN_OR_RETURN(const std::string theirs, ReceiveExactly(socket, kNonceBytes, deadline_ns));
   const auto number = static_cast<int32_t>(rank);
   const std::string name(reinterpret_cast<const char*>(&number), sizeof(number));

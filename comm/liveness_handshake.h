@@ -13,17 +13,17 @@
 
 namespace bulkhead {
 
-struct Introduction {
+struct CallerIdentity {
   int rank = 0;             // of the caller
   std::string session_key;  // for this connection only
 };
 
 // Rank 0's side: UNAUTHENTICATED if the caller does not hold `key`.
-absl::StatusOr<Introduction> GreetCaller(const Socket& socket, absl::string_view key,
-                                         int64_t deadline_ns);
+absl::StatusOr<CallerIdentity> AuthenticateCaller(const Socket& socket, absl::string_view key,
+                                                  int64_t deadline_ns);
 
 struct Caller {
-  Introduction who;
+  CallerIdentity who;
   Socket socket;
 };
 // Rank 0's side for many callers: accepts each rank in `wanted` once, until all are connected or
@@ -34,7 +34,7 @@ std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
 
 // The caller's side: returns the session key. UNAUTHENTICATED if the other end is not rank 0. The
 // reply to a message sent by the deadline may arrive up to ten seconds later.
-absl::StatusOr<std::string> IntroduceTo(const Socket& socket, absl::string_view key, int rank,
-                                        int64_t deadline_ns);
+absl::StatusOr<std::string> AuthenticateTo(const Socket& socket, absl::string_view key, int rank,
+                                           int64_t deadline_ns);
 
 }  // namespace bulkhead

@@ -67,7 +67,7 @@ bool IsMapped(const std::string& path) {
   return mapped;
 }
 
-bool IsOldAndOurs(const fs::path& path, mode_t kind, absl::Duration age) {
+bool IsStale(const fs::path& path, mode_t kind, absl::Duration age) {
   struct stat found;
   return lstat(path.c_str(), &found) == 0 && (found.st_mode & S_IFMT) == kind &&
          found.st_uid == geteuid() && absl::Now() - absl::TimeFromTimespec(found.st_mtim) > age;
@@ -129,8 +129,7 @@ int RemoveLeftovers(const Leftovers& where) {
   int removed = 0;
   std::vector<fs::path> old;
   ForEachEntry(where.segments, [&](const fs::path& path) {
-    if (absl::StartsWith(path.filename().string(), ours) &&
-        IsOldAndOurs(path, S_IFREG, where.age)) {
+    if (absl::StartsWith(path.filename().string(), ours) && IsStale(path, S_IFREG, where.age)) {
       old.push_back(path);
     }
   });
@@ -142,8 +141,7 @@ int RemoveLeftovers(const Leftovers& where) {
   ForEachEntry(where.launches, [&](const fs::path& path) {
     const std::string name = path.filename().string();
     absl::string_view pid = name;
-    if (absl::ConsumePrefix(&pid, "pid.") && IsGone(pid) &&
-        IsOldAndOurs(path, S_IFDIR, where.age)) {
+    if (absl::ConsumePrefix(&pid, "pid.") && IsGone(pid) && IsStale(path, S_IFDIR, where.age)) {
       old.push_back(path);
     }
   });

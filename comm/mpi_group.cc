@@ -29,7 +29,7 @@ LaunchEnvironment OwnLaunch() {
 }
 
 // Once per host. A launch needs its segments' names only during its start.
-void RemoveWhatKilledLaunchesLeft(const LaunchEnvironment& launch) {
+void RemoveKilledLaunchesFiles(const LaunchEnvironment& launch) {
   constexpr absl::Duration kAge = absl::Minutes(10);
   if (launch.local_rank != 0) return;
   char host[256] = {};
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
     if (IsAgreed(group.status())) session->Finalize();
     return group.status();
   }
-  RemoveWhatKilledLaunchesLeft(launch);
+  RemoveKilledLaunchesFiles(launch);
   return std::make_unique<MpiGroup>(std::move(session), *std::move(group));
 }
 

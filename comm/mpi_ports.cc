@@ -25,7 +25,7 @@ constexpr int kRounds = 16;
 constexpr size_t kSpreadBytes = 256 * 1024;
 
 // All hosts exchange messages with each other, over each network.
-absl::Status SpeakToAll(GroupExchange& exchange, absl::Duration timeout) {
+absl::Status ConnectAll(GroupExchange& exchange, absl::Duration timeout) {
   const RankTopology& topology = exchange.topology();
   if (topology.one_host()) return absl::OkStatus();
   const std::string text(topology.local_rank == 0 ? kSpreadBytes : 0, 'x');
@@ -71,7 +71,7 @@ MpiPorts::MpiPorts() {
 }
 
 absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration timeout) {
-  BH_RETURN_IF_ERROR(SpeakToAll(exchange, timeout));
+  BH_RETURN_IF_ERROR(ConnectAll(exchange, timeout));
   std::set<int> ports;
   std::vector<std::string> open;
   absl::Status why;

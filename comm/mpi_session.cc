@@ -83,7 +83,7 @@ absl::Status FromMpi(int error, absl::string_view call) {
 }
 
 // The rank that knows which one is missing reports first: the launcher then stops the others.
-std::string WhoIsMissing(const LaunchEnvironment& launch) {
+std::string FindMissingRanks(const LaunchEnvironment& launch) {
   constexpr int kGraceMicros = 1'000'000;
   const std::string missing = MissingRanks(launch, &std::getenv);
   if (!missing.empty()) return missing;
@@ -93,7 +93,7 @@ std::string WhoIsMissing(const LaunchEnvironment& launch) {
 }
 
 // Rank 0 reports when it exits; on other hosts the first rank reports here.
-void SayForHost(const LaunchEnvironment& launch, const absl::Status& status) {
+void ReportForHost(const LaunchEnvironment& launch, const absl::Status& status) {
   const char* const rank = std::getenv("PMIX_RANK");
   if (launch.local_rank == 0 && rank != nullptr && absl::string_view(rank) != "0") {
     BH_LOG(kError) << status.message();
@@ -133,13 +133,13 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnviro
   BH_RETURN_IF_ERROR(CheckCanMeet(launch));
   const std::string segments = SegmentFolder(launch, &std::getenv);
   if (const absl::Status room = CheckRoomForSegments(launch, segments); !room.ok()) {
-    SayForHost(launch, room);
+    ReportForHost(launch, room);
     return room;
   }
   {
     const CallLimit limit(
         "MPI_Init", std::min(timeout, kInitLimit), ExitCode::kGroupNotUp,
-        [&launch] { return WhoIsMissing(launch); }, kInMpiInit);
+        [&launch] { return FindMissingRanks(launch); }, kInMpiInit);
     int provided = 0;
     BH_RETURN_IF_ERROR(FromMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
                                "MPI_Init_thread"));

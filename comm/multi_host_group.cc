@@ -17,7 +17,7 @@ namespace bulkhead {
 namespace {
 
 // A waiting leader polls every 5 ms, less often on a busy machine.
-constexpr int64_t kLongestLookNanos = 2'000'000'000;
+constexpr int64_t kMaxPollNanos = 2'000'000'000;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ Stragglers NodesLiveness::FindStragglers() {
   const int node = region_.awaited_node();
   if (node < 0) return node_.FindStragglers();
   // A leader that waits for another host keeps polling; one that stopped polling hangs itself.
-  if (MonotonicNanos() - region_.looked_ns() > kLongestLookNanos) return node_.StragglerOf(0);
+  if (MonotonicNanos() - region_.polled_ns() > kMaxPollNanos) return node_.StragglerOf(0);
   const std::vector<int> ranks = world_.RanksOf(node);
   if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true, {}};
   return {

@@ -25,7 +25,7 @@ class NodesLiveness final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  void StoodStill(absl::Duration still) override { node_.StoodStill(still); }
+  void ReportIdle(absl::Duration still) override { node_.ReportIdle(still); }
   Stragglers FindStragglers() override;
   int fd() const override { return epoll_fd_ >= 0 ? epoll_fd_ : node_.fd(); }
   void Abort(const absl::Status& why) override;

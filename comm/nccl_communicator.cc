@@ -25,7 +25,7 @@ constexpr absl::Duration kLookAgain = absl::Microseconds(200);
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 constexpr char kConnectPhase[] = "NCCL";
 constexpr int kLateRounds = 8;
-constexpr int64_t kMostLateElements = 1 << 16;
+constexpr int64_t kMaxLateElements = 1 << 16;
 
 // A rank of NCCL's own group. The ranks connect with a non-blocking communicator, for a deadline,
 // and then split off a blocking one: in non-blocking mode every collective outside a graph would
@@ -54,11 +54,11 @@ class NcclRank {
     config.blocking = 0;
     const ncclResult_t begun =
         nccl_.comm_init_rank_config(&connecting_, topology.size, id, topology.rank, &config);
-    BH_RETURN_IF_ERROR(Settle(begun, "ncclCommInitRank", deadline));
+    BH_RETURN_IF_ERROR(WaitUntilReady(begun, "ncclCommInitRank", deadline));
     config.blocking = 1;
     const ncclResult_t split =
         nccl_.comm_split(connecting_, /*color=*/0, /*key=*/topology.rank, &comm_, &config);
-    BH_RETURN_IF_ERROR(Settle(split, "ncclCommSplit", deadline));
+    BH_RETURN_IF_ERROR(WaitUntilReady(split, "ncclCommSplit", deadline));
     return EndConnecting(deadline);
   }
 
@@ -85,7 +85,7 @@ class NcclRank {
   // Waits until the operation started on connecting_ is complete. Even ncclSuccess may only mean
   // that it was started, and NCCL refuses further calls until it is complete. UNAVAILABLE with
   // NCCL's message, or with the rank that the group has lost; DEADLINE_EXCEEDED.
-  absl::Status Settle(ncclResult_t answer, const char* call, absl::Time deadline) {
+  absl::Status WaitUntilReady(ncclResult_t answer, const char* call, absl::Time deadline) {
     while (answer == ncclSuccess || answer == ncclInProgress) {
       const ncclResult_t asked = nccl_.comm_get_async_error(connecting_, &answer);
       if (asked != ncclSuccess) answer = asked;
@@ -104,7 +104,8 @@ class NcclRank {
 
   absl::Status EndConnecting(absl::Time deadline) {
     absl::Status ended = absl::UnavailableError("");
-    if (!broken_) ended = Settle(nccl_.comm_finalize(connecting_), "ncclCommFinalize", deadline);
+    if (!broken_)
+      ended = WaitUntilReady(nccl_.comm_finalize(connecting_), "ncclCommFinalize", deadline);
     (ended.ok() ? nccl_.comm_destroy : nccl_.comm_abort)(std::exchange(connecting_, nullptr));
     return ended;
   }
@@ -257,7 +258,7 @@ class NcclCommunicator final : public Communicator {
 
   // The same right after a kernel that writes them late, with different numbers in each round.
   absl::Status SumBehindKernelAndCheck(int64_t elements, int64_t round,
-                                       const WriteTermLate& write_late, absl::Time deadline) {
+                                       const WritePartialSumLate& write_late, absl::Time deadline) {
     if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
     auto* const partial = reinterpret_cast<float*>(PartialSum(1, elements).data());
@@ -357,7 +358,7 @@ absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, Grou
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
                                                           absl::Duration timeout,
-                                                          const WriteTermLate& write_late) {
+                                                          const WritePartialSumLate& write_late) {
   GroupExchange& exchange = group.exchange();
   const absl::StatusOr<const NcclLibrary*> nccl = NcclLibrary::Get();
   BH_RETURN_IF_ERROR(AgreeOnVersion(nccl, exchange, timeout));
@@ -379,7 +380,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
     BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
     for (int round = 1; round <= kLateRounds; ++round) {
-      BH_RETURN_IF_ERROR(agree(comm->SumBehindKernelAndCheck(std::min(elements, kMostLateElements),
+      BH_RETURN_IF_ERROR(agree(comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements),
                                                              round, write_late, deadline),
                                ExitCode::kGroupNotUp));
     }

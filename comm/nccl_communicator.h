@@ -35,7 +35,7 @@ absl::StatusOr<int> NcclVersion();
 
 // Enqueues a kernel that writes (first + i) % period + offset to out[i], i < count, some
 // microseconds after it has allowed the next kernel to start.
-using WriteTermLate =
+using WritePartialSumLate =
     std::function<void(float* out, int64_t count, int64_t first, int period, int offset)>;
 
 // Collective, as Group::Connect; takes CommunicationBytes from `ledger`. Rank 0's id is shared over
@@ -47,6 +47,6 @@ using WriteTermLate =
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
                                                           absl::Duration timeout,
-                                                          const WriteTermLate& write_late);
+                                                          const WritePartialSumLate& write_late);
 
 }  // namespace bulkhead

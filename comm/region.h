@@ -22,11 +22,11 @@ inline constexpr int64_t kBusChunkBytes = 32 * 1024;
 inline constexpr int kBusChunks = 4;
 
 // A rank's liveness, read by the others; a cache line of its own.
-struct alignas(64) LifeLine {
+struct alignas(64) RankLiveness {
   std::atomic<uint64_t> beats;  // heartbeats; 0 until its watchdog runs
   std::atomic<int64_t> pid;
-  std::atomic<uint32_t> ending;   // 1: orderly shutdown
-  std::atomic<int64_t> still_ns;  // GroupLiveness::StoodStill
+  std::atomic<uint32_t> ending;  // 1: orderly shutdown
+  std::atomic<int64_t> idle_ns;  // GroupLiveness::ReportIdle
 };
 
 struct BusChunk {
@@ -46,7 +46,7 @@ class Region {
   Signal& exchange(int rank) { return ranks_[rank].exchange; }  // arrivals in the exchange
   Signal& sums(int rank) { return ranks_[rank].sums; }          // arrivals in the communicator
   Signal& bus(int rank) { return ranks_[rank].bus; }            // chunks published or consumed
-  LifeLine& life(int rank) { return ranks_[rank].life; }
+  RankLiveness& life(int rank) { return ranks_[rank].life; }
   std::byte* mailbox(int turn, int rank) {
     return mailboxes_ + (int64_t{turn} * size_ + rank) * kMailboxBytes;
   }
@@ -55,11 +55,11 @@ class Region {
   // The node that this node's leader waits for, or -1, and when the leader last polled
   // (MonotonicNanos). Set by the leader at every poll; read by any thread.
   void set_awaited_node(int node, int64_t now_ns) {
-    head_->looked_ns.store(now_ns, std::memory_order_relaxed);
+    head_->polled_ns.store(now_ns, std::memory_order_relaxed);
     head_->awaited.store(node + 1, std::memory_order_relaxed);
   }
   int awaited_node() const { return head_->awaited.load(std::memory_order_relaxed) - 1; }
-  int64_t looked_ns() const { return head_->looked_ns.load(std::memory_order_relaxed); }
+  int64_t polled_ns() const { return head_->polled_ns.load(std::memory_order_relaxed); }
 
   // Whether waits may spin before they yield. Main thread only.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
@@ -77,14 +77,14 @@ class Region {
     std::atomic<uint32_t> abort;  // 0 no, 1 being written, 2 text complete
     uint32_t abort_bytes;
     std::atomic<int> awaited;  // node + 1
-    std::atomic<int64_t> looked_ns;
+    std::atomic<int64_t> polled_ns;
     std::array<char, 2024> abort_text;  // EncodeStatus
   };
   struct PerRank {
     Signal exchange;
     Signal sums;
     Signal bus;
-    LifeLine life;
+    RankLiveness life;
   };
 
   SharedMemory memory_;

@@ -96,7 +96,7 @@ absl::Status ShmLiveness::Check(absl::Duration silence) {
 
 absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration silence) {
   Peer& peer = peers_[rank];
-  LifeLine& life = region_->life(rank);
+  RankLiveness& life = region_->life(rank);
   const bool ended = HasEnded(peer);
   // Read after its end was observed: a rank sets `ending` before it ends.
   const bool in_order = ending_.load() || life.ending.load() != 0;
@@ -138,14 +138,14 @@ void ShmLiveness::Rearm() {
   for (Peer& peer : peers_) peer.heard_ns = now_ns_();
 }
 
-void ShmLiveness::StoodStill(absl::Duration still) {
-  region_->life(region_->rank()).still_ns.store(absl::ToInt64Nanoseconds(still));
+void ShmLiveness::ReportIdle(absl::Duration still) {
+  region_->life(region_->rank()).idle_ns.store(absl::ToInt64Nanoseconds(still));
 }
 
 Stragglers ShmLiveness::StragglerOf(int local_rank) const {
   Stragglers one;
   one.names = NameOf(local_rank);
-  one.still = absl::Nanoseconds(region_->life(local_rank).still_ns.load());
+  one.still = absl::Nanoseconds(region_->life(local_rank).idle_ns.load());
   return one;
 }
 

@@ -36,7 +36,7 @@ class ShmLiveness final : public GroupLiveness {
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
-  void StoodStill(absl::Duration still) override;
+  void ReportIdle(absl::Duration still) override;
   Stragglers FindStragglers() override;
   // FindStragglers for one rank.
   Stragglers StragglerOf(int local_rank) const;

@@ -40,7 +40,7 @@ class SingleLiveness final : public GroupLiveness {
   void Beat() override {}
   absl::Status Check(absl::Duration) override { return absl::OkStatus(); }
   void Rearm() override {}
-  void StoodStill(absl::Duration) override {}
+  void ReportIdle(absl::Duration) override {}
   Stragglers FindStragglers() override { return {}; }
   int fd() const override { return -1; }
   void Abort(const absl::Status&) override {}

@@ -14,9 +14,9 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kSpins = 600;                  // about 30 us: a decode step's skew between ranks
-constexpr int64_t kYieldNanos = 300'000;     // yield time before sleeping
-constexpr int64_t kBeltNanos = 100'000'000;  // longest single sleep
+constexpr int kSpins = 600;                      // about 30 us: a decode step's skew between ranks
+constexpr int64_t kYieldNanos = 300'000;         // yield time before sleeping
+constexpr int64_t kMaxSleepNanos = 100'000'000;  // longest single sleep
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
 // Not a private futex: the word may be mapped by several processes.
@@ -50,9 +50,9 @@ WaitResult Sleep(Signal& signal, uint32_t count, const std::atomic<uint32_t>& ab
     const uint32_t value = signal.value.load();
     if (Ended(signal, count, abort, &end)) break;
     const int64_t left_ns =
-        deadline_ns == kNoDeadline ? kBeltNanos : deadline_ns - MonotonicNanos();
+        deadline_ns == kNoDeadline ? kMaxSleepNanos : deadline_ns - MonotonicNanos();
     if (left_ns <= 0) break;
-    FutexWait(signal.value, value, std::min(left_ns, kBeltNanos));
+    FutexWait(signal.value, value, std::min(left_ns, kMaxSleepNanos));
   }
   signal.sleepers.fetch_sub(1);
   return end;

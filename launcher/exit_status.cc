@@ -19,7 +19,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int kPatienceMs = 100;
-constexpr absl::Duration kTimeOfFirstRank = absl::Milliseconds(500);
+constexpr absl::Duration kFirstRankDelay = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -53,7 +53,7 @@ int ExitWith(const absl::Status& status) {
 int ExitRankWith(const absl::Status& status) {
   if (IsFirstRank()) return ExitWith(status);
   // At the first exit code a launcher kills the remaining ranks, including the first one.
-  if (!status.ok()) absl::SleepFor(kTimeOfFirstRank);
+  if (!status.ok()) absl::SleepFor(kFirstRankDelay);
   return static_cast<int>(ExitCodeOf(status));
 }
 

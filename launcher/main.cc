@@ -55,7 +55,7 @@ absl::Status RunTool(const ToolCommand& command) {
 
 struct RunCommand {
   int operator()(const ServeOptions& options) const {
-    const absl::StatusOr<pid_t> parent = BecomeChildOfParent(options);
+    const absl::StatusOr<pid_t> parent = ForkUnderParent(options);
     return ExitRankWith(parent.ok() ? RunServe(options, *parent) : parent.status());
   }
   int operator()(const RunOptions& options) const { return ExitRankWith(RunRun(options)); }
@@ -96,7 +96,7 @@ void OpenStandardStreams() {
 }
 
 // A drain requested before the rank handles the signal stays pending, and does not kill.
-void HoldDrainSignal() {
+void BlockDrainSignal() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGUSR1);
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // exceeding ulimit -f fails the write, which is reported
   const std::string name = argc > 1 ? argv[1] : "";
   const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";
-  if (is_rank) bulkhead::HoldDrainSignal();
+  if (is_rank) bulkhead::BlockDrainSignal();
   const auto command = bulkhead::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!command.ok()) {
     return is_rank ? bulkhead::ExitRankWith(command.status())

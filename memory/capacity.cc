@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 // Block ids are int32; block 0 is not counted.
-constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max() - 1;
+constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max() - 1;
 // More than any rank has: a rule that needs more cannot be satisfied.
-constexpr int64_t kMostTotal = int64_t{1} << 46;
+constexpr int64_t kMaxTotal = int64_t{1} << 46;
 
 // Saturating product.
 int64_t Product(int64_t count, int64_t bytes) {
@@ -33,7 +33,7 @@ int64_t Share(double fraction, int64_t bytes) {
 // is divided by the largest block size of all ranks.
 int64_t BlocksByRule(const KvRule& rule, const std::vector<RankNeeds>& needs) {
   if (rule.kind != KvRule::Kind::kBytes) return kNoLimit;
-  int64_t blocks = kMostBlocks;
+  int64_t blocks = kMaxBlocks;
   for (const RankNeeds& rank : needs) {
     if (rank.kv_block_bytes > 0) blocks = std::min(blocks, rule.count / rank.kv_block_bytes);
   }
@@ -56,8 +56,8 @@ class RankFitter {
         group_blocks_(group_blocks),
         blocks_per_seq_(CeilDiv(limits.max_model_len, request.block_tokens)),
         wanted_blocks_(request.cap_at_max_num_seqs
-                           ? std::min(kMostBlocks, blocks_per_seq_ * limits.max_num_seqs)
-                           : kMostBlocks) {}
+                           ? std::min(kMaxBlocks, blocks_per_seq_ * limits.max_num_seqs)
+                           : kMaxBlocks) {}
 
   RankFit Fit(const DeviceBudget& budget) const {
     RankFit fit;
@@ -81,9 +81,9 @@ class RankFitter {
       budget.total_bytes = total_bytes;
       return !Fit(budget).shortage.has_value();
     };
-    if (!fits(kMostTotal)) return 0;
+    if (!fits(kMaxTotal)) return 0;
     int64_t low = 0;
-    int64_t high = kMostTotal;
+    int64_t high = kMaxTotal;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
       if (fits(middle)) {
@@ -108,7 +108,7 @@ class RankFitter {
         const std::string room = absl::StrCat(shared ? "half of " : "", FormatBytes(left),
                                               " left after all other arenas",
                                               shared ? " (but no less than one sequence)" : "");
-        if (wanted_blocks_ == kMostBlocks) return room;
+        if (wanted_blocks_ == kMaxBlocks) return room;
         return absl::StrCat(room, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
                             " for max_num_seqs full sequences");
       }
@@ -189,7 +189,7 @@ class RankFitter {
     } else if (ruled < blocks_per_seq_) {
       short_of(Product(blocks_per_seq_, block), given);
     }
-    fit.own_blocks = std::min({kMostBlocks, ruled, left / block});
+    fit.own_blocks = std::min({kMaxBlocks, ruled, left / block});
   }
 
   const KvRule& rule_;
@@ -240,7 +240,7 @@ class Planner {
     Capacity plan;
     plan.limits = limits;
     plan.block_tokens = request_.block_tokens;
-    plan.num_kv_blocks = kMostBlocks;
+    plan.num_kv_blocks = kMaxBlocks;
     const std::vector<RankNeeds> needs = NeedsOfAll(limits);
     const int64_t group_blocks = BlocksByRule(request_.rule, needs);
     bool enough_exists = true;

@@ -64,7 +64,7 @@ struct KvRule {
   enum class Kind {
     kNone,         // all remaining memory, capped at max_num_seqs full sequences if requested; on a
                    // probed host at most half of it, but never less than one full sequence
-    kUtilization,  // this process's total, KV and all other arenas, up to `fraction` of total
+    kUtilization,  // all of this process's arenas, KV included, up to `fraction` of total
     kShareOfFree,  // `fraction` of the memory left after the weights
     kBlocks,       // `count` blocks
     kBytes,        // at most `count` bytes: converted to blocks on the rank with the largest block

@@ -16,7 +16,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kMostBetweenLooks = 1'000'000'000;
+constexpr int64_t kMaxPollGap = 1'000'000'000;
 
 struct Thread {
   pid_t id = 0;
@@ -87,9 +87,9 @@ bool ComputeThread::AnyIsBusy() {
   });
 }
 
-int64_t StandstillClock::StillNanos(int64_t now_ns) {
+int64_t IdleClock::IdleNanos(int64_t now_ns) {
   const int64_t cpu_ns = ComputeThread::AllCpuNanos();
-  const bool blind = now_ns - std::exchange(looked_ns_, now_ns) > kMostBetweenLooks;
+  const bool blind = now_ns - std::exchange(polled_ns_, now_ns) > kMaxPollGap;
   if (blind || cpu_ns == 0 || cpu_ns != cpu_ns_ || ComputeThread::AnyIsBusy()) {
     cpu_ns_ = cpu_ns;
     since_ns_ = now_ns;

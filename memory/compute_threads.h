@@ -28,18 +28,18 @@ class ComputeThread {
 };
 
 // Monitors the compute threads; used by one thread.
-class StandstillClock {
+class IdleClock {
  public:
-  virtual ~StandstillClock() = default;
+  virtual ~IdleClock() = default;
   // How long no compute thread has used CPU time, been runnable or waited for disk, as observed by
   // the calls so far; 0 if there are none (on a GPU). An interval of more than a second between
   // calls is ignored: the whole process may have been stopped. `now_ns`: monotonic.
-  virtual int64_t StillNanos(int64_t now_ns);
+  virtual int64_t IdleNanos(int64_t now_ns);
 
  private:
   int64_t cpu_ns_ = 0;
   int64_t since_ns_ = 0;
-  int64_t looked_ns_ = 0;
+  int64_t polled_ns_ = 0;
 };
 
 }  // namespace bulkhead

@@ -24,7 +24,7 @@ namespace {
 
 constexpr unsigned kRangeApi = 10020;  // the versions of the functions below
 constexpr unsigned kLoadApi = 12040;
-constexpr int kLeastMajor = 8;                   // minimum compute capability of the kernels
+constexpr int kMinMajor = 8;                     // minimum compute capability of the kernels
 constexpr int kEarlyMajor = 9;                   // minimum for programmatic dependent launch,
 constexpr int kEarlyDriver = 12030;              // and the first driver that captures it in a graph
 constexpr int64_t kPlainSharedBytes = 48 << 10;  // more requires an opt-in per kernel
@@ -129,10 +129,10 @@ class CudaRuntimeDriver final : public CudaDriver {
     cudaDeviceProp device;
     BH_RETURN_IF_ERROR(
         RuntimeStatus(cudaGetDeviceProperties(&device, ordinal_), "cudaGetDeviceProperties"));
-    if (device.major < kLeastMajor) {
+    if (device.major < kMinMajor) {
       return absl::FailedPreconditionError(
           absl::StrCat(device.name, " has compute capability ", device.major, ".", device.minor,
-                       "; at least ", kLeastMajor, ".0 is needed: use --device cpu"));
+                       "; at least ", kMinMajor, ".0 is needed: use --device cpu"));
     }
     BH_RETURN_IF_ERROR(driver_.Find());
     const CUmemAllocationProp allocation = AllocationOn(ordinal_);

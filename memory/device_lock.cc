@@ -19,7 +19,7 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
-constexpr absl::Duration kTellAfter = absl::Seconds(2);  // longer than most starts take
+constexpr absl::Duration kLogAfter = absl::Seconds(2);  // longer than most starts take
 
 // Another user's file in a sticky folder can be opened, but not with O_CREAT.
 int OpenOrCreate(const std::string& path) {
@@ -96,7 +96,7 @@ absl::Status DeviceLock::Take(absl::Duration timeout) {
                               absl::FormatDuration(timeout), "; ", remedy_)),
                           ExitCode::kGroupNotUp);
     }
-    if (!told && waited >= kTellAfter) {
+    if (!told && waited >= kLogAfter) {
       BH_LOG(kInfo) << holder << " starts on " << device_ << "; waiting until it is up";
       told = true;
     }

@@ -24,7 +24,7 @@ struct NvmlProcess {
 };
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlInsufficientSize = 7;
-constexpr unsigned kMostProcesses = 256;
+constexpr unsigned kMaxProcesses = 256;
 
 class Nvml {
  public:
@@ -62,13 +62,13 @@ class Nvml {
   }
 
   absl::StatusOr<std::vector<NvmlProcess>> Processes(NvmlDevice device) const {
-    std::vector<NvmlProcess> processes(kMostProcesses);
-    unsigned count = kMostProcesses;
+    std::vector<NvmlProcess> processes(kMaxProcesses);
+    unsigned count = kMaxProcesses;
     const int code = processes_(device, &count, processes.data());
     if (code != kNvmlSuccess && code != kNvmlInsufficientSize) {
       return Failure("nvmlDeviceGetComputeRunningProcesses", code);
     }
-    processes.resize(std::min(count, kMostProcesses));
+    processes.resize(std::min(count, kMaxProcesses));
     return processes;
   }
 

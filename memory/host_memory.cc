@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
-#include "memory/cgroup.h"
+#include "base/cgroup.h"
 
 namespace bulkhead {
 namespace {

@@ -39,14 +39,14 @@ bool HasNvidiaGpu(const std::string& root) {
 }
 
 // NVIDIA's table of minor version compatibility.
-int LeastNvidiaDriver(int cuda_version) { return cuda_version >= 13000 ? 580 : 525; }
+int MinNvidiaDriver(int cuda_version) { return cuda_version >= 13000 ? 580 : 525; }
 
 absl::Status OldNvidiaDriver(int driver_cuda, int built_cuda, const std::string& root) {
   const std::string version = NvidiaDriverVersion(root);
   const std::string why = absl::StrCat(
       "the NVIDIA driver", version.empty() ? "" : absl::StrCat(" ", version), " is for ",
       CudaText(driver_cuda), " at most, and this build with ", CudaText(built_cuda),
-      " needs driver ", LeastNvidiaDriver(built_cuda), " or later");
+      " needs driver ", MinNvidiaDriver(built_cuda), " or later");
   if (!HasNvidiaGpu(root)) return absl::UnavailableError(why);
   return absl::FailedPreconditionError(
       absl::StrCat(why, "; update the driver, or use a build with an older CUDA"));

@@ -14,7 +14,7 @@ std::string NvidiaDriverVersion(const std::string& root = "");
 bool HasNvidiaGpu(const std::string& root = "");
 
 // The minimum major version of the driver for programs built with this CUDA (13000 for 13.0).
-int LeastNvidiaDriver(int cuda_version);
+int MinNvidiaDriver(int cuda_version);
 
 // The error when a program built with `built_cuda` finds an older driver that supports CUDA up to
 // `driver_cuda`. FAILED_PRECONDITION with both versions and the remedy if there is a GPU;

@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "memory/cgroup.h"
+#include "base/cgroup.h"
 
 namespace bulkhead {
 namespace {

@@ -22,7 +22,7 @@ constexpr int kMaxMessageBytes = 32 << 20;
 constexpr absl::Duration kPlainConnectLimit = absl::Seconds(1);
 
 // Whether a TCP connection to "HOST:PORT" can be made. False for any other kind of target.
-bool AnswersPlainTcp(const std::string& target) {
+bool AcceptsTcpConnection(const std::string& target) {
   const size_t colon = target.rfind(':');
   if (colon == std::string::npos) return false;
   std::string host = target.substr(0, colon);
@@ -54,7 +54,7 @@ bool AnswersPlainTcp(const std::string& target) {
 absl::Status NoServer(const std::string& target) {
   return WithExitCode(
       absl::UnavailableError(
-          AnswersPlainTcp(target)
+          AcceptsTcpConnection(target)
               ? absl::StrCat("the program at ", target,
                              " does not speak gRPC (over plain HTTP/2): it is not a Bulkhead "
                              "server; give the server's port with --target")

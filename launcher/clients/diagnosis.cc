@@ -16,7 +16,7 @@ namespace {
 constexpr double kFullShare = 0.8;
 // A rank is reported as slow if it computes this much longer than the mean, after this many steps.
 constexpr double kSlowExcess = 0.2;
-constexpr uint64_t kLeastSteps = 320;
+constexpr uint64_t kMinSteps = 320;
 // Clients' use of rank 0's host budget is reported from here.
 constexpr double kHostShare = 0.85;
 
@@ -215,7 +215,7 @@ void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
     if (compute_s(ranks[rank]) > compute_s(ranks[slowest])) slowest = rank;
   }
   const bool is_enough =
-      ranks.size() > 1 && ranks[0].decode_steps() + ranks[0].prefill_steps() >= kLeastSteps;
+      ranks.size() > 1 && ranks[0].decode_steps() + ranks[0].prefill_steps() >= kMinSteps;
   if (!is_enough || sum_s <= 0) return;
   const double excess = compute_s(ranks[slowest]) / (sum_s / ranks.size()) - 1;
   if (excess < kSlowExcess) return;

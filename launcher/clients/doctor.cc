@@ -44,7 +44,7 @@ absl::Status Ask(const std::string& target, Control* control,
                      : WithExitCode(StatusOf(status, target), ExitCode::kClientError);
 }
 
-absl::StatusOr<ServerSnapshot> Examine(const std::string& target, Control* control) {
+absl::StatusOr<ServerSnapshot> TakeSnapshot(const std::string& target, Control* control) {
   ServerSnapshot seen;
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetServerInfo, &seen.server));
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, &seen.model));
@@ -169,7 +169,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
   }
   BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
-  BH_ASSIGN_OR_RETURN(const ServerSnapshot seen, Examine(options.target, control.get()));
+  BH_ASSIGN_OR_RETURN(const ServerSnapshot seen, TakeSnapshot(options.target, control.get()));
   const std::string summary = SummaryOf(options.target, seen);
   std::fputs(summary.c_str(), stdout);
   BH_RETURN_IF_ERROR(FlushStandardOutput());

@@ -12,13 +12,13 @@ namespace bulkhead {
 namespace {
 
 std::string Described(const absl::Status& status) {
-  return WithoutControls(
+  return EscapeControls(
       absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()));
 }
 
 }  // namespace
 
-std::string WithoutControls(absl::string_view text) {
+std::string EscapeControls(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -48,8 +48,8 @@ void GenerateOutput::OnText(int64_t index, absl::string_view piece) {
   if (format_ == Format::kJson) return;
   std::lock_guard<std::mutex> lock(mutex_);
   absl::StrAppend(&answers_[index].pending,
-                  to_terminal_ ? WithoutControls(piece) : std::string(piece));
-  PrintWhatIsDue();
+                  to_terminal_ ? EscapeControls(piece) : std::string(piece));
+  PrintPending();
 }
 
 void GenerateOutput::OnEnd(const GenerationResult& result,
@@ -68,7 +68,7 @@ void GenerateOutput::OnEnd(const GenerationResult& result,
     }
   }
   if (format_ == Format::kJson) answer.pending = ResultLine(result) + "\n";
-  PrintWhatIsDue();
+  PrintPending();
 }
 
 void GenerateOutput::Begin(Answer* answer) {
@@ -77,7 +77,7 @@ void GenerateOutput::Begin(Answer* answer) {
   if (format_ == Format::kText && answers_.size() > 1) *out_ << "> " << headers_[turn_] << "\n";
 }
 
-void GenerateOutput::PrintWhatIsDue() {
+void GenerateOutput::PrintPending() {
   for (; turn_ < answers_.size(); ++turn_) {
     Answer& answer = answers_[turn_];
     if (answer.pending.empty() && !answer.ended) break;

@@ -16,7 +16,7 @@
 namespace bulkhead {
 
 // `text` with every control character except newlines and tabs escaped as "\x1b".
-std::string WithoutControls(absl::string_view text);
+std::string EscapeControls(absl::string_view text);
 
 // Thread-safe.
 class GenerateOutput {
@@ -45,7 +45,7 @@ class GenerateOutput {
     bool ended = false;
   };
 
-  void PrintWhatIsDue();
+  void PrintPending();
   void Begin(Answer* answer);
 
   Format format_;

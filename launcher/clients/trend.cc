@@ -35,7 +35,7 @@ double Correlation(const std::vector<Sample>& samples) {
 }  // namespace
 
 Trend TrendOf(const std::vector<Sample>& samples, double limit) {
-  if (samples.size() < kLeastSamples) return Trend::kTooShort;
+  if (samples.size() < kMinSamples) return Trend::kTooShort;
   double least = samples[0].level;
   double most = samples[0].level;
   for (const Sample& sample : samples) {

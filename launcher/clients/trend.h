@@ -7,14 +7,14 @@
 namespace bulkhead {
 
 enum class Trend {
-  kTooShort,        // fewer than kLeastSamples samples
+  kTooShort,        // fewer than kMinSamples samples
   kQuiet,           // never above a tenth of its limit
   kHighFromStart,   // always at least four fifths of its limit
   kFollowsTraffic,  // rises and falls with the traffic
   kDrifts,          // rises while the traffic does not
   kSteady,          // none of these
 };
-inline constexpr int kLeastSamples = 5;
+inline constexpr int kMinSamples = 5;
 
 struct Sample {
   double level = 0;    // of the metric

@@ -29,8 +29,8 @@ Flags::Apply ModelValue(std::string* model) {
 
 }  // namespace
 
-void AddModelFlags(RawEngineFlags* draft, Flags* flags) {
-  EngineOptions& options = draft->options;
+void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
+  EngineOptions& options = raw->options;
   flags->Group("Model");
   flags->Add(
       "--model", "DIR",
@@ -61,8 +61,8 @@ void AddModelFlags(RawEngineFlags* draft, Flags* flags) {
                    [&options](bool on) { options.strict_config = on; });
 }
 
-void AddDeviceFlags(RawEngineFlags* draft, Flags* flags) {
-  EngineOptions& options = draft->options;
+void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
+  EngineOptions& options = raw->options;
   flags->Group("Device");
   flags->Add("--device", "NAME",
              "cpu, cuda, or auto: cuda where every rank has a GPU, else cpu (default auto)",
@@ -143,15 +143,15 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
   flags->Add("--gpu-memory-utilization", "U",
              "KV rule: all of our arenas together take up to this share of the device, in (0, 1]; "
              "the driver's part and the reserve come on top of it, which vLLM counts in",
-             RealValue(&draft->gpu_memory_utilization, 0, 1, Border::kExcluded));
+             RealValue(&raw->gpu_memory_utilization, 0, 1, Border::kExcluded));
   flags->Add("--cache-max-entry-count", "X",
              "KV rule: with a point, the share of what is free after the weights; without, a "
              "number of blocks",
-             EntryCountValue(&draft->cache_max_entry_count));
+             EntryCountValue(&raw->cache_max_entry_count));
   flags->Add("--kv-cache-bytes,--kv-cache-memory-bytes", "BYTES",
              "KV rule: this many bytes, such as 4GiB (no rule: enough for --max-num-seqs "
              "sequences; if memory is measured, up to half of what is left)",
-             IntegerValue(&draft->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
+             IntegerValue(&raw->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
 
   flags->Group("KV cache");
   flags->Add("--kv-cache-dtype", "TYPE",
@@ -160,7 +160,7 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
   flags->Add("--quant-policy", "N",
              "LMDeploy's name for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
              ChoiceValue<std::optional<KvFormat>>(
-                 &draft->quant_policy,
+                 &raw->quant_policy,
                  {{"0", std::nullopt}, {"4", KvFormat::kInt4}, {"8", KvFormat::kInt8}}));
   flags->Add("--block-size,--cache-block-seq-len", "N",
              "tokens per block: a power of two from 16 to 256 (default 16)",
@@ -172,8 +172,8 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
                    [&options](bool on) { options.enable_prefix_caching = !on; });
 }
 
-void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags) {
-  EngineOptions& options = draft->options;
+void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
+  EngineOptions& options = raw->options;
   flags->Group("Scheduling");
   flags->Add("--admission", "HOW",
              "reserve: a request is admitted when its whole length fits; optimistic: when its "
@@ -189,8 +189,8 @@ void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags) {
                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
 }
 
-void AddTimeFlags(RawEngineFlags* draft, Flags* flags) {
-  EngineOptions& options = draft->options;
+void AddTimeFlags(RawEngineFlags* raw, Flags* flags) {
+  EngineOptions& options = raw->options;
   flags->Group("Time (seconds, or 90s, 2m)");
   flags->Add("--startup-timeout", "TIME", "until READY, then exit code 5 (default 600)",
              DurationValue(&options.startup_timeout));
@@ -210,8 +210,8 @@ void AddEngineFlags(RawEngineFlags* draft, Flags* flags) {
   AddTimeFlags(draft, flags);
 }
 
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const char* command) {
-  EngineOptions options = draft.options;
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const char* command) {
+  EngineOptions options = raw.options;
   if (options.model.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--model is missing; write 'bulkhead ", command, " --model DIR'"));
@@ -220,28 +220,27 @@ absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const 
     return absl::InvalidArgumentError(
         absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));
   }
-  if (draft.quant_policy.has_value()) {
-    if (options.kv_cache_dtype.value_or(*draft.quant_policy) != *draft.quant_policy) {
+  if (raw.quant_policy.has_value()) {
+    if (options.kv_cache_dtype.value_or(*raw.quant_policy) != *raw.quant_policy) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--quant-policy: ", KvElementBits(*draft.quant_policy), " is ",
-                       KvFormatName(*draft.quant_policy), ", but --kv-cache-dtype says ",
+          absl::StrCat("--quant-policy: ", KvElementBits(*raw.quant_policy), " is ",
+                       KvFormatName(*raw.quant_policy), ", but --kv-cache-dtype says ",
                        KvFormatName(*options.kv_cache_dtype)));
     }
-    options.kv_cache_dtype = draft.quant_policy;
+    options.kv_cache_dtype = raw.quant_policy;
   }
   int rules = 0;
-  if (draft.gpu_memory_utilization.has_value()) {
+  if (raw.gpu_memory_utilization.has_value()) {
     ++rules;
-    options.kv_rule = {.kind = KvRule::Kind::kUtilization,
-                       .fraction = *draft.gpu_memory_utilization};
+    options.kv_rule = {.kind = KvRule::Kind::kUtilization, .fraction = *raw.gpu_memory_utilization};
   }
-  if (draft.cache_max_entry_count.has_value()) {
+  if (raw.cache_max_entry_count.has_value()) {
     ++rules;
-    options.kv_rule = *draft.cache_max_entry_count;
+    options.kv_rule = *raw.cache_max_entry_count;
   }
-  if (draft.kv_cache_bytes.has_value()) {
+  if (raw.kv_cache_bytes.has_value()) {
     ++rules;
-    options.kv_rule = {.kind = KvRule::Kind::kBytes, .count = *draft.kv_cache_bytes};
+    options.kv_rule = {.kind = KvRule::Kind::kBytes, .count = *raw.kv_cache_bytes};
   }
   if (rules > 1) {
     return absl::InvalidArgumentError(

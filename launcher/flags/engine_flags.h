@@ -30,10 +30,10 @@ void AddLimitFlags(RawEngineFlags* draft, Flags* flags);
 void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags);
 void AddTimeFlags(RawEngineFlags* draft, Flags* flags);
 // All of them.
-void AddEngineFlags(RawEngineFlags* draft, Flags* flags);
+void AddEngineFlags(RawEngineFlags* raw, Flags* flags);
 
 // The final options, with everything that depends on several flags. INVALID_ARGUMENT for an invalid
 // combination.
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& draft, const char* command);
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const char* command);
 
 }  // namespace bulkhead

@@ -164,12 +164,12 @@ Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
 
 Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic) {
   return [=](const std::string& text) -> absl::Status {
-    constexpr int64_t kMostShare = 1'000'000;
+    constexpr int64_t kMaxShare = 1'000'000;
     out->clear();
     *automatic = text == "auto";
     if (*automatic) return absl::OkStatus();
     for (const absl::string_view share : absl::StrSplit(text, ',')) {
-      BH_ASSIGN_OR_RETURN(out->emplace_back(), ParseInteger(std::string(share), 1, kMostShare));
+      BH_ASSIGN_OR_RETURN(out->emplace_back(), ParseInteger(std::string(share), 1, kMaxShare));
     }
     return absl::OkStatus();
   };

@@ -21,6 +21,6 @@ std::optional<GpuModel> FindGpu(absl::string_view name);
 std::vector<std::string> GpuNames();
 
 // Older ones can be planned for, but not used.
-inline constexpr int kLeastComputeCapability = 80;
+inline constexpr int kMinComputeCapability = 80;
 
 }  // namespace bulkhead

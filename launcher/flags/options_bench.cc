@@ -24,7 +24,7 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
       "64\n"
       "mpirun --bind-to none -n 2 bulkhead bench throughput --model DIR --json > result.json");
   ThroughputOptions options;
-  RawEngineFlags draft;
+  RawEngineFlags raw;
   flags.Group("Measurement");
   flags.Add("--batch-size", "LIST", "sequences at once (default 1,8,16)",
             IntegersValue(&options.batch_sizes, 1, kMaxBatch));
@@ -40,10 +40,10 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   flags.AddSwitch("--json", "print JSON instead of a table",
                   [&options](bool on) { options.json = on; });
   flags.Add("--out", "FILE", "write the JSON there, too", TextValue(&options.out));
-  AddEngineFlags(&draft, &flags);
+  AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "bench throughput"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "bench throughput"));
   const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
   const int shortest = *std::min_element(options.input_lens.begin(), options.input_lens.end());
   if (options.shared_prefix_len >= shortest && options.shared_prefix_len > 0) {
@@ -74,7 +74,7 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
       "bulkhead bench kernels --threads 2\n"
       "bulkhead bench kernels --filter product/gate_up");
   KernelsOptions options;
-  RawEngineFlags draft;
+  RawEngineFlags raw;
   flags.Group("Measurement");
   flags.Add("--filter", "NAME",
             "what begins with this: product/..., attend/..., on a GPU library/..., launch/...",
@@ -83,10 +83,10 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
                   [&options](bool on) { options.quick = on; });
   flags.AddSwitch("--json", "print JSON instead of a table",
                   [&options](bool on) { options.json = on; });
-  AddDeviceFlags(&draft, &flags);
+  AddDeviceFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  options.engine = draft.options;
+  options.engine = raw.options;
   return options;
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
               "bulkhead bench verify --model DIR --save one.json\n"
               "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
   VerifyOptions options;
-  RawEngineFlags draft;
+  RawEngineFlags raw;
   flags.Group("Measurement");
   flags.Add("--save", "FILE", "write what this group answers", TextValue(&options.save));
   flags.Add("--against", "FILE", "compare with what was saved", TextValue(&options.against));
@@ -35,10 +35,10 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
             IntegerValue(&options.output_len, 1, kMaxLen));
   flags.AddSwitch("--json", "print JSON instead of a table",
                   [&options](bool on) { options.json = on; });
-  AddEngineFlags(&draft, &flags);
+  AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "bench verify"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "bench verify"));
   if (options.save.has_value() == options.against.has_value()) {
     return absl::InvalidArgumentError("give one of --save and --against");
   }

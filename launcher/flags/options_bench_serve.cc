@@ -14,10 +14,10 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostPrompts = 10'000'000;
+constexpr int kMaxPrompts = 10'000'000;
 constexpr int kMostTokens = 1 << 24;
-constexpr int kMostConcurrency = 1 << 16;
-constexpr double kMostRate = 1e6;
+constexpr int kMaxConcurrency = 1 << 16;
+constexpr double kMaxRate = 1e6;
 
 absl::StatusOr<double> ParseReal(absl::string_view text, double least, double most) {
   const absl::StatusOr<double> value = ParseDecimal(text);
@@ -35,7 +35,7 @@ Flags::Apply RateValue(double* out, double least) {
       *out = std::numeric_limits<double>::infinity();
       return absl::OkStatus();
     }
-    const absl::StatusOr<double> value = ParseReal(text, least, kMostRate);
+    const absl::StatusOr<double> value = ParseReal(text, least, kMaxRate);
     if (!value.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(value.status().message(), ", nor inf"));
     }
@@ -102,11 +102,11 @@ Flags::Apply MetadataValue(std::map<std::string, std::string>* out) {
 }
 
 // Lengths as given; defaults depend on the data set.
-struct LengthsDraft {
+struct RawLengths {
   std::optional<int> input_len, output_len, prefix_len;
 };
 
-void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flags) {
+void AddDatasetFlags(DatasetOptions* dataset, RawLengths* lengths, Flags* flags) {
   flags->Group("Data");
   flags->Add("--dataset-name", "NAME",
              "random (ids, the default), prefix_repetition (groups of prompts that begin alike), "
@@ -120,7 +120,7 @@ void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flag
                                        {"trace", DatasetName::kTrace}}));
   flags->Add("--dataset-path", "FILE", "the file of custom and trace", TextValue(&dataset->path));
   flags->Add("--num-prompts", "N", "requests of each run (default 1000, or a file's lines)",
-             IntegerValue(&dataset->num_prompts, 1, kMostPrompts));
+             IntegerValue(&dataset->num_prompts, 1, kMaxPrompts));
   flags->Add("--random-input-len,--input-len,--prefix-repetition-suffix-len", "N",
              "tokens of each prompt, behind the shared ones (default 1024; 256 for "
              "prefix_repetition)",
@@ -136,7 +136,7 @@ void AddDatasetFlags(DatasetOptions* dataset, LengthsDraft* lengths, Flags* flag
              "prefix_repetition)",
              IntegerValue(&lengths->prefix_len, 0, kMostTokens));
   flags->Add("--prefix-repetition-num-prefixes", "N", "groups of prefix_repetition (default 10)",
-             IntegerValue(&dataset->num_prefixes, 1, kMostPrompts));
+             IntegerValue(&dataset->num_prefixes, 1, kMaxPrompts));
   flags->Add("--seed", "N", "of data and arrivals (default 0)",
              [dataset](const std::string& text) -> absl::Status {
                std::optional<uint64_t> seed;
@@ -164,9 +164,9 @@ void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
              ChoiceValue<RampUp>(&arrivals->ramp_up, {{"linear", RampUp::kLinear},
                                                       {"exponential", RampUp::kExponential}}));
   flags->Add("--ramp-up-start-rps", "X", "requests per second at the begin",
-             NumberValue(&arrivals->ramp_up_start_rps, 1e-3, kMostRate));
+             NumberValue(&arrivals->ramp_up_start_rps, 1e-3, kMaxRate));
   flags->Add("--ramp-up-end-rps", "X", "requests per second at the end",
-             NumberValue(&arrivals->ramp_up_end_rps, 1e-3, kMostRate));
+             NumberValue(&arrivals->ramp_up_end_rps, 1e-3, kMaxRate));
   flags->Add("--trace-speed", "X", "a trace's times are divided by it (default 1)",
              NumberValue(&options->dataset.trace_speed, 1e-3, 1e6));
 }
@@ -174,7 +174,7 @@ void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
 void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->Group("Measurement");
   flags->Add("--num-warmups", "N", "requests before those that count (default 8)",
-             IntegerValue(&options->num_warmups, 0, kMostPrompts));
+             IntegerValue(&options->num_warmups, 0, kMaxPrompts));
   flags->Add("--repeats", "N", "runs with new prompts, counted together (default 1)",
              IntegerValue(&options->repeats, 1, 1000));
   flags->Add("--metric-percentiles", "LIST", "default 90,95,99,99.9",
@@ -208,7 +208,7 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
              MetadataValue(&options->metadata));
 }
 
-absl::Status Complete(const LengthsDraft& lengths, ServeBenchOptions* options) {
+absl::Status Complete(const RawLengths& lengths, ServeBenchOptions* options) {
   DatasetOptions& dataset = options->dataset;
   const bool prefixes = dataset.name == DatasetName::kPrefixRepetition;
   dataset.input_len = lengths.input_len.value_or(prefixes ? 256 : 1024);
@@ -256,7 +256,7 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
               "bulkhead bench serve --max-concurrency 16 --num-prompts 200 --result-dir result\n"
               "bulkhead bench serve --goodput ttft:500,tpot:50 --request-rate 8 --repeats 3");
   ServeBenchOptions options;
-  LengthsDraft lengths;
+  RawLengths lengths;
   options.args.assign(args.begin(), args.end());
   AddTargetFlag(&options.target, &flags);
   AddDatasetFlags(&options.dataset, &lengths, &flags);
@@ -266,7 +266,7 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
             "ends",
             RateValue(&options.arrivals.request_rate, 1e-3));
   flags.Add("--max-concurrency", "N", "requests in flight at the most",
-            IntegerValue(&options.max_concurrency, 1, kMostConcurrency));
+            IntegerValue(&options.max_concurrency, 1, kMaxConcurrency));
   AddArrivalFlags(&options, &flags);
   AddMeasurementFlags(&options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));

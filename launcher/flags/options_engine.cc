@@ -29,11 +29,11 @@ bool IsLoopback(const std::string& host) {
 
 Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
   return [=](const std::string& text) {
-    if (IntegerValue(out, 1, kMostHostMemory)(text).ok()) return absl::OkStatus();
+    if (IntegerValue(out, 1, kMaxHostMemory)(text).ok()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not enough memory for clients: at least ", kLeastHostMiB,
-                     "MiB, the least with any model, at most ", kMostHostMemory >> 40,
-                     "TiB; leave it out for what is left, or give ", kLeastHostMiB,
+        absl::StrCat("'", text, "' is not enough memory for clients: at least ", kMinHostMiB,
+                     "MiB, the least with any model, at most ", kMaxHostMemory >> 40,
+                     "TiB; leave it out for what is left, or give ", kMinHostMiB,
                      "MiB: if this model needs more, the refusal says how much"));
   };
 }
@@ -48,8 +48,8 @@ absl::Status CheckPorts(const ServeOptions& options) {
                    " is --port already; give another from 1 to 65535, or 0 for any free one"));
 }
 
-void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
-  AddModelFlags(draft, flags);
+void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
+  AddModelFlags(raw, flags);
   flags->Add("--served-model-name", "NAME",
              "the model name in requests (default: the value of --model)",
              TextValue(&options->served_model_name));
@@ -62,9 +62,9 @@ void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
              PortValue(&options->control_port));
   flags->AddSwitch("--insecure", "allow a non-loopback host: there is no TLS and no password",
                    [options](bool on) { options->insecure = on; });
-  AddDeviceFlags(draft, flags);
-  AddLimitFlags(draft, flags);
-  AddSchedulingFlags(draft, flags);
+  AddDeviceFlags(raw, flags);
+  AddLimitFlags(raw, flags);
+  AddSchedulingFlags(raw, flags);
   flags->Add(
       "--max-num-queued-reqs", "N",
       "waiting requests in addition to max-num-seqs running ones, and N x max-model-len waiting "
@@ -93,7 +93,7 @@ void AddServeFlags(RawEngineFlags* draft, ServeOptions* options, Flags* flags) {
 }
 
 // `args` without its own comparisons, with `more` applied.
-absl::StatusOr<EngineOptions> LaidOver(CommandArgs args, const std::string& more) {
+absl::StatusOr<EngineOptions> WithFlagsApplied(CommandArgs args, const std::string& more) {
   const std::vector<std::string> added =
       absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   const std::vector<std::string> all = ChangedArgs(WithoutFlags(args, {"--compare"}), added);
@@ -120,11 +120,11 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
       "mpirun -n 4 --bind-to none bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len "
       "32K");
   ServeOptions options;
-  RawEngineFlags draft;
-  AddServeFlags(&draft, &options, &flags);
+  RawEngineFlags raw;
+  AddServeFlags(&raw, &options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "serve"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "serve"));
   BH_RETURN_IF_ERROR(CheckPorts(options));
   if (!options.insecure && !IsLoopback(options.host)) {
     return absl::InvalidArgumentError(
@@ -143,7 +143,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
               "bulkhead plan --model DIR --tp 2 --device-memory 0=24GiB,1=16GiB --json\n"
               "bulkhead plan --model DIR --gpu h200 --compare=\"--tp 2\" --compare=\"--tp 4\"");
   PlanOptions options;
-  RawEngineFlags draft;
+  RawEngineFlags raw;
   flags.Group("Plan");
   flags.Add("--gpu", "NAME",
             absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
@@ -164,10 +164,10 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
       "draw each rank's arenas, and the curve of length against sequences: .svg, .png or .pdf",
       TextValue(&options.plot));
   flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
-  AddServeFlags(&draft, &options.serve, &flags);
+  AddServeFlags(&raw, &options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(draft, "plan"));
+  BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(raw, "plan"));
   BH_RETURN_IF_ERROR(CheckPorts(options.serve));
   const int ranks = options.serve.engine.tensor_parallel_size.value_or(1);
   if (options.nodes > ranks) {
@@ -176,7 +176,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
                      " ranks of --tp: every node needs one; give at most --nodes ", ranks));
   }
   for (const std::string& more : options.compare_flags) {
-    BH_ASSIGN_OR_RETURN(options.compare.emplace_back(), LaidOver(args, more));
+    BH_ASSIGN_OR_RETURN(options.compare.emplace_back(), WithFlagsApplied(args, more));
   }
   return options;
 }
@@ -190,7 +190,7 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
       "bulkhead run --model DIR --prompts prompts.jsonl --logits logits.safetensors --max-tokens "
       "1");
   RunOptions options;
-  RawEngineFlags draft;
+  RawEngineFlags raw;
   flags.Group("Files");
   flags.Add("--prompts", "FILE",
             "JSON lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and max_tokens, "
@@ -205,10 +205,10 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
             "all prompt logits as f32 safetensors: logits.INDEX [tokens, vocabulary]",
             TextValue(&options.logits));
   AddRequestFlags(&options.request, &flags);
-  AddEngineFlags(&draft, &flags);
+  AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "run"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "run"));
   if (options.prompts.empty()) {
     return absl::InvalidArgumentError(
         "--prompts is missing; give a file of JSON lines, or - for standard input");
@@ -223,7 +223,7 @@ absl::StatusOr<Command> ParseScore(CommandArgs args) {
               "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
               "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
   ScoreOptions options;
-  RawEngineFlags draft;
+  RawEngineFlags raw;
   flags.Group("Files");
   flags.Add(
       "--texts", "FILE",
@@ -232,10 +232,10 @@ absl::StatusOr<Command> ParseScore(CommandArgs args) {
   flags.Add("--out", "FILE",
             "JSON lines in the order of the texts: index, tokens, nll (default -, standard output)",
             TextValue(&options.out));
-  AddEngineFlags(&draft, &flags);
+  AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(draft, "score"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "score"));
   if (options.texts.empty()) {
     return absl::InvalidArgumentError(
         "--texts is missing; give a file of JSON lines, or - for standard input");

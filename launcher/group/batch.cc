@@ -26,7 +26,7 @@ int64_t PeakResidentBytes() {
 }
 
 // Runs the rank loop until its clean stop; returns this rank's measurements.
-RankFigures RunMeasured(RankProcess& life, RankEngine& engine, Coordinator* coordinator) {
+RankFigures RunMeasured(RankProcess& process, RankEngine& engine, Coordinator* coordinator) {
   RankFigures figures;
   figures.host = engine.topology.hosts[engine.topology.rank];
   figures.load_s = absl::ToDoubleSeconds(engine.load_time);
@@ -34,7 +34,7 @@ RankFigures RunMeasured(RankProcess& life, RankEngine& engine, Coordinator* coor
   figures.clock_offset_us = engine.clocks[engine.topology.rank].offset_us;
   figures.clock_error_us = engine.clocks[engine.topology.rank].error_us;
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, nullptr);
-  life.RunSteps(runner, coordinator);
+  process.RunSteps(runner, coordinator);
   figures.resident_bytes_peak = PeakResidentBytes();
   return figures;
 }
@@ -52,34 +52,34 @@ absl::StatusOr<std::vector<RankFigures>> GatherFigures(const EngineOptions& opti
   return all;
 }
 
-absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& life, RankEngine& engine,
-                              BatchJob& job) {
-  BH_RETURN_IF_ERROR(RunPhase(life.group().exchange(), "outputs", options.startup_timeout,
+absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& process,
+                              RankEngine& engine, BatchJob& job) {
+  BH_RETURN_IF_ERROR(RunPhase(process.group().exchange(), "outputs", options.startup_timeout,
                               [&] { return job.Prepare(engine); }));
   SchedulerLimits limits =
       SchedulerLimitsOf(engine, options, static_cast<int>(std::max<size_t>(job.size(), 1)));
   limits.max_num_queued_tokens = std::numeric_limits<int64_t>::max() / 2;
   Coordinator coordinator(CoordinatorOptions(engine, limits));
   coordinator.SetServing();
-  life.SetEnding(
+  process.SetEnding(
       {.fail = [&](const absl::Status& why) { coordinator.Fail(why); }, .flush = nullptr});
   std::thread feeder([&] {
     job.Feed(coordinator);
     coordinator.BeginDrain(absl::InfiniteDuration());
   });
-  const RankFigures mine = RunMeasured(life, engine, &coordinator);
+  const RankFigures mine = RunMeasured(process, engine, &coordinator);
   feeder.join();
-  life.SetEnding({});
+  process.SetEnding({});
   BH_ASSIGN_OR_RETURN(std::vector<RankFigures> figures,
-                      GatherFigures(options, mine, life.group().exchange()));
+                      GatherFigures(options, mine, process.group().exchange()));
   job.TakeFigures(std::move(figures));
   // The other ranks succeed even if single lines failed: the group shuts down in order.
   return MarkAgreed(job.Outcome());
 }
 
-absl::Status RunOnGroup(const EngineOptions& options, RankProcess& life,
+absl::Status RunOnGroup(const EngineOptions& options, RankProcess& process,
                         const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
-  GroupExchange& exchange = life.group().exchange();
+  GroupExchange& exchange = process.group().exchange();
   std::unique_ptr<BatchJob> job;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "prompts", options.startup_timeout, [&]() -> absl::Status {
     if (!exchange.topology().coordinator()) return absl::OkStatus();
@@ -87,15 +87,15 @@ absl::Status RunOnGroup(const EngineOptions& options, RankProcess& life,
     return job->Open();
   }));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options, life.group(), nullptr, nullptr));
-  life.SetStepLimits(engine->step_limits);
+                      StartEngine(options, process.group(), nullptr, nullptr));
+  process.SetStepLimits(engine->step_limits);
   if (job != nullptr) {
     LogReport(*engine);
-    return RunOnCoordinator(options, life, *engine, *job);
+    return RunOnCoordinator(options, process, *engine, *job);
   }
   BH_RETURN_IF_ERROR(
       RunPhase(exchange, "outputs", options.startup_timeout, [] { return absl::OkStatus(); }));
-  const RankFigures mine = RunMeasured(life, *engine, nullptr);
+  const RankFigures mine = RunMeasured(process, *engine, nullptr);
   return GatherFigures(options, mine, exchange).status();
 }
 
@@ -150,7 +150,7 @@ absl::Status ResultLines::Close() {
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
   return RunRankProcess(options,
-                        [&](RankProcess& life) { return RunOnGroup(options, life, make); });
+                        [&](RankProcess& process) { return RunOnGroup(options, process, make); });
 }
 
 absl::Status FailedLines(int failed, size_t count, const char* what) {

@@ -134,18 +134,18 @@ PlanAgain PlanAgainOnHosts(const HostsFound& hosts, const std::vector<DeviceBudg
     const LimitsOfRanks limits =
         LimitsOfGroup(hosts.limits, static_cast<int>(plan.capacity.ranks.size()));
     std::string warning;
-    BH_RETURN_IF_ERROR(SettleHost(limits, ChangedRequest(hosts.request, other), plan, warning));
+    BH_RETURN_IF_ERROR(FinalizeHost(limits, ChangedRequest(hosts.request, other), plan, warning));
     return plan;
   };
 }
 
-absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
-                        const PlanAgain& plan_again, const std::optional<std::string>& report,
-                        GroupPlan plan, RankEngine& engine) {
+absl::Status FinalizePlan(const EngineOptions& options, const HostsFound& hosts,
+                          const PlanAgain& plan_again, const std::optional<std::string>& report,
+                          GroupPlan plan, RankEngine& engine) {
   std::string warning;
   absl::Status settled;
   const bool fits = plan.fits();
-  if (plan.capacity.fits) settled = SettleHost(hosts.limits, hosts.request, plan, warning);
+  if (plan.capacity.fits) settled = FinalizeHost(hosts.limits, hosts.request, plan, warning);
   engine.capacity = std::move(plan.capacity);
   engine.host = std::move(plan.host);
   engine.host_request = hosts.request;

@@ -36,9 +36,9 @@ PlanAgain PlanAgainOnHosts(const HostsFound& hosts, const std::vector<DeviceBudg
 
 // Adopts `plan` for the engine if the hosts' memory outside the arenas allows it; otherwise
 // refuses, equally on every rank, and writes `report`.
-absl::Status SettlePlan(const EngineOptions& options, const HostsFound& hosts,
-                        const PlanAgain& plan_again, const std::optional<std::string>& report,
-                        GroupPlan plan, RankEngine& engine);
+absl::Status FinalizePlan(const EngineOptions& options, const HostsFound& hosts,
+                          const PlanAgain& plan_again, const std::optional<std::string>& report,
+                          GroupPlan plan, RankEngine& engine);
 
 // At READY: compares the heap outside the arenas with its part of the host budget, and warns if it
 // is larger (fatal in debug builds).

@@ -136,7 +136,7 @@ std::string NamesOf(const RankTopology& topology, const std::vector<int>& ranks)
 }
 
 // The most common line; rank 0's on a tie.
-std::string UsualLine(const std::vector<std::string>& lines) {
+std::string MajorityLine(const std::vector<std::string>& lines) {
   std::map<std::string, int> counts;
   for (const std::string& line : lines) ++counts[line];
   std::string usual = lines[0];
@@ -166,7 +166,7 @@ absl::Status CompareDigests(const RankTopology& topology, const std::vector<std:
     for (const auto& of_rank : lines) {
       values.push_back(key < of_rank.size() ? of_rank[key] : "nothing");
     }
-    const std::string usual = UsualLine(values);
+    const std::string usual = MajorityLine(values);
     std::vector<int> odd;
     for (int rank = 0; rank < topology.size; ++rank) {
       if (values[rank] != usual && (odd.empty() || values[rank] == values[odd[0]])) {

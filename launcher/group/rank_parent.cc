@@ -37,7 +37,7 @@ sigset_t WatchedSignals() {
 
 // A terminal's signals reach the child as well, except the hang-up, which goes to the session
 // leader only.
-bool IsPassedOn(const siginfo_t& info) {
+bool IsForwarded(const siginfo_t& info) {
   return info.si_code != SI_KERNEL || info.si_signo == SIGHUP;
 }
 
@@ -47,7 +47,7 @@ int WaitFor(pid_t child, const sigset_t& watched) {
     siginfo_t info;
     if (sigwaitinfo(&watched, &info) < 0) continue;  // EINTR
     if (info.si_signo != SIGCHLD) {
-      if (IsPassedOn(info)) kill(child, info.si_signo);
+      if (IsForwarded(info)) kill(child, info.si_signo);
       continue;
     }
     int status = 0;
@@ -92,7 +92,7 @@ std::string KilledBy(int signal, const OomKills& before) {
 
 }  // namespace
 
-absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options) {
+absl::StatusOr<pid_t> ForkUnderParent(const ServeOptions& options) {
   if (!options.parent || ReadLaunchEnvironment(&std::getenv).by_launcher()) return 0;
   const sigset_t watched = WatchedSignals();
   sigset_t before;

@@ -13,6 +13,6 @@ namespace bulkhead {
 // with the child's code, or 128+n if signal n killed it. Returns 0 at once without forking below a
 // launcher, or with --no-parent. The child gets SIGTERM when its parent dies. RESOURCE_EXHAUSTED
 // (exit code 5) if fork fails. Must be called before the process has threads.
-absl::StatusOr<pid_t> BecomeChildOfParent(const ServeOptions& options);
+absl::StatusOr<pid_t> ForkUnderParent(const ServeOptions& options);
 
 }  // namespace bulkhead

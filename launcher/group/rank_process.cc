@@ -20,7 +20,7 @@ namespace {
 
 constexpr absl::Duration kSilence = absl::Seconds(3);
 constexpr unsigned kOrphanSeconds = 5;
-constexpr absl::Duration kSameWish = absl::Milliseconds(500);
+constexpr absl::Duration kSameRequest = absl::Milliseconds(500);
 
 // Exit code of a failure without one: the group is lost, or did not come up.
 absl::Status WithGroupCode(absl::Status status) {
@@ -90,18 +90,18 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
   }
   Group* const group = joined_.load();
   const bool alone = group == nullptr || group->exchange().topology().size == 1;
-  const int wishes = wishes_.count();
-  ++(signal.by_kernel                               ? wishes_.terminal
-     : parent_ != 0 && signal.sender_pid == parent_ ? wishes_.through_parent
-                                                    : wishes_.direct);
-  if (wishes_.count() == wishes) return;
+  const int wishes = end_requests_.count();
+  ++(signal.by_kernel                               ? end_requests_.terminal
+     : parent_ != 0 && signal.sender_pid == parent_ ? end_requests_.through_parent
+                                                    : end_requests_.direct);
+  if (end_requests_.count() == wishes) return;
   if (alone && Drain()) {
     BH_LOG(kInfo) << "a second signal ends at once";
     first_signal_ = absl::Now();
     return;
   }
   // Some senders signal a process and then its group: one request, sent twice.
-  if (alone && absl::Now() - first_signal_ < kSameWish) return;
+  if (alone && absl::Now() - first_signal_ < kSameRequest) return;
   std::string to;
   if (!alone) {
     const RankTopology& topology = group->exchange().topology();
@@ -125,7 +125,7 @@ void RankProcess::RunSteps(StepRunner& runner, Coordinator* coordinator) {
   if (!status.ok()) End(WithGroupCode(status));
 }
 
-bool RankProcess::SpeaksForGroup(const absl::Status& why) const {
+bool RankProcess::ReportsForGroup(const absl::Status& why) const {
   Group* const group = joined_.load();
   if (group == nullptr) return IsFirstRank();
   const RankTopology& topology = group->exchange().topology();
@@ -140,7 +140,7 @@ bool RankProcess::SpeaksForGroup(const absl::Status& why) const {
 absl::Status RankProcess::Finish(const absl::Status& status) {
   if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
   // Before the others exit: at the first exit code mpirun kills the remaining ranks.
-  if (!status.ok() && SpeaksForGroup(status)) ExitWith(status);
+  if (!status.ok() && ReportsForGroup(status)) ExitWith(status);
   if (group_ != nullptr) group_->liveness().Ending();
   watchdog_.reset();
   if (group_ != nullptr) group_->Leave(status);
@@ -158,7 +158,7 @@ void RankProcess::End(const absl::Status& why) {
     }
     const std::lock_guard<std::mutex> lock(ending_mutex_);
     if (ending_.fail != nullptr) ending_.fail(cause);
-    const int code = SpeaksForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
+    const int code = ReportsForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
     if (ending_.flush != nullptr) ending_.flush();
     _exit(code);
   });
@@ -167,10 +167,10 @@ void RankProcess::End(const absl::Status& why) {
 
 absl::Status RunRankProcess(const EngineOptions& options,
                             const std::function<absl::Status(RankProcess&)>& work, pid_t parent) {
-  RankProcess life(options, parent);
-  absl::Status status = life.Join();
-  if (status.ok()) status = work(life);
-  return life.Finish(status);
+  RankProcess process(options, parent);
+  absl::Status status = process.Join();
+  if (status.ok()) status = work(process);
+  return process.Finish(status);
 }
 
 }  // namespace bulkhead

@@ -63,14 +63,14 @@ class RankProcess {
  private:
   // Number of end requests. A signal to a process group arrives twice, directly and through the
   // parent.
-  struct Wishes {
+  struct EndRequests {
     int terminal = 0, direct = 0, through_parent = 0;
     int count() const { return terminal + std::max(direct, through_parent); }
   };
 
   void OnSignal(const ReceivedSignal& signal);
   bool Drain();  // whether there was something to drain
-  bool SpeaksForGroup(const absl::Status& why) const;
+  bool ReportsForGroup(const absl::Status& why) const;
 
   const EngineOptions& options_;
   const pid_t parent_;
@@ -81,7 +81,7 @@ class RankProcess {
   std::mutex drain_mutex_;
   std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
   bool drain_asked_ = false;     // guarded by drain_mutex_
-  Wishes wishes_;                // signal thread only, as is the next one
+  EndRequests end_requests_;     // signal thread only, as is the next one
   absl::Time first_signal_ = absl::InfinitePast();  // that drains
   std::once_flag end_once_;
   SignalThread signals_;

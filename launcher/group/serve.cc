@@ -36,7 +36,7 @@ namespace {
 
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
 // Returns as soon as every client is notified: takes this long only for clients that do not read.
-constexpr absl::Duration kLastWords = absl::Milliseconds(1500);
+constexpr absl::Duration kFlushLimit = absl::Milliseconds(1500);
 
 // The engine functions available to the service.
 class Control final : public EngineControl {
@@ -211,7 +211,7 @@ class ServedReport {
 };
 
 // Rank 0's part, from READY to the last stream.
-void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& engine,
+void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine& engine,
                    GrpcServer& server, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs)));
@@ -220,13 +220,13 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, &board);
   Control control(coordinator, board, server, engine, options.drain_timeout);
   ServedReport report(options, engine);
-  life.SetEnding({.fail =
-                      [&](const absl::Status& why) {
-                        server.SetLost(why, LostRankOf(why));
-                        coordinator.Fail(why);
-                        report.Write("lost", why.message());
-                      },
-                  .flush = [&] { server.FlushAndWait(kLastWords); }});
+  process.SetEnding({.fail =
+                         [&](const absl::Status& why) {
+                           server.SetLost(why, LostRankOf(why));
+                           coordinator.Fail(why);
+                           report.Write("lost", why.message());
+                         },
+                     .flush = [&] { server.FlushAndWait(kFlushLimit); }});
   coordinator.SetServing();
   server.SetReady(PartsOf(options, engine, coordinator, control));
   CheckHeap(engine);
@@ -235,7 +235,8 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   BH_LOG(kVerbose) << "ready in "
                    << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
-  life.SetDrain([&] { control.BeginDrain(std::nullopt); });  // a reader of READY may drain at once
+  process.SetDrain(
+      [&] { control.BeginDrain(std::nullopt); });  // a reader of READY may drain at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
@@ -243,10 +244,10 @@ void ServeRequests(const ServeOptions& options, RankProcess& life, RankEngine& e
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
     BH_LOG(kWarning) << "writing READY failed: " << said.message();
   }
-  life.RunSteps(runner, &coordinator);
-  life.SetDrain(nullptr);
+  process.RunSteps(runner, &coordinator);
+  process.SetDrain(nullptr);
   server.Shutdown(kFlush);
-  life.SetEnding({});
+  process.SetEnding({});
   report.Write("ended");
 }
 
@@ -265,9 +266,9 @@ absl::Status RaiseFileLimit() {
                       ExitCode::kCannotBind);
 }
 
-absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& life) {
+absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   const absl::Time begin = absl::Now();
-  const bool coordinator = life.group().exchange().topology().coordinator();
+  const bool coordinator = process.group().exchange().topology().coordinator();
   std::unique_ptr<GrpcServer> server;
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
@@ -281,14 +282,14 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& life) {
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options.engine, life.group(), &options, bind));
-  life.SetStepLimits(engine->step_limits);
+                      StartEngine(options.engine, process.group(), &options, bind));
+  process.SetStepLimits(engine->step_limits);
   if (coordinator) {
-    ServeRequests(options, life, *engine, *server, begin);
+    ServeRequests(options, process, *engine, *server, begin);
   } else {
     RankFigures figures;
     InstrumentedStepRunner runner = InstrumentedStepRunnerOf(*engine, figures, nullptr);
-    life.RunSteps(runner, nullptr);
+    process.RunSteps(runner, nullptr);
   }
   return absl::OkStatus();
 }
@@ -299,7 +300,7 @@ absl::Status RunServe(const ServeOptions& options, pid_t parent) {
   BH_RETURN_IF_ERROR(RaiseFileLimit());
   KeepHeapSmall();
   return RunRankProcess(
-      options.engine, [&](RankProcess& life) { return ServeOnGroup(options, life); }, parent);
+      options.engine, [&](RankProcess& process) { return ServeOnGroup(options, process); }, parent);
 }
 
 }  // namespace bulkhead

@@ -147,8 +147,8 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   const HostRoom room = RoomOf(hosts.limits, budgets);
   absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, room);
   if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: equal on every rank
-  BH_RETURN_IF_ERROR(SettlePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
-                                report, *planned, engine));
+  BH_RETURN_IF_ERROR(FinalizePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
+                                  report, *planned, engine));
   const std::vector<DeviceBudget> held = planned->budgets();
   BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(held));
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));

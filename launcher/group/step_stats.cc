@@ -90,10 +90,10 @@ absl::Status InstrumentedStepRunner::Share() {
   numbers_.assign(size_t{kShared} * size, 0.0F);
   float* const mine = &numbers_[size_t{kShared} * comm_.rank()];
   if (gpu_ == nullptr) {
-    mine[0] = static_cast<float>(figures_.decode.step_s - told_.decode.step_s);
-    mine[1] = static_cast<float>(figures_.decode.comm_s - told_.decode.comm_s);
-    mine[2] = static_cast<float>(figures_.prefill.step_s - told_.prefill.step_s);
-    mine[3] = static_cast<float>(figures_.prefill.comm_s - told_.prefill.comm_s);
+    mine[0] = static_cast<float>(figures_.decode.step_s - last_shared_.decode.step_s);
+    mine[1] = static_cast<float>(figures_.decode.comm_s - last_shared_.decode.comm_s);
+    mine[2] = static_cast<float>(figures_.prefill.step_s - last_shared_.prefill.step_s);
+    mine[3] = static_cast<float>(figures_.prefill.comm_s - last_shared_.prefill.comm_s);
   }
   if (watch_ != nullptr) PutReading(watch_->reading(), mine + 4);
   BH_RETURN_IF_ERROR(Sum());
@@ -104,13 +104,14 @@ absl::Status InstrumentedStepRunner::Share() {
       const float* one = &numbers_[size_t{kShared} * rank];
       devices[rank] = ReadingOf(one + 4);
       if (gpu_ != nullptr) continue;
-      window[rank].decode = {figures_.decode.steps - told_.decode.steps, one[0], one[1], 0};
-      window[rank].prefill = {figures_.prefill.steps - told_.prefill.steps, one[2], one[3], 0};
+      window[rank].decode = {figures_.decode.steps - last_shared_.decode.steps, one[0], one[1], 0};
+      window[rank].prefill = {figures_.prefill.steps - last_shared_.prefill.steps, one[2], one[3],
+                              0};
     }
     board_->Add(window);
     board_->SetDevices(std::move(devices));
   }
-  told_ = figures_;
+  last_shared_ = figures_;
   return absl::OkStatus();
 }
 

@@ -103,7 +103,7 @@ class InstrumentedStepRunner final : public StepRunner {
   TimedCommunicator& comm_;
   const bool shares_;
   RankFigures& figures_;
-  RankFigures told_;  // figures_ when last shared
+  RankFigures last_shared_;  // figures_ when last shared
   RankStepStats* const board_;
   Device* const gpu_;
   const DeviceWatch* const watch_;

@@ -14,9 +14,9 @@ namespace {
 // Reserve on a probed host, as a fraction of free memory: for the page cache, other programs, and
 // our own heap.
 constexpr int64_t kReserveDivisor = 10;
-constexpr int64_t kLeastGpuReserveBytes = int64_t{256} << 20;
+constexpr int64_t kMinGpuReserveBytes = int64_t{256} << 20;
 constexpr int64_t kGpuReserveDivisor = 100;
-constexpr int64_t kLeastContextBytes = int64_t{400} << 20;
+constexpr int64_t kMinContextBytes = int64_t{400} << 20;
 // Estimates before measurement: modules loaded at the first launch, and NCCL's channels.
 constexpr int64_t kModulesGuessBytes = int64_t{128} << 20;
 constexpr int64_t kNcclGuessBytes = int64_t{768} << 20;
@@ -78,7 +78,7 @@ int64_t NcclGuessBytes(const EngineOptions& options, const DeviceBudget& budget)
 
 DriverGuess GuessDriver(Transport transport, int size) {
   constexpr int64_t kMiB = int64_t{1} << 20;
-  DriverGuess guess{kLeastContextBytes + kModulesGuessBytes, 1833 * kMiB};
+  DriverGuess guess{kMinContextBytes + kModulesGuessBytes, 1833 * kMiB};
   if (transport != Transport::kNccl) return guess;
   // Twice the library memory of one rank for two ranks; a quarter more from three on, for NVLS
   // buffers.
@@ -88,7 +88,7 @@ DriverGuess GuessDriver(Transport transport, int size) {
 }
 
 int64_t GpuReserveBytes(int64_t total_bytes) {
-  return std::max(kLeastGpuReserveBytes, total_bytes / kGpuReserveDivisor);
+  return std::max(kMinGpuReserveBytes, total_bytes / kGpuReserveDivisor);
 }
 
 absl::StatusOr<DeviceBudget> GpuBudgetOf(const EngineOptions& options, int rank, int size,

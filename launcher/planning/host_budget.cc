@@ -15,25 +15,25 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 // Maximum and minimum quotas.
-constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
+constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 constexpr int64_t kMessageBytes = 4 * kMiB;
-constexpr int64_t kLeastMessageBytes = kMiB;
+constexpr int64_t kMinMessageBytes = kMiB;
 constexpr int64_t kPromptBytesPerToken = 16;  // of a prompt as text, which needs more than ids
 constexpr int64_t kBesidesPromptBytes = kMiB;
 constexpr int64_t kGrpcBytes = 256 * kMiB;
 constexpr int64_t kMessagesInGrpc = 16;
-constexpr int64_t kLeastGrpcBytes = 8 * kMiB;
+constexpr int64_t kMinGrpcBytes = 8 * kMiB;
 constexpr int kConnections = 1024;
-constexpr int kLeastConnections = 64;
+constexpr int kMinConnections = 64;
 constexpr int kOpenCalls = 8192;
-constexpr int kLeastOpenCalls = 256;
+constexpr int kMinOpenCalls = 256;
 constexpr int kSpareCalls = 64;  // in addition to those of waiting and running requests
 constexpr int64_t kRequestQuotaBytes = 64 * kMiB;
 constexpr int64_t kAnswerQuotaBytes = 320 * kMiB;
-constexpr int64_t kLeastAnswerBytes = 8 * kMiB;
+constexpr int64_t kMinAnswerBytes = 8 * kMiB;
 constexpr int64_t kTextQuotaBytes = 32 * kMiB;
 constexpr int kQueuedReqs = 1024;
-constexpr int kLeastQueuedReqs = 32;
+constexpr int kMinQueuedReqs = 32;
 // Vocabulary and merges as tables, per byte of tokenizer.json: measured 11.7 with 128,000 tokens.
 constexpr int64_t kTokenizerFactor = 12;
 // Touched stacks, and memory that malloc retains.
@@ -46,7 +46,7 @@ int64_t& Part(HostBudget& budget, HostPart part) {
 
 // Message size that holds a prompt of max_model_len in any form.
 int64_t PromptMessageBytes(int max_model_len) {
-  return std::min(kPromptBytesPerToken * max_model_len + kBesidesPromptBytes, kMostMessageBytes);
+  return std::min(kPromptBytesPerToken * max_model_len + kBesidesPromptBytes, kMaxMessageBytes);
 }
 
 void SetQuotas(const HostRequest& request, const GroupLimits& limits, HostBudget& budget) {
@@ -55,21 +55,20 @@ void SetQuotas(const HostRequest& request, const GroupLimits& limits, HostBudget
   };
   HostQuotas& quotas = budget.quotas;
   const int64_t prompt_bytes = PromptMessageBytes(limits.max_model_len);
-  quotas.message_bytes = std::max(shrunk(kMessageBytes, kLeastMessageBytes), prompt_bytes);
+  quotas.message_bytes = std::max(shrunk(kMessageBytes, kMinMessageBytes), prompt_bytes);
   quotas.grpc_bytes = shrunk(kGrpcBytes + kMessagesInGrpc * quotas.message_bytes,
-                             std::max(kLeastGrpcBytes, 4 * quotas.message_bytes));
-  quotas.max_connections = static_cast<int>(shrunk(kConnections, kLeastConnections));
+                             std::max(kMinGrpcBytes, 4 * quotas.message_bytes));
+  quotas.max_connections = static_cast<int>(shrunk(kConnections, kMinConnections));
   budget.max_num_queued_reqs =
-      request.max_num_queued_reqs.value_or(static_cast<int>(shrunk(kQueuedReqs, kLeastQueuedReqs)));
+      request.max_num_queued_reqs.value_or(static_cast<int>(shrunk(kQueuedReqs, kMinQueuedReqs)));
   // Every waiting or running request has a call, so they are bounded by the calls.
   const int64_t requests = int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs + kSpareCalls;
   quotas.max_open_calls = static_cast<int>(
-      std::max(shrunk(kOpenCalls, kLeastOpenCalls), std::min<int64_t>(requests, kOpenCalls)));
+      std::max(shrunk(kOpenCalls, kMinOpenCalls), std::min<int64_t>(requests, kOpenCalls)));
   quotas.request_bytes = shrunk(kRequestQuotaBytes, 2 * quotas.message_bytes);
   // The longest answer of a single request is always accepted.
-  quotas.answer_bytes =
-      shrunk(kAnswerQuotaBytes,
-             std::max(kLeastAnswerBytes, kMostAnswerBytesPerToken * limits.max_model_len));
+  quotas.answer_bytes = shrunk(
+      kAnswerQuotaBytes, std::max(kMinAnswerBytes, kMaxAnswerBytesPerToken * limits.max_model_len));
   quotas.text_bytes = shrunk(kTextQuotaBytes, quotas.message_bytes);
 }
 

@@ -11,7 +11,7 @@ namespace {
 // Clients' part of the free memory of rank 0's ranks' host, as long as smaller quotas suffice.
 constexpr int kShareDivisor = 3;
 // A larger reserve leaves smaller limits and so a smaller budget: converges in a few rounds.
-constexpr int kMostRounds = 8;
+constexpr int kMaxRounds = 8;
 
 int64_t FreeBytes(absl::Span<const DeviceBudget> budgets, const std::vector<int>& ranks) {
   int64_t sum = 0;
@@ -37,7 +37,7 @@ absl::StatusOr<GroupPlan> PlanAtStep(const ModelCapacity& model,
   GroupPlan plan;
   int64_t held = 0;
   bool lowered = false;
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int round = 0; round < kMaxRounds; ++round) {
     BH_ASSIGN_OR_RETURN(plan.capacity, model.Fit(Holding(held, sharers, budgets)));
     plan.host = HostBudgetAt(step, request, plan.capacity);
     const int64_t wanted = plan.host->total_bytes();

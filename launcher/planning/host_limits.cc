@@ -135,8 +135,8 @@ HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budg
   return room;
 }
 
-absl::Status SettleHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,
-                        GroupPlan& plan, std::string& warning) {
+absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,
+                          GroupPlan& plan, std::string& warning) {
   const DeviceBudget& first = plan.capacity.ranks[0].budget;
   if (plan.host.has_value() && plan.host->given_bytes.has_value() && !plan.host->fits()) {
     return WithExitCode(absl::ResourceExhaustedError(ShortageText(plan.capacity, plan.host)),

@@ -28,7 +28,7 @@ HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budg
 // limit and host, if they exceed a limit, or the arenas alone exceed the free memory; `plan.host`
 // then does not fit. If clients' maximum exceeds the free memory the quotas are reduced, and if
 // they cannot be, `warning` is set.
-absl::Status SettleHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,
-                        GroupPlan& plan, std::string& warning);
+absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,
+                          GroupPlan& plan, std::string& warning);
 
 }  // namespace bulkhead

@@ -25,6 +25,6 @@ std::optional<Attempt> HostMemoryChange::Mildest(const FlagList& with) const {
   return attempt;
 }
 
-std::vector<Attempt> HostMemoryChange::Steps() const { return {At(kMostHostMemory)}; }
+std::vector<Attempt> HostMemoryChange::Steps() const { return {At(kMaxHostMemory)}; }
 
 }  // namespace bulkhead

@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kMostBlocks = int64_t{1} << 30;
+constexpr int64_t kMaxBlocks = int64_t{1} << 30;
 
 // Fractions are tried in hundredths.
 Attempt Hundredths(const char* flag, int hundredths, const char* meaning, double now) {
@@ -94,7 +94,7 @@ Attempt KvRuleChange::CountOf(int64_t blocks, int64_t block_bytes) const {
 // For blocks; bytes are converted with the largest block size of all ranks. The minimum is one
 // sequence: if its blocks do not fit, no rule does.
 std::optional<Attempt> KvRuleChange::MildestCount(const FlagList& with) const {
-  Attempt probe{{"--cache-max-entry-count", absl::StrCat(kMostBlocks)}, "", 0};
+  Attempt probe{{"--cache-max-entry-count", absl::StrCat(kMaxBlocks)}, "", 0};
   const std::optional<GroupPlan> group = trials_.Plan(Joined(with, probe.flags));
   if (!group.has_value()) return std::nullopt;
   const Capacity& plan = group->capacity;
@@ -106,9 +106,9 @@ std::optional<Attempt> KvRuleChange::MildestCount(const FlagList& with) const {
   const int64_t least = (plan.limits.max_model_len + plan.block_tokens - 1) / plan.block_tokens;
   const int64_t asked = rule_.kind == KvRule::Kind::kBytes    ? rule_.count / block_bytes
                         : rule_.kind == KvRule::Kind::kBlocks ? rule_.count
-                                                              : kMostBlocks;
+                                                              : kMaxBlocks;
   const int64_t most = LargestThatFits(
-      least, kMostBlocks, [&](int64_t blocks) { return Fits(with, CountOf(blocks, block_bytes)); });
+      least, kMaxBlocks, [&](int64_t blocks) { return Fits(with, CountOf(blocks, block_bytes)); });
   if (most == 0) return std::nullopt;
   Attempt attempt = CountOf(asked < least ? least : std::min(most, asked), block_bytes);
   if (asked < least) {

@@ -9,14 +9,14 @@ namespace {
 
 using Totals = std::vector<int64_t>;
 
-constexpr int kMostRounds = 16;  // of replanning with the previous round's requirement
-constexpr int kMostPasses = 8;   // over all ranks, reducing one at a time
-constexpr int kMostDoublings = 40;
+constexpr int kMaxRounds = 16;  // of replanning with the previous round's requirement
+constexpr int kMaxPasses = 8;   // over all ranks, reducing one at a time
+constexpr int kMaxDoublings = 40;
 constexpr int64_t kPlenty = int64_t{1} << 45;
 
-class LeastTotals {
+class MinTotals {
  public:
-  LeastTotals(const Capacity& plan, const PlanTotals& replan) : replan_(replan) {
+  MinTotals(const Capacity& plan, const PlanTotals& replan) : replan_(replan) {
     for (const RankCapacity& rank : plan.ranks) {
       budgets_.push_back(rank.budget);
       start_.push_back(rank.required_bytes);
@@ -57,7 +57,7 @@ class LeastTotals {
   // Iterates the requirement of the resulting split until it is stable.
   std::optional<Totals> Repeat(Totals totals) const {
     std::optional<Totals> enough;
-    for (int round = 0; round < kMostRounds; ++round) {
+    for (int round = 0; round < kMaxRounds; ++round) {
       const absl::StatusOr<Capacity> plan = PlanAt(totals);
       if (!plan.ok()) return enough;
       Totals next;
@@ -83,7 +83,7 @@ class LeastTotals {
     double enough = 1.0 / (1 << 20);
     int doublings = 0;
     while (!Fits(scaled(enough))) {
-      if (++doublings > kMostDoublings) return std::nullopt;
+      if (++doublings > kMaxDoublings) return std::nullopt;
       enough *= 2;
     }
     double less = enough / 2;
@@ -97,7 +97,7 @@ class LeastTotals {
   // Reduces one rank after the other as far as possible.
   void Shrink(Totals& totals) const {
     bool shrunk = true;
-    for (int pass = 0; shrunk && pass < kMostPasses; ++pass) {
+    for (int pass = 0; shrunk && pass < kMaxPasses; ++pass) {
       shrunk = false;
       for (int64_t& total : totals) {
         const int64_t now = total;
@@ -130,7 +130,7 @@ class LeastTotals {
 }  // namespace
 
 void SetLeastTotals(Capacity& plan, const PlanTotals& replan) {
-  const std::optional<Totals> totals = LeastTotals(plan, replan).Find();
+  const std::optional<Totals> totals = MinTotals(plan, replan).Find();
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     plan.ranks[i].required_bytes = totals.has_value() ? (*totals)[i] : 0;
   }

@@ -45,7 +45,7 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
 }
 
 // Same as transformers for a checkpoint with both tensors, but different values.
-absl::Status UntieOwnLmHead(ModelSource& source) {
+absl::Status UntieDifferentLmHead(ModelSource& source) {
   ModelConfig& model = source.config.model;
   if (!model.tie_word_embeddings) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const bool own, source.checkpoint->HasOwnLmHead());
@@ -92,7 +92,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);
-    BH_RETURN_IF_ERROR(UntieOwnLmHead(source));
+    BH_RETURN_IF_ERROR(UntieDifferentLmHead(source));
     BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));
   } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {
     return checkpoint.status();

@@ -152,7 +152,7 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
     }
   }
   if (options.gpu.has_value() &&
-      FindGpu(*options.gpu)->compute_capability < kLeastComputeCapability) {
+      FindGpu(*options.gpu)->compute_capability < kMinComputeCapability) {
     std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
   }
   if (!plan.fits()) std::cout << RemediesText(RemediesOf(plan)) << "\n";

@@ -12,8 +12,8 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostRanks = 64;
-constexpr int kMostSeqs = 1024;
+constexpr int kMaxTriedRanks = 64;
+constexpr int kMaxSeqs = 1024;
 constexpr int kShortest = 128;
 constexpr int kBarWidth = 40;
 
@@ -38,7 +38,7 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
   std::vector<std::vector<std::string>> rows = {{"ranks", "fits", "KV tokens", "sequences",
                                                  "max_model_len", "KV bytes/token/rank",
                                                  "weights/rank", "KV heads on"}};
-  for (int size = 1; size <= kMostRanks; size *= 2) {
+  for (int size = 1; size <= kMaxTriedRanks; size *= 2) {
     const absl::StatusOr<GroupPlan> group = group_of_size(size);
     if (!group.ok()) break;  // cannot be split this far
     const Capacity& plan = group->capacity;
@@ -62,7 +62,7 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
 std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
                                     const std::vector<DeviceBudget>& budgets) {
   std::vector<CurvePoint> curve;
-  for (int seqs = 1; seqs <= kMostSeqs; seqs *= 2) {
+  for (int seqs = 1; seqs <= kMaxSeqs; seqs *= 2) {
     const int len = LargestThatFits(1, model.longest(), [&](int candidate) {
       return HoldsAll(model, budgets, seqs, candidate);
     });

@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kMostPairs = 3;
+constexpr size_t kMaxPairs = 3;
 
 void AddSingles(const Changes& changes, Remedies& remedies) {
   for (const auto& change : changes) {
@@ -62,7 +62,7 @@ void AddPairs(const Trials& trials, const AllChanges& changes, Remedies& remedie
       std::optional<Remedy> pair = PairOf(trials, *all[swap ? j : i], *all[swap ? i : j]);
       if (!pair.has_value()) continue;
       remedies.list.push_back(*std::move(pair));
-      if (remedies.list.size() == kMostPairs) return;
+      if (remedies.list.size() == kMaxPairs) return;
     }
   }
 }

@@ -18,7 +18,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostRanks = 64;  // considered for a remedy
+constexpr int kMaxTriedRanks = 64;  // considered for a remedy
 constexpr int kGpusOfNode = 8;
 constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -316,7 +316,7 @@ std::vector<int> GroupSizes(int size, int nodes, bool gpu) {
   if (gpu) of_node = nodes > 1 || size > kGpusOfNode ? std::max(1, size / nodes) : kGpusOfNode;
   const int unit = gpu ? of_node : nodes;
   std::vector<int> larger, smaller;
-  for (int candidate = 1; candidate <= kMostRanks; ++candidate) {
+  for (int candidate = 1; candidate <= kMaxTriedRanks; ++candidate) {
     const bool exists = candidate % unit == 0 || (gpu && candidate < unit && unit % candidate == 0);
     if (exists && candidate > size) larger.push_back(candidate);
     if (exists && candidate < size) smaller.insert(smaller.begin(), candidate);

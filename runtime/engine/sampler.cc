@@ -34,7 +34,7 @@ void ForAllowedRuns(int64_t vocab_size, absl::Span<const TokenId> banned, Visit 
   visit(begin, vocab_size);
 }
 
-bool AllCanBeWeighed(absl::Span<const float> logits) {
+bool HasNoNanOrPositiveInf(absl::Span<const float> logits) {
   bool ok = true;
   for (const float logit : logits) ok &= logit <= std::numeric_limits<float>::max();
   return ok;
@@ -57,8 +57,8 @@ TokenId ArgMax(absl::Span<const float> logits, absl::Span<const TokenId> banned)
 
 // weights[i] = exp((logits[i] - max) * per_temperature): a separate loop over plain pointers, so
 // that it vectorises.
-void WeighLogits(const float* __restrict logits, int64_t count, double max, double per_temperature,
-                 double* __restrict weights) {
+void ComputeWeights(const float* __restrict logits, int64_t count, double max,
+                    double per_temperature, double* __restrict weights) {
   for (int64_t i = 0; i < count; ++i) {
     weights[i] = ExpOfNonPositive((static_cast<double>(logits[i]) - max) * per_temperature);
   }
@@ -93,7 +93,7 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
                                                const SampleRow& row) {
   BH_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
   BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
-  if (!AllCanBeWeighed(logits)) return NotFiniteError(row);
+  if (!HasNoNanOrPositiveInf(logits)) return NotFiniteError(row);
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
   if (token.id < 0) return NothingToSampleError(row);
@@ -101,9 +101,9 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
   if (sampling.temperature > 0) {
     const float max = logits[token.id];
     if (sampling.top_k > 0 && sampling.top_k < vocab_size_) {
-      WeighBest(logits, row, max);
+      ComputeBestWeights(logits, row, max);
     } else {
-      WeighAll(logits, row, max);
+      ComputeAllWeights(logits, row, max);
     }
     Compact(sampling.min_p);
     if (sampling.top_p < 1) KeepTopP(logits, sampling.top_p);
@@ -113,8 +113,8 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
   return token;
 }
 
-void Sampler::WeighAll(absl::Span<const float> logits, const SampleRow& row, float max) {
-  WeighLogits(logits.data(), vocab_size_, max, 1.0 / double{row.sampling.temperature}, weights_);
+void Sampler::ComputeAllWeights(absl::Span<const float> logits, const SampleRow& row, float max) {
+  ComputeWeights(logits.data(), vocab_size_, max, 1.0 / double{row.sampling.temperature}, weights_);
   std::iota(ids_, ids_ + vocab_size_, 0);
   for (const TokenId id : row.banned) {
     if (id >= 0 && id < vocab_size_) weights_[id] = 0;
@@ -122,7 +122,7 @@ void Sampler::WeighAll(absl::Span<const float> logits, const SampleRow& row, flo
   num_candidates_ = vocab_size_;
 }
 
-void Sampler::WeighBest(absl::Span<const float> logits, const SampleRow& row, float max) {
+void Sampler::ComputeBestWeights(absl::Span<const float> logits, const SampleRow& row, float max) {
   const double per_temperature = 1.0 / double{row.sampling.temperature};
   num_candidates_ = SelectBest(logits, row.banned, row.sampling.top_k);
   std::copy(best_, best_ + num_candidates_, ids_);
@@ -219,7 +219,7 @@ TokenId Sampler::Draw(double uniform) const {
 
 void Sampler::AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token) {
   const double max = logits[ArgMax(logits, {})];
-  WeighLogits(logits.data(), vocab_size_, max, 1, weights_);
+  ComputeWeights(logits.data(), vocab_size_, max, 1, weights_);
   double sum = 0;
   for (int64_t begin = 0; begin < vocab_size_; begin += kChunkIds) {
     const int64_t end = std::min(begin + kChunkIds, vocab_size_);

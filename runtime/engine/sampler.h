@@ -35,8 +35,8 @@ class Sampler {
   absl::StatusOr<GeneratedToken> Sample(absl::Span<const float> logits, const SampleRow& row);
 
  private:
-  void WeighAll(absl::Span<const float> logits, const SampleRow& row, float max);
-  void WeighBest(absl::Span<const float> logits, const SampleRow& row, float max);
+  void ComputeAllWeights(absl::Span<const float> logits, const SampleRow& row, float max);
+  void ComputeBestWeights(absl::Span<const float> logits, const SampleRow& row, float max);
   void Compact(double least_weight);
   void KeepTopP(absl::Span<const float> logits, double top_p);
   void KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket);

@@ -147,7 +147,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   const bool ends = !emission.status.ok() || emission.finish.has_value();
   if (ends) Leave(sequence, SequenceState::kEnded);
   --sequence.in_flight;
-  Settle(sequence);
+  ReleaseIfUnused(sequence);
   if (!ends && !emission.token.has_value()) return std::nullopt;
   return emission;
 }
@@ -224,11 +224,11 @@ void Scheduler::Leave(Sequence& sequence, SequenceState state) {
     blocks_pending_release_ += static_cast<int64_t>(sequence.blocks.size());
   }
   sequence.state = state;
-  if (sequence.in_flight == 0) Settle(sequence);
+  if (sequence.in_flight == 0) ReleaseIfUnused(sequence);
 }
 
 // Releases a leaving sequence once no step in flight uses it.
-void Scheduler::Settle(Sequence& sequence) {
+void Scheduler::ReleaseIfUnused(Sequence& sequence) {
   if (sequence.in_flight > 0) return;
   if (sequence.state == SequenceState::kPreempting) {
     ReleaseSlot(sequence);

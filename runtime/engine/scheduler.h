@@ -171,7 +171,7 @@ class Scheduler {
   void Preempt(Sequence& sequence);
   void Leave(Sequence& sequence, SequenceState state);
   void ReleaseSlot(Sequence& sequence);
-  void Settle(Sequence& sequence);
+  void ReleaseIfUnused(Sequence& sequence);
   std::optional<Emission> CommitRow(const PlannedRow& row, const absl::Status& prompt_logits,
                                     absl::StatusOr<GeneratedToken>* sample);
 

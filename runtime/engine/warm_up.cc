@@ -13,15 +13,15 @@ namespace bulkhead {
 namespace {
 
 // Maximum total context of warm-up steps: more would take seconds to read.
-constexpr int64_t kMostContext = 65536;
+constexpr int64_t kMaxContext = 65536;
 // Chunk sizes to try if a full chunk takes too long.
 constexpr int kSmallerChunks[] = {4096, 1024, 256, 64, 16};
 // Extrapolation is unreliable beyond this factor in tokens: small steps are bound by weight
 // bandwidth, large ones by arithmetic.
 constexpr int64_t kLongestLine = 16;
 
-constexpr absl::Duration kLeastTimeout = absl::Seconds(60);
-constexpr absl::Duration kMostTimeout = absl::Minutes(5);
+constexpr absl::Duration kMinTimeout = absl::Seconds(60);
+constexpr absl::Duration kMaxTimeout = absl::Minutes(5);
 
 struct StepKind {
   int num_tokens = 0;  // of all sequences
@@ -118,7 +118,7 @@ int NextChunk(int most, const Timed& last, std::optional<double> token_s, double
 int ContextOf(const SchedulerLimits& limits, int seqs) {
   const int64_t blocks = std::max<int64_t>(limits.num_kv_blocks, 1);
   return static_cast<int>(std::clamp<int64_t>(
-      std::min(kMostContext / seqs, blocks * limits.block_tokens), 1, limits.max_model_len));
+      std::min(kMaxContext / seqs, blocks * limits.block_tokens), 1, limits.max_model_len));
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up,
   StepTimeLimits limits;
   limits.estimate = warm_up.estimate;
   limits.timeout = given.value_or(
-      std::clamp(absl::Ceil(10 * warm_up.chunk, absl::Seconds(1)), kLeastTimeout, kMostTimeout));
+      std::clamp(absl::Ceil(10 * warm_up.chunk, absl::Seconds(1)), kMinTimeout, kMaxTimeout));
   if (!given.has_value()) limits.least_estimates = 2;
   return limits;
 }

@@ -24,7 +24,7 @@ constexpr int64_t kStallNanos = 2'000'000'000;
 // The host of a hung rank can name it; the others give it time to report.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 constexpr int kLateEstimates = 10;
-constexpr absl::Duration kLeastLate = absl::Seconds(1);
+constexpr absl::Duration kMinLate = absl::Seconds(1);
 constexpr absl::Duration kStandstill = absl::Seconds(5);
 constexpr absl::Duration kQuiet = absl::Minutes(1);  // minimum time between warnings
 
@@ -37,9 +37,9 @@ std::string WaitFor(const Stragglers& stragglers) {
 void WatchdogRules::StepBegins(const internal::StepPlan& plan, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   newest_step_ = plan.seq();
-  shapes_[newest_step_ % kMostSteps] = ShapeOf(plan);
+  shapes_[newest_step_ % kMaxSteps] = ShapeOf(plan);
   if (limited_) {
-    BH_CHECK(phase_.empty() && newest_step_ > step_seq_ && newest_step_ - step_seq_ < kMostSteps);
+    BH_CHECK(phase_.empty() && newest_step_ > step_seq_ && newest_step_ - step_seq_ < kMaxSteps);
     return;
   }
   limited_ = true;
@@ -58,7 +58,7 @@ void WatchdogRules::TimeStep(uint64_t seq, int64_t now_ns) {
   step_seq_ = seq;
   begin_ns_ = now_ns;
   awaited_since_ns_ = 0;
-  estimate_ = limits.estimate.has_value() ? limits.estimate->Of(shapes_[seq % kMostSteps])
+  estimate_ = limits.estimate.has_value() ? limits.estimate->Of(shapes_[seq % kMaxSteps])
                                           : absl::InfiniteDuration();
   limit_ = limits.timeout;
   if (limits.estimate.has_value()) {
@@ -88,19 +88,19 @@ void WatchdogRules::PhaseEnds() {
 absl::Status WatchdogRules::Tick(int64_t now_ns) {
   liveness_.Beat();
   if (Stalled(now_ns)) liveness_.Rearm();
-  const absl::Duration still = StillFor(now_ns);
-  liveness_.StoodStill(still);
+  const absl::Duration still = IdleFor(now_ns);
+  liveness_.ReportIdle(still);
   absl::Status status = liveness_.Check(limits_.silence);
   return status.ok() ? CheckLimit(now_ns, still) : status;
 }
 
 // A rank that waits for its next step may be idle for any time.
-absl::Duration WatchdogRules::StillFor(int64_t now_ns) {
+absl::Duration WatchdogRules::IdleFor(int64_t now_ns) {
   {
     const std::lock_guard lock(mutex_);
     if (!limited_ || !phase_.empty()) return absl::ZeroDuration();
   }
-  return absl::Nanoseconds(clock_.StillNanos(now_ns));
+  return absl::Nanoseconds(clock_.IdleNanos(now_ns));
 }
 
 bool WatchdogRules::Stalled(int64_t now_ns) {
@@ -134,7 +134,7 @@ absl::Status WatchdogRules::CheckPhase(absl::Duration lasted) {
 
 absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) {
   const absl::Duration lasted = absl::Nanoseconds(now_ns - begin_ns_);
-  const absl::Duration late = std::max(kLeastLate, kLateEstimates * estimate_);
+  const absl::Duration late = std::max(kMinLate, kLateEstimates * estimate_);
   if (lasted <= std::min(late, limit_)) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
   if (lasted > (stragglers.elsewhere ? limit_ + kGrace : limit_)) {
@@ -168,7 +168,7 @@ void WatchdogRules::WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const 
     return;
   }
   warned_ns_ = now_ns;
-  const StepShape& shape = shapes_[step_seq_ % kMostSteps];
+  const StepShape& shape = shapes_[step_seq_ % kMaxSteps];
   warn_(absl::StrCat(
       "step ", step_seq_, " of ", shape.tokens, shape.tokens == 1 ? " token" : " tokens",
       " has taken ", StepTimeText(lasted), "; estimated were ", StepTimeText(estimate_), "; ",

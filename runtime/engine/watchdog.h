@@ -50,8 +50,7 @@ class WatchdogRules {
  public:
   using Warn = std::function<void(const std::string&)>;
   // `clock` and `liveness` outlive this; `warn` may be null.
-  WatchdogRules(GroupLiveness& liveness, const WatchdogLimits& limits, StandstillClock& clock,
-                Warn warn)
+  WatchdogRules(GroupLiveness& liveness, const WatchdogLimits& limits, IdleClock& clock, Warn warn)
       : liveness_(liveness), clock_(clock), warn_(std::move(warn)), limits_(limits) {}
   // A step that begins while another one runs is timed from that one's end.
   void StepBegins(const internal::StepPlan& plan, int64_t now_ns);
@@ -65,10 +64,10 @@ class WatchdogRules {
   absl::Status Tick(int64_t now_ns);
 
  private:
-  static constexpr int kMostSteps = 4;  // concurrently
+  static constexpr int kMaxSteps = 4;  // concurrently
 
   bool Stalled(int64_t now_ns);
-  absl::Duration StillFor(int64_t now_ns);
+  absl::Duration IdleFor(int64_t now_ns);
   absl::Status CheckLimit(int64_t now_ns, absl::Duration own_still);
   absl::Status CheckPhase(absl::Duration lasted);
   absl::Status CheckStep(int64_t now_ns, absl::Duration own_still);
@@ -76,17 +75,17 @@ class WatchdogRules {
   void TimeStep(uint64_t seq, int64_t now_ns);
 
   GroupLiveness& liveness_;
-  StandstillClock& clock_;
+  IdleClock& clock_;
   const Warn warn_;
   WatchdogLimits limits_;  // `step` guarded by mutex_
   bool was_stalled_ = false;
   int64_t last_tick_ns_ = 0;
   std::mutex mutex_;  // guards the members below
   bool limited_ = false;
-  std::string phase_;                         // empty: in a step
-  uint64_t step_seq_ = 0;                     // the step being timed
-  uint64_t newest_step_ = 0;                  // the last one begun
-  std::array<StepShape, kMostSteps> shapes_;  // of running steps, by number
+  std::string phase_;                        // empty: in a step
+  uint64_t step_seq_ = 0;                    // the step being timed
+  uint64_t newest_step_ = 0;                 // the last one begun
+  std::array<StepShape, kMaxSteps> shapes_;  // of running steps, by number
   int64_t begin_ns_ = 0;
   absl::Duration limit_;
   absl::Duration estimate_;  // of the step
@@ -118,7 +117,7 @@ class Watchdog final : public StepWatch {
   void Run();
 
   GroupLiveness& liveness_;
-  StandstillClock clock_;
+  IdleClock clock_;
   WatchdogRules rules_;
   OnLost on_lost_;
   int stop_fd_;  // an eventfd

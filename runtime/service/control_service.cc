@@ -99,7 +99,7 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request, cons
   if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
   static LogPace pace(absl::Seconds(1));  // one per process, as is its log
   int64_t unsaid = 0;
-  if (*now != before && pace.MayLog(&unsaid)) {
+  if (*now != before && pace.ShouldLog(&unsaid)) {
     if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";
     BH_LOG(kInfo) << "limits changed by " << ClientAddress(peer) << ": max_num_seqs "
                   << before.max_num_seqs << " -> " << now->max_num_seqs << ", max_model_len "

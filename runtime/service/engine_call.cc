@@ -18,7 +18,7 @@ void EngineCall::Start(const grpc::ByteBuffer* message) {
     return ParseAndBegin(std::move(taken), /*is_elsewhere=*/false);
   }
   const size_t bytes = taken.Length();
-  BeginElsewhere(bytes, [this, taken = std::move(taken)]() mutable {
+  PostToTextWorker(bytes, [this, taken = std::move(taken)]() mutable {
     ParseAndBegin(std::move(taken), /*is_elsewhere=*/true);
   });
 }
@@ -29,11 +29,11 @@ void EngineCall::ParseAndBegin(grpc::ByteBuffer message, bool is_elsewhere) {
   if (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes) {
     return Begin(std::move(parsed->build));
   }
-  BeginElsewhere(parsed->text_bytes,
-                 [this, build = std::move(parsed->build)]() mutable { Begin(std::move(build)); });
+  PostToTextWorker(parsed->text_bytes,
+                   [this, build = std::move(parsed->build)]() mutable { Begin(std::move(build)); });
 }
 
-void EngineCall::BeginElsewhere(size_t bytes, std::function<void()> work) {
+void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work) {
   const absl::Status taken = core_->text_worker.Post(
       bytes, [self = shared_from_this(), work = std::move(work)] { work(); });
   if (!taken.ok()) Begin([&](const RequestRules&) { return taken; });
@@ -79,7 +79,7 @@ absl::Status EngineCall::Submit(Build build) {
   BH_ASSIGN_OR_RETURN(Request request, build(rules));
   build = nullptr;  // frees the message as well
   BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
-                      core_->answers.Admit(MostAnswerBytes(request, rules)));
+                      core_->answers.Admit(MaxAnswerBytes(request, rules)));
   if (request.request_id.empty()) request.request_id = core_->NextRequestId();
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -50,7 +50,7 @@ class EngineCall : public RequestSink,
 
   virtual absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) = 0;
   // Upper bound of the answer's bytes, from its maximum length.
-  virtual int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const = 0;
+  virtual int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const = 0;
 
   // Requires mutex_: the request is about to be submitted to the engine.
   virtual void AcceptLocked(const Request& request) = 0;
@@ -77,7 +77,7 @@ class EngineCall : public RequestSink,
  private:
   void ParseAndBegin(grpc::ByteBuffer message, bool is_elsewhere);
   void Begin(Build build);
-  void BeginElsewhere(size_t bytes, std::function<void()> work);
+  void PostToTextWorker(size_t bytes, std::function<void()> work);
   // Requires mutex_: why the call ended before it reached the engine; ok: it has not.
   absl::Status OverLocked() const;
   absl::Status Submit(Build build);

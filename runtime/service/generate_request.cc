@@ -14,7 +14,7 @@ namespace bulkhead {
 namespace {
 
 // Request id, epoch, seed, and the end.
-constexpr int64_t kMostHeadBytes = kMaxRequestIdBytes + 128;
+constexpr int64_t kMaxHeadBytes = kMaxRequestIdBytes + 128;
 
 }  // namespace
 
@@ -28,16 +28,16 @@ absl::StatusOr<EngineCall::Parsed> ParseGenerate(grpc::ByteBuffer& message, bool
                             }};
 }
 
-int64_t MostGenerateBytes(const Request& request, const RequestRules& rules, bool echoes_prompt) {
+int64_t MaxGenerateBytes(const Request& request, const RequestRules& rules, bool echoes_prompt) {
   const int64_t tokens = std::max<int64_t>(0, EffectiveMaxTokens(request, rules.max_model_len) -
                                                   static_cast<int64_t>(request.emitted.size()));
-  const int64_t token_bytes = MostTokenBytes(rules.vocab_size, request.num_logprobs) +
+  const int64_t token_bytes = MaxTokenBytes(rules.vocab_size, request.num_logprobs) +
                               (request.wants_text ? kTextBytesPerToken : 0);
   const int64_t echo_bytes =
       echoes_prompt
-          ? MostTokenIdsBytes(rules.vocab_size, static_cast<int64_t>(request.prompt.size()))
+          ? MaxTokenIdsBytes(rules.vocab_size, static_cast<int64_t>(request.prompt.size()))
           : 0;
-  return kMostHeadBytes + echo_bytes + tokens * token_bytes + kMostEndBytes;
+  return kMaxHeadBytes + echo_bytes + tokens * token_bytes + kMaxEndBytes;
 }
 
 }  // namespace bulkhead

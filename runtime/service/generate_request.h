@@ -9,11 +9,11 @@
 namespace bulkhead {
 
 // For the end of an answer: reason, stop string, usage, timings.
-inline constexpr int64_t kMostEndBytes = 768;
+inline constexpr int64_t kMaxEndBytes = 768;
 
 absl::StatusOr<EngineCall::Parsed> ParseGenerate(grpc::ByteBuffer& message, bool& echoes_prompt);
 
 // Tokens and log probabilities exactly, text at kTextBytesPerToken (host_quotas.h).
-int64_t MostGenerateBytes(const Request& request, const RequestRules& rules, bool echoes_prompt);
+int64_t MaxGenerateBytes(const Request& request, const RequestRules& rules, bool echoes_prompt);
 
 }  // namespace bulkhead

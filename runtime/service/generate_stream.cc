@@ -18,8 +18,8 @@ namespace {
 
 // Keeps capacity for a typical event.
 void Empty(std::string& bytes) {
-  constexpr size_t kMostKeptBytes = 4096;
-  if (bytes.capacity() > kMostKeptBytes) bytes = std::string();
+  constexpr size_t kMaxKeptBytes = 4096;
+  if (bytes.capacity() > kMaxKeptBytes) bytes = std::string();
   bytes.clear();
 }
 
@@ -39,10 +39,10 @@ absl::StatusOr<EngineCall::Parsed> GenerateStream::Parse(grpc::ByteBuffer& messa
 }
 
 // The part that it never has to request again.
-int64_t GenerateStream::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
-  return std::min(kStreamShareBytes, MostGenerateBytes(request, rules, false)) +
+int64_t GenerateStream::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
+  return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules, false)) +
          (echoes_prompt_
-              ? MostTokenIdsBytes(rules.vocab_size, static_cast<int64_t>(request.prompt.size()))
+              ? MaxTokenIdsBytes(rules.vocab_size, static_cast<int64_t>(request.prompt.size()))
               : 0);
 }
 

@@ -26,7 +26,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   enum class Next { kNothing, kWrite, kWriteAndFinish, kFinish };
 
   absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) override;
-  int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const override;
+  int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override;
   absl::Status AppendLocked(OutputDelta delta) override;
   void Proceed() override;

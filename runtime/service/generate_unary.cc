@@ -25,8 +25,8 @@ absl::StatusOr<EngineCall::Parsed> GenerateUnary::Parse(grpc::ByteBuffer& messag
   return ParseGenerate(message, echoes_prompt_);
 }
 
-int64_t GenerateUnary::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
-  return MostGenerateBytes(request, rules, echoes_prompt_);
+int64_t GenerateUnary::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
+  return MaxGenerateBytes(request, rules, echoes_prompt_);
 }
 
 void GenerateUnary::AcceptLocked(const Request& request) {
@@ -46,7 +46,7 @@ absl::Status GenerateUnary::AppendLocked(OutputDelta delta) {
     PackToken(v1::GenerateResponse::kTokensFieldNumber, token, &scratch_);
   }
   const int64_t bytes = fields_.size() + text_.size() +
-                        static_cast<int64_t>(scratch_.size() + delta.text.size()) + kMostEndBytes;
+                        static_cast<int64_t>(scratch_.size() + delta.text.size()) + kMaxEndBytes;
   BH_RETURN_IF_ERROR(core_->answers.Grow(hold_, bytes, AnswerBudget::Use::kAcceptedWork));
   fields_.Append(scratch_);
   text_.Append(delta.text);

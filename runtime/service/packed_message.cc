@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;  // wire types
 
-constexpr size_t kLeastPieceBytes = 512;
-constexpr size_t kMostPieceBytes = size_t{64} << 10;
+constexpr size_t kMinPieceBytes = 512;
+constexpr size_t kMaxPieceBytes = size_t{64} << 10;
 
 int64_t VarintBytes(uint64_t value) { return (absl::bit_width(value | 1) + 6) / 7; }
 int64_t VarintBytes(TokenId id) { return VarintBytes(uint64_t{static_cast<uint32_t>(id)}); }
@@ -51,7 +51,7 @@ void PackedBytes::Append(absl::string_view bytes) {
   while (!bytes.empty()) {
     if (pieces_.empty() || pieces_.back().size() == pieces_.back().capacity()) {
       pieces_.emplace_back().reserve(
-          std::clamp(static_cast<size_t>(size_) / 4, kLeastPieceBytes, kMostPieceBytes));
+          std::clamp(static_cast<size_t>(size_) / 4, kMinPieceBytes, kMaxPieceBytes));
     }
     std::string& piece = pieces_.back();
     const size_t fits = std::min(bytes.size(), piece.capacity() - piece.size());
@@ -132,7 +132,7 @@ int64_t TokenIdsBytes(absl::Span<const TokenId> ids) {
   return kTagBytes + VarintBytes(static_cast<uint64_t>(body)) + body;
 }
 
-int64_t MostTokenBytes(int vocab_size, std::optional<int> num_logprobs) {
+int64_t MaxTokenBytes(int vocab_size, std::optional<int> num_logprobs) {
   GeneratedToken token;
   token.id = std::max(vocab_size, 1) - 1;
   if (num_logprobs.has_value()) {
@@ -143,7 +143,7 @@ int64_t MostTokenBytes(int vocab_size, std::optional<int> num_logprobs) {
   return kTagBytes + VarintBytes(static_cast<uint64_t>(body)) + body;
 }
 
-int64_t MostTokenIdsBytes(int vocab_size, int64_t num_ids) {
+int64_t MaxTokenIdsBytes(int vocab_size, int64_t num_ids) {
   constexpr int64_t kHeads = 2 * (kTagBytes + 10);
   return kHeads + num_ids * VarintBytes(TokenId{std::max(vocab_size, 1) - 1});
 }

@@ -47,8 +47,8 @@ void PackToken(int field, const GeneratedToken& token, std::string* out);
 // Exact size of PackTokenIds.
 int64_t TokenIdsBytes(absl::Span<const TokenId> ids);
 // Maximum size of PackToken.
-int64_t MostTokenBytes(int vocab_size, std::optional<int> num_logprobs);
+int64_t MaxTokenBytes(int vocab_size, std::optional<int> num_logprobs);
 // Maximum size of PackTokenIds.
-int64_t MostTokenIdsBytes(int vocab_size, int64_t num_ids);
+int64_t MaxTokenIdsBytes(int vocab_size, int64_t num_ids);
 
 }  // namespace bulkhead

@@ -130,11 +130,11 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
   const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
   if (request.has_text()) {
     // Avoid tokenising what cannot fit.
-    const int64_t fewest =
+    const int64_t min_count =
         rules.tokenizer == nullptr
             ? 0
             : static_cast<int64_t>(rules.tokenizer->MinTokenCount(request.text().size()));
-    if (fewest > most) return PromptTooLong(field, fewest, rules, room, "at least ");
+    if (min_count > most) return PromptTooLong(field, min_count, rules, room, "at least ");
     BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
   } else if (request.has_token_ids()) {
     // Length first: a list that cannot fit is refused before it is copied.

@@ -32,7 +32,7 @@ std::optional<Message> Attached(const absl::Status& status) {
 }
 
 // At most `limit` bytes, never splitting a character: gRPC requires UTF-8 messages.
-std::string CutMessage(absl::string_view text, size_t limit) {
+std::string TruncateMessage(absl::string_view text, size_t limit) {
   if (text.size() <= limit) return std::string(text);
   size_t end = limit;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
@@ -67,7 +67,7 @@ absl::Status InvalidField(absl::string_view field, absl::string_view description
   google::rpc::BadRequest bad;
   auto* violation = bad.add_field_violations();
   violation->set_field(std::string(field));
-  violation->set_description(CutMessage(description, kMaxMessageBytes));
+  violation->set_description(TruncateMessage(description, kMaxMessageBytes));
   Attach(status, bad);
   return WithReason(std::move(status), reason, metadata);
 }
@@ -111,7 +111,7 @@ std::optional<std::string> RetryPushback(const absl::Status& status) {
 google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status out;
   out.set_code(static_cast<int>(status.code()));
-  out.set_message(CutMessage(status.message(), kMaxMessageBytes));
+  out.set_message(TruncateMessage(status.message(), kMaxMessageBytes));
   status.ForEachPayload([&out](absl::string_view url, const absl::Cord& value) {
     if (!absl::StartsWith(url, kTypeUrl)) return;
     auto* detail = out.add_details();

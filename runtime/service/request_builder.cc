@@ -16,7 +16,7 @@
 namespace bulkhead {
 namespace {
 
-uint64_t DrawSeed() {
+uint64_t RandomSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32U) | device();
 }
@@ -70,7 +70,7 @@ absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const Re
   const int64_t top_k =
       asked.has_top_k() ? int64_t{asked.top_k()} : int64_t{std::max(0, defaults.top_k.value_or(0))};
   out.top_k = top_k >= rules.vocab_size ? 0 : static_cast<int>(top_k);
-  out.seed = asked.has_seed() ? asked.seed() : DrawSeed();
+  out.seed = asked.has_seed() ? asked.seed() : RandomSeed();
   return out;
 }
 

@@ -36,12 +36,12 @@ absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(grpc::ByteBuffer& message) {
 }
 
 // Includes the score's own memory: tokens, and log probabilities in double.
-int64_t ScoreCall::MostAnswerBytes(const Request& request, const RequestRules& rules) const {
+int64_t ScoreCall::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
   constexpr int64_t kBesides = 1024;
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   constexpr auto kTokenBytes =
       static_cast<int64_t>(sizeof(float) + sizeof(TokenId) + sizeof(double));
-  return kBesides + MostTokenIdsBytes(rules.vocab_size, tokens) + tokens * kTokenBytes;
+  return kBesides + MaxTokenIdsBytes(rules.vocab_size, tokens) + tokens * kTokenBytes;
 }
 
 void ScoreCall::AcceptLocked(const Request& /*request*/) {}

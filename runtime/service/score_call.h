@@ -22,7 +22,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor, public EngineCall {
 
  private:
   absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) override;
-  int64_t MostAnswerBytes(const Request& request, const RequestRules& rules) const override;
+  int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override;
   absl::Status AppendLocked(OutputDelta delta) override;
   void TakenOver() override { StartSendInitialMetadata(); }

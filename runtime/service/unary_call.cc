@@ -16,7 +16,7 @@ grpc::ServerUnaryReactor* UnaryCall::Run(ServiceCore* core, grpc::CallbackServer
   grpc::ByteBuffer taken = TakeRequest(request);
   const size_t bytes = taken.Length();
   absl::Status refused =
-      kind == Kind::kWork ? core->WhyRefused(bytes) : WhyTooLarge(bytes, kMostControlBytes);
+      kind == Kind::kWork ? core->WhyRefused(bytes) : WhyTooLarge(bytes, kMaxControlBytes);
   if (!refused.ok()) {
     call->End(refused);
   } else if (kind == Kind::kControl || bytes <= TextWorker::kLongTextBytes) {

@@ -23,7 +23,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
                // long ones
     kControl,  // never refused or queued; its request is short
   };
-  static constexpr int64_t kMostControlBytes = int64_t{64} << 10;
+  static constexpr int64_t kMaxControlBytes = int64_t{64} << 10;
 
   // Owns itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
   static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,

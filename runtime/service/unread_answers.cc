@@ -89,7 +89,7 @@ std::vector<grpc_call*> UnreadAnswers::TakeOverdue(Clock::time_point now) {
 }
 
 void UnreadAnswers::Loop() {
-  constexpr std::chrono::milliseconds kMostWait(1000);
+  constexpr std::chrono::milliseconds kMaxWait(1000);
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     if (list_.empty()) {
@@ -101,7 +101,7 @@ void UnreadAnswers::Loop() {
     std::vector<grpc_call*> calls = TakeOverdue(now);
     for (grpc_call* call : TakeLargest(now, std::exchange(wanted_bytes_, 0))) calls.push_back(call);
     if (calls.empty()) {
-      wake_.wait_for(lock, std::min(most_time_, kMostWait));
+      wake_.wait_for(lock, std::min(most_time_, kMaxWait));
       continue;
     }
     // gRPC may run the calls' final reactions, and so Remove, on this thread.

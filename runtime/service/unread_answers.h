@@ -20,11 +20,11 @@ namespace bulkhead {
 class UnreadAnswers {
  public:
   // Minimum time before an unread answer is dropped for its bytes.
-  static constexpr std::chrono::seconds kLeastTime{5};
+  static constexpr std::chrono::seconds kMinTime{5};
 
   // Answers have `most_time` to be sent. `errors` counts ended ones, as SLOW_READER.
   explicit UnreadAnswers(ErrorCounts* errors, std::chrono::milliseconds most_time,
-                         std::chrono::milliseconds least_time = kLeastTime);
+                         std::chrono::milliseconds least_time = kMinTime);
   ~UnreadAnswers();
   UnreadAnswers(const UnreadAnswers&) = delete;
   UnreadAnswers& operator=(const UnreadAnswers&) = delete;

@@ -31,8 +31,8 @@ const std::string* BpeModel::Token(int32_t id) const {
   return &tokens_[id];
 }
 
-size_t BpeModel::MostBytesOfToken(bool byte_characters) const {
-  constexpr size_t kMostCharBytes = 4;
+size_t BpeModel::MaxBytesOfToken(bool byte_characters) const {
+  constexpr size_t kMaxCharBytes = 4;
   // With an affix the words differ, and may not be in the vocabulary.
   bool knows_all = byte_characters && prefix_.empty() && suffix_.empty();
   for (int byte = 0; knows_all && byte < 256; ++byte) {
@@ -42,7 +42,7 @@ size_t BpeModel::MostBytesOfToken(bool byte_characters) const {
                                                         [](int32_t id) { return id >= 0; });
   // An unknown character counts as its spelling: it may be merged.
   const bool counts_unknowns =
-      unk_id_.has_value() && !fuse_unk_ && unk_token_->size() >= kMostCharBytes;
+      unk_id_.has_value() && !fuse_unk_ && unk_token_->size() >= kMaxCharBytes;
   if (!knows_all && !spells_all && !counts_unknowns) return 0;
   size_t most = 1;
   for (const std::string& token : tokens_) most = std::max(most, token.size());

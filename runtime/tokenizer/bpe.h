@@ -45,7 +45,7 @@ class BpeModel {
 
   // Maximum bytes of a word per id; 0: unbounded, as characters may be dropped, or many become one
   // unknown. `byte_characters`: words consist of byte-level characters only.
-  size_t MostBytesOfToken(bool byte_characters) const;
+  size_t MaxBytesOfToken(bool byte_characters) const;
 
   int32_t size() const { return static_cast<int32_t>(ids_.size()); }       // number of entries
   int32_t end_id() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1

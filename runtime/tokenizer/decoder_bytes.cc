@@ -43,9 +43,9 @@ class ByteLevelSink : public TokenSink {
   // The part of a token's bytes that is certain: an incomplete character ends before a lead byte,
   // or after three continuation bytes.
   absl::string_view Join(absl::string_view bytes) {
-    constexpr int kMostMissing = 3;
+    constexpr int kMaxMissing = 3;
     if (std::exchange(inside_, false)) return {};  // unknown whether it was byte-level
-    for (; !bytes.empty() && !IsCharBoundary(bytes, 0) && missing_ < kMostMissing; ++missing_) {
+    for (; !bytes.empty() && !IsCharBoundary(bytes, 0) && missing_ < kMaxMissing; ++missing_) {
       bytes.remove_prefix(1);
     }
     if (bytes.empty()) return {};

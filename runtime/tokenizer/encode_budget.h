@@ -16,7 +16,7 @@ namespace bulkhead {
 // Maximum length of a text, before and during processing.
 constexpr size_t kMaxTextBytes = size_t{1} << 25;
 // Maximum bytes, or tokens, per input byte: NFKD produces up to 11, doubled by byte-level
-// characters. Short texts are allowed at least this much in total.
+// characters. A short text may always use kAlwaysAllowed.
 constexpr size_t kMaxGrowth = 32;
 constexpr size_t kAlwaysAllowed = size_t{64} << 10;
 

@@ -56,7 +56,7 @@ class InterpretedTokenizer : public Tokenizer {
   };
 
   void IndexEntries();
-  size_t MostBytesOfToken() const;
+  size_t MaxBytesOfToken() const;
   absl::Status CheckTokenTexts(const JsonPart& decoder) const;
   absl::Status EncodeText(AlignedText text, EncodeBudget& budget, BpeModel::Scratch& scratch,
                           std::vector<int32_t>* ids) const;
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   const JsonPart decoder = FieldOrNull(file, "decoder");
   BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(decoder));
   BH_RETURN_IF_ERROR(tokenizer->CheckTokenTexts(decoder));
-  tokenizer->most_bytes_of_token_ = tokenizer->MostBytesOfToken();
+  tokenizer->most_bytes_of_token_ = tokenizer->MaxBytesOfToken();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
@@ -123,10 +123,10 @@ void InterpretedTokenizer::IndexEntries() {
 }
 
 // If no step shortens a text, a token covers at most its own length.
-size_t InterpretedTokenizer::MostBytesOfToken() const {
+size_t InterpretedTokenizer::MaxBytesOfToken() const {
   const bool keeps_all =
       normalizer_.keeps_length() && !pre_tokenizer_.removes_text() && post_processor_.keeps_text();
-  size_t most = keeps_all ? model_->MostBytesOfToken(pre_tokenizer_.makes_byte_characters()) : 0;
+  size_t most = keeps_all ? model_->MaxBytesOfToken(pre_tokenizer_.makes_byte_characters()) : 0;
   if (most == 0) return 0;
   for (const AddedToken& token : added_.tokens()) {
     if (token.lstrip || token.rstrip) return 0;  // absorbs all adjacent spaces

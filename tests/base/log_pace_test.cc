@@ -9,13 +9,13 @@ TEST(LogPaceTest, OneLineAnIntervalIsLoggedAndTheOthersAreCounted) {
   absl::Time now = absl::UnixEpoch();
   LogPace pace(absl::Seconds(1), [&] { return now; });
   int64_t unsaid = -1;
-  EXPECT_TRUE(pace.MayLog(&unsaid));
+  EXPECT_TRUE(pace.ShouldLog(&unsaid));
   EXPECT_EQ(unsaid, 0);
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(pace.MayLog(&unsaid));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(pace.ShouldLog(&unsaid));
   now += absl::Seconds(1);
-  EXPECT_TRUE(pace.MayLog(&unsaid));
+  EXPECT_TRUE(pace.ShouldLog(&unsaid));
   EXPECT_EQ(unsaid, 3);
-  EXPECT_FALSE(pace.MayLog(&unsaid));
+  EXPECT_FALSE(pace.ShouldLog(&unsaid));
 }
 
 }  // namespace

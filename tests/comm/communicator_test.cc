@@ -34,7 +34,7 @@ class ConnectedRank {
 };
 
 absl::StatusOr<ConstMatrixView> SumTerms(Communicator& comm, uint64_t seed, int64_t elements) {
-  const std::vector<float> partial = MakeTerm(seed, comm.rank(), elements);
+  const std::vector<float> partial = MakePartialSum(seed, comm.rank(), elements);
   std::copy(partial.begin(), partial.end(), comm.PartialSum(1, elements).F32());
   return comm.AllReduceSum();
 }
@@ -107,14 +107,14 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
     }
     RunRanks(size, [&](Group& group) {
       ConnectedRank rank(group, {.max_sum_elements = 20000, .max_gather_elements = 64});
-      std::vector<std::vector<float>> terms;
+      std::vector<std::vector<float>> partial_sums;
       for (int kind = 0; kind < 7; ++kind) {
-        terms.push_back(MakeTerm(kind, rank.comm().rank(), sizes[kind]));
+        partial_sums.push_back(MakePartialSum(kind, rank.comm().rank(), sizes[kind]));
       }
       for (int round = 0; round < kRounds; ++round) {
         const int kind = (round * 3 + round / 7) % 7;
         const MatrixView partial = rank.comm().PartialSum(1, sizes[kind]);
-        std::copy(terms[kind].begin(), terms[kind].end(), partial.F32());
+        std::copy(partial_sums[kind].begin(), partial_sums[kind].end(), partial.F32());
         const auto sum = rank.comm().AllReduceSum();
         ASSERT_TRUE(sum.ok()) << sum.status();
         if (round % 3 == 0) GatherAndCheck(rank.comm(), round, 1 + round % 5);

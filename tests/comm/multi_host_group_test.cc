@@ -97,7 +97,7 @@ void SumAndGather(Group& group, const CommLimits& limits) {
   for (int round = 0; round < 40; ++round) {
     const int64_t lengths[] = {1, 7, 1000, 5000, limits.max_sum_elements};
     const int64_t elements = std::min(lengths[round % 5], limits.max_sum_elements);
-    const std::vector<float> partial = MakeTerm(round, comm.rank(), elements);
+    const std::vector<float> partial = MakePartialSum(round, comm.rank(), elements);
     std::copy(partial.begin(), partial.end(), comm.PartialSum(1, elements).F32());
     const auto sum = comm.AllReduceSum();
     ASSERT_TRUE(sum.ok()) << sum.status();
@@ -265,15 +265,15 @@ TEST(MultiHostGroup, EachSilentRankOfAHostIsToldWithItsOwnTime) {
   fake_ns = 1'000'000'000;
   RunRanksOf(NewLocalNodes({0, 1, 1}), [&](Group& group) {
     const int rank = group.exchange().topology().rank;
-    const auto star =
+    const auto host_liveness =
         HostLiveness::Connect(group.exchange(), "", kLong, [] { return fake_ns.load(); });
-    ASSERT_TRUE(star.ok()) << star.status();
+    ASSERT_TRUE(host_liveness.ok()) << host_liveness.status();
     const auto hear = [&](int speaker, int64_t next_ns) {
-      if (rank == speaker) (*star)->Beat();
-      pollfd watched = {(*star)->fd(), POLLIN, 0};
+      if (rank == speaker) (*host_liveness)->Beat();
+      pollfd watched = {(*host_liveness)->fd(), POLLIN, 0};
       if (rank == 0) {
         EXPECT_EQ(poll(&watched, 1, 30'000), 1);
-        EXPECT_TRUE((*star)->Check(absl::Seconds(3)).ok());
+        EXPECT_TRUE((*host_liveness)->Check(absl::Seconds(3)).ok());
         fake_ns = next_ns;
       }
       ASSERT_TRUE(group.exchange().AllGather("", kLong).ok());
@@ -281,7 +281,7 @@ TEST(MultiHostGroup, EachSilentRankOfAHostIsToldWithItsOwnTime) {
     hear(2, 2'100'000'000);
     hear(1, 4'200'000'000);
     if (rank == 0) {
-      const std::string lost((*star)->Check(absl::Seconds(3)).message());
+      const std::string lost((*host_liveness)->Check(absl::Seconds(3)).message());
       EXPECT_THAT(lost, HasSubstr("rank 1 (host host1, pid "));
       EXPECT_THAT(lost, HasSubstr(" was silent for 2.1 s and rank 2 for 3.2 s, as all ranks"));
     }

@@ -45,7 +45,7 @@ absl::Status Sums(Rank& rank) {
   std::string message;
   for (int round = 0; round < 60; ++round) {
     const int64_t elements = lengths[round % 6];
-    const std::vector<float> partial = MakeTerm(round, rank.comm.rank(), elements);
+    const std::vector<float> partial = MakePartialSum(round, rank.comm.rank(), elements);
     std::copy(partial.begin(), partial.end(), rank.comm.PartialSum(1, elements).F32());
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, rank.comm.AllReduceSum());
     BH_CHECK(SameBits(sum.F32(), ExpectedSum(round, size, elements)));

@@ -40,7 +40,7 @@ TEST(AcceptCallers, WhoSaysNothingOrLiesKeepsNobodyWaiting) {
     threads.emplace_back([port, key = std::string(key), rank = rank] {
       const auto socket = ConnectTo("127.0.0.1", port, In(30));
       ASSERT_TRUE(socket.ok());
-      const auto answered = IntroduceTo(*socket, key, rank, In(30));
+      const auto answered = AuthenticateTo(*socket, key, rank, In(30));
       EXPECT_EQ(answered.ok(), key == "ours");
     });
   }
@@ -61,7 +61,7 @@ TEST(AcceptCallers, EndsAtTheDeadlineWithThoseThatCame) {
 
 // A caller and its acceptor, each with a key.
 struct Meeting {
-  absl::StatusOr<Introduction> greeted;
+  absl::StatusOr<CallerIdentity> greeted;
   absl::StatusOr<std::string> introduced;
 };
 Meeting Meet(const std::string& key, const std::string& callers_key) {
@@ -71,12 +71,12 @@ Meeting Meet(const std::string& key, const std::string& callers_key) {
   std::thread caller([&] {
     const auto socket = ConnectTo("127.0.0.1", listeners[0].port, In(30));
     ASSERT_TRUE(socket.ok()) << socket.status();
-    meeting.introduced = IntroduceTo(*socket, callers_key, 7, In(30));
+    meeting.introduced = AuthenticateTo(*socket, callers_key, 7, In(30));
   });
   {
     const Socket socket = AcceptFrom(listeners, In(30));
     EXPECT_TRUE(socket.is_open());
-    meeting.greeted = GreetCaller(socket, key, In(30));
+    meeting.greeted = AuthenticateCaller(socket, key, In(30));
   }
   caller.join();
   return meeting;
@@ -102,7 +102,7 @@ TEST(Sockets, ACallerThatSaysNothingIsGivenUpInTime) {
   const auto silent = ConnectTo("127.0.0.1", listeners[0].port, In(30));
   ASSERT_TRUE(silent.ok());
   const Socket socket = AcceptFrom(listeners, In(30));
-  const auto greeted = GreetCaller(socket, "key", MonotonicNanos() + kSecond / 10);
+  const auto greeted = AuthenticateCaller(socket, "key", MonotonicNanos() + kSecond / 10);
   EXPECT_TRUE(absl::IsDeadlineExceeded(greeted.status())) << greeted.status();
 }
 

@@ -58,7 +58,7 @@ TEST_P(StagedCommunicatorTest, SumsHaveTheBitsOfTheHostsTree) {
       DeviceRank rank(group, kLimits, GetParam());
       int round = 0;
       for (const int64_t elements : {7, 20000, 1, 16384, 16385, 300}) {
-        const std::vector<float> partial = MakeTerm(++round, rank.comm().rank(), elements);
+        const std::vector<float> partial = MakePartialSum(++round, rank.comm().rank(), elements);
         const MatrixView view = rank.comm().PartialSum(1, elements);
         rank.device().CopyFromHost(partial.data(), view.data(), elements * sizeof(float));
         const auto sum = rank.comm().AllReduceSum();
@@ -77,13 +77,13 @@ TEST_P(StagedCommunicatorTest, OneOperationAfterTheOtherNeedsNoWaitBetweenThem) 
     DeviceRank rank(group, kLimits, GetParam());
     Device& device = rank.device();
     std::vector<std::vector<float>> sums(kRounds, std::vector<float>(1000));
-    std::vector<std::vector<float>> terms;
+    std::vector<std::vector<float>> partial_sums;
     for (int round = 0; round < kRounds; ++round) {
-      terms.push_back(MakeTerm(round, rank.comm().rank(), 1000));
+      partial_sums.push_back(MakePartialSum(round, rank.comm().rank(), 1000));
     }
     for (int round = 0; round < kRounds; ++round) {
       const MatrixView view = rank.comm().PartialSum(10, 100);
-      device.CopyFromHost(terms[round].data(), view.data(), 4000);
+      device.CopyFromHost(partial_sums[round].data(), view.data(), 4000);
       const auto sum = rank.comm().AllReduceSum();
       ASSERT_TRUE(sum.ok()) << sum.status();
       device.CopyToHost(sum->data(), sums[round].data(), 4000);

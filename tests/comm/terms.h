@@ -10,7 +10,7 @@
 namespace bulkhead {
 
 // Values of very different size and sign; some are -0.0. Deterministic in (seed, rank).
-inline std::vector<float> MakeTerm(uint64_t seed, int rank, int64_t elements) {
+inline std::vector<float> MakePartialSum(uint64_t seed, int rank, int64_t elements) {
   std::mt19937_64 random(seed * 131 + rank);
   std::vector<float> partial(elements);
   for (float& value : partial) {
@@ -22,17 +22,19 @@ inline std::vector<float> MakeTerm(uint64_t seed, int rank, int64_t elements) {
   return partial;
 }
 
-inline float TreeOf(const std::vector<std::vector<float>>& terms, int begin, int end, int64_t i) {
-  if (end - begin == 1) return terms[begin][i];
+inline float TreeOf(const std::vector<std::vector<float>>& partial_sums, int begin, int end,
+                    int64_t i) {
+  if (end - begin == 1) return partial_sums[begin][i];
   const int middle = begin + (end - begin + 1) / 2;
-  return TreeOf(terms, begin, middle, i) + TreeOf(terms, middle, end, i);
+  return TreeOf(partial_sums, begin, middle, i) + TreeOf(partial_sums, middle, end, i);
 }
 
 inline std::vector<float> ExpectedSum(uint64_t seed, int size, int64_t elements) {
-  std::vector<std::vector<float>> terms;
-  for (int rank = 0; rank < size; ++rank) terms.push_back(MakeTerm(seed, rank, elements));
+  std::vector<std::vector<float>> partial_sums;
+  for (int rank = 0; rank < size; ++rank)
+    partial_sums.push_back(MakePartialSum(seed, rank, elements));
   std::vector<float> sum(elements);
-  for (int64_t i = 0; i < elements; ++i) sum[i] = TreeOf(terms, 0, size, i);
+  for (int64_t i = 0; i < elements; ++i) sum[i] = TreeOf(partial_sums, 0, size, i);
   return sum;
 }
 

@@ -25,7 +25,7 @@ class FakeLiveness final : public GroupLiveness {
   }
   absl::Status Check(absl::Duration) override { return check; }
   void Rearm() override { ++rearms; }
-  void StoodStill(absl::Duration still) override { told_still = still; }
+  void ReportIdle(absl::Duration still) override { told_still = still; }
   Stragglers FindStragglers() override { return stragglers; }
   int fd() const override { return -1; }
   void Abort(const absl::Status& why) override { aborted = why; }
@@ -41,9 +41,9 @@ class FakeLiveness final : public GroupLiveness {
 };
 
 // Compute threads that are idle from a given time on, or never.
-class FakeStandstill final : public StandstillClock {
+class FakeStandstill final : public IdleClock {
  public:
-  int64_t StillNanos(int64_t now_ns) override { return now_ns - since_ns.value_or(now_ns); }
+  int64_t IdleNanos(int64_t now_ns) override { return now_ns - since_ns.value_or(now_ns); }
   std::optional<int64_t> since_ns;
 };
 

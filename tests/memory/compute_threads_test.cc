@@ -53,45 +53,45 @@ class Worker {
 constexpr int64_t kSecond = 1'000'000'000;
 
 TEST(StandstillClockTest, NothingStandsStillWhereNoThreadComputes) {
-  StandstillClock clock;
-  EXPECT_EQ(clock.StillNanos(kSecond), 0);
-  EXPECT_EQ(clock.StillNanos(2 * kSecond), 0);
+  IdleClock clock;
+  EXPECT_EQ(clock.IdleNanos(kSecond), 0);
+  EXPECT_EQ(clock.IdleNanos(2 * kSecond), 0);
 }
 
 TEST(StandstillClockTest, AThreadThatSleepsStandsStillFromTheLookThatSawItRunLast) {
   const Worker worker(/*sleeps=*/true);
-  StandstillClock clock;
+  IdleClock clock;
   // The thread may not be asleep yet at first.
   int64_t now_ns = 0;
-  while (clock.StillNanos(now_ns += kSecond) == 0) usleep(1000);
+  while (clock.IdleNanos(now_ns += kSecond) == 0) usleep(1000);
   for (int look = 2; look <= 5; ++look) {
-    EXPECT_EQ(clock.StillNanos(now_ns += kSecond), look * kSecond);
+    EXPECT_EQ(clock.IdleNanos(now_ns += kSecond), look * kSecond);
   }
 }
 
 TEST(StandstillClockTest, AThreadThatRunsOrWaitsForACoreNeverStandsStill) {
   const Worker sleeper(/*sleeps=*/true);
   const Worker worker(/*sleeps=*/false);
-  StandstillClock clock;
-  for (int look = 1; look <= 50; ++look) EXPECT_EQ(clock.StillNanos(look * kSecond), 0);
+  IdleClock clock;
+  for (int look = 1; look <= 50; ++look) EXPECT_EQ(clock.IdleNanos(look * kSecond), 0);
 }
 
 TEST(StandstillClockTest, AThreadThatLeavesIsNotWatchedAnyLonger) {
-  StandstillClock clock;
+  IdleClock clock;
   {
     const Worker worker(/*sleeps=*/true);
-    clock.StillNanos(kSecond);
+    clock.IdleNanos(kSecond);
   }
-  EXPECT_EQ(clock.StillNanos(2 * kSecond), 0);
+  EXPECT_EQ(clock.IdleNanos(2 * kSecond), 0);
 }
 
 TEST(StandstillClockTest, WhereNobodyLookedForLongNothingIsKnown) {
   const Worker worker(/*sleeps=*/true);
-  StandstillClock clock;
+  IdleClock clock;
   int64_t now_ns = 0;
-  while (clock.StillNanos(now_ns += kSecond) == 0) usleep(1000);
-  EXPECT_EQ(clock.StillNanos(now_ns += 8 * kSecond), 0);
-  EXPECT_EQ(clock.StillNanos(now_ns + kSecond), kSecond);
+  while (clock.IdleNanos(now_ns += kSecond) == 0) usleep(1000);
+  EXPECT_EQ(clock.IdleNanos(now_ns += 8 * kSecond), 0);
+  EXPECT_EQ(clock.IdleNanos(now_ns + kSecond), kSecond);
 }
 
 }  // namespace

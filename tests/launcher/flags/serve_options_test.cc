@@ -22,7 +22,7 @@ TEST(ServeOptionsTest, HostMemoryThatIsNoneIsRefusedWithTheLeastAndARemedy) {
     for (const char* value : {"0", "-5", "abc", "10EiB", "9e30", "1 GiB "}) {
       const std::string refusal = Refusal({command, "m", "--host-memory", value});
       EXPECT_THAT(refusal, HasSubstr(absl::StrCat("--host-memory: '", value, "'")));
-      EXPECT_THAT(refusal, HasSubstr(absl::StrCat("at least ", kLeastHostMiB, "MiB")));
+      EXPECT_THAT(refusal, HasSubstr(absl::StrCat("at least ", kMinHostMiB, "MiB")));
       EXPECT_THAT(refusal, HasSubstr("leave it out"));
     }
   }

@@ -33,9 +33,9 @@ SchedulerLimits Lie(const std::string& about, SchedulerLimits limits) {
   return limits;
 }
 
-absl::Status Live(const std::string& about, const EngineOptions& options, RankProcess& life) {
+absl::Status Live(const std::string& about, const EngineOptions& options, RankProcess& process) {
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options, life.group(), nullptr, nullptr));
+                      StartEngine(options, process.group(), nullptr, nullptr));
   std::unique_ptr<Coordinator> coordinator;
   if (engine->topology.coordinator()) {
     coordinator = std::make_unique<Coordinator>(
@@ -51,7 +51,7 @@ absl::Status Live(const std::string& about, const EngineOptions& options, RankPr
     }
     coordinator->BeginDrain(absl::InfiniteDuration());
   }
-  life.RunSteps(*engine->runner, coordinator.get());
+  process.RunSteps(*engine->runner, coordinator.get());
   return absl::OkStatus();
 }
 
@@ -67,5 +67,6 @@ int main(int argc, char** argv) {
   if (!command.ok()) return bulkhead::ExitRankWith(command.status());
   const bulkhead::EngineOptions& options = std::get<bulkhead::RunOptions>(*command).engine;
   return bulkhead::ExitRankWith(bulkhead::RunRankProcess(
-      options, [&](bulkhead::RankProcess& life) { return bulkhead::Live(about, options, life); }));
+      options,
+      [&](bulkhead::RankProcess& process) { return bulkhead::Live(about, options, process); }));
 }

@@ -86,7 +86,7 @@ TEST(SettleHostTest, CapsBeyondACgroupAreRefusedAndBothAreNamed) {
   GroupPlan plan = Capped({1024}, 100, &request);
   std::string warning;
   const absl::Status refused =
-      SettleHost({{Host("a", 8000, 6000), Cgroup("c", 256, 250)}}, request, plan, warning);
+      FinalizeHost({{Host("a", 8000, 6000), Cgroup("c", 256, 250)}}, request, plan, warning);
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kDoesNotFit);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("(host)"), HasSubstr("the cgroup /x has 256.0 MiB"),
@@ -99,10 +99,10 @@ TEST(SettleHostTest, ACapThatIsTooLargeForAnyRanksCgroupIsRefusedWithoutAServer)
   std::string warning;
   const LimitsOfRanks limits = {{Host("a", 8000, 6000)},
                                 {Host("a", 8000, 6000), Cgroup("c", 256, 250)}};
-  EXPECT_THAT(std::string(SettleHost(limits, std::nullopt, plan, warning).message()),
+  EXPECT_THAT(std::string(FinalizeHost(limits, std::nullopt, plan, warning).message()),
               AllOf(HasSubstr("rank 1"), HasSubstr("at most 268435456 bytes")));
   plan = Capped({100, 256}, 50, nullptr);
-  EXPECT_TRUE(SettleHost(limits, std::nullopt, plan, warning).ok());
+  EXPECT_TRUE(FinalizeHost(limits, std::nullopt, plan, warning).ok());
 }
 
 TEST(SettleHostTest, QuotasGiveWayToWhatIsFreeNowAndWhereTheyCannotItIsAWarning) {
@@ -110,12 +110,12 @@ TEST(SettleHostTest, QuotasGiveWayToWhatIsFreeNowAndWhereTheyCannotItIsAWarning)
   std::string warning;
   GroupPlan plan = Capped({200}, 150, &request);
   const int64_t full = plan.host->total_bytes();
-  ASSERT_TRUE(SettleHost({{Host("a", 8000, 8000)}}, request, plan, warning).ok());
+  ASSERT_TRUE(FinalizeHost({{Host("a", 8000, 8000)}}, request, plan, warning).ok());
   EXPECT_EQ(plan.host->total_bytes(), full);
-  ASSERT_TRUE(SettleHost({{Host("a", 8000, 500)}}, request, plan, warning).ok());
+  ASSERT_TRUE(FinalizeHost({{Host("a", 8000, 500)}}, request, plan, warning).ok());
   EXPECT_LE(plan.host->total_bytes(), 350 * kMiB);
   EXPECT_THAT(warning, IsEmpty());
-  ASSERT_TRUE(SettleHost({{Host("a", 8000, 160)}}, request, plan, warning).ok());
+  ASSERT_TRUE(FinalizeHost({{Host("a", 8000, 160)}}, request, plan, warning).ok());
   EXPECT_THAT(warning, AllOf(HasSubstr("the host has 10.0 MiB left now"), HasSubstr("kernel")));
   EXPECT_TRUE(plan.fits());
 }
@@ -126,12 +126,12 @@ TEST(SettleHostTest, ArenasThatAreMoreThanIsFreeNowAreRefused) {
   GroupPlan plan = Capped({900}, 630, &request);
   plan.host = FitHostBudget(request, plan.capacity, 124 * kMiB);
   LimitsOfRanks limits = {{Host("a", 8000, 6000), Cgroup("c", 1100, 290)}};
-  const absl::Status refused = SettleHost(limits, request, plan, warning);
+  const absl::Status refused = FinalizeHost(limits, request, plan, warning);
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kDoesNotFit);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("630.0 MiB"), HasSubstr("290.0 MiB left now")));
   limits[0][1].cache_bytes = 400 * kMiB;  // page cache is reclaimed first
-  EXPECT_TRUE(SettleHost(limits, request, plan, warning).ok());
+  EXPECT_TRUE(FinalizeHost(limits, request, plan, warning).ok());
 }
 
 TEST(SettleHostTest, WhatIsGivenDoesNotGiveWay) {
@@ -140,10 +140,10 @@ TEST(SettleHostTest, WhatIsGivenDoesNotGiveWay) {
   GroupPlan plan = Capped({200}, 150, &request);
   plan.host = FitHostBudget(request, plan.capacity, request.host_memory);
   const int64_t given = plan.host->total_bytes();
-  ASSERT_TRUE(SettleHost({{Host("a", 8000, 300)}}, request, plan, warning).ok());
+  ASSERT_TRUE(FinalizeHost({{Host("a", 8000, 300)}}, request, plan, warning).ok());
   EXPECT_EQ(plan.host->total_bytes(), given);
   EXPECT_THAT(warning, HasSubstr("left now"));
-  EXPECT_FALSE(SettleHost({{Host("a", 300, 300)}}, request, plan, warning).ok());
+  EXPECT_FALSE(FinalizeHost({{Host("a", 300, 300)}}, request, plan, warning).ok());
   EXPECT_FALSE(plan.fits());
 }
 

@@ -35,7 +35,7 @@ TEST(PackedMessageTest, PackedTokensParseToWhatTheObjectsAre) {
       const size_t before = packed.size();
       PackToken(v1::GenerateResponse::kTokensFieldNumber, token, &packed);
       const auto most = num_logprobs < 0 ? std::nullopt : std::optional<int>(num_logprobs);
-      EXPECT_LE(static_cast<int64_t>(packed.size() - before), MostTokenBytes(vocab_size, most));
+      EXPECT_LE(static_cast<int64_t>(packed.size() - before), MaxTokenBytes(vocab_size, most));
       *objects.add_tokens() = ToProto(token);
     }
   }
@@ -51,7 +51,7 @@ TEST(PackedMessageTest, MostTokenBytesIsReached) {
   token.top.assign(20, {token.id, -1});
   std::string packed;
   PackToken(2, token, &packed);
-  EXPECT_EQ(static_cast<int64_t>(packed.size()), MostTokenBytes(token.id + 1, 20));
+  EXPECT_EQ(static_cast<int64_t>(packed.size()), MaxTokenBytes(token.id + 1, 20));
 }
 
 TEST(PackedMessageTest, EveryOtherFieldParsesToo) {
@@ -68,7 +68,7 @@ TEST(PackedMessageTest, EveryOtherFieldParsesToo) {
   const size_t before = packed.size();
   PackTokenIds(v1::ScoreResponse::kTokenIdsFieldNumber, ids, &packed);
   EXPECT_EQ(static_cast<int64_t>(packed.size() - before), TokenIdsBytes(ids));
-  EXPECT_LE(TokenIdsBytes(ids), MostTokenIdsBytes(151'936, static_cast<int64_t>(ids.size())));
+  EXPECT_LE(TokenIdsBytes(ids), MaxTokenIdsBytes(151'936, static_cast<int64_t>(ids.size())));
   objects.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   PackFloats(v1::ScoreResponse::kTokenLogprobsFieldNumber, logprobs, &packed);
   for (const double logprob : logprobs) {

@@ -1,4 +1,4 @@
-#include "memory/cgroup.h"
+#include "base/cgroup.h"
 
 #include <algorithm>
 #include <fstream>
