@@ -19,8 +19,8 @@
 #include <optional>
 #include <system_error>
 
-#include "base/exit_code.h"
 #include "base/cgroup.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {

@@ -65,7 +65,7 @@ class Choice {
       : options_(options), topology_(topology), ranks_(std::move(ranks)) {}
 
   absl::Status Make(RankDevice& mine) const {
-    BH_RETURN_IF_ERROR(CheckWishes());
+    BH_RETURN_IF_ERROR(CheckRequestedFlags());
     if (const size_t without = FirstWithout(&RankDevices::no_cuda); without < ranks_.size()) {
       return TakeCpu(without, mine);
     }
@@ -82,7 +82,7 @@ class Choice {
   }
 
  private:
-  absl::Status CheckWishes() const {
+  absl::Status CheckRequestedFlags() const {
     for (size_t rank = 1; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].wanted() == ranks_[0].wanted()) continue;
       return Refusal(ExitCode::kGroupNotUp,

@@ -101,9 +101,10 @@ v1::ServedProcess ThisProcess(const std::string& host) {
   return process;
 }
 
-Sighting LookFor(const v1::ServedProcess& process) {
-  if (process.pid_namespace() != PidNamespace()) return Sighting::kOutOfSight;
-  return StartTicks(process.pid()) == process.start_ticks() ? Sighting::kRuns : Sighting::kGone;
+ProcessState FindProcess(const v1::ServedProcess& process) {
+  if (process.pid_namespace() != PidNamespace()) return ProcessState::kNotVisible;
+  return StartTicks(process.pid()) == process.start_ticks() ? ProcessState::kRuns
+                                                            : ProcessState::kGone;
 }
 
 absl::Status MarkReportLost(const std::string& path, int64_t pid, const std::string& cause) {

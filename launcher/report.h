@@ -24,8 +24,12 @@ v1::RankTable RankTableOf(const v1::Report& report);
 // This process, rank 0 of a group that is READY.
 v1::ServedProcess ThisProcess(const std::string& host);
 
-enum class Sighting { kRuns, kGone, kOutOfSight };  // the last one: another machine or container
-Sighting LookFor(const v1::ServedProcess& process);
+enum class ProcessState {
+  kRuns,
+  kGone,
+  kNotVisible
+};  // the last one: another machine or container
+ProcessState FindProcess(const v1::ServedProcess& process);
 
 // Writes "state": "lost" and the cause into the report at `path` if it still says that process
 // `pid` serves. Ok where there is nothing to write; INVALID_ARGUMENT (exit code 2) when it cannot

@@ -17,14 +17,14 @@ std::string StateText(const v1::Report& report) {
   const v1::ServedProcess& process = report.process();
   const std::string who =
       absl::StrCat("rank 0 (host ", process.host(), ", pid ", process.pid(), ")");
-  switch (LookFor(process)) {
-    case Sighting::kRuns:
+  switch (FindProcess(process)) {
+    case ProcessState::kRuns:
       return absl::StrCat("The server serves: ", who, ".\n\n");
-    case Sighting::kOutOfSight:
+    case ProcessState::kNotVisible:
       return absl::StrCat(
           "The server served when it wrote this: ", who,
           ". Whether it still does cannot be seen from this host or container.\n\n");
-    case Sighting::kGone:
+    case ProcessState::kGone:
       break;
   }
   const OomKills kills = {process.cgroup(), process.oom_kill_file(), process.oom_kills(),
