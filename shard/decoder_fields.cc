@@ -28,7 +28,8 @@ void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& 
   config.rms_norm_eps =
       static_cast<float>(fields.Number("rms_norm_eps", 1e-12, 0.1).value_or(1e-6));
 
-  const bool default_kv_heads = !fields.Has("num_key_value_heads") && defaults.num_key_value_heads > 0;
+  const bool default_kv_heads =
+      !fields.Has("num_key_value_heads") && defaults.num_key_value_heads > 0;
   config.num_key_value_heads =
       fields.Int("num_key_value_heads", 1, kMaxHeads)
           .value_or(default_kv_heads ? defaults.num_key_value_heads : config.num_attention_heads);

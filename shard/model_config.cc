@@ -155,8 +155,7 @@ absl::StatusOr<ParsedConfig> ParseNamed(absl::string_view config_json,
   return parsed;
 }
 
-absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir,
-                                               UnknownFields unknown_fields,
+absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir, UnknownFields unknown_fields,
                                                FamilySpecs families) {
   const std::string config_path = absl::StrCat(dir, "/config.json");
   const std::string generation_path = absl::StrCat(dir, "/generation_config.json");
@@ -168,8 +167,7 @@ absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir,
   auto generation = ReadSmallFile(generation_path, kMaxConfigBytes);
   if (absl::IsNotFound(generation.status())) generation = std::string();
   BH_RETURN_IF_ERROR(generation.status());
-  return ParseNamed(*config, config_path, *generation, generation_path, unknown_fields,
-                    families);
+  return ParseNamed(*config, config_path, *generation, generation_path, unknown_fields, families);
 }
 
 }  // namespace
@@ -183,8 +181,7 @@ absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFiel
 
 absl::StatusOr<ParsedConfig> ParseModelConfig(absl::string_view config_json,
                                               absl::string_view generation_config_json,
-                                              UnknownFields unknown_fields,
-                                              FamilySpecs families) {
+                                              UnknownFields unknown_fields, FamilySpecs families) {
   auto parsed = ParseNamed(config_json, "config.json", generation_config_json,
                            "generation_config.json", unknown_fields, families);
   if (!parsed.ok()) return WithExitCode(parsed.status(), ExitCode::kModelRefused);

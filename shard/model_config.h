@@ -46,15 +46,15 @@ inline constexpr int kMaxPositionEmbeddings = 1 << 24;
 // 2^24; num_attention_heads is a multiple of num_key_value_heads, head_dim even.
 struct ModelConfig {
   const FamilySpec* family = nullptr;  // not owned; whose tensors the model has
-  std::string architecture;     // "LlamaForCausalLM"
-  std::string model_type;       // "llama"
-  int hidden_size = 0;          // D
-  int intermediate_size = 0;    // F
-  int num_hidden_layers = 0;    // L
-  int num_attention_heads = 0;  // H
-  int num_key_value_heads = 0;  // K
-  int head_dim = 0;             // d
-  int vocab_size = 0;           // V
+  std::string architecture;            // "LlamaForCausalLM"
+  std::string model_type;              // "llama"
+  int hidden_size = 0;                 // D
+  int intermediate_size = 0;           // F
+  int num_hidden_layers = 0;           // L
+  int num_attention_heads = 0;         // H
+  int num_key_value_heads = 0;         // K
+  int head_dim = 0;                    // d
+  int vocab_size = 0;                  // V
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;
@@ -94,8 +94,8 @@ enum class UnknownFields { kWarn, kRefuse };
 
 // Reads DIR/config.json and, where present, DIR/generation_config.json, of a model of one of
 // `families`. Failures carry exit code 3 (base/exit_code.h): NOT_FOUND when there is no config,
-// INVALID_ARGUMENT naming file, field, value and limit, UNIMPLEMENTED naming the architecture or the
-// field whose value is not supported.
+// INVALID_ARGUMENT naming file, field, value and limit, UNIMPLEMENTED naming the architecture or
+// the field whose value is not supported.
 absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields,
                                              absl::Span<const FamilySpec* const> families);
 

@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "memory/linear.h"
 #include "shard/model_config.h"
-#include "shard/tensor_row.h"
 #include "shard/tensor_index.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 

@@ -38,12 +38,12 @@ struct RankShard {
   std::shared_ptr<const ModelConfig> model;  // what it is a part of; never null
   int rank = 0;
   int size = 1;
-  Range heads;                        // of H; may be empty, or less than a KV group
-  Range kv_heads;                     // of K; the heads that `heads` read; empty when heads is
-  std::vector<int32_t> head_to_kv;    // [h] index on this rank
-  Range mlp;                          // of F
-  Range vocab;                        // of V
-  Range layers;                       // of L; all of them
+  Range heads;                      // of H; may be empty, or less than a KV group
+  Range kv_heads;                   // of K; the heads that `heads` read; empty when heads is
+  std::vector<int32_t> head_to_kv;  // [h] index on this rank
+  Range mlp;                        // of F
+  Range vocab;                      // of V
+  Range layers;                     // of L; all of them
   // The leaves that it owns, counted from its first head and its first MLP column.
   std::vector<int64_t> head_borders;
   std::vector<int64_t> mlp_borders;

@@ -138,16 +138,15 @@ absl::StatusOr<LocatedTensor> TensorIndex::Find(const TensorRow& row) const {
   const auto found = tensors_.find(text);
   if (found == tensors_.end()) {
     const bool is_head = row.held_as == HeldAs::kTable && row.slot == kLmHead;
-    return absl::NotFoundError(
-        absl::StrCat("tensor '", text, "' is missing from the checkpoint in ", dir_,
-                     is_head ? ", and tie_word_embeddings is false" : ""));
+    return absl::NotFoundError(absl::StrCat("tensor '", text,
+                                            "' is missing from the checkpoint in ", dir_,
+                                            is_head ? ", and tie_word_embeddings is false" : ""));
   }
   const LocatedTensor& located = found->second;
   if (located.entry->shape != row.Shape()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(located.file->path(), ": tensor '", text, "' has shape ",
-                     ShapeText(located.entry->shape), "; config.json demands ",
-                     ShapeText(row.Shape())));
+    return absl::InvalidArgumentError(absl::StrCat(
+        located.file->path(), ": tensor '", text, "' has shape ", ShapeText(located.entry->shape),
+        "; config.json demands ", ShapeText(row.Shape())));
   }
   if (!located.entry->dtype.has_value()) {
     return absl::UnimplementedError(absl::StrCat(located.file->path(), ": tensor '", text, "' is ",

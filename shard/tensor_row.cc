@@ -93,7 +93,8 @@ void TensorTable::ColumnParallel(int slot, const char* name, int64_t rows, int64
        .rows = rows,
        .cols = cols,
        .output_split = split});
-  if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = rows, .output_split = split});
+  if (bias)
+    Add({.name = name, .field = ".bias", .slot = slot, .cols = rows, .output_split = split});
 }
 
 void TensorTable::RowParallel(int slot, const char* name, int64_t rows, int64_t cols, Split split,

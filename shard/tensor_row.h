@@ -14,8 +14,8 @@
 
 namespace bulkhead {
 
-// Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of them
-// for each head, n / F for each MLP column ...
+// Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of
+// them for each head, n / F for each MLP column ...
 enum class Split { kWhole, kHeads, kKvHeads, kMlp, kVocab };
 
 enum class HeldAs { kLayerMatrix, kTable, kVector };  // in WeightFormats' layers, tables; in f32
@@ -29,8 +29,8 @@ struct TensorRow {
   // matrix, vectors (their biases) in one vector.
   int slot = 0;
   HeldAs held_as = HeldAs::kVector;
-  int64_t rows = 1;  // outputs; 1 for a vector
-  int64_t cols = 0;  // inputs; a vector's elements
+  int64_t rows = 1;                    // outputs; 1 for a vector
+  int64_t cols = 0;                    // inputs; a vector's elements
   Split output_split = Split::kWhole;  // of a vector's elements too
   Split input_split = Split::kWhole;
   // May be in the checkpoint, and is not held. Its name may have wildcards (fnmatch).

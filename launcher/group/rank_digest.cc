@@ -52,8 +52,8 @@ std::string Text(const KvRule& rule) {
   return absl::StrCat(Text(kind), " ", Text(fraction), " ", Text(count));
 }
 
-// "\nconfig FIELD=value" of every field that was read, and what became of the end-of-sequence ids of
-// both files and of the family's table of tensors.
+// "\nconfig FIELD=value" of every field that was read, and what became of the end-of-sequence ids
+// of both files and of the family's table of tensors.
 std::string ModelLines(const ParsedConfig& config) {
   std::string lines;
   for (const std::string& field : config.fields) absl::StrAppend(&lines, "\nconfig ", field);
@@ -61,9 +61,9 @@ std::string ModelLines(const ParsedConfig& config) {
   for (const TensorRow& row : AllTensors(config.model)) {
     tensors.Add(row.Name());
     for (const int64_t number : row.Shape()) tensors.Add(number);
-    for (const int number : {row.slot, static_cast<int>(row.held_as),
-                             static_cast<int>(row.output_split),
-                             static_cast<int>(row.input_split)}) {
+    for (const int number :
+         {row.slot, static_cast<int>(row.held_as), static_cast<int>(row.output_split),
+          static_cast<int>(row.input_split)}) {
       tensors.Add(number);
     }
   }

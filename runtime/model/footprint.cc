@@ -44,8 +44,7 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   std::map<int, BumpAllocator> stages;
   for (const BufferRow& row : buffers) {
     BumpAllocator& stage = stages.try_emplace(row.stage, allocator).first->second;
-    act.buffers[row.slot] =
-        Matrix(stage, row.product_input ? inputs : DType::kF32, rows, row.cols);
+    act.buffers[row.slot] = Matrix(stage, row.product_input ? inputs : DType::kF32, rows, row.cols);
   }
   for (const auto& [number, stage] : stages) {
     if (stage.used_bytes() > allocator.used_bytes()) allocator = stage;

@@ -38,8 +38,8 @@ inline constexpr int kSampledTileRows = 128;
 
 // T = max_num_batched_tokens rows each.
 struct Activations {
-  MatrixView hidden;  // [T, D] f32: the residual stream
-  MatrixView normed;  // [T, D] product inputs
+  MatrixView hidden;                // [T, D] f32: the residual stream
+  MatrixView normed;                // [T, D] product inputs
   std::vector<MatrixView> buffers;  // of the family, by slot
 };
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,

@@ -43,7 +43,7 @@ class Targets {
 
   // Rows as they were laid out.
   void Add(std::vector<TensorRow> rows, const RankShard& shard, const LayerWeights& weights) {
-    std::map<int, int64_t> vector_ends;                        // by slot
+    std::map<int, int64_t> vector_ends;                     // by slot
     std::map<int, std::pair<size_t, int64_t>> matrix_ends;  // likewise: the part, rows of it
     for (TensorRow& row : rows) {
       if (row.optional) continue;
@@ -107,7 +107,10 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
   const ModelConfig& config = *shard.model;
   ModelWeights weights;
   weights.model = LayOutSlots(ModelTensors(config), shard, held_as, sizes, allocator);
-  if (config.tie_word_embeddings) weights.model.At(kLmHead) = weights.model[kEmbedding];
+  if (config.tie_word_embeddings) {
+    const Weight embedding = weights.model[kEmbedding];
+    weights.model.At(kLmHead) = embedding;
+  }
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
     weights.layers.push_back(LayOutSlots(LayerTensors(config, static_cast<int>(layer)), shard,
                                          held_as, sizes, allocator));
