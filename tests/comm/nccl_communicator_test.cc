@@ -93,7 +93,7 @@ struct Ramp {
 
 void WriteRamp(Ramp p) {
   cuda::GridDependencySynchronize();
-  const int64_t i = int64_t{cuda::int(blockIdx.x)} * kRampThreads + cuda::int(threadIdx.x);
+  const int64_t i = int64_t{blockIdx.x} * kRampThreads + threadIdx.x;
   if (i < p.count) p.out[i] = static_cast<float>((p.first + i) % p.period + p.offset);
 }
 

@@ -22,7 +22,7 @@ struct AddParameters {
 
 void AddKernel(AddParameters p) {
   cuda::GridDependencySynchronize();
-  p.numbers[cuda::int(threadIdx.x)] += p.addend;
+  p.numbers[int(threadIdx.x)] += p.addend;
 }
 
 const CudaKernelOf<AddParameters> kAdd = cuda::KernelOf("add", AddKernel);

@@ -9,7 +9,7 @@
 namespace bulkhead::emulator {
 namespace {
 
-using cuda::ThreadIndex;
+using cuda::kFullMask;
 using testing::AllOf;
 using testing::HasSubstr;
 

@@ -12,8 +12,6 @@
 namespace bulkhead::emulator {
 namespace {
 
-using cuda::ThreadIndex;
-
 constexpr int kThreads = 96;
 
 struct Floats {
