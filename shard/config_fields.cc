@@ -48,6 +48,12 @@ const json* ConfigFields::Find(absl::string_view name) {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+const json* ConfigFields::Read(absl::string_view name) {
+  const auto found = object_.find(std::string(name));
+  if (found != object_.end()) values_[std::string(name)] = found->dump();
+  return Find(name);
+}
+
 std::string ConfigFields::Describe(absl::string_view name) const {
   const auto found = object_.find(std::string(name));
   if (found == object_.end()) return absl::StrCat(source_, ": ", prefix_, name, " is missing");
@@ -69,7 +75,7 @@ void ConfigFields::Unsupported(absl::string_view name, absl::string_view support
 }
 
 std::optional<int> ConfigFields::Int(absl::string_view name, int min, int max) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   if (value == nullptr) return std::nullopt;
   if (IsIntWithin(*value, min, max)) return value->get<int>();
   Invalid(name, IntDemand(min, max));
@@ -77,7 +83,7 @@ std::optional<int> ConfigFields::Int(absl::string_view name, int min, int max) {
 }
 
 std::optional<double> ConfigFields::Number(absl::string_view name, double min, double max) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_number()) {
     const double number = value->get<double>();
@@ -88,7 +94,7 @@ std::optional<double> ConfigFields::Number(absl::string_view name, double min, d
 }
 
 std::optional<bool> ConfigFields::Bool(absl::string_view name) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_boolean()) return value->get<bool>();
   Invalid(name, "it must be true or false");
@@ -96,7 +102,7 @@ std::optional<bool> ConfigFields::Bool(absl::string_view name) {
 }
 
 std::optional<std::string> ConfigFields::String(absl::string_view name) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) return value->get<std::string>();
   Invalid(name, "it must be a string");
@@ -104,7 +110,7 @@ std::optional<std::string> ConfigFields::String(absl::string_view name) {
 }
 
 std::optional<std::vector<std::string>> ConfigFields::Strings(absl::string_view name) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   if (value == nullptr) return std::nullopt;
   std::vector<std::string> strings;
   bool valid = value->is_array() && value->size() <= kMaxListLength;
@@ -118,7 +124,7 @@ std::optional<std::vector<std::string>> ConfigFields::Strings(absl::string_view 
 }
 
 std::vector<int> ConfigFields::IntOrList(absl::string_view name, int min, int max) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   std::vector<int> numbers;
   if (value == nullptr) return numbers;
   const bool is_list = value->is_array();
@@ -133,7 +139,7 @@ std::vector<int> ConfigFields::IntOrList(absl::string_view name, int min, int ma
 }
 
 const json* ConfigFields::Object(absl::string_view name) {
-  const json* value = Find(name);
+  const json* value = Read(name);
   if (value == nullptr || value->is_object()) return value;
   Invalid(name, "it must be an object");
   return nullptr;
@@ -171,6 +177,12 @@ void ConfigFields::RefuseUnlessOne(absl::string_view name) {
   const json* value = Find(name);
   if (value == nullptr || (value->is_number() && value->get<double>() == 1)) return;
   Unsupported(name, "it must be absent or 1");
+}
+
+std::vector<std::string> ConfigFields::Values() const {
+  std::vector<std::string> values;
+  for (const auto& [name, value] : values_) values.push_back(absl::StrCat(name, "=", value));
+  return values;
 }
 
 std::vector<std::string> ConfigFields::UnknownNames() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +24,7 @@ class ConfigFields {
   ConfigFields(const nlohmann::json& object, std::string source, std::string prefix = "");
 
   bool Has(absl::string_view name) const;  // present, null or not
+  bool WasAskedFor(absl::string_view name) const { return known_.contains(name); }
   bool IsNullOrMissing(absl::string_view name) const;
 
   // nullopt where the field is missing or null. Whole numbers are JSON integers in [min, max].
@@ -53,18 +55,23 @@ class ConfigFields {
   void Fail(absl::Status status);
 
   std::vector<std::string> UnknownNames() const;  // with prefix
+  // "NAME=VALUE" of every field that was read and is there, by name. Refused or ignored ones are
+  // not read.
+  std::vector<std::string> Values() const;
   const absl::Status& status() const { return status_; }
   const std::string& source() const { return source_; }
 
  private:
-  const nlohmann::json* Find(
-      absl::string_view name);  // null where missing or null; marks it as known
+  // Null where missing or null. Mark it as known, and Read as read.
+  const nlohmann::json* Find(absl::string_view name);
+  const nlohmann::json* Read(absl::string_view name);
   std::string Describe(absl::string_view name) const;  // "config.json: hidden_size is -3"
 
   const nlohmann::json& object_;
   std::string source_;
   std::string prefix_;
   std::set<std::string, std::less<>> known_;
+  std::map<std::string, std::string> values_;  // of fields that were read
   absl::Status status_;
 };
 

@@ -95,8 +95,12 @@ constexpr NeutralValue kNotApplied[] = {
 
 void ApplyConfigFieldPolicy(ConfigFields& fields) {
   for (const char* name : kHarmless) fields.Ignore(name);
-  for (const char* name : kMustBeOff) fields.RefuseUnlessOff(name);
-  for (const char* name : kMustBeOne) fields.RefuseUnlessOne(name);
+  for (const char* name : kMustBeOff) {
+    if (!fields.WasAskedFor(name)) fields.RefuseUnlessOff(name);
+  }
+  for (const char* name : kMustBeOne) {
+    if (!fields.WasAskedFor(name)) fields.RefuseUnlessOne(name);
+  }
 }
 
 std::vector<std::string> ApplyGenerationFieldPolicy(ConfigFields& fields) {

@@ -9,7 +9,8 @@
 
 namespace bulkhead {
 
-// config.json: marks the harmless fields as known and fails on what we do not compute.
+// config.json: marks the harmless fields as known and fails on what we do not compute: what the
+// family has asked for is its own business.
 void ApplyConfigFieldPolicy(ConfigFields& fields);
 
 // generation_config.json: likewise. Returns a warning for each known field that is not applied at

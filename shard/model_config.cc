@@ -11,6 +11,8 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "shard/config_fields.h"
+#include "shard/decoder_fields.h"
+#include "shard/family_spec.h"
 #include "shard/field_policy.h"
 #include "shard/model_folder.h"
 #include "shard/quantization_config.h"
@@ -22,44 +24,14 @@ namespace {
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr size_t kMaxUnknownFieldsNamed = 50;
 
-// The limits keep every product of two of these numbers and a number format's size within 2^45.
-constexpr int kMaxHiddenSize = 1 << 17;
-constexpr int kMaxIntermediateSize = 1 << 20;
-constexpr int kMaxLayers = 1024;
-constexpr int kMaxHeads = 1024;
-constexpr int kMaxHeadDim = 1024;
-constexpr int kMaxVocabSize = 1 << 22;
-
-// What a family computes, and what its fields mean where the config is silent.
-struct Family {
-  const char* architecture;
-  const char* model_type;
-  bool always_qkv_bias;
-  bool reads_attention_bias;
-  bool reads_mlp_bias;
-  bool qk_norm;
-  int default_kv_heads;  // 0: as many as heads
-  int default_head_dim;  // 0: hidden_size / num_attention_heads
-  int default_max_positions;
-  int default_window;       // 0: the family has none
-  bool window_is_switched;  // by use_sliding_window
-};
-
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", false, true, true, false, 0, 0, 2048, 0, false},
-    {"MistralForCausalLM", "mistral", false, false, false, false, 8, 0, 131072, 4096, false},
-    {"Qwen2ForCausalLM", "qwen2", true, false, false, false, 32, 0, 32768, 4096, true},
-    {"Qwen3ForCausalLM", "qwen3", false, true, false, true, 32, 128, 32768, 4096, true},
-};
-
-std::string SupportedFamilies() {
-  return absl::StrJoin(kFamilies, ", ", [](std::string* out, const Family& family) {
-    absl::StrAppend(out, family.architecture, " (", family.model_type, ")");
+std::string NamesOf(FamilySpecs families) {
+  return absl::StrJoin(families, ", ", [](std::string* out, const FamilySpec* family) {
+    absl::StrAppend(out, family->architecture, " (", family->model_type, ")");
   });
 }
 
-// Null with fields.status() set where the model is none of ours.
-const Family* FindFamily(ConfigFields& fields) {
+// Null with fields.status() set where the model is of none of `families`.
+const FamilySpec* FindFamily(ConfigFields& fields, FamilySpecs families) {
   const std::vector<std::string> architectures =
       fields.Strings("architectures").value_or(std::vector<std::string>());
   const std::string model_type = fields.String("model_type").value_or("");
@@ -69,90 +41,22 @@ const Family* FindFamily(ConfigFields& fields) {
         absl::StrCat(fields.source(), ": names neither architectures nor model_type")));
     return nullptr;
   }
-  for (const Family& family : kFamilies) {
+  for (const FamilySpec* family : families) {
     // One of the two may be missing, but they may not contradict each other.
-    if (!architectures.empty() && architectures.front() != family.architecture) continue;
-    if (!model_type.empty() && model_type != family.model_type) continue;
-    return &family;
+    if (!architectures.empty() && architectures.front() != family->architecture) continue;
+    if (!model_type.empty() && model_type != family->model_type) continue;
+    return family;
   }
   fields.Fail(absl::UnimplementedError(absl::StrCat(
       fields.source(), ": architecture ",
       architectures.empty() ? "(none)" : JsonExcerpt(nlohmann::json(architectures.front())),
       " with model_type ", model_type.empty() ? "(none)" : JsonExcerpt(nlohmann::json(model_type)),
-      " is not supported; supported are ", SupportedFamilies())));
+      " is not supported; supported are ", NamesOf(families))));
   return nullptr;
 }
 
-void ReadSizes(ConfigFields& fields, const Family& family, ModelConfig& config) {
-  config.hidden_size = fields.RequiredInt("hidden_size", 1, kMaxHiddenSize);
-  config.intermediate_size = fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
-  config.num_hidden_layers = fields.RequiredInt("num_hidden_layers", 1, kMaxLayers);
-  config.num_attention_heads = fields.RequiredInt("num_attention_heads", 1, kMaxHeads);
-  config.vocab_size = fields.RequiredInt("vocab_size", 1, kMaxVocabSize);
-  config.max_position_embeddings = fields.Int("max_position_embeddings", 1, kMaxPositionEmbeddings)
-                                       .value_or(family.default_max_positions);
-  config.rms_norm_eps =
-      static_cast<float>(fields.Number("rms_norm_eps", 1e-12, 0.1).value_or(1e-6));
-
-  const bool default_kv_heads = !fields.Has("num_key_value_heads") && family.default_kv_heads > 0;
-  config.num_key_value_heads =
-      fields.Int("num_key_value_heads", 1, kMaxHeads)
-          .value_or(default_kv_heads ? family.default_kv_heads : config.num_attention_heads);
-  if (config.num_attention_heads % config.num_key_value_heads != 0) {
-    fields.Invalid(
-        "num_attention_heads",
-        absl::StrCat("it must be a multiple of num_key_value_heads, ", config.num_key_value_heads));
-  }
-
-  const bool default_head_dim = !fields.Has("head_dim") && family.default_head_dim > 0;
-  const std::optional<int> head_dim = fields.Int("head_dim", 2, kMaxHeadDim);
-  config.head_dim = head_dim.value_or(
-      default_head_dim ? family.default_head_dim : config.hidden_size / config.num_attention_heads);
-  if (!head_dim.has_value() && !default_head_dim &&
-      config.hidden_size % config.num_attention_heads != 0) {
-    fields.Invalid("hidden_size", absl::StrCat("without head_dim it must be a multiple of "
-                                               "num_attention_heads, ",
-                                               config.num_attention_heads));
-  }
-  if (config.head_dim < 2 || config.head_dim > kMaxHeadDim || config.head_dim % 2 != 0) {
-    fields.Fail(absl::InvalidArgumentError(
-        absl::StrCat(fields.source(), ": head_dim is ", config.head_dim,
-                     "; it must be an even number from 2 to ", kMaxHeadDim)));
-  }
-}
-
-// A bias that the family does not read is refused when switched on, so that no switch is passed
-// over.
-bool ReadBias(ConfigFields& fields, const char* name, bool family_reads_it) {
-  if (family_reads_it) return fields.Bool(name).value_or(false);
-  fields.RefuseUnlessOff(name);
-  return false;
-}
-
-void ReadSwitches(ConfigFields& fields, const Family& family, ModelConfig& config) {
-  if (family.always_qkv_bias) {
-    fields.Ignore("attention_bias");
-    config.qkv_bias = true;
-  } else {
-    config.qkv_bias = ReadBias(fields, "attention_bias", family.reads_attention_bias);
-    config.o_bias = config.qkv_bias;
-  }
-  config.mlp_bias = ReadBias(fields, "mlp_bias", family.reads_mlp_bias);
-  config.qk_norm = family.qk_norm;
-  config.tie_word_embeddings = fields.Bool("tie_word_embeddings").value_or(false);
-
-  for (const char* name : {"hidden_act", "hidden_activation"}) {
-    const std::string activation = fields.String(name).value_or("silu");
-    if (activation != "silu" && activation != "swish")
-      fields.Unsupported(name, "supported is silu");
-  }
-  const std::optional<double> query_scale = fields.Number("query_pre_attn_scalar", 0, 1e9);
-  if (query_scale.has_value() && *query_scale != config.head_dim) {
-    fields.Unsupported("query_pre_attn_scalar",
-                       absl::StrCat("it must be absent or head_dim, ", config.head_dim));
-  }
-
-  // Both spellings of the number format; the newer one wins where a file has both.
+// Both spellings of the number format; the newer one wins where a file has both.
+void ReadDType(ConfigFields& fields, ModelConfig& config) {
   for (const char* name : {"torch_dtype", "dtype"}) {
     const std::optional<std::string> text = fields.String(name);
     if (!text.has_value()) continue;
@@ -162,42 +66,6 @@ void ReadSwitches(ConfigFields& fields, const Family& family, ModelConfig& confi
     } else {
       fields.Unsupported(name, "supported are float32, bfloat16 and float16");
     }
-  }
-}
-
-void ReadWindow(ConfigFields& fields, const Family& family, ModelConfig& config) {
-  const bool stated = fields.Has("sliding_window");
-  int window = fields.Int("sliding_window", 1, kMaxPositionEmbeddings)
-                   .value_or(stated ? 0 : family.default_window);
-  const bool is_on = fields.Bool("use_sliding_window").value_or(!family.window_is_switched);
-  const int max_window_layers = fields.Int("max_window_layers", 0, 1 << 20).value_or(28);
-  if (family.default_window == 0 && window > 0)
-    fields.Unsupported("sliding_window", "this family has none");
-  if (!is_on) window = 0;
-  config.sliding_window = window;
-
-  // Qwen's upper layers use the window, Mistral's all do; layer_types says it layer by layer.
-  const int first_layer = family.window_is_switched ? max_window_layers : 0;
-  config.layer_uses_window.resize(config.num_hidden_layers);
-  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
-    config.layer_uses_window[layer] = window > 0 && layer >= first_layer;
-  }
-  const auto layer_types = fields.Strings("layer_types");
-  if (!layer_types.has_value()) return;
-  if (static_cast<int>(layer_types->size()) != config.num_hidden_layers) {
-    fields.Invalid("layer_types", absl::StrCat("it must have num_hidden_layers entries, ",
-                                               config.num_hidden_layers));
-    return;
-  }
-  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string& type = (*layer_types)[layer];
-    const bool uses_window = type == "sliding_attention";
-    if (!uses_window && type != "full_attention") {
-      fields.Unsupported("layer_types", "supported are full_attention and sliding_attention");
-    } else if (uses_window && window == 0) {
-      fields.Invalid("layer_types", "it has sliding_attention, but sliding_window is off");
-    }
-    config.layer_uses_window[layer] = uses_window;
   }
 }
 
@@ -229,23 +97,23 @@ absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::s
 }
 
 absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
-                        UnknownFields unknown_fields, ParsedConfig& parsed) {
+                        UnknownFields unknown_fields, FamilySpecs families, ParsedConfig& parsed) {
   ConfigFields fields(object, std::string(source));
   ModelConfig& config = parsed.model;
-  const Family* family = FindFamily(fields);
-  if (family == nullptr) return fields.status();
-  config.architecture = family->architecture;
-  config.model_type = family->model_type;
-  ReadSizes(fields, *family, config);
-  BH_RETURN_IF_ERROR(fields.status());  // what follows indexes by these numbers
-  ReadSwitches(fields, *family, config);
-  ReadWindow(fields, *family, config);
+  config.family = FindFamily(fields, families);
+  if (config.family == nullptr) return fields.status();
+  config.architecture = config.family->architecture;
+  config.model_type = config.family->model_type;
+  config.family->read_config(fields, config);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings").value_or(false);
+  ReadDType(fields, config);
   AddEosTokenIds(fields, config);
   config.quantization = ReadQuantizationConfig(fields);
   std::vector<std::string> unknown_in_rope;
   config.rope = ReadRopeConfig(fields, unknown_in_rope);
   ApplyConfigFieldPolicy(fields);
   BH_RETURN_IF_ERROR(fields.status());
+  parsed.fields = fields.Values();
   std::vector<std::string> unknown = fields.UnknownNames();
   unknown.insert(unknown.end(), unknown_in_rope.begin(), unknown_in_rope.end());
   return TakeUnknownNames(source, unknown, unknown_fields, parsed.warnings);
@@ -272,10 +140,10 @@ absl::StatusOr<ParsedConfig> ParseNamed(absl::string_view config_json,
                                         absl::string_view config_source,
                                         absl::string_view generation_json,
                                         absl::string_view generation_source,
-                                        UnknownFields unknown_fields) {
+                                        UnknownFields unknown_fields, FamilySpecs families) {
   ParsedConfig parsed;
   BH_ASSIGN_OR_RETURN(const nlohmann::json config, ParseJsonObject(config_json, config_source));
-  BH_RETURN_IF_ERROR(ParseModel(config, config_source, unknown_fields, parsed));
+  BH_RETURN_IF_ERROR(ParseModel(config, config_source, unknown_fields, families, parsed));
   if (!generation_json.empty()) {
     BH_ASSIGN_OR_RETURN(const nlohmann::json generation,
                         ParseJsonObject(generation_json, generation_source));
@@ -287,8 +155,8 @@ absl::StatusOr<ParsedConfig> ParseNamed(absl::string_view config_json,
   return parsed;
 }
 
-absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir,
-                                               UnknownFields unknown_fields) {
+absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir, UnknownFields unknown_fields,
+                                               FamilySpecs families) {
   const std::string config_path = absl::StrCat(dir, "/config.json");
   const std::string generation_path = absl::StrCat(dir, "/generation_config.json");
   auto config = ReadSmallFile(config_path, kMaxConfigBytes);
@@ -299,22 +167,23 @@ absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir,
   auto generation = ReadSmallFile(generation_path, kMaxConfigBytes);
   if (absl::IsNotFound(generation.status())) generation = std::string();
   BH_RETURN_IF_ERROR(generation.status());
-  return ParseNamed(*config, config_path, *generation, generation_path, unknown_fields);
+  return ParseNamed(*config, config_path, *generation, generation_path, unknown_fields, families);
 }
 
 }  // namespace
 
-absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields) {
-  auto parsed = ReadFromDirectory(dir, unknown_fields);
+absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields,
+                                             FamilySpecs families) {
+  auto parsed = ReadFromDirectory(dir, unknown_fields, families);
   if (!parsed.ok()) return WithExitCode(parsed.status(), ExitCode::kModelRefused);
   return parsed;
 }
 
 absl::StatusOr<ParsedConfig> ParseModelConfig(absl::string_view config_json,
                                               absl::string_view generation_config_json,
-                                              UnknownFields unknown_fields) {
+                                              UnknownFields unknown_fields, FamilySpecs families) {
   auto parsed = ParseNamed(config_json, "config.json", generation_config_json,
-                           "generation_config.json", unknown_fields);
+                           "generation_config.json", unknown_fields, families);
   if (!parsed.ok()) return WithExitCode(parsed.status(), ExitCode::kModelRefused);
   return parsed;
 }

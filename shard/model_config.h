@@ -8,9 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "memory/matrix.h"
 
 namespace bulkhead {
+
+struct FamilySpec;  // shard/family_spec.h
 
 enum class RopeScaling { kNone, kLinear, kLlama3 };
 
@@ -42,15 +45,16 @@ inline constexpr int kMaxPositionEmbeddings = 1 << 24;
 // intermediate_size to 2^20, layers, heads and head_dim to 1024, vocabulary to 2^22, context to
 // 2^24; num_attention_heads is a multiple of num_key_value_heads, head_dim even.
 struct ModelConfig {
-  std::string architecture;     // "LlamaForCausalLM"
-  std::string model_type;       // "llama"
-  int hidden_size = 0;          // D
-  int intermediate_size = 0;    // F
-  int num_hidden_layers = 0;    // L
-  int num_attention_heads = 0;  // H
-  int num_key_value_heads = 0;  // K
-  int head_dim = 0;             // d
-  int vocab_size = 0;           // V
+  const FamilySpec* family = nullptr;  // not owned; whose tensors the model has
+  std::string architecture;            // "LlamaForCausalLM"
+  std::string model_type;              // "llama"
+  int hidden_size = 0;                 // D
+  int intermediate_size = 0;           // F
+  int num_hidden_layers = 0;           // L
+  int num_attention_heads = 0;         // H
+  int num_key_value_heads = 0;         // K
+  int head_dim = 0;                    // d
+  int vocab_size = 0;                  // V
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;
@@ -65,7 +69,8 @@ struct ModelConfig {
   std::optional<DType> dtype;      // of the checkpoint, where the config says
   std::vector<int> eos_token_ids;  // of config.json and generation_config.json together, ascending
 
-  bool UsesWindow(int layer) const { return sliding_window > 0 && layer_uses_window[layer]; }
+  // In tokens; 0: the layer sees all.
+  int WindowOf(int layer) const { return layer_uses_window[layer] ? sliding_window : 0; }
 };
 
 // The largest temperature that a request or a checkpoint may ask for.
@@ -81,19 +86,23 @@ struct GenerationDefaults {
 struct ParsedConfig {
   ModelConfig model;
   GenerationDefaults generation;
+  std::vector<std::string> fields;    // "hidden_size=64": what was read of config.json, by name
   std::vector<std::string> warnings;  // one per unknown field, and per sampling default not applied
 };
 
 enum class UnknownFields { kWarn, kRefuse };
 
-// Reads DIR/config.json and, where present, DIR/generation_config.json. Failures carry exit code 3
-// (base/exit_code.h): NOT_FOUND when there is no config, INVALID_ARGUMENT naming file, field,
-// value and limit, UNIMPLEMENTED naming the architecture or the field whose value is not supported.
-absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields);
+// Reads DIR/config.json and, where present, DIR/generation_config.json, of a model of one of
+// `families`. Failures carry exit code 3 (base/exit_code.h): NOT_FOUND when there is no config,
+// INVALID_ARGUMENT naming file, field, value and limit, UNIMPLEMENTED naming the architecture or
+// the field whose value is not supported.
+absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields,
+                                             absl::Span<const FamilySpec* const> families);
 
 // The two steps of it, on text (for tests, fuzzing and planning without a checkpoint).
 absl::StatusOr<ParsedConfig> ParseModelConfig(absl::string_view config_json,
                                               absl::string_view generation_config_json,
-                                              UnknownFields unknown_fields);
+                                              UnknownFields unknown_fields,
+                                              absl::Span<const FamilySpec* const> families);
 
 }  // namespace bulkhead

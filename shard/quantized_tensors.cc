@@ -170,13 +170,13 @@ absl::StatusOr<std::vector<int32_t>> QuantizedTensors::ReadGroupIndex(Range cols
   return index;
 }
 
-bool IsHeldQuantized(WeightKind kind, const ModelConfig& config) {
-  return config.quantization.method != QuantizationConfig::Method::kNone && !IsVector(kind) &&
-         kind != WeightKind::kEmbedding && kind != WeightKind::kLmHead;
+bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config) {
+  return config.quantization.method != QuantizationConfig::Method::kNone &&
+         row.held_as == HeldAs::kLayerMatrix;
 }
 
-std::vector<std::string> QuantizedNamesOf(WeightName name, const ModelConfig& config) {
-  const std::string weight = WeightNameOf(name.kind, name.layer);
+std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfig& config) {
+  const std::string weight = row.Name();
   const absl::string_view stem = absl::StripSuffix(weight, "weight");
   std::vector<std::string> names;
   for (const char* part : {"qweight", "qzeros", "scales", "g_idx"}) {
@@ -187,10 +187,11 @@ std::vector<std::string> QuantizedNamesOf(WeightName name, const ModelConfig& co
   return names;
 }
 
-absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, WeightName name,
+absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const TensorRow& row,
                                                const ModelConfig& config) {
-  const std::vector<std::string> names = QuantizedNamesOf(name, config);
-  const auto [outputs, inputs] = FullShapeOf(name.kind, config);
+  const std::vector<std::string> names = QuantizedNamesOf(row, config);
+  const int64_t outputs = row.rows;
+  const int64_t inputs = row.cols;
   QuantizedTensors tensors;
   tensors.config = config.quantization;
   tensors.outputs = outputs;

@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "memory/linear.h"
 #include "shard/model_config.h"
-#include "shard/shard_plan.h"
 #include "shard/tensor_index.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 
@@ -44,15 +44,15 @@ struct QuantizedTensors {
   absl::StatusOr<std::vector<int32_t>> ReadGroupIndex(Range cols) const;
 };
 
-// Whether the checkpoint holds this weight so.
-bool IsHeldQuantized(WeightKind kind, const ModelConfig& config);
+// Whether the checkpoint holds this tensor so.
+bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config);
 
 // With the shapes and number formats that `config` demands. NOT_FOUND, INVALID_ARGUMENT or
 // UNIMPLEMENTED naming file and tensor.
-absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, WeightName name,
+absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const TensorRow& row,
                                                const ModelConfig& config);
 
 // The names of its tensors, g_idx last.
-std::vector<std::string> QuantizedNamesOf(WeightName name, const ModelConfig& config);
+std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfig& config);
 
 }  // namespace bulkhead

@@ -64,10 +64,10 @@ std::vector<Range> InUnits(std::vector<Range> ranges, int64_t unit, int64_t colu
 
 bool IsSubtreeSize(int size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
-// Borders of `leaves`, in units of `width` columns from the first one's begin.
-std::vector<int64_t> BordersOf(absl::Span<const Range> leaves, int64_t width) {
+// Borders of `leaves`, from the first one's begin.
+std::vector<int64_t> BordersOf(absl::Span<const Range> leaves) {
   std::vector<int64_t> borders = {0};
-  for (const Range& leaf : leaves) borders.push_back((leaf.end - leaves.front().begin) * width);
+  for (const Range& leaf : leaves) borders.push_back(leaf.end - leaves.front().begin);
   return borders;
 }
 
@@ -187,8 +187,9 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
     shard.heads = {heads.front().begin, heads.back().end};
     shard.mlp = {mlp.front().begin, mlp.back().end};
     shard.vocab = vocab[rank];
-    shard.o_borders = BordersOf(heads, config.head_dim);
-    shard.down_borders = BordersOf(mlp, 1);
+    shard.layers = {0, config.num_hidden_layers};
+    shard.head_borders = BordersOf(heads);
+    shard.mlp_borders = BordersOf(mlp);
     AssignKvHeads(group, shard);
     plan.ranks_.push_back(std::move(shard));
   }

@@ -1,5 +1,6 @@
 #include "shard/tensor_index.h"
 
+#include <fnmatch.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -58,11 +59,6 @@ absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const std::stri
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
-std::vector<int64_t> DemandedShape(WeightKind kind, const ModelConfig& config) {
-  const auto [rows, cols] = FullShapeOf(kind, config);
-  return IsVector(kind) ? std::vector<int64_t>{cols} : std::vector<int64_t>{rows, cols};
 }
 
 // Reads both as far as they are equal. Tensors of unlike formats are taken as different.
@@ -137,20 +133,20 @@ absl::StatusOr<TensorIndex> TensorIndex::Open(const std::string& dir) {
   return index;
 }
 
-absl::StatusOr<LocatedTensor> TensorIndex::Find(WeightName name, const ModelConfig& config) const {
-  const std::string text = WeightNameOf(name.kind, name.layer);
+absl::StatusOr<LocatedTensor> TensorIndex::Find(const TensorRow& row) const {
+  const std::string text = row.Name();
   const auto found = tensors_.find(text);
   if (found == tensors_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("tensor '", text, "' is missing from the checkpoint in ", dir_,
-                     name.kind == WeightKind::kLmHead ? ", and tie_word_embeddings is false" : ""));
+    const bool is_head = row.held_as == HeldAs::kTable && row.slot == kLmHead;
+    return absl::NotFoundError(absl::StrCat("tensor '", text,
+                                            "' is missing from the checkpoint in ", dir_,
+                                            is_head ? ", and tie_word_embeddings is false" : ""));
   }
   const LocatedTensor& located = found->second;
-  const std::vector<int64_t> demanded = DemandedShape(name.kind, config);
-  if (located.entry->shape != demanded) {
-    return absl::InvalidArgumentError(absl::StrCat(located.file->path(), ": tensor '", text,
-                                                   "' has shape ", ShapeText(located.entry->shape),
-                                                   "; config.json demands ", ShapeText(demanded)));
+  if (located.entry->shape != row.Shape()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        located.file->path(), ": tensor '", text, "' has shape ", ShapeText(located.entry->shape),
+        "; config.json demands ", ShapeText(row.Shape())));
   }
   if (!located.entry->dtype.has_value()) {
     return absl::UnimplementedError(absl::StrCat(located.file->path(), ": tensor '", text, "' is ",
@@ -177,17 +173,26 @@ absl::StatusOr<LocatedTensor> TensorIndex::FindTensor(const std::string& name,
 
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
   std::set<std::string> required;
-  for (const WeightName& name : RequiredWeights(config)) {
-    if (IsHeldQuantized(name.kind, config)) {
-      BH_RETURN_IF_ERROR(FindQuantized(*this, name, config).status());
-      for (std::string& part : QuantizedNamesOf(name, config)) required.insert(std::move(part));
+  std::vector<std::string> optional;  // patterns
+  for (const TensorRow& row : AllTensors(config)) {
+    if (row.optional) {
+      optional.push_back(row.Name());
+    } else if (IsHeldQuantized(row, config)) {
+      BH_RETURN_IF_ERROR(FindQuantized(*this, row, config).status());
+      for (std::string& part : QuantizedNamesOf(row, config)) required.insert(std::move(part));
     } else {
-      BH_RETURN_IF_ERROR(Find(name, config).status());
-      required.insert(WeightNameOf(name.kind, name.layer));
+      BH_RETURN_IF_ERROR(Find(row).status());
+      required.insert(row.Name());
     }
   }
-  for (const auto& [name, located] : tensors_) {
-    if (required.contains(std::string(name)) || IsKnownSurplus(name, config)) continue;
+  for (const auto& [key, located] : tensors_) {
+    const std::string name(key);
+    const auto is_like_name = [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+    };
+    if (required.contains(name) || std::any_of(optional.begin(), optional.end(), is_like_name)) {
+      continue;
+    }
     return absl::InvalidArgumentError(absl::StrCat(
         located.file->path(), ": tensor '", name, "' has no place in a ", config.architecture,
         " of ", config.num_hidden_layers, " layers as config.json describes it"));
@@ -195,11 +200,16 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> TensorIndex::HasOwnLmHead() const {
-  const auto head = tensors_.find(WeightNameOf(WeightKind::kLmHead, -1));
-  const auto embedding = tensors_.find(WeightNameOf(WeightKind::kEmbedding, -1));
-  if (head == tensors_.end() || embedding == tensors_.end()) return false;
-  return DifferentBytes(head->second, embedding->second);
+absl::StatusOr<bool> TensorIndex::HasOwnLmHead(const ModelConfig& config) const {
+  ModelConfig untied = config;
+  untied.tie_word_embeddings = false;
+  std::map<int, LocatedTensor> tables;  // by slot
+  for (const TensorRow& row : ModelTensors(untied)) {
+    const auto found = tensors_.find(row.Name());
+    if (row.held_as == HeldAs::kTable && found != tensors_.end()) tables[row.slot] = found->second;
+  }
+  if (!tables.contains(kLmHead) || !tables.contains(kEmbedding)) return false;
+  return DifferentBytes(tables[kLmHead], tables[kEmbedding]);
 }
 
 DType TensorIndex::MainDType() const {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "shard/model_config.h"
 #include "shard/safetensors.h"
-#include "shard/shard_plan.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 
@@ -26,14 +26,14 @@ class TensorIndex {
   // with it tensor by tensor.
   static absl::StatusOr<TensorIndex> Open(const std::string& dir);
 
-  // The weight, with the shape that `config` demands and a number format of weights.
-  absl::StatusOr<LocatedTensor> Find(WeightName name, const ModelConfig& config) const;
+  // With the shape that the row demands and a number format of weights.
+  absl::StatusOr<LocatedTensor> Find(const TensorRow& row) const;
   // Any other tensor, with this shape and number format.
   absl::StatusOr<LocatedTensor> FindTensor(const std::string& name,
                                            const std::vector<int64_t>& shape,
                                            absl::string_view format) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
-  absl::StatusOr<bool> HasOwnLmHead() const;
+  absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const;
   uint64_t Fingerprint() const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }  // by name
   DType MainDType() const;

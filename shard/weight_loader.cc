@@ -43,7 +43,7 @@ struct Part {
   Checkpoint::Target target;
   LocatedTensor tensor;
   DType dtype = DType::kF32;
-  WeightSlice slice;
+  TensorSlice slice;
   int64_t full_cols = 0;
   bool reads_segments = false;  // the owned columns alone, row by row
   // Where the checkpoint holds it in codes; `tensor` is then the one with the codes.
@@ -237,8 +237,8 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(index_.CheckAgainst(config));
   }
 
-  absl::StatusOr<bool> HasOwnLmHead() const override {
-    absl::StatusOr<bool> own = index_.HasOwnLmHead();
+  absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const override {
+    absl::StatusOr<bool> own = index_.HasOwnLmHead(config);
     if (!own.ok()) return RefuseModel(own.status());
     return own;
   }
@@ -288,21 +288,21 @@ class SafetensorsCheckpoint : public Checkpoint {
     std::vector<Part> parts;
     parts.reserve(targets.size());
     for (const Target& target : targets) {
-      const bool is_vector = IsVector(target.name.kind);
+      const bool is_vector = target.row.is_vector();
       BH_CHECK(is_vector ? target.vector != nullptr && target.sink == nullptr
                          : target.vector == nullptr && target.sink != nullptr);
       Part part;
       part.target = target;
-      part.slice = SliceOf(target.name.kind, config, shard);
-      if (IsHeldQuantized(target.name.kind, config)) {
-        BH_ASSIGN_OR_RETURN(part.quantized, FindQuantized(index_, target.name, config));
+      part.slice = SliceOf(target.row, shard);
+      if (IsHeldQuantized(target.row, config)) {
+        BH_ASSIGN_OR_RETURN(part.quantized, FindQuantized(index_, target.row, config));
         part.tensor = part.quantized->qweight;
         parts.push_back(std::move(part));
         continue;
       }
-      BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.name, config));
+      BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.row));
       part.dtype = *part.tensor.entry->dtype;
-      part.full_cols = FullShapeOf(target.name.kind, config).second;
+      part.full_cols = target.row.cols;
       const int64_t owned_bytes = part.slice.cols.size() * DTypeBytes(part.dtype);
       part.reads_segments =
           part.slice.cols.size() < part.full_cols && (is_vector || owned_bytes >= kMinSegmentBytes);

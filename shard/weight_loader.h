@@ -15,6 +15,7 @@
 #include "memory/linear.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 
@@ -39,14 +40,14 @@ class Checkpoint {
 
   // Whether there is an lm_head with other values than the embedding: a config that ties them is
   // then wrong. Reads both as far as they are equal. DATA_LOSS with exit code 3 when it cannot.
-  virtual absl::StatusOr<bool> HasOwnLmHead() const = 0;
+  virtual absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const = 0;
 
   // The number format that most bytes of the weights have.
   virtual DType MainDType() const = 0;
 
   // Where this rank's part of a weight goes.
   struct Target {
-    WeightName name;
+    TensorRow row;
     WeightSink* sink =
         nullptr;              // a matrix: its first owned row becomes row `sink_row` of the sink,
     int64_t sink_row = 0;     // the columns are the owned ones

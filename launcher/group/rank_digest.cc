@@ -10,9 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/digest.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/version.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 namespace {
@@ -50,33 +52,23 @@ std::string Text(const KvRule& rule) {
   return absl::StrCat(Text(kind), " ", Text(fraction), " ", Text(count));
 }
 
-std::string Text(const RopeConfig& rope) {
-  const auto& [theta, scaling, factor, low_freq_factor, high_freq_factor, original_positions] =
-      rope;
-  return absl::StrCat(Text(theta), " ", Text(scaling), " ", Text(factor), " ",
-                      Text(low_freq_factor), " ", Text(high_freq_factor), " ",
-                      Text(original_positions));
-}
-
-std::string Text(const QuantizationConfig& quantization) {
-  const auto& [method, group_size, act_order] = quantization;
-  return absl::StrCat(Text(method), " ", Text(group_size), " ", Text(act_order));
-}
-
-std::string Text(const ModelConfig& config) {
-  const auto& [architecture, model_type, hidden_size, intermediate_size, num_hidden_layers,
-               num_attention_heads, num_key_value_heads, head_dim, vocab_size,
-               max_position_embeddings, rms_norm_eps, rope, sliding_window, layer_uses_window,
-               tie_word_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm, quantization, dtype,
-               eos_token_ids] = config;
-  return absl::StrCat(
-      architecture, " ", model_type, " sizes ", Text(hidden_size), " ", Text(intermediate_size),
-      " ", Text(num_hidden_layers), " ", Text(num_attention_heads), " ", Text(num_key_value_heads),
-      " ", Text(head_dim), " ", Text(vocab_size), " ", Text(max_position_embeddings), " eps ",
-      Text(rms_norm_eps), " rope ", Text(rope), " window ", Text(sliding_window), " ",
-      Text(layer_uses_window), " tied ", Text(tie_word_embeddings), " bias ", Text(qkv_bias), " ",
-      Text(o_bias), " ", Text(mlp_bias), " qk_norm ", Text(qk_norm), " quantization ",
-      Text(quantization), " dtype ", Text(dtype), " eos ", Text(eos_token_ids));
+// "\nconfig FIELD=value" of every field that was read, and what became of the end-of-sequence ids
+// of both files and of the family's table of tensors.
+std::string ModelLines(const ParsedConfig& config) {
+  std::string lines;
+  for (const std::string& field : config.fields) absl::StrAppend(&lines, "\nconfig ", field);
+  Digest tensors;
+  for (const TensorRow& row : AllTensors(config.model)) {
+    tensors.Add(row.Name());
+    for (const int64_t number : row.Shape()) tensors.Add(number);
+    for (const int number :
+         {row.slot, static_cast<int>(row.held_as), static_cast<int>(row.output_split),
+          static_cast<int>(row.input_split)}) {
+      tensors.Add(number);
+    }
+  }
+  return absl::StrCat(lines, "\neos=", Text(config.model.eos_token_ids),
+                      "\ntensors=", absl::Hex(tensors.value(), absl::kZeroPad16));
 }
 
 // "\nFLAG=value" for every flag except those for a host's model folder, cores and memory.
@@ -151,7 +143,7 @@ std::string MajorityLine(const std::vector<std::string>& lines) {
 absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source) {
   BH_ASSIGN_OR_RETURN(const std::string weights, WeightLines(*source.checkpoint));
   return absl::StrCat("build=", Version(), "\nmodel=", source.checkpoint->Fingerprint(), weights,
-                      "\nconfig=", Text(source.config.model), FlagLines(options));
+                      ModelLines(source.config), FlagLines(options));
 }
 
 absl::Status CompareDigests(const RankTopology& topology, const std::vector<std::string>& digests) {

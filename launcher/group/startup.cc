@@ -206,7 +206,7 @@ absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
     const auto group_is_lost = [&] {
       return !group.liveness().Check(absl::InfiniteDuration()).ok();
     };
-    BH_RETURN_IF_ERROR(LoadWeights(*engine.source.checkpoint, engine.source.config.model,
+    BH_RETURN_IF_ERROR(LoadWeights(*engine.source.checkpoint,
                                    engine.plan->rank(engine.topology.rank),
                                    engine.runner->weights(), *engine.backend,
                                    engine.threads.num_threads, &progress, group_is_lost));

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "launcher/model_path.h"
 #include "memory/kv_format_name.h"
+#include "runtime/model/family.h"
 
 namespace bulkhead {
 namespace {
@@ -48,7 +49,7 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
 absl::Status UntieDifferentLmHead(ModelSource& source) {
   ModelConfig& model = source.config.model;
   if (!model.tie_word_embeddings) return absl::OkStatus();
-  BH_ASSIGN_OR_RETURN(const bool own, source.checkpoint->HasOwnLmHead());
+  BH_ASSIGN_OR_RETURN(const bool own, source.checkpoint->HasOwnLmHead(model));
   if (!own) return absl::OkStatus();
   model.tie_word_embeddings = false;
   source.config.warnings.push_back(
@@ -86,7 +87,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   BH_ASSIGN_OR_RETURN(source.dir, ResolveModelPath(options.model));
   const UnknownFields unknown =
       options.strict_config ? UnknownFields::kRefuse : UnknownFields::kWarn;
-  BH_ASSIGN_OR_RETURN(source.config, ReadModelConfig(source.dir, unknown));
+  BH_ASSIGN_OR_RETURN(source.config, ReadModelConfig(source.dir, unknown, AllFamilySpecs()));
   BH_RETURN_IF_ERROR(CheckLength(options, source.config.model));
   BH_RETURN_IF_ERROR(CheckQuantization(options, source.config.model));
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);

@@ -1,116 +1,118 @@
 #include "runtime/model/decoder.h"
 
-#include <cmath>
-#include <utility>
-
 #include "base/status.h"
 
 namespace bulkhead {
 
-Decoder::Decoder(DecoderParts parts, Backend& backend, Communicator& comm)
+Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm)
     : parts_(parts),
       config_(parts_.plan.config()),
+      family_(FamilyOf(config_)),
       heads_(HeadLayoutOf(parts_.plan, parts_.rank)),
-      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))),
       backend_(backend),
       comm_(comm) {}
 
 absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids) {
-  const int64_t rows = index.num_tokens;
-  MatrixView hidden = parts_.activations.hidden.Rows(0, rows);  // [T, D]
-  backend_.Embed(token_ids, parts_.weights.embedding, parts_.plan.rank(parts_.rank).vocab.begin,
-                 comm_.PartialSum(rows, config_.hidden_size));
+  index_ = index;
+  const MatrixView hidden = RowsOf(parts_.activations.hidden);  // [T, D]
+  backend_.Embed(token_ids, parts_.weights.model[kEmbedding].parts[0],
+                 parts_.plan.rank(parts_.rank).vocab.begin,
+                 comm_.PartialSum(hidden.rows(), hidden.cols()));
   backend_.Fill(0.0F, hidden);
-  BH_RETURN_IF_ERROR(Reduce(ConstMatrixView(), rows, parts_.weights.layers[0].input_norm));
-  for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
-    BH_RETURN_IF_ERROR(Attention(layer, index));
-    BH_RETURN_IF_ERROR(Mlp(layer, rows));
-  }
-  return Output(rows);
+  BH_RETURN_IF_ERROR(SumPartials(ConstMatrixView()));
+  BH_RETURN_IF_ERROR(RunLayers());
+  AddPending();
+  return hidden;
 }
 
-absl::Status Decoder::Attention(int layer, const StepIndex& index) {
-  const LayerWeights& w = parts_.weights.layers[layer];
-  const int64_t rows = index.num_tokens;
-  const MatrixView normed = parts_.activations.normed.Rows(0, rows);       // [T, D]
-  const MatrixView qkv = parts_.activations.qkv.Rows(0, rows);             // [T, (h + 2k) d]
-  const MatrixView attended = parts_.activations.attended.Rows(0, rows);   // [T, h d]
-  const MatrixView partial = comm_.PartialSum(rows, config_.hidden_size);  // [T, D]
-  if (heads_.num_heads == 0) {
-    backend_.Fill(-0.0F, partial);  // a rank without heads adds nothing to the sum
-    return Reduce(w.o_bias, rows, w.mlp_norm);
-  }
-  const KvLayerView kv = parts_.kv.Layer(layer);
-  MatMulParts(normed, w.qkv, qkv);
-  if (!w.qkv_bias.empty()) backend_.AddBias(w.qkv_bias, qkv);
-  backend_.NormRope(index, heads_, w.q_norm, w.k_norm, config_.rms_norm_eps, parts_.rope, qkv);
-  backend_.AppendKv(index, heads_, qkv, kv);
-  const int window = config_.UsesWindow(layer) ? config_.sliding_window : 0;
-  backend_.Attend(index, heads_, qkv, kv, scale_, window, attended);
-  backend_.MatMul(attended, w.o, partial);
-  return Reduce(w.o_bias, rows, w.mlp_norm);
-}
-
-absl::Status Decoder::Mlp(int layer, int64_t rows) {
-  const LayerWeights& w = parts_.weights.layers[layer];
-  const MatrixView normed = parts_.activations.normed.Rows(0, rows);       // [T, D]
-  const MatrixView gate_up = parts_.activations.gate_up.Rows(0, rows);     // [T, 2f]
-  const MatrixView gated = parts_.activations.gated.Rows(0, rows);         // [T, f]
-  const MatrixView partial = comm_.PartialSum(rows, config_.hidden_size);  // [T, D]
-  MatMulParts(normed, w.gate_up, gate_up);
-  if (!w.gate_up_bias.empty()) backend_.AddBias(w.gate_up_bias, gate_up);
-  backend_.SwiGlu(gate_up, gated);
-  backend_.MatMul(gated, w.down, partial);
-  const bool last = layer + 1 == config_.num_hidden_layers;
-  return Reduce(w.down_bias, rows,
-                last ? ConstMatrixView() : parts_.weights.layers[layer + 1].input_norm);
-}
-
-void Decoder::MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
-  int64_t column = 0;
-  for (const Linear& part : parts) {
-    backend_.MatMul(x, part, out.Cols(column, part.shape.rows));
-    column += part.shape.rows;
-  }
-}
-
-absl::Status Decoder::Reduce(ConstMatrixView bias, int64_t rows, ConstMatrixView norm) {
-  const MatrixView hidden = parts_.activations.hidden.Rows(0, rows);  // [T, D]
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
-  if (norm.empty()) {
-    backend_.AddResidual(sum, bias, hidden);
-  } else {
-    backend_.AddResidualNorm(sum, bias, hidden, norm, config_.rms_norm_eps,
-                             parts_.activations.normed.Rows(0, rows));
-  }
+absl::Status Decoder::RunLayers() {
+  const auto num_layers = static_cast<int>(parts_.weights.layers.size());
+  for (layer_ = 0; layer_ < num_layers; ++layer_) BH_RETURN_IF_ERROR(family_.forward(*this));
   return absl::OkStatus();
 }
 
-absl::Status Decoder::WarmUpProducts(MatrixView hidden, MatrixView part) {
-  const Activations& act = parts_.activations;
-  const auto warm_up = [&](ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
-    int64_t column = 0;
-    for (const Linear& part : parts) {
-      BH_RETURN_IF_ERROR(backend_.WarmUpMatMul(x, part, out.Cols(column, part.shape.rows)));
-      column += part.shape.rows;
-    }
-    return absl::OkStatus();
-  };
-  for (const LayerWeights& w : parts_.weights.layers) {
-    // A partial sum is as wide as the hidden rows, and lies alike.
-    if (heads_.num_heads > 0) {
-      BH_RETURN_IF_ERROR(warm_up(act.normed, w.qkv, act.qkv));
-      BH_RETURN_IF_ERROR(warm_up(act.attended, {w.o}, act.hidden));
-    }
-    BH_RETURN_IF_ERROR(warm_up(act.normed, w.gate_up, act.gate_up));
-    BH_RETURN_IF_ERROR(warm_up(act.gated, {w.down}, act.hidden));
+int Decoder::window() const {
+  return config_.WindowOf(static_cast<int>(parts_.plan.rank(parts_.rank).layers.begin) + layer_);
+}
+
+ConstMatrixView Decoder::Norm(const Weight& weight) {
+  const MatrixView hidden = RowsOf(parts_.activations.hidden);
+  const MatrixView normed = RowsOf(parts_.activations.normed);
+  if (pending_) {
+    backend_.AddResidualNorm(pending_sum_, pending_bias_, hidden, weight.vector,
+                             config_.rms_norm_eps, normed);
+  } else {
+    backend_.RmsNorm(hidden, weight.vector, config_.rms_norm_eps, normed);
   }
-  return warm_up(hidden, {parts_.weights.lm_head}, part);
+  pending_ = false;
+  return normed;
+}
+
+void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
+  Multiply(x, weight.parts, out);
+  if (!weight.vector.empty()) backend_.AddBias(weight.vector, out);
+}
+
+absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
+  AddPending();  // the sum before it is gone from here on
+  const MatrixView hidden = RowsOf(parts_.activations.hidden);
+  if (warming_up_) {
+    Multiply(x, weight.parts, hidden);  // a partial sum is as wide, and lies alike
+    return absl::OkStatus();
+  }
+  const MatrixView partial = comm_.PartialSum(hidden.rows(), hidden.cols());
+  if (x.cols() > 0) {
+    Multiply(x, weight.parts, partial);
+  } else {
+    backend_.Fill(-0.0F, partial);  // a rank without heads adds nothing to the sum
+  }
+  return SumPartials(weight.vector);
+}
+
+void Decoder::Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
+  // All rows of the buffer that `view` is the first rows of.
+  const auto whole = [&](auto view) {
+    return decltype(view)(view.data(), view.dtype(), parts_.activations.hidden.rows(), view.cols(),
+                          view.row_stride());
+  };
+  int64_t column = 0;
+  for (const Linear& part : parts) {
+    const MatrixView columns = out.Cols(column, part.shape.rows);
+    column += part.shape.rows;
+    if (warming_up_) {
+      warm_up_status_.Update(backend_.WarmUpMatMul(whole(x), part, whole(columns)));
+    } else {
+      backend_.MatMul(x, part, columns);
+    }
+  }
+}
+
+absl::Status Decoder::SumPartials(ConstMatrixView bias) {
+  BH_ASSIGN_OR_RETURN(pending_sum_, comm_.AllReduceSum());
+  pending_bias_ = bias;
+  pending_ = true;
+  return absl::OkStatus();
+}
+
+void Decoder::AddPending() {
+  if (pending_) {
+    backend_.AddResidual(pending_sum_, pending_bias_, RowsOf(parts_.activations.hidden));
+  }
+  pending_ = false;
+}
+
+absl::Status Decoder::WarmUpProducts(MatrixView hidden, MatrixView part) {
+  index_ = StepIndex();
+  warming_up_ = true;
+  warm_up_status_.Update(RunLayers());
+  warming_up_ = false;
+  BH_RETURN_IF_ERROR(warm_up_status_);
+  return backend_.WarmUpMatMul(hidden, parts_.weights.model[kLmHead].parts[0], part);
 }
 
 void Decoder::Logits(MatrixView hidden, MatrixView part) {
-  backend_.RmsNorm(hidden, parts_.weights.final_norm, config_.rms_norm_eps, hidden);
-  backend_.MatMul(hidden, parts_.weights.lm_head, part);
+  backend_.RmsNorm(hidden, parts_.weights.model[kFinalNorm].vector, config_.rms_norm_eps, hidden);
+  backend_.MatMul(hidden, parts_.weights.model[kLmHead].parts[0], part);
 }
 
 }  // namespace bulkhead

@@ -1,13 +1,17 @@
-// Decoder: the forward pass of a Llama-like decoder on one rank's shard. Three seams: the backend's
-// ops, the communicator's sums, and the KV arena. Only the sums can fail.
+// Decoder: the forward pass of a decoder on one rank's shard. Three seams: the backend's ops, the
+// communicator's sums, and the KV arena. Only the sums can fail. What happens in a layer is in its
+// family's file, written with the functions "for families": the residual stream alone goes from
+// layer to layer.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "memory/kv_cache.h"
+#include "runtime/model/family.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/weights.h"
 
@@ -25,14 +29,15 @@ struct DecoderParts {
 
 class Decoder {
  public:
-  Decoder(DecoderParts parts, Backend& backend, Communicator& comm);
+  Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
   // Runs T = index.num_tokens tokens (token ids in device memory) through the layers; returns the
   // last layer's output [T, D], not yet normed, valid until the next call.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids);
 
   // Backend::WarmUpMatMul for every product, that of the logits with as many rows as `hidden` and
-  // `part` have at the most. What activations hold is lost.
+  // `part` have at the most: the layers are run on no token, when ops do nothing. What activations
+  // hold is lost. Not collective.
   absl::Status WarmUpProducts(MatrixView hidden, MatrixView part);
 
   // What Forward, or a recording of it, leaves of `rows` tokens.
@@ -44,21 +49,46 @@ class Decoder {
   // The cache from the next Forward on.
   void SetKv(const KvArena& kv) { parts_.kv = kv; }
 
+  // ---- for families: the layer that runs
+  const ModelConfig& config() const { return config_; }
+  const LayerWeights& weights() const { return parts_.weights.layers[layer_]; }
+  const HeadLayout& heads() const { return heads_; }
+  const StepIndex& index() const { return index_; }
+  ConstMatrixView rope() const { return parts_.rope; }
+  KvLayerView kv() const { return parts_.kv.Layer(layer_); }
+  int window() const;  // in tokens; 0: none
+  Backend& ops() { return backend_; }
+  // [T, cols] of the family's BufferRow of this slot.
+  MatrixView Buffer(int slot) const { return RowsOf(parts_.activations.buffers[slot]); }
+  // The norm of the residual stream [T, D], for products to read until the next Norm.
+  ConstMatrixView Norm(const Weight& weight);
+  // out = x * weight^T + bias: this rank's outputs.
+  void MatMul(ConstMatrixView x, const Weight& weight, MatrixView out);
+  // The residual stream += sum over ranks of x * weight^T, + bias. Collective.
+  absl::Status AddSum(ConstMatrixView x, const Weight& weight);
+
  private:
-  // A layer's two halves: each finds its normed input, and leaves that of the next one.
-  absl::Status Attention(int layer, const StepIndex& index);
-  absl::Status Mlp(int layer, int64_t rows);
-  void MatMulParts(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
-  // hidden += sum over ranks of the term that was written + bias; then normed = its norm with
-  // `norm`, where there is one.
-  absl::Status Reduce(ConstMatrixView bias, int64_t rows, ConstMatrixView norm);
+  MatrixView RowsOf(MatrixView buffer) const { return buffer.Rows(0, index_.num_tokens); }
+  absl::Status RunLayers();
+  void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
+  // Sums what the ranks have written to PartialSum; `bias` and the sum are pending.
+  absl::Status SumPartials(ConstMatrixView bias);
+  void AddPending();
 
   DecoderParts parts_;
   const ModelConfig& config_;
+  const Family& family_;
   HeadLayout heads_;
-  float scale_;
   Backend& backend_;
   Communicator& comm_;
+  StepIndex index_;
+  int layer_ = 0;  // of this rank's layers
+  // To be added to the residual stream: the norm that follows does both in one pass.
+  bool pending_ = false;
+  ConstMatrixView pending_sum_;
+  ConstMatrixView pending_bias_;
+  bool warming_up_ = false;
+  absl::Status warm_up_status_;
 };
 
 }  // namespace bulkhead

@@ -1,9 +1,10 @@
 #include "runtime/model/footprint.h"
 
 #include <algorithm>
+#include <map>
 
-#include "base/arithmetic.h"
 #include "runtime/engine/sampler.h"
+#include "runtime/model/family.h"
 
 namespace bulkhead {
 namespace {
@@ -33,22 +34,21 @@ int64_t ListCols(const ShardPlan& plan) {
 
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               const BackendSizes& sizes, BumpAllocator& allocator) {
-  const ModelConfig& config = plan.config();
-  const RankShard& shard = plan.rank(rank);
   const DType inputs = sizes.product_input_dtype(limits.weights.layers);
   const int64_t rows = limits.max_num_batched_tokens;
-  const int64_t q_cols = shard.heads.size() * config.head_dim;
-  const int64_t kv_cols = 2 * shard.kv_heads.size() * config.head_dim;
   Activations act;
-  act.hidden = F32Matrix(allocator, rows, config.hidden_size);
-  act.normed = Matrix(allocator, inputs, rows, config.hidden_size);
-  BumpAllocator attention = allocator;
-  act.qkv = F32Matrix(attention, rows, q_cols + kv_cols);
-  act.attended = Matrix(attention, inputs, rows, q_cols);
-  BumpAllocator mlp = allocator;
-  act.gate_up = F32Matrix(mlp, rows, 2 * shard.mlp.size());
-  act.gated = Matrix(mlp, inputs, rows, shard.mlp.size());
-  allocator = attention.used_bytes() > mlp.used_bytes() ? attention : mlp;
+  act.hidden = F32Matrix(allocator, rows, plan.config().hidden_size);
+  act.normed = Matrix(allocator, inputs, rows, plan.config().hidden_size);
+  const std::vector<BufferRow> buffers = FamilyOf(plan.config()).buffers(plan.rank(rank));
+  act.buffers.resize(buffers.size());
+  std::map<int, BumpAllocator> stages;
+  for (const BufferRow& row : buffers) {
+    BumpAllocator& stage = stages.try_emplace(row.stage, allocator).first->second;
+    act.buffers[row.slot] = Matrix(stage, row.product_input ? inputs : DType::kF32, rows, row.cols);
+  }
+  for (const auto& [number, stage] : stages) {
+    if (stage.used_bytes() > allocator.used_bytes()) allocator = stage;
+  }
   return act;
 }
 
@@ -113,7 +113,7 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
 }
 
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
-  return KvGeometry{.num_layers = plan.config().num_hidden_layers,
+  return KvGeometry{.num_layers = static_cast<int>(plan.rank(rank).layers.size()),
                     .kv_heads = static_cast<int>(plan.rank(rank).kv_heads.size()),
                     .head_dim = plan.config().head_dim,
                     .block_tokens = limits.block_tokens,
@@ -142,11 +142,11 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
 }
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
-  const ModelConfig& config = plan.config();
-  const RankShard& shard = plan.rank(rank);
   StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
-  step.max_inputs = std::max<int64_t>(
-      {config.hidden_size, shard.heads.size() * config.head_dim, shard.mlp.size()});
+  for (const TensorRow& row : TensorsOf(plan.rank(rank))) {
+    if (row.is_vector()) continue;
+    step.max_inputs = std::max(step.max_inputs, SliceOf(row, plan.rank(rank)).cols.size());
+  }
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = step.max_inputs;
   step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
   return step;
@@ -154,22 +154,8 @@ StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limi
 
 int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& held_as) {
   int64_t bytes = 0;
-  for (const WeightName& name : RequiredWeights(plan.config())) {
-    const WeightSlice slice = SliceOf(name.kind, plan.config(), plan.rank(rank));
-    const int64_t rows = slice.rows.size();
-    const int64_t cols = slice.cols.size();
-    const bool is_table = name.kind == WeightKind::kEmbedding || name.kind == WeightKind::kLmHead;
-    const WeightFormat format = is_table ? held_as.tables : held_as.layers;
-    if (!IsQuantized(format)) {
-      bytes += rows * cols * WeightBits(format) / 8;
-    } else if (IsVector(name.kind)) {
-      bytes += rows * cols * 2;  // as files of this kind hold norms and biases
-    } else {
-      const int64_t group = is_table ? held_as.table_group_size : held_as.group_size;
-      const int64_t groups = CeilDiv(cols, group);
-      bytes += rows * cols * WeightBits(format) / 8 +
-               rows * groups * (format == WeightFormat::kInt4 ? 3 : 2);
-    }
+  for (const TensorRow& row : TensorsOf(plan.rank(rank))) {
+    bytes += StoredBytes(row, plan.rank(rank), held_as);
   }
   return bytes;
 }
@@ -181,7 +167,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
     needs.category_bytes[static_cast<int>(term)] = bytes;
   };
   BumpAllocator weights;
-  LayOutWeights(plan.config(), plan.rank(rank), limits.weights, sizes, weights);
+  LayOutWeights(plan.rank(rank), limits.weights, sizes, weights);
   set(MemoryCategory::kWeights, weights.used_bytes());
   set(MemoryCategory::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
   BumpAllocator activations;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
@@ -35,16 +36,11 @@ struct ModelLimits {
 inline constexpr int kLogitTileRows = 32;
 inline constexpr int kSampledTileRows = 128;
 
-// f32, or the backend's product_input_dtype where products alone read them; T =
-// max_num_batched_tokens rows each. Attention's and the MLP's own parts share their memory: they
-// never live at the same time.
+// T = max_num_batched_tokens rows each.
 struct Activations {
-  MatrixView hidden;    // [T, D]
-  MatrixView normed;    // [T, D] product inputs
-  MatrixView qkv;       // [T, (h + 2k) d]
-  MatrixView attended;  // [T, h d] product inputs
-  MatrixView gate_up;   // [T, 2f]
-  MatrixView gated;     // [T, f] product inputs
+  MatrixView hidden;                // [T, D] f32: the residual stream
+  MatrixView normed;                // [T, D] product inputs
+  std::vector<MatrixView> buffers;  // of the family, by slot
 };
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               const BackendSizes& sizes, BumpAllocator& allocator);
@@ -98,8 +94,7 @@ KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limi
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
 
-// The sum of this rank's slices of all weights as tensors of `held_as`, with no rounding to panels;
-// of quantised ones codes, f16 scales and, with 4 bits, a byte for each zero.
+// The sum of StoredBytes (shard/tensor_row.h) of this rank's slices.
 int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& held_as);
 
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.

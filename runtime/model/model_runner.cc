@@ -18,7 +18,7 @@ using internal::StepPlan;
 ModelWeights LayOutOver(const ShardPlan& plan, int rank, const WeightFormats& held_as,
                         const Backend& backend, std::byte* base) {
   BumpAllocator allocator(base);
-  return LayOutWeights(plan.config(), plan.rank(rank), held_as, backend, allocator);
+  return LayOutWeights(plan.rank(rank), held_as, backend, allocator);
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 
 #include "base/check.h"
 #include "nlohmann/json.hpp"
-#include "shard/shard_plan.h"
+#include "runtime/model/family.h"
+#include "shard/tensor_row.h"
+#include "tests/support/family_named.h"
 
 namespace bulkhead {
 
@@ -90,14 +92,13 @@ std::vector<RawTensor> RandomTensors(const ModelConfig& config, const std::strin
                                      uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<RawTensor> tensors;
-  for (const WeightName& name : RequiredWeights(config)) {
-    const auto [rows, cols] = FullShapeOf(name.kind, config);
+  for (const TensorRow& row : AllTensors(config)) {
+    if (row.optional) continue;
     RawTensor tensor;
-    tensor.name = WeightNameOf(name.kind, name.layer);
+    tensor.name = row.Name();
     tensor.format = format;
-    tensor.shape =
-        IsVector(name.kind) ? std::vector<int64_t>{cols} : std::vector<int64_t>{rows, cols};
-    tensor.bytes.resize(static_cast<size_t>(rows * cols * (format == "F32" ? 4 : 2)));
+    tensor.shape = row.Shape();
+    tensor.bytes.resize(static_cast<size_t>(row.rows * row.cols * (format == "F32" ? 4 : 2)));
     for (char& byte : tensor.bytes)
       byte = static_cast<char>(random() & 0x7b);  // finite as any format
     tensors.push_back(std::move(tensor));
@@ -107,6 +108,7 @@ std::vector<RawTensor> RandomTensors(const ModelConfig& config, const std::strin
 
 ModelConfig SmallConfig() {
   ModelConfig config;
+  config.family = FamilyNamed("llama");
   config.architecture = "LlamaForCausalLM";
   config.model_type = "llama";
   config.hidden_size = 12;
@@ -121,6 +123,13 @@ ModelConfig SmallConfig() {
   return config;
 }
 
+TensorRow RowOf(const ModelConfig& config, const std::string& name) {
+  for (TensorRow& row : AllTensors(config)) {
+    if (row.Name() == name) return row;
+  }
+  BH_CHECK(false);
+}
+
 std::vector<std::string> FixtureDirs() {
   std::vector<std::string> dirs;
   for (const auto& entry : std::filesystem::directory_iterator(BH_TEST_DATA "/models")) {
@@ -133,7 +142,7 @@ std::vector<std::string> FixtureDirs() {
 }
 
 ModelConfig FixtureConfig(const std::string& dir) {
-  auto parsed = ReadModelConfig(dir, UnknownFields::kRefuse);
+  auto parsed = ReadModelConfig(dir, UnknownFields::kRefuse, AllFamilySpecs());
   BH_CHECK(parsed.ok());
   return parsed->model;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shard/model_config.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 
@@ -49,6 +50,9 @@ std::vector<RawTensor> RandomTensors(const ModelConfig& config, const std::strin
 
 // A small valid config of the Llama family.
 ModelConfig SmallConfig();
+
+// The row of this name among all of `config`; dies where there is none.
+TensorRow RowOf(const ModelConfig& config, const std::string& name);
 
 // The folders of tests/data/models that hold weights.
 std::vector<std::string> FixtureDirs();

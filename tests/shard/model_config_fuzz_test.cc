@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/exit_code.h"
+#include "runtime/model/family.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 #include "tests/shard/checkpoint_files.h"
@@ -58,7 +59,8 @@ TEST(ModelConfigFuzzTest, MutatedConfigsAreRefusedOrSafe) {
   constexpr int kRounds = 6000;
   for (int round = 0; round < kRounds; ++round) {
     const std::string text = Mutated(configs[random() % configs.size()], random);
-    const auto parsed = ParseModelConfig(text, round % 3 == 0 ? text : "", UnknownFields::kWarn);
+    const auto parsed =
+        ParseModelConfig(text, round % 3 == 0 ? text : "", UnknownFields::kWarn, AllFamilySpecs());
     if (!parsed.ok()) {
       EXPECT_EQ(ExitCodeOf(parsed.status()), ExitCode::kModelRefused);
       EXPECT_FALSE(parsed.status().message().empty());

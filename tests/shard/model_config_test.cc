@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "nlohmann/json.hpp"
+#include "runtime/model/family.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
@@ -41,7 +42,7 @@ json With(json config, const char* field, json value) {
 
 absl::StatusOr<ParsedConfig> Parse(const json& config, const std::string& generation = "",
                                    UnknownFields unknown = UnknownFields::kWarn) {
-  return ParseModelConfig(config.dump(), generation, unknown);
+  return ParseModelConfig(config.dump(), generation, unknown, AllFamilySpecs());
 }
 
 ModelConfig ParseOk(const json& config) {
@@ -65,7 +66,7 @@ constexpr auto kUnsupported = absl::StatusCode::kUnimplemented;
 
 TEST(ModelConfigTest, EveryFixtureIsReadWithoutAWarning) {
   for (const std::string& dir : FixtureDirs()) {
-    const auto parsed = ReadModelConfig(dir, UnknownFields::kRefuse);
+    const auto parsed = ReadModelConfig(dir, UnknownFields::kRefuse, AllFamilySpecs());
     ASSERT_TRUE(parsed.ok()) << dir << ": " << parsed.status();
     EXPECT_THAT(parsed->warnings, IsEmpty()) << dir;
     EXPECT_EQ(parsed->model.num_hidden_layers, 3) << dir;
@@ -94,12 +95,13 @@ TEST(ModelConfigTest, FixturesMeanWhatTheySay) {
   EXPECT_THAT(FixtureConfig(models + "llama_eos_list_bf16").eos_token_ids, ElementsAre(2, 7, 9));
   const ModelConfig window = FixtureConfig(models + "mistral_window_bf16");
   EXPECT_EQ(window.sliding_window, 24);
-  EXPECT_TRUE(window.UsesWindow(0) && window.UsesWindow(2));
-  EXPECT_FALSE(FixtureConfig(models + "mistral_nowindow_f16").UsesWindow(1));
+  EXPECT_EQ(window.WindowOf(0), 24);
+  EXPECT_EQ(window.WindowOf(2), 24);
+  EXPECT_EQ(FixtureConfig(models + "mistral_nowindow_f16").WindowOf(1), 0);
   const ModelConfig qwen2 = FixtureConfig(models + "qwen2_bf16");
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.o_bias);
-  EXPECT_FALSE(qwen2.UsesWindow(2));
+  EXPECT_EQ(qwen2.WindowOf(2), 0);
   const ModelConfig qwen3 = FixtureConfig(models + "qwen3_bf16");
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.qkv_bias);
@@ -112,7 +114,8 @@ TEST(ModelConfigTest, OtherFamiliesAreRefusedByArchitectureAndType) {
       {"gemma2_bf16", {"Gemma2ForCausalLM", "gemma2"}},
       {"phi3_bf16", {"Phi3ForCausalLM", "phi3"}}};
   for (const auto& [folder, names] : families) {
-    const auto parsed = ReadModelConfig(BH_TEST_DATA "/models/" + folder, UnknownFields::kWarn);
+    const auto parsed =
+        ReadModelConfig(BH_TEST_DATA "/models/" + folder, UnknownFields::kWarn, AllFamilySpecs());
     ExpectRefused(
         parsed, kUnsupported,
         {names[0], names[1], folder, "LlamaForCausalLM (llama)", "Qwen3ForCausalLM (qwen3)"});
@@ -218,7 +221,7 @@ absl::StatusOr<ParsedConfig> ParseWithText(json config, const char* field, const
   config[field] = "@@@";
   std::string text = config.dump();
   text.replace(text.find("\"@@@\""), 5, value);
-  return ParseModelConfig(text, "", UnknownFields::kWarn);
+  return ParseModelConfig(text, "", UnknownFields::kWarn, AllFamilySpecs());
 }
 
 TEST(ModelConfigTest, EveryNumberIsChecked) {
@@ -361,7 +364,7 @@ TEST(ModelConfigTest, GenerationDefaultsAreReadAndChecked) {
 
 TEST(ModelConfigTest, HostileTextIsAnErrorAndNoMore) {
   const auto parse = [](const std::string& text) {
-    return ParseModelConfig(text, "", UnknownFields::kWarn);
+    return ParseModelConfig(text, "", UnknownFields::kWarn, AllFamilySpecs());
   };
   EXPECT_TRUE(parse("\xef\xbb\xbf" + Llama().dump()).ok());  // a byte order mark
   ExpectRefused(parse(""), kInvalid, {"config.json"});
@@ -378,15 +381,15 @@ TEST(ModelConfigTest, HostileTextIsAnErrorAndNoMore) {
 
 TEST(ModelConfigTest, AMissingOrEnormousFileIsNamed) {
   const TemporaryFolder folder;
-  const auto missing = ReadModelConfig(folder.path(), UnknownFields::kWarn);
+  const auto missing = ReadModelConfig(folder.path(), UnknownFields::kWarn, AllFamilySpecs());
   ExpectRefused(missing, absl::StatusCode::kNotFound, {folder.File("config.json")});
   WriteFile(folder.File("config.json"), std::string((16 << 20) + 1, ' '));
-  ExpectRefused(ReadModelConfig(folder.path(), UnknownFields::kWarn), kInvalid,
+  ExpectRefused(ReadModelConfig(folder.path(), UnknownFields::kWarn, AllFamilySpecs()), kInvalid,
                 {folder.File("config.json"), "at most"});
   WriteFile(folder.File("config.json"), Llama().dump());
-  EXPECT_TRUE(ReadModelConfig(folder.path(), UnknownFields::kWarn).ok());
+  EXPECT_TRUE(ReadModelConfig(folder.path(), UnknownFields::kWarn, AllFamilySpecs()).ok());
   WriteFile(folder.File("generation_config.json"), "{\"temperature\": \"hot\"}");
-  ExpectRefused(ReadModelConfig(folder.path(), UnknownFields::kWarn), kInvalid,
+  ExpectRefused(ReadModelConfig(folder.path(), UnknownFields::kWarn, AllFamilySpecs()), kInvalid,
                 {folder.File("generation_config.json"), "temperature", "hot"});
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/model/family.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"
@@ -19,7 +20,7 @@ constexpr char kPointer[] =
     "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
 
 std::string ConfigError(const std::string& dir) {
-  const auto config = ReadModelConfig(dir, UnknownFields::kWarn);
+  const auto config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs());
   EXPECT_FALSE(config.ok());
   return std::string(config.status().message());
 }

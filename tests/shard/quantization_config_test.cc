@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "runtime/model/family.h"
 
 namespace bulkhead {
 namespace {
@@ -23,7 +24,7 @@ absl::StatusOr<ParsedConfig> Parse(const json& quantization) {
                        {"max_position_embeddings", 64},
                        {"rms_norm_eps", 1e-5},
                        {"quantization_config", quantization}};
-  return ParseModelConfig(config.dump(), "", UnknownFields::kWarn);
+  return ParseModelConfig(config.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
 }
 
 json Awq() {

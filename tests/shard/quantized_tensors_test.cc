@@ -8,6 +8,7 @@
 #include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/model/family.h"
 #include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"
 
@@ -34,17 +35,20 @@ void Write(const TemporaryFolder& folder, const std::map<std::string, RawTensor>
   WriteFile(folder.File("model.safetensors"), SafetensorsBytes(list));
 }
 
+constexpr char kFirstQ[] = "model.layers.0.self_attn.q_proj.weight";
+
 class QuantizedTensorsTest : public testing::TestWithParam<const char*> {
  protected:
   const std::string dir_ = FixtureDir(GetParam());
-  const ParsedConfig config_ = *ReadModelConfig(dir_, UnknownFields::kWarn);
+  const ParsedConfig config_ = *ReadModelConfig(dir_, UnknownFields::kWarn, AllFamilySpecs());
   const TensorIndex index_ = *TensorIndex::Open(dir_);
   std::map<std::string, RawTensor> raw_ = ReadRawCheckpoint(dir_);
 };
 
 TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
   const std::string stem = "model.layers.1.mlp.down_proj.";
-  const auto tensors = FindQuantized(index_, {WeightKind::kDown, 1}, config_.model);
+  const auto tensors = FindQuantized(
+      index_, RowOf(config_.model, "model.layers.1.mlp.down_proj.weight"), config_.model);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   const RawTensor& qweight = raw_.at(stem + "qweight");
   const RawTensor& qzeros = raw_.at(stem + "qzeros");
@@ -75,7 +79,7 @@ TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
 }
 
 TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
-  for (const std::string& part : QuantizedNamesOf({WeightKind::kQ, 0}, config_.model)) {
+  for (const std::string& part : QuantizedNamesOf(RowOf(config_.model, kFirstQ), config_.model)) {
     SCOPED_TRACE(part);
     const TemporaryFolder dir;
     std::map<std::string, RawTensor> tensors = raw_;
@@ -108,7 +112,8 @@ TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
 TEST_P(QuantizedTensorsTest, SizesThatGroupsDoNotDivideAreRefused) {
   ModelConfig config = config_.model;
   config.quantization.group_size = 128;  // intermediate_size is 320
-  const auto found = FindQuantized(index_, {WeightKind::kDown, 0}, config);
+  const auto found =
+      FindQuantized(index_, RowOf(config, "model.layers.0.mlp.down_proj.weight"), config);
   EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -125,9 +130,10 @@ class GroupIndexTest : public testing::Test {
     const std::string name = "model.layers.0.self_attn.q_proj.g_idx";
     std::memcpy(tensors.at(name).bytes.data() + 5 * 4, &value, 4);
     Write(dir, tensors);
-    const ParsedConfig config = *ReadModelConfig(FixtureDir(fixture), UnknownFields::kWarn);
+    const ParsedConfig config =
+        *ReadModelConfig(FixtureDir(fixture), UnknownFields::kWarn, AllFamilySpecs());
     const TensorIndex index = *TensorIndex::Open(dir.path());
-    return FindQuantized(index, {WeightKind::kQ, 0}, config.model)
+    return FindQuantized(index, RowOf(config.model, kFirstQ), config.model)
         ->ReadGroupIndex({0, 128})
         .status();
   }

@@ -32,12 +32,10 @@ ModelConfig ConfigWithHeads(int heads, int kv_heads) {
 }
 
 std::vector<int64_t> HeadsPerLeaf(int heads, int kv_heads) {
-  const ModelConfig config = ConfigWithHeads(heads, kv_heads);
-  const std::vector<int64_t> borders = PlanOf(config, 1).rank(0).o_borders;
+  const ShardPlan plan = PlanOf(ConfigWithHeads(heads, kv_heads), 1);
+  const std::vector<int64_t>& borders = plan.rank(0).head_borders;
   std::vector<int64_t> sizes;
-  for (size_t i = 1; i < borders.size(); ++i) {
-    sizes.push_back((borders[i] - borders[i - 1]) / config.head_dim);
-  }
+  for (size_t i = 1; i < borders.size(); ++i) sizes.push_back(borders[i] - borders[i - 1]);
   return sizes;
 }
 
@@ -108,8 +106,8 @@ TEST(ShardPlanTest, RangesCoverTheModelExactlyOnceInOrder) {
         EXPECT_GT(shard.mlp.size(), 0);
         EXPECT_GT(shard.vocab.size(), 0);
         ExpectKvHeadsMatch(config, shard);
-        ExpectBorders(shard.o_borders, size, shard.heads.size() * config.head_dim);
-        ExpectBorders(shard.down_borders, size, shard.mlp.size());
+        ExpectBorders(shard.head_borders, size, shard.heads.size());
+        ExpectBorders(shard.mlp_borders, size, shard.mlp.size());
         heads = shard.heads.end;
         mlp = shard.mlp.end;
         vocab = shard.vocab.end;
@@ -121,14 +119,13 @@ TEST(ShardPlanTest, RangesCoverTheModelExactlyOnceInOrder) {
   }
 }
 
-// The borders of all ranks' leaves, in columns of the whole weight.
+// The borders of all ranks' leaves, in heads or MLP columns of the whole model.
 std::vector<int64_t> AllLeaves(const ShardPlan& plan, bool of_attention) {
   std::vector<int64_t> leaves = {0};
   for (int rank = 0; rank < plan.size(); ++rank) {
     const RankShard& shard = plan.rank(rank);
-    const auto& borders = of_attention ? shard.o_borders : shard.down_borders;
-    const int64_t begin =
-        of_attention ? shard.heads.begin * plan.config().head_dim : shard.mlp.begin;
+    const auto& borders = of_attention ? shard.head_borders : shard.mlp_borders;
+    const int64_t begin = of_attention ? shard.heads.begin : shard.mlp.begin;
     for (size_t i = 1; i < borders.size(); ++i) leaves.push_back(begin + borders[i]);
   }
   return leaves;
@@ -203,12 +200,7 @@ TEST(ShardPlanTest, ARankWithoutHeadsIsLegal) {
   const RankShard& idle = plan.rank(1);
   EXPECT_TRUE(idle.heads.empty());
   EXPECT_TRUE(idle.kv_heads.empty());
-  EXPECT_THAT(idle.o_borders, ElementsAre(0, 0));
-  EXPECT_EQ(
-      LinearShapeOf(LinearKind::kQkv, plan.config(), idle, WeightFormats::Of(DType::kBF16)).rows,
-      0);
-  EXPECT_EQ(
-      LinearShapeOf(LinearKind::kO, plan.config(), idle, WeightFormats::Of(DType::kBF16)).cols, 0);
+  EXPECT_THAT(idle.head_borders, ElementsAre(0, 0));
   EXPECT_GT(idle.mlp.size(), 0);
 }
 
@@ -235,35 +227,6 @@ TEST(ShardPlanTest, WhatCannotBeSplitIsRefusedByName) {
               HasSubstr("vocab_size is 7"));
   EXPECT_FALSE(ShardPlan::Create(config, 0).ok());
   EXPECT_FALSE(ShardPlan::Create(config, -3).ok());
-}
-
-TEST(ShardPlanTest, FusedMatricesHaveTheRowsOfTheirParts) {
-  for (const ModelConfig& config : ManyConfigs()) {
-    for (const int size : {1, 2, 3, 8}) {
-      const ShardPlan plan = PlanOf(config, size);
-      for (int rank = 0; rank < size; ++rank) {
-        const RankShard& shard = plan.rank(rank);
-        const auto rows = [&](WeightKind kind) { return SliceOf(kind, config, shard).rows.size(); };
-        const auto shape = [&](LinearKind kind) {
-          return LinearShapeOf(kind, config, shard, WeightFormats::Of(DType::kBF16));
-        };
-        EXPECT_EQ(FusedRowOf(WeightKind::kQ, config, shard), 0);
-        EXPECT_EQ(FusedRowOf(WeightKind::kK, config, shard), rows(WeightKind::kQ));
-        EXPECT_EQ(FusedRowOf(WeightKind::kV, config, shard),
-                  rows(WeightKind::kQ) + rows(WeightKind::kK));
-        EXPECT_EQ(shape(LinearKind::kQkv).rows,
-                  FusedRowOf(WeightKind::kV, config, shard) + rows(WeightKind::kV));
-        EXPECT_EQ(FusedRowOf(WeightKind::kUp, config, shard), rows(WeightKind::kGate));
-        EXPECT_EQ(shape(LinearKind::kGateUp).rows, rows(WeightKind::kGate) + rows(WeightKind::kUp));
-        EXPECT_EQ(shape(LinearKind::kO).cols, SliceOf(WeightKind::kO, config, shard).cols.size());
-        EXPECT_EQ(shape(LinearKind::kO).k_borders, shard.o_borders);
-        EXPECT_EQ(shape(LinearKind::kDown).cols, shard.mlp.size());
-        EXPECT_EQ(shape(LinearKind::kDown).k_borders, shard.down_borders);
-        EXPECT_EQ(shape(LinearKind::kEmbedding).rows, plan.vocab_cols()[rank]);
-        EXPECT_EQ(shape(LinearKind::kLmHead).format, WeightFormat::kBF16);
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -210,12 +210,12 @@ TEST(TensorIndexTest, KnownSurplusIsPassedOver) {
 
 TEST(TensorIndexTest, AnLmHeadIsItsOwnWhereAnyOfItsBytesIsNotTheEmbeddings) {
   const ModelConfig config = SmallConfig();
-  const auto own = [](const std::vector<RawTensor>& tensors) {
+  const auto own = [&](const std::vector<RawTensor>& tensors) {
     const TemporaryFolder folder;
     WriteFile(folder.File("model.safetensors"), SafetensorsBytes(tensors));
     const auto checkpoint = Checkpoint::Open(folder.path());
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-    return (*checkpoint)->HasOwnLmHead();
+    return (*checkpoint)->HasOwnLmHead(config);
   };
   std::vector<RawTensor> tensors = RandomTensors(config, "F32", 8);
   EXPECT_TRUE(*own(tensors));

@@ -64,27 +64,27 @@ float Widened(const std::string& bytes, int64_t index, const std::string& format
 // All weights of one rank, loaded into recording sinks with a few rows of room before and after.
 struct LoadedRank {
   static constexpr int64_t kMargin = 3;
-  std::vector<WeightName> names;
+  std::vector<TensorRow> rows;
   std::vector<std::unique_ptr<RecordingSink>> sinks;  // null for vectors
   std::vector<std::vector<float>> vectors;
   std::vector<Checkpoint::Target> targets;
 
-  LoadedRank(const ModelConfig& config, const RankShard& shard) : names(RequiredWeights(config)) {
-    vectors.resize(names.size());
-    for (size_t i = 0; i < names.size(); ++i) {
-      const WeightSlice slice = SliceOf(names[i].kind, config, shard);
+  explicit LoadedRank(const RankShard& shard) : rows(TensorsOf(shard)) {
+    vectors.resize(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const TensorSlice slice = SliceOf(rows[i], shard);
       sinks.push_back(nullptr);
-      if (IsVector(names[i].kind)) {
+      if (rows[i].is_vector()) {
         vectors[i].assign(slice.cols.size() + 1, -7.0F);  // the last one is nobody's
-        targets.push_back({.name = names[i], .vector = vectors[i].data()});
+        targets.push_back({.row = rows[i], .vector = vectors[i].data()});
       } else {
         sinks[i] = std::make_unique<RecordingSink>(slice.rows.size() + kMargin, slice.cols.size());
-        targets.push_back({.name = names[i], .sink = sinks[i].get(), .sink_row = kMargin});
+        targets.push_back({.row = rows[i], .sink = sinks[i].get(), .sink_row = kMargin});
       }
     }
   }
 
-  void ExpectMatrix(size_t i, const WeightSlice& slice, const RawTensor& whole,
+  void ExpectMatrix(size_t i, const TensorSlice& slice, const RawTensor& whole,
                     int64_t full_cols) const {
     const int64_t width = whole.format == "F32" ? 4 : 2;
     for (int64_t row = 0; row < slice.rows.size(); ++row) {
@@ -94,7 +94,7 @@ struct LoadedRank {
     }
     for (int64_t row = 0; row < kMargin; ++row) ASSERT_TRUE(sinks[i]->row(row).empty());
   }
-  void ExpectVector(size_t i, const WeightSlice& slice, const RawTensor& whole) const {
+  void ExpectVector(size_t i, const TensorSlice& slice, const RawTensor& whole) const {
     for (int64_t col = 0; col < slice.cols.size(); ++col) {
       const float want = Widened(whole.bytes, slice.cols.begin + col, whole.format);
       if (std::isnan(want)) {
@@ -106,15 +106,14 @@ struct LoadedRank {
     }
     ASSERT_EQ(vectors[i].back(), -7.0F);
   }
-  void ExpectSlicesOf(const std::map<std::string, RawTensor>& whole, const ModelConfig& config,
-                      const RankShard& shard) const {
-    for (size_t i = 0; i < names.size(); ++i) {
-      const RawTensor& tensor = whole.at(WeightNameOf(names[i].kind, names[i].layer));
-      const WeightSlice slice = SliceOf(names[i].kind, config, shard);
+  void ExpectSlicesOf(const std::map<std::string, RawTensor>& whole, const RankShard& shard) const {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const RawTensor& tensor = whole.at(rows[i].Name());
+      const TensorSlice slice = SliceOf(rows[i], shard);
       if (sinks[i] == nullptr) {
         ExpectVector(i, slice, tensor);
       } else {
-        ExpectMatrix(i, slice, tensor, FullShapeOf(names[i].kind, config).second);
+        ExpectMatrix(i, slice, tensor, rows[i].cols);
       }
     }
   }
@@ -132,13 +131,13 @@ void ExpectSlicesEqualTheWhole(const std::string& dir, const ModelConfig& config
     for (int rank = 0; rank < size; ++rank) {
       SCOPED_TRACE(absl::StrCat(dir, " rank ", rank, " of ", size));
       const RankShard& shard = plan->rank(rank);
-      LoadedRank loaded(config, shard);
+      LoadedRank loaded(shard);
       std::atomic<int64_t> bytes_done{0};
       const absl::Status status =
           (*checkpoint)->Load(loaded.targets, shard, num_threads, &bytes_done, {});
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(bytes_done.load(), (*checkpoint)->BytesToRead(loaded.targets, shard));
-      loaded.ExpectSlicesOf(whole, config, shard);
+      loaded.ExpectSlicesOf(whole, shard);
     }
   }
 }
@@ -158,6 +157,10 @@ ModelConfig WideConfig() {
   return config;
 }
 
+constexpr char kGate[] = "model.layers.0.mlp.gate_proj.weight";
+constexpr char kUp[] = "model.layers.0.mlp.up_proj.weight";
+constexpr char kDown[] = "model.layers.0.mlp.down_proj.weight";
+
 TEST(WeightLoaderTest, SlicesOfManyBlocksEqualTheWhole) {
   const TemporaryFolder folder;
   WriteFile(folder.File("model.safetensors"),
@@ -171,18 +174,17 @@ TEST(WeightLoaderTest, OwnedBytesAloneAreReadWhereTheyAreWide) {
   WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "F32", 12)));
   const auto checkpoint = Checkpoint::Open(folder.path());
   ASSERT_TRUE(checkpoint.ok());
-  const auto bytes_of = [&](WeightKind kind, int layer, int size) {
+  const auto bytes_of = [&](const char* name, int size) {
     const auto plan = ShardPlan::Create(config, size);
     RecordingSink sink(1, 1);
-    const Checkpoint::Target target = {.name = {kind, layer}, .sink = &sink};
+    const Checkpoint::Target target = {.row = RowOf(config, name), .sink = &sink};
     return (*checkpoint)->BytesToRead({&target, 1}, plan->rank(0));
   };
-  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 2), int64_t{64} * 18000 * 4);
-  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 8), int64_t{64} * 4500 * 4);
-  EXPECT_EQ(bytes_of(WeightKind::kDown, 0, 20),
-            int64_t{64} * 36000 * 4);  // 7,200 bytes a row: too narrow
-  EXPECT_EQ(bytes_of(WeightKind::kGate, 0, 8), int64_t{4500} * 64 * 4);
-  EXPECT_EQ(bytes_of(WeightKind::kEmbedding, -1, 2), int64_t{12} * 64 * 4);
+  EXPECT_EQ(bytes_of(kDown, 2), int64_t{64} * 18000 * 4);
+  EXPECT_EQ(bytes_of(kDown, 8), int64_t{64} * 4500 * 4);
+  EXPECT_EQ(bytes_of(kDown, 20), int64_t{64} * 36000 * 4);  // 7,200 bytes a row: too narrow
+  EXPECT_EQ(bytes_of(kGate, 8), int64_t{4500} * 64 * 4);
+  EXPECT_EQ(bytes_of("model.embed_tokens.weight", 2), int64_t{12} * 64 * 4);
 }
 
 TEST(WeightLoaderTest, EveryRowComesOnce) {
@@ -194,10 +196,8 @@ TEST(WeightLoaderTest, EveryRowComesOnce) {
   for (const int num_threads : {1, 4, 1000}) {
     RecordingSink gate_up(36000, 64);  // fused, as the model holds them
     const std::vector<Checkpoint::Target> targets = {
-        {.name = {WeightKind::kGate, 0}, .sink = &gate_up},
-        {.name = {WeightKind::kUp, 0},
-         .sink = &gate_up,
-         .sink_row = FusedRowOf(WeightKind::kUp, config, plan->rank(1))}};
+        {.row = RowOf(config, kGate), .sink = &gate_up},
+        {.row = RowOf(config, kUp), .sink = &gate_up, .sink_row = plan->rank(1).mlp.size()}};
     ASSERT_TRUE((*checkpoint)->Load(targets, plan->rank(1), num_threads, nullptr, {}).ok());
     gate_up.ExpectEachRowOnce();
   }
@@ -224,7 +224,7 @@ TEST(WeightLoaderTest, ACancelledLoadEndsEarly) {
   WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "F32", 15)));
   const auto checkpoint = Checkpoint::Open(folder.path());
   const auto plan = ShardPlan::Create(config, 1);
-  LoadedRank loaded(config, plan->rank(0));
+  LoadedRank loaded(plan->rank(0));
   std::atomic<int64_t> bytes_done{0};
   int polls = 0;
   const absl::Status status =
@@ -243,7 +243,7 @@ TEST(WeightLoaderTest, AFileThatShrinksAfterItWasOpenedIsDataLoss) {
   WriteFile(path, SafetensorsBytes(RandomTensors(config, "F32", 16)));
   const auto checkpoint = Checkpoint::Open(folder.path());
   const auto plan = ShardPlan::Create(config, 1);
-  LoadedRank loaded(config, plan->rank(0));
+  LoadedRank loaded(plan->rank(0));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
   const absl::Status status = (*checkpoint)->Load(loaded.targets, plan->rank(0), 2, nullptr, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
@@ -259,7 +259,7 @@ TEST(WeightLoaderTest, AFileThatShrinksWhileItIsReadIsDataLossByTensor) {
   WriteFile(path, SafetensorsBytes(RandomTensors(config, "F32", 17)));
   const auto checkpoint = Checkpoint::Open(folder.path());
   const auto plan = ShardPlan::Create(config, 1);
-  LoadedRank loaded(config, plan->rank(0));
+  LoadedRank loaded(plan->rank(0));
   const absl::Status status = (*checkpoint)->Load(loaded.targets, plan->rank(0), 1, nullptr, [&] {
     std::filesystem::resize_file(path, 100000);
     return false;
@@ -276,7 +276,7 @@ TEST(WeightLoaderTest, AWeightThatDoesNotMatchTheModelIsRefusedBeforeAnyRow) {
   const auto checkpoint = Checkpoint::Open(folder.path());
   config.hidden_size = 16;
   const auto plan = ShardPlan::Create(config, 1);
-  LoadedRank loaded(config, plan->rank(0));
+  LoadedRank loaded(plan->rank(0));
   const absl::Status status = (*checkpoint)->Load(loaded.targets, plan->rank(0), 1, nullptr, {});
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.embed_tokens.weight"));

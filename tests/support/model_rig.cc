@@ -16,6 +16,7 @@
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/decode_rows.h"
 #include "runtime/engine/rank_loop.h"
+#include "runtime/model/family.h"
 #include "runtime/model/model_runner.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
@@ -254,8 +255,8 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   const auto checkpoint = OrDie(Checkpoint::Open(dir));
   OrDie(checkpoint->CheckAgainst(plan.config()));
   LoadProgress progress;
-  OrDie(LoadWeights(*checkpoint, plan.config(), plan.rank(rank), runner.weights(), *backend, 1,
-                    &progress, [] { return false; }));
+  OrDie(LoadWeights(*checkpoint, plan.rank(rank), runner.weights(), *backend, 1, &progress,
+                    [] { return false; }));
   BH_CHECK(progress.done_bytes == progress.total_bytes);
   OrDie(runner.WarmUpProducts());
   if (options.decode_graphs) {
@@ -296,7 +297,8 @@ struct Rig {
 };
 
 Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
-  const ParsedConfig config = OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn));
+  const ParsedConfig config =
+      OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn, AllFamilySpecs()));
   const WeightFormats weights =
       options.weight_dtype.has_value()
           ? WeightFormats::AtLoad(*options.weight_dtype)

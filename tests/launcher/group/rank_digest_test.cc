@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -17,6 +16,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/exit_code.h"
+#include "nlohmann/json.hpp"
+#include "runtime/model/family.h"
 
 namespace bulkhead {
 namespace {
@@ -178,25 +179,53 @@ TEST(RankDigest, EveryFlagIsComparedOrAHostsOwn) {
 TEST(RankDigest, EveryPartOfTheConfigIsCompared) {
   EngineOptions options;
   options.model = BH_SOURCE_DIR "/examples/models/sample";
-  const auto source = ReadModelSource(options, Weights::kRequired);
+  auto source = ReadModelSource(options, Weights::kRequired);
   ASSERT_TRUE(source.ok()) << source.status();
   const std::string usual = *RankDigest(options, *source);
-  const std::vector<std::function<void(ModelConfig&)>> changes = {
-      [](ModelConfig& config) { config.rms_norm_eps *= 1.0000002F; },
-      [](ModelConfig& config) { config.rope.theta += 1e-9 * config.rope.theta; },
-      [](ModelConfig& config) { config.rope.factor += 1; },
-      [](ModelConfig& config) { config.sliding_window += 16; },
-      [](ModelConfig& config) { config.qk_norm = !config.qk_norm; },
-      [](ModelConfig& config) { config.tie_word_embeddings = !config.tie_word_embeddings; },
-      [](ModelConfig& config) { config.eos_token_ids.push_back(7); },
-      [](ModelConfig& config) { config.max_position_embeddings += 1; },
-      [](ModelConfig& config) { config.quantization.group_size += 32; },
+  std::ifstream file(options.model + "/config.json");
+  const auto config = nlohmann::json::parse(file);
+  const auto digest_of = [&](const nlohmann::json& changed) {
+    auto parsed = ParseModelConfig(changed.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    source->config = *std::move(parsed);
+    return *RankDigest(options, *source);
   };
-  for (size_t i = 0; i < changes.size(); ++i) {
-    auto other = ReadModelSource(options, Weights::kRequired);
-    changes[i](other->config.model);
-    EXPECT_NE(*RankDigest(options, *other), usual) << i;
+  const std::string again = digest_of(config);
+  const std::vector<std::pair<std::string, nlohmann::json>> changes = {
+      {"rms_norm_eps", config["rms_norm_eps"].get<double>() * 1.0000000000000002},
+      {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.00001}}},
+      {"rope_parameters", {{"rope_type", "linear"}, {"rope_theta", 10000.0}, {"factor", 2.0}}},
+      {"attention_bias", true},
+      {"mlp_bias", true},
+      {"tie_word_embeddings", true},
+      {"eos_token_id", 7},
+      {"max_position_embeddings", config["max_position_embeddings"].get<int>() + 1},
+      {"hidden_act", "swish"},
+      {"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}}}};
+  for (const auto& [field, value] : changes) {
+    nlohmann::json changed = config;
+    changed[field] = value;
+    const absl::Status differs =
+        CompareDigests(FourRanks(), {again, again, again, digest_of(changed)});
+    EXPECT_EQ(ExitCodeOf(differs), ExitCode::kGroupNotUp) << field;
+    EXPECT_TRUE(absl::StrContains(differs.message(), "rank 3 (host b)")) << differs;
   }
+  nlohmann::json harmless = config;
+  harmless["_name_or_path"] = "elsewhere";
+  harmless["transformers_version"] = "1.2.3";
+  EXPECT_EQ(digest_of(harmless), again);
+  EXPECT_TRUE(absl::StrContains(usual, "\nconfig hidden_size=256\n"));
+}
+
+// What no field says: an lm_head of its own unties a config that ties it.
+TEST(RankDigest, TheTableOfTensorsIsCompared) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  auto source = ReadModelSource(options, Weights::kRequired);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const std::string usual = *RankDigest(options, *source);
+  source->config.model.tie_word_embeddings = !source->config.model.tie_word_embeddings;
+  EXPECT_NE(*RankDigest(options, *source), usual);
 }
 
 }  // namespace

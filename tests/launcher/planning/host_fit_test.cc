@@ -7,6 +7,7 @@
 
 #include "launcher/planning/capacity_report.h"
 #include "memory/device.h"
+#include "tests/support/family_named.h"
 
 namespace bulkhead {
 namespace {
@@ -18,6 +19,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 class HostFitTest : public testing::Test {
  protected:
   HostFitTest() {
+    config_.family = FamilyNamed("llama");
     config_.architecture = "LlamaForCausalLM";
     config_.hidden_size = 256;
     config_.intermediate_size = 640;

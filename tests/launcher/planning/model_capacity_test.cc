@@ -15,6 +15,7 @@
 #include "memory/device.h"
 #include "memory/kv_format_name.h"
 #include "shard/shard_plan.h"
+#include "tests/support/family_named.h"
 
 namespace bulkhead {
 namespace {
@@ -38,6 +39,7 @@ constexpr Shape kQwen2_5_32B = {64, 5120, 27648, 40, 8, 128, 152064, false, true
 
 ModelConfig ConfigOf(const Shape& shape) {
   ModelConfig config;
+  config.family = FamilyNamed("llama");
   config.architecture = "LlamaForCausalLM";
   config.hidden_size = shape.width;
   config.intermediate_size = shape.mlp;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/gemm_library.h"
 #include "memory/capacity.h"
 #include "memory/cuda_device.h"
+#include "runtime/model/family.h"
 #include "runtime/model/model_runner.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
@@ -45,7 +46,8 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
  protected:
   void SetUp() override {
     const PlannedCase& c = GetParam();
-    auto config = ReadModelConfig(std::string(BH_TEST_DATA) + "/" + c.model, UnknownFields::kWarn);
+    auto config = ReadModelConfig(std::string(BH_TEST_DATA) + "/" + c.model, UnknownFields::kWarn,
+                                  AllFamilySpecs());
     ASSERT_TRUE(config.ok()) << config.status();
     limits_.weights = c.at_load.has_value()
                           ? WeightFormats::AtLoad(*c.at_load)

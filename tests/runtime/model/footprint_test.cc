@@ -9,6 +9,7 @@
 #include "runtime/model/model_runner.h"
 #include "runtime/model/rope_table.h"
 #include "shard/model_config.h"
+#include "tests/support/family_named.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -16,6 +17,7 @@ namespace {
 
 ModelConfig Config() {
   ModelConfig config;
+  config.family = FamilyNamed("llama");
   config.hidden_size = 96;
   config.intermediate_size = 200;
   config.num_hidden_layers = 2;

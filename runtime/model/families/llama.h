@@ -1,0 +1,26 @@
+// What families share that are Llama but for some switches and defaults.
+#pragma once
+
+#include "runtime/model/family.h"
+#include "shard/decoder_fields.h"
+
+namespace bulkhead::families {
+
+// attention_bias: of q, k, v and o, or of q, k and v whatever the file says. Where a family does
+// not read a bias it is refused when switched on.
+enum class AttentionBias { kNone, kRead, kQkvAlways };
+
+struct LlamaFields {
+  SizeDefaults sizes = {};
+  WindowDefaults window = {};
+  AttentionBias attention_bias = AttentionBias::kNone;
+  bool reads_mlp_bias = false;
+  bool qk_norm = false;
+};
+void ReadLlamaFields(ConfigFields& fields, const LlamaFields& family, ModelConfig& config);
+
+// Llama's tensors, buffers and forward pass, under other names and with other fields.
+Family LlamaLike(const char* architecture, const char* model_type,
+                 void (*read_config)(ConfigFields& fields, ModelConfig& config));
+
+}  // namespace bulkhead::families

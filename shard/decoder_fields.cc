@@ -1,0 +1,103 @@
+#include "shard/decoder_fields.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+namespace {
+
+// The limits keep every product of two of these numbers and a number format's size within 2^45.
+constexpr int kMaxHiddenSize = 1 << 17;
+constexpr int kMaxIntermediateSize = 1 << 20;
+constexpr int kMaxLayers = 1024;
+constexpr int kMaxHeads = 1024;
+constexpr int kMaxHeadDim = 1024;
+
+}  // namespace
+
+void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& config) {
+  config.hidden_size = fields.RequiredInt("hidden_size", 1, kMaxHiddenSize);
+  config.intermediate_size = fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
+  config.num_hidden_layers = fields.RequiredInt("num_hidden_layers", 1, kMaxLayers);
+  config.num_attention_heads = fields.RequiredInt("num_attention_heads", 1, kMaxHeads);
+  config.vocab_size = fields.RequiredInt("vocab_size", 1, kMaxVocabSize);
+  config.max_position_embeddings = fields.Int("max_position_embeddings", 1, kMaxPositionEmbeddings)
+                                       .value_or(defaults.max_position_embeddings);
+  config.rms_norm_eps =
+      static_cast<float>(fields.Number("rms_norm_eps", 1e-12, 0.1).value_or(1e-6));
+
+  const bool default_kv_heads =
+      !fields.Has("num_key_value_heads") && defaults.num_key_value_heads > 0;
+  config.num_key_value_heads =
+      fields.Int("num_key_value_heads", 1, kMaxHeads)
+          .value_or(default_kv_heads ? defaults.num_key_value_heads : config.num_attention_heads);
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    fields.Invalid(
+        "num_attention_heads",
+        absl::StrCat("it must be a multiple of num_key_value_heads, ", config.num_key_value_heads));
+  }
+
+  const bool default_head_dim = !fields.Has("head_dim") && defaults.head_dim > 0;
+  const std::optional<int> head_dim = fields.Int("head_dim", 2, kMaxHeadDim);
+  config.head_dim = head_dim.value_or(
+      default_head_dim ? defaults.head_dim : config.hidden_size / config.num_attention_heads);
+  if (!head_dim.has_value() && !default_head_dim &&
+      config.hidden_size % config.num_attention_heads != 0) {
+    fields.Invalid("hidden_size", absl::StrCat("without head_dim it must be a multiple of "
+                                               "num_attention_heads, ",
+                                               config.num_attention_heads));
+  }
+  if (config.head_dim < 2 || config.head_dim > kMaxHeadDim || config.head_dim % 2 != 0) {
+    fields.Fail(absl::InvalidArgumentError(
+        absl::StrCat(fields.source(), ": head_dim is ", config.head_dim,
+                     "; it must be an even number from 2 to ", kMaxHeadDim)));
+  }
+}
+
+void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfig& config) {
+  const bool stated = fields.Has("sliding_window");
+  int window = fields.Int("sliding_window", 1, kMaxPositionEmbeddings)
+                   .value_or(stated ? 0 : defaults.window);
+  const bool is_on = fields.Bool("use_sliding_window").value_or(!defaults.is_switched);
+  const int max_window_layers = fields.Int("max_window_layers", 0, 1 << 20).value_or(28);
+  if (defaults.window == 0 && window > 0)
+    fields.Unsupported("sliding_window", "this family has none");
+  if (!is_on) window = 0;
+  config.sliding_window = window;
+
+  // Qwen's upper layers use the window, Mistral's all do; layer_types says it layer by layer.
+  const int first_layer = defaults.is_switched ? max_window_layers : 0;
+  config.layer_uses_window.resize(config.num_hidden_layers);
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    config.layer_uses_window[layer] = window > 0 && layer >= first_layer;
+  }
+  const auto layer_types = fields.Strings("layer_types");
+  if (!layer_types.has_value()) return;
+  if (static_cast<int>(layer_types->size()) != config.num_hidden_layers) {
+    fields.Invalid("layer_types", absl::StrCat("it must have num_hidden_layers entries, ",
+                                               config.num_hidden_layers));
+    return;
+  }
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string& type = (*layer_types)[layer];
+    const bool uses_window = type == "sliding_attention";
+    if (!uses_window && type != "full_attention") {
+      fields.Unsupported("layer_types", "supported are full_attention and sliding_attention");
+    } else if (uses_window && window == 0) {
+      fields.Invalid("layer_types", "it has sliding_attention, but sliding_window is off");
+    }
+    config.layer_uses_window[layer] = uses_window;
+  }
+}
+
+void RequireSilu(ConfigFields& fields) {
+  for (const char* name : {"hidden_act", "hidden_activation"}) {
+    const std::string activation = fields.String(name).value_or("silu");
+    if (activation != "silu" && activation != "swish")
+      fields.Unsupported(name, "supported is silu");
+  }
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,170 @@
+#include "shard/tensor_row.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "runtime/model/family.h"
+#include "tests/shard/checkpoint_files.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Everything that a Llama may have.
+ModelConfig FullConfig() {
+  ModelConfig config = SmallConfig();
+  config.qkv_bias = config.o_bias = config.mlp_bias = config.qk_norm = true;
+  return config;
+}
+
+const RankShard& WholeOf(const ShardPlan& plan) { return plan.rank(0); }
+
+std::vector<TensorRow> Held(const ModelConfig& config) {
+  return TensorsOf(WholeOf(*ShardPlan::Create(config, 1)));
+}
+
+std::vector<std::string> OptionalNames(const ModelConfig& config) {
+  std::vector<std::string> names;
+  for (const TensorRow& row : AllTensors(config)) {
+    if (row.optional) names.push_back(row.Name());
+  }
+  return names;
+}
+
+TEST(TensorRowTest, NamesAreTheCheckpointsOwn) {
+  std::set<std::string> names;
+  for (const TensorRow& row : Held(FullConfig())) names.insert(row.Name());
+  EXPECT_EQ(names.size(), 3U + 2 * 18);
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+        "model.layers.0.input_layernorm.weight", "model.layers.1.self_attn.q_proj.weight",
+        "model.layers.0.mlp.down_proj.bias", "model.layers.1.self_attn.k_norm.weight"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+TEST(TensorRowTest, SwitchesDecideWhatIsHeld) {
+  ModelConfig config = SmallConfig();
+  const std::vector<std::string> caches = OptionalNames(config);
+  EXPECT_THAT(caches, ElementsAre("model.rotary_emb.inv_freq",
+                                  "model.layers.*.self_attn.rotary_emb.inv_freq"));
+  EXPECT_THAT(Held(config), SizeIs(3 + 2 * 9));
+  config.tie_word_embeddings = true;
+  EXPECT_THAT(Held(config), SizeIs(2 + 2 * 9));
+  EXPECT_THAT(OptionalNames(config), ElementsAre("lm_head.weight", caches[0], caches[1]));
+  config.qkv_bias = true;
+  EXPECT_THAT(Held(config), SizeIs(2 + 2 * 12));
+}
+
+// The forward pass finds a matrix by its slot alone: of one layer, one family, one meaning.
+TEST(TensorRowTest, RowsOfASlotFitOneMatrix) {
+  for (const FamilySpec* family : AllFamilySpecs()) {
+    ModelConfig config = FullConfig();
+    config.family = family;
+    for (const auto& rows : {ModelTensors(config), LayerTensors(config, 1)}) {
+      EXPECT_THAT(rows, testing::Not(IsEmpty()));
+      for (const TensorRow& a : rows) {
+        for (const TensorRow& b : rows) {
+          if (a.slot != b.slot || a.optional || b.optional || a.is_vector() || b.is_vector()) {
+            continue;
+          }
+          EXPECT_EQ(a.cols, b.cols) << a.Name() << " and " << b.Name();
+          EXPECT_EQ(a.input_split, b.input_split) << a.Name() << " and " << b.Name();
+          EXPECT_EQ(a.held_as, b.held_as) << a.Name() << " and " << b.Name();
+        }
+      }
+    }
+  }
+}
+
+// Split tensors are owned exactly once, except KV heads that are replicated; the others whole by
+// all.
+TEST(TensorRowTest, SlicesOfAllRanksCoverEachTensor) {
+  const ModelConfig config = FullConfig();
+  for (const int size : {1, 2, 3, 4, 5, 8}) {
+    const auto plan = ShardPlan::Create(config, size);
+    ASSERT_TRUE(plan.ok());
+    for (const TensorRow& row : Held(config)) {
+      std::vector<int> owners(row.rows * row.cols, 0);
+      for (int rank = 0; rank < size; ++rank) {
+        const TensorSlice slice = SliceOf(row, plan->rank(rank));
+        for (int64_t r = slice.rows.begin; r < slice.rows.end; ++r) {
+          for (int64_t c = slice.cols.begin; c < slice.cols.end; ++c) ++owners.at(r * row.cols + c);
+        }
+      }
+      const std::string text = row.Name();
+      const bool is_kv =
+          text.find("k_proj") != std::string::npos || text.find("v_proj") != std::string::npos;
+      const bool is_whole = text.find("norm") != std::string::npos ||
+                            text.find("o_proj.bias") != std::string::npos ||
+                            text.find("down_proj.bias") != std::string::npos;
+      for (const int count : owners) {
+        if (is_kv) {
+          EXPECT_GE(count, 1) << text;
+        } else {
+          EXPECT_EQ(count, is_whole ? size : 1) << text << " at size " << size;
+        }
+      }
+    }
+  }
+}
+
+TEST(TensorRowTest, SumsAreCutAtTheLeavesOfTheirSplit) {
+  const ModelConfig config = SmallConfig();
+  const WeightFormats bf16 = WeightFormats::Of(DType::kBF16);
+  for (const int size : {1, 2, 3, 8}) {
+    const auto plan = ShardPlan::Create(config, size);
+    ASSERT_TRUE(plan.ok());
+    for (int rank = 0; rank < size; ++rank) {
+      const RankShard& shard = plan->rank(rank);
+      const auto borders = [&](const char* name) {
+        const LinearShape shape = LinearShapeOf(RowOf(config, name), shard, bf16);
+        EXPECT_EQ(shape.k_borders.back(), shape.cols) << name;
+        EXPECT_EQ(shape.cols, SliceOf(RowOf(config, name), shard).cols.size()) << name;
+        return shape.k_borders;
+      };
+      std::vector<int64_t> heads = shard.head_borders;
+      for (int64_t& border : heads) border *= config.head_dim;
+      EXPECT_EQ(borders("model.layers.0.self_attn.o_proj.weight"), heads);
+      EXPECT_EQ(borders("model.layers.0.mlp.down_proj.weight"), shard.mlp_borders);
+      EXPECT_THAT(borders("model.layers.0.mlp.up_proj.weight"), ElementsAre(0, config.hidden_size));
+      EXPECT_THAT(borders("lm_head.weight"), ElementsAre(0, config.hidden_size));
+      EXPECT_EQ(LinearShapeOf(RowOf(config, "lm_head.weight"), shard, bf16).rows,
+                plan->vocab_cols()[rank]);
+    }
+  }
+}
+
+// A share's first input is some input of its group; with an index the groups are the whole
+// weight's.
+TEST(TensorRowTest, QuantisedSharesKnowWhereTheirGroupsBegin) {
+  ModelConfig config = SmallConfig();
+  config.intermediate_size = 80;
+  const auto plan = ShardPlan::Create(config, 2, 16);
+  ASSERT_TRUE(plan.ok());
+  WeightFormats formats = WeightFormats::AtLoad(WeightFormat::kInt4, 32);
+  const TensorRow down = RowOf(config, "model.layers.0.mlp.down_proj.weight");
+  const RankShard& second = plan->rank(1);
+  LinearShape shape = LinearShapeOf(down, second, formats);
+  EXPECT_EQ(shape.format, WeightFormat::kInt4);
+  EXPECT_EQ(shape.groups.size, 32);
+  EXPECT_EQ(shape.groups.phase, second.mlp.begin % 32);
+  EXPECT_GT(shape.groups.phase, 0);
+  EXPECT_EQ(shape.groups.indexed, 0);
+  formats.act_order = true;
+  shape = LinearShapeOf(down, second, formats);
+  EXPECT_EQ(shape.groups.indexed, 3);
+  EXPECT_EQ(shape.groups.phase, 0);
+  const LinearShape table = LinearShapeOf(RowOf(config, "lm_head.weight"), second, formats);
+  EXPECT_EQ(table.format, WeightFormat::kInt8);
+  EXPECT_EQ(table.groups.size, 128);
+  EXPECT_EQ(table.groups.indexed, 0);
+}
+
+}  // namespace
+}  // namespace bulkhead
