@@ -1,5 +1,5 @@
 // Token sampling arithmetic shared by the host sampler (runtime/engine/sampler.h) and the device
-// kernel (kernels/cuda/draw.cu), so that both sample the same token. Products and sums in double as
+// kernel (kernels/sample/sample.cu), so that both sample the same token. Products and sums in double as
 // written: both builds forbid fused multiply-add and reordering. Plain C++: .cu files include it.
 #pragma once
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/cuda/all_kernels.h"
+#include "kernels/bench/read_all.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/registered_kernels.h"
 
 namespace bulkhead {
 namespace {
@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<GpuMachine>> GpuMachine::Create(CudaDriver& drive
 
 absl::Status GpuMachine::SetUp() {
   BH_ASSIGN_OR_RETURN(device_, CudaDevice::New(driver_, 0));
-  for (const CudaKernel& kernel : cuda::AllKernels()) driver_.Load(kernel);
+  for (const CudaKernel& kernel : cuda::RegisteredKernels()) driver_.Load(kernel);
   driver_.Load(cuda::ReadAllKernel().kernel);
   backend_ = NewCudaBackend(*device_, driver_);
   head_to_kv_.resize(scale_.num_heads);

@@ -6,11 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/simd/per_isa.h"
 
 namespace bulkhead {
-
-// kAvx512Vnni is kAvx512 but for the products in int8.
-enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni };
 
 // "plain", "avx2", "avx512", "avx512vnni".
 const char* IsaName(Isa isa);

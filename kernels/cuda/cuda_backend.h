@@ -1,16 +1,50 @@
-// The ops of Backend as launches on a CUDA device. Activations are f32; products and attention
-// round their inputs to bf16 (f16 where weights or cache are f16) at the tensor cores and sum in
-// f32. The same sequence of steps gives the same bits on one kind of device; they are not those of
-// the CPU, and depend on the group's size.
+// CudaBackend: the ops of Backend as launches on a CUDA device. Activations are f32; products and
+// attention round their inputs to bf16 (f16 where weights or cache are f16) at the tensor cores and
+// sum in f32. The same sequence of steps gives the same bits on one kind of device; they are not
+// those of the CPU, and depend on the group's size. An op is in its folder's cuda.cu, beside its
+// kernel.
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm_library.h"
 #include "memory/cuda_driver.h"
 
 namespace bulkhead {
+
+class CudaAttention;  // kernels/attend/cuda.h
+class CudaProducts;   // kernels/matmul/cuda.h
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library);
+  ~CudaBackend() override;
+
+  Device& device() override { return device_; }
+  int64_t PackedBytes(const LinearShape& shape) const override;
+  std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
+  int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
+  void SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                    const HeadLayout& heads) override;
+  bool samples_tokens() const override { return true; }
+  DType product_input_dtype(WeightFormat weights) const override;
+  void BeginStep(const StepIndex& host_index) override;
+  absl::Status WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override;
+
+#define BH_OP(name, ...) void name(__VA_ARGS__) override;
+#define BH_OPTIONAL_OP(name, ...) void name(__VA_ARGS__) override;
+#include "kernels/ops.inc"
+
+ private:
+  Device& device_;
+  CudaDriver& driver_;
+  const std::unique_ptr<BackendSizes> sizes_;
+  std::mutex packing_;  // of copies from the threads that load
+  const std::unique_ptr<CudaProducts> products_;
+  const std::unique_ptr<CudaAttention> attention_;
+};
 
 // `device` and `driver` are one GPU; both outlive the backend. One thread uses it, but for the
 // sinks of weights, which may be filled from several. `library` multiplies what WarmUpMatMul has

@@ -4,11 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/arithmetic.h"
-#include "kernels/cuda/attend_list.h"
+#include "kernels/attend/cuda_list.h"
 #include "kernels/cuda/gemm_library.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/linear_layout.h"
-#include "kernels/cuda/linear_packing.h"
+#include "kernels/packing/cuda_packing.h"
 #include "memory/kv_format_name.h"
 
 namespace bulkhead {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "intrinsics.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/parameters.h"
 
 namespace bulkhead::cuda {
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/write_late.h"
 
 #include "intrinsics.h"
+#include "kernels/cuda/registered_kernels.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -22,5 +23,7 @@ BH_KERNEL(kWriteLateThreads) WriteLate(WriteLateParameters p) {
 }  // namespace
 
 CudaKernelOf<WriteLateParameters> WriteLateKernel() { return KernelOf("write_late", WriteLate); }
+
+const KernelRegistration kRegistered(WriteLateKernel());
 
 }  // namespace bulkhead::cuda

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 namespace {

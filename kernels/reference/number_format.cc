@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 

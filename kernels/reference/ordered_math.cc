@@ -30,10 +30,4 @@ float Exp(float x) {
   return p * std::bit_cast<float>((std::bit_cast<uint32_t>(t) << 23) + 0x3f800000u);
 }
 
-float RmsScale(const float* x, int64_t size, float epsilon) {
-  float lanes[kLanes] = {};
-  for (int64_t k = 0; k < size; ++k) lanes[k % kLanes] = std::fma(x[k], x[k], lanes[k % kLanes]);
-  return 1.0f / std::sqrt(FoldLanes(lanes) / static_cast<float>(size) + epsilon);
-}
-
 }  // namespace bulkhead::ordered

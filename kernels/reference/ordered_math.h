@@ -13,8 +13,4 @@ float FoldLanes(const float lanes[kLanes]);
 // exp of x <= 0, by kernels/reference/exp_constants.h.
 float Exp(float x);
 
-// 1 / sqrt(mean(x^2) + epsilon): squares by fma(x, x, lane), then sum / size, + epsilon, square
-// root, reciprocal, each rounded once.
-float RmsScale(const float* x, int64_t size, float epsilon);
-
 }  // namespace bulkhead::ordered

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/weight_quantizer.h"
+#include "kernels/packing/weight_quantizer.h"
 #include "memory/linear.h"
 
 namespace bulkhead {

@@ -24,12 +24,12 @@ DeviceSampler::Staging DeviceSampler::LayOut(int64_t max_num_seqs, BumpAllocator
 }
 
 DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs,
-                             Device& device, SamplingOps& ops, Communicator& comm)
+                             Device& device, Backend& backend, Communicator& comm)
     : buffers_(buffers),
       first_id_(first_id),
       max_num_seqs_(max_num_seqs),
       device_(device),
-      ops_(ops),
+      backend_(backend),
       comm_(comm),
       cols_of_rank_(comm.size(), buffers.lists.cols()),
       memory_(HostBuffer()) {
@@ -66,11 +66,11 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
 }
 
 void DeviceSampler::FillIn(const StepIndex& index, int32_t* token_ids) {
-  ops_.FillInSampled(index, buffers_.last_sampled, token_ids);
+  backend_.FillInSampled(index, buffers_.last_sampled, token_ids);
 }
 
 void DeviceSampler::Select(int64_t first_row, ConstMatrixView logits) {
-  ops_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(first_row, logits.rows()));
+  backend_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(first_row, logits.rows()));
 }
 
 absl::Status DeviceSampler::Draw(int64_t rows) {
@@ -80,7 +80,8 @@ absl::Status DeviceSampler::Draw(int64_t rows) {
   if (first) all_lists = buffers_.all_lists.Rows(0, rows);
   if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
   if (first) {
-    ops_.Draw(all_lists, buffers_.draws, buffers_.banned, buffers_.drawn, buffers_.last_sampled);
+    backend_.Sample(all_lists, buffers_.draws, buffers_.banned, buffers_.drawn,
+                    buffers_.last_sampled);
   }
   if (comm_.size() == 1) return absl::OkStatus();
   return comm_.Broadcast(buffers_.last_sampled, max_num_seqs_);

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "comm/communicator.h"
-#include "kernels/sampling_ops.h"
+#include "kernels/sample/op.h"
 #include "memory/device.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/footprint.h"
@@ -25,7 +25,7 @@ class DeviceSampler {
   // What is passed in outlives it. `first_id`: of this rank's columns. Takes pinned host memory on
   // rank 0; where there is none, the first Upload says so.
   DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs, Device& device,
-                SamplingOps& ops, Communicator& comm);
+                Backend& backend, Communicator& comm);
 
   // Whether a sequence of the plan is drawn here.
   static bool Draws(const internal::StepPlan& plan, int seq_index) {
@@ -60,7 +60,7 @@ class DeviceSampler {
   const int64_t first_id_;
   const int64_t max_num_seqs_;
   Device& device_;
-  SamplingOps& ops_;
+  Backend& backend_;
   Communicator& comm_;
   const std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
   absl::StatusOr<HostBuffer> memory_;        // what staging_ lies in

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "kernels/sampling_ops.h"
+#include "kernels/sample/op.h"
 #include "memory/capacity.h"
 #include "memory/kv_cache.h"
 #include "memory/ledger.h"
@@ -67,7 +67,7 @@ struct LogitBuffers {
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator);
 
-// What drawing on the device takes (kernels/sampling_ops.h); nothing where the host draws. S =
+// What drawing on the device takes (kernels/sample/op.h); nothing where the host draws. S =
 // max_num_seqs.
 struct SamplingBuffers {
   int32_t* last_sampled = nullptr;  // [S] by slot

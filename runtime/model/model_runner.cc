@@ -69,9 +69,9 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   BumpAllocator logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, backend_, logits);
   const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
-  if (backend_.sampling_ops() != nullptr) {
+  if (backend_.samples_tokens()) {
     draws_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
-                   backend_.device(), *backend_.sampling_ops(), comm_);
+                   backend_.device(), backend_, comm_);
   }
   if (rank_ == 0) {
     std::byte* scratch = logits_.sampler_scratch;

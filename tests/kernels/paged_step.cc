@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 #include "memory/kv_format_name.h"
 #include "tests/kernels/variants.h"
 
@@ -150,6 +150,26 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
     BH_CHECK(std::all_of(row + width, row + stride, [](float x) { return x == 7.0f; }));
   }
   return out;
+}
+
+std::vector<AttentionCase> CudaAttentionCases() {
+  const auto groups = AttentionCase::Groups;
+  const std::vector<int32_t> crowd(35, 0);  // more heads for one KV head than a block takes
+  std::vector<AttentionCase> cases;
+  for (const KvFormat format :
+       {KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
+    cases.push_back({groups(2, 2), 2, 16, format, 16, 0});
+    cases.push_back({groups(1, 7), 1, 32, format, 64, 24});
+    cases.push_back({{0, 0, 1, 1, 1}, 3, 24, format, 256, 0});  // nobody reads the last
+  }
+  cases.push_back({groups(1, 9), 1, 80, KvFormat::kF16, 16, 300});
+  cases.push_back({groups(1, 4), 1, 128, KvFormat::kBF16, 32, 0});
+  cases.push_back({groups(1, 2), 1, 104, KvFormat::kInt8, 16, 300});
+  cases.push_back({groups(3, 1), 3, 8, KvFormat::kBF16, 128, 1});
+  cases.push_back({crowd, 1, 40, KvFormat::kBF16, 16, 0});
+  cases.push_back({groups(1, 1), 1, 256, KvFormat::kBF16, 16, 0});
+  cases.push_back({groups(1, 1), 1, 136, KvFormat::kInt4, 16, 0});
+  return cases;
 }
 
 }  // namespace bulkhead

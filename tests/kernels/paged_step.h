@@ -23,6 +23,9 @@ struct AttentionCase {
   static std::vector<int32_t> Groups(int num_kv_heads, int group);
 };
 
+// Shapes and formats that the CUDA backend has, each border of a tile once.
+std::vector<AttentionCase> CudaAttentionCases();
+
 std::ostream& operator<<(std::ostream& out, const AttentionCase& attention_case);
 
 // Tokens [begin, end) of one sequence.

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 
@@ -86,6 +86,11 @@ inline std::vector<float> NormalFloats(int64_t count, uint32_t seed) {
 
 inline MatrixView ViewOf(std::vector<float>& values, int64_t rows, int64_t cols, int64_t stride) {
   return MatrixView(reinterpret_cast<std::byte*>(values.data()), DType::kF32, rows, cols, stride);
+}
+
+inline ConstMatrixView RowOf(const std::vector<float>& values) {
+  return ConstMatrixView(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, 1,
+                         values.size());
 }
 
 }  // namespace bulkhead

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/bench/read_all.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 
 namespace bulkhead {

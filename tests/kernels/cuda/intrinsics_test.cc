@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 #include "tests/kernels/cuda/device_arrays.h"
 #include "tests/kernels/cuda/device_under_test.h"
 #include "tests/kernels/cuda/intrinsic_probes.h"

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 #include "tests/kernels/products_support.h"
 #include "tests/kernels/variants.h"
 

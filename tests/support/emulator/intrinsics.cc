@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/cpu/number_format.h"
+#include "kernels/simd/number_format.h"
 #include "tests/support/emulator/block.h"
 
 namespace bulkhead::cuda {

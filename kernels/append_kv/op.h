@@ -1,0 +1,24 @@
+// The kernel that puts one token of one head into the cache.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/simd/per_isa.h"
+#include "memory/kv_format.h"
+
+namespace bulkhead {
+
+// Token `offset` of a block of one head; memory/kv_cache.h has the layout.
+struct KvPlace {
+  void* keys = nullptr;
+  void* values = nullptr;
+  uint16_t* scaling = nullptr;  // int8 and int4
+  int64_t block_tokens = 0;
+  int64_t offset = 0;
+};
+
+// key [d], value [d].
+BH_PER_ISA(void AppendToken(const float* key, const float* value, int head_dim, KvFormat format,
+                            const KvPlace& place))
+
+}  // namespace bulkhead

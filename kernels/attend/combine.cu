@@ -1,0 +1,67 @@
+// The splits of attention to the cache of sequences of one token, added in their order.
+#include "intrinsics.h"
+#include "kernels/attend/cuda_kernels.h"
+#include "kernels/cuda/out_rows.cuh"
+#include "kernels/cuda/registered_kernels.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+constexpr int kAtOnce = 8;  // splits whose sums are asked for before any is used
+
+// A warp takes one head of one sequence. Lane i weighs split i, kMostSplits being a warp's lanes.
+BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
+  static_assert(kMostSplits <= kWarp);
+  GridDependencySynchronize();
+  const int seq = blockIdx.x;
+  const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
+  const int token = p.cache.seq_begin[seq];
+  if (head >= p.num_heads || p.cache.seq_begin[seq + 1] - token != 1) return;
+  const int position = p.cache.position[token];
+  const int split_tokens = SplitTokens(position + 1);
+  const int first = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
+  const int begin = first / split_tokens;
+  const int splits = position / split_tokens + 1 - begin;
+  const int64_t row0 = (static_cast<int64_t>(seq) * p.splits + begin) * p.num_heads + head;
+  const bool has_one = LaneIndex() < splits;
+  const int64_t mine = 2 * (row0 + static_cast<int64_t>(LaneIndex()) * p.num_heads);
+  const float greatest_of_mine = has_one ? p.part_sums[mine] : kMaskedScore;
+  const float sum_of_mine = has_one ? p.part_sums[mine + 1] : 0.0F;
+  float greatest = greatest_of_mine;
+  BH_UNROLL
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    greatest = fmaxf(greatest, __shfl_xor_sync(kFullMask, greatest, mask));
+  }
+  const float scale = has_one ? Exp2(greatest_of_mine - greatest) : 0.0F;
+  float sum = scale * sum_of_mine;
+  BH_UNROLL
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
+  const int d = p.cache.head_dim;
+  for (int dim0 = 0; dim0 < d; dim0 += kWarp) {
+    const int dim = dim0 + LaneIndex();
+    float out = 0.0F;
+    for (int split0 = 0; split0 < splits; split0 += kAtOnce) {
+      float parts[kAtOnce];
+      BH_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int64_t row = row0 + static_cast<int64_t>(split0 + i) * p.num_heads;
+        parts[i] = split0 + i < splits && dim < d ? p.parts[row * d + dim] : 0.0F;
+      }
+      BH_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        out = fmaf(__shfl_sync(kFullMask, scale, (split0 + i) % kWarp), parts[i], out);
+      }
+    }
+    if (dim < d) {
+      StoreOut(p.out, token * p.out.stride + static_cast<int64_t>(head) * d + dim, out / sum);
+    }
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<AttendParameters> CombineKernel() { return KernelOf("combine", Combine); }
+
+const KernelRegistration kRegistered(CombineKernel());
+
+}  // namespace bulkhead::cuda

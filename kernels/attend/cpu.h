@@ -1,0 +1,27 @@
+// What attention takes of the CPU backend's workspace.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attend/attention_plan.h"
+#include "memory/ledger.h"
+
+namespace bulkhead {
+
+// Null pointers where there is no memory behind the allocator. Depends on nothing but the
+// arguments.
+struct CpuAttendScratch {
+  CpuAttendScratch() = default;
+  CpuAttendScratch(const StepLimits& limits, const HeadLayout& heads, BumpAllocator& allocator);
+
+  AttentionSizes sizes;
+  int max_tokens = 0;
+  int max_seqs = 0;
+  int num_heads = 0;
+  int head_dim = 0;
+  AttentionUnit* tiles = nullptr;  // of a step
+  float* scratch = nullptr;        // of each of kMaxThreads threads
+  float* slots = nullptr;          // partial results of contexts that several threads share
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,163 @@
+#include "kernels/attend/cuda.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/attend/cuda_list.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/launch.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kSharedOfBlock = 1 << 10;  // what a block's shared memory takes besides
+
+using cuda::NumBlocks;
+using cuda::OutRowsOf;
+using cuda::RowsOf;
+
+// How query heads and tokens are cut into blocks.
+struct AttentionCuts {
+  int head_tiles = 1;
+  int heads_of_tile = 1;
+  int column_tiles = 1;
+  int columns = 8;
+
+  AttentionCuts(int most_heads_of_kv, const KvGeometry& geometry, bool split) {
+    if (geometry.head_dim <= 128) {
+      column_tiles = !split                 ? cuda::WholeColumnTiles(geometry.format)
+                     : most_heads_of_kv > 8 ? 2
+                                            : 1;
+    }
+    columns = 8 * column_tiles * (split ? 1 : cuda::kAttendWarps);
+    heads_of_tile = std::clamp(most_heads_of_kv, 1, columns);
+    head_tiles = NumBlocks(std::max(most_heads_of_kv, 1), heads_of_tile);
+  }
+  int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
+};
+
+cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, bool split) {
+  switch (format) {
+    case KvFormat::kBF16:
+      return cuda::AttendBF16Kernel(head_dim, column_tiles, split);
+    case KvFormat::kF16:
+      return cuda::AttendF16Kernel(head_dim, column_tiles, split);
+    case KvFormat::kInt8:
+      return cuda::AttendInt8Kernel(head_dim, column_tiles, split);
+    case KvFormat::kInt4:
+      return cuda::AttendInt4Kernel(head_dim, column_tiles, split);
+    case KvFormat::kF32:
+      break;
+  }
+  BH_CHECK(false);
+}
+
+// As many as a multiprocessor runs at once: those behind them would begin when the others end, with
+// their part of the items.
+int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
+  const int64_t fit =
+      (gpu.max_shared_bytes + kSharedOfBlock) / (launch.shared_bytes + kSharedOfBlock);
+  return static_cast<int>(std::clamp<int64_t>(fit, 1, launch.blocks_of_sm));
+}
+
+}  // namespace
+
+void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads) {
+  scratch_ = scratch;
+  head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
+  most_heads_of_kv_ = 0;
+  for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
+    const int32_t* const all = heads.head_to_kv;
+    head_begin_[kv] = static_cast<int32_t>(std::lower_bound(all, all + heads.num_heads, kv) - all);
+    most_heads_of_kv_ = std::max(most_heads_of_kv_, head_begin_[kv + 1] - head_begin_[kv]);
+  }
+  device_.CopyFromHost(head_begin_.data(), reinterpret_cast<std::byte*>(scratch_.head_begin),
+                       static_cast<int64_t>(head_begin_.size()) * 4);
+  for (HostBuffer& list : host_lists_) {
+    absl::StatusOr<HostBuffer> memory = device_.AllocateHost(scratch_.list_bytes);
+    if (!memory.ok()) return driver_.ReportFault(memory.status());
+    list = *std::move(memory);
+  }
+}
+
+void CudaAttention::BeginStep(const StepIndex& host_index) {
+  const HostBuffer& memory = host_lists_[next_list_];
+  if (memory == nullptr) return;  // the next wait says so
+  next_list_ = (next_list_ + 1) % kStepsUnderWay;
+  auto* const list = reinterpret_cast<int32_t*>(memory.get());
+  const int64_t bytes = AttendList::Fill(host_index, list);
+  device_.CopyFromHost(list, reinterpret_cast<std::byte*>(scratch_.list), bytes);
+  listed_ = true;
+}
+
+void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                           const KvLayerView& kv, float scale, int window, MatrixView out) {
+  if (out.empty()) return;
+  cuda::AttendParameters p;
+  p.cache = cuda::CacheOf(index, kv);
+  p.qkv = RowsOf(qkv);
+  p.head_begin = scratch_.head_begin;
+  p.num_tokens = index.num_tokens;
+  p.num_heads = heads.num_heads;
+  p.splits = scratch_.splits;
+  p.num_items = scratch_.list;
+  p.items = AttendList::ItemsOf(scratch_.list);
+  p.window = window;
+  p.scale = scale;
+  p.parts = scratch_.parts;
+  p.part_sums = scratch_.part_sums;
+  p.out = OutRowsOf(out);
+  AttendToSplits(index, heads, kv, p);
+  if (index.num_tokens > index.num_seqs) AttendPrefill(index, heads, kv, p);
+}
+
+// The grid depends on limits alone, so that a graph may hold it for any step of so many sequences.
+void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& heads,
+                                   const KvLayerView& kv, cuda::AttendParameters p) {
+  BH_CHECK(listed_);
+  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, true);
+  p.head_tiles = cuts.head_tiles;
+  p.heads_of_tile = cuts.heads_of_tile;
+  const cuda::AttendLaunch launch =
+      LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, true);
+  const int rows = heads.num_kv_heads * p.head_tiles;
+  const CudaProperties& gpu = driver_.properties();
+  const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),
+                              index.num_seqs * p.splits);
+  Enqueue(driver_, launch.kernel,
+          {.grid = {blocks, rows, 1},
+           .block = {cuda::kAttendThreads, 1, 1},
+           .shared_bytes = launch.shared_bytes},
+          p);
+  Enqueue(driver_, cuda::CombineKernel(),
+          {.grid = {index.num_seqs, NumBlocks(heads.num_heads, cuda::kHeadWarps), 1},
+           .block = {cuda::kHeadWarps * 32, 1, 1}},
+          p);
+}
+
+void CudaAttention::AttendPrefill(const StepIndex& index, const HeadLayout& heads,
+                                  const KvLayerView& kv, cuda::AttendParameters p) {
+  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, false);
+  p.head_tiles = cuts.head_tiles;
+  p.heads_of_tile = cuts.heads_of_tile;
+  p.tile_tokens = cuts.tile_tokens();
+  const cuda::AttendLaunch launch =
+      LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, false);
+  p.tiles = NumBlocks(index.num_tokens, p.tile_tokens);
+  Enqueue(driver_, launch.kernel,
+          {.grid = {heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
+                    NumBlocks(p.tiles, cuda::kTilesOfLayer)},
+           .block = {cuda::kAttendThreads, 1, 1},
+           .shared_bytes = launch.shared_bytes},
+          p);
+}
+
+void CudaBackend::BeginStep(const StepIndex& host_index) { attention_->BeginStep(host_index); }
+
+void CudaBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                         const KvLayerView& kv, float scale, int window, MatrixView out) {
+  attention_->Attend(index, heads, qkv, kv, scale, window, out);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,47 @@
+// The attention of the CUDA backend: how it is cut into blocks, the list of a step's work, and the
+// memory for the sums of splits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attend/cuda_kernels.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_sizes.h"
+#include "memory/cuda_driver.h"
+#include "memory/device.h"
+
+namespace bulkhead {
+
+class CudaAttention {
+ public:
+  // Both outlive this.
+  CudaAttention(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {}
+
+  void SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads);
+
+  // Backend::BeginStep, Attend.
+  void BeginStep(const StepIndex& host_index);
+  void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+              const KvLayerView& kv, float scale, int window, MatrixView out);
+
+ private:
+  // So many steps may be under way, each with a list on its way to the device.
+  static constexpr int kStepsUnderWay = 2;
+
+  void AttendToSplits(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
+                      cuda::AttendParameters p);
+  void AttendPrefill(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
+                     cuda::AttendParameters p);
+
+  Device& device_;
+  CudaDriver& driver_;
+  CudaAttentionScratch scratch_;
+  std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
+  int most_heads_of_kv_ = 0;
+  HostBuffer host_lists_[kStepsUnderWay];
+  int next_list_ = 0;
+  bool listed_ = false;  // whether a step has begun
+};
+
+}  // namespace bulkhead

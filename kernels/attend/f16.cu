@@ -1,0 +1,11 @@
+#include "kernels/attend/attend.cuh"
+
+namespace bulkhead::cuda {
+
+AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split) {
+  return AttendLaunchFor<KvFormat::kF16>("attend f16", head_dim, column_tiles, split);
+}
+
+const KernelRegistration kRegistered(AllOf(AttendF16Kernel));
+
+}  // namespace bulkhead::cuda

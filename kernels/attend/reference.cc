@@ -1,0 +1,132 @@
+// Only visible positions take part: nothing else is read. In order, per chunk of kAttentionChunk
+// positions, cut at absolute multiples, that holds a visible one:
+//   score_s = chain over ascending i of fma(q_i, key_s_i, acc) from +0, then * scale
+//   m = max score_s          p_s = Exp(score_s - m)          l = sum of p_s in 16 lanes, by s mod
+//   16 o_i = chain over ascending s of fma(p_s, value_s_i, acc) from +0
+// The first chunk is the running state; each later one, ascending, joins it:
+//   m' = max(m, m_c)   a = Exp(m - m')   b = Exp(m_c - m')
+//   l' = fma(l, a, l_c * b)               o'_i = fma(o_i, a, o_c_i * b)
+// and at the end out_i = o_i / l.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/reference/exp_constants.h"
+#include "kernels/reference/ordered_math.h"
+#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/sequence_cache.h"
+
+namespace bulkhead {
+namespace {
+
+using ordered::Exp;
+using ordered::FoldLanes;
+using ordered::kLanes;
+
+// Of one query head over one KV head.
+struct Query {
+  const float* q = nullptr;  // [d]
+  int head_dim = 0;          // d
+  int kv_head = 0;
+  int first = 0;  // visible positions: [first, last]
+  int last = 0;
+  float scale = 1;
+};
+
+struct State {
+  float m = 0;
+  float l = 0;
+  std::vector<float> o;  // [d]
+};
+
+State Chunk(const SequenceCache& cache, const Query& query, int begin, int end) {
+  std::vector<float> weights(end - begin);
+  for (int s = begin; s < end; ++s) {
+    float score = 0.0f;
+    for (int i = 0; i < query.head_dim; ++i) {
+      score = std::fma(query.q[i], cache.Key(query.kv_head, s, i), score);
+    }
+    weights[s - begin] = score * query.scale;
+  }
+  State state{*std::max_element(weights.begin(), weights.end()), 0.0f,
+              std::vector<float>(query.head_dim, 0.0f)};
+  float lanes[kLanes] = {};
+  for (int s = begin; s < end; ++s) {
+    float& weight = weights[s - begin];
+    weight = Exp(weight - state.m);
+    lanes[s % kLanes] += weight;
+    for (int i = 0; i < query.head_dim; ++i) {
+      state.o[i] = std::fma(weight, cache.Value(query.kv_head, s, i), state.o[i]);
+    }
+  }
+  state.l = FoldLanes(lanes);
+  return state;
+}
+
+void Join(const State& chunk, State& running) {
+  const float m = std::max(running.m, chunk.m);
+  const float a = Exp(running.m - m);
+  const float b = Exp(chunk.m - m);
+  running.m = m;
+  running.l = std::fma(running.l, a, chunk.l * b);
+  for (size_t i = 0; i < running.o.size(); ++i) {
+    running.o[i] = std::fma(running.o[i], a, chunk.o[i] * b);
+  }
+}
+
+void AttendInOrder(const SequenceCache& cache, const Query& query, float* out) {
+  State running;
+  const int first_chunk = query.first / kAttentionChunk;
+  for (int chunk = first_chunk; chunk <= query.last / kAttentionChunk; ++chunk) {
+    const int begin = std::max(query.first, chunk * kAttentionChunk);
+    const int end = std::min(query.last + 1, (chunk + 1) * kAttentionChunk);
+    State state = Chunk(cache, query, begin, end);
+    if (chunk == first_chunk) {
+      running = std::move(state);
+    } else {
+      Join(state, running);
+    }
+  }
+  for (int i = 0; i < query.head_dim; ++i) out[i] = running.o[i] / running.l;
+}
+
+void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) {
+  std::vector<double> weights;
+  double max = -HUGE_VAL;
+  for (int s = query.first; s <= query.last; ++s) {
+    double score = 0;
+    for (int i = 0; i < query.head_dim; ++i) {
+      score += double{query.q[i]} * cache.Key(query.kv_head, s, i);
+    }
+    weights.push_back(score * query.scale);
+    max = std::max(max, weights.back());
+  }
+  double total = 0;
+  for (double& weight : weights) total += weight = std::exp(weight - max);
+  for (int i = 0; i < query.head_dim; ++i) {
+    double sum = 0;
+    for (int s = query.first; s <= query.last; ++s) {
+      sum += weights[s - query.first] * cache.Value(query.kv_head, s, i);
+    }
+    out[i] = static_cast<float>(sum / total);
+  }
+}
+
+}  // namespace
+
+void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+                              const KvLayerView& kv, float scale, int window, MatrixView out) {
+  const int d = heads.head_dim;
+  for (int t = 0; t < index.num_tokens; ++t) {
+    const SequenceCache cache(index, index.token_seq[t], kv);
+    const int last = index.position[t];
+    for (int head = 0; head < heads.num_heads; ++head) {
+      const Query query{qkv.F32(t) + int64_t{head} * d, d,    heads.head_to_kv[head],
+                        FirstVisible(last, window),     last, scale};
+      float* out_head = out.F32(t) + int64_t{head} * d;
+      in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
+    }
+  }
+}
+
+}  // namespace bulkhead

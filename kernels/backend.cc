@@ -1,0 +1,22 @@
+#include "kernels/backend.h"
+
+#include "base/check.h"
+
+namespace bulkhead {
+
+void Backend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden,
+                              ConstMatrixView weight, float epsilon, MatrixView normed) {
+  AddResidual(sum, bias, hidden);
+  RmsNorm(hidden, weight, epsilon, normed);
+}
+
+// Only backends that sample tokens get these.
+void Backend::SelectCandidates(ConstMatrixView, int64_t, MatrixView) { BH_CHECK(samples_tokens()); }
+void Backend::Sample(ConstMatrixView, const TokenSampling*, const int32_t*, int32_t*, int32_t*) {
+  BH_CHECK(samples_tokens());
+}
+void Backend::FillInSampled(const StepIndex&, const int32_t*, int32_t*) {
+  BH_CHECK(samples_tokens());
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,19 @@
+// Reads memory as fast as it can be read: the ceiling of what reads weights or a cache.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cuda/parameters.h"
+#include "memory/cuda_kernel.h"
+
+namespace bulkhead::cuda {
+
+// sums[thread] = all words that the thread read, exclusively or'ed.
+struct ReadAllParameters {
+  const unsigned char* from = nullptr;
+  int64_t num_chunks = 0;    // of 16 bytes
+  uint32_t* sums = nullptr;  // [blocks][kRowThreads]
+};
+CudaKernelOf<ReadAllParameters> ReadAllKernel();  // grid {any}
+
+}  // namespace bulkhead::cuda

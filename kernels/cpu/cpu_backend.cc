@@ -1,0 +1,63 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/packing/packing.h"
+#include "kernels/reference/exp_constants.h"
+
+namespace bulkhead {
+
+CpuBackend::CpuBackend(Device& device, Isa isa, ActivationDType activation,
+                       std::unique_ptr<ThreadPool> pool)
+    : device_(device), isa_(isa), activation_(activation), pool_(std::move(pool)) {}
+
+int64_t CpuBackend::PackedBytes(const LinearShape& shape) const { return PanelBytes(shape); }
+
+std::unique_ptr<WeightSink> CpuBackend::Pack(const Linear& linear) {
+  return NewPanelSink(linear, BH_OF_ISA(isa_, kConvertKernels), BH_OF_ISA(isa_, kPackingKernels));
+}
+
+int64_t CpuBackend::WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const {
+  BumpAllocator allocator;
+  const CpuMatMulScratch mat_mul(limits, allocator);
+  const CpuAttendScratch attend(limits, heads, allocator);
+  return allocator.used_bytes();
+}
+
+void CpuBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                              const HeadLayout& heads) {
+  BumpAllocator allocator(workspace);
+  mat_mul_scratch_ = CpuMatMulScratch(limits, allocator);
+  attend_scratch_ = CpuAttendScratch(limits, heads, allocator);
+}
+
+bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
+  if (index.num_tokens == 0 || heads.num_heads + heads.num_kv_heads == 0) return false;
+  BH_CHECK(qkv.rows() == index.num_tokens);
+  BH_CHECK(qkv.cols() == int64_t{heads.num_heads + 2 * heads.num_kv_heads} * heads.head_dim);
+  return true;
+}
+
+void CheckCache(const KvGeometry& geometry, const HeadLayout& heads) {
+  BH_CHECK(geometry.kv_heads == heads.num_kv_heads && geometry.head_dim == heads.head_dim);
+  BH_CHECK(geometry.block_tokens % kAttentionLanes == 0 &&
+           kAttentionChunk % geometry.block_tokens == 0);
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(Device& device,
+                                                       const CpuBackendOptions& options) {
+  if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(absl::StrCat("num_threads is ", options.num_threads,
+                                                   "; it must lie in [1, ", kMaxThreads, "]"));
+  }
+  BH_ASSIGN_OR_RETURN(const Isa isa, ParseIsa(options.isa));
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<ThreadPool> pool,
+                      ThreadPool::Create(options.num_threads, options.may_spin));
+  return std::make_unique<CpuBackend>(device, isa, options.activation, std::move(pool));
+}
+
+}  // namespace bulkhead

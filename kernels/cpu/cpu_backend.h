@@ -1,0 +1,53 @@
+// CpuBackend: the SIMD backend, on a thread pool and with the kernels of one instruction set. Its
+// ops are in their folders' cpu.cc.
+#pragma once
+
+#include <memory>
+
+#include "kernels/attend/cpu.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/matmul/cpu.h"
+#include "kernels/simd/per_isa.h"
+
+namespace bulkhead {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Device& device, Isa isa, ActivationDType activation, std::unique_ptr<ThreadPool> pool);
+
+  Device& device() override { return device_; }
+  int64_t PackedBytes(const LinearShape& shape) const override;
+  std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
+  int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
+  void SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                    const HeadLayout& heads) override;
+
+#define BH_OP(name, ...) void name(__VA_ARGS__) override;
+#define BH_OPTIONAL_OP(name, ...)
+#include "kernels/ops.inc"
+
+ private:
+  // body(row) for each row of `x`.
+  template <typename Body>
+  void ForRows(MatrixView x, const Body& body) {
+    pool_->ParallelForWork(x.rows(), x.rows() * x.cols(), [&](int, int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) body(t);
+    });
+  }
+
+  Device& device_;
+  const Isa isa_;
+  const ActivationDType activation_;
+  const std::unique_ptr<ThreadPool> pool_;
+  CpuMatMulScratch mat_mul_scratch_;
+  CpuAttendScratch attend_scratch_;
+};
+
+// Whether there is anything to do with qkv: a rank may own no head at all.
+bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv);
+// Dies unless the cache is one of these heads, in whole vectors of tokens and whole blocks in a
+// chunk.
+void CheckCache(const KvGeometry& geometry, const HeadLayout& heads);
+
+}  // namespace bulkhead

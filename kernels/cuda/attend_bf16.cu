@@ -1,9 +1,0 @@
-#include "kernels/cuda/attend.cuh"
-
-namespace bulkhead::cuda {
-
-AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split) {
-  return AttendLaunchFor<KvFormat::kBF16>("attend bf16", head_dim, column_tiles, split);
-}
-
-}  // namespace bulkhead::cuda

@@ -1,9 +1,0 @@
-#include "kernels/cuda/attend.cuh"
-
-namespace bulkhead::cuda {
-
-AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split) {
-  return AttendLaunchFor<KvFormat::kF16>("attend f16", head_dim, column_tiles, split);
-}
-
-}  // namespace bulkhead::cuda

@@ -1,0 +1,63 @@
+// How host code turns views into what kernels take, and launches them.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/parameters.h"
+#include "kernels/cuda/registered_kernels.h"
+#include "memory/cuda_driver.h"
+#include "memory/matrix.h"
+
+namespace bulkhead::cuda {
+
+inline int NumBlocks(int64_t items, int64_t per_block) {
+  return static_cast<int>(CeilDiv(items, per_block));
+}
+
+inline Rows RowsOf(MatrixView x) { return {x.F32(), x.row_stride()}; }
+inline ConstRows RowsOf(ConstMatrixView x) { return {x.F32(), x.row_stride()}; }
+inline OutRows OutRowsOf(MatrixView x) {
+  BH_CHECK(x.dtype() != DType::kI32);
+  const Numbers numbers = x.dtype() == DType::kF32    ? Numbers::kF32
+                          : x.dtype() == DType::kBF16 ? Numbers::kBF16
+                                                      : Numbers::kF16;
+  return {x.data(), x.row_stride(), numbers};
+}
+// Whether rows are read and written four numbers at a time.
+inline bool InFours(ConstMatrixView x) {
+  return x.empty() || (x.cols() % 4 == 0 && x.row_stride() % 4 == 0 &&
+                       reinterpret_cast<uintptr_t>(x.data()) % (4 * DTypeBytes(x.dtype())) == 0);
+}
+inline const float* VectorOf(ConstMatrixView x) { return x.empty() ? nullptr : x.F32(); }
+
+inline LaunchShape OneBlockPerRow(ConstMatrixView x) {
+  return {.grid = {static_cast<int>(x.rows()), 1, 1}, .block = {kRowThreads, 1, 1}};
+}
+// A warp for each of `heads` heads of each token.
+inline LaunchShape OneWarpPerHead(int num_tokens, int heads) {
+  return {.grid = {num_tokens, NumBlocks(heads, kHeadWarps), 1}, .block = {kHeadWarps * 32, 1, 1}};
+}
+
+// One layer of the cache.
+inline CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
+  const KvGeometry& g = kv.geometry;
+  return {reinterpret_cast<unsigned char*>(kv.base),
+          g.LayerBlockBytes(),
+          g.HeadBytes(),
+          g.KeysBytes(),
+          g.block_tokens,
+          std::countr_zero(static_cast<unsigned>(g.block_tokens)),
+          g.head_dim,
+          index.seq_begin,
+          index.seq_slot,
+          index.position,
+          index.token_seq,
+          index.block_tables,
+          index.block_table_stride};
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,28 @@
+// Every kernel that the CUDA backend may launch: all are brought onto the device before its memory
+// is measured, since code that is loaded later takes memory later.
+#pragma once
+
+#include <vector>
+
+#include "memory/cuda_kernel.h"
+
+namespace bulkhead::cuda {
+
+// Those that are linked; a kernel may be in it more than once.
+inline std::vector<CudaKernel>& RegisteredKernels() {
+  static std::vector<CudaKernel> kernels;
+  return kernels;
+}
+
+// Beside the kernels' definition, one object of this for all of them.
+struct KernelRegistration {
+  template <typename... Parameters>
+  explicit KernelRegistration(const CudaKernelOf<Parameters>&... kernels) {
+    (RegisteredKernels().push_back(kernels.kernel), ...);
+  }
+  explicit KernelRegistration(const std::vector<CudaKernel>& kernels) {
+    for (const CudaKernel& kernel : kernels) RegisteredKernels().push_back(kernel);
+  }
+};
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,59 @@
+// Codes of 8 or 4 bits on their way to numbers in bf16, (code - zero) scale rounded: what the
+// products for many tokens multiply with.
+#pragma once
+
+#include "intrinsics.h"
+#include "kernels/packing/cuda_layout.h"
+#include "memory/weight_format.h"
+
+namespace bulkhead::cuda {
+
+// What a lane holds of one chunk of a tile of rows: 8 inputs of the rows lane / 4 and 8 behind it.
+template <WeightFormat kFormat>
+struct Codes {
+  static constexpr bool kInt8 = kFormat == WeightFormat::kInt8;
+  static constexpr int kWords = kInt8 ? 4 : 2;
+  uint32_t words[kWords] = {};
+  uint32_t scaling[2] = {};
+
+  // Nothing for a tile behind the last row.
+  BH_DEVICE void Load(const PackedWeight& weight, int row_tile, int chunk) {
+    const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
+    if (row_tile * kTileRows >= padded_rows) return;
+    const auto* const all = reinterpret_cast<const uint32_t*>(weight.numbers);
+    const int64_t lane_of_chunk =
+        kInt8
+            ? (static_cast<int64_t>(row_tile) * (weight.depth / kChunkInputs) + chunk) * kWarp
+            : (static_cast<int64_t>(row_tile) * (weight.depth / kDepthGranule) + chunk / 2) * kWarp;
+    const uint32_t* const from =
+        all + (lane_of_chunk + LaneIndex()) * 4 + (kInt8 ? 0 : chunk % 2 * 2);
+    BH_UNROLL
+    for (int i = 0; i < kWords; ++i) words[i] = from[i];
+    const int64_t row =
+        weight.chunk_cell[chunk] * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
+    scaling[0] = weight.scaling[row];
+    scaling[1] = weight.scaling[row + 8];
+  }
+
+  // The inputs of the first or the second row.
+  BH_DEVICE Words4 Numbers(int row) const {
+    Words4 numbers;
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      numbers.w[i] = Bf16Pair(Number(row, 2 * i), Number(row, 2 * i + 1));
+    }
+    return numbers;
+  }
+
+  BH_DEVICE float Number(int row, int input) const {
+    const float scale = F32OfF16(static_cast<uint16_t>(scaling[row]));
+    const float zero = F32OfF16(static_cast<uint16_t>(scaling[row] >> 16));
+    const int product = input / 4;  // four inputs each
+    const uint32_t code =
+        kInt8 ? words[2 * product + row] >> (input % 4 * 8) & 255
+              : words[product] >> (input % 2 * 16 + (input % 4 / 2 * 2 + row) * 4) & 15;
+    return (static_cast<float>(code) - zero) * scale;
+  }
+};
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,190 @@
+#include "kernels/matmul/cpu.h"
+
+#include <algorithm>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/matmul/op.h"
+#include "kernels/packing/packing.h"
+#include "kernels/packing/quantized_packing.h"
+
+namespace bulkhead {
+namespace {
+
+void CheckShapes(ConstMatrixView x, const LinearShape& shape, MatrixView out) {
+  BH_CHECK(x.cols() == shape.cols && out.cols() == shape.rows && x.rows() == out.rows());
+  BH_CHECK(shape.k_borders.size() >= 2 && shape.k_borders.size() <= kMaxSlices + 1);
+  const size_t num_slices = shape.k_borders.size() - 1;
+  BH_CHECK((num_slices & (num_slices - 1)) == 0);
+  BH_CHECK(shape.k_borders.front() == 0 && shape.k_borders.back() == shape.cols);
+  BH_CHECK(std::is_sorted(shape.k_borders.begin(), shape.k_borders.end()));
+}
+
+// How threads share a product of many rows: the grid whose largest part is smallest, the one with
+// the most cuts along the panels if several are.
+struct Grid {
+  int64_t panel_parts = 1;
+  int64_t row_parts = 1;
+};
+
+Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
+  Grid best;
+  int64_t least = panels * rows;
+  for (int64_t panel_parts = std::min<int64_t>(num_threads, panels); panel_parts >= 1;
+       --panel_parts) {
+    const int64_t row_parts = std::min(num_threads / panel_parts, rows);
+    const int64_t largest = CeilDiv(panels, panel_parts) * CeilDiv(rows, row_parts);
+    if (largest >= least) continue;
+    least = largest;
+    best = {panel_parts, row_parts};
+  }
+  return best;
+}
+
+// work(thread, part of the panels, part of the rows) for each part of the grid.
+template <typename Work>
+void ForGrid(ThreadPool& pool, int64_t panels, int64_t rows, int64_t row_units, int64_t cost,
+             const Work& work) {
+  const Grid grid = GridFor(panels, rows, pool.num_threads());
+  pool.ParallelForWork(grid.panel_parts * grid.row_parts, cost,
+                       [&](int thread, int64_t begin, int64_t end) {
+                         for (int64_t i = begin; i < end; ++i) {
+                           const int64_t p = i / grid.row_parts;
+                           const int64_t r = i % grid.row_parts;
+                           work(thread, ThreadPool::PartBegin(panels, p, grid.panel_parts),
+                                ThreadPool::PartBegin(panels, p + 1, grid.panel_parts),
+                                ThreadPool::PartBegin(row_units, r, grid.row_parts),
+                                ThreadPool::PartBegin(row_units, r + 1, grid.row_parts));
+                         }
+                       });
+}
+
+void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, ConstMatrixView x,
+                  const Linear& weight, MatrixView out) {
+  const LinearShape& shape = weight.shape;
+  const int64_t rows = x.rows();
+  BH_CHECK(scratch.inputs.codes != nullptr && rows <= scratch.max_rows &&
+           shape.cols <= scratch.max_inputs);
+  const QuantizedPanels panels = QuantizedPanelsOf(weight);
+  QuantizedInputs inputs = scratch.inputs;
+  inputs.row_bytes = panels.x_bytes;
+  inputs.cells = panels.num_cells;
+  const int64_t tiles = CeilDiv(rows, BH_OF_ISA_OR_VNNI(isa, kInt8MostTileRows));
+  const auto quantize = BH_OF_ISA_OR_VNNI(isa, QuantizeCell);
+  pool.ParallelForWork(
+      tiles * inputs.cells, rows * shape.cols, [&](int, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          quantize(panels, x.F32(), x.row_stride(), InputTileOf(rows, tiles, i / inputs.cells),
+                   static_cast<int>(i % inputs.cells), inputs);
+        }
+      });
+  const Int8Product product{&panels,
+                            shape.format == WeightFormat::kInt4,
+                            inputs,
+                            rows,
+                            tiles,
+                            shape.rows,
+                            shape.k_borders.data(),
+                            shape.num_slices(),
+                            out.F32(),
+                            out.row_stride()};
+  const auto multiply = BH_OF_ISA_OR_VNNI(isa, MultiplyInt8);
+  ForGrid(pool, CeilDiv(shape.rows, kPanelColumns), rows, tiles, rows * shape.rows * shape.cols,
+          [&](int, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
+            multiply(product, {panel_begin, panel_end, begin, end});
+          });
+}
+
+// Fewer panels than threads: each (panel, slice) on its own, then the slices of each output join.
+void MultiplySlices(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
+                    const Product& product, int64_t rows, int64_t panels) {
+  const int64_t num_slices = product.num_slices;
+  const int64_t tile_floats = rows * kPanelColumns;
+  // At most one tile of scratch per slice and thread, fewer than a thread's scratch for `rows`
+  // rows.
+  static_assert(kMaxSlices * kPanelColumns <= kScratchFloatsPerRow);
+  const auto multiply = BH_OF_ISA(isa, MultiplySlice);
+  pool.ParallelForWork(panels * num_slices, rows * product.outputs * product.inputs,
+                       [&](int, int64_t begin, int64_t end) {
+                         for (int64_t i = begin; i < end; ++i) {
+                           const int64_t panel = i / num_slices;
+                           multiply(product, {panel, panel + 1, 0, rows, nullptr},
+                                    static_cast<int>(i % num_slices),
+                                    scratch.floats + i * tile_floats);
+                         }
+                       });
+  const DefaultFloatMode mode;
+  for (int64_t n = 0; n < product.outputs; ++n) {
+    float* sums = scratch.floats + n / kPanelColumns * num_slices * tile_floats + n % kPanelColumns;
+    for (int64_t row = 0; row < rows; ++row, sums += kPanelColumns) {
+      for (int64_t width = 1; width < num_slices; width *= 2) {
+        for (int64_t i = 0; i < num_slices; i += 2 * width) {
+          sums[i * tile_floats] += sums[(i + width) * tile_floats];
+        }
+      }
+      product.out[row * product.out_stride + n] = sums[0];
+    }
+  }
+}
+
+}  // namespace
+
+CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allocator)
+    : thread_floats(std::min<int64_t>(limits.max_num_batched_tokens, kGroupRows) *
+                    kScratchFloatsPerRow),
+      max_rows(limits.max_num_batched_tokens),
+      max_inputs(limits.max_int8_inputs) {
+  floats = reinterpret_cast<float*>(
+      allocator.Next(kMaxThreads * thread_floats * int64_t{sizeof(float)}));
+  if (max_inputs == 0) return;
+  inputs.row_bytes = MostInputBytes(max_inputs);
+  inputs.cells = MostCells(max_inputs);
+  const int64_t rows = limits.max_num_batched_tokens;
+  inputs.codes = reinterpret_cast<int8_t*>(allocator.Next(rows * inputs.row_bytes));
+  inputs.scales = reinterpret_cast<float*>(allocator.Next(rows * inputs.cells * 4));
+  inputs.sums = reinterpret_cast<int32_t*>(allocator.Next(rows * inputs.cells * 4));
+}
+
+void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (x.empty() || out.empty()) return;
+  const LinearShape& shape = weight.shape;
+  CheckShapes(x, shape, out);
+  const bool quantized = IsQuantized(shape.format);
+  if (activation_ == ActivationDType::kInt8 && quantized && shape.groups.indexed == 0) {
+    return MatMulInInt8(*pool_, isa_, mat_mul_scratch_, x, weight, out);
+  }
+  const int num_slices = shape.num_slices();
+  const QuantizedPanels quantized_panels =
+      quantized ? QuantizedPanelsOf(weight) : QuantizedPanels{};
+  const Product product{x.F32(),
+                        x.row_stride(),
+                        weight.packed,
+                        PanelFormatOf(shape.format),
+                        shape.rows,
+                        shape.cols,
+                        shape.k_borders.data(),
+                        num_slices,
+                        out.F32(),
+                        out.row_stride(),
+                        quantized ? &quantized_panels : nullptr};
+  const int64_t rows = x.rows();
+  const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
+  const int64_t work = rows * shape.rows * shape.cols;
+  const bool few = rows <= BH_OF_ISA(isa_, kMostFewRows);
+  if (few && (panels >= pool_->num_threads() || num_slices == 1)) {
+    const auto multiply = BH_OF_ISA(isa_, MultiplyFew);
+    return pool_->ParallelForWork(panels, work, [&](int, int64_t begin, int64_t end) {
+      multiply(product, {begin, end, 0, rows, nullptr});
+    });
+  }
+  BH_CHECK(mat_mul_scratch_.floats != nullptr && rows <= mat_mul_scratch_.max_rows);
+  if (few) return MultiplySlices(*pool_, isa_, mat_mul_scratch_, product, rows, panels);
+  const auto multiply = BH_OF_ISA(isa_, MultiplyMany);
+  ForGrid(*pool_, panels, rows, rows, work,
+          [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
+            multiply(product, {panel_begin, panel_end, begin, end, mat_mul_scratch_.Of(thread)});
+          });
+}
+
+}  // namespace bulkhead

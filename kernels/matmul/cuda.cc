@@ -1,0 +1,197 @@
+#include "kernels/matmul/cuda.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/launch.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kMostTokenTiles = 4;
+constexpr int64_t kLeastSteppedBucket = 64;  // up to here powers of two
+constexpr int64_t kLeastBucketStep = 128;
+constexpr int64_t kBucketsPerOctave = 8;
+
+using cuda::NumBlocks;
+using cuda::RowsOf;
+
+int64_t LeastLibraryTokens(WeightFormat format) {
+  return IsQuantized(format) ? kLeastUnpackedTokens : 1;
+}
+
+// Whether rows lie as products take them.
+bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight) {
+  return x.dtype() != DType::kF32 && weight.input_at == nullptr && x.cols() == weight.depth &&
+         x.row_stride() == weight.depth && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
+}
+
+// The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
+// bucket alone, and the warm-up meets every product that a step may need.
+int64_t BucketOf(int64_t tokens, int64_t most) {
+  if (tokens <= kLeastSteppedBucket) {
+    return std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens))), most);
+  }
+  const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
+  const int64_t step = std::max(kLeastBucketStep, octave / kBucketsPerOctave);
+  return std::min(RoundUp(tokens, step), most);
+}
+
+}  // namespace
+
+int64_t CudaProducts::RowsAtOnce(const PackedLayout& layout) const {
+  const int64_t rows = scratch_.inputs_count / layout.depth();
+  BH_CHECK(rows > 0);
+  return rows;
+}
+
+void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (x.empty() || out.empty()) return;
+  const WeightFormat format = weight.shape.format;
+  const PackedLayout layout(weight.shape);
+  const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
+  const int64_t rows_at_once = RowsAtOnce(layout);
+  const auto known = warmed_up_rows_.find(weight.packed);
+  const int64_t warmed_up = known == warmed_up_rows_.end() ? 0 : known->second;
+  for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
+    const int64_t rows = std::min(rows_at_once, x.rows() - row);
+    const MatrixView out_rows = out.Rows(row, rows);
+    const uint16_t* const inputs = Inputs(x.Rows(row, rows), format, packed);
+    if (rows <= warmed_up && rows >= LeastLibraryTokens(format)) {
+      const int64_t bucket = BucketOf(rows, std::min(warmed_up, rows_at_once));
+      const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
+      if (row + bucket <= warmed_up && IsPrepared(cut)) {
+        MultiplyByLibrary(cut, format, inputs, packed, out_rows);
+        continue;
+      }
+    }
+    MultiplyByKernel(static_cast<int>(rows), format, inputs, packed, out_rows);
+  }
+}
+
+absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (library_ == nullptr || x.empty() || out.empty()) return absl::OkStatus();
+  BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
+  const PackedLayout layout(weight.shape);
+  warmed_up_rows_[weight.packed] = x.rows();
+  const int64_t most = std::min(x.rows(), RowsAtOnce(layout));
+  for (int64_t tokens = LeastLibraryTokens(weight.shape.format); tokens <= most; ++tokens) {
+    tokens = BucketOf(tokens, most);
+    const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);
+    if (IsPrepared(cut) || !Prepare(cut)) continue;
+    MatMul(x.Rows(0, tokens), weight, out.Rows(0, tokens));
+  }
+  return driver_.Synchronize();
+}
+
+CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, int64_t tokens,
+                                      MatrixView out) const {
+  const auto address = reinterpret_cast<uint64_t>(out.data()) | 16;
+  Cut cut;
+  cut.piece = {.f16 = shape.format == WeightFormat::kF16,
+               .tokens = tokens,
+               .outputs = shape.rows,
+               .depth = depth,
+               .out_stride = out.row_stride(),
+               .out_alignment_bytes = static_cast<int64_t>(address & -address)};
+  cut.last = cut.piece;
+  if (!IsQuantized(shape.format)) return cut;
+  // Equal pieces, whole tiles of rows each.
+  const int64_t most = unpacked_bytes_ / 2 / depth / cuda::kTileRows * cuda::kTileRows;
+  BH_CHECK(most > 0);
+  cut.pieces = CeilDiv(shape.rows, most);
+  cut.piece.outputs = RoundUp(CeilDiv(shape.rows, cut.pieces), cuda::kTileRows);
+  cut.pieces = CeilDiv(shape.rows, cut.piece.outputs);
+  cut.last.outputs = shape.rows - (cut.pieces - 1) * cut.piece.outputs;
+  if (cut.pieces == 1) cut.piece = cut.last;
+  return cut;
+}
+
+bool CudaProducts::IsPrepared(const Cut& cut) const {
+  return library_->IsPrepared(cut.piece) && library_->IsPrepared(cut.last);
+}
+
+bool CudaProducts::Prepare(const Cut& cut) {
+  for (const GemmProblem& problem : {cut.piece, cut.last}) {
+    if (refused_.contains(problem)) return false;
+    const absl::Status prepared = library_->Prepare(problem);
+    if (prepared.ok()) continue;
+    BH_LOG(kWarning) << prepared.message() << "; our own kernel does";
+    refused_.insert(problem);
+    return false;
+  }
+  return true;
+}
+
+const uint16_t* CudaProducts::Inputs(ConstMatrixView x, WeightFormat format,
+                                     const cuda::PackedWeight& weight) {
+  const bool f16 = format == WeightFormat::kF16;
+  const bool rounded = x.dtype() != DType::kF32;
+  BH_CHECK(!rounded || x.dtype() == (f16 ? DType::kF16 : DType::kBF16));
+  const auto* const numbers = reinterpret_cast<const uint16_t*>(x.data());
+  if (AreInputs(x, weight)) return numbers;
+  cuda::GatherInputsParameters p;
+  p.x.stride = x.row_stride();
+  if (rounded) {
+    p.rounded = numbers;
+  } else {
+    p.x.data = x.F32();
+  }
+  p.input_at = weight.input_at;
+  p.inputs = weight.inputs;
+  p.depth = weight.depth;
+  p.out = scratch_.inputs;
+  Enqueue(driver_, cuda::GatherInputsKernel(f16), cuda::OneBlockPerRow(x), p);
+  return scratch_.inputs;
+}
+
+void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
+                                     const cuda::PackedWeight& weight, MatrixView out) {
+  for (int64_t i = 0; i < cut.pieces; ++i) {
+    const GemmProblem& problem = i + 1 < cut.pieces ? cut.piece : cut.last;
+    const int64_t first_row = i * cut.piece.outputs;
+    const auto* numbers = reinterpret_cast<const uint16_t*>(weight.numbers);
+    if (IsQuantized(format)) {
+      numbers = scratch_.unpacked;
+      Enqueue(driver_, cuda::UnpackKernel(format),
+              {.grid = {NumBlocks(problem.outputs, cuda::kTileRows),
+                        NumBlocks(weight.depth, cuda::kDepthGranule * cuda::kUnpackWarps), 1},
+               .block = {cuda::kUnpackWarps * 32, 1, 1}},
+              {weight, static_cast<int>(first_row), scratch_.unpacked});
+    }
+    library_->Multiply(problem, inputs, numbers, out.F32() + first_row, scratch_.library);
+  }
+}
+
+void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
+                                    const cuda::PackedWeight& weight, MatrixView out) {
+  if (tokens > kMostFewTokens) {
+    const LaunchShape shape{
+        .grid = {NumBlocks(weight.rows, cuda::kGemmTile), NumBlocks(tokens, cuda::kGemmTile), 1},
+        .block = {cuda::kGemmThreads, 1, 1},
+        .shared_bytes = cuda::kGemmSharedBytes};
+    return Enqueue(driver_, cuda::GemmKernel(format), shape, {inputs, tokens, weight, RowsOf(out)});
+  }
+  int token_tiles = 1;
+  while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
+  const LaunchShape shape{
+      .grid = {NumBlocks(weight.rows, cuda::kTileRows), NumBlocks(tokens, token_tiles * 8), 1},
+      .block = {cuda::kLinearThreads, 1, 1},
+      .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
+  Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
+          {inputs, tokens, weight, RowsOf(out)});
+}
+
+void CudaBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  products_->MatMul(x, weight, out);
+}
+
+absl::Status CudaBackend::WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  return products_->WarmUp(x, weight, out);
+}
+
+}  // namespace bulkhead

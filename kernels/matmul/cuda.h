@@ -1,0 +1,72 @@
+// The products of the CUDA backend: how a MatMul is cut into launches, and the memory that it needs
+// beside its operands. A library multiplies where there is one and it has warmed up the product
+// (quantised weights: of many tokens); else LinearKernel few tokens and GemmKernel more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_sizes.h"
+#include "kernels/cuda/gemm_library.h"
+#include "kernels/matmul/cuda_kernels.h"
+#include "kernels/packing/cuda_packing.h"
+#include "memory/cuda_driver.h"
+#include "memory/ledger.h"
+#include "memory/linear.h"
+
+namespace bulkhead {
+
+class CudaProducts {
+ public:
+  // `driver` outlives this; `library` may be null.
+  CudaProducts(CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
+               int64_t unpacked_bytes = CudaProductScratch::kUnpackedBytes)
+      : driver_(driver), library_(std::move(library)), unpacked_bytes_(unpacked_bytes) {}
+
+  // The part of the workspace that products need; without memory behind the allocator only counted.
+  CudaProductScratch LayOut(const StepLimits& limits, BumpAllocator& allocator) const {
+    return {limits, library_ != nullptr, unpacked_bytes_, allocator};
+  }
+  void SetScratch(const CudaProductScratch& scratch) { scratch_ = scratch; }
+
+  // Backend::MatMul, WarmUpMatMul.
+  void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out);
+  absl::Status WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out);
+
+ private:
+  // A product by the library: outputs of a quantised weight come in pieces, which are unpacked one
+  // after the other; all but the last one alike.
+  struct Cut {
+    GemmProblem piece;
+    GemmProblem last;
+    int64_t pieces = 1;
+  };
+
+  int64_t RowsAtOnce(const PackedLayout& layout) const;
+  Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
+  bool IsPrepared(const Cut& cut) const;
+  bool Prepare(const Cut& cut);
+  // [rows][depth] as the products of `weight` take it: x itself, or gathered into the scratch.
+  const uint16_t* Inputs(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
+  void MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
+                         const cuda::PackedWeight& weight, MatrixView out);
+  void MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
+                        const cuda::PackedWeight& weight, MatrixView out);
+
+  CudaDriver& driver_;
+  const std::unique_ptr<GemmLibrary> library_;
+  const int64_t unpacked_bytes_;
+  CudaProductScratch scratch_;
+  std::set<GemmProblem> refused_;  // by the library
+  // Of each weight that the library may multiply, by its numbers: the rows that its output has room
+  // for.
+  std::unordered_map<const std::byte*, int64_t> warmed_up_rows_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,52 @@
+// The kernels of MatMul: what they take and how they are launched.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cuda/parameters.h"
+#include "kernels/packing/cuda_layout.h"
+#include "memory/cuda_kernel.h"
+#include "memory/weight_format.h"
+
+namespace bulkhead::cuda {
+
+// out[t][at] = x[t][input_at[at]], or x[t][at] without a map, as bf16 or f16; 0 where there is
+// none.
+struct GatherInputsParameters {
+  ConstRows x;
+  const uint16_t* rounded = nullptr;  // instead of x.data, in the numbers of out
+  const int32_t* input_at = nullptr;
+  int inputs = 0;
+  int depth = 0;
+  uint16_t* out = nullptr;  // [T][depth]
+};
+CudaKernelOf<GatherInputsParameters> GatherInputsKernel(bool f16);
+
+// ---- products: out[t][n] = sum over the depth of x[t] weight[n]
+struct LinearParameters {
+  const uint16_t* x = nullptr;  // [T][depth]: f16 for weights in f16, bf16 for all others
+  int tokens = 0;
+  PackedWeight weight;
+  Rows out;
+};
+inline constexpr int kLinearThreads = 128;
+// For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
+CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
+
+// For many tokens: grid {rows / kGemmTile, T / kGemmTile}.
+inline constexpr int kGemmThreads = 256;
+inline constexpr int kGemmTile = 128;
+inline constexpr int kGemmSharedBytes = 80 << 10;
+CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format);
+
+// out[n - first_row] = row n of a quantised weight in bf16, for products that know no codes. Rows
+// from first_row on, a multiple of 16; grid {rows / 16, depth / (64 kUnpackWarps)}.
+struct UnpackParameters {
+  PackedWeight weight;
+  int first_row = 0;
+  uint16_t* out = nullptr;  // [rows filled up][depth]
+};
+inline constexpr int kUnpackWarps = 8;
+CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format);  // int8 or int4
+
+}  // namespace bulkhead::cuda

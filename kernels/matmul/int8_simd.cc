@@ -1,0 +1,290 @@
+// Products of quantised weights and quantised inputs. A panel is one stream of codes and scales;
+// sums of a cell are exact integers, whatever the order. Compiled per instruction set.
+#include "kernels/matmul/int8.h"
+
+#include "kernels/matmul/op.h"
+#include "kernels/matmul/panel_tree.h"
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+namespace {
+
+constexpr int64_t kGroupTiles = 96 / kInt8TileRows;  // whose inputs stay in L2 while panels pass
+constexpr int kRowsInRegisters = 6;                  // with sums and chains
+constexpr int64_t kPrefetchBytes = 8192;
+constexpr float kLeastMagnitude = 1e-30f;
+constexpr float kRounding = 12582912.0f;  // x + this - this: to nearest even, for |x| < 2^22
+
+// The magnitudes' bits order as they do, and above all those of infinities and NaNs.
+float LargestMagnitude(const float* x, int count) {
+  const I32x16 magnitude_bits = SetI1(0x7FFFFFFF);
+  I32x16 most = SetI1(0);
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    most = MaxI(most, And(BitsOf(Load(x + i)), magnitude_bits));
+  }
+  if (i < count) most = MaxI(most, And(BitsOf(LoadN(x + i, count - i)), magnitude_bits));
+  const int32_t bits = MaxLanes(most);
+  float magnitude;
+  __builtin_memcpy(&magnitude, &bits, sizeof(magnitude));
+  return magnitude;
+}
+
+BH_INLINE I32x16 CodesOf(F32x16 inputs, float inverse) {
+  const F32x16 scaled = Mul(inputs, Set1(inverse));
+  return ToI32(Sub(Add(scaled, Set1(kRounding)), Set1(kRounding)));
+}
+
+// One row of one cell, into words `step` bytes apart; its scale and the sum of its codes.
+void QuantizeInputs(const float* from, const PackedCell& cell, int8_t* words, int64_t step,
+                    float& scale, int32_t& code_sum) {
+  const float most = LargestMagnitude(from, cell.count);
+  const bool finite = most <= 3.402823466e38f;  // false for a NaN, too
+  const bool zero = !(finite && most >= kLeastMagnitude);
+  scale = finite ? (zero ? 0.0f : most / 127.0f) : __builtin_nanf("");
+  code_sum = 0;
+  if (zero) {
+    for (int word = 0; word < cell.words; ++word, words += step) __builtin_memset(words, 0, 4);
+    return;
+  }
+  const float inverse = 127.0f / most;
+  uint8_t codes[kLanes];
+  I32x16 sum = SetI1(0);
+  int k = 0;
+  for (; k + kLanes <= cell.count; k += kLanes, words += 4 * step) {
+    const I32x16 code = CodesOf(Load(from + k), inverse);
+    sum = Add(sum, code);
+    StoreBytes(codes, code);
+    for (int i = 0; i < 4; ++i) __builtin_memcpy(words + i * step, codes + 4 * i, 4);
+  }
+  if (k < cell.count) {
+    const I32x16 code = CodesOf(LoadN(from + k, cell.count - k), inverse);
+    sum = Add(sum, code);
+    StoreBytes(codes, code);
+    for (int i = 0; k + i < cell.count; i += 4, words += step) {
+      __builtin_memcpy(words, codes + i, 4);
+    }
+  }
+  code_sum = SumLanes(sum);
+}
+
+template <bool kIsInt4>
+struct Words;
+
+template <>
+struct Words<false> {
+  I32x16 v[2];
+  BH_INLINE static Words Load(const char* p) {
+    const int32_t* words = reinterpret_cast<const int32_t*>(p);
+    return {{LoadI(words), LoadI(words + kLanes)}};
+  }
+  BH_INLINE static I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
+    return DotBytes(acc, codes, x);
+  }
+};
+
+template <>
+struct Words<true> {
+  I32x16 v[2];
+  BH_INLINE static Words Load(const char* p) {
+    const I32x16 bits = LoadI(reinterpret_cast<const int32_t*>(p));
+    const I32x16 mask = SetI1(0x0F0F0F0F);
+    return {{And(bits, mask), And(ShiftRight<4>(bits), mask)}};
+  }
+  BH_INLINE static I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
+    return DotNibbles(acc, codes, x);
+  }
+};
+
+BH_INLINE I32x16 Broadcast(const int8_t* p) {
+  int32_t four;
+  __builtin_memcpy(&four, p, sizeof(four));
+  return SetI1(four);
+}
+
+// Where a tile fetches ahead, and how far that moves per word.
+struct Ahead {
+  const char* at;
+  int64_t step;
+};
+
+// A cell's inputs of the rows of a tile.
+struct TileInputs {
+  const int8_t* codes;  // [words][rows][4]
+  const float* scales;  // [rows]
+  const int32_t* sums;  // [rows]
+};
+
+template <int kRows>
+using Chains = F32x16[kRows][2];
+
+// The sums of a cell's (q - z) x before all words are in: with int8 the zero is the same for all.
+template <bool kIsInt4>
+BH_INLINE I32x16 FreshSum(int32_t input_sum) {
+  return SetI1(kIsInt4 ? 0 : -128 * input_sum);
+}
+
+// sum - zero * input_sum, in f32: whole numbers below 2^24 are exact, and cheaper than products of
+// integers.
+template <bool kIsInt4>
+BH_INLINE F32x16 FinishSum(I32x16 sum, F32x16 zero, int32_t input_sum) {
+  return kIsInt4 ? Fnma(zero, ToF32(SetI1(input_sum)), ToF32(sum)) : ToF32(sum);
+}
+
+// chains = fma(sum of (q - z) x, weight scale * input scale, chains)
+template <bool kIsInt4, int kRows>
+BH_INLINE void AddCell(const char* at, int words, const TileInputs& x, Ahead ahead,
+                       Chains<kRows>& chains) {
+  constexpr int kWordBytes = QuantizedWordBytes(kIsInt4);
+  I32x16 sums[kRows][2];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = FreshSum<kIsInt4>(x.sums[r]);
+  const int8_t* inputs = x.codes;
+#pragma GCC unroll 1
+  for (int word = 0; word < words; ++word) {
+    const Words<kIsInt4> weight = Words<kIsInt4>::Load(at);
+    for (int line = 0; line < kWordBytes; line += 64) {
+      if constexpr (kRows == 1) {
+        Prefetch(ahead.at + line);
+      } else {
+        PrefetchLater(ahead.at + line);
+      }
+    }
+    ahead.at += ahead.step;
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      const I32x16 input = Broadcast(inputs + 4 * r);
+      sums[r][0] = Words<kIsInt4>::Dot(sums[r][0], weight.v[0], input);
+      sums[r][1] = Words<kIsInt4>::Dot(sums[r][1], weight.v[1], input);
+    }
+    inputs += 4 * kRows;
+    at += kWordBytes;
+  }
+  const uint16_t* f16 = reinterpret_cast<const uint16_t*>(at);
+  const uint8_t* zeros = reinterpret_cast<const uint8_t*>(at + 64);
+#pragma GCC unroll 2
+  for (int v = 0; v < 2; ++v) {
+    const F32x16 scale = LoadF16(f16 + v * kLanes);
+    const F32x16 zero = kIsInt4 ? ToF32(LoadBytes(zeros + v * kLanes)) : Set1(0.0f);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      const F32x16 sum = FinishSum<kIsInt4>(sums[r][v], zero, x.sums[r]);
+      chains[r][v] = Fma(sum, Mul(scale, Set1(x.scales[r])), chains[r][v]);
+    }
+  }
+}
+
+// Where the sums fill the registers the chains have to stay in memory: g++ does that only across a
+// call.
+template <bool kIsInt4, int kRows>
+[[gnu::noinline]] void AddCellApart(const char* at, int words, const TileInputs& x, Ahead ahead,
+                                    Chains<kRows>& chains) {
+  AddCell<kIsInt4, kRows>(at, words, x, ahead, chains);
+}
+
+// The rows of one tile of one panel.
+template <bool kIsInt4, int kRows>
+void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahead) {
+  const QuantizedPanels& weight = *product.weight;
+  const QuantizedInputs& x = product.x;
+  const char* codes = weight.panels + panel * weight.panel_bytes;
+  const int64_t columns_left = product.outputs - panel * kPanelColumns;
+  const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
+  F32x16 left[kMaxSliceLevels][kRows][2];  // unfinished left subtrees, the smallest first
+  int cell = 0;
+  for (int slice = 0; slice < product.num_slices; ++slice) {
+    const bool empty = product.k_borders[slice] == product.k_borders[slice + 1];
+    const F32x16 fresh = Set1(empty ? -0.0f : 0.0f);
+    Chains<kRows> chains;
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) chains[r][0] = chains[r][1] = fresh;
+    for (; cell < weight.num_cells && weight.cells[cell].slice == slice; ++cell) {
+      const PackedCell& packed = weight.cells[cell];
+      const int64_t first = row * x.cells + int64_t{cell} * kRows;
+      const TileInputs inputs{x.codes + row * x.row_bytes + packed.x_offset * kRows,
+                              x.scales + first, x.sums + first};
+      const char* at = codes + packed.offset;
+      if constexpr (kRows <= kRowsInRegisters) {
+        AddCell<kIsInt4, kRows>(at, packed.words, inputs, ahead, chains);
+      } else {
+        AddCellApart<kIsInt4, kRows>(at, packed.words, inputs, ahead, chains);
+      }
+      ahead.at += ahead.step * packed.words;
+    }
+    const int joins = JoinsAfter(slice);
+    const bool last = slice + 1 == product.num_slices;
+    float* out = product.out + row * product.out_stride + panel * kPanelColumns;
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r, out += product.out_stride) {
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        F32x16 sum = chains[r][v];
+        for (int join = 0; join < joins; ++join) sum = Add(left[join][r][v], sum);
+        if (last) {
+          StoreN(out + v * kLanes, sum, LanesFrom(columns, v));
+        } else {
+          left[joins][r][v] = sum;
+        }
+      }
+    }
+  }
+}
+
+using RunPanelFunction = void (*)(const Int8Product& product, int64_t panel, int64_t row,
+                                  Ahead ahead);
+
+struct PanelTable {
+  RunPanelFunction run[kInt8TileRows];  // by rows - 1
+};
+
+template <bool kIsInt4, int kRows>
+constexpr void Fill(PanelTable& table) {
+  table.run[kRows - 1] = &RunPanel<kIsInt4, kRows>;
+  if constexpr (kRows > 1) Fill<kIsInt4, kRows - 1>(table);
+}
+
+template <bool kIsInt4>
+constexpr PanelTable TableOf() {
+  PanelTable table{};
+  Fill<kIsInt4, kInt8TileRows>(table);
+  return table;
+}
+
+constexpr PanelTable kInt8Table = TableOf<false>();
+constexpr PanelTable kInt4Table = TableOf<true>();
+
+}  // namespace
+
+const int kInt8MostTileRows = kInt8TileRows;
+
+void QuantizeCell(const QuantizedPanels& weight, const float* inputs, int64_t stride,
+                  const InputTile& tile, int cell_index, const QuantizedInputs& x) {
+  const PackedCell& cell = weight.cells[cell_index];
+  int8_t* words = x.codes + tile.begin * x.row_bytes + cell.x_offset * tile.rows;
+  const int64_t first = tile.begin * x.cells + cell_index * tile.rows;
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    QuantizeInputs(inputs + (tile.begin + r) * stride + cell.begin, cell, words + 4 * r,
+                   4 * tile.rows, x.scales[first + r], x.sums[first + r]);
+  }
+}
+
+void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
+  const PanelTable& table = product.is_int4 ? kInt4Table : kInt8Table;
+  const int64_t panel_bytes = product.weight->panel_bytes;
+  for (int64_t group = part.tile_begin; group < part.tile_end; group += kGroupTiles) {
+    const int64_t tiles = part.tile_end - group < kGroupTiles ? part.tile_end - group : kGroupTiles;
+    for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
+      for (int64_t i = 0; i < tiles; ++i) {
+        const InputTile tile = InputTileOf(product.rows, product.tiles, group + i);
+        // A tile alone reads on; of several, each fetches its share of the next panel.
+        const char* codes = product.weight->panels + panel * panel_bytes;
+        const Ahead ahead{
+            codes + (tiles == 1 ? kPrefetchBytes : panel_bytes + panel_bytes * i / tiles),
+            QuantizedWordBytes(product.is_int4) / tiles};
+        table.run[tile.rows - 1](product, panel, tile.begin, ahead);
+      }
+    }
+  }
+}
+
+}  // namespace bulkhead::BH_ISA

@@ -1,0 +1,71 @@
+// The product kernels: what crosses from the CPU backend into the sources compiled per instruction
+// set.
+//
+// A packed weight is panels of 32 outputs, one contiguous stream over K each; N is padded with
+// zeros to whole panels:
+//   f32   [N/32][K][32 x f32]
+//   f16   [N/32][K][32 x u16]
+//   bf16  [N/32][K][16 x u32]   low half: output i of the panel, high half: output 16 + i
+// Lanes run along N, never along K, so each output is the one chain that memory/linear.h promises.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/packing/quantized_layout.h"
+#include "kernels/simd/per_isa.h"
+
+namespace bulkhead {
+
+inline constexpr int kMaxSlices = 8;
+inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
+
+// Blocks of a product of many rows: kBlockInputs inputs of kGroupRows rows of x are packed and stay
+// in L2 while panels pass; with several slices, the unfinished subtrees of kChunkPanels panels stay
+// there too.
+inline constexpr int64_t kBlockInputs = 512;
+inline constexpr int64_t kGroupRows = 48;
+inline constexpr int64_t kChunkPanels = 8;
+// Scratch of one thread, per row of the largest product, up to kGroupRows rows.
+inline constexpr int64_t kScratchFloatsPerRow =
+    kBlockInputs + kChunkPanels * kPanelColumns * kMaxSliceLevels;
+
+enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4 };
+inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
+
+// out = x * weight^T.
+struct Product {
+  const float* x;  // [rows, inputs]
+  int64_t x_stride;
+  const void* weight;  // packed; of a float format
+  PanelFormat format;
+  int64_t outputs;           // N
+  int64_t inputs;            // K
+  const int64_t* k_borders;  // [num_slices + 1]
+  int num_slices;            // a power of two, at most kMaxSlices
+  float* out;                // [rows, outputs]
+  int64_t out_stride;
+  // Of kInt8 and kInt4, whose weights are widened to f32 cell by cell; else null.
+  const QuantizedPanels* quantized;
+};
+
+// The part of a product that one thread computes.
+struct ProductPart {
+  int64_t panel_begin;
+  int64_t panel_end;
+  int64_t row_begin;
+  int64_t row_end;
+  float* scratch;  // [min(rows, kGroupRows) * kScratchFloatsPerRow]
+};
+
+// At most this many rows are read in place, each panel streamed once from its first byte to its
+// last.
+BH_PER_ISA(extern const int kMostFewRows)
+// At most kMostFewRows rows; no scratch.
+BH_PER_ISA(void MultiplyFew(const Product& product, const ProductPart& part))
+// Any number of rows.
+BH_PER_ISA(void MultiplyMany(const Product& product, const ProductPart& part))
+// The chain of one slice of one panel, for at most kMostFewRows rows: into sums [rows][32].
+BH_PER_ISA(void MultiplySlice(const Product& product, const ProductPart& part, int slice,
+                              float* sums))
+
+}  // namespace bulkhead

@@ -1,0 +1,167 @@
+// One tile of a product in registers: up to kTileRows rows by kTileVectors vectors of a panel, over
+// one range of K. Compiled per instruction set; included by simd.cc alone.
+#pragma once
+
+#include "kernels/matmul/op.h"
+#include "kernels/matmul/panel_tree.h"
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+
+struct Tile {
+  const float* x;  // packed: [count][rows]; in place: rows `x_stride` apart
+  int64_t x_stride;
+  const char* weight;  // at the first k of the range, the panel's first column
+  int64_t count;       // k's in the range
+  const float*
+      start;  // running values to continue from, rows `start_stride` apart; null: from `fresh`
+  int64_t start_stride;
+  float fresh;  // +0, the head of a chain; or -0, an empty slice
+  float* dest;  // rows `dest_stride` apart
+  int64_t dest_stride;
+  int columns;        // of the panel that exist; the others are neither read nor written
+  const float* left;  // [num_joins][rows][32] finished left subtrees to add, the smallest first
+  int num_joins;
+  const char* prefetch;   // bytes that will be wanted soon
+  int64_t prefetch_step;  // how far they advance per k
+};
+
+struct F32Panel {
+  static constexpr int64_t kStepBytes = 128;  // one k
+  template <int kVector>
+  BH_INLINE static F32x16 Column(const char* w) {
+    return Load(reinterpret_cast<const float*>(w) + kVector * kLanes);
+  }
+};
+
+struct F16Panel {
+  static constexpr int64_t kStepBytes = 64;
+  template <int kVector>
+  BH_INLINE static F32x16 Column(const char* w) {
+    return LoadF16(reinterpret_cast<const uint16_t*>(w) + kVector * kLanes);
+  }
+};
+
+struct Bf16Panel {
+  static constexpr int64_t kStepBytes = 64;
+  template <int kVector>
+  BH_INLINE static F32x16 Column(const char* w) {
+    const uint32_t* pairs = reinterpret_cast<const uint32_t*>(w);
+    if constexpr (kVector == 0) return LoadBf16Low(pairs);
+    return LoadBf16High(pairs);
+  }
+};
+
+template <int kRows, int kVectors>
+using Sums = F32x16[kRows][kVectors];
+
+template <int kRows, int kFirst, int kVectors>
+BH_INLINE void StartSums(const Tile& tile, Sums<kRows, kVectors>& sums) {
+  if (tile.start == nullptr) {
+    const F32x16 fresh = Set1(tile.fresh);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = fresh;
+    }
+    return;
+  }
+  const int lanes[2] = {LanesFrom(tile.columns, kFirst), LanesFrom(tile.columns, kFirst + 1)};
+  const float* row = tile.start + kFirst * kLanes;
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = LoadN(row + v * kLanes, lanes[v]);
+    row += tile.start_stride;
+  }
+}
+
+// left + right, for each finished subtree on the left.
+template <int kRows, int kFirst, int kVectors>
+BH_INLINE void JoinSums(const Tile& tile, Sums<kRows, kVectors>& sums) {
+  const float* left = tile.left + kFirst * kLanes;
+  for (int join = 0; join < tile.num_joins; ++join) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Add(Load(left + v * kLanes), sums[r][v]);
+      left += kPanelColumns;
+    }
+  }
+}
+
+template <int kRows, int kFirst, int kVectors>
+BH_INLINE void StoreSums(const Tile& tile, const Sums<kRows, kVectors>& sums) {
+  const int lanes[2] = {LanesFrom(tile.columns, kFirst), LanesFrom(tile.columns, kFirst + 1)};
+  float* row = tile.dest + kFirst * kLanes;
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) StoreN(row + v * kLanes, sums[r][v], lanes[v]);
+    row += tile.dest_stride;
+  }
+}
+
+// Few rows read on at once, into the first cache; many come to the next panel much later.
+template <int64_t kBytes, bool kIsForLater>
+BH_INLINE void PrefetchStep(const char* p) {
+  for (int64_t at = 0; at < kBytes; at += 64) {
+    if constexpr (kIsForLater) {
+      PrefetchLater(p + at);
+    } else {
+      Prefetch(p + at);
+    }
+  }
+}
+
+// Vectors [kFirst, kFirst + kVectors) of the panel.
+template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
+void RunTile(const Tile& tile) {
+  Sums<kRows, kVectors> sums;
+  StartSums<kRows, kFirst, kVectors>(tile, sums);
+  const float* x = tile.x;
+  const char* w = tile.weight;
+  const char* prefetch = tile.prefetch;
+  const int64_t x_stride = tile.x_stride;
+  const int64_t prefetch_step = tile.prefetch_step;
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < tile.count; ++k) {
+    F32x16 column[2];
+    column[0] = Panel::template Column<kFirst>(w);
+    if constexpr (kVectors == 2) column[1] = Panel::template Column<kFirst + 1>(w);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F32x16 input = Set1(kPackedX ? x[r] : x[r * x_stride]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
+    }
+    PrefetchStep<Panel::kStepBytes, kPackedX>(prefetch);
+    x += kPackedX ? kRows : 1;
+    w += Panel::kStepBytes;
+    prefetch += prefetch_step;
+  }
+  JoinSums<kRows, kFirst, kVectors>(tile, sums);
+  StoreSums<kRows, kFirst, kVectors>(tile, sums);
+}
+
+// A whole panel: at once where the registers hold it, else its halves one after the other.
+template <typename Panel, bool kPackedX, int kRows>
+void RunPanel(const Tile& tile) {
+  if constexpr (kTileVectors == 2 || kRows <= 2) {
+    RunTile<Panel, kPackedX, kRows, 0, 2>(tile);
+  } else {
+    RunTile<Panel, kPackedX, kRows, 0, 1>(tile);
+    if (tile.columns > kLanes) RunTile<Panel, kPackedX, kRows, 1, 1>(tile);
+  }
+}
+
+using RunTileFunction = void (*)(const Tile& tile);
+
+// table[rows - 1]
+template <typename Panel, bool kPackedX, int kRows>
+constexpr void FillTable(RunTileFunction* table) {
+  table[kRows - 1] = &RunPanel<Panel, kPackedX, kRows>;
+  if constexpr (kRows > 1) FillTable<Panel, kPackedX, kRows - 1>(table);
+}
+
+}  // namespace bulkhead::BH_ISA

@@ -1,0 +1,93 @@
+#include <cmath>
+#include <vector>
+
+#include "kernels/matmul/input_quantizer.h"
+#include "kernels/reference/quantized_weight.h"
+#include "kernels/reference/reference_backend.h"
+#include "kernels/simd/number_format.h"
+
+namespace bulkhead {
+namespace {
+
+// Slices join in pairs, pairs of pairs ...; destroys them.
+float Join(std::vector<float>& sums) {
+  for (size_t width = 1; width < sums.size(); width *= 2) {
+    for (size_t i = 0; i < sums.size(); i += 2 * width) sums[i] += sums[i + width];
+  }
+  return sums[0];
+}
+
+// fma(x_k, w_k, acc) over ascending k in [begin, end), from +0; an empty slice is -0.0.
+float Chain(const float* x, const float* weight, int64_t begin, int64_t end) {
+  if (begin == end) return -0.0f;
+  float acc = 0.0f;
+  for (int64_t k = begin; k < end; ++k) acc = std::fma(x[k], weight[k], acc);
+  return acc;
+}
+
+float SumInDouble(const float* x, const std::vector<float>& weight) {
+  double sum = 0;
+  for (size_t i = 0; i < weight.size(); ++i) sum += double{x[i]} * weight[i];
+  return static_cast<float>(sum);
+}
+
+// One chain over the cells of each slice.
+void MatMulInInt8(ConstMatrixView x, const Linear& linear, MatrixView out) {
+  const QuantizedWeight weight(linear);
+  const std::vector<WeightCell>& cells = weight.cells();
+  const std::vector<int64_t>& borders = linear.shape.k_borders;
+  std::vector<int8_t> inputs(x.cols());
+  std::vector<InputScaling> scalings(cells.size());
+  std::vector<float> sums(borders.size() - 1);
+  for (int64_t t = 0; t < x.rows(); ++t) {
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const auto size = static_cast<size_t>(cells[i].size());
+      scalings[i] =
+          QuantizeInputs({x.F32(t) + cells[i].begin, size}, {inputs.data() + cells[i].begin, size});
+    }
+    for (int64_t n = 0; n < out.cols(); ++n) {
+      for (size_t slice = 0; slice < sums.size(); ++slice) {
+        sums[slice] = borders[slice] == borders[slice + 1] ? -0.0f : 0.0f;
+      }
+      for (size_t i = 0; i < cells.size(); ++i) {
+        const WeightScaling scaling = weight.ScalingOf(n, static_cast<int64_t>(i));
+        int32_t sum = -int32_t{scaling.zero} * scalings[i].sum;
+        for (int64_t k = cells[i].begin; k < cells[i].end; ++k) {
+          sum += int32_t{weight.codes(n)[k]} * inputs[k];
+        }
+        float& acc = sums[cells[i].slice];
+        acc = std::fma(static_cast<float>(sum), F32OfF16(scaling.scale) * scalings[i].scale, acc);
+      }
+      out.F32(t)[n] = Join(sums);
+    }
+  }
+}
+
+}  // namespace
+
+// In order: one chain per slice.
+void ReferenceBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (x.empty()) return;
+  if (activation_ == ActivationDType::kInt8 && IsQuantized(weight.shape.format) &&
+      weight.shape.groups.indexed == 0) {
+    return MatMulInInt8(x, weight, out);
+  }
+  const std::vector<int64_t>& borders = weight.shape.k_borders;
+  std::vector<float> row(x.cols());
+  std::vector<float> sums(borders.size() - 1);
+  for (int64_t n = 0; n < out.cols(); ++n) {
+    WeightRow(weight, n, row.data());
+    for (int64_t t = 0; t < x.rows(); ++t) {
+      if (!in_order_) {
+        out.F32(t)[n] = SumInDouble(x.F32(t), row);
+        continue;
+      }
+      for (size_t slice = 0; slice < sums.size(); ++slice) {
+        sums[slice] = Chain(x.F32(t), row.data(), borders[slice], borders[slice + 1]);
+      }
+      out.F32(t)[n] = Join(sums);
+    }
+  }
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,332 @@
+// MatMul. Few rows are bound by memory: each panel is one stream, read once. Many rows are bound by
+// arithmetic: tiles of registers over blocks that stay in the caches. Compiled per instruction set.
+#include "kernels/matmul/op.h"
+
+#include "kernels/matmul/product_tile.h"
+#include "kernels/matmul/quantized_tile.h"
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+namespace {
+
+constexpr int kFewRows = kTileVectors == 2 ? 4 : 2;
+constexpr int64_t kPrefetchBytes = 2048;
+constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
+
+struct Kernels {
+  int64_t step_bytes;                 // of one k of a panel
+  RunTileFunction packed[kTileRows];  // by rows - 1
+  RunTileFunction in_place[kFewRows];
+};
+
+template <typename Panel>
+constexpr Kernels KernelsOf() {
+  Kernels kernels{};
+  kernels.step_bytes = Panel::kStepBytes;
+  FillTable<Panel, true, kTileRows>(kernels.packed);
+  FillTable<Panel, false, kFewRows>(kernels.in_place);
+  return kernels;
+}
+
+constexpr Kernels kKernels[kNumFloatPanelFormats] = {KernelsOf<F32Panel>(), KernelsOf<Bf16Panel>(),
+                                                     KernelsOf<F16Panel>()};
+
+// Quantised panels are multiplied as f32.
+const Kernels& KernelsFor(PanelFormat format) {
+  const bool is_float = static_cast<int>(format) < kNumFloatPanelFormats;
+  return kKernels[static_cast<int>(is_float ? format : PanelFormat::kF32)];
+}
+
+void Dequantize(const Product& product, int64_t panel, const PackedCell& cell, float* out) {
+  if (product.format == PanelFormat::kInt4) {
+    DequantizeCell<true>(*product.quantized, panel, cell, out);
+  } else {
+    DequantizeCell<false>(*product.quantized, panel, cell, out);
+  }
+}
+
+BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Where part `part` of `count` things begins, cut into `parts` equal to within one.
+BH_INLINE int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
+  return count * part / parts;
+}
+
+BH_INLINE int ColumnsOf(const Product& product, int64_t panel) {
+  return static_cast<int>(Smaller(product.outputs - panel * kPanelColumns, kPanelColumns));
+}
+
+// A tile of rows read in place over one whole slice of one panel.
+Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, int slice,
+               int64_t step_bytes) {
+  const int64_t begin = product.k_borders[slice];
+  const int64_t count = product.k_borders[slice + 1] - begin;
+  Tile tile{};
+  tile.x = product.x + part.row_begin * product.x_stride + begin;
+  tile.x_stride = product.x_stride;
+  tile.weight =
+      static_cast<const char*>(product.weight) + (panel * product.inputs + begin) * step_bytes;
+  tile.count = count;
+  tile.fresh = count == 0 ? -0.0f : 0.0f;
+  tile.columns = ColumnsOf(product, panel);
+  tile.prefetch = tile.weight + kPrefetchBytes;
+  tile.prefetch_step = step_bytes;
+  return tile;
+}
+
+// The ranges of a slice's inputs that are worked on one after the other: cells of a quantised
+// weight, else at most kBlockInputs inputs each.
+struct SliceBlocks {
+  int64_t begin;
+  int64_t inputs;
+  int64_t num_blocks;       // at least one, for an empty slice too
+  const PackedCell* cells;  // [num_blocks], or null
+};
+
+SliceBlocks BlocksOf(const Product& product, int slice) {
+  const int64_t begin = product.k_borders[slice];
+  const int64_t inputs = product.k_borders[slice + 1] - begin;
+  SliceBlocks blocks{begin, inputs, inputs == 0 ? 1 : CeilDiv(inputs, kBlockInputs), nullptr};
+  if (product.quantized == nullptr || inputs == 0) return blocks;
+  blocks.cells = product.quantized->cells;
+  while (blocks.cells->slice < slice) ++blocks.cells;
+  const PackedCell* end = product.quantized->cells + product.quantized->num_cells;
+  blocks.num_blocks = 0;
+  for (const PackedCell* cell = blocks.cells; cell < end && cell->slice == slice; ++cell) {
+    ++blocks.num_blocks;
+  }
+  return blocks;
+}
+
+// How many of `count` neighbouring cells are widened together, one at least: with more inputs at
+// once sums are stored and loaded less often.
+int64_t CellsTogether(const PackedCell* cells, int64_t count) {
+  int64_t inputs = cells[0].count;
+  int64_t together = 1;
+  while (together < count && inputs + cells[together].count <= kWidenedInputs) {
+    inputs += cells[together++].count;
+  }
+  return together;
+}
+
+// The same of a quantised weight: `tile` says where the slice goes, its cells come one after the
+// other.
+void MultiplyCells(const Product& product, const ProductPart& part, int64_t panel, int slice,
+                   Tile tile) {
+  alignas(64) float weight[kMaxCellInputs * kPanelColumns];
+  const Kernels& kernels = KernelsFor(product.format);
+  const int64_t rows = part.row_end - part.row_begin;
+  const int joins = tile.num_joins;
+  tile.prefetch = reinterpret_cast<const char*>(weight);
+  tile.prefetch_step = 0;
+  tile.start_stride = tile.dest_stride;
+  if (tile.count == 0) return kernels.in_place[rows - 1](tile);
+  const float* x = tile.x;
+  const SliceBlocks blocks = BlocksOf(product, slice);
+  for (int64_t i = 0; i < blocks.num_blocks; ++i) {
+    const PackedCell& cell = blocks.cells[i];
+    Dequantize(product, panel, cell, weight);
+    tile.x = x + (cell.begin - product.k_borders[slice]);
+    tile.weight = reinterpret_cast<const char*>(weight);
+    tile.count = cell.count;
+    tile.num_joins = cell.begin + cell.count == product.k_borders[slice + 1] ? joins : 0;
+    kernels.in_place[rows - 1](tile);
+    tile.start = tile.dest;
+  }
+}
+
+// One slice of one panel, rows read in place.
+void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t panel, int slice,
+                     const Tile& tile) {
+  if (product.quantized != nullptr) return MultiplyCells(product, part, panel, slice, tile);
+  KernelsFor(product.format).in_place[part.row_end - part.row_begin - 1](tile);
+}
+
+using Four = float __attribute__((vector_size(16)));
+
+// Four k's of four rows: `to` gets rows side by side, k's `to_stride` apart.
+BH_INLINE void TransposeFour(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  Four row[4];
+  for (int r = 0; r < 4; ++r) __builtin_memcpy(&row[r], from + r * from_stride, sizeof(Four));
+  const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Four high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Four k[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                     __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                     __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                     __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) __builtin_memcpy(to + i * to_stride, &k[i], sizeof(Four));
+}
+
+// to [count][rows] = the transpose of from [rows][count].
+void PackRows(const float* from, int64_t from_stride, int64_t rows, int64_t count, float* to) {
+  const int64_t whole_rows = rows / 4 * 4;
+  const int64_t whole_count = count / 4 * 4;
+  for (int64_t r = 0; r < whole_rows; r += 4) {
+    const float* source = from + r * from_stride;
+    for (int64_t k = 0; k < whole_count; k += 4) {
+      TransposeFour(source + k, from_stride, to + k * rows + r, rows);
+    }
+    for (int64_t k = whole_count; k < count; ++k) {
+      for (int64_t i = 0; i < 4; ++i) to[k * rows + r + i] = source[i * from_stride + k];
+    }
+  }
+  for (int64_t r = whole_rows; r < rows; ++r) {
+    for (int64_t k = 0; k < count; ++k) to[k * rows + r] = from[r * from_stride + k];
+  }
+}
+
+// Rows and panels whose blocks are in the caches together, and the range of K that is being worked
+// on.
+struct Block {
+  int64_t row_begin;
+  int64_t num_rows;
+  int64_t num_tiles;
+  int64_t panel_begin;
+  int64_t panel_end;
+  int slice;
+  int64_t k_begin;
+  int64_t k_end;
+  const PackedCell* cells;  // that it is, of a quantised weight
+  int64_t num_cells;
+  const float* packed_x;  // tile by tile: [k][rows of the tile]
+  float* subtrees;        // panel by panel, tile by tile: [level][rows of the tile][32]
+};
+
+// One panel over the block's range of K: every tile of rows.
+void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
+  const Kernels& kernels = KernelsFor(product.format);
+  const int64_t step = kernels.step_bytes;
+  const int64_t count = block.k_end - block.k_begin;
+  const bool is_first = block.k_begin == product.k_borders[block.slice];
+  const bool is_last = block.k_end == product.k_borders[block.slice + 1];
+  const bool is_last_slice = block.slice + 1 == product.num_slices;
+  const int joins = JoinsAfter(block.slice);
+  alignas(64) float widened[kWidenedInputs * kPanelColumns];
+  Tile tile{};
+  if (product.quantized != nullptr) {
+    for (int64_t i = 0; count > 0 && i < block.num_cells; ++i) {
+      const PackedCell& cell = block.cells[i];
+      Dequantize(product, panel, cell, widened + (cell.begin - block.k_begin) * kPanelColumns);
+    }
+    tile.weight = reinterpret_cast<const char*>(widened);
+  } else {
+    tile.weight =
+        static_cast<const char*>(product.weight) + (panel * product.inputs + block.k_begin) * step;
+  }
+  tile.count = count;
+  tile.fresh = count == 0 ? -0.0f : 0.0f;
+  tile.columns = ColumnsOf(product, panel);
+  tile.prefetch_step = product.quantized != nullptr ? 0 : step / block.num_tiles;
+  for (int64_t t = 0; t < block.num_tiles; ++t) {
+    const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
+    const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
+    float* out = product.out + (block.row_begin + row) * product.out_stride + panel * kPanelColumns;
+    float* subtrees = block.subtrees + ((panel - block.panel_begin) * block.num_rows + row) *
+                                           kMaxSliceLevels * kPanelColumns;
+    tile.x = block.packed_x + row * count;
+    tile.start = is_first ? nullptr : out;
+    tile.start_stride = product.out_stride;
+    tile.left = subtrees;
+    tile.num_joins = is_last ? joins : 0;
+    if (is_last && !is_last_slice) {
+      tile.dest = subtrees + joins * rows * kPanelColumns;
+      tile.dest_stride = kPanelColumns;
+    } else {
+      tile.dest = out;
+      tile.dest_stride = product.out_stride;
+    }
+    // Each tile fetches its share of the next panel's block.
+    tile.prefetch = product.quantized != nullptr
+                        ? tile.weight
+                        : tile.weight + (product.inputs + t * count / block.num_tiles) * step;
+    kernels.packed[rows - 1](tile);
+  }
+}
+
+// The block's rows and panels over all of K, slice by slice and block by block.
+void MultiplyGroup(const Product& product, Block block, float* packed_x) {
+  block.packed_x = packed_x;
+  for (block.slice = 0; block.slice < product.num_slices; ++block.slice) {
+    const SliceBlocks blocks = BlocksOf(product, block.slice);
+    for (int64_t i = 0; i < blocks.num_blocks; ++i) {
+      if (blocks.cells != nullptr) {
+        block.cells = blocks.cells + i;
+        block.num_cells = CellsTogether(block.cells, blocks.num_blocks - i);
+        const PackedCell& last = block.cells[block.num_cells - 1];
+        block.k_begin = block.cells->begin;
+        block.k_end = last.begin + last.count;
+        i += block.num_cells - 1;
+      } else {
+        block.k_begin = blocks.begin + PartBegin(blocks.inputs, i, blocks.num_blocks);
+        block.k_end = blocks.begin + PartBegin(blocks.inputs, i + 1, blocks.num_blocks);
+      }
+      const int64_t count = block.k_end - block.k_begin;
+      for (int64_t t = 0; t < block.num_tiles; ++t) {
+        const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
+        const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
+        PackRows(product.x + (block.row_begin + row) * product.x_stride + block.k_begin,
+                 product.x_stride, rows, count, packed_x + row * count);
+      }
+      for (int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
+        MultiplyPanel(product, block, panel);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const int kMostFewRows = kFewRows;
+
+void MultiplyFew(const Product& product, const ProductPart& part) {
+  const Kernels& kernels = KernelsFor(product.format);
+  const int64_t rows = part.row_end - part.row_begin;
+  float subtrees[kMaxSliceLevels * kFewRows * kPanelColumns];
+  for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
+    for (int slice = 0; slice < product.num_slices; ++slice) {
+      Tile tile = SliceTile(product, part, panel, slice, kernels.step_bytes);
+      tile.left = subtrees;
+      tile.num_joins = JoinsAfter(slice);
+      if (slice + 1 == product.num_slices) {
+        tile.dest = product.out + part.row_begin * product.out_stride + panel * kPanelColumns;
+        tile.dest_stride = product.out_stride;
+      } else {
+        tile.dest = subtrees + tile.num_joins * rows * kPanelColumns;
+        tile.dest_stride = kPanelColumns;
+      }
+      MultiplyInPlace(product, part, panel, slice, tile);
+    }
+  }
+}
+
+void MultiplySlice(const Product& product, const ProductPart& part, int slice, float* sums) {
+  const Kernels& kernels = KernelsFor(product.format);
+  Tile tile = SliceTile(product, part, part.panel_begin, slice, kernels.step_bytes);
+  tile.dest = sums;
+  tile.dest_stride = kPanelColumns;
+  MultiplyInPlace(product, part, part.panel_begin, slice, tile);
+}
+
+void MultiplyMany(const Product& product, const ProductPart& part) {
+  const int64_t rows = part.row_end - part.row_begin;
+  const int64_t panels = part.panel_end - part.panel_begin;
+  const int64_t num_groups = CeilDiv(rows, kGroupRows);
+  // One slice leaves no unfinished subtrees behind.
+  const int64_t chunk_panels = product.num_slices == 1 ? panels : kChunkPanels;
+  Block block{};
+  for (int64_t group = 0; group < num_groups; ++group) {
+    block.row_begin = part.row_begin + PartBegin(rows, group, num_groups);
+    block.num_rows = part.row_begin + PartBegin(rows, group + 1, num_groups) - block.row_begin;
+    block.num_tiles = CeilDiv(block.num_rows, kTileRows);
+    block.subtrees = part.scratch + block.num_rows * kBlockInputs;
+    for (int64_t panel = 0; panel < panels; panel += chunk_panels) {
+      block.panel_begin = part.panel_begin + panel;
+      block.panel_end = part.panel_begin + Smaller(panel + chunk_panels, panels);
+      MultiplyGroup(product, block, part.scratch);
+    }
+  }
+}
+
+}  // namespace bulkhead::BH_ISA

@@ -1,0 +1,46 @@
+// Rows of a quantised weight as bf16, row-major, for a product that knows no codes. A warp takes
+// 64 inputs of a tile of 16 rows: lanes that share a row write pieces of 64 bytes.
+#include "intrinsics.h"
+#include "kernels/cuda/registered_kernels.h"
+#include "kernels/matmul/codes.cuh"
+#include "kernels/matmul/cuda_kernels.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+template <WeightFormat kFormat>
+BH_KERNEL(kUnpackWarps* kWarp)
+Unpack(UnpackParameters p) {
+  GridDependencySynchronize();
+  constexpr int kChunks = kDepthGranule / kChunkInputs;
+  const int first_chunk = (int(blockIdx.y) * kUnpackWarps + WarpIndex()) * kChunks;
+  if (first_chunk * kChunkInputs >= p.weight.depth) return;
+  Codes<kFormat> codes[kChunks];
+  BH_UNROLL
+  for (int i = 0; i < kChunks; ++i) {
+    codes[i].Load(p.weight, p.first_row / kTileRows + int(blockIdx.x), first_chunk + i);
+  }
+  const int64_t row = static_cast<int64_t>(int(blockIdx.x)) * kTileRows + LaneIndex() / 4;
+  uint16_t* const to =
+      p.out + row * p.weight.depth + first_chunk * kChunkInputs + LaneIndex() % 4 * 8;
+  BH_UNROLL
+  for (int i = 0; i < kChunks; ++i) {
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      *reinterpret_cast<Words4*>(to + int64_t{8} * half * p.weight.depth + i * kChunkInputs) =
+          codes[i].Numbers(half);
+    }
+  }
+}
+
+}  // namespace
+
+CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format) {
+  return format == WeightFormat::kInt8 ? KernelOf("unpack int8", Unpack<WeightFormat::kInt8>)
+                                       : KernelOf("unpack int4", Unpack<WeightFormat::kInt4>);
+}
+
+const KernelRegistration kRegistered(UnpackKernel(WeightFormat::kInt8),
+                                     UnpackKernel(WeightFormat::kInt4));
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,65 @@
+// How the CUDA backend packs a weight, so that every byte goes once from memory straight into the
+// registers that the tensor cores want. Plain: kernels and host code include this.
+//
+// Inputs are cut into chunks of 32. Within a chunk lane 4g + j of a warp reads row g and row g + 8
+// of a tile of 16 rows, inputs 8j .. 8j + 7: two products of 16 inputs, the first with 8j + {0, 1}
+// and 8j + {2, 3} where a fragment has its columns 2j and 2j + 8, the second with the other four.
+// Activations in their own order are read the same way, 16 bytes at a time.
+//
+//   bf16, f16   [rows][depth], row-major
+//   int8        [rows / 16][depth / 32][lane][16 bytes]: four words {first product: row g, row g +
+//               8; second product: row g, row g + 8} of four inputs each
+//   int4        [rows / 16][depth / 64][lane][16 bytes]: four words, one for each product of two
+//               chunks; the low half has the first inputs of the pairs, the high half the second
+//               ones; of each half digit i is {row g, row g + 8, row g, row g + 8} of the inputs
+//               {0, 0, 2, 2}
+//
+// Rows are filled up with zeroes to a multiple of 16. Depth is a multiple of 64: the inputs of each
+// cell (memory/linear.h), in the order of the groups, filled up to whole chunks.
+#pragma once
+
+#include <stdint.h>
+
+namespace bulkhead::cuda {
+
+static constexpr int kChunkInputs = 32;
+static constexpr int kDepthGranule = 64;
+static constexpr int kTileRows = 16;
+
+// A packed weight.
+struct PackedWeight {
+  const unsigned char* numbers = nullptr;
+  // Quantised formats alone:
+  const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero
+  const int32_t* chunk_cell = nullptr;  // [depth / 32] the cell of each chunk, ascending
+  // [depth] which input is there; -1: none. Null: the inputs in their order, then none.
+  const int32_t* input_at = nullptr;
+  int rows = 0;    // N
+  int inputs = 0;  // K
+  int depth = 0;
+};
+
+// Where the code of a row and a place in the depth lies.
+struct CodePlace {
+  int64_t word = 0;  // 32 bits each
+  int shift = 0;
+};
+
+static constexpr CodePlace Int8Place(int64_t row, int64_t at, int64_t depth) {
+  const int64_t tile = row / kTileRows * (depth / kChunkInputs) + at / kChunkInputs;
+  const int in_chunk = static_cast<int>(at % kChunkInputs);
+  const int lane = static_cast<int>(row % 8) * 4 + in_chunk / 8;
+  const int word = in_chunk % 8 / 4 * 2 + static_cast<int>(row % kTileRows / 8);
+  return {(tile * 32 + lane) * 4 + word, in_chunk % 4 * 8};
+}
+
+static constexpr CodePlace Int4Place(int64_t row, int64_t at, int64_t depth) {
+  const int64_t tile = row / kTileRows * (depth / kDepthGranule) + at / kDepthGranule;
+  const int in_chunk = static_cast<int>(at % kChunkInputs);
+  const int lane = static_cast<int>(row % 8) * 4 + in_chunk / 8;
+  const int word = static_cast<int>(at % kDepthGranule) / kChunkInputs * 2 + in_chunk % 8 / 4;
+  const int digit = in_chunk % 4 / 2 * 2 + static_cast<int>(row % kTileRows / 8);
+  return {(tile * 32 + lane) * 4 + word, in_chunk % 2 * 16 + digit * 4};
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,264 @@
+#include "kernels/packing/cuda_packing.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "kernels/packing/cuda_layout.h"
+#include "kernels/packing/weight_quantizer.h"
+#include "kernels/simd/number_format.h"
+
+namespace bulkhead {
+namespace {
+
+using cuda::CodePlace;
+using cuda::kChunkInputs;
+using cuda::kDepthGranule;
+using cuda::kTileRows;
+
+float NumberOf(const std::byte* row, DType dtype, int64_t col) {
+  if (dtype == DType::kF32) {
+    float x;
+    std::memcpy(&x, row + col * 4, 4);
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, row + col * 2, 2);
+  return dtype == DType::kBF16 ? F32OfBf16(bits) : F32OfF16(bits);
+}
+
+class NumberSink final : public WeightSink {
+ public:
+  NumberSink(const Linear& linear, CopyToDevice copy)
+      : linear_(linear), depth_(PackedLayout(linear.shape).depth()), copy_(std::move(copy)) {}
+
+  void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    const LinearShape& shape = linear_.shape;
+    BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
+    const bool bf16 = shape.format == WeightFormat::kBF16;
+    const bool as_stored = rows.dtype() == (bf16 ? DType::kBF16 : DType::kF16);
+    std::vector<uint16_t> numbers(rows.rows() * depth_);
+    for (int64_t row = 0; row < rows.rows(); ++row) {
+      if (as_stored) {
+        std::memcpy(&numbers[row * depth_], rows.RowBytes(row), shape.cols * 2);
+        continue;
+      }
+      for (int64_t col = 0; col < shape.cols; ++col) {
+        const float x = NumberOf(rows.RowBytes(row), rows.dtype(), col);
+        numbers[row * depth_ + col] = bf16 ? Bf16OfF32(x) : F16OfF32(x);
+      }
+    }
+    copy_(numbers.data(), linear_.packed + row_begin * depth_ * 2,
+          static_cast<int64_t>(numbers.size()) * 2);
+  }
+  void PutQuantizedRows(int64_t, const QuantizedRows&) override { BH_CHECK(false); }
+  void PutGroupIndex(absl::Span<const int32_t>) override { BH_CHECK(false); }
+
+ private:
+  const Linear linear_;
+  const int64_t depth_;
+  const CopyToDevice copy_;
+};
+
+class CodeSink final : public WeightSink {
+ public:
+  CodeSink(const Linear& linear, CopyToDevice copy)
+      : linear_(linear),
+        layout_(linear.shape),
+        indexed_(linear.shape.groups.indexed > 0),
+        copy_(std::move(copy)) {
+    if (!indexed_) cells_ = CellsOf(linear.shape);
+    rows_left_ = linear.shape.rows;
+    parts_left_ = indexed_ ? 2 : 1;
+  }
+
+  void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    const LinearShape& shape = linear_.shape;
+    BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
+    BH_CHECK(!indexed_);
+    MakeRoom();
+    std::vector<float> values(shape.cols);
+    for (int64_t row = 0; row < rows.rows(); ++row) {
+      for (int64_t col = 0; col < shape.cols; ++col) {
+        values[col] = NumberOf(rows.RowBytes(row), rows.dtype(), col);
+      }
+      const int64_t to = row_begin + row;
+      for (size_t i = 0; i < cells_.size(); ++i) {
+        const WeightCell& cell = cells_[i];
+        const auto size = static_cast<size_t>(cell.size());
+        const WeightScaling scaling =
+            QuantizeWeights(absl::MakeConstSpan(values).subspan(cell.begin, size), shape.format,
+                            kPlainWeightLoops, {&codes_[to * shape.cols + cell.begin], size});
+        PutScaling(to, static_cast<int64_t>(i), scaling.scale, scaling.zero);
+      }
+    }
+    CountRows(rows.rows());
+  }
+
+  void PutQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override {
+    const LinearShape& shape = linear_.shape;
+    BH_CHECK(row_begin >= 0 && row_begin + rows.rows <= shape.rows);
+    MakeRoom();
+    std::copy_n(rows.codes, rows.rows * shape.cols, &codes_[row_begin * shape.cols]);
+    const int64_t groups = NumGroups(shape);
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      for (int64_t i = 0; i < layout_.num_cells(); ++i) {
+        const int64_t from = row * groups + (indexed_ ? i : cells_[i].group);
+        PutScaling(row_begin + row, i, rows.scales[from], rows.zeros[from]);
+      }
+    }
+    CountRows(rows.rows);
+  }
+
+  void PutGroupIndex(absl::Span<const int32_t> group_of_input) override {
+    BH_CHECK(indexed_ && static_cast<int64_t>(group_of_input.size()) == linear_.shape.cols);
+    index_.assign(group_of_input.begin(), group_of_input.end());
+    CountPart();
+  }
+
+ private:
+  void MakeRoom() {
+    const std::lock_guard lock(mutex_);
+    if (!codes_.empty()) return;
+    codes_.resize(linear_.shape.rows * linear_.shape.cols);
+    scaling_.resize(layout_.num_cells() * layout_.padded_rows());
+  }
+
+  void PutScaling(int64_t row, int64_t cell, uint16_t scale, uint8_t zero) {
+    scaling_[cell * layout_.padded_rows() + row] = uint32_t{F16OfF32(zero)} << 16 | scale;
+  }
+
+  void CountRows(int64_t rows) {
+    if (rows_left_.fetch_sub(rows) == rows) CountPart();
+  }
+  void CountPart() {
+    if (parts_left_.fetch_sub(1) == 1) Finish();
+  }
+
+  // The inputs of each cell, in the depth: whole chunks each.
+  void LayOutDepth() {
+    input_at_.assign(layout_.depth(), -1);
+    chunk_cell_.assign(layout_.depth() / kChunkInputs,
+                       static_cast<int32_t>(layout_.num_cells() - 1));
+    std::vector<std::vector<int32_t>> inputs(layout_.num_cells());
+    for (int64_t input = 0; indexed_ && input < linear_.shape.cols; ++input) {
+      inputs[index_[input]].push_back(static_cast<int32_t>(input));
+    }
+    int64_t at = 0;
+    for (int64_t cell = 0; cell < layout_.num_cells(); ++cell) {
+      for (int64_t i = indexed_ ? 0 : cells_[cell].begin; !indexed_ && i < cells_[cell].end; ++i) {
+        inputs[cell].push_back(static_cast<int32_t>(i));
+      }
+      const int64_t end = at + RoundUp(static_cast<int64_t>(inputs[cell].size()), kChunkInputs);
+      std::copy(inputs[cell].begin(), inputs[cell].end(), input_at_.begin() + at);
+      std::fill(chunk_cell_.begin() + at / kChunkInputs, chunk_cell_.begin() + end / kChunkInputs,
+                static_cast<int32_t>(cell));
+      at = end;
+    }
+    BH_CHECK(at <= layout_.depth());
+  }
+
+  // Rows of one tile: their codes and its words lie close together.
+  void PackTile(int64_t begin, int64_t end, uint32_t* words) const {
+    const LinearShape& shape = linear_.shape;
+    for (int64_t at = 0; at < layout_.depth(); ++at) {
+      if (input_at_[at] < 0) continue;
+      for (int64_t row = begin; row < end; ++row) {
+        const CodePlace place = shape.format == WeightFormat::kInt8
+                                    ? cuda::Int8Place(row, at, layout_.depth())
+                                    : cuda::Int4Place(row, at, layout_.depth());
+        words[place.word] |= uint32_t{codes_[row * shape.cols + input_at_[at]]} << place.shift;
+      }
+    }
+  }
+
+  // Puts the weight together and copies it; then the host's memory is given back.
+  void Finish() {
+    LayOutDepth();
+    const LinearShape& shape = linear_.shape;
+    std::vector<std::byte> image(layout_.bytes());
+    auto* const words = reinterpret_cast<uint32_t*>(image.data());
+    for (int64_t begin = 0; begin < shape.rows; begin += kTileRows) {
+      PackTile(begin, std::min<int64_t>(begin + kTileRows, shape.rows), words);
+    }
+    const auto put = [&](int64_t where, const auto& values) {
+      std::memcpy(image.data() + where, values.data(), values.size() * sizeof(values[0]));
+    };
+    put(layout_.scaling_at(), scaling_);
+    put(layout_.chunk_cell_at(), chunk_cell_);
+    put(layout_.input_at_at(), input_at_);
+    copy_(image.data(), linear_.packed, layout_.bytes());
+    codes_ = {};
+    scaling_ = {};
+  }
+
+  const Linear linear_;
+  const PackedLayout layout_;
+  const bool indexed_;
+  const CopyToDevice copy_;
+  std::vector<WeightCell> cells_;  // without an index
+  std::mutex mutex_;               // of making room
+  std::vector<uint8_t> codes_;     // [rows, cols]
+  std::vector<uint32_t> scaling_;  // [cells][padded rows]
+  std::vector<int32_t> index_;
+  std::vector<int32_t> input_at_;
+  std::vector<int32_t> chunk_cell_;
+  std::atomic<int64_t> rows_left_ = 0;
+  std::atomic<int> parts_left_ = 0;
+};
+
+}  // namespace
+
+PackedLayout::PackedLayout(const LinearShape& shape) {
+  BH_CHECK(shape.format != WeightFormat::kF32);
+  padded_rows_ = RoundUp(shape.rows, kTileRows);
+  if (!IsQuantized(shape.format)) {
+    depth_ = RoundUp(shape.cols, kDepthGranule);
+    bytes_ = padded_rows_ * depth_ * 2;
+    return;
+  }
+  if (shape.groups.indexed > 0) {
+    keeps_order_ = false;
+    num_cells_ = NumGroups(shape);
+    depth_ = shape.cols + num_cells_ * (kChunkInputs - 1);
+  } else {
+    const std::vector<WeightCell> cells = CellsOf(shape);
+    num_cells_ = static_cast<int64_t>(cells.size());
+    for (const WeightCell& cell : cells) {
+      keeps_order_ = keeps_order_ && depth_ == cell.begin;
+      depth_ += RoundUp(cell.size(), kChunkInputs);
+    }
+  }
+  depth_ = RoundUp(depth_, kDepthGranule);
+  scaling_at_ = padded_rows_ * depth_ * WeightBits(shape.format) / 8;
+  chunk_cell_at_ = scaling_at_ + num_cells_ * padded_rows_ * 4;
+  input_at_at_ = chunk_cell_at_ + depth_ / kChunkInputs * 4;
+  bytes_ = input_at_at_ + depth_ * 4;
+}
+
+cuda::PackedWeight PackedLayout::Parameters(const LinearShape& shape,
+                                            const std::byte* packed) const {
+  const auto* const base = reinterpret_cast<const unsigned char*>(packed);
+  cuda::PackedWeight weight;
+  weight.numbers = base;
+  if (IsQuantized(shape.format)) {
+    weight.scaling = reinterpret_cast<const uint32_t*>(base + scaling_at_);
+    weight.chunk_cell = reinterpret_cast<const int32_t*>(base + chunk_cell_at_);
+    if (!keeps_order_) weight.input_at = reinterpret_cast<const int32_t*>(base + input_at_at_);
+  }
+  weight.rows = static_cast<int>(shape.rows);
+  weight.inputs = static_cast<int>(shape.cols);
+  weight.depth = static_cast<int>(depth_);
+  return weight;
+}
+
+std::unique_ptr<WeightSink> NewPackingSink(const Linear& linear, CopyToDevice copy) {
+  if (IsQuantized(linear.shape.format)) return std::make_unique<CodeSink>(linear, std::move(copy));
+  return std::make_unique<NumberSink>(linear, std::move(copy));
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,32 @@
+// How rows of a quantised weight become panels (kernels/packing/quantized_layout.h), and back.
+#pragma once
+
+#include <memory>
+
+#include "kernels/packing/convert.h"
+#include "kernels/packing/packing_kernels.h"
+#include "kernels/packing/quantized_layout.h"
+#include "memory/linear.h"
+
+namespace bulkhead {
+
+// Bytes of a packed weight, header included.
+int64_t QuantizedPanelBytes(const LinearShape& shape);
+
+// Writes the header into `linear.packed`, and gives the sink that fills the rest.
+std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear,
+                                                  const ConvertKernels& convert,
+                                                  const PackingKernels& packing);
+
+// What the header says; the cells are those of the packed weight.
+QuantizedPanels QuantizedPanelsOf(const Linear& linear);
+
+// out [K] = row `row` of the weight, each + 0.0.
+void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out);
+
+// At most so many bytes for a row of quantised inputs, and so many cells, for any weight of
+// `inputs` inputs.
+int64_t MostInputBytes(int64_t inputs);
+int64_t MostCells(int64_t inputs);
+
+}  // namespace bulkhead

@@ -1,0 +1,31 @@
+// How weights become codes at load: the same function for every backend, so that all of them hold
+// the same weights.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "kernels/packing/weight_loops.h"
+#include "memory/linear.h"
+
+namespace bulkhead {
+
+struct WeightScaling {
+  uint16_t scale = 0;  // f16
+  uint8_t zero = 0;
+};
+
+// The weights of one output and one cell: codes [weights.size()]. int8: symmetric, scale the
+// largest magnitude / 127. int4: from the least to the largest, 0 included, in 15 steps. Codes are
+// computed with the scale as it is stored, to nearest even. A weight that is no finite number makes
+// the scale NaN.
+WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat format,
+                              const WeightLoops& loops, absl::Span<uint8_t> codes);
+
+// Said plainly: what every other implementation equals.
+extern const WeightLoops kPlainWeightLoops;
+
+// (code - zero) * scale, exactly.
+float DequantizeWeight(uint8_t code, WeightScaling scaling);
+
+}  // namespace bulkhead

@@ -1,0 +1,40 @@
+// ReferenceBackend: plain loops on the host, the oracles of the tests. Weights are kept as stored.
+// In double it rounds every sum, quotient and exponential to f32 once: the oracle of values. In the
+// promised order it computes in f32 with std::fma and has exactly the roundings that every SIMD
+// variant must equal by memcmp: the oracle of the bits. Ops with one rounding at most per output
+// are the same in both.
+#pragma once
+
+#include <memory>
+
+#include "kernels/backend.h"
+
+namespace bulkhead {
+
+class ReferenceBackend final : public Backend {
+ public:
+  enum class Order { kDouble, kPromised };
+
+  ReferenceBackend(Device& device, Order order, ActivationDType activation)
+      : device_(device), in_order_(order == Order::kPromised), activation_(activation) {}
+
+  Device& device() override { return device_; }
+  int64_t PackedBytes(const LinearShape& shape) const override;
+  std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
+  int64_t WorkspaceBytes(const StepLimits&, const HeadLayout&) const override { return 0; }
+  void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override {}
+
+#define BH_OP(name, ...) void name(__VA_ARGS__) override;
+#define BH_OPTIONAL_OP(name, ...)
+#include "kernels/ops.inc"
+
+ private:
+  // One output's weights, as f32: out [K].
+  static void WeightRow(const Linear& linear, int64_t row, float* out);
+
+  Device& device_;
+  const bool in_order_;  // promised
+  const ActivationDType activation_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,18 @@
+// One row's norm in both orders of the reference backends, for RmsNorm and NormRope.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+// out_i = (x_i * scale) * weight_i, scale = 1 / sqrt(mean(x^2) + epsilon): squares by fma(x, x,
+// lane), then sum / size, + epsilon, square root, reciprocal, each rounded once. No weight: x as it
+// is. out may be x.
+void NormInOrder(const float* x, ConstMatrixView weight, float epsilon, int64_t size, float* out);
+std::vector<double> NormInDouble(const float* x, ConstMatrixView weight, float epsilon,
+                                 int64_t size);
+
+}  // namespace bulkhead

@@ -1,0 +1,193 @@
+// Samples each row's token from the lists of all ranks. The order of filters and sums, and so every
+// bit, is that of runtime/engine/sampler.cc for a row with a top_k.
+#include "intrinsics.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/sample/candidates.cuh"
+#include "kernels/sample/op.h"
+
+namespace bulkhead {
+namespace cuda {
+
+struct SampleParameters {
+  ConstRows candidates;  // `lists` of them in each row
+  int lists = 0;
+  const TokenSampling* params = nullptr;  // [rows]
+  const int32_t* banned = nullptr;
+  int32_t* sampled = nullptr;       // [rows] an id, kNotFinite or kNothingToSample
+  int32_t* last_sampled = nullptr;  // [slots] an id; 0 where there is none
+};
+
+namespace {
+
+// What is kept is known in two orders: by place, the likeliest first, and by id.
+struct SampleSpace {
+  CandidateKey keys[kSortKeys];
+  double weight_of_place[kCandidates];
+  double weights[kCandidates];  // by id; 0: dropped
+  double bucket_sums[kNumBuckets];
+  int32_t ids[kCandidates];  // ascending
+  int32_t places[kCandidates];
+  int next;
+  float max;
+};
+
+// A sum over ascending ids.
+struct ChunkedSum {
+  double sum = 0;
+  double chunk_sum = 0;
+  int32_t chunk = 0;
+
+  BH_DEVICE void Add(int32_t id, double weight) {
+    if (id / kChunkIds != chunk) {
+      sum += chunk_sum;
+      chunk_sum = 0;
+      chunk = id / kChunkIds;
+    }
+    chunk_sum += weight;
+  }
+  BH_DEVICE double Total() const { return sum + chunk_sum; }
+};
+
+BH_DEVICE double SumOfWeights(const SampleSpace& space, int count) {
+  ChunkedSum sum;
+  for (int i = 0; i < count; ++i) {
+    if (space.weights[i] > 0) sum.Add(space.ids[i], space.weights[i]);
+  }
+  return sum.Total();
+}
+
+// The shortest run of the likeliest whose share reaches top_p; the others get weight 0.
+BH_DEVICE void KeepTopP(SampleSpace& space, int count, double top_p) {
+  const double target = top_p * SumOfWeights(space, count);
+  for (int i = 0; i < count; ++i) {
+    if (space.weights[i] > 0) space.bucket_sums[BucketOf(space.weights[i])] += space.weights[i];
+  }
+  double mass = 0;
+  int bucket = 0;
+  while (bucket < kNumBuckets && mass + space.bucket_sums[bucket] < target) {
+    mass += space.bucket_sums[bucket++];
+  }
+  if (bucket == kNumBuckets) return;  // rounding: all are needed
+  int last_place = -1;                // of those of this bucket that are needed
+  double in_bucket = 0;
+  for (int place = 0; place < count && mass + in_bucket < target; ++place) {
+    const double weight = space.weight_of_place[place];
+    if (!(weight > 0) || BucketOf(weight) != bucket) continue;
+    in_bucket += weight;
+    last_place = place;
+  }
+  for (int i = 0; i < count; ++i) {
+    if (!(space.weights[i] > 0)) continue;
+    const int own = BucketOf(space.weights[i]);
+    const bool in_run = own < bucket || (own == bucket && space.places[i] <= last_place);
+    if (!in_run) space.weights[i] = 0;
+  }
+}
+
+// The first in order of ids at which the running sum exceeds its share.
+BH_DEVICE int32_t SampleOne(const SampleSpace& space, int count, double uniform) {
+  const double target = uniform * SumOfWeights(space, count);
+  ChunkedSum sum;
+  int32_t id = 0;
+  for (int i = 0; i < count; ++i) {
+    if (!(space.weights[i] > 0)) continue;
+    id = space.ids[i];
+    sum.Add(id, space.weights[i]);
+    if (sum.Total() > target) return id;
+  }
+  return id;  // the product was rounded up to the sum
+}
+
+BH_DEVICE bool IsBanned(const SampleParameters& p, const TokenSampling& draw, int32_t id) {
+  const int32_t* const banned = p.banned + draw.banned_begin;
+  for (int i = 0; i < draw.banned_count; ++i) {
+    if (banned[i] == id) return true;
+  }
+  return false;
+}
+
+// Rules out what cannot be drawn, keeps top_k and min_p, and lays out weights by place and by id;
+// returns how many ids there are.
+BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& draw,
+                              SampleSpace& space) {
+  const int i = threadIdx.x;
+  const CandidateKey key = i < kCandidates ? space.keys[i] : 0;
+  const bool stays = CanBeDrawn(key) && !IsBanned(p, draw, IdOf(key));
+  if (i < kCandidates && !stays) space.keys[i] = 0;
+  const int left = __syncthreads_count(stays);
+  SortKeys(space.keys, kCandidates);
+  const int count = left < draw.top_k ? left : draw.top_k;
+  const CandidateKey mine = i < count ? space.keys[i] : 0;
+  if (i == 0) space.max = LogitOf(mine);
+  __syncthreads();
+  if (i < kCandidates) {
+    const double least = draw.min_p > kNoWeight ? draw.min_p : kNoWeight;
+    const double weight =
+        mine == 0 ? 0.0 : WeightOf(LogitOf(mine), space.max, draw.per_temperature);
+    space.weight_of_place[i] = weight >= least ? weight : 0.0;
+    // The low half of a key is greater for a lower id.
+    space.keys[i] = mine == 0 ? 0 : mine << 32 | static_cast<uint32_t>(i);
+  }
+  __syncthreads();
+  SortKeys(space.keys, kCandidates);
+  if (i < count) {
+    const auto by_id = space.keys[i];
+    space.ids[i] = IdOf(by_id >> 32);
+    space.places[i] = static_cast<int32_t>(by_id & (kCandidates - 1));
+    space.weights[i] = space.weight_of_place[space.places[i]];
+  }
+  for (int b = i; b < kNumBuckets; b += int(blockDim.x)) space.bucket_sums[b] = 0;
+  __syncthreads();
+  return count;
+}
+
+BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
+  GridDependencySynchronize();
+  const TokenSampling draw = p.params[int(blockIdx.x)];
+  if (draw.slot < 0) return;
+  SampleSpace& space = *reinterpret_cast<SampleSpace*>(SharedMemory());
+  const float* const lists = p.candidates.data + int(blockIdx.x) * p.candidates.stride;
+  const auto key_at = [=](int at) -> CandidateKey {
+    const float* const logit = lists + at / kCandidates * 2 * kCandidates + at % kCandidates;
+    const int32_t id = *reinterpret_cast<const int32_t*>(logit + kCandidates);
+    return id < 0 ? 0 : KeyOf(*logit, id);
+  };
+  SelectBest(key_at, p.lists * kCandidates, space.keys, &space.next);
+  const bool finite = IsFinite(space.keys[0]);
+  __syncthreads();
+  const int count = WeighCandidates(p, draw, space);
+  if (int(threadIdx.x) != 0) return;
+  int32_t id = kNotFinite;
+  if (finite && count == 0) id = kNothingToSample;
+  if (finite && count > 0) {
+    if (draw.top_p < 1) KeepTopP(space, count, draw.top_p);
+    id = SampleOne(space, count, draw.uniform);
+  }
+  p.sampled[int(blockIdx.x)] = id;
+  p.last_sampled[draw.slot] = id < 0 ? 0 : id;
+}
+
+CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf("sample", Sample); }
+
+const KernelRegistration kRegistered(SampleKernel());
+
+}  // namespace
+}  // namespace cuda
+
+void CudaBackend::Sample(ConstMatrixView lists, const TokenSampling* params, const int32_t* banned,
+                         int32_t* sampled, int32_t* last_sampled) {
+  BH_CHECK(lists.cols() % kCandidateCols == 0);
+  Enqueue(driver_, cuda::SampleKernel(),
+          {.grid = {static_cast<int>(lists.rows()), 1, 1},
+           .block = {cuda::kSelectThreads, 1, 1},
+           .shared_bytes = sizeof(cuda::SampleSpace)},
+          {{lists.F32(), lists.row_stride()},
+           static_cast<int>(lists.cols() / kCandidateCols),
+           params,
+           banned,
+           sampled,
+           last_sampled});
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,30 @@
+// The vector vocabulary of the CPU kernels, 16 lanes of f32: here one zmm register.
+// simd/avx2 and simd/plain define the same names with the same bits; CMake chooses by include
+// directory. Only this header, <stdint.h> and headers of plain structs may enter a kernel source:
+// an inline function from anywhere else would be compiled for one CPU and linked into code for all.
+#pragma once
+
+#define BH_ISA avx512
+#define BH_INLINE [[gnu::always_inline]] inline
+
+#include "kernels/simd/avx512.h"
+
+namespace bulkhead::BH_ISA {
+
+// acc + the four products of unsigned bytes of `a` with signed bytes of `b` in each lane, exactly.
+BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
+  const __m512i low = _mm512_set1_epi32(0x00FF00FF);
+  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a.v, low),
+                                         _mm512_srai_epi16(_mm512_slli_epi16(b.v, 8), 8));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a.v, 8), _mm512_srai_epi16(b.v, 8));
+  return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
+}
+// The same where the bytes of `a` are below 16: pairs of products fit 16 bits.
+BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
+  const __m512i pairs = _mm512_maddubs_epi16(a.v, b.v);
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+
+inline constexpr int kInt8TileRows = 6;
+
+}  // namespace bulkhead::BH_ISA

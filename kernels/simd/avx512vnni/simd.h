@@ -1,0 +1,21 @@
+// The vector vocabulary where the CPU has vpdpbusd, for the products in int8; see simd/avx512.
+#pragma once
+
+#define BH_ISA avx512vnni
+#define BH_INLINE [[gnu::always_inline]] inline
+
+#include "kernels/simd/avx512.h"
+
+namespace bulkhead::BH_ISA {
+
+// acc + the four products of unsigned bytes of `a` with signed bytes of `b` in each lane, exactly.
+// g++ 12 spills around its own intrinsic.
+BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
+  return acc;
+}
+BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) { return DotBytes(acc, a, b); }
+
+inline constexpr int kInt8TileRows = 12;
+
+}  // namespace bulkhead::BH_ISA

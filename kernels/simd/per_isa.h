@@ -1,0 +1,38 @@
+// The instruction sets that the CPU kernels are compiled for: each source *simd.cc once per set, in
+// the namespace of that set. Host code declares what they define with BH_PER_ISA and picks one with
+// BH_OF_ISA. Plain: kernel sources include this.
+#pragma once
+
+namespace bulkhead {
+
+// kAvx512Vnni is kAvx512 but for the products in int8.
+enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni };
+
+}  // namespace bulkhead
+
+// A declaration, in the namespace of each set that all kernels have. Inside namespace bulkhead.
+#define BH_PER_ISA(...) \
+  namespace plain {     \
+  __VA_ARGS__;          \
+  }                     \
+  namespace avx2 {      \
+  __VA_ARGS__;          \
+  }                     \
+  namespace avx512 {    \
+  __VA_ARGS__;          \
+  }
+
+// The same, of kernels that use vpdpbusd where it is: sources *int8_simd.cc.
+#define BH_PER_ISA_AND_VNNI(...) \
+  BH_PER_ISA(__VA_ARGS__)        \
+  namespace avx512vnni {         \
+  __VA_ARGS__;                   \
+  }
+
+// The function or object `name` of `isa`.
+#define BH_OF_ISA(isa, name)                                    \
+  ((isa) >= ::bulkhead::Isa::kAvx512 ? ::bulkhead::avx512::name \
+   : (isa) == ::bulkhead::Isa::kAvx2 ? ::bulkhead::avx2::name   \
+                                     : ::bulkhead::plain::name)
+#define BH_OF_ISA_OR_VNNI(isa, name) \
+  ((isa) == ::bulkhead::Isa::kAvx512Vnni ? ::bulkhead::avx512vnni::name : BH_OF_ISA(isa, name))

@@ -1,0 +1,61 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/paged_step.h"
+#include "tests/kernels/variants.h"
+
+namespace bulkhead {
+namespace {
+
+// The cache is the reference's to the byte, but for the bits of a NaN; what was not written stays.
+void MakeNansAlike(KvFormat format, std::vector<std::byte>& arena) {
+  auto* const numbers = reinterpret_cast<uint16_t*>(arena.data());
+  const int infinity = format == KvFormat::kF16 ? 0x7C00 : 0x7F80;
+  for (size_t i = 0; i < arena.size() / 2; ++i) {
+    if (numbers[i] != 0xFFFF && (numbers[i] & 0x7FFF) > infinity) numbers[i] = 0x7FFF;
+  }
+}
+
+class CudaAppendKv : public testing::TestWithParam<AttentionCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAppendKv, testing::ValuesIn(CudaAttentionCases()));
+
+TEST_P(CudaAppendKv, WritesTheBytesOfTheReference) {
+  const AttentionCase& c = GetParam();
+  constexpr int kTokens = 4;
+  const KvGeometry geometry{1, c.num_kv_heads, c.head_dim, c.block_tokens, c.format};
+  const int64_t width = int64_t{c.num_heads() + 2 * c.num_kv_heads} * c.head_dim;
+  std::vector<float> qkv = RandomFloats(kTokens * width, 3);
+  for (int64_t i = 0; i < width; ++i) qkv[width + i] *= 1e5F;  // beyond f16
+  qkv[3 * width - 1] = NAN;
+  for (int64_t i = 0; i < width; ++i) qkv[3 * width + i] = 0.25F;  // no range
+  const std::vector<int32_t> seq_begin = {0, 3, 4}, seq_slot = {1, 0}, token_seq = {0, 0, 0, 1};
+  const std::vector<int32_t> position = {c.block_tokens - 1, c.block_tokens, c.block_tokens + 1, 0};
+  const std::vector<int32_t> tables = {3, 0, 1, 2};
+  const StepIndex index{2,
+                        kTokens,
+                        seq_begin.data(),
+                        seq_slot.data(),
+                        position.data(),
+                        token_seq.data(),
+                        tables.data(),
+                        2};
+  const HeadLayout heads{c.num_heads(), c.num_kv_heads, c.head_dim, c.head_to_kv.data()};
+  const auto run = [&](Backend& backend) {
+    std::vector<std::byte> arena(4 * geometry.LayerBlockBytes(), std::byte{0xFF});
+    backend.AppendKv(index, heads,
+                     ConstMatrixView(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32,
+                                     kTokens, width),
+                     {geometry, arena.data()});
+    EXPECT_TRUE(backend.device().Synchronize().ok());
+    if (!IsQuantized(c.format)) MakeNansAlike(c.format, arena);
+    return arena;
+  };
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::vector<std::byte> want = run(*NewReferenceBackend(*host));
+  for (CudaUnderTest& cuda : AllSchedules()) EXPECT_TRUE(run(*cuda.backend) == want);
+}
+
+}  // namespace
+}  // namespace bulkhead

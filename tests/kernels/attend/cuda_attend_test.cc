@@ -1,0 +1,125 @@
+// Attend on CUDA: near the reference in double, the same bits in every order of
+// threads, in any company, and with whatever lies in memory that nobody wrote.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/simd/number_format.h"
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/paged_step.h"
+#include "tests/kernels/variants.h"
+#include "tests/support/golden.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr uint32_t kSeed = 20;
+// norm(got - want) / norm(want): queries and weights are rounded to 8 (bf16) or 11 bits.
+constexpr double kBf16Tolerance = 4e-3;
+constexpr double kF16Tolerance = 6e-4;
+
+double ToleranceOf(KvFormat format) {
+  return format == KvFormat::kF16 ? kF16Tolerance : kBf16Tolerance;
+}
+
+// One more token after contexts of many lengths; pieces of prompts that start a sequence, cross
+// tiles and blocks, or are empty; the border of a split lies at 512.
+std::vector<Piece> MixedStep() {
+  return {{0, 0, 1},     {1, 14, 15}, {2, 63, 64}, {3, 64, 65}, {4, 511, 512}, {5, 512, 513},
+          {6, 600, 601}, {7, 40, 77}, {8, 0, 33},  {9, 5, 5},   {10, 126, 130}};
+}
+
+std::vector<float> RunMixedStep(Backend& backend, const AttentionCase& c) {
+  std::vector<int> lengths;
+  std::vector<Piece> before;
+  for (const Piece& piece : MixedStep()) {
+    lengths.push_back(std::max(piece.end, 1));
+    before.push_back({piece.seq, 0, piece.begin});
+  }
+  PagedSequences sequences(backend, c, lengths, kSeed);
+  for (const Piece& piece : before) sequences.Append({piece});
+  return sequences.AppendAndAttend(MixedStep());
+}
+
+std::vector<float> OfReference(const AttentionCase& c) {
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  return RunMixedStep(*NewReferenceBackend(*host), c);
+}
+
+class CudaAttention : public testing::TestWithParam<AttentionCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(CudaAttentionCases()));
+
+TEST_P(CudaAttention, IsThatOfTheReferenceInEverySchedule) {
+  const AttentionCase& c = GetParam();
+  const std::vector<float> out =
+      OnAllSchedules([&](Backend& backend) { return RunMixedStep(backend, c); }, c.head_dim > 32);
+  EXPECT_LT(RelativeError(out, OfReference(c)), ToleranceOf(c.format));
+}
+
+TEST(CudaAttentionRows, ForProductsAreTheOthersRounded) {
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 40, KvFormat::kBF16, 16, 0};
+  CudaUnderTest cuda;
+  const auto run = [&](DType dtype) {
+    PagedSequences sequences(*cuda.backend, c, {300, 40}, kSeed);
+    sequences.Append({{0, 0, 299}});
+    return sequences.AppendAndAttend({{0, 299, 300}, {1, 0, 40}}, dtype);
+  };
+  std::vector<float> want = run(DType::kF32);
+  for (float& x : want) x = F32OfBf16(Bf16OfF32(x));
+  ExpectSameBits(run(DType::kBF16), want);
+}
+
+TEST(CudaAttentionRows, DoNotDependOnTheOthers) {
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
+  CudaUnderTest cuda;
+  const auto rows_of = [&](const std::vector<Piece>& step, int first, int count) {
+    PagedSequences sequences(*cuda.backend, c, {300, 40, 513}, kSeed);
+    sequences.Append({{0, 0, 299}});
+    sequences.Append({{2, 0, 450}});
+    const std::vector<float> out = sequences.AppendAndAttend(step);
+    const int width = c.num_heads() * c.head_dim;
+    return std::vector<float>(out.begin() + first * width, out.begin() + (first + count) * width);
+  };
+  const std::vector<float> one = rows_of({{0, 299, 300}}, 0, 1);
+  ExpectSameBits(rows_of({{1, 0, 40}, {0, 299, 300}, {2, 450, 513}}, 40, 1), one);
+  const std::vector<float> many = rows_of({{2, 450, 513}}, 0, 63);
+  ExpectSameBits(rows_of({{1, 0, 3}, {2, 450, 513}}, 3, 63), many);
+}
+
+// More splits than blocks, so that a block takes several, of a crowd of unequal lengths.
+TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
+  for (const int window : {0, 530}) {
+    const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, window};
+    const std::vector<int> lengths = {700, 3,  1200, 512, 513, 40,  1,   90, 1024,
+                                      64,  65, 600,  20,  30,  511, 300, 7,  1100};
+    std::vector<Piece> before, all;
+    for (int seq = 0; seq < static_cast<int>(lengths.size()); ++seq) {
+      before.push_back({seq, 0, lengths[seq] - 1});
+      all.push_back({seq, lengths[seq] - 1, lengths[seq]});
+    }
+    const auto rows_of = [&](Backend& backend, const std::vector<Piece>& step) {
+      PagedSequences sequences(backend, c, lengths, kSeed);
+      sequences.Append(before);
+      return sequences.AppendAndAttend(step);
+    };
+    const std::vector<float> crowd =
+        OnAllSchedules([&](Backend& backend) { return rows_of(backend, all); }, true);
+    const size_t width = c.num_heads() * c.head_dim;
+    CudaUnderTest cuda;
+    for (const size_t seq : {0, 2, 6, 17}) {
+      ExpectSameBits({crowd.begin() + seq * width, crowd.begin() + (seq + 1) * width},
+                     rows_of(*cuda.backend, {all[seq]}));
+    }
+  }
+}
+
+TEST(CudaAttentionRows, OfAStepWithoutTokensAreNone) {
+  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, 0};
+  CudaUnderTest cuda;
+  PagedSequences sequences(*cuda.backend, c, {20}, kSeed);
+  EXPECT_TRUE(sequences.AppendAndAttend({}).empty());
+  EXPECT_TRUE(sequences.AppendAndAttend({{0, 3, 3}}).empty());
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,242 @@
+// Products of many tokens by a library, over one that answers as cuBLASLt does: what is asked of
+// it, that its products are right, and who multiplies when it cannot.
+#include "kernels/cuda/gemm_library.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/bench/gpu_bench.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/matmul/cuda.h"
+#include "memory/cuda_device.h"
+#include "tests/kernels/cuda/fake_cublas_lt_use.h"
+#include "tests/kernels/cuda/library_products.h"
+#include "tests/kernels/cuda/packed_weight.h"
+#include "tests/support/emulator/emulated_device.h"
+#include "tests/support/golden.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kTolerance = 5e-3;  // norm(got - want) / norm(want)
+
+std::unique_ptr<CudaDriver> Emulated(bool late) {
+  return std::make_unique<emulator::EmulatedCudaDriver>(
+      emulator::DeviceOptions{.total_bytes = int64_t{160} << 20, .late = late});
+}
+
+class Multiplier : public LibraryProducts {
+ public:
+  explicit Multiplier(const ProductCase& c, bool late = true)
+      : LibraryProducts(Emulated(late), true, c) {}
+  // The product of the first rows; whether the library made it.
+  std::pair<std::vector<float>, bool> Multiply(int64_t rows) {
+    const int before = FakeCublasLt().products;
+    std::vector<float> product = LibraryProducts::Multiply(rows);
+    return {std::move(product), FakeCublasLt().products > before};
+  }
+};
+
+std::vector<float> ByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
+  Packed packed(*backend, c, kMaxTokens);
+  std::vector<float> out(rows * c.shape.rows);
+  backend->MatMul(ViewOf(x, rows, c.shape.cols, c.shape.cols), packed.linear,
+                  ViewOf(out, rows, c.shape.rows, c.shape.rows));
+  return out;
+}
+
+class GemmLibraryTest : public testing::Test {
+ protected:
+  void SetUp() override { FakeCublasLt().fault = FakeCublasLtFault::kNone; }
+  void TearDown() override {
+    EXPECT_EQ(FakeCublasLt().handles, 0);
+    EXPECT_EQ(FakeCublasLt().descriptors, 0);
+  }
+};
+
+const ProductCase kPlain{LinearShape::Whole(40, 70, DType::kBF16)};
+const ProductCase kInt4{{48, 128, WeightFormat::kInt4, {0, 64, 128}, {32, 0, 0}}, true};
+
+TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
+  const std::vector<ProductCase> cases = {
+      kPlain,
+      {LinearShape::Whole(33, 7, DType::kF16)},
+      {LinearShape::Whole(64, 128, DType::kBF16)},
+      {{33, 70, WeightFormat::kInt8, {0, 70}, {32, 0, 0}}, true},
+      {{64, 128, WeightFormat::kInt8, {0, 128}, {128, 0, 0}}},
+      kInt4,
+      // Act order; its depth leaves room for 560 rows at once.
+      {{40, 640, WeightFormat::kInt4, {0, 640}, {32, 0, 3}}, true},
+  };
+  for (const ProductCase& c : cases) {
+    SCOPED_TRACE(testing::Message() << c);
+    for (const bool late : {false, true}) {
+      Multiplier multiplier(c, late);
+      ASSERT_TRUE(multiplier.WarmUp().ok());
+      const bool codes = IsQuantized(c.shape.format);
+      for (const int64_t rows : {1, 3, 16, 64, 65, 300, 511, 512, 640}) {
+        const auto [product, by_library] = multiplier.Multiply(rows);
+        EXPECT_EQ(by_library, rows >= (codes ? 512 : 1)) << rows;
+        EXPECT_LT(RelativeError(product, ByReference(c, multiplier.Values(), rows)), kTolerance)
+            << rows;
+      }
+    }
+  }
+}
+
+TEST_F(GemmLibraryTest, ARowsBitsDependOnTheBucketAlone) {
+  Multiplier multiplier(kPlain);
+  ASSERT_TRUE(multiplier.WarmUp().ok());
+  std::vector<float> whole = multiplier.Multiply(256).first;
+  for (const int64_t rows : {129, 200, 255}) {
+    const std::vector<float> product = multiplier.Multiply(rows).first;
+    EXPECT_EQ(FakeCublasLt().last_tokens, 256);
+    EXPECT_EQ(product, std::vector<float>(whole.begin(), whole.begin() + rows * kPlain.shape.rows));
+  }
+  for (const auto& [rows, bucket] :
+       {std::pair{1, 1}, {2, 2}, {3, 4}, {9, 16}, {64, 64}, {65, 128}}) {
+    multiplier.Multiply(rows);
+    EXPECT_EQ(FakeCublasLt().last_tokens, bucket);
+  }
+  multiplier.Multiply(620);
+  EXPECT_EQ(FakeCublasLt().last_tokens, kMaxTokens) << "no bucket is larger than a step";
+}
+
+TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
+  for (const int64_t outputs : {48, 40, 33}) {
+    ProductCase c = kInt4;
+    c.shape.rows = outputs;
+    Multiplier multiplier(c);
+    ASSERT_TRUE(multiplier.WarmUp().ok());
+    const auto [whole, by_library] = multiplier.Multiply(600);
+    EXPECT_TRUE(by_library);
+    CudaProducts products(multiplier.driver(), std::move(NewCublasLt(multiplier.driver())).value(),
+                          16 * c.shape.cols * 2);
+    BumpAllocator counted;
+    products.LayOut(LimitsFor(c.shape), counted);
+    const Buffer workspace = std::move(multiplier.device().Allocate(counted.used_bytes())).value();
+    BumpAllocator allocator(workspace.data());
+    products.SetScratch(products.LayOut(LimitsFor(c.shape), allocator));
+    ASSERT_TRUE(
+        products.WarmUp(multiplier.X(kMaxTokens), multiplier.linear(), multiplier.Out(kMaxTokens))
+            .ok());
+    const int before = FakeCublasLt().products;
+    products.MatMul(multiplier.X(600), multiplier.linear(), multiplier.Out(600));
+    ASSERT_TRUE(multiplier.device().Synchronize().ok());
+    EXPECT_EQ(FakeCublasLt().products - before, 3) << "pieces of 16 outputs";
+    EXPECT_EQ(multiplier.Product(600), whole);
+  }
+}
+
+TEST_F(GemmLibraryTest, GetsNothingThatWasNotWarmedUp) {
+  Multiplier multiplier(kPlain);
+  EXPECT_FALSE(multiplier.Multiply(300).second);
+  ASSERT_TRUE(multiplier.WarmUp().ok());
+  EXPECT_TRUE(multiplier.Multiply(300).second);
+  const int warmed_up = FakeCublasLt().products;
+  ASSERT_TRUE(multiplier.WarmUp().ok());
+  EXPECT_EQ(FakeCublasLt().products, warmed_up)
+      << "a second weight of the shape runs nothing again";
+}
+
+TEST_F(GemmLibraryTest, WritesNoRowThatTheOutputHasNoRoomFor) {
+  Multiplier multiplier(kPlain);
+  ASSERT_TRUE(multiplier.WarmUp(90).ok());
+  EXPECT_TRUE(multiplier.Multiply(40).second);
+  EXPECT_EQ(FakeCublasLt().last_tokens, 64);
+  EXPECT_TRUE(multiplier.Multiply(70).second);
+  EXPECT_EQ(FakeCublasLt().last_tokens, 90) << "a bucket of 128 is more than was warmed up";
+  EXPECT_FALSE(multiplier.Multiply(91).second);
+}
+
+TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
+  const std::vector<float> want = [] {
+    Multiplier multiplier(kPlain);
+    return multiplier.Multiply(200).first;
+  }();
+  FakeCublasLt().fault = FakeCublasLtFault::kKnowsNoWay;
+  FakeCublasLt().unknown_tokens = 256;
+  {
+    Multiplier multiplier(kPlain);
+    ASSERT_TRUE(multiplier.WarmUp().ok());
+    EXPECT_EQ(multiplier.Multiply(200), std::make_pair(want, false));
+    EXPECT_TRUE(multiplier.Multiply(300).second);
+  }
+  FakeCublasLt().fault = FakeCublasLtFault::kWantsMore;
+  Multiplier multiplier(kPlain);
+  ASSERT_TRUE(multiplier.WarmUp().ok());
+  EXPECT_EQ(multiplier.Multiply(200), std::make_pair(want, false));
+  EXPECT_FALSE(multiplier.Multiply(300).second);
+}
+
+TEST_F(GemmLibraryTest, AFailureIsTheDevicesFault) {
+  Multiplier multiplier(kPlain);
+  FakeCublasLt().fault = FakeCublasLtFault::kFailsToEnqueue;
+  EXPECT_THAT(multiplier.WarmUp().message(), HasSubstr("cublasLtMatmul: an error"));
+  EXPECT_FALSE(multiplier.device().Synchronize().ok()) << "the device is lost";
+}
+
+TEST_F(GemmLibraryTest, ALibraryThatDoesNotStartSaysWhatToDo) {
+  FakeCublasLt().fault = FakeCublasLtFault::kDoesNotStart;
+  emulator::EmulatedCudaDriver driver({});
+  const absl::Status status = NewCublasLt(driver).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("does not start: cublasLtCreate: an error"));
+  EXPECT_THAT(status.message(), HasSubstr("BULKHEAD_CUBLASLT= (empty)"));
+}
+
+TEST_F(GemmLibraryTest, IsMeasuredBesideOurKernelsAndIsTheirCeiling) {
+  emulator::EmulatedCudaDriver driver({});
+  std::vector<KernelResult> results;
+  const absl::Status status =
+      MeasureGpuKernels(driver, true, {.filter = "library/o/", .quick = true},
+                        [&](const KernelResult& result) { results.push_back(result); });
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(results.size(), 6U);  // counts of tokens
+  for (const KernelResult& result : results) EXPECT_GT(result.peak_gop_per_s, 0) << result.name;
+}
+
+TEST_F(GemmLibraryTest, TheWorkspaceHasRoomForItAndForWhatItMayUnpack) {
+  emulator::EmulatedCudaDriver driver({});
+  const std::unique_ptr<CudaDevice> device = std::move(CudaDevice::New(driver, 0)).value();
+  const auto without = NewCudaBackend(*device, driver);
+  const auto with = NewCudaBackend(*device, driver, std::move(NewCublasLt(driver)).value());
+  const auto more = [&](const ProductCase& c, int max_tokens) {
+    const StepLimits limits = LimitsFor(c.shape, max_tokens);
+    return with->WorkspaceBytes(limits, kHeads) - without->WorkspaceBytes(limits, kHeads);
+  };
+  EXPECT_EQ(more(kPlain, 1), int64_t{32} << 20);
+  EXPECT_EQ(more(kInt4, 511), int64_t{32} << 20);
+  EXPECT_EQ(more(kInt4, 512), int64_t{96} << 20);
+}
+
+TEST_F(GemmLibraryTest, IsNamedWithItsVersion) { EXPECT_EQ(*CublasLtName(), "cuBLASLt 13.1.0"); }
+
+// In a process of its own: the library is looked for once.
+class NoGemmLibraryDeathTest : public testing::Test {
+ protected:
+  static void TellWhy(const char* name) {
+    setenv("BULKHEAD_CUBLASLT", name, 1);
+    std::fprintf(stderr, "%s\n", std::string(CublasLtName().status().message()).c_str());
+    std::exit(0);
+  }
+};
+
+TEST_F(NoGemmLibraryDeathTest, SaysWhyThereIsNone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(TellWhy(""), testing::ExitedWithCode(0), "BULKHEAD_CUBLASLT is set and empty");
+  EXPECT_EXIT(TellWhy("/nowhere/libcublasLt.so"), testing::ExitedWithCode(0),
+              "cuBLASLt is not found .*nowhere.*name it with BULKHEAD_CUBLASLT=");
+  EXPECT_EXIT(TellWhy("libm.so.6"), testing::ExitedWithCode(0),
+              "libm.so.6 is no cuBLASLt that can be used: it has no cublasLtGetVersion");
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,141 @@
+// Embed and MatMul on CUDA against the reference in double: every weight format, odd shapes, groups
+// that borders of slices cut, act order; the same bits in every order of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "kernels/simd/number_format.h"
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/cuda/packed_weight.h"
+#include "tests/kernels/products_support.h"
+#include "tests/kernels/variants.h"
+#include "tests/support/golden.h"
+
+namespace bulkhead {
+namespace {
+
+// norm(got - want) / norm(want): inputs are rounded to 8 (bf16) or 11 bits.
+constexpr double kBf16Tolerance = 5e-3;
+constexpr double kF16Tolerance = 4e-4;
+
+std::vector<ProductCase> Cases() {
+  std::vector<ProductCase> cases;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const auto& [rows, cols] : {std::pair{33, 7}, {64, 128}, {5, 1000}, {100, 322}}) {
+      cases.push_back({LinearShape::Whole(rows, cols, dtype)});
+    }
+  }
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const bool stored : {false, true}) {
+      cases.push_back({{33, 7, format, {0, 7}, {32, 0, 0}}, stored});
+      cases.push_back({{64, 256, format, {0, 256}, {128, 0, 0}}, stored});
+      cases.push_back({{100, 322, format, {0, 322}, {64, 0, 0}}, stored});
+      cases.push_back({{31, 320, format, {0, 64, 128, 192, 320}, {32, 0, 0}}, stored});
+      cases.push_back({{40, 150, format, {0, 38, 75, 113, 150}, {32, 0, 0}}, stored});
+      cases.push_back({{16, 64, format, {0, 64, 64, 64, 64}, {32, 0, 0}}, stored});
+    }
+    cases.push_back({{70, 96, format, {0, 48, 96}, {32, 16, 0}}, true});  // begins in a group
+  }
+  cases.push_back({{40, 150, WeightFormat::kInt4, {0, 75, 150}, {32, 0, 5}}, true});  // act order
+  cases.push_back({{48, 64, WeightFormat::kInt4, {0, 64}, {32, 0, 3}}, true});
+  return cases;
+}
+
+class CudaProducts : public testing::TestWithParam<ProductCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaProducts, testing::ValuesIn(Cases()));
+
+TEST_P(CudaProducts, AreThoseOfTheReference) {
+  const ProductCase& c = GetParam();
+  for (const int64_t rows : {1, 7, 9, 45, 200}) {
+    std::vector<float> x = NormalFloats(rows * (c.shape.cols + 3), static_cast<uint32_t>(rows));
+    const auto run = [&](Backend& backend) {
+      Packed packed(backend, c, 100);  // fewer rows at once than the most
+      std::vector<float> out(rows * (c.shape.rows + 1), NAN);
+      backend.MatMul(ViewOf(x, rows, c.shape.cols, c.shape.cols + 3), packed.linear,
+                     ViewOf(out, rows, c.shape.rows, c.shape.rows + 1));
+      packed.Wait();
+      for (int64_t row = rows; row > 0; --row) {
+        EXPECT_TRUE(std::isnan(out[row * (c.shape.rows + 1) - 1]));
+        out.erase(out.begin() + row * (c.shape.rows + 1) - 1);
+      }
+      return out;
+    };
+    const std::unique_ptr<Device> host = NewHostDevice(0);
+    const double tolerance = c.shape.format == WeightFormat::kF16 ? kF16Tolerance : kBf16Tolerance;
+    EXPECT_LT(RelativeError(OnAllSchedules(run), run(*NewReferenceBackend(*host))), tolerance)
+        << rows << " rows";
+  }
+}
+
+// Rows that come in the numbers of products are read where they lie, if they lie well, else
+// gathered: the same bits as of rows in f32.
+TEST_P(CudaProducts, OfRoundedRowsAreTheSameBits) {
+  const ProductCase& c = GetParam();
+  const int64_t cols = c.shape.cols;
+  const DType dtype = c.shape.format == WeightFormat::kF16 ? DType::kF16 : DType::kBF16;
+  for (const int64_t rows : {1, 3, 70}) {
+    std::vector<float> x = NormalFloats(rows * cols, static_cast<uint32_t>(rows));
+    const auto product_of = [&](ConstMatrixView view) {
+      return OnAllSchedules(
+          [&](Backend& backend) {
+            Packed packed(backend, c, 100);
+            std::vector<float> out(rows * c.shape.rows, NAN);
+            backend.MatMul(view, packed.linear, ViewOf(out, rows, c.shape.rows, c.shape.rows));
+            packed.Wait();
+            return out;
+          },
+          true);
+    };
+    const std::vector<float> want = product_of(ViewOf(x, rows, cols, cols));
+    for (const int64_t gap : {0, 1}) {
+      const int64_t stride = cols + gap;
+      std::vector<uint16_t> rounded(rows * stride, 0x7FC0);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t col = 0; col < cols; ++col) {
+          const float number = x[row * cols + col];
+          rounded[row * stride + col] = dtype == DType::kF16 ? F16OfF32(number) : Bf16OfF32(number);
+        }
+      }
+      ExpectSameBits(product_of({reinterpret_cast<const std::byte*>(rounded.data()), dtype, rows,
+                                 cols, stride}),
+                     want);
+    }
+  }
+}
+
+TEST_P(CudaProducts, TableRowsAreWidenedExactly) {
+  const ProductCase& c = GetParam();
+  const std::vector<int32_t> tokens = {102, 99, 100, 104, 100 + static_cast<int32_t>(c.shape.rows)};
+  const auto run = [&](Backend& backend) {
+    Packed packed(backend, c, 8);
+    std::vector<float> out(tokens.size() * c.shape.cols, NAN);
+    backend.Embed(tokens.data(), packed.linear, 100,
+                  ViewOf(out, static_cast<int64_t>(tokens.size()), c.shape.cols, c.shape.cols));
+    packed.Wait();
+    return out;
+  };
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  ExpectSameBits(OnAllSchedules(run), run(*NewReferenceBackend(*host)));
+}
+
+TEST(CudaProduct, AWeightThatIsNoNumberIsNoticed) {
+  for (const WeightFormat format :
+       {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+    const ProductCase c{{16, 64, format, {0, 64}, {32, 0, 0}}};
+    CudaUnderTest cuda;
+    Packed packed(*cuda.backend, c, 1);
+    std::vector<float> weights(16 * 64, 1.0F), x(64, 1.0F), out(16);
+    weights[3 * 64 + 5] = NAN;
+    cuda.backend->Pack(packed.linear)
+        ->PutRows(0, ConstMatrixView(reinterpret_cast<const std::byte*>(weights.data()),
+                                     DType::kF32, 16, 64));
+    cuda.backend->MatMul(ViewOf(x, 1, 64, 64), packed.linear, ViewOf(out, 1, 16, 16));
+    packed.Wait();
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(out[i]), i == 3) << i;
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,79 @@
+// Quantised weights as bf16, in the order of the depth: what Embed says of each row, rounded.
+#include <gtest/gtest.h>
+
+#include "kernels/matmul/cuda_kernels.h"
+#include "kernels/packing/cuda_packing.h"
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/cuda/packed_weight.h"
+
+namespace bulkhead {
+namespace {
+
+std::vector<ProductCase> Cases() {
+  std::vector<ProductCase> cases;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    cases.push_back({{64, 256, format, {0, 256}, {128, 0, 0}}});
+    cases.push_back({{100, 322, format, {0, 322}, {64, 0, 0}}, true});
+    cases.push_back({{40, 600, format, {0, 150, 300, 450, 600}, {32, 0, 0}}, true});
+  }
+  cases.push_back({{40, 150, WeightFormat::kInt4, {0, 75, 150}, {32, 0, 5}}, true});  // act order
+  return cases;
+}
+
+class CudaUnpack : public testing::TestWithParam<ProductCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaUnpack, testing::ValuesIn(Cases()));
+
+// [rows, cols] f32, as tables are looked up.
+std::vector<float> Widened(Backend& backend, const Packed& packed) {
+  const LinearShape& shape = packed.linear.shape;
+  std::vector<int32_t> tokens(shape.rows);
+  for (int32_t row = 0; row < shape.rows; ++row) tokens[row] = row;
+  std::vector<float> values(shape.rows * shape.cols, NAN);
+  backend.Embed(tokens.data(), packed.linear, 0,
+                ViewOf(values, shape.rows, shape.cols, shape.cols));
+  packed.Wait();
+  return values;
+}
+
+TEST_P(CudaUnpack, WritesEachNumberWhereTheDepthHasItsInput) {
+  const LinearShape& shape = GetParam().shape;
+  const PackedLayout layout(shape);
+  for (CudaUnderTest& cuda : AllSchedules()) {
+    const Packed packed(*cuda.backend, GetParam(), 8);
+    const std::vector<float> want = Widened(*cuda.backend, packed);
+    const cuda::PackedWeight weight = layout.Parameters(shape, packed.linear.packed);
+    for (const int first_row : {0, 16}) {
+      const int64_t rows = layout.padded_rows() - first_row;
+      std::vector<uint16_t> got(rows * layout.depth() + 1, 0xFFFF);
+      std::vector<int32_t> input_at(weight.input_at == nullptr ? 0 : layout.depth());
+      if (!input_at.empty()) {
+        cuda.driver->CopyToHost(reinterpret_cast<const std::byte*>(weight.input_at),
+                                input_at.data(), layout.depth() * 4);
+      }
+      Enqueue(*cuda.driver, cuda::UnpackKernel(shape.format),
+              {.grid = {static_cast<int>(rows / cuda::kTileRows),
+                        static_cast<int>(
+                            (layout.depth() / cuda::kDepthGranule + cuda::kUnpackWarps - 1) /
+                            cuda::kUnpackWarps),
+                        1},
+               .block = {cuda::kUnpackWarps * 32, 1, 1}},
+              {weight, first_row, got.data()});
+      packed.Wait();
+      EXPECT_EQ(got.back(), 0xFFFF);
+      for (int64_t row = first_row; row < layout.padded_rows(); ++row) {
+        for (int64_t at = 0; at < layout.depth(); ++at) {
+          const uint16_t number = got[(row - first_row) * layout.depth() + at];
+          const int64_t input = input_at.empty() ? at : input_at[at];
+          if (row >= shape.rows) {
+            ASSERT_EQ(number & 0x7FFF, 0) << "a row that only fills up the tile";
+          } else if (input >= 0 && input < shape.cols) {
+            ASSERT_EQ(number, Bf16OfF32(want[row * shape.cols + input])) << row << ", " << at;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

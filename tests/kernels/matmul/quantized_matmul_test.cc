@@ -1,0 +1,245 @@
+// Products of quantised weights: every instruction set, any rows, threads, slices and groups, with
+// f32 and with int8 activations, equal the ordered reference by memcmp.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "gtest/gtest.h"
+#include "kernels/matmul/input_quantizer.h"
+#include "kernels/packing/weight_quantizer.h"
+#include "kernels/simd/number_format.h"
+#include "tests/kernels/products_support.h"
+
+namespace bulkhead {
+namespace {
+
+struct Case {
+  int64_t outputs;
+  int64_t inputs;
+  std::vector<int64_t> k_borders;
+  WeightGroups groups;
+};
+
+std::vector<Case> Cases() {
+  return {
+      {33, 7, {0, 7}, {32, 0, 0}},
+      {64, 128, {0, 128}, {128, 0, 0}},
+      {100, 322, {0, 322}, {64, 0, 0}},
+      {31, 320, {0, 64, 128, 160, 192, 224, 256, 288, 320}, {32, 0, 0}},
+      {40, 150, {0, 38, 75, 113, 150}, {32, 0, 0}},        // slices cut groups
+      {70, 96, {0, 48, 96}, {32, 16, 0}},                  // a share that begins in a group
+      {16, 64, {0, 64, 64, 64, 64}, {32, 0, 0}},           // empty slices
+      {5, 2000, {0, 500, 1000, 1500, 2000}, {128, 0, 0}},  // fewer panels than threads
+  };
+}
+
+// Codes, scales and zeros as a checkpoint could hold them.
+struct Quantized {
+  std::vector<uint8_t> codes, zeros;
+  std::vector<uint16_t> scales;
+  std::vector<int32_t> index;
+
+  Quantized(const LinearShape& shape, uint32_t seed) {
+    std::mt19937 random(seed);
+    const int64_t groups = NumGroups(shape);
+    const bool is_int4 = shape.format == WeightFormat::kInt4;
+    for (int64_t i = 0; i < shape.rows * shape.cols; ++i) {
+      codes.push_back(static_cast<uint8_t>(is_int4 ? random() % 16 : 1 + random() % 255));
+    }
+    for (int64_t i = 0; i < shape.rows * groups; ++i) {
+      scales.push_back(F16OfF32(0.001F + 0.01F * static_cast<float>(random() % 100)));
+      zeros.push_back(static_cast<uint8_t>(is_int4 ? random() % 17 : 128));
+    }
+    for (int64_t i = 0; i < shape.cols; ++i) {
+      index.push_back(static_cast<int32_t>(random() % std::max(shape.groups.indexed, 1)));
+    }
+  }
+  void Put(const LinearShape& shape, WeightSink& sink) const {
+    const int64_t groups = NumGroups(shape);
+    if (shape.groups.indexed > 0) sink.PutGroupIndex(index);
+    const int64_t half = shape.rows / 2;  // in two parts, as a loader does
+    for (const auto& [begin, end] : {std::pair{half, shape.rows}, std::pair{int64_t{0}, half}}) {
+      sink.PutQuantizedRows(begin, {end - begin, codes.data() + begin * shape.cols,
+                                    scales.data() + begin * groups, zeros.data() + begin * groups});
+    }
+  }
+};
+
+class QuantizedProductsTest : public testing::TestWithParam<std::tuple<Isa, int>> {
+ protected:
+  // What `backend` computes of x with the weight.
+  template <typename Fill>
+  static std::vector<float> Run(Backend& backend, Device& device, const LinearShape& shape,
+                                const Fill& fill, std::vector<float>& x, int64_t rows) {
+    Buffer memory = std::move(device.Allocate(backend.PackedBytes(shape))).value();
+    std::memset(memory.data(), 0, backend.PackedBytes(shape));
+    const Linear linear{shape, memory.data()};
+    fill(*backend.Pack(linear));
+    std::vector<float> out(rows * shape.rows, NAN);
+    backend.MatMul(ViewOf(x, rows, shape.cols, shape.cols), linear,
+                   ViewOf(out, rows, shape.rows, shape.rows));
+    return out;
+  }
+
+  template <typename Fill>
+  void ExpectEqualBits(const LinearShape& shape, const Fill& fill) {
+    const auto [isa, threads] = GetParam();
+    for (const ActivationDType activation : {ActivationDType::kF32, ActivationDType::kInt8}) {
+      CpuFixture cpu(isa, threads, 128, activation, shape.cols);
+      const std::unique_ptr<Device> device = NewHostDevice(0);
+      const std::unique_ptr<Backend> ordered = NewOrderedBackend(*device, activation);
+      for (const int64_t rows : {1, 2, 4, 5, 7, 13, 100}) {
+        std::vector<float> x = NormalFloats(rows * shape.cols, static_cast<uint32_t>(rows));
+        const std::vector<float> want = Run(*ordered, *device, shape, fill, x, rows);
+        const std::vector<float> got = Run(cpu.backend(), *device, shape, fill, x, rows);
+        EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
+            << WeightFormatName(shape.format) << ", " << rows << " rows of " << shape.cols << " -> "
+            << shape.rows << ", activations " << static_cast<int>(activation) << ": " << want[0]
+            << " and " << got[0];
+      }
+    }
+  }
+};
+
+TEST_P(QuantizedProductsTest, CodesOfACheckpointEqualTheOrderedReference) {
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const Case& c : Cases()) {
+      const LinearShape shape{c.outputs, c.inputs, format, c.k_borders, c.groups};
+      const Quantized quantized(shape, 3);
+      ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+    }
+  }
+}
+
+TEST_P(QuantizedProductsTest, WeightsQuantisedAtLoadEqualTheOrderedReference) {
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const Case& c : Cases()) {
+      const LinearShape shape{c.outputs, c.inputs, format, c.k_borders, {c.groups.size, 0, 0}};
+      const std::vector<float> weights = NormalFloats(c.outputs * c.inputs, 5);
+      const std::vector<std::byte> bytes = AsBytes(weights, DType::kBF16);
+      ExpectEqualBits(shape, [&](WeightSink& sink) {
+        sink.PutRows(0, ConstMatrixView(bytes.data(), DType::kBF16, c.outputs, c.inputs));
+      });
+    }
+  }
+}
+
+TEST_P(QuantizedProductsTest, GroupsByIndexEqualTheOrderedReference) {
+  for (const Case& c : Cases()) {
+    const LinearShape shape{
+        c.outputs, c.inputs, WeightFormat::kInt4, c.k_borders, {c.groups.size, 0, 5}};
+    const Quantized quantized(shape, 7);
+    ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+  }
+}
+
+TEST_P(QuantizedProductsTest, TableRowsAreWidenedExactly) {
+  const auto [isa, threads] = GetParam();
+  CpuFixture cpu(isa, threads);
+  const LinearShape shape{40, 70, WeightFormat::kInt8, {0, 70}, {32, 0, 0}};
+  const std::vector<float> weights = NormalFloats(40 * 70, 5);
+  Buffer memory;
+  const Linear linear = cpu.Pack(shape, weights, DType::kF32, memory);
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const std::unique_ptr<Backend> ordered = NewOrderedBackend(*device);
+  Buffer plain = std::move(device->Allocate(ordered->PackedBytes(shape))).value();
+  const Linear other{shape, plain.data()};
+  ordered->Pack(other)->PutRows(
+      0, ConstMatrixView(reinterpret_cast<const std::byte*>(weights.data()), DType::kF32, 40, 70));
+  const std::vector<int32_t> tokens = {39, 3, 55, 0};
+  std::vector<float> got(4 * 70), want(4 * 70);
+  cpu.backend().Embed(tokens.data(), linear, 0, ViewOf(got, 4, 70, 70));
+  ordered->Embed(tokens.data(), other, 0, ViewOf(want, 4, 70, 70));
+  EXPECT_EQ(got, want);
+  EXPECT_NEAR(got[0], weights[39 * 70], 0.03);
+  EXPECT_EQ(got[2 * 70], 0.0F);
+}
+
+TEST_P(QuantizedProductsTest, InputThatIsNoNumberSpoilsItsRowAlone) {
+  const auto [isa, threads] = GetParam();
+  const LinearShape shape{40, 128, WeightFormat::kInt4, {0, 128}, {32, 0, 0}};
+  CpuFixture cpu(isa, threads, 128, ActivationDType::kInt8, 128);
+  Buffer memory;
+  const Linear linear = cpu.Pack(shape, NormalFloats(40 * 128, 5), DType::kF32, memory);
+  for (const float bad : {std::numeric_limits<float>::infinity(), NAN}) {
+    std::vector<float> x = NormalFloats(3 * 128, 1);
+    x[128 + 77] = bad;
+    std::vector<float> out(3 * 40);
+    cpu.backend().MatMul(ViewOf(x, 3, 128, 128), linear, ViewOf(out, 3, 40, 40));
+    EXPECT_TRUE(std::isfinite(out[0]));
+    EXPECT_TRUE(std::isnan(out[40]));
+    EXPECT_TRUE(std::isfinite(out[80]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizedProductsTest,
+                         testing::Combine(testing::ValuesIn(PresentIsas()), testing::Values(1, 3)),
+                         [](const auto& info) {
+                           return std::string(IsaName(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+// ---- the quantisers
+
+TEST(WeightQuantizerTest, ErrorIsAtMostHalfAStepWhateverTheMagnitude) {
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const float magnitude : {1e-7F, 1e-5F, 1e-3F, 1.0F, 1e4F}) {
+      std::vector<float> weights = NormalFloats(128, 9);
+      for (float& weight : weights) weight = magnitude * (weight + 0.5F);
+      std::vector<uint8_t> codes(weights.size());
+      const WeightScaling scaling =
+          QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
+      const float step = F32OfF16(scaling.scale);
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const float slack =
+            format == WeightFormat::kInt4 ? 1.01F : 0.51F;  // the zero is rounded, too
+        EXPECT_NEAR(DequantizeWeight(codes[i], scaling), weights[i], slack * step) << magnitude;
+      }
+    }
+  }
+}
+
+TEST(WeightQuantizerTest, ZerosStayZeroAndWhatIsNoNumberIsNoticed) {
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    std::vector<float> weights(64, 0.0F);
+    std::vector<uint8_t> codes(weights.size());
+    WeightScaling scaling =
+        QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
+    for (const uint8_t code : codes) EXPECT_EQ(DequantizeWeight(code, scaling), 0.0F);
+    weights[3] = NAN;
+    scaling = QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
+    EXPECT_TRUE(std::isnan(DequantizeWeight(codes[0], scaling)));
+    weights[3] = 1e30F;
+    scaling = QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
+    EXPECT_TRUE(std::isfinite(DequantizeWeight(codes[3], scaling)));
+  }
+}
+
+TEST(InputQuantizerTest, LargestInputIs127AndTinyOnesAreZero) {
+  std::vector<int8_t> codes(3);
+  const std::vector<float> x = {-2.0F, 1.0F, 0.0F};
+  const InputScaling scaling = QuantizeInputs(x, absl::MakeSpan(codes));
+  EXPECT_EQ(codes, (std::vector<int8_t>{-127, 64, 0}));  // 63.5 to the even one
+  EXPECT_EQ(scaling.sum, -63);
+  EXPECT_EQ(scaling.scale, 2.0F / 127.0F);
+  const std::vector<float> tiny = {1e-38F, -1e-35F, 0.0F};
+  EXPECT_EQ(QuantizeInputs(tiny, absl::MakeSpan(codes)).scale, 0.0F);
+}
+
+TEST(WeightCellsTest, BordersOfGroupsAndSlicesCutAndPhaseShifts) {
+  const LinearShape shape{1, 100, WeightFormat::kInt4, {0, 30, 100}, {32, 24, 0}};
+  const std::vector<WeightCell> cells = CellsOf(shape);
+  ASSERT_EQ(cells.size(), 5U);
+  EXPECT_EQ(cells[0].end, 8);
+  EXPECT_EQ(cells[1].end, 30);
+  EXPECT_EQ(cells[2].begin, 30);
+  EXPECT_EQ(cells[1].group, cells[2].group);  // cut by the slice's border
+  EXPECT_EQ(cells[2].slice, 1);
+  EXPECT_EQ(cells[4].end, 100);
+  EXPECT_EQ(cells[4].group, 3);
+  EXPECT_EQ(NumGroups(shape), 4);
+}
+
+}  // namespace
+}  // namespace bulkhead
