@@ -64,6 +64,9 @@ class CompareTest(unittest.TestCase):
     def test_a_difference_within_the_intervals_is_none(self):
         comparison = self.compared(PLAIN, result_of(510, 110, 10))
         self.assertEqual((len(comparison["metrics"]), comparison["verdict"]), (2, SAME))
+        # One and a half times both intervals together, hypot(10, 10) = 14.1, are 21.2.
+        self.assertEqual(self.verdict(PLAIN, result_of(521, 100, 10)), SAME)
+        self.assertEqual(self.verdict(PLAIN, result_of(522, 100, 10)), BETTER)
 
     def test_more_tokens_are_better_and_more_milliseconds_worse(self):
         better = self.compared(PLAIN, result_of(600, 100, 10))

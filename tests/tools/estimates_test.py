@@ -4,6 +4,8 @@ import random
 import unittest
 import unittest.mock
 
+import numpy
+
 from bench import estimates
 from bench.estimates import describe, difference, least_count, mean_of, median, quantile
 
@@ -88,6 +90,15 @@ class DescribeTest(unittest.TestCase):
         # 40 requests of one value each, and one of 60 values: without it the median is 1, with it 9.
         values, clusters = [1] * 40 + [9] * 60, [*range(40), *[40] * 60]
         self.assertEqual(describe(values, clusters, [])["median"], estimate(9, 1, 9))
+
+    def test_percentiles_of_weighted_values_are_numpys_of_the_repeated_ones(self):
+        draw = numpy.random.default_rng(3)
+        ascending = numpy.sort(draw.normal(size=30))
+        weights = draw.integers(0, 4, (20, 30)).astype(numpy.int32)
+        percents = [1, 25, 50, 90, 99.9]
+        got = estimates._weighted(ascending, weights, weights.sum(axis=1)[:, None], percents)
+        for row, counts in zip(got, weights, strict=True):
+            numpy.testing.assert_allclose(row, numpy.percentile(numpy.repeat(ascending, counts), percents))
 
     def test_clusters_may_have_gaps_in_their_numbers(self):
         self.assertEqual(describe([1, 3], [7, 900], [])["mean"], estimate(2, 1, 3))

@@ -1,5 +1,6 @@
 """Groups that are started: `bench scale`, `bench verify` and the children that they run."""
 import copy
+import signal
 import unittest
 
 from bench import groups, scale, verify_answers
@@ -19,6 +20,17 @@ class ChildTest(unittest.TestCase):
     def test_output_errors_and_exit_code_come_back(self):
         self.assertEqual(groups.run(["sh", "-c", "echo result; echo why >&2; exit 4"]), End(4, "result\n", "why\n"))
         self.assertEqual(groups.run(["sh", "-c", "kill -9 $$"]).exit_code, 137)
+
+    def test_a_signal_for_us_ends_the_child_and_handlers_come_back(self):
+        before = signal.getsignal(signal.SIGTERM)
+        end = groups.run(["sh", "-c", "trap 'echo told; exit 3' TERM; kill -TERM $PPID; while :; do sleep 0.01; done"])
+        self.assertEqual((end.exit_code, end.out), (3, "told\n"))
+        self.assertIs(signal.getsignal(signal.SIGTERM), before)
+        ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+        try:
+            self.assertEqual(groups.run(["sh", "-c", "kill -HUP $PPID; sleep 0.05"]).exit_code, 0)
+        finally:
+            signal.signal(signal.SIGHUP, ignored)
 
     def test_a_program_that_is_missing_is_named(self):
         with self.assertRaisesRegex(Failure, "no-such-launcher") as failed:
@@ -74,12 +86,12 @@ class ScaleTest(unittest.TestCase):
         flags = Flags("scale", "", "")
         groups.add_flags(flags, [1, 2])
         args = ["--tp", "2,4", "model", "--batch_size=3", "--device-memory", "4GiB", "--json", "--output-len", "5",
-                "--hosts", "a,b", "--input-len=7"]
+                "--hosts", "a,b", "--input-len=3,7"]
         options, rest = flags.split(args)
         self.assertEqual((options.tp, options.hosts, options.json), ([2, 4], "a,b", True))
         throughput, plan = scale.share_out(rest)
         self.assertEqual(throughput, ["model", "--batch-size=3", "--device-memory", "4GiB", "--output-len", "5",
-                                      "--input-len=7"])
+                                      "--input-len=3,7"])
         self.assertEqual(plan, ["--max-num-seqs", "3", "--max-model-len", "12", "model", "--device-memory", "4GiB"])
         self.assertEqual(scale.share_out(["m", "--repeats", "2"])[1],
                          ["--max-num-seqs", "16", "--max-model-len", "192", "m"])

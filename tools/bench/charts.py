@@ -66,6 +66,10 @@ def lines(title, x_label, y_label, series, log=False):
         axes.plot(xs, ys, "o" if dots else "-", markersize=3, label=name.lstrip("."))
     if log:
         axes.set(xscale="log", yscale="log")
+        from matplotlib.ticker import LogFormatter  # pylint: disable=import-outside-toplevel
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(LogFormatter())
+            axis.set_minor_formatter(LogFormatter())
     else:
         axes.set_xlim(0, 1.05 * max((max(xs, default=0) for xs, _ in series.values())) or 1)
         axes.set_ylim(0, 1.05 * max((max(ys, default=0) for _, ys in series.values())) or 1)

@@ -18,8 +18,17 @@ PR_SET_PDEATHSIG = 1
 End = collections.namedtuple("End", "exit_code out errors")
 
 
+def on_ending(handler):
+    """Sets it for the signals that end a process, but for ignored ones (nohup); gives what was set before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    for number, old in before.items():
+        if old is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    return before
+
+
 def run(argv, errors=subprocess.PIPE):
-    """To its end, in a process group of its own: SIGINT and SIGTERM for this process go to it, too. It gets SIGTERM when
+    """To its end, in a session of its own: signals that would end this process go to it instead. It gets SIGTERM when
     this process dies."""
     libc = ctypes.CDLL(None)
 
@@ -32,8 +41,7 @@ def run(argv, errors=subprocess.PIPE):
     except OSError as error:
         raise Failure(f"there is no program '{argv[0]}' that can be run; install it, or name another one with "
                       f"--launcher: {error.strerror}", USAGE) from error
-    before = {number: signal.signal(number, lambda received, _: child.send_signal(received))
-              for number in (signal.SIGINT, signal.SIGTERM)}
+    before = on_ending(lambda number, _: child.send_signal(number))
     try:
         out, said = child.communicate()
     finally:

@@ -90,5 +90,8 @@ def cost_chart(result):
     drawn, axes = charts.lines("Rank 0's cost of a step", "sequences", "median, microseconds", series, log=True)
     for line in axes.lines:
         line.set_marker("o")
+    sizes = sorted({one["max_num_seqs"] for one in result["runs"]})
+    axes.set_xticks(sizes, map(str, sizes))
+    axes.set_xticks([], minor=True)
     axes.legend()
     return drawn

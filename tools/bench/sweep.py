@@ -60,7 +60,8 @@ def measure_all(program, settings, folder, args):
     """Points, the signal that ended them (0: none), and how the first requests failed (None: none did)."""
     points, failure, ended_by = [], None, 0
     for name, flags in settings:
-        print(name, file=sys.stderr)
+        if not {"--no-progress", "--disable-tqdm"} & set(args):
+            print(name, file=sys.stderr)
         place = os.path.join(folder, name.replace(" ", "-"))
         end = groups.run([program, "bench", "serve", *args, *flags, "--allow-failures", "--result-dir", place],
                          errors=None)

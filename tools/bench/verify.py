@@ -1,6 +1,5 @@
 """`bench verify`: starts one rank that saves its answers, and then the groups that compare theirs."""
 import os
-import signal
 import tempfile
 
 from bench import groups
@@ -21,7 +20,7 @@ def run(program, args):
     options, rest = flags.split(args)
     launch = groups.launch_of(options, rest)
     rank = [program, "bench", "verify", *rest, *(["--json"] if options.json else [])]
-    signal.signal(signal.SIGTERM, _end)
+    groups.on_ending(_end)
     # Rank 0 of every group reads it: where that is on another host, TMPDIR must name a folder that both see.
     handle, answers = tempfile.mkstemp(prefix="bulkhead-verify-")
     os.close(handle)
