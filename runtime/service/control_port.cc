@@ -1,7 +1,5 @@
 #include "runtime/service/control_port.h"
 
-#include <grpcpp/resource_quota.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -11,6 +9,7 @@
 #include "base/status.h"
 #include "runtime/service/grpc_status.h"
 #include "runtime/service/malformed_request.h"
+#include "runtime/service/unary_call.h"
 
 namespace bulkhead {
 namespace {
@@ -25,7 +24,8 @@ constexpr std::chrono::milliseconds kWatchInterval{100};
 // Accounted in total by kControlPortBytes.
 HostQuotas Quotas() {
   HostQuotas quotas;
-  quotas.message_bytes = int64_t{1} << 20;
+  quotas.message_bytes = UnaryCall::kMostControlBytes;
+  quotas.refused_message_bytes = 0;  // gRPC parses what it reads
   quotas.grpc_bytes = int64_t{4} << 20;
   quotas.max_connections = 32;
   quotas.max_open_calls = 128;
@@ -133,14 +133,7 @@ ControlPort::ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core,
       health_(std::make_unique<Health>(health)) {
   const HostQuotas quotas = Quotas();
   grpc::ServerBuilder builder;
-  port_->AddTo(builder, quotas);
-  grpc::ResourceQuota quota("bulkhead-control");
-  quota.Resize(static_cast<size_t>(quotas.grpc_bytes));
-  quota.SetMaxThreads(kMaxThreads);
-  builder.SetResourceQuota(quota);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  port_->AddTo(builder, quotas, kMaxThreads);
   builder.RegisterService(health_.get());
   builder.RegisterService(control_.get());
   builder.experimental().SetInterceptorCreators(ExplainMalformedRequests());

@@ -27,20 +27,27 @@ absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Bind(const std::string
   return std::unique_ptr<GuardedPort>(new GuardedPort(std::move(listener), address.Text()));
 }
 
-void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
+void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, int max_threads) {
+  grpc::ResourceQuota quota("bulkhead");
+  quota.Resize(static_cast<size_t>(quotas.grpc_bytes));
+  quota.SetMaxThreads(max_threads);
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   // TLS is not built yet; who may bind to other than loopback is decided by the command line.
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
-  // What is a little too long is read, and refused with the limit and a reason.
-  builder.SetMaxReceiveMessageSize(static_cast<int>(quotas.message_bytes + kRefusedMessageBytes));
+  builder.SetMaxReceiveMessageSize(
+      static_cast<int>(quotas.message_bytes + quotas.refused_message_bytes));
   // gRPC unpacks all of a message before it looks at its size: a few megabytes would become
   // gigabytes.
   for (const grpc_compression_algorithm packed : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(packed, false);
   }
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, quotas.max_open_calls);
-  // Without a table the decoder holds no state: the guard may keep a header block from it.
+  // Without a table the decoder holds no state: the guard may hold a header block back.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
   // Nor does the encoder build on what it sent: the guard may keep a block from the client.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_ENCODER, 0);

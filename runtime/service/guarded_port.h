@@ -26,9 +26,10 @@ class GuardedPort {
   const std::string& target() const { return target_; }
   int port() const { return listener_->port(); }
 
-  // Adds the port to a server, with the limits that the guard relies on. Then, once the server has
+  // Adds the port to a server, with its quotas and the limits that the guard relies on; the
+  // services that are not callback services have at most `max_threads`. Then, once the server has
   // started, Start(): clients are let in. See ConnectionGuard for the arguments.
-  void AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas);
+  void AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, int max_threads);
   void Start(const HostQuotas& quotas, HostCounters* counters, ErrorCounts* errors,
              const HostPressure* pressure);
   // See ConnectionGuard::Flush.

@@ -4,8 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "runtime/service/grpc_status.h"
+#include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/unary_call.h"
 
 namespace bulkhead {
 namespace {
@@ -21,10 +24,18 @@ HealthCheckResponse::ServingStatus StatusOf(bool serving) {
   return serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
+absl::StatusOr<std::string> ServiceNamedIn(const grpc::ByteBuffer* request) {
+  grpc::ByteBuffer taken = TakeRequest(request);
+  BH_RETURN_IF_ERROR(WhyTooLarge(taken.Length(), UnaryCall::kMostControlBytes));
+  HealthCheckRequest message;
+  BH_RETURN_IF_ERROR(ParseRequest(taken, message));
+  return std::move(*message.mutable_service());
+}
+
 }  // namespace
 
 // One Watch call. Writes the current status whenever it differs from the last one written.
-class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse>,
+class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                                      public std::enable_shared_from_this<Watcher> {
  public:
   Watcher(HealthService* service, bool known) : service_(service), known_(known) {}
@@ -64,7 +75,9 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
       write_in_flight_ = !finish;
       if (!finish) {
         written_ = status;
-        response_.set_status(status);
+        HealthCheckResponse response;
+        response.set_status(status);
+        response_ = BufferOf(response.SerializeAsString());
       }
     }
     if (finish) return Finish(*end_);
@@ -79,7 +92,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   std::optional<grpc::Status> end_;
   bool write_in_flight_ = false;
   bool finishing_ = false;
-  HealthCheckResponse response_;  // used by the write in flight
+  grpc::ByteBuffer response_;  // used by the write in flight
 };
 
 std::set<std::shared_ptr<HealthService::Watcher>> HealthService::Watchers() {
@@ -116,14 +129,20 @@ absl::Status HealthService::Check(const std::string& service, HealthCheckRespons
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
-                                               const HealthCheckRequest* request,
-                                               HealthCheckResponse* response) {
-  return Answer(*context, Check(request->service(), response));
+                                               const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
+  const absl::StatusOr<std::string> service = ServiceNamedIn(request);
+  if (!service.ok()) return Answer(*context, service.status());
+  HealthCheckResponse message;
+  const absl::Status status = Check(*service, &message);
+  *response = BufferOf(message.SerializeAsString());
+  return Answer(*context, status);
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
-  auto watcher = std::make_shared<Watcher>(this, IsKnown(request->service()));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
+    grpc::CallbackServerContext* /*context*/, const grpc::ByteBuffer* request) {
+  const absl::StatusOr<std::string> service = ServiceNamedIn(request);
+  auto watcher = std::make_shared<Watcher>(this, service.ok() && IsKnown(*service));
   bool ended = false, too_many = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -131,7 +150,9 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watchers_.insert(watcher);
     ended = ended_;
   }
-  if (too_many) {
+  if (!service.ok()) {
+    watcher->End(ToGrpcStatus(service.status()));
+  } else if (too_many) {
     watcher->End({grpc::StatusCode::RESOURCE_EXHAUSTED,
                   absl::StrCat(kMaxWatches, " watches are open, the limit; use Check")});
   } else if (ended) {

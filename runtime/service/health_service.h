@@ -14,7 +14,11 @@
 
 namespace bulkhead {
 
-class HealthService final : public grpc::health::v1::Health::CallbackService {
+using RawHealth = grpc::health::v1::Health::WithRawCallbackMethod_Check<
+    grpc::health::v1::Health::WithRawCallbackMethod_Watch<grpc::health::v1::Health::Service>>;
+
+// Raw, as Generation is: a request that is too long is not parsed.
+class HealthService final : public RawHealth {
  public:
   // A Watch stays open as long as its client likes; more are refused with RESOURCE_EXHAUSTED.
   static constexpr size_t kMaxWatches = 256;
@@ -30,11 +34,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
                      grpc::health::v1::HealthCheckResponse* response) const;
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::health::v1::HealthCheckRequest* request,
-                                  grpc::health::v1::HealthCheckResponse* response) override;
-  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request) override;
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request) override;
 
  private:
   class Watcher;

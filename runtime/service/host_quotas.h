@@ -7,9 +7,6 @@
 
 namespace bulkhead {
 
-// A message larger than HostQuotas::message_bytes is read up to this much more, to refuse it with a
-// typed reason.
-inline constexpr int64_t kRefusedMessageBytes = int64_t{1} << 20;
 // Text bytes budgeted per token of a generation; longer text uses a reserved part of the budget.
 inline constexpr int64_t kTextBytesPerToken = 16;
 // Maximum budget of a stream from its admission on.
@@ -38,7 +35,10 @@ inline constexpr int64_t kMaxAnswerBytesPerToken = 320;
 
 struct HostQuotas {
   int64_t message_bytes = int64_t{4} << 20;  // largest request accepted
-  int64_t grpc_bytes = int64_t{256} << 20;   // gRPC's resource quota
+  // A longer message is read up to this much more, for the service to refuse it with a typed reason;
+  // beyond that the guard refuses it.
+  int64_t refused_message_bytes = int64_t{1} << 20;
+  int64_t grpc_bytes = int64_t{256} << 20;  // gRPC's resource quota
   int max_connections = 1024;
   int max_open_calls = 8192;  // over all connections
   // Request bodies in total: from a body's first byte until the service has taken over the call

@@ -5,7 +5,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/resource_quota.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -22,13 +21,12 @@
 #include "runtime/service/generation_service.h"
 #include "runtime/service/guarded_port.h"
 #include "runtime/service/health_service.h"
-#include "runtime/service/malformed_request.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr int kMaxSyncThreads = 32;
+constexpr int kMaxSyncThreads = 32;  // reflection's; the other services are callback services
 
 std::string NewEpoch() {
   std::random_device device;
@@ -45,17 +43,6 @@ void PrepareLibrary() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     google::protobuf::SetLogHandler(nullptr);
   });
-}
-
-void SetLimits(grpc::ServerBuilder& builder, const HostQuotas& quotas) {
-  grpc::ResourceQuota quota("bulkhead");
-  quota.Resize(static_cast<size_t>(quotas.grpc_bytes));
-  quota.SetMaxThreads(kMaxSyncThreads);
-  builder.SetResourceQuota(quota);
-  // The callback services have their own threads; these only serve reflection.
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
 }
 
 }  // namespace
@@ -88,12 +75,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   parts->pressure =
       std::make_unique<HostPressure>(options.quotas.total_bytes, &parts->core.host, ResidentBytes);
   grpc::ServerBuilder builder;
-  SetLimits(builder, options.quotas);
-  parts->port->AddTo(builder, options.quotas);
+  parts->port->AddTo(builder, options.quotas, kMaxSyncThreads);
   builder.RegisterService(&parts->health);
   builder.RegisterService(&parts->generation);
   builder.RegisterService(&parts->control);
-  builder.experimental().SetInterceptorCreators(ExplainMalformedRequests());
   parts->server = builder.BuildAndStart();
   BH_CHECK(parts->server != nullptr);
   parts->port->Start(options.quotas, &parts->core.host, &parts->core.errors, parts->pressure.get());

@@ -147,6 +147,37 @@ class HostileClientsTest(unittest.TestCase):
         self.wait_for(lambda: self.load().host.open_calls.now < 100, "calls without a body stay open")
         self.assertFalse(any(c.closed for c in self.connections))
 
+    def test_calls_that_are_not_whole_take_little_and_may_end_in_any_order(self):
+        begin = h2.short_request_headers(GENERATE)
+        for more in (b"", b"\0"):
+            before, sent = self.load().resident_bytes, 0
+            for _ in range(2):
+                connection = self.connect()
+                for stream in range(1, 6000, 2):
+                    frames = h2.frame(h2.HEADERS, h2.END_HEADERS, stream, begin)
+                    frames += h2.frame(h2.DATA, 0, stream, more) if more else b""
+                    connection.send(frames)
+                    sent += len(frames)
+                    connection.read(0)
+            self.wait_for(lambda: self.load().host.open_calls.now >= 6000, "calls do not arrive")
+            self.assertLess(self.load().resident_bytes - before, 100 * sent)
+            for connection in self.connections:
+                connection.close()
+            self.wait_for(lambda: self.load().host.open_calls.now < 100, "calls of a closed connection stay")
+        connection = self.connect()
+        lengths = {stream: 1 + stream % 7 for stream in range(1, 40, 2)}
+        for stream in lengths:
+            connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, stream, begin))
+        for stream in reversed(lengths):
+            request = body(greedy("Once upon a time", lengths[stream]))
+            connection.send(h2.frame(h2.DATA, h2.END_STREAM, stream, h2.message(request)))
+        while len(connection.ended) < len(lengths) and not connection.closed:
+            connection.read(1)
+        for stream, length in lengths.items():
+            answer = pb.GenerateResponse.FromString(connection.answers[stream][5:])
+            self.assertEqual(len(answer.tokens), length)
+            self.assertTrue(self.expected.startswith(answer.text), answer.text)
+
     def test_endless_header_blocks_are_hung_up_on(self):
         begin = h2.request_headers(GENERATE) + b"\x00\x01x" + h2.integer(2 ** 31 - 1)
         for _ in range(8):

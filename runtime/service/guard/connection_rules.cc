@@ -16,6 +16,8 @@ constexpr int64_t kBesideMessageBytes = 4096;
 constexpr absl::Duration kYoung = absl::Seconds(1);
 constexpr uint32_t kLargeDataBytes = 1024;
 constexpr int kManyIncompleteCalls = 64;
+// While none may be held. gRPC's clients acknowledge the settings before their first call.
+constexpr int kMostUnheldCalls = 8;
 constexpr double kAnsweredFrameCost = 16;  // PING and SETTINGS make the server write
 
 uint32_t BigEndian(absl::string_view bytes) {
@@ -44,17 +46,17 @@ bool TokenBucket::Take(double tokens, absl::Time now) {
 }
 
 void ConnectionRules::End(absl::Time now) {
-  for (auto& [id, stream] : streams_) {
-    GiveBackBytes(&stream);
-    totals_->HoldSlot(now);
+  for (auto& [stream, call] : calls_) {
+    GiveBackBytes(&call);
+    GiveBackSlot(call, now);
   }
-  streams_.clear();
+  calls_.Clear();
 }
 
 size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
                                    std::string* to_server) {
   absl::string_view rest = input;
-  Step step = Step::kForward;
+  Step step = Step::kTaken;
   while (close_reason_.empty()) {
     size_t bytes = kHttp2Preface.size();
     if (!has_preface_) {
@@ -65,6 +67,7 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
       }
       if (known < bytes) break;
       has_preface_ = true;
+      absl::StrAppend(to_server, kHttp2Preface);
     } else {
       if (rest.size() < kFrameHeadBytes) break;
       const FrameHead head = ParseFrameHead(rest.data());
@@ -74,13 +77,12 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
       }
       bytes = kFrameHeadBytes + head.payload_bytes;
       if (rest.size() < bytes) break;
-      step = OnFrame(head, rest.substr(kFrameHeadBytes, head.payload_bytes), now, to_server);
-      if (step == Step::kWait || step == Step::kClose) break;
+      step = OnFrame(head, rest.substr(0, bytes), now, to_server);
+      if (step != Step::kTaken) break;
       waiting_since_ = absl::InfiniteFuture();
       is_paid_ = false;
       last_frame_ = now;
     }
-    if (step == Step::kForward) to_server->append(rest.data(), bytes);
     rest.remove_prefix(bytes);
     since_ = now;
   }
@@ -90,9 +92,9 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
   return input.size() - rest.size();
 }
 
-ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::string_view payload,
+ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::string_view frame,
                                                absl::Time now, std::string* to_server) {
-  if (block_stream_ != 0) return OnContinuation(head);
+  if (block_stream_ != 0) return OnContinuation(head, frame, to_server);
   if (to_client_.size() >= kMostFramesToClient) return Wait(now);
   double cost = 1;
   if (head.type == FrameType::kData && head.payload_bytes >= kLargeDataBytes) cost = 0;
@@ -101,24 +103,32 @@ ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::stri
   is_paid_ = true;  // a frame that waits is not charged again
   switch (head.type) {
     case FrameType::kHeaders:
-      return OnHeaders(head, now);
+      return OnHeaders(head, frame, now, to_server);
     case FrameType::kData:
-      return OnData(head, payload, now, to_server);
+      return OnData(head, frame, now, to_server);
     case FrameType::kRstStream:
-      return OnReset(head, now);
+      return OnReset(head, now, to_server);
+    case FrameType::kWindowUpdate:
+      if (head.stream != 0) {
+        const Call call = calls_.Find(head.stream);
+        if (call != calls_.end()) calls_.Pass(call, frame, decoder_is_empty_, to_server);
+        return Step::kTaken;
+      }
+      break;
     case FrameType::kSettings:
-      OnSettings(head, payload);
-      return Step::kForward;
+      OnSettings(head, frame.substr(kFrameHeadBytes));
+      break;
     case FrameType::kPing:
     case FrameType::kGoAway:
-    case FrameType::kWindowUpdate:
     case FrameType::kPushPromise:   // the server objects
     case FrameType::kContinuation:  // as to this one, outside a header block
-      return Step::kForward;
+      break;
     case FrameType::kPriority:
     default:
-      return Step::kDrop;  // means nothing to the server
+      return Step::kTaken;  // means nothing to the server
   }
+  absl::StrAppend(to_server, frame);
+  return Step::kTaken;
 }
 
 void ConnectionRules::OnSettings(const FrameHead& head, absl::string_view payload) {
@@ -132,45 +142,33 @@ void ConnectionRules::OnSettings(const FrameHead& head, absl::string_view payloa
   }
 }
 
-ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::Time now) {
+ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::string_view frame,
+                                                 absl::Time now, std::string* to_server) {
   if (head.stream % 2 == 0) return Close("BAD_STREAM", Http2Error::kProtocolError);
-  if (const auto known = streams_.find(head.stream); known != streams_.end()) {  // trailers
-    if (head.Has(frame_flag::kEndStream)) Complete(&known->second);
-    return BeginBlock(head, now, false);
-  }
-  // Trailers of a call that has ended: the server passes over those of calls that it knew.
-  if (head.stream <= highest_seen_) return BeginBlock(head, now, head.stream > highest_given_);
-  if (const absl::Status why = WhyNotOpened(); !why.ok()) {
-    if (!decoder_is_empty_) {
-      if (!HasWaitedTooLong(now)) return Wait(now);
-      return Close("TOO_MANY_CALLS", Http2Error::kEnhanceYourCalm);
-    }
-    Refuse(head.stream, why, head.Has(frame_flag::kEndStream), Http2Error::kRefusedStream);
+  const bool ends = head.Has(frame_flag::kEndStream);
+  Call call = calls_.Find(head.stream);
+  if (head.stream > highest_seen_) {
     highest_seen_ = head.stream;
-    return BeginBlock(head, now, true);
+    if (const absl::Status why = WhyNotOpened(); !why.ok()) {
+      Refuse(head.stream, why, ends, Http2Error::kRefusedStream);
+    } else {
+      totals_->counters->open_calls.Add(1);
+      ++incomplete_calls_;
+      call = calls_.Open(head.stream, now);
+    }
   }
-  totals_->counters->open_calls.Add(1);
-  Stream& stream = streams_[head.stream];
-  stream.opened = stream.progress = now;
-  ++incomplete_calls_;
-  if (head.Has(frame_flag::kEndStream)) Complete(&stream);
-  highest_seen_ = highest_given_ = head.stream;
-  return BeginBlock(head, now, false);
-}
-
-ConnectionRules::Step ConnectionRules::BeginBlock(const FrameHead& head, absl::Time now,
-                                                  bool dropped) {
-  block_dropped_ = dropped;
+  if (call != calls_.end() && ends) Complete(&call->second);
+  block_stream_ = head.stream;
   block_bytes_ = head.payload_bytes;
   block_frames_ = 1;
   block_since_ = now;
-  const bool whole = head.Has(frame_flag::kEndHeaders);
-  block_stream_ = whole ? 0 : head.stream;
-  if (whole && !dropped && acknowledged_) decoder_is_empty_ = true;
-  return dropped ? Step::kDrop : Step::kForward;
+  PassBlock(call, head, frame, to_server);
+  return Step::kTaken;
 }
 
-ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head) {
+ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
+                                                      absl::string_view frame,
+                                                      std::string* to_server) {
   if (head.type != FrameType::kContinuation || head.stream != block_stream_) {
     return Close("BAD_HEADERS", Http2Error::kProtocolError);
   }
@@ -179,110 +177,83 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head) {
   if (block_bytes_ > kMostHeaderBlockBytes || block_frames_ > kMostHeaderBlockFrames) {
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
-  if (head.Has(frame_flag::kEndHeaders)) {
-    block_stream_ = 0;
-    if (!block_dropped_ && acknowledged_) decoder_is_empty_ = true;
-  }
-  return block_dropped_ ? Step::kDrop : Step::kForward;
+  PassBlock(calls_.Find(head.stream), head, frame, to_server);
+  return Step::kTaken;
 }
 
-ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view payload,
+void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_view frame,
+                                std::string* to_server) {
+  const bool goes_on = head.type == FrameType::kContinuation;
+  if (goes_on && block_target_ != 0) {  // whether its call is still known or not
+    AppendFrame(frame, block_target_, to_server);
+  } else {
+    calls_.Pass(call, frame, decoder_is_empty_, to_server);
+    block_target_ = call == calls_.end() ? kNoCall : call->second.server_stream;
+  }
+  if (!head.Has(frame_flag::kEndHeaders)) return;
+  block_stream_ = 0;
+  decoder_is_empty_ = acknowledged_;
+}
+
+ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view frame,
                                               absl::Time now, std::string* to_server) {
-  const auto found = streams_.find(head.stream);
+  const Call found = calls_.Find(head.stream);
+  const auto end_with = [&](const absl::Status& why) {
+    EndCall(found, why, now, to_server);
+    calls_.Pass(calls_.end(), frame, false, to_server);
+    return Step::kTaken;
+  };
   // Of a call that has ended it goes on, too: the server passes over it, and gives back what it
   // took of the connection's window.
-  if (found == streams_.end()) return Step::kForward;
-  Stream& stream = found->second;
-  if (!stream.answered && !stream.server_ended && head.payload_bytes > 0) {
-    stream.client_ended = head.Has(frame_flag::kEndStream);
+  if (found == calls_.end()) {
+    calls_.Pass(found, frame, false, to_server);
+    return Step::kTaken;
+  }
+  GuardedCall& call = found->second;
+  const bool ends = head.Has(frame_flag::kEndStream);
+  if (!call.answered && !call.server_ended && head.payload_bytes > 0) {
+    call.client_ended = ends;
+    const HostQuotas& quotas = totals_->quotas;
     const int64_t most_bytes =
-        totals_->quotas.message_bytes + kRefusedMessageBytes + kMessageHeadBytes;
-    if (stream.claimed_bytes == 0) {
-      const int64_t claim = ClaimOf(head, payload, most_bytes);
+        quotas.message_bytes + quotas.refused_message_bytes + kMessageHeadBytes;
+    // Of a held call the message's length may come later, and what comes before it is bounded.
+    const bool claims = call.claimed_bytes == 0 &&
+                        (!call.is_held() || ends || head.payload_bytes >= kMessageHeadBytes);
+    if (claims) {
+      const int64_t claim =
+          call.bytes > 0 ? most_bytes : ClaimOf(head, frame.substr(kFrameHeadBytes), most_bytes);
       if (claim > most_bytes) {
         const int64_t message_bytes = claim - static_cast<int64_t>(kMessageHeadBytes);
-        EndCall(found, WhyTooLarge(message_bytes, totals_->quotas.message_bytes), now, to_server);
-        return Step::kForward;
+        return end_with(WhyTooLarge(message_bytes, quotas.message_bytes));
       }
       if (!totals_->TakeRequestBytes(claim)) {
         if (!HasWaitedTooLong(now)) return Wait(now);
-        EndCall(found, NoRoomForBody(claim, totals_->quotas.request_bytes), now, to_server);
-        return Step::kForward;
+        return end_with(NoRoomForBody(claim, quotas.request_bytes));
       }
-      stream.claimed_bytes = claim;
+      call.claimed_bytes = claim;
     }
-    stream.bytes += head.payload_bytes;
-    if (stream.bytes > stream.claimed_bytes + kBesideMessageBytes) {
-      EndCall(found, BodyLongerThanItSays(stream.bytes, stream.claimed_bytes), now, to_server);
-      return Step::kForward;
+    call.bytes += head.payload_bytes;
+    if (call.bytes > call.claimed_bytes + kBesideMessageBytes) {
+      return end_with(BodyLongerThanItSays(call.bytes, call.claimed_bytes));
     }
-    stream.progress = now;
+    call.progress = now;
   }
-  if (head.Has(frame_flag::kEndStream)) {
-    Complete(&stream);
-    ForgetAnswered(found);
-  }
-  return Step::kForward;
+  if (ends) Complete(&call);
+  calls_.Pass(found, frame, decoder_is_empty_, to_server);
+  if (ends) ForgetAnswered(found);
+  return Step::kTaken;
 }
 
-ConnectionRules::Step ConnectionRules::OnReset(const FrameHead& head, absl::Time now) {
-  const auto found = streams_.find(head.stream);
-  if (found == streams_.end()) return Step::kForward;
-  const bool costs = now - found->second.opened < kYoung;
+ConnectionRules::Step ConnectionRules::OnReset(const FrameHead& head, absl::Time now,
+                                               std::string* to_server) {
+  const Call found = calls_.Find(head.stream);
+  if (found == calls_.end()) return Step::kTaken;
+  const bool costs = !found->second.is_held() && now - found->second.opened < kYoung;
   if (costs && !HasWaitedTooLong(now) && !(totals_->has_reset_slot() && resets_.Take(1, now))) {
     return Wait(now);
   }
-  GiveBackBytes(&found->second);
-  totals_->HoldSlot(now);
-  streams_.erase(found);
-  return Step::kForward;
-}
-
-std::string ConnectionRules::FromServer(absl::string_view bytes, absl::Time now) {
-  std::string out;
-  FrameHead head;
-  while (true) {
-    const size_t passed = std::min(server_frames_.payload_left(), bytes.size());
-    if (!server_frame_dropped_) out.append(bytes.data(), passed);
-    const bool has_head = server_frames_.Next(&bytes, &head);
-    const bool has_room =
-        has_head ? server_spoke_ && server_block_ == Block::kNone : at_server_border();
-    if (has_room) out += std::exchange(to_client_, {});
-    if (!has_head) return out;
-    server_spoke_ = true;
-    server_frame_dropped_ = !OnServerFrame(head, now);
-    if (!server_frame_dropped_) absl::StrAppend(&out, server_frames_.head());
-  }
-}
-
-bool ConnectionRules::OnServerFrame(const FrameHead& head, absl::Time now) {
-  const auto found = streams_.find(head.stream);
-  const bool is_known = head.stream == 0 || found != streams_.end();
-  if (head.type == FrameType::kHeaders || head.type == FrameType::kContinuation) {
-    const bool dropped =
-        server_block_ == Block::kDropped || (server_block_ == Block::kNone && !is_known);
-    server_block_ = head.Has(frame_flag::kEndHeaders) ? Block::kNone
-                    : dropped                         ? Block::kDropped
-                                                      : Block::kForwarded;
-    if (dropped) return false;
-  }
-  if (head.type == FrameType::kRstStream && !is_known) return false;
-  if (found == streams_.end()) return true;
-  Stream& stream = found->second;
-  if (head.type == FrameType::kRstStream) {
-    stream.client_ended = stream.server_ended = true;
-  } else if (head.type == FrameType::kHeaders || head.type == FrameType::kData) {
-    stream.answered = true;
-    if (head.Has(frame_flag::kEndStream)) {
-      stream.server_ended = true;
-      stream.progress = now;
-    }
-  } else {
-    return true;
-  }
-  GiveBackBytes(&stream);
-  ForgetAnswered(found);
-  return true;
+  Forget(found, now, to_server);
+  return Step::kTaken;
 }
 
 void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server) {
@@ -290,7 +261,7 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
   if (!reading) {  // not the client's fault
     since_ = now;
     block_since_ = now;
-    for (auto& [id, stream] : streams_) stream.progress = now;
+    for (auto& [stream, call] : calls_) call.progress = now;
   }
   if (is_partial_ && now - since_ > kMostFrameTime) {
     Close(last_frame_ == absl::InfinitePast() ? "SILENT" : "SLOW_SENDER", Http2Error::kNoError);
@@ -300,34 +271,42 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
     if (now - block_since_ > kMostFrameTime) Close("SLOW_SENDER", Http2Error::kNoError);
     return;  // nothing may come between the frames of a header block
   }
-  std::vector<uint32_t> slow;
-  for (const auto& [id, stream] : streams_) {
+  if (dropped_bytes_ > 0) *to_server += WindowUpdateFrame(std::exchange(dropped_bytes_, 0));
+  std::vector<uint32_t> ended;
+  for (const auto& [stream, call] : calls_) {
     // The server's own reset of what its client did not end should have come.
-    const bool is_over = stream.server_ended && now - stream.progress > kYoung;
-    if (!is_over && !IsTooSlow(stream, now)) continue;
+    const bool is_over = call.server_ended && now - call.progress > kYoung;
+    if (!is_over && !IsTooSlow(call, now) && !IsNotTaken(call)) continue;
     if (--totals_->ends_left < 0) break;
-    slow.push_back(id);
+    ended.push_back(stream);
   }
-  for (const uint32_t id : slow) {
-    const auto stream = streams_.find(id);
-    EndCall(stream, BodyTooSlow(stream->second.bytes), now, to_server);
+  for (const uint32_t stream : ended) {
+    const Call call = calls_.Find(stream);
+    if (IsNotTaken(call->second)) {
+      to_client_ += RstStreamFrame(stream, Http2Error::kRefusedStream);
+      Forget(call, now, to_server);
+    } else {
+      EndCall(call, BodyTooSlow(call->second.bytes), now, to_server);
+    }
   }
 }
 
-bool ConnectionRules::IsTooSlow(const Stream& stream, absl::Time now) const {
-  if (!stream.is_incomplete) return false;
-  const absl::Duration age = now - stream.opened;
-  if (now - stream.progress > kStalledBodyTime) return true;
-  if (age > kMostBodyTime + absl::Seconds(stream.claimed_bytes) / kLeastBodyRate) return true;
-  return totals_->is_pressed() && age > kPressedBodyTime && now != stream.progress &&
-         static_cast<double>(stream.bytes) <
+bool ConnectionRules::IsTooSlow(const GuardedCall& call, absl::Time now) const {
+  if (!call.is_incomplete) return false;
+  const absl::Duration age = now - call.opened;
+  if (now - call.progress > kStalledBodyTime) return true;
+  if (age > kMostBodyTime + absl::Seconds(call.claimed_bytes) / kLeastBodyRate) return true;
+  return totals_->is_pressed() && age > kPressedBodyTime && now != call.progress &&
+         static_cast<double>(call.bytes) <
              static_cast<double>(kLeastBodyRate) * absl::ToDoubleSeconds(age);
 }
 
 int64_t ConnectionRules::unaccounted_bytes() const {
   int64_t bytes = 0;
-  for (const auto& [id, stream] : streams_) {
-    if (stream.is_incomplete) bytes += stream.claimed_bytes + kOpenCallBytes;
+  for (const auto& [stream, call] : calls_.calls()) {
+    if (!call.is_incomplete) continue;
+    bytes += call.claimed_bytes +
+             (call.is_held() ? static_cast<int64_t>(call.held.size()) : kOpenCallBytes);
   }
   return bytes;
 }
@@ -343,17 +322,23 @@ ConnectionRules::Step ConnectionRules::Close(const char* reason, Http2Error erro
   return Step::kClose;
 }
 
-void ConnectionRules::EndCall(Streams::iterator stream, const absl::Status& why, absl::Time now,
+void ConnectionRules::EndCall(Call call, const absl::Status& why, absl::Time now,
                               std::string* to_server) {
-  if (!stream->second.server_ended) {
-    Refuse(stream->first, why, stream->second.client_ended, Http2Error::kEnhanceYourCalm);
+  if (!call->second.server_ended) {
+    Refuse(call->first, why, call->second.client_ended, Http2Error::kEnhanceYourCalm);
   } else {
-    to_client_ += RstStreamFrame(stream->first, Http2Error::kNoError);
+    to_client_ += RstStreamFrame(call->first, Http2Error::kNoError);
   }
-  *to_server += RstStreamFrame(stream->first, Http2Error::kCancel);
-  GiveBackBytes(&stream->second);
-  totals_->HoldSlot(now);
-  streams_.erase(stream);
+  Forget(call, now, to_server);
+}
+
+void ConnectionRules::Forget(Call call, absl::Time now, std::string* to_server) {
+  if (!call->second.is_held()) {
+    *to_server += RstStreamFrame(call->second.server_stream, Http2Error::kCancel);
+  }
+  GiveBackBytes(&call->second);
+  GiveBackSlot(call->second, now);
+  calls_.Erase(call, to_server);
 }
 
 void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool client_ended,
@@ -363,33 +348,45 @@ void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool clie
   to_client_ += says_why ? RefusalFrames(stream, why, client_ended) : RstStreamFrame(stream, bare);
 }
 
-void ConnectionRules::Complete(Stream* stream) {
-  stream->client_ended = true;
-  if (std::exchange(stream->is_incomplete, false)) --incomplete_calls_;
+void ConnectionRules::Complete(GuardedCall* call) {
+  call->client_ended = true;
+  if (std::exchange(call->is_incomplete, false)) --incomplete_calls_;
 }
 
-// The last slots are not for who has many calls that have not come in whole.
 absl::Status ConnectionRules::WhyNotOpened() const {
   if (totals_->refuses_calls) return HostIsShortOfMemory();
   if (!totals_->has_open_call()) {
     return TooManyCalls(totals_->counters->open_calls.now(), totals_->quotas.max_open_calls);
   }
+  // The last slots are not for who has many calls that have not come in whole.
   if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
-    return TooManyIncompleteCalls(incomplete_calls_);
+    return TooManyIncompleteCalls(incomplete_calls_, "few calls are left for all connections");
+  }
+  if (incomplete_calls_ >= kMostUnheldCalls && !decoder_is_empty_) {
+    return TooManyIncompleteCalls(incomplete_calls_,
+                                  "the client has not acknowledged the server's settings");
   }
   return absl::OkStatus();
 }
 
-void ConnectionRules::GiveBackBytes(Stream* stream) {
-  if (std::exchange(stream->is_incomplete, false)) --incomplete_calls_;
-  totals_->counters->request_bytes.Sub(std::exchange(stream->claimed_bytes, 0));
+void ConnectionRules::GiveBackBytes(GuardedCall* call) {
+  if (std::exchange(call->is_incomplete, false)) --incomplete_calls_;
+  totals_->counters->request_bytes.Sub(std::exchange(call->claimed_bytes, 0));
 }
 
-void ConnectionRules::ForgetAnswered(Streams::iterator stream) {
-  if (!stream->second.client_ended || !stream->second.server_ended) return;
+void ConnectionRules::GiveBackSlot(const GuardedCall& call, absl::Time now) {
+  if (call.is_held()) {
+    totals_->counters->open_calls.Sub(1);
+  } else {
+    totals_->HoldSlot(now);  // gRPC goes on holding it
+  }
+}
+
+void ConnectionRules::ForgetAnswered(Call call) {
+  if (!call->second.client_ended || !call->second.server_ended) return;
   totals_->counters->open_calls.Sub(1);
-  GiveBackBytes(&stream->second);
-  streams_.erase(stream);
+  GiveBackBytes(&call->second);
+  calls_.Erase(call, nullptr);  // it is not held
 }
 
 }  // namespace bulkhead

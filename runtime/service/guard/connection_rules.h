@@ -1,17 +1,18 @@
 // ConnectionRules: what one client may send. It sees both directions of one HTTP/2 connection as
 // bytes, reads frame heads (and a gRPC message's length, and SETTINGS) alone, and says what goes on
-// to the server, what is ended and what must wait. No clock, thread or socket of its own. Frames
+// to the server, what is held, ended or must wait. No clock, thread or socket of its own. Frames
 // reach the server whole, so that a frame of the guard's own fits between any two.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "runtime/service/guard/call_table.h"
 #include "runtime/service/guard/guard_totals.h"
 #include "runtime/service/guard/http2_frame.h"
 
@@ -64,7 +65,7 @@ class ConnectionRules {
   // Whether a frame fits behind what went to the client: whole frames, the server's settings first,
   // and no header block that goes on.
   bool at_server_border() const {
-    return server_spoke_ && server_block_ == Block::kNone && server_frames_.payload_left() == 0;
+    return server_spoke_ && !in_server_block_ && server_frames_.payload_left() == 0;
   }
   // FromServer({}) has some.
   bool has_frames_to_client() const { return !to_client_.empty() && at_server_border(); }
@@ -73,58 +74,61 @@ class ConnectionRules {
   // Why the connection must be closed, empty while it must not: HEADERS_TOO_LARGE ...
   const std::string& close_reason() const { return close_reason_; }
   // What to tell the client of it.
-  std::string GoAway(Http2Error error) const { return GoAwayFrame(highest_given_, error); }
+  std::string GoAway(Http2Error error) const { return GoAwayFrame(calls_.highest_given(), error); }
 
   // What clients make the server hold without having been admitted.
   int64_t unaccounted_bytes() const;
-  bool is_idle() const { return streams_.empty(); }
+  bool is_idle() const { return calls_.calls().empty(); }
   absl::Time last_frame() const { return last_frame_; }
 
  private:
-  struct Stream {
-    absl::Time opened, progress;
-    int64_t claimed_bytes = 0;  // of request_bytes; given back when it is answered
-    int64_t bytes = 0;
-    bool client_ended = false;
-    bool answered = false;
-    bool server_ended = false;
-    bool is_incomplete = true;  // neither ended nor answered
-  };
-  using Streams = absl::flat_hash_map<uint32_t, Stream>;
-  enum class Step { kForward, kDrop, kWait, kClose };
-  enum class Block { kNone, kForwarded, kDropped };
+  using Call = CallTable::Iterator;
+  enum class Step { kTaken, kWait, kClose };
 
-  Step OnFrame(const FrameHead& head, absl::string_view payload, absl::Time now,
+  // These take a whole frame of the client's, and append what goes on to the server.
+  Step OnFrame(const FrameHead& head, absl::string_view frame, absl::Time now,
                std::string* to_server);
-  Step OnHeaders(const FrameHead& head, absl::Time now);
-  Step OnContinuation(const FrameHead& head);
-  Step OnData(const FrameHead& head, absl::string_view payload, absl::Time now,
+  Step OnHeaders(const FrameHead& head, absl::string_view frame, absl::Time now,
+                 std::string* to_server);
+  Step OnContinuation(const FrameHead& head, absl::string_view frame, std::string* to_server);
+  Step OnData(const FrameHead& head, absl::string_view frame, absl::Time now,
               std::string* to_server);
-  Step OnReset(const FrameHead& head, absl::Time now);
+  Step OnReset(const FrameHead& head, absl::Time now, std::string* to_server);
   void OnSettings(const FrameHead& head, absl::string_view payload);
-  // A frame of the server's; false: the client does not get it.
-  bool OnServerFrame(const FrameHead& head, absl::Time now);
-  Step BeginBlock(const FrameHead& head, absl::Time now, bool dropped);
+  // A header block's frame; a call that is not known, end(), is the server's kNoCall.
+  void PassBlock(Call call, const FrameHead& head, absl::string_view frame, std::string* to_server);
+  // The client's stream of a frame of the server's; none: the client does not get it.
+  std::optional<uint32_t> OnServerFrame(const FrameHead& head, absl::Time now);
   Step Wait(absl::Time now);
   bool HasWaitedTooLong(absl::Time now) const { return now - waiting_since_ > kMostWaitTime; }
   Step Close(const char* reason, Http2Error error);
-  // Ends a call on both sides, for `why`. The stream is not known any more afterwards.
-  void EndCall(Streams::iterator stream, const absl::Status& why, absl::Time now,
-               std::string* to_server);
+  // Ends a call on both sides, for `why`. It is not known any more afterwards.
+  void EndCall(Call call, const absl::Status& why, absl::Time now, std::string* to_server);
   // Tells the client; with `bare` alone where it may not be told why.
   void Refuse(uint32_t stream, const absl::Status& why, bool client_ended, Http2Error bare);
-  void Complete(Stream* stream);
-  void GiveBackBytes(Stream* stream);
+  void Complete(GuardedCall* call);
+  void GiveBackBytes(GuardedCall* call);
+  void GiveBackSlot(const GuardedCall& call, absl::Time now);
+  // Resets the call at the server, where it was handed over.
+  void Forget(Call call, absl::Time now, std::string* to_server);
   absl::Status WhyNotOpened() const;
-  void ForgetAnswered(Streams::iterator stream);
-  bool IsTooSlow(const Stream& stream, absl::Time now) const;
+  void ForgetAnswered(Call call);
+  bool IsTooSlow(const GuardedCall& call, absl::Time now) const;
+  // The server has said that it takes no more calls, and this one it has not.
+  bool IsNotTaken(const GuardedCall& call) const {
+    return server_last_ < kHighestStream && (call.is_held() || call.server_stream > server_last_);
+  }
 
   GuardTotals* const totals_;
-  Streams streams_;
+  CallTable calls_;
   FrameReader server_frames_;
   bool server_spoke_ = false;
   bool server_frame_dropped_ = false;
-  Block server_block_ = Block::kNone;  // of a header block that has not ended
+  bool in_server_block_ = false;  // a header block has not ended
+  std::optional<uint32_t> server_block_stream_;
+  uint32_t server_last_ = kHighestStream;  // of its GOAWAY
+  // DATA that the client did not get: of the connection's window, to be given back.
+  uint32_t dropped_bytes_ = 0;
   std::string to_client_;
   std::string close_reason_;
   absl::Time
@@ -138,15 +142,14 @@ class ConnectionRules {
   TokenBucket resets_{512, 512};
   bool is_paid_ = false;  // the frame at hand has its token
   int incomplete_calls_ = 0;
-  uint32_t highest_seen_ = 0;   // stream that the client opened
-  uint32_t highest_given_ = 0;  // stream that the server knows of
-  uint32_t block_stream_ = 0;   // whose header block has not ended
+  uint32_t highest_seen_ = 0;  // stream that the client opened
+  uint32_t block_stream_ = 0;  // whose header block has not ended
+  uint32_t block_target_ = 0;  // the server's stream that it goes to, 0 while it is held
   size_t block_bytes_ = 0;
   int block_frames_ = 0;
-  bool block_dropped_ = false;
   absl::Time block_since_;
-  // A header block may be kept from the server once its decoder holds no state: the client has
-  // acknowledged a table of size 0, and a block has told the server so.
+  // A header block may be held once the server's decoder has no state: the client has acknowledged
+  // a table of size 0, and a block has told the server so.
   bool acknowledged_ = false;
   // The client's decoder wants to hear of a smaller table in the block that comes next, which must
   // be gRPC's.

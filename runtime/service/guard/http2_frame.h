@@ -11,6 +11,8 @@ namespace bulkhead {
 
 inline constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 inline constexpr size_t kFrameHeadBytes = 9;
+inline constexpr size_t kLastStreamBytes = 4;  // what a GOAWAY's payload begins with
+inline constexpr uint32_t kHighestStream = 0x7FFFFFFF;
 // The largest payload that a peer may send unless it was told otherwise, which gRPC never does
 // here.
 inline constexpr size_t kMostPayloadBytes = 16384;
@@ -60,8 +62,26 @@ FrameHead ParseFrameHead(const char* bytes);
 std::string ResponseFrame(uint32_t stream, absl::string_view block);
 std::string RstStreamFrame(uint32_t stream, Http2Error error);
 std::string GoAwayFrame(uint32_t last_stream, Http2Error error);
+// Of stream 0: the connection's window.
+std::string WindowUpdateFrame(uint32_t bytes);
 
-// Finds the frames in bytes that come in pieces, payloads passed over.
+void Append32(uint32_t value, std::string* out);
+// Appends a frame, or its beginning with the whole head, as one of another stream.
+void AppendFrame(absl::string_view frame, uint32_t stream, std::string* out);
+
+// Calls `take(head, frame)` for each of `frames`, which are whole.
+template <typename Take>
+void ForEachFrame(absl::string_view frames, Take take) {
+  while (!frames.empty()) {
+    const FrameHead head = ParseFrameHead(frames.data());
+    const size_t bytes = kFrameHeadBytes + head.payload_bytes;
+    take(head, frames.substr(0, bytes));
+    frames.remove_prefix(bytes);
+  }
+}
+
+// Finds the frames in bytes that come in pieces, payloads passed over. A GOAWAY's head has the last
+// stream with it, the first 4 bytes of its payload, which gRPC always sends.
 class FrameReader {
  public:
   // The next head that `bytes` completes, which is cut to what follows it; false when there is none
@@ -71,11 +91,16 @@ class FrameReader {
   bool at_border() const { return head_bytes_ == 0 && payload_left_ == 0; }
   // Of the frame whose head was read last.
   size_t payload_left() const { return payload_left_; }
-  absl::string_view head() const { return {head_, kFrameHeadBytes}; }
+  absl::string_view head() const { return {head_, last_head_bytes_}; }
+  // Of a GOAWAY whose head was read last.
+  uint32_t last_stream() const;
 
  private:
-  char head_[kFrameHeadBytes];
+  size_t MissingHeadBytes() const;
+
+  char head_[kFrameHeadBytes + kLastStreamBytes];
   size_t head_bytes_ = 0;
+  size_t last_head_bytes_ = 0;
   size_t payload_left_ = 0;
 };
 

@@ -58,14 +58,13 @@ absl::Status TooManyCalls(int64_t open_calls, int limit) {
       kRetry);
 }
 
-absl::Status TooManyIncompleteCalls(int incomplete) {
-  return WithRetryAfter(
-      WithReason(absl::UnavailableError(absl::StrCat(
-                     "the requests of ", incomplete,
-                     " calls of this connection have not come in whole, and few calls are left for "
-                     "all connections; the call has not begun: finish those first")),
-                 reason::kTooManyCalls, {{"value", absl::StrCat(incomplete)}}),
-      kRetry);
+absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why) {
+  return WithRetryAfter(WithReason(absl::UnavailableError(absl::StrCat(
+                                       "the requests of ", incomplete,
+                                       " calls of this connection have not come in whole, and ",
+                                       why, "; the call has not begun: finish those first")),
+                                   reason::kTooManyCalls, {{"value", absl::StrCat(incomplete)}}),
+                        kRetry);
 }
 
 absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes) {

@@ -7,13 +7,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace bulkhead {
 
 // UNAVAILABLE (TOO_MANY_CALLS): the call has not begun.
 absl::Status TooManyCalls(int64_t open_calls, int limit);
 // The same, for a connection with `incomplete` calls that have not come in whole.
-absl::Status TooManyIncompleteCalls(int incomplete);
+absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why);
 // RESOURCE_EXHAUSTED (REQUEST_BYTES).
 absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes);
 // RESOURCE_EXHAUSTED (SLOW_SENDER).

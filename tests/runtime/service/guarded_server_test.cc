@@ -1,12 +1,7 @@
 // A server behind its guard, and clients that speak HTTP/2 by hand.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -14,62 +9,13 @@
 
 #include "memory/host_memory.h"
 #include "runtime/service/guard/connection_guard.h"
-#include "tests/runtime/service/guard/frames.h"
+#include "tests/runtime/service/raw_client.h"
 #include "tests/runtime/service/service_fixture.h"
 
 namespace bulkhead {
 namespace {
 
 using testing::HasSubstr;
-
-class RawClient {
- public:
-  explicit RawClient(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    const timeval patience = {60, 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  }
-  ~RawClient() { close(fd_); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  void Send(const std::string& bytes) {
-    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-  void Greet() { Send(std::string(kHttp2Preface) + Frame(FrameType::kSettings, 0, 0)); }
-  // Whether the server hangs up before the client's patience is over.
-  bool IsHungUpOn() {
-    char bytes[4096];
-    while (true) {
-      const ssize_t got = recv(fd_, bytes, sizeof(bytes), 0);
-      if (got <= 0) return got == 0 || errno == ECONNRESET;
-    }
-  }
-
- private:
-  const int fd_;
-};
-
-// HEADERS of a call without any table or code.
-std::string CallHeaders(uint32_t stream, const std::string& path) {
-  std::string block;
-  const auto add = [&block](const std::string& name, const std::string& value) {
-    block += '\0';
-    block += static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
-  };
-  add(":method", "POST");
-  add(":scheme", "http");
-  add(":path", path);
-  add(":authority", "test");
-  add("te", "trailers");
-  add("content-type", "application/grpc");
-  return Frame(FrameType::kHeaders, frame_flag::kEndHeaders, stream, block);
-}
 
 class GuardedServerTest : public ServiceFixture {
  protected:
@@ -264,6 +210,13 @@ TEST_F(GuardedServerTest, TheControlPortAnswersAsTheMainOneDoes) {
     request.set_timeout_s(0xFFFFFFFF);
     v1::DrainResponse response;
     EXPECT_EQ(ReasonOf(control->Drain(&context, request, &response)), "INVALID_VALUE");
+  }
+  {  // before gRPC has parsed it
+    grpc::ClientContext context;
+    v1::AbortRequest request;
+    request.add_request_ids(std::string(64 << 10, 'x'));
+    v1::AbortResponse response;
+    EXPECT_EQ(ReasonOf(control->Abort(&context, request, &response)), "MESSAGE_TOO_LARGE");
   }
   grpc::ClientContext context;
   v1::ServerInfo info;

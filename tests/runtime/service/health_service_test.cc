@@ -39,6 +39,19 @@ TEST_F(HealthServiceTest, CheckDoesNotKnowOtherServices) {
   EXPECT_EQ(health_->Check(&context, request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(HealthServiceTest, ARequestThatIsTooLongIsNotParsed) {
+  HealthCheckRequest request;
+  request.set_service(std::string(64 << 10, 'x'));
+  grpc::ClientContext context, watching;
+  HealthCheckResponse response;
+  const grpc::Status status = health_->Check(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReasonOf(status), "MESSAGE_TOO_LARGE");
+  auto reader = health_->Watch(&watching, request);
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(ReasonOf(reader->Finish()), "MESSAGE_TOO_LARGE");
+}
+
 TEST_F(HealthServiceTest, WatchIsToldOfEveryChange) {
   grpc::ClientContext context;
   auto reader = health_->Watch(&context, HealthCheckRequest());

@@ -251,7 +251,8 @@ TEST_F(ServerTest, AMessageBeyondTheLimitIsRefusedByName) {
 TEST_F(ServerTest, AMessageFarBeyondTheLimitIsNotEvenRead) {
   MakeReady();
   v1::GenerateRequest request = TextRequestOf("r");
-  request.set_text(std::string(HostQuotas().message_bytes + kRefusedMessageBytes + 1, 'x'));
+  request.set_text(
+      std::string(HostQuotas().message_bytes + HostQuotas().refused_message_bytes + 1, 'x'));
   grpc::ClientContext context;
   v1::GenerateResponse response;
   EXPECT_EQ(generation_->Generate(&context, request, &response).error_code(),

@@ -7,7 +7,7 @@
 
 #include "runtime/service/refusal.h"
 #include "tests/runtime/service/service_fixture.h"
-#include "tests/runtime/service/silent_client.h"
+#include "tests/runtime/service/raw_client.h"
 
 namespace bulkhead {
 namespace {

@@ -125,7 +125,7 @@ TEST_F(ConnectionRulesTest, ACallBeyondTheTotalIsRefusedAndItsFramesDoNoHarm) {
   for (int i = 0; i < SmallQuotas().max_open_calls; ++i, stream += 2) {
     EXPECT_EQ(Sent(rules, Headers(stream, true)), Headers(stream, true));
   }
-  EXPECT_EQ(Sent(rules, Headers(stream)), "");
+  EXPECT_EQ(Sent(rules, Headers(stream)), Headers(kNoCall));
   const std::string refusal = ToClient(rules);
   EXPECT_EQ(ReasonIn(refusal), "TOO_MANY_CALLS");
   auto response = ResponseOf(refusal);
@@ -137,11 +137,11 @@ TEST_F(ConnectionRulesTest, ACallBeyondTheTotalIsRefusedAndItsFramesDoNoHarm) {
   EXPECT_EQ(response["grpc-retry-pushback-ms"], "1000");
   EXPECT_EQ(response["rest"], RstStreamFrame(stream, Http2Error::kNoError));
   // Trailers of a call that the server has never heard of would be a new call to it.
-  EXPECT_EQ(Sent(rules, Headers(stream, true)), "");
+  EXPECT_EQ(Sent(rules, Headers(stream, true)), Headers(kNoCall, true));
   EXPECT_EQ(errors_.Get().at("TOO_MANY_CALLS"), 1U);
   EXPECT_EQ(open_calls(), SmallQuotas().max_open_calls);
   Answer(rules, 3);
-  EXPECT_EQ(Sent(rules, Headers(stream + 2)), Headers(stream + 2));
+  EXPECT_EQ(Sent(rules, Headers(stream + 2)), Headers(stream));  // the server's next
   EXPECT_EQ(ToClient(rules), "");
 }
 
@@ -159,8 +159,8 @@ TEST_F(ConnectionRulesTest, TheLastCallsAreNotForWhoSendsNoBodies) {
   EXPECT_EQ(Sent(other, Headers(3) + Message(3, 5, 5, true)), Headers(3) + Message(3, 5, 5, true));
 }
 
-// Whose first block may change the decoder's table is not refused: it waits, for a time.
-TEST_F(ConnectionRulesTest, TheFirstCallOfAConnectionWaitsForASlot) {
+// Its block may change the decoder's table, so that the server must see it.
+TEST_F(ConnectionRulesTest, TheFirstCallOfAConnectionMayBeRefused) {
   ConnectionRules other(&totals_, now_);
   Begin(other);
   uint32_t stream = 3;
@@ -168,13 +168,10 @@ TEST_F(ConnectionRulesTest, TheFirstCallOfAConnectionWaitsForASlot) {
     Sent(other, Headers(stream, true));
   }
   ConnectionRules rules(&totals_, now_);
-  std::string out;
-  const std::string begin = std::string(kHttp2Preface) + Frame(FrameType::kSettings, 0, 0);
-  EXPECT_EQ(rules.FromClient(begin + Headers(1), now_, &out), begin.size());
-  EXPECT_TRUE(rules.is_waiting());
-  Answer(other, 3);
-  EXPECT_EQ(Sent(rules, Headers(1)), Headers(1));
-  EXPECT_FALSE(rules.is_waiting());
+  const std::string settings = Frame(FrameType::kSettings, 0, 0);
+  const std::string begin = std::string(kHttp2Preface) + settings;
+  EXPECT_EQ(Sent(rules, begin + Headers(1)), begin + Headers(kNoCall));
+  EXPECT_EQ(ReasonIn(rules.FromServer(settings, now_).substr(settings.size())), "TOO_MANY_CALLS");
 }
 
 TEST_F(ConnectionRulesTest, AResetCallKeepsItsSlotForATime) {
@@ -280,7 +277,7 @@ TEST_F(ConnectionRulesTest, TheServersSettingsComeFirst) {
   ConnectionRules rules(&totals_, now_);
   const std::string settings = Frame(FrameType::kSettings, 0, 0);
   Sent(rules, std::string(kHttp2Preface) + settings + Headers(1) +
-                  Message(1, (1 << 20) + kRefusedMessageBytes + 1, 5));
+                  Message(1, (1 << 20) + SmallQuotas().refused_message_bytes + 1, 5));
   EXPECT_FALSE(rules.has_frames_to_client());
   const std::string out = rules.FromServer(settings, now_);
   EXPECT_EQ(out.substr(0, settings.size()), settings);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "google/rpc/error_details.pb.h"
+#include "runtime/service/guard/call_table.h"
 #include "runtime/service/guard/http2_frame.h"
 
 namespace bulkhead {
@@ -26,10 +27,16 @@ inline std::string Frame(FrameType type, uint8_t flags, uint32_t stream,
   return frame + payload;
 }
 
+// Of a call that goes on: a short one is held.
+inline std::string ShortHeaders(uint32_t stream) {
+  return Frame(FrameType::kHeaders, frame_flag::kEndHeaders, stream, "hpack");
+}
+
+// Of a call that ends, or is long enough to be handed over.
 inline std::string Headers(uint32_t stream, bool ends = false) {
   return Frame(FrameType::kHeaders,
                frame_flag::kEndHeaders | (ends ? frame_flag::kEndStream : uint8_t{0}), stream,
-               "hpack");
+               "hpack" + std::string(ends ? 0 : kHandOverBytes, ' '));
 }
 
 // The first frame of a gRPC message of `length` bytes, of which `sent` are in it.

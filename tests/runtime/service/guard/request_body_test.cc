@@ -21,7 +21,7 @@ TEST_F(RequestBodyTest, ACallWithoutABodyEndsOnBothSidesAfterItsTime) {
   EXPECT_EQ(ReasonIn(ToClient(rules)), "SLOW_SENDER");
   EXPECT_EQ(errors_.Get().at("SLOW_SENDER"), 1U);
   // What the client still sends of it goes on to the server, which passes over it.
-  EXPECT_EQ(Sent(rules, Message(3, 5, 5)), Message(3, 5, 5));
+  EXPECT_EQ(Sent(rules, Message(3, 5, 5)), Message(kNoCall, 5, 5));
   EXPECT_EQ(request_bytes(), 0);
 }
 
@@ -81,7 +81,8 @@ TEST_F(RequestBodyTest, WhoWaitsTooLongIsRefusedAndItsConnectionGoesOn) {
   std::string out;
   EXPECT_EQ(rules.FromClient(body + ping, now_, &out), 0U);
   now_ += kMostWaitTime + absl::Seconds(1);
-  EXPECT_EQ(Sent(rules, body + ping), RstStreamFrame(9, Http2Error::kCancel) + body + ping);
+  EXPECT_EQ(Sent(rules, body + ping),
+            RstStreamFrame(9, Http2Error::kCancel) + Message(kNoCall, 1 << 20, 5) + ping);
   EXPECT_EQ(ReasonIn(ToClient(rules)), "REQUEST_BYTES");
 }
 
@@ -98,9 +99,10 @@ TEST_F(RequestBodyTest, WhileOthersWaitASlowBodyEndsEarly) {
 TEST_F(RequestBodyTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
-  const std::string body = Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5);
+  const std::string body = Message(3, (1 << 20) + SmallQuotas().refused_message_bytes + 1, 5);
   EXPECT_EQ(Sent(rules, Headers(3) + body),
-            Headers(3) + RstStreamFrame(3, Http2Error::kCancel) + body);
+            Headers(3) + RstStreamFrame(3, Http2Error::kCancel) +
+                Message(kNoCall, (1 << 20) + SmallQuotas().refused_message_bytes + 1, 5));
   auto response = ResponseOf(ToClient(rules));
   EXPECT_EQ(response["stream"], "3");
   EXPECT_EQ(response["grpc-status"], "8");
@@ -112,7 +114,8 @@ TEST_F(RequestBodyTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
 TEST_F(RequestBodyTest, WhatTheServerSaysOfACallThatEndedHereIsKept) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
-  Sent(rules, Headers(3) + Message(3, (1 << 20) + kRefusedMessageBytes + 1, 5, true));
+  Sent(rules,
+       Headers(3) + Message(3, (1 << 20) + SmallQuotas().refused_message_bytes + 1, 5, true));
   EXPECT_EQ(ResponseOf(ToClient(rules))["rest"], "");  // the client has ended it
   const std::string block = Frame(FrameType::kHeaders, frame_flag::kEndStream, 3, "hp") +
                             Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 3, "ack");
@@ -133,7 +136,8 @@ TEST_F(RequestBodyTest, ABodyThatIsLongerThanItSaidIsCut) {
   Begin(rules);
   Sent(rules, Headers(3) + Message(3, 5, 5));
   const std::string more = Frame(FrameType::kData, 0, 3, std::string(8192, 'x'));
-  EXPECT_EQ(Sent(rules, more), RstStreamFrame(3, Http2Error::kCancel) + more);
+  EXPECT_EQ(Sent(rules, more), RstStreamFrame(3, Http2Error::kCancel) +
+                                   Frame(FrameType::kData, 0, kNoCall, std::string(8192, 'x')));
 }
 
 TEST_F(RequestBodyTest, TheEndGivesEverythingBackButTheSlotsOfOpenCalls) {

@@ -1,0 +1,69 @@
+// CallTable: the open calls of one connection, by the client's stream and by the server's. gRPC
+// takes 12 KiB for a call of which it has 80 bytes of HEADERS; so a call is held here
+// until it can be answered or kHandOverBytes of it have come. gRPC ignores a stream id that does
+// not increase: calls have ids of the server's side, in the order in which they are handed over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "runtime/service/guard/http2_frame.h"
+
+namespace bulkhead {
+
+// gRPC's 12 KiB, with 150 bytes for each field of metadata, which may be one byte on the wire, come
+// to 80 KiB at the most. A held call takes fewer bytes than these, as many spare ones in their
+// string and some 200 of books: in all less than 3 KiB of its kOpenCallBytes.
+inline constexpr size_t kHandOverBytes = 1024;
+// On the server's side a stream without a call: not a client's, so that none is ever opened. gRPC
+// decodes its header blocks, counts its DATA in the connection's window, and ignores it otherwise.
+inline constexpr uint32_t kNoCall = 2;
+
+struct GuardedCall {
+  bool is_held() const { return server_stream == 0; }
+
+  absl::Time opened, progress;
+  int64_t claimed_bytes = 0;  // of request_bytes; given back when it is answered
+  int64_t bytes = 0;          // of its DATA
+  uint32_t server_stream = 0;
+  bool client_ended = false;
+  bool answered = false;
+  bool server_ended = false;
+  bool is_incomplete = true;  // neither ended nor answered
+  std::string held;           // its frames so far, in order
+};
+
+class CallTable {
+ public:
+  using Calls = absl::flat_hash_map<uint32_t, GuardedCall>;  // by the client's stream
+  using Iterator = Calls::iterator;
+
+  Iterator begin() { return calls_.begin(); }
+  Iterator end() { return calls_.end(); }
+  const Calls& calls() const { return calls_; }
+  Iterator Find(uint32_t client_stream) { return calls_.find(client_stream); }
+  Iterator FindServers(uint32_t server_stream);
+  Iterator Open(uint32_t client_stream, absl::Time now);
+
+  // A frame of the client's goes on to the server, or is held: the latter only where `may_hold`.
+  // Without a call (end()) it goes to kNoCall.
+  void Pass(Iterator call, absl::string_view frame, bool may_hold, std::string* to_server);
+  // The DATA of a held call goes to kNoCall, so that the client gets its window back.
+  void Erase(Iterator call, std::string* to_server);
+  void Clear();
+
+  // The highest of the client's streams that the server knows of.
+  uint32_t highest_given() const { return highest_given_; }
+
+ private:
+  Calls calls_;
+  absl::flat_hash_map<uint32_t, uint32_t> client_streams_;  // by the server's
+  uint32_t next_server_stream_ = 1;                         // at most the client's own
+  uint32_t highest_given_ = 0;
+};
+
+}  // namespace bulkhead
