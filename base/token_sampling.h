@@ -1,5 +1,5 @@
 // Drawing a token from weights: what the host's sampler (runtime/engine/sampler.h) and the kernel
-// on a device (kernels/sample/sample.cu) share, so that both draw the same token. Products and sums
+// on a device (kernels/sample/cuda.cu) share, so that both draw the same token. Products and sums
 // in double as written: both builds forbid fused and reordered ones. Plain: .cu files include this.
 #pragma once
 
