@@ -1,6 +1,7 @@
 // Token sampling arithmetic shared by the host sampler (runtime/engine/sampler.h) and the device
-// kernel (kernels/sample/sample.cu), so that both sample the same token. Products and sums in double as
-// written: both builds forbid fused multiply-add and reordering. Plain C++: .cu files include it.
+// kernel (kernels/sample/cuda.cu), so that both sample the same token. Products and sums in double
+// as written: both builds forbid fused multiply-add and reordering. Plain C++: .cu files include
+// it.
 #pragma once
 
 #include <stdint.h>

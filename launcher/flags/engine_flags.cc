@@ -112,8 +112,8 @@ void AddLogFlags(Flags* flags) {
       });
 }
 
-void AddLimitFlags(RawEngineFlags* draft, Flags* flags) {
-  EngineOptions& options = draft->options;
+void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
+  EngineOptions& options = raw->options;
   flags->Group("Limits (32k is 32000, 32K is 32768)");
   flags->Add("--max-num-seqs,--max-batch-size", "N",
              "sequences that run at once (default auto: 64, on GPUs 256, or what fits)",
@@ -201,13 +201,13 @@ void AddTimeFlags(RawEngineFlags* raw, Flags* flags) {
       DurationValue(&options.step_timeout));
 }
 
-void AddEngineFlags(RawEngineFlags* draft, Flags* flags) {
-  AddModelFlags(draft, flags);
-  AddDeviceFlags(draft, flags);
-  AddLimitFlags(draft, flags);
-  AddSchedulingFlags(draft, flags);
+void AddEngineFlags(RawEngineFlags* raw, Flags* flags) {
+  AddModelFlags(raw, flags);
+  AddDeviceFlags(raw, flags);
+  AddLimitFlags(raw, flags);
+  AddSchedulingFlags(raw, flags);
   AddLogFlags(flags);
-  AddTimeFlags(draft, flags);
+  AddTimeFlags(raw, flags);
 }
 
 absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const char* command) {

@@ -22,13 +22,13 @@ struct RawEngineFlags {
   std::optional<KvFormat> quant_policy;
 };
 
-// Each declares one group; `draft` outlives the parse.
-void AddModelFlags(RawEngineFlags* draft, Flags* flags);
-void AddDeviceFlags(RawEngineFlags* draft, Flags* flags);
+// Each declares one group; `raw` outlives the parse.
+void AddModelFlags(RawEngineFlags* raw, Flags* flags);
+void AddDeviceFlags(RawEngineFlags* raw, Flags* flags);
 void AddLogFlags(Flags* flags);
-void AddLimitFlags(RawEngineFlags* draft, Flags* flags);
-void AddSchedulingFlags(RawEngineFlags* draft, Flags* flags);
-void AddTimeFlags(RawEngineFlags* draft, Flags* flags);
+void AddLimitFlags(RawEngineFlags* raw, Flags* flags);
+void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags);
+void AddTimeFlags(RawEngineFlags* raw, Flags* flags);
 // All of them.
 void AddEngineFlags(RawEngineFlags* raw, Flags* flags);
 

@@ -76,7 +76,7 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "largest quotas)",
              HostMemoryValue(&options->host_memory));
   AddLogFlags(flags);
-  AddTimeFlags(draft, flags);
+  AddTimeFlags(raw, flags);
   flags->Add("--drain-timeout", "TIME",
              "time for running requests to finish when draining (default 120)",
              DurationValue(&options->drain_timeout));

@@ -28,7 +28,8 @@ def short_name(mangled):
 def read_reports(folder):
     registers, spills = collections.defaultdict(dict), []
     for path in sorted(glob.glob(os.path.join(folder, "**/*.ptxas"), recursive=True)):
-        source = os.path.basename(path).replace(".cu.o.ptxas", "")
+        folder_name, file = path.replace(".cu.o.ptxas", "").split("/")[-2:]
+        source = folder_name if file == "cuda" else f"{folder_name}/{file}"
         entry = None
         with open(path, encoding="utf-8") as report:
             for line in report:

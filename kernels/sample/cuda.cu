@@ -1,5 +1,3 @@
-// Samples each row's token from the lists of all ranks. The order of filters and sums, and so every
-// bit, is that of runtime/engine/sampler.cc for a row with a top_k.
 #include "intrinsics.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
@@ -8,6 +6,14 @@
 
 namespace bulkhead {
 namespace cuda {
+
+struct SelectCandidatesParameters {
+  ConstRows logits;
+  int width = 0;
+  int32_t first_id = 0;  // of column 0
+  int slice = 0;         // columns of a list
+  Rows out;              // lists of each row
+};
 
 struct SampleParameters {
   ConstRows candidates;  // `lists` of them in each row
@@ -18,7 +24,45 @@ struct SampleParameters {
   int32_t* last_sampled = nullptr;  // [slots] an id; 0 where there is none
 };
 
+struct FillInSampledParameters {
+  const int32_t* last_sampled = nullptr;
+  const int32_t* seq_slot = nullptr;
+  const int32_t* token_seq = nullptr;
+  int32_t* token_ids = nullptr;
+  int tokens = 0;
+};
+
 namespace {
+
+struct SelectSpace {
+  CandidateKey keys[kSortKeys];
+  int next;
+};
+
+BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
+  GridDependencySynchronize();
+  SelectSpace& space = *reinterpret_cast<SelectSpace*>(SharedMemory());
+  const int begin = int(blockIdx.x) * p.slice;
+  const int left = p.width - begin;
+  const float* const logits = p.logits.data + int(blockIdx.y) * p.logits.stride + begin;
+  const int32_t first_id = p.first_id + begin;
+  SelectBest([=](int at) { return KeyOf(logits[at], first_id + at); },
+             left < p.slice ? left : p.slice, space.keys, &space.next);
+  float* const out =
+      p.out.data + int(blockIdx.y) * p.out.stride + int(blockIdx.x) * 2 * kCandidates;
+  for (int i = int(threadIdx.x); i < kCandidates; i += kSelectThreads) {
+    const CandidateKey key = space.keys[i];
+    out[i] = key == 0 ? 0.0F : LogitOf(key);
+    reinterpret_cast<int32_t*>(out + kCandidates)[i] = key == 0 ? -1 : IdOf(key);
+  }
+}
+
+CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel() {
+  return KernelOf("select_candidates", SelectCandidates);
+}
+
+// ---- Sample: each row's token from the lists of all ranks. The order of filters and sums, and so
+// every bit, is that of runtime/engine/sampler.cc for a row with a top_k.
 
 // What is kept is known in two orders: by place, the likeliest first, and by id.
 struct SampleSpace {
@@ -170,10 +214,36 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
 
 CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf("sample", Sample); }
 
-const KernelRegistration kRegistered(SampleKernel());
+BH_KERNEL(kRowThreads) FillInSampled(FillInSampledParameters p) {
+  GridDependencySynchronize();
+  const int token = int(blockIdx.x) * kRowThreads + int(threadIdx.x);
+  if (token >= p.tokens || p.token_ids[token] >= 0) return;
+  p.token_ids[token] = p.last_sampled[p.seq_slot[p.token_seq[token]]];
+}
+
+CudaKernelOf<FillInSampledParameters> FillInSampledKernel() {
+  return KernelOf("fill_in_sampled", FillInSampled);
+}
+
+const KernelRegistration kRegistered(SelectCandidatesKernel(), SampleKernel(),
+                                     FillInSampledKernel());
 
 }  // namespace
 }  // namespace cuda
+
+void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id, MatrixView lists) {
+  BH_CHECK(lists.rows() == logits.rows() && lists.cols() % kCandidateCols == 0);
+  const int64_t slices = lists.cols() / kCandidateCols;
+  Enqueue(driver_, cuda::SelectCandidatesKernel(),
+          {.grid = {static_cast<int>(slices), static_cast<int>(lists.rows()), 1},
+           .block = {cuda::kSelectThreads, 1, 1},
+           .shared_bytes = sizeof(cuda::SelectSpace)},
+          {{logits.F32(), logits.row_stride()},
+           static_cast<int>(logits.cols()),
+           static_cast<int32_t>(first_id),
+           cuda::NumBlocks(logits.cols(), slices),
+           {lists.F32(), lists.row_stride()}});
+}
 
 void CudaBackend::Sample(ConstMatrixView lists, const TokenSampling* params, const int32_t* banned,
                          int32_t* sampled, int32_t* last_sampled) {
@@ -188,6 +258,14 @@ void CudaBackend::Sample(ConstMatrixView lists, const TokenSampling* params, con
            banned,
            sampled,
            last_sampled});
+}
+
+void CudaBackend::FillInSampled(const StepIndex& index, const int32_t* last_sampled,
+                                int32_t* token_ids) {
+  const int blocks = (index.num_tokens + cuda::kRowThreads - 1) / cuda::kRowThreads;
+  Enqueue(driver_, cuda::FillInSampledKernel(),
+          {.grid = {blocks, 1, 1}, .block = {cuda::kRowThreads, 1, 1}},
+          {last_sampled, index.seq_slot, index.token_seq, token_ids, index.num_tokens});
 }
 
 }  // namespace bulkhead
