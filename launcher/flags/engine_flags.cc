@@ -79,11 +79,13 @@ void AddDeviceFlags(RawEngineFlags* draft, Flags* flags) {
   flags->Add("--threads", "N",
              "threads of each rank (default, or 0: the cores it may use, shared among the ranks of "
              "its host)",
-             [&options](const std::string& text) -> absl::Status {
-               BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
-               if (options.threads == 0) options.threads.reset();
-               return absl::OkStatus();
-             });
+             WithRange(
+                 [&options](const std::string& text) -> absl::Status {
+                   BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
+                   if (options.threads == 0) options.threads.reset();
+                   return absl::OkStatus();
+                 },
+                 0, kMaxThreads));
   flags->Add("--tensor-parallel-size,--tp", "N",
              "not needed: mpirun or srun says how many ranks there are; when given, it must agree",
              IntegerValue(&options.tensor_parallel_size, 1, kMaxRanks));

@@ -13,10 +13,18 @@
 
 namespace bulkhead {
 
+// The argument that asks any command for its help as JSON.
+inline constexpr absl::string_view kHelpAsJson = "--help=json";
+
 class Flags {
  public:
   // Takes one value as it was written; a failure's message becomes "--flag: message".
-  using Apply = std::function<absl::Status(const std::string& value)>;
+  struct Apply : std::function<absl::Status(const std::string& value)> {
+    using function::function;
+    // What a value may be, for documents and shell completion; empty: the help's text says it.
+    std::vector<std::string> choices;
+    std::string range;
+  };
 
   // `usage` and `example` are what the help shows behind the program's name.
   Flags(std::string command, std::string usage, std::string summary, std::string example);
@@ -35,7 +43,8 @@ class Flags {
   void AddPositional(const std::string& value_name, int limit, Apply apply);
 
   // True when the help was asked for. INVALID_ARGUMENT for whatever does not parse.
-  absl::StatusOr<bool> Parse(absl::Span<const std::string> args) const;
+  absl::StatusOr<bool> Parse(absl::Span<const std::string> args);
+  // As text, or as one JSON object where Parse was given kHelpAsJson.
   std::string Help() const;
 
  private:
@@ -56,7 +65,9 @@ class Flags {
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   absl::Status ApplyPositionals(const std::vector<std::string>& rest) const;
   std::vector<std::string> Names() const;
+  std::string HelpJson() const;
 
+  bool help_as_json_ = false;
   std::string command_, usage_, summary_, example_;
   std::string group_;
   std::vector<Flag> flags_;

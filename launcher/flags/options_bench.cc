@@ -8,6 +8,7 @@
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -97,7 +98,7 @@ namespace {
 struct BenchEntry {
   const char* name;
   const char* summary;
-  absl::StatusOr<Command> (*parse)(CommandArgs);
+  CommandParser parse;
 };
 
 constexpr BenchEntry kBenches[] = {
@@ -123,6 +124,16 @@ std::string BenchHelp() {
   return out + "\n'bulkhead bench WHAT --help' shows the flags.\n";
 }
 
+std::string BenchJson() {
+  nlohmann::ordered_json pages = nlohmann::ordered_json::array();
+  for (const BenchEntry& bench : kBenches) {
+    pages.push_back(HelpPage(absl::StrCat("bench ", bench.name), bench.summary, bench.parse));
+  }
+  const auto verify_rank = [](CommandArgs args) { return ParseVerify({"--save=FILE", args[0]}); };
+  pages.push_back(HelpPage("bench verify", "a rank of a group that is compared", verify_rank));
+  return pages.dump();
+}
+
 }  // namespace
 
 absl::StatusOr<Command> ParseBench(CommandArgs args) {
@@ -130,6 +141,7 @@ absl::StatusOr<Command> ParseBench(CommandArgs args) {
     return absl::InvalidArgumentError("bench what? 'bulkhead bench --help' lists it");
   }
   if (args[0] == "--help" || args[0] == "-h") return PrintText{BenchHelp()};
+  if (args[0] == kHelpAsJson) return PrintText{BenchJson()};
   std::vector<std::string> names;
   for (const BenchEntry& bench : kBenches) {
     if (args[0] == bench.name) return bench.parse(args.subspan(1));
