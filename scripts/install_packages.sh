@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building, testing and running need; only those that are missing.
-# With --tests, as root, also those that the tests of several hosts and of Slurm need; only root can run these.
+# With --tests, as root, also those that the tests of several hosts and of Slurm (only root can run these) and of the package need.
 set -euo pipefail
 
 packages=(
@@ -12,7 +12,7 @@ packages=(
   python3 python3-grpcio python3-protobuf procps
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
-  packages+=(iptables iproute2 slurm-wlm munge)
+  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base)
 fi
 
 missing=()
