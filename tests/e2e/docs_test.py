@@ -89,7 +89,7 @@ BULKHEAD = """#!/bin/bash
 case "$1 $2" in
   *--help) exec "$PROGRAM" "$@" ;;
   serve*) exec "$PROGRAM" "$@" --port 0 ;;
-  generate* | drain* | limits* | doctor* | "bench serve") exec "$PROGRAM" "$1" --target "$(cat target)" "${@:2}" ;;
+  generate* | drain* | limits* | doctor* | "bench serve") exec "$PROGRAM" "$@" --target "$(cat target)" ;;
 esac
 exec "$PROGRAM" "$@"
 """

@@ -1,4 +1,5 @@
 """The help of the program, and what is made from it: docs/flags.md, the man page, bash completion; --version."""
+import functools
 import os
 import re
 import shutil
@@ -11,10 +12,12 @@ SOURCE = os.environ["BULKHEAD_SOURCE"]
 PROGRAM = os.environ["BULKHEAD"]
 
 
+@functools.lru_cache(maxsize=None)
 def printed(*args):
     return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+@functools.lru_cache(maxsize=None)
 def made(kind):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, kind)

@@ -11,7 +11,7 @@ DOC = "share/doc/bulkhead"
 
 
 def run(*command, **more):
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=200, **more).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=250, **more).stdout
 
 
 class Installed:
