@@ -35,6 +35,7 @@
 #include "launcher/process_environment.h"
 #include "launcher/python_tool.h"
 #include "launcher/tokenize.h"
+#include "launcher/version_text.h"
 
 namespace bulkhead {
 namespace {
@@ -114,7 +115,11 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";
   if (is_rank) bulkhead::BlockDrainSignal();
-  const auto command = bulkhead::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  if (bulkhead::AsksForVersion(args)) {
+    return bulkhead::RunCommand()(bulkhead::PrintText{bulkhead::VersionText()});
+  }
+  const auto command = bulkhead::ParseCommandLine(args);
   if (!command.ok()) {
     return is_rank ? bulkhead::ExitRankWith(command.status())
                    : bulkhead::ExitWith(command.status());

@@ -8,7 +8,7 @@ namespace bulkhead {
 // "0.1.0 (1a2b3c4)"; without the commit if the source was not a git checkout.
 absl::string_view Version();
 
-// How it was compiled: "GNU 12.2.0, Release, -O3 ...".
+// "compiler: GNU 12.2.0, Release, -O3 ... | CUDA: none | commit date: 2026-11-22".
 absl::string_view BuildText();
 
 }  // namespace bulkhead

@@ -19,6 +19,7 @@
 #include "comm/nccl_communicator.h"
 #include "comm/single_group.h"
 #include "comm/staged_communicator.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
@@ -107,8 +108,6 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, C
 
 const char* IsaNameOf(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kAuto:
-      break;
     case CpuIsa::kAvx512Vnni:
       return "avx512vnni";
     case CpuIsa::kAvx512:
@@ -117,8 +116,10 @@ const char* IsaNameOf(CpuIsa isa) {
       return "avx2";
     case CpuIsa::kPlain:
       return "plain";
+    case CpuIsa::kAuto:
+      break;
   }
-  return "auto";
+  return IsaName(PresentIsas().back());
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,

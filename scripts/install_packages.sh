@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages for building, testing and running; only missing ones. With
-# --tests, as root, also those for the tests of several hosts and of Slurm, which only root can run.
+# --tests, as root, also those for the tests of several hosts, of Slurm
+# (only root can run these) and of the package.
 set -euo pipefail
 
 packages=(
@@ -13,7 +14,7 @@ packages=(
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
-  packages+=(iptables iproute2 slurm-wlm munge)
+  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base)
 fi
 
 missing=()

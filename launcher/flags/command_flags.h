@@ -6,10 +6,18 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "launcher/flags/options.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace bulkhead {
 
 using CommandArgs = absl::Span<const std::string>;  // the arguments after the command's name
+
+using CommandParser = absl::StatusOr<Command> (*)(CommandArgs);
+
+// A command's help as JSON: of one command, or a list where it has commands of its own. Name and
+// summary alone where `parse` is null or does not tell its flags.
+nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
+                                CommandParser parse);
 
 absl::StatusOr<Command> ParseServe(CommandArgs args);
 absl::StatusOr<Command> ParseRun(CommandArgs args);

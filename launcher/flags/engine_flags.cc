@@ -75,14 +75,16 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
              ChoiceValue<CommOption>(&options.comm, {{"auto", CommOption::kAuto},
                                                      {"nccl", CommOption::kNccl},
                                                      {"staged", CommOption::kStaged}}));
-  flags->Add(
-      "--threads", "N",
-      "threads of each rank (default, or 0: the allowed cores, shared among the ranks of its host)",
-      [&options](const std::string& text) -> absl::Status {
-        BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
-        if (options.threads == 0) options.threads.reset();
-        return absl::OkStatus();
-      });
+  flags->Add("--threads", "N",
+             "threads of each rank (default, or 0: the allowed cores, shared among the ranks of "
+             "its host)",
+             WithRange(
+                 [&options](const std::string& text) -> absl::Status {
+                   BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
+                   if (options.threads == 0) options.threads.reset();
+                   return absl::OkStatus();
+                 },
+                 0, kMaxThreads));
   flags->Add("--tensor-parallel-size,--tp", "N",
              "optional: mpirun or srun sets the number of ranks; if given, it must agree",
              IntegerValue(&options.tensor_parallel_size, 1, kMaxRanks));

@@ -1,6 +1,7 @@
 #include "launcher/flags/flag_values.h"
 
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -63,9 +64,23 @@ absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64
   return value;
 }
 
+Flags::Apply WithChoices(Flags::Apply apply, std::vector<std::string> choices) {
+  apply.choices = std::move(choices);
+  return apply;
+}
+
+Flags::Apply WithRange(Flags::Apply apply, int64_t min, int64_t max) {
+  if (max < std::numeric_limits<int32_t>::max() - 1) {
+    apply.range = absl::StrCat(min, " to ", max);
+  } else if (min > std::numeric_limits<int32_t>::min()) {
+    apply.range = absl::StrCat("at least ", min);
+  }
+  return apply;
+}
+
 template <typename Real>
 Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto apply = [=](const std::string& text) -> absl::Status {
     BH_ASSIGN_OR_RETURN(const double value, ParseDecimal(text));
     const bool above = at_min == Border::kIncluded ? value >= min : value > min;
     if (!above || value > max) {
@@ -76,6 +91,10 @@ Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border 
     *out = static_cast<Real>(value);
     return absl::OkStatus();
   };
+  Flags::Apply ranged = apply;
+  ranged.range = absl::StrCat(at_min == Border::kIncluded ? "at least " : "more than ", min);
+  if (max < std::numeric_limits<float>::max()) absl::StrAppend(&ranged.range, ", at most ", max);
+  return ranged;
 }
 template Flags::Apply RealValue(std::optional<float>*, double, double, Border);
 template Flags::Apply RealValue(std::optional<double>*, double, double, Border);
@@ -93,7 +112,7 @@ Flags::Apply SeedValue(std::optional<uint64_t>* out) {
 }
 
 Flags::Apply PortValue(int* out) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto apply = [=](const std::string& text) -> absl::Status {
     int port = 0;
     if (!IsDigits(text) || !absl::SimpleAtoi(text, &port) || port > 65535) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -102,6 +121,7 @@ Flags::Apply PortValue(int* out) {
     *out = port;
     return absl::OkStatus();
   };
+  return WithRange(apply, 0, 65535);
 }
 
 Flags::Apply DurationValue(absl::Duration* out) {
@@ -119,7 +139,7 @@ Flags::Apply DurationValue(std::optional<absl::Duration>* out) {
 }
 
 Flags::Apply DTypeValue(std::optional<DType>* out) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto apply = [=](const std::string& text) -> absl::Status {
     if (text == "auto") {
       out->reset();
       return absl::OkStatus();
@@ -130,6 +150,7 @@ Flags::Apply DTypeValue(std::optional<DType>* out) {
     *out = *value;
     return absl::OkStatus();
   };
+  return WithChoices(apply, {"auto", "float32", "bfloat16", "float16"});
 }
 
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
@@ -196,7 +217,7 @@ Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
 }
 
 Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto apply = [=](const std::string& text) -> absl::Status {
     if (text == "auto") {
       out->reset();
       return absl::OkStatus();
@@ -209,6 +230,7 @@ Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
     *out = *value;
     return absl::OkStatus();
   };
+  return WithChoices(apply, {"auto", "float32", "bfloat16", "float16", "int8", "int4"});
 }
 
 Flags::Apply IntegersValue(std::vector<int>* out, int min, int max) {

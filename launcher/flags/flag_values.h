@@ -22,20 +22,26 @@ namespace bulkhead {
 // An integer in [min, max]; accepts 32k and 4GiB (base/bytes.h).
 absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max);
 
+// `apply` with what the documents say of its values: the only words, or the limits of a number
+// ("1 to 64", or "at least 1" where `max` is the type's limit).
+Flags::Apply WithChoices(Flags::Apply apply, std::vector<std::string> choices);
+Flags::Apply WithRange(Flags::Apply apply, int64_t min, int64_t max);
+
 template <typename T>
 Flags::Apply IntegerValue(T* out, int64_t min, int64_t max) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto apply = [=](const std::string& text) -> absl::Status {
     const absl::StatusOr<int64_t> value = ParseInteger(text, min, max);
     if (!value.ok()) return value.status();
     *out = static_cast<T>(*value);
     return absl::OkStatus();
   };
+  return WithRange(apply, min, max);
 }
 
 // The same; "auto" means not given.
 template <typename T>
 Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto apply = [=](const std::string& text) -> absl::Status {
     if (text == "auto") {
       out->reset();
       return absl::OkStatus();
@@ -45,6 +51,7 @@ Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
     *out = static_cast<T>(*value);
     return absl::OkStatus();
   };
+  return WithRange(apply, min, max);
 }
 
 enum class Border { kIncluded, kExcluded };
@@ -81,40 +88,28 @@ Flags::Apply TextListValue(std::vector<std::string>* out);
 
 absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
 
+template <typename T>
+Flags::Apply ChoiceValue(T* out, const std::vector<std::pair<std::string, T>>& choices) {
+  std::vector<std::string> names;
+  for (const auto& choice : choices) names.push_back(choice.first);
+  const auto apply = [=](const std::string& text) -> absl::Status {
+    for (const auto& [name, value] : choices) {
+      if (text != name) continue;
+      *out = value;
+      return absl::OkStatus();
+    }
+    return NotOneOf(text, names);
+  };
+  return WithChoices(apply, names);
+}
+
 // The same; "auto" means not given.
 template <typename T>
 Flags::Apply OptionalChoiceValue(std::optional<T>* out,
-                                 std::vector<std::pair<std::string, T>> choices) {
-  return [out, choices = std::move(choices)](const std::string& text) -> absl::Status {
-    std::vector<std::string> names = {"auto"};
-    if (text == names[0]) {
-      out->reset();
-      return absl::OkStatus();
-    }
-    for (const auto& [name, value] : choices) {
-      if (text == name) {
-        *out = value;
-        return absl::OkStatus();
-      }
-      names.push_back(name);
-    }
-    return NotOneOf(text, names);
-  };
-}
-
-template <typename T>
-Flags::Apply ChoiceValue(T* out, std::vector<std::pair<std::string, T>> choices) {
-  return [out, choices = std::move(choices)](const std::string& text) -> absl::Status {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : choices) {
-      if (text == name) {
-        *out = value;
-        return absl::OkStatus();
-      }
-      names.push_back(name);
-    }
-    return NotOneOf(text, names);
-  };
+                                 const std::vector<std::pair<std::string, T>>& choices) {
+  std::vector<std::pair<std::string, std::optional<T>>> all = {{"auto", std::nullopt}};
+  all.insert(all.end(), choices.begin(), choices.end());
+  return ChoiceValue(out, all);
 }
 
 }  // namespace bulkhead

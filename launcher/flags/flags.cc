@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launcher/flags/config_file.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -150,6 +151,8 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
 }
 
 absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
+  help_as_json_ = std::find(args.begin(), args.end(), kHelpAsJson) != args.end();
+  if (help_as_json_) return true;
   std::vector<std::string> normalized;
   bool names_may_come = true;
   for (const std::string& arg : args) {
@@ -277,8 +280,28 @@ absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const
   return absl::OkStatus();
 }
 
+std::string Flags::HelpJson() const {
+  nlohmann::ordered_json flags = nlohmann::ordered_json::array();
+  for (const Flag& flag : flags_) {
+    if (flag.hidden) continue;
+    flags.push_back({{"group", flag.group},
+                     {"names", std::vector<std::string>(absl::StrSplit(flag.names, ','))},
+                     {"value", flag.value_name},
+                     {"help", flag.help},
+                     {"choices", flag.apply.choices},
+                     {"range", flag.apply.range}});
+  }
+  return nlohmann::ordered_json{{"command", command_},
+                                {"usage", usage_},
+                                {"summary", summary_},
+                                {"example", example_},
+                                {"flags", std::move(flags)}}
+      .dump();
+}
+
 std::string Flags::Help() const {
   if (!config_text_.empty()) return config_text_;
+  if (help_as_json_) return HelpJson();
   std::string out = absl::StrCat(summary_, "\n\nUsage: bulkhead ", command_, " ", usage_, "\n");
   std::string group;
   for (const Flag& flag : flags_) {

@@ -14,10 +14,18 @@
 
 namespace bulkhead {
 
+// The argument that asks any command for its help as JSON.
+inline constexpr absl::string_view kHelpAsJson = "--help=json";
+
 class Flags {
  public:
   // Handles one value as written; an error's message becomes "--flag: message".
-  using Apply = std::function<absl::Status(const std::string& value)>;
+  struct Apply : std::function<absl::Status(const std::string& value)> {
+    using function::function;
+    // What a value may be, for documents and shell completion; empty: the help's text says it.
+    std::vector<std::string> choices;
+    std::string range;
+  };
 
   // `usage` and `example` are shown in the help after the program's name.
   Flags(std::string command, std::string usage, std::string summary, std::string example);
@@ -38,7 +46,7 @@ class Flags {
   // True when there is something to print instead: Help(). INVALID_ARGUMENT for whatever does not
   // parse.
   absl::StatusOr<bool> Parse(absl::Span<const std::string> args);
-  // The help; after --print-config every flag's value and where it comes from, as a --config file.
+  // The help; as one JSON object where Parse was given kHelpAsJson; after --print-config every flag's value and where it comes from, as a --config file.
   std::string Help() const;
 
  private:
@@ -68,7 +76,9 @@ class Flags {
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   absl::Status ApplyPositionals(const std::vector<std::string>& rest) const;
   std::vector<std::string> Names() const;
+  std::string HelpJson() const;
 
+  bool help_as_json_ = false;
   std::string command_, usage_, summary_, example_;
   std::string config_text_;  // after --print-config
   std::string group_;

@@ -1,13 +1,15 @@
 #include "launcher/flags/options.h"
 
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "base/exit_code.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flags.h"
-#include "launcher/version.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 struct CommandEntry {
   const char* name;
   const char* summary;
-  absl::StatusOr<Command> (*parse)(CommandArgs);
+  CommandParser parse;
 };
 
 constexpr CommandEntry kCommands[] = {
@@ -32,14 +34,44 @@ constexpr CommandEntry kCommands[] = {
     {"drain", "let a server finish running requests, then stop it", ParseDrain},
 };
 
+constexpr char kAbout[] =
+    "Bulkhead serves decoder-only language models with tensor parallelism over MPI ranks.";
+
+constexpr std::pair<const char*, const char*> kExitCodes[] = {
+    {"0", "a clean end, or a drain"},
+    {"1", "a client command got an error from the server, or a prompt failed"},
+    {"2", "bad flags"},
+    {"3", "the config, checkpoint or tokenizer is refused"},
+    {"4", "the model does not fit in memory"},
+    {"5", "the group did not come up: a rank missing, the wrong size, too slow"},
+    {"6", "a rank was lost or went silent, or host memory could not be had"},
+    {"7", "a listener could not bind its port"},
+    {"70", "an internal error: please report it"},
+    {"128+n", "ended by signal n"},
+};
+
+// For scripts/help_files.py.
+std::string HelpJson() {
+  nlohmann::ordered_json help = {{"about", kAbout}, {"commands", nlohmann::ordered_json::array()}};
+  for (const CommandEntry& command : kCommands) {
+    nlohmann::ordered_json page = HelpPage(command.name, command.summary, command.parse);
+    help["commands"].push_back(
+        {{"name", command.name},
+         {"summary", command.summary},
+         {"pages", page.is_array() ? page : nlohmann::ordered_json::array({page})}});
+  }
+  for (const auto& [code, meaning] : kExitCodes) help["exit_codes"].push_back({code, meaning});
+  return help.dump() + "\n";
+}
+
 std::string TopHelp() {
   std::string out =
-      "Bulkhead serves decoder-only language models with tensor parallelism over MPI ranks.\n"
-      "\n"
-      "Usage: bulkhead COMMAND [FLAGS]\n"
-      "       mpirun -n RANKS --bind-to none bulkhead serve --model DIR\n"
-      "\n"
-      "Commands:\n";
+      absl::StrCat(kAbout,
+                   "\n\n"
+                   "Usage: bulkhead COMMAND [FLAGS]\n"
+                   "       mpirun -n RANKS --bind-to none bulkhead serve --model DIR\n"
+                   "\n"
+                   "Commands:\n");
   for (const CommandEntry& command : kCommands) {
     const std::string name = command.name;
     absl::StrAppend(&out, "  ", name, std::string(12 - name.size(), ' '), command.summary, "\n");
@@ -47,19 +79,12 @@ std::string TopHelp() {
   absl::StrAppend(
       &out,
       "\n"
-      "'bulkhead COMMAND --help' shows a command's flags, 'bulkhead --version' the version.\n"
+      "'bulkhead help COMMAND' shows a command's flags, 'bulkhead --version' version and build.\n"
       "\n"
-      "Exit codes:\n"
-      "  0      success, or drained\n"
-      "  1      a client command got an error from the server, or a prompt failed\n"
-      "  2      bad flags\n"
-      "  3      the config, checkpoint or tokenizer is refused\n"
-      "  4      the model does not fit in memory\n"
-      "  5      the group did not come up: a rank missing, the wrong size, too slow\n"
-      "  6      a rank was lost or went silent\n"
-      "  7      a listener could not bind its port\n"
-      "  70     internal error\n"
-      "  128+n  ended by signal n\n");
+      "Exit codes:\n");
+  for (const auto& [code, meaning] : kExitCodes) {
+    absl::StrAppend(&out, absl::StrFormat("  %-7s%s\n", code, meaning));
+  }
   return out;
 }
 
@@ -71,15 +96,13 @@ absl::StatusOr<Command> Parse(const std::vector<std::string>& args) {
                      ExitCode::kUsage)};
   }
   const std::string& name = args[0];
+  if (name == "help" && args.size() == 2 && args[1] == "--json") return PrintText{HelpJson()};
   if (name == "help" && args.size() > 1) {
     std::vector<std::string> asked(args.begin() + 1, args.end());
     asked.emplace_back("--help");
     return Parse(asked);
   }
   if (name == "--help" || name == "-h" || name == "help") return PrintText{TopHelp()};
-  if (name == "--version" || name == "version" || (args.size() == 2 && args[1] == "--version")) {
-    return PrintText{absl::StrCat("bulkhead ", Version(), "\n")};
-  }
   std::vector<std::string> names = {"--help", "--version"};
   for (const CommandEntry& command : kCommands) {
     if (name == command.name) return command.parse(absl::MakeSpan(args).subspan(1));
@@ -104,6 +127,17 @@ Engine* EngineIn(AnyCommand& command) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
+                                CommandParser parse) {
+  const std::vector<std::string> args = {std::string(kHelpAsJson)};
+  const absl::StatusOr<Command> parsed = parse != nullptr ? parse(args) : PrintText{};
+  if (const auto* print = parsed.ok() ? std::get_if<PrintText>(&*parsed) : nullptr) {
+    auto page = nlohmann::ordered_json::parse(print->text, nullptr, /*allow_exceptions=*/false);
+    if (!page.is_discarded()) return page;
+  }
+  return {{"command", command}, {"summary", summary}};
+}
 
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args) {
   absl::StatusOr<Command> command = Parse(args);

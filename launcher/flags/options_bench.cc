@@ -6,6 +6,7 @@
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -95,7 +96,7 @@ namespace {
 struct BenchEntry {
   const char* name;
   const char* summary;
-  absl::StatusOr<Command> (*parse)(CommandArgs);  // null: the Python tool parses its own flags
+  CommandParser parse;  // null: the Python tool parses its own flags
 };
 
 constexpr BenchEntry kBenches[] = {
@@ -121,6 +122,17 @@ std::string BenchHelp() {
   return out + "\n'bulkhead bench WHAT --help' shows the flags.\n";
 }
 
+std::string BenchJson() {
+  nlohmann::ordered_json pages = nlohmann::ordered_json::array();
+  for (const BenchEntry& bench : kBenches) {
+    if (bench.parse == nullptr) continue;
+    pages.push_back(HelpPage(absl::StrCat("bench ", bench.name), bench.summary, bench.parse));
+  }
+  const auto verify_rank = [](CommandArgs args) { return ParseVerify({"--save=FILE", args[0]}); };
+  pages.push_back(HelpPage("bench verify", "a rank of a group that is compared", verify_rank));
+  return pages.dump();
+}
+
 }  // namespace
 
 absl::StatusOr<Command> ParseBench(CommandArgs args) {
@@ -128,6 +140,7 @@ absl::StatusOr<Command> ParseBench(CommandArgs args) {
     return absl::InvalidArgumentError("bench what? 'bulkhead bench --help' lists it");
   }
   if (args[0] == "--help" || args[0] == "-h") return PrintText{BenchHelp()};
+  if (args[0] == kHelpAsJson) return PrintText{BenchJson()};
   std::vector<std::string> names;
   for (const BenchEntry& bench : kBenches) {
     if (args[0] == bench.name && bench.parse != nullptr) return bench.parse(args.subspan(1));

@@ -148,11 +148,13 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   flags.Add("--gpu", "NAME",
             absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
                          "; every arena is exact, what the driver takes a guess"),
-            [&options](const std::string& text) -> absl::Status {
-              if (!FindGpu(text).has_value()) return NotOneOf(text, GpuNames());
-              options.gpu = text;
-              return absl::OkStatus();
-            });
+            WithChoices(
+                [&options](const std::string& text) -> absl::Status {
+                  if (!FindGpu(text).has_value()) return NotOneOf(text, GpuNames());
+                  options.gpu = text;
+                  return absl::OkStatus();
+                },
+                GpuNames()));
   flags.Add("--nodes", "N", "number of hosts for the ranks (default 1)",
             IntegerValue(&options.nodes, 1, kMaxRanks));
   flags.Add("--compare", "FLAGS",

@@ -110,7 +110,7 @@ TEST_F(ProgramTest, BadFlagsEndWithTwo) {
 TEST_F(ProgramTest, HelpAndVersionEndWithZero) {
   const Ended version = Run({"--version"});
   EXPECT_EQ(version.exit_code, 0);
-  EXPECT_THAT(version.out, MatchesRegex("bulkhead [0-9.]+( \\([0-9a-f]+\\))?\n"));
+  EXPECT_THAT(version.out, MatchesRegex("bulkhead [0-9.]+( \\([0-9a-f]+\\))?\n.*"));
   const Ended help = Run({"serve", "--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("--max-num-seqs"));

@@ -357,12 +357,9 @@ TEST(OptionsTest, TopHelpListsCommandsAndExitCodes) {
                                                       HasSubstr("Exit codes"), HasSubstr("128+n")));
   }
   EXPECT_EQ(Parsed<PrintText>({"help", "serve"}).text, Parsed<PrintText>({"serve", "--help"}).text);
-  EXPECT_EQ(Parsed<PrintText>({"serve", "--version"}).text, Parsed<PrintText>({"version"}).text);
   const PrintText nothing = Parsed<PrintText>({});
   EXPECT_THAT(nothing.text, HasSubstr("Commands:"));
   EXPECT_EQ(ExitCodeOf(nothing.status), ExitCode::kUsage);
-  EXPECT_THAT(Parsed<PrintText>({"--version"}).text,
-              ::testing::MatchesRegex("bulkhead [0-9]+\\.[0-9]+\\.[0-9]+.*\n"));
 }
 
 }  // namespace

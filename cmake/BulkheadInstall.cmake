@@ -1,0 +1,22 @@
+# What `cmake --install` and `cpack -G DEB` take beside the program (launcher/CMakeLists.txt): the protocol, the
+# documents with all that they link to, and the sample model.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # the program is enough; tests need not be built
+install(DIRECTORY proto/bulkhead/v1 DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead/proto/bulkhead
+        FILES_MATCHING PATTERN "*.proto")
+install(DIRECTORY proto/google proto/grpc DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead/proto
+        FILES_MATCHING PATTERN "*.proto")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead)
+install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs deploy DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.py" EXCLUDE)
+
+set(CPACK_PACKAGE_NAME bulkhead)
+set(CPACK_PACKAGE_CONTACT "Bulkhead maintainers <maintainers@bulkhead.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Serves language models with tensor parallelism over MPI ranks")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_GENERATOR DEB)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # needs dpkg-dev
+set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)  # mpirun, and what MPI loads by itself
+include(CPack)
