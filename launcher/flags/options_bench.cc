@@ -125,7 +125,6 @@ std::string BenchHelp() {
 std::string BenchJson() {
   nlohmann::ordered_json pages = nlohmann::ordered_json::array();
   for (const BenchEntry& bench : kBenches) {
-    if (bench.parse == nullptr) continue;
     pages.push_back(HelpPage(absl::StrCat("bench ", bench.name), bench.summary, bench.parse));
   }
   const auto verify_rank = [](CommandArgs args) { return ParseVerify({"--save=FILE", args[0]}); };
