@@ -35,7 +35,7 @@ void ReferenceBackend::NormRope(const StepIndex& index, const HeadLayout& heads,
       float* x = qkv.F32(t) + int64_t{head} * d;
       const ConstMatrixView norm = head < heads.num_heads ? q_norm : k_norm;
       if (in_order_) {
-        NormInOrder(x, norm, epsilon, d, x);
+        if (!norm.empty()) NormInOrder(x, norm, epsilon, d, x);
         RotateInOrder(turn, d / 2, x);
       } else {
         RotateInDouble(NormInDouble(x, norm, epsilon, d), turn, d / 2, x);

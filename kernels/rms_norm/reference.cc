@@ -9,10 +9,6 @@
 namespace bulkhead {
 
 void NormInOrder(const float* x, ConstMatrixView weight, float epsilon, int64_t size, float* out) {
-  if (weight.empty()) {
-    std::copy_n(x, size, out);
-    return;
-  }
   float lanes[ordered::kLanes] = {};
   for (int64_t k = 0; k < size; ++k) {
     float& lane = lanes[k % ordered::kLanes];
@@ -36,7 +32,8 @@ std::vector<double> NormInDouble(const float* x, ConstMatrixView weight, float e
 
 void ReferenceBackend::RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsilon,
                                MatrixView out) {
-  for (int64_t t = 0; t < out.rows(); ++t) {
+  if (x.empty()) return;
+  for (int64_t t = 0; t < x.rows(); ++t) {
     if (in_order_) {
       NormInOrder(x.F32(t), weight, epsilon, x.cols(), out.F32(t));
     } else {

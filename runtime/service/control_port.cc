@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kWatchInterval{100};
 // Accounted in total by kControlPortBytes.
 HostQuotas Quotas() {
   HostQuotas quotas;
-  quotas.message_bytes = UnaryCall::kMostControlBytes;
+  quotas.message_bytes = UnaryCall::kMaxControlBytes;
   quotas.refused_message_bytes = 0;  // gRPC parses what it reads
   quotas.grpc_bytes = int64_t{4} << 20;
   quotas.max_connections = 32;

@@ -26,7 +26,7 @@ HealthCheckResponse::ServingStatus StatusOf(bool serving) {
 
 absl::StatusOr<std::string> ServiceNamedIn(const grpc::ByteBuffer* request) {
   grpc::ByteBuffer taken = TakeRequest(request);
-  BH_RETURN_IF_ERROR(WhyTooLarge(taken.Length(), UnaryCall::kMostControlBytes));
+  BH_RETURN_IF_ERROR(WhyTooLarge(taken.Length(), UnaryCall::kMaxControlBytes));
   HealthCheckRequest message;
   BH_RETURN_IF_ERROR(ParseRequest(taken, message));
   return std::move(*message.mutable_service());

@@ -58,5 +58,34 @@ TEST(MatrixTest, TypesAreReadInEverySpelling) {
   EXPECT_EQ(DTypeBytes(DType::kF16), 2);
 }
 
+TEST(MatrixViewTest, SlicesAreViewsOfTheSameMemory) {
+  float values[12];
+  for (int i = 0; i < 12; ++i) values[i] = static_cast<float>(i);
+  const MatrixView matrix(reinterpret_cast<std::byte*>(values), DType::kF32, 3, 4);
+  const MatrixView part = matrix.Rows(1, 2).Cols(2, 2);
+  EXPECT_EQ(part.rows(), 2);
+  EXPECT_EQ(part.row_stride(), 4);
+  EXPECT_EQ(part.F32(0)[0], 6.0F);
+  EXPECT_EQ(part.F32(1)[1], 11.0F);
+  EXPECT_TRUE(matrix.Rows(3, 0).empty());
+  const ConstMatrixView constant = part;
+  EXPECT_EQ(constant.F32(0), part.F32(0));
+}
+
+TEST(MatrixViewDeathTest, ASliceOutsideIsABug) {
+  float value = 0;
+  const MatrixView matrix(reinterpret_cast<std::byte*>(&value), DType::kF32, 1, 1);
+  EXPECT_EXIT((void)matrix.Rows(1, 1), testing::ExitedWithCode(70), "check failed");
+  EXPECT_EXIT((void)matrix.Cols(-1, 1), testing::ExitedWithCode(70), "check failed");
+}
+
+TEST(DTypeTest, NamesAndShortSpellingsAreKnown) {
+  for (const char* name : {"float32", "f32", "fp32"}) EXPECT_EQ(*ParseDType(name), DType::kF32);
+  for (const char* name : {"bfloat16", "bf16", "BF16"}) EXPECT_EQ(*ParseDType(name), DType::kBF16);
+  for (const char* name : {"float16", "f16", "half"}) EXPECT_EQ(*ParseDType(name), DType::kF16);
+  EXPECT_FALSE(ParseDType("int4").ok());
+  EXPECT_EQ(DTypeBytes(DType::kBF16), 2);
+}
+
 }  // namespace
 }  // namespace bulkhead

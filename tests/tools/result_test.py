@@ -12,7 +12,7 @@ from bench.client_facts import why_invalid
 from bench.console import console
 from bench.ends import Failure
 from bench.page import report_page
-from bench.records import compact
+from bench.records import compact, first_failure
 from bench.result import result_of
 from bench.server_facts import memory_use
 
@@ -237,6 +237,12 @@ class ReportTest(unittest.TestCase):
         self.assertIn("Successful requests:                     119\n", out)
         self.assertIsNone(self.report({**run, "allow_failures": True}, requests)[2])
         self.assertEqual(self.report({**run, "signal": 2}, requests)[2][0], 130)
+
+    def test_the_first_failure_is_the_one_that_came_first_in_the_first_run_that_has_one(self):
+        requests = [{"run": run, "outcome": outcome, "end_s": end_s} for run, outcome, end_s in (
+            (0, "completed", 1), (0, "unfinished", 0), (1, "failed", 9), (1, "failed", 3), (2, "failed", 1))]
+        self.assertEqual(first_failure(requests)["end_s"], 3)
+        self.assertIsNone(first_failure(requests[:2]))
 
     def test_requests_that_were_never_sent_are_counted_alone(self):
         run, requests = written()

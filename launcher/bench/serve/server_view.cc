@@ -58,6 +58,4 @@ absl::StatusOr<std::vector<uint32_t>> AskTokens(const std::shared_ptr<grpc::Chan
   return std::vector<uint32_t>(ids.begin(), ids.end());
 }
 
-}
-
 }  // namespace bulkhead

@@ -67,6 +67,7 @@ TEST_F(UnreadAnswersTest, AControlAnswerIsCountedAndEndsAfterItsTime) {
 TEST_F(UnreadAnswersTest, NewWorkIsRefusedByNameUntilOldUnreadAnswersMadeRoom) {
   Start(/*unread_answer_ms=*/3'600'000);
   EXPECT_TRUE(Tokenize().ok());
+  WaitUntilHeld(0, 0);
   SilentClient client(server_->port());
   client.Call(kTokenize, LongText().SerializeAsString());
   WaitUntilHeld(kTextBytes, kTextBytes + 100);

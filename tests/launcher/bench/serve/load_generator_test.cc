@@ -217,19 +217,6 @@ TEST_F(LoadGeneratorTest, AStreamThatLeavesTokensOutIsAFailure) {
   EXPECT_EQ(run.requests[0].message, "the server went on at position 2 after 1 tokens");
 }
 
-TEST(FirstFailure, IsTheOneThatCameFirst) {
-  RunRecord run;
-  run.requests.resize(3);
-  for (RequestRecord& request : run.requests) request.outcome = RequestOutcome::kFailed;
-  run.requests[0].end_s = 3;
-  run.requests[1].end_s = 2;
-  run.requests[2].end_s = 1;
-  run.requests[2].outcome = RequestOutcome::kCompleted;
-  const std::vector<RunRecord> runs = {RunRecord(), run};
-  EXPECT_EQ(FirstFailureOf(runs), &runs[1].requests[1]);
-  EXPECT_EQ(FirstFailureOf({}), nullptr);
-}
-
 TEST_F(LoadGeneratorTest, ATimeoutEndsARequest) {
   generation_.answer = [](grpc::ServerContext* context, Writer*) {
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
