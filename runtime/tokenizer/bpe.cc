@@ -32,7 +32,6 @@ const std::string* BpeModel::Token(int32_t id) const {
 }
 
 size_t BpeModel::MostBytesOfToken(bool byte_characters) const {
-  constexpr size_t kMostCharBytes = 4;
   // An affix makes other words of them, which the vocabulary may not have.
   bool knows_all = byte_characters && prefix_.empty() && suffix_.empty();
   for (int byte = 0; knows_all && byte < 256; ++byte) {
@@ -40,10 +39,7 @@ size_t BpeModel::MostBytesOfToken(bool byte_characters) const {
   }
   const bool spells_all = byte_fallback_ && std::all_of(byte_ids_.begin(), byte_ids_.end(),
                                                         [](int32_t id) { return id >= 0; });
-  // An unknown counts as what it is spelled: it may be merged.
-  const bool counts_unknowns =
-      unk_id_.has_value() && !fuse_unk_ && unk_token_->size() >= kMostCharBytes;
-  if (!knows_all && !spells_all && !counts_unknowns) return 0;
+  if (!knows_all && !spells_all) return 0;
   size_t most = 1;
   for (const std::string& token : tokens_) most = std::max(most, token.size());
   return most;
@@ -75,9 +71,7 @@ std::optional<int32_t> BpeModel::CharacterId(absl::string_view character, bool f
   return found->second;
 }
 
-// `before`: ids of earlier words.
-absl::Status BpeModel::WriteSymbols(absl::string_view word, const Allowance& allowance,
-                                    size_t before, Scratch& scratch) const {
+absl::Status BpeModel::WriteSymbols(absl::string_view word, Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   symbols.clear();
   const auto add = [&](int32_t id) {
@@ -99,8 +93,6 @@ absl::Status BpeModel::WriteSymbols(absl::string_view word, const Allowance& all
     if (byte_fallback_ && std::all_of(scratch.text.begin(), scratch.text.end(), [&](char byte) {
           return byte_ids_[static_cast<uint8_t>(byte)] >= 0;
         })) {
-      // With a prefix or a suffix these are many for one character.
-      BH_RETURN_IF_ERROR(allowance.Check(before + symbols.size() + scratch.text.size()));
       // As in the reference, an unknown before these bytes comes after them.
       for (const char byte : scratch.text) add(byte_ids_[static_cast<uint8_t>(byte)]);
       continue;
@@ -157,8 +149,8 @@ void BpeModel::MergeSymbols(Scratch& scratch) const {
   }
 }
 
-absl::Status BpeModel::Tokenize(absl::string_view word, const Allowance& allowance,
-                                Scratch& scratch, std::vector<int32_t>* ids) const {
+absl::Status BpeModel::Tokenize(absl::string_view word, Scratch& scratch,
+                                std::vector<int32_t>* ids) const {
   if (word.empty()) return absl::OkStatus();
   if (ignore_merges_) {
     if (const std::optional<int32_t> id = Id(word); id.has_value()) {
@@ -166,7 +158,7 @@ absl::Status BpeModel::Tokenize(absl::string_view word, const Allowance& allowan
       return absl::OkStatus();
     }
   }
-  BH_RETURN_IF_ERROR(WriteSymbols(word, allowance, ids->size(), scratch));
+  BH_RETURN_IF_ERROR(WriteSymbols(word, scratch));
   MergeSymbols(scratch);
   for (const Scratch::Symbol& symbol : scratch.symbols) {
     if (!symbol.removed) ids->push_back(symbol.id);

@@ -12,7 +12,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 
 namespace bulkhead {
@@ -38,10 +37,8 @@ class BpeModel {
     std::string text;
   };
   // Appends the ids of `word` (valid UTF-8). O(n log n). INVALID_ARGUMENT for a character that the
-  // vocabulary does not have when unk_token is not in it either; RESOURCE_EXHAUSTED for more ids
-  // than `allowance` has.
-  absl::Status Tokenize(absl::string_view word, const Allowance& allowance, Scratch& scratch,
-                        std::vector<int32_t>* ids) const;
+  // vocabulary does not have when unk_token is not in it either.
+  absl::Status Tokenize(absl::string_view word, Scratch& scratch, std::vector<int32_t>* ids) const;
 
   // The most bytes of a word that one id stands for; 0: any number, as characters may be dropped,
   // or many become one unknown. `byte_characters`: words consist of those that stand for bytes.
@@ -72,8 +69,7 @@ class BpeModel {
   const Rank* FindMerge(int32_t left, int32_t right) const;
   std::optional<int32_t> CharacterId(absl::string_view character, bool first, bool last,
                                      std::string* written) const;
-  absl::Status WriteSymbols(absl::string_view word, const Allowance& allowance, size_t before,
-                            Scratch& scratch) const;
+  absl::Status WriteSymbols(absl::string_view word, Scratch& scratch) const;
   void MergeSymbols(Scratch& scratch) const;
 
   std::vector<std::string> tokens_;                      // by id

@@ -17,10 +17,6 @@ namespace bulkhead {
 // Ids and sizes of a vocabulary stay below this.
 constexpr int32_t kMaxTokenId = 1 << 22;
 
-// Whether JSON text may be read into a tree: refused when it is nested too deep (a tree is gone
-// through by recursion) or holds too many values for memory. What is not JSON may pass.
-absl::Status CheckJsonBounds(absl::string_view text);
-
 class JsonPart {
  public:
   JsonPart(const nlohmann::json& json, std::string path) : json_(&json), path_(std::move(path)) {}
@@ -36,6 +32,7 @@ class JsonPart {
   absl::StatusOr<std::vector<JsonPart>> Elements() const;
 
   absl::StatusOr<std::string> GetString(absl::string_view key) const;
+  absl::StatusOr<std::string> GetString(absl::string_view key, absl::string_view absent) const;
   absl::StatusOr<bool> GetBool(absl::string_view key) const;
   absl::StatusOr<bool> GetBool(absl::string_view key, bool absent) const;
   // At least 0 and at most `limit`.
@@ -54,8 +51,5 @@ class JsonPart {
   const nlohmann::json* json_;
   std::string path_;
 };
-
-// A part {"type": ...} nested at most so deep in Sequences.
-constexpr int kMaxSequenceDepth = 16;
 
 }  // namespace bulkhead

@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 
 namespace bulkhead {
@@ -17,18 +15,14 @@ class PostProcessor {
   // `part` may be null: then tokens stay as they are. Every id must be below `end_id`.
   static absl::StatusOr<PostProcessor> Read(const JsonPart& part, int32_t end_id);
 
-  // RESOURCE_EXHAUSTED for more ids than `allowance` has: a template may repeat the text.
-  absl::StatusOr<std::vector<int32_t>> Process(std::vector<int32_t> ids, bool add_special_tokens,
-                                               const Allowance& allowance) const;
-
-  bool keeps_text() const;  // a template may leave it out
+  std::vector<int32_t> Process(std::vector<int32_t> ids, bool add_special_tokens) const;
 
  private:
   struct Piece {
     bool is_text = false;      // the text's tokens
     std::vector<int32_t> ids;  // else these
   };
-  absl::Status ReadStep(const JsonPart& part, int depth, int32_t end_id);
+  absl::Status ReadStep(const JsonPart& part, int32_t end_id);
   absl::Status ReadTemplate(const JsonPart& part, int32_t end_id);
   absl::Status ReadFrame(const JsonPart& part, int32_t end_id);
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
+#include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/text_pieces.h"
 
 namespace bulkhead {
@@ -15,7 +15,7 @@ namespace bulkhead {
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
-  virtual absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const = 0;
+  virtual absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const = 0;
   // Whether some of a text may be left out.
   virtual bool removes_text() const { return false; }
   // Whether a text consists of characters that stand for bytes behind it; `before`: and before it.
@@ -28,9 +28,9 @@ class PreTokenizer {
   // supported.
   static absl::StatusOr<PreTokenizer> Read(const JsonPart& part);
 
-  // Cuts one part of a text. RESOURCE_EXHAUSTED when what the parts become grows too long or a
-  // regular expression gives up.
-  absl::Status PreTokenize(EncodeBudget& budget, TextPieces* pieces) const;
+  // Cuts one part of a text. RESOURCE_EXHAUSTED when it grows too long or a regular expression
+  // gives up.
+  absl::Status PreTokenize(RegexBudget& budget, TextPieces* pieces) const;
 
   bool removes_text() const;           // of some texts
   bool makes_byte_characters() const;  // that stand for bytes, and nothing else

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/unicode.h"
 
@@ -22,6 +21,9 @@ struct Origin {
   bool at_start = false;   // as it was cut, the piece began with the original's first character
   size_t first_bytes = 0;  // leading bytes of the piece that stem from that character
 };
+
+// No text may be longer, nor become longer on its way: RESOURCE_EXHAUSTED.
+absl::Status CheckTextBytes(size_t bytes);
 
 struct AlignedText {
   std::string text;
@@ -67,20 +69,18 @@ class TextPieces {
   }
 
   // Rewrites each piece: `rewrite(view, origin, &out)` appends its new text to `out` and returns
-  // the origin of it. RESOURCE_EXHAUSTED when the text grows too long.
+  // the origin of it.
   template <typename Rewrite>
-  absl::Status Transform(const Allowance& allowance, Rewrite rewrite) {
-    BoundedText out(allowance);
-    out.Reserve(text_.size() + text_.size() / 4);
+  void Transform(Rewrite rewrite) {
+    std::string out;
+    out.reserve(text_.size() + text_.size() / 4);
     for (Piece& piece : pieces_) {
       const size_t begin = out.size();
       piece.origin = rewrite(View(piece), piece.origin, &out);
       piece.begin = begin;
       piece.end = out.size();
     }
-    if (absl::Status status = out.status(); !status.ok()) return status;
-    text_ = out.Take();
-    return absl::OkStatus();
+    text_ = std::move(out);
   }
 
  private:

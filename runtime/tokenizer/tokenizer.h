@@ -22,8 +22,8 @@ class TextDecoder {
   virtual ~TextDecoder() = default;
   // Adds a token; returns the text that no later token can change any more.
   virtual std::string Add(int32_t id) = 0;
-  // The rest, when no token follows.
-  virtual std::string Finish() = 0;
+  // The rest, if no token follows. Changes nothing.
+  virtual std::string Finish() const = 0;
 };
 
 class Tokenizer {
@@ -37,9 +37,8 @@ class Tokenizer {
       absl::string_view json_text, absl::string_view source = "tokenizer.json");
   virtual ~Tokenizer() = default;
 
-  // INVALID_ARGUMENT for text that is not UTF-8, RESOURCE_EXHAUSTED when a regex of the file runs
-  // into its match limit or the file makes too much of the text. Added tokens inside the text are
-  // matched. O(n log n).
+  // INVALID_ARGUMENT for text that is not UTF-8, RESOURCE_EXHAUSTED when it is or becomes too long
+  // or a regex of the file runs into a limit. Added tokens inside the text are matched. O(n log n).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                                       bool add_special_tokens) const = 0;
   // No text of so many bytes has fewer tokens. 0 where that would take encoding it to know, as it

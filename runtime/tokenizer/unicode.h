@@ -1,18 +1,21 @@
 // UTF-8 and the character classes that tokenizers ask for, as the reference library's Unicode
-// tables have them. Every function but IsValidUtf8 and Utf8Repair takes valid UTF-8.
+// tables have them. Every function but IsValidUtf8 and RepairUtf8 takes valid UTF-8.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace bulkhead {
 
-// No overlong forms, no surrogates, nothing above U+10FFFF.
+constexpr absl::string_view kReplacementChar = "\xEF\xBF\xBD";
+
+// No overlong forms, no surrogates, nothing above U+10FFFF. Below 2 GiB, as all texts here.
 bool IsValidUtf8(absl::string_view bytes);
+// What can be no character becomes U+FFFD, one for each longest beginning of a character.
+std::string RepairUtf8(absl::string_view bytes);
 
 // The character at text[*position]; moves *position past it. REQUIRES: *position < text.size().
 char32_t NextChar(absl::string_view text, size_t* position);
@@ -33,22 +36,7 @@ bool IsCombiningMark(char32_t c);  // M*
 void AppendLowercase(char32_t c, std::string* out);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Gives `append` the text's form part by part. Linear in the text, also for long runs of combining
-// marks in the wrong order.
-absl::Status NormalizeUnicode(NormalForm form, absl::string_view text,
-                              const std::function<void(absl::string_view)>& append);
-
-// Any bytes to UTF-8, as they come: what can be no character becomes U+FFFD, one for each longest
-// beginning of a character. What may still become a character is held back.
-class Utf8Repair {
- public:
-  void Append(absl::string_view bytes, std::string* out);
-  void Flush(std::string* out);
-
- private:
-  std::string held_;  // a proper beginning of a character, at most 3 bytes
-};
-
-constexpr absl::string_view kReplacementChar = "\xEF\xBF\xBD";
+// Linear in the text, also for long runs of combining marks in the wrong order.
+absl::StatusOr<std::string> NormalizeUnicode(NormalForm form, absl::string_view text);
 
 }  // namespace bulkhead

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 
 namespace bulkhead {
@@ -80,16 +81,19 @@ TEST(MinTokenCount, NoTextOfAMadeTokenizerHasFewer) {
   EXPECT_GT(num_told, 0);
 }
 
-// The letters, with an unknown that counts, so that nothing is dropped.
+// The letters, and a token for every byte, so that nothing is dropped.
 json Lossless() {
-  return json::parse(R"({"model": {"unk_token": "[UNK]", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3,
-                     "abc": 4, " ": 5, "[UNK]": 6}}})");
+  json file = {{"model", {{"byte_fallback", true}}}};
+  for (int byte = 0; byte < 256; ++byte) {
+    file["model"]["vocab"][absl::StrFormat("<0x%02X>", byte)] = 6 + byte;
+  }
+  return file;
 }
 
 TEST(MinTokenCount, TheLongestTokenTells) {
   EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(0), 0u);
   EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(1), 1u);
-  EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(51), 11u);  // of 5 bytes, as [UNK] has
+  EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(51), 9u);  // of 6 bytes, as <0x00> has
   json added = Lossless();
   added["added_tokens"] = {AddedTokenJson("<|longer|>", true)};
   EXPECT_EQ(SmallTokenizer(added)->MinTokenCount(51), 6u);
@@ -97,18 +101,14 @@ TEST(MinTokenCount, TheLongestTokenTells) {
 
 TEST(MinTokenCount, NothingIsToldWhereATokenMayStandForAnyLength) {
   EXPECT_EQ(SmallTokenizer()->MinTokenCount(1000), 0u);  // drops what it does not know
-  std::vector<json> files(7, Lossless());
-  files[0]["model"]["fuse_unk"] = true;
-  files[1]["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
-  files[2]["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "c"}};
-  files[3]["normalizer"] = {
+  std::vector<json> files(5, Lossless());
+  files[0]["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
+  files[1]["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "c"}};
+  files[2]["normalizer"] = {
       {"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", "cccc"}};
-  files[4]["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
-  files[5]["added_tokens"] = {AddedTokenJson("<s>", true)};
-  files[5]["added_tokens"][0]["lstrip"] = true;
-  files[6]["post_processor"] = json::parse(R"({
-    "type": "TemplateProcessing", "pair": [], "single": [{"SpecialToken": {"id": "a", "type_id": 0}}],
-    "special_tokens": {"a": {"id": "a", "ids": [0], "tokens": ["a"]}}})");
+  files[3]["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  files[4]["added_tokens"] = {AddedTokenJson("<s>", true)};
+  files[4]["added_tokens"][0]["lstrip"] = true;
   for (const json& file : files) {
     const auto tokenizer = SmallTokenizer(file);
     ASSERT_NE(tokenizer, nullptr);
