@@ -1,16 +1,10 @@
 // The product kernels: what crosses from the CPU backend into the sources compiled per instruction
 // set.
-//
-// A packed weight is panels of 32 outputs, one contiguous stream over K each; N is padded with
-// zeros to whole panels:
-//   f32   [N/32][K][32 x f32]
-//   f16   [N/32][K][32 x u16]
-//   bf16  [N/32][K][16 x u32]   low half: output i of the panel, high half: output 16 + i
-// Lanes run along N, never along K, so each output is the one chain that memory/linear.h promises.
 #pragma once
 
 #include <stdint.h>
 
+#include "kernels/packing/panel_format.h"
 #include "kernels/packing/quantized_layout.h"
 #include "kernels/simd/per_isa.h"
 
@@ -28,9 +22,6 @@ inline constexpr int64_t kChunkPanels = 8;
 // Scratch of one thread, per row of the largest product, up to kGroupRows rows.
 inline constexpr int64_t kScratchFloatsPerRow =
     kBlockInputs + kChunkPanels * kPanelColumns * kMaxSliceLevels;
-
-enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4 };
-inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
 
 // out = x * weight^T.
 struct Product {

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "kernels/matmul/op.h"
 #include "kernels/packing/convert.h"
 #include "kernels/packing/packing_kernels.h"
+#include "kernels/packing/panel_format.h"
 #include "memory/linear.h"
 
 namespace bulkhead {

@@ -11,7 +11,7 @@
 
 namespace bulkhead {
 
-class ReferenceBackend final : public Backend {
+class ReferenceBackend : public Backend {
  public:
   enum class Order { kDouble, kPromised };
 

@@ -134,7 +134,7 @@ TEST(CapacityReportTest, HostIsAnObjectOfItsOwnAndInNoRanksBytes) {
   int64_t sum = 0;
   for (const auto& [term, bytes] : report["host"]["terms"].items()) sum += bytes.get<int64_t>();
   EXPECT_EQ(sum, host.total_bytes());
-  const v1::RankTable table = RankTableOf(capacity, {.host = host});
+  const v1::RankTable table = RankTableOf(ReportOf(capacity, {}, {.host = host}));
   EXPECT_EQ(table.host_bytes(), static_cast<uint64_t>(host.total_bytes()));
   EXPECT_EQ(table.host().total_bytes(), table.host_bytes());
   EXPECT_EQ(table.host().terms(0).term(), "grpc");

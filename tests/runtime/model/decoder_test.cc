@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "kernels/reference/plain_backend.h"
+#include "kernels/reference/reference_backend.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
@@ -20,9 +20,10 @@ Product ProductOf(ConstMatrixView x, const Linear& weight, MatrixView out) {
   return {weight.packed, x.cols(), x.row_stride(), out.cols(), out.row_stride()};
 }
 
-class RecordingBackend final : public PlainBackend {
+class RecordingBackend final : public ReferenceBackend {
  public:
-  using PlainBackend::PlainBackend;
+  explicit RecordingBackend(Device& device)
+      : ReferenceBackend(device, Order::kDouble, ActivationDType::kF32) {}
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override {
     if (!x.empty() && !out.empty()) multiplied.insert(ProductOf(x, weight, out));
   }

@@ -29,7 +29,7 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   load.set_device_allocations_after_ready(9);
   load.set_num_kv_blocks_cached(10);
   load.add_rank_steps();
-  v1::RankSteps& rank_steps = *load.add_rank_steps();
+  auto& rank_steps = *load.add_rank_steps();
   rank_steps.set_decode_steps(13);
   rank_steps.set_decode_compute_s(14);
   rank_steps.set_decode_comm_s(15);
@@ -50,12 +50,6 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
     ASSERT_TRUE(control_->GetServerInfo(&context, {}, &response).ok());
     EXPECT_EQ(response.epoch(), server_->epoch());
     EXPECT_EQ(response.num_kv_blocks(), 3U);
-  }
-  {
-    grpc::ClientContext context;
-    v1::ModelInfo response;
-    ASSERT_TRUE(control_->GetModelInfo(&context, {}, &response).ok());
-    EXPECT_EQ(response.served_model_name(), "letters");
   }
   grpc::ClientContext context;
   v1::LoadInfo response;
@@ -85,6 +79,14 @@ TEST_F(ControlServiceTest, QuestionsAreAnsweredOnceReady) {
   EXPECT_EQ(response.device_memory(1).free_bytes(), 19U);
   EXPECT_EQ(response.device_memory(1).free_bytes_at_ready(), 20U);
   EXPECT_EQ(response.device_memory(1).free_bytes_least(), 18U);
+}
+
+TEST_F(ControlServiceTest, TheModelIsNamed) {
+  MakeReady();
+  grpc::ClientContext context;
+  v1::ModelInfo response;
+  ASSERT_TRUE(control_->GetModelInfo(&context, {}, &response).ok());
+  EXPECT_EQ(response.served_model_name(), "letters");
 }
 
 TEST_F(ControlServiceTest, QuestionsBeforeReadyAreUnavailable) {
