@@ -4,7 +4,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 
 namespace bulkhead {
 namespace {

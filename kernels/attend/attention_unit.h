@@ -3,7 +3,7 @@
 
 #include "kernels/attend/attention_tiles.h"
 #include "kernels/attend/op.h"
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 #include "kernels/simd/exp.h"
 #include "simd.h"
 

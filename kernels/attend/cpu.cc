@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 
 namespace bulkhead {
 namespace {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 #include "kernels/reference/ordered_math.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/sequence_cache.h"

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/packing/packing.h"
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 
 namespace bulkhead {
 

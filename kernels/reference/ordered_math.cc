@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 
 namespace bulkhead::ordered {
 

@@ -10,7 +10,7 @@ namespace bulkhead::ordered {
 inline constexpr int kLanes = 16;
 float FoldLanes(const float lanes[kLanes]);
 
-// exp of x <= 0, by kernels/reference/exp_constants.h.
+// exp of x <= 0, by kernels/simd/exp_constants.h.
 float Exp(float x);
 
 }  // namespace bulkhead::ordered

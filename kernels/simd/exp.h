@@ -1,8 +1,8 @@
-// exp of x <= 0 as the kernels of one instruction set compute it: kernels/reference/exp_constants.h
+// exp of x <= 0 as the kernels of one instruction set compute it: kernels/simd/exp_constants.h
 // says how.
 #pragma once
 
-#include "kernels/reference/exp_constants.h"
+#include "kernels/simd/exp_constants.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
