@@ -55,8 +55,8 @@ absl::StatusOr<v1::Report> ReadReportFile(const std::string& path) {
   if (wrong.empty() && !report.fits() && !report.has_short_()) wrong = "short";
   if (wrong.empty()) return report;
   return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
-                          path, " is no report of 'bulkhead serve --report' or 'plan --json': ",
-                          wrong, " is missing or of another kind")),
+                          path, " is not a report of 'bulkhead serve --report' or 'plan --json': ",
+                          wrong, " is missing or has the wrong type")),
                       ExitCode::kUsage);
 }
 

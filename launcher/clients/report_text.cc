@@ -9,21 +9,20 @@
 namespace bulkhead {
 namespace {
 
-// How the server is that wrote it, or how it ended; empty where none did.
+// The state of the server that wrote it, or how it ended; empty if not by a server.
 std::string StateText(const v1::Report& report) {
   if (report.has_lost()) return absl::StrCat("The group was lost: ", report.lost(), ".\n\n");
-  if (report.state() == "ended") return "The server ended in good order.\n\n";
+  if (report.state() == "ended") return "The server ended normally.\n\n";
   if (report.state() != "serving") return "";
   const v1::ServedProcess& process = report.process();
   const std::string who =
       absl::StrCat("rank 0 (host ", process.host(), ", pid ", process.pid(), ")");
   switch (FindProcess(process)) {
     case ProcessState::kRuns:
-      return absl::StrCat("The server serves: ", who, ".\n\n");
+      return absl::StrCat("The server is running: ", who, ".\n\n");
     case ProcessState::kNotVisible:
-      return absl::StrCat(
-          "The server served when it wrote this: ", who,
-          ". Whether it still does cannot be seen from this host or container.\n\n");
+      return absl::StrCat("The server was running when it wrote this: ", who,
+                          ". Whether it still is cannot be seen from this host or container.\n\n");
     case ProcessState::kGone:
       break;
   }
@@ -31,12 +30,12 @@ std::string StateText(const v1::Report& report) {
                           process.oom_kills_all_together()};
   const std::string oom = OomKillsText(kills);
   return absl::StrCat(
-      "The server ended without a word: ", who, " is gone. ",
+      "The server ended without a message: ", who, " is gone. ",
       !oom.empty() ? absl::StrCat("Since READY ", oom)
       : OomKillsSince(kills).has_value()
           ? absl::StrCat("The kernel killed no process for memory since READY (oom_kill ",
                          kills.count, " in ", kills.dir, ")")
-          : "Whether the kernel killed it for memory cannot be read any more",
+          : "Whether the kernel killed it for memory can no longer be determined",
       kills.all_together ? "; its cgroup's processes are killed all together "
                            "(memory.oom.group), so that nobody was left to say so"
                          : "",
@@ -83,7 +82,7 @@ std::string ExplainReport(const v1::Report& report) {
   for (const v1::RankRow& other : table.ranks()) stranded += other.stranded_bytes();
   if (stranded > 0) {
     absl::StrAppend(&text, FormatBytes(static_cast<int64_t>(stranded)),
-                    " lie stranded on the other ranks; --tp-shares auto would use them.\n");
+                    " are unused on the other ranks; --tp-shares auto would use them.\n");
   }
   absl::StrAppend(&text, "device allocations after READY: ", table.device_allocations_after_ready(),
                   " (must be 0).\n");
