@@ -164,7 +164,6 @@ ordered_json MessageToJson(const Message& message) {
       continue;
     }
     const int size = reflection.FieldSize(message, &field);
-    if (size == 0) continue;
     const bool entries = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
                          IsEntry(*field.message_type());
     ordered_json& list = object[field.name()] = entries ? ordered_json::object()
