@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "memory/prefix_cache.h"
+#include "runtime/tokenizer/regex.h"
 
 namespace bulkhead {
 namespace {
@@ -131,7 +132,7 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
       requests * (kRequestBytes + limits.max_model_len * static_cast<int64_t>(sizeof(int32_t))) +
       limits.max_num_seqs * kRunningRequestBytes;
   Part(budget, HostPart::kText) = quotas.text_bytes + quotas.message_bytes * kHeldPerTextByte +
-                                  kShortRequestsBytes;
+                                  kShortRequestsBytes + kDeepMatchBytes;
   Part(budget, HostPart::kAnswers) = quotas.answer_bytes * kHeldPerAnswerByte;
   if (request.prefix_caching && capacity.num_kv_blocks > 0) {
     Part(budget, HostPart::kPrefixCache) =

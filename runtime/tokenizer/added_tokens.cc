@@ -57,11 +57,18 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(
   AddedTokens added;
   if (part.is_null()) return added;
   BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, part.Elements());
-  RegexBudget budget;
-  absl::flat_hash_map<std::string, size_t> index_of;  // by content
-  int32_t next_id = model_size;
+  std::vector<AddedToken> read;
+  size_t bytes = 0;
   for (const JsonPart& element : elements) {
     BH_ASSIGN_OR_RETURN(AddedToken token, ReadToken(element));
+    bytes += token.content.size();
+    read.push_back(std::move(token));
+  }
+  EncodeBudget budget(bytes);                         // for all parts together
+  absl::flat_hash_map<std::string, size_t> index_of;  // by content
+  int32_t next_id = model_size;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    AddedToken& token = read[i];
     if (token.content.empty()) continue;
     const auto [known, is_new] = index_of.try_emplace(token.content, added.tokens_.size());
     if (!is_new) {
@@ -70,12 +77,12 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(
       const std::optional<int32_t> id = model_id(token.content);
       token.id = id.has_value() ? *id : next_id++;
     }
-    if (token.id >= kMaxTokenId) return element.Invalid("is one token too many");
+    if (token.id >= kMaxTokenId) return elements[i].Invalid("is one token too many");
     token.matched = token.content;
     if (token.normalized && !normalizer.empty()) {
       AlignedText text{token.content, {}};
       const absl::Status status = normalizer.Normalize(budget, &text);
-      if (!status.ok()) return element.Wrap(status);
+      if (!status.ok()) return elements[i].Wrap(status);
       token.matched = std::move(text.text);
     }
     if (is_new) {
@@ -111,7 +118,9 @@ std::vector<AddedTokens::Segment> AddedTokens::Cut(Stage stage, absl::string_vie
         begin = std::max(covered, SpacesBefore(text, begin, std::min(begin, covered)));
       }
       if (token.rstrip) end = SpacesAfter(text, end);
-      if (begin >= end) continue;  // the token before took its spaces, and it was nothing else
+      if (begin >= end)
+        continue;  // its spaces were consumed by the previous token, and there was
+                   // nothing else
       if (covered < begin) segments.push_back({covered, begin, nullptr});
       segments.push_back({begin, end, &token});
       covered = end;

@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// A heap's top is the lowest rank, the leftmost of those.
+// Heap order: lowest rank first, then leftmost.
 bool ComesLater(const BpeModel::Scratch::Merge& a, const BpeModel::Scratch::Merge& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 }
@@ -32,14 +32,18 @@ const std::string* BpeModel::Token(int32_t id) const {
 }
 
 size_t BpeModel::MaxBytesOfToken(bool byte_characters) const {
-  // An affix makes other words of them, which the vocabulary may not have.
+  constexpr size_t kMaxCharBytes = 4;
+  // With an affix the words differ, and may not be in the vocabulary.
   bool knows_all = byte_characters && prefix_.empty() && suffix_.empty();
   for (int byte = 0; knows_all && byte < 256; ++byte) {
     knows_all = Id(ByteLevelChar(static_cast<uint8_t>(byte))).has_value();
   }
   const bool spells_all = byte_fallback_ && std::all_of(byte_ids_.begin(), byte_ids_.end(),
                                                         [](int32_t id) { return id >= 0; });
-  if (!knows_all && !spells_all) return 0;
+  // An unknown character counts as its spelling: it may be merged.
+  const bool counts_unknowns =
+      unk_id_.has_value() && !fuse_unk_ && unk_token_->size() >= kMaxCharBytes;
+  if (!knows_all && !spells_all && !counts_unknowns) return 0;
   size_t most = 1;
   for (const std::string& token : tokens_) most = std::max(most, token.size());
   return most;
@@ -50,8 +54,8 @@ const BpeModel::Rank* BpeModel::FindMerge(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-// The id of one character of a word. `written` gets how the vocabulary would write it when it has
-// prefixes or suffixes, which byte fallback spells out too.
+// The id of one character of a word. `written` is set to its spelling in the vocabulary if that has
+// prefixes or suffixes, which byte fallback also spells out.
 std::optional<int32_t> BpeModel::CharacterId(absl::string_view character, bool first, bool last,
                                              std::string* written) const {
   const bool plain = (first || prefix_.empty()) && (!last || suffix_.empty());
@@ -71,7 +75,9 @@ std::optional<int32_t> BpeModel::CharacterId(absl::string_view character, bool f
   return found->second;
 }
 
-absl::Status BpeModel::WriteSymbols(absl::string_view word, Scratch& scratch) const {
+// `before`: ids of earlier words.
+absl::Status BpeModel::WriteSymbols(absl::string_view word, const Allowance& allowance,
+                                    size_t before, Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   symbols.clear();
   const auto add = [&](int32_t id) {
@@ -93,7 +99,9 @@ absl::Status BpeModel::WriteSymbols(absl::string_view word, Scratch& scratch) co
     if (byte_fallback_ && std::all_of(scratch.text.begin(), scratch.text.end(), [&](char byte) {
           return byte_ids_[static_cast<uint8_t>(byte)] >= 0;
         })) {
-      // As in the reference, an unknown before these bytes comes after them.
+      // A prefix or suffix can give many symbols per character.
+      BH_RETURN_IF_ERROR(allowance.Check(before + symbols.size() + scratch.text.size()));
+      // As in the reference, an unknown token before these bytes is emitted after them.
       for (const char byte : scratch.text) add(byte_ids_[static_cast<uint8_t>(byte)]);
       continue;
     }
@@ -130,8 +138,8 @@ void BpeModel::MergeSymbols(Scratch& scratch) const {
     Scratch::Symbol& left = symbols[top.position];
     if (left.removed || left.next < 0) continue;
     Scratch::Symbol& right = symbols[left.next];
-    // The pair may have changed since it was queued. Another pair with the same product is taken,
-    // as in the reference.
+    // The pair may have changed since it was queued. A different pair with the same merge result is
+    // accepted, as in the reference.
     const Rank* const current = FindMerge(left.id, right.id);
     if (current == nullptr || current->id != top.id) continue;
     left.id = top.id;
@@ -149,8 +157,8 @@ void BpeModel::MergeSymbols(Scratch& scratch) const {
   }
 }
 
-absl::Status BpeModel::Tokenize(absl::string_view word, Scratch& scratch,
-                                std::vector<int32_t>* ids) const {
+absl::Status BpeModel::Tokenize(absl::string_view word, const Allowance& allowance,
+                                Scratch& scratch, std::vector<int32_t>* ids) const {
   if (word.empty()) return absl::OkStatus();
   if (ignore_merges_) {
     if (const std::optional<int32_t> id = Id(word); id.has_value()) {
@@ -158,7 +166,7 @@ absl::Status BpeModel::Tokenize(absl::string_view word, Scratch& scratch,
       return absl::OkStatus();
     }
   }
-  BH_RETURN_IF_ERROR(WriteSymbols(word, scratch));
+  BH_RETURN_IF_ERROR(WriteSymbols(word, allowance, ids->size(), scratch));
   MergeSymbols(scratch);
   for (const Scratch::Symbol& symbol : scratch.symbols) {
     if (!symbol.removed) ids->push_back(symbol.id);

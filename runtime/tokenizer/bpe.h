@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 
 namespace bulkhead {
@@ -20,7 +21,7 @@ class BpeModel {
  public:
   static absl::StatusOr<std::unique_ptr<const BpeModel>> Read(const JsonPart& part);
 
-  // What one encoding writes on, from word to word.
+  // Working memory of one encoding, reused from word to word.
   struct Scratch {
     struct Symbol {
       int32_t id;
@@ -30,24 +31,26 @@ class BpeModel {
     struct Merge {
       uint32_t rank;
       int32_t position;  // of the left symbol
-      int32_t id;        // of the merged one
+      int32_t id;        // of the merged symbol
     };
     std::vector<Symbol> symbols;
     std::vector<Merge> queue;  // a heap
     std::string text;
   };
-  // Appends the ids of `word` (valid UTF-8). O(n log n). INVALID_ARGUMENT for a character that the
-  // vocabulary does not have when unk_token is not in it either.
-  absl::Status Tokenize(absl::string_view word, Scratch& scratch, std::vector<int32_t>* ids) const;
+  // Appends the ids of `word` (valid UTF-8). O(n log n). INVALID_ARGUMENT for a character outside
+  // the vocabulary if there is no unk_token; RESOURCE_EXHAUSTED for more ids than `allowance`
+  // allows.
+  absl::Status Tokenize(absl::string_view word, const Allowance& allowance, Scratch& scratch,
+                        std::vector<int32_t>* ids) const;
 
-  // The most bytes of a word that one id stands for; 0: any number, as characters may be dropped,
-  // or many become one unknown. `byte_characters`: words consist of those that stand for bytes.
+  // Maximum bytes of a word per id; 0: unbounded, as characters may be dropped, or many become one
+  // unknown. `byte_characters`: words consist of byte-level characters only.
   size_t MaxBytesOfToken(bool byte_characters) const;
 
-  int32_t size() const { return static_cast<int32_t>(ids_.size()); }  // entries of the vocabulary
+  int32_t size() const { return static_cast<int32_t>(ids_.size()); }       // number of entries
   int32_t end_id() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
   std::optional<int32_t> Id(absl::string_view token) const;
-  // Empty for an id that the vocabulary does not have.
+  // Null for an id that is not in the vocabulary.
   const std::string* Token(int32_t id) const;
 
  private:
@@ -69,7 +72,8 @@ class BpeModel {
   const Rank* FindMerge(int32_t left, int32_t right) const;
   std::optional<int32_t> CharacterId(absl::string_view character, bool first, bool last,
                                      std::string* written) const;
-  absl::Status WriteSymbols(absl::string_view word, Scratch& scratch) const;
+  absl::Status WriteSymbols(absl::string_view word, const Allowance& allowance, size_t before,
+                            Scratch& scratch) const;
   void MergeSymbols(Scratch& scratch) const;
 
   std::vector<std::string> tokens_;                      // by id

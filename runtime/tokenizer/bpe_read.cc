@@ -1,15 +1,42 @@
-// Reading a BPE model: everything in the file is checked before it is used.
+// Reading a BPE model: everything in the file is validated before it is used.
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/json.h"
 #include "base/status.h"
 #include "runtime/tokenizer/bpe.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
+namespace {
+
+// The beginning of `value`, for a message.
+std::string Shown(const nlohmann::json& value) {
+  constexpr size_t kShownBytes = 80;
+  std::string text = value.dump();
+  if (text.size() > kShownBytes) {
+    size_t end = kShownBytes;
+    while (!IsCharBoundary(text, end)) --end;
+    text = absl::StrCat(text.substr(0, end), "...");
+  }
+  return text;
+}
+
+// Limited in length, as it is added to every character.
+absl::StatusOr<std::string> ReadAffix(const JsonPart& part, absl::string_view name) {
+  constexpr size_t kMaxAffixBytes = 256;
+  const std::optional<JsonPart> field = part.Find(name);
+  if (!field.has_value()) return std::string();
+  BH_ASSIGN_OR_RETURN(std::string affix, field->AsString());
+  if (affix.size() > kMaxAffixBytes) {
+    return field->Invalid(absl::StrCat("is ", affix.size(), " bytes, more than ", kMaxAffixBytes));
+  }
+  return affix;
+}
+
+}  // namespace
+
 absl::Status BpeModel::ReadVocabulary(const JsonPart& part) {
   const nlohmann::json& vocabulary = part.json();
   if (!vocabulary.is_object()) return part.Unsupported("a vocabulary that is not an object");
@@ -21,7 +48,7 @@ absl::Status BpeModel::ReadVocabulary(const JsonPart& part) {
   for (auto entry = vocabulary.begin(); entry != vocabulary.end(); ++entry) {
     const nlohmann::json& id = entry.value();
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(kMaxTokenId)) {
-      return part.Invalid(absl::StrCat("gives \"", entry.key(), "\" the id ", JsonExcerpt(id),
+      return part.Invalid(absl::StrCat("gives \"", entry.key(), "\" the id ", Shown(id),
                                        ", not between 0 and ", kMaxTokenId - 1));
     }
     largest = std::max(largest, id.get<int64_t>());
@@ -74,7 +101,7 @@ absl::Status BpeModel::ReadMerges(const JsonPart& part) {
       continue;
     }
     if (!merge.is_string()) {
-      return part.Invalid(absl::StrCat("number ", i, " is not two strings: ", JsonExcerpt(merge)));
+      return part.Invalid(absl::StrCat("number ", i, " is not two strings: ", Shown(merge)));
     }
     const absl::string_view text = merge.get_ref<const std::string&>();
     if (absl::StartsWith(text, "#version")) continue;
@@ -97,8 +124,8 @@ absl::Status BpeModel::ReadOptions(const JsonPart& part) {
     BH_ASSIGN_OR_RETURN(unk_token_, part.GetString("unk_token"));
     unk_id_ = Id(*unk_token_);
   }
-  BH_ASSIGN_OR_RETURN(prefix_, part.GetString("continuing_subword_prefix", ""));
-  BH_ASSIGN_OR_RETURN(suffix_, part.GetString("end_of_word_suffix", ""));
+  BH_ASSIGN_OR_RETURN(prefix_, ReadAffix(part, "continuing_subword_prefix"));
+  BH_ASSIGN_OR_RETURN(suffix_, ReadAffix(part, "end_of_word_suffix"));
   BH_ASSIGN_OR_RETURN(fuse_unk_, part.GetBool("fuse_unk", false));
   BH_ASSIGN_OR_RETURN(byte_fallback_, part.GetBool("byte_fallback", false));
   BH_ASSIGN_OR_RETURN(ignore_merges_, part.GetBool("ignore_merges", false));
@@ -125,8 +152,8 @@ void BpeModel::IndexCharacters() {
 
 absl::StatusOr<std::unique_ptr<const BpeModel>> BpeModel::Read(const JsonPart& part) {
   if (!part.is_object()) return part.Invalid("is not an object");
-  // The oldest files name no type: a vocabulary with merges is BPE, a list of pieces with their
-  // scores Unigram.
+  // The oldest files have no type: a vocabulary with merges is BPE, a list of scored pieces
+  // Unigram.
   if (part.json().contains("type")) {
     BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
     if (type != "BPE") return part.Unsupported(type);

@@ -1,9 +1,12 @@
-// Decoder: the "decoder" of a tokenizer.json: turns tokens back into text. Immutable; thread-safe.
+// Decoder: the "decoder" of a tokenizer.json: converts tokens to text. Its steps are streaming:
+// their joined output equals decoding everything at once, each part emitted as soon as no later
+// token can change it. A Decoder is immutable and thread-safe; the sinks it creates are used by one
+// thread.
 #pragma once
 
-#include <cstddef>
-#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,36 +15,75 @@
 
 namespace bulkhead {
 
+// Receives tokens, each as fragments of whole characters followed by an end, and then the end of
+// the text.
+class TokenSink {
+ public:
+  enum class Place { kBetweenTokens, kInsideToken };
+
+  virtual ~TokenSink() = default;
+  virtual void Append(absl::string_view fragment) = 0;
+  virtual void EndToken() = 0;
+  virtual void EndText() = 0;
+  // The following input starts at `place` in the middle of a token sequence whose beginning is
+  // unknown. The sink emits nothing until the unknown part no longer matters, then calls JoinAt on
+  // the next sink, and continues with the remaining output. Called first or not at all; the text
+  // does not end before the last sink was called.
+  virtual void JoinAt(Place place) = 0;
+
+  void Token(absl::string_view token) {
+    Append(token);
+    EndToken();
+  }
+};
+
+class DecoderStep {
+ public:
+  virtual ~DecoderStep() = default;
+  // A sink that applies this step and passes the result to `next`, which it does not own.
+  virtual std::unique_ptr<TokenSink> NewSink(TokenSink* next) const = 0;
+};
+
 class Decoder {
  public:
-  using Tokens = std::vector<std::string>;
-
-  // `part` may be null: then tokens are joined with spaces. UNIMPLEMENTED names a step that is not
-  // supported.
+  // `part` may be null: then tokens are joined with spaces. UNIMPLEMENTED names an unsupported
+  // step.
   static absl::StatusOr<Decoder> Read(const JsonPart& part);
 
-  // The text of `tokens`, the first of which begins it, or else follows some token of plain text.
-  std::string Decode(Tokens tokens, bool first = true) const;
+  // The sinks of all steps; the first receives tokens, the last appends to `text`.
+  class Chain {
+   public:
+    TokenSink& front() { return *front_; }
+    // Starts in the middle of a sequence whose earlier tokens are unknown.
+    void Join() { front_->JoinAt(TokenSink::Place::kBetweenTokens); }
+    // Whether the output no longer depends on what came before Join().
+    bool joined() const { return joined_; }
+    // Output since the last call.
+    std::string TakeText() { return std::exchange(text_, std::string()); }
 
-  // Whether tokens may be decoded in parts. A part ends with a token after which no later one
-  // changes its text: one that is not EndsOpen(), and whose text so far does not end in U+FFFD,
-  // which may be an unfinished character. Parts that decode to nothing belong to the next one as
-  // long as they are first. Else the tokens have to be decoded all together.
-  bool decodes_in_parts() const { return in_parts_; }
-  // Whether `token` is one of a run of byte tokens: it is the run as a whole that is UTF-8 or not.
-  bool EndsOpen(const std::string& token) const;
+   private:
+    friend class Decoder;
+    std::string text_;
+    bool joined_ = false;
+    std::vector<std::unique_ptr<TokenSink>> sinks_;
+    TokenSink* front_ = nullptr;
+  };
+  std::unique_ptr<Chain> NewChain() const;
+
+  // Upper bound on the text's length relative to its tokens', due to replacements.
+  double growth() const { return growth_; }
 
  private:
-  using Step = std::function<void(Tokens&)>;
-
-  absl::Status ReadStep(const JsonPart& part);
-  absl::Status ReadReplace(const JsonPart& part);
-  void AddForEach(std::function<void(std::string&)> change);
-
-  std::vector<Step> steps_;
-  size_t bytes_step_ = SIZE_MAX;  // index of ByteFallback
-  bool joined_ = false;           // by the steps so far, to one token
-  bool in_parts_ = true;
+  std::vector<std::unique_ptr<DecoderStep>> steps_;
+  double growth_ = 1;
 };
+
+// Appends the step(s) in `part`, and multiplies `growth` by theirs.
+absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
+                              std::vector<std::unique_ptr<DecoderStep>>* steps, double* growth);
+std::unique_ptr<DecoderStep> NewByteLevelDecoder();
+std::unique_ptr<DecoderStep> NewByteFallbackDecoder();
+// The default without a decoder.
+std::unique_ptr<DecoderStep> NewJoinWithSpaces();
 
 }  // namespace bulkhead

@@ -8,6 +8,40 @@
 
 namespace bulkhead {
 
+absl::Status CheckJsonBounds(absl::string_view text) {
+  constexpr int kMaxDepth = 128;              // as in the reference
+  constexpr int64_t kMaxValues = 20'000'000;  // ten times the largest known vocabularies
+  int depth = 0;
+  int64_t num_values = 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    switch (text[i]) {
+      case '"':
+        for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+        continue;
+      case '[':
+      case '{':
+        if (++depth > kMaxDepth) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("is nested too deep: more than ", kMaxDepth, " levels (byte ", i, ")"));
+        }
+        break;
+      case ']':
+      case '}':
+        --depth;
+        continue;
+      case ',':
+        break;
+      default:
+        continue;
+    }
+    if (++num_values > kMaxValues) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("holds more than ", kMaxValues, " values (byte ", i, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::optional<JsonPart> JsonPart::Find(absl::string_view key) const {
   if (!json_->is_object()) return std::nullopt;
   const auto field = json_->find(std::string(key));
@@ -49,12 +83,6 @@ absl::StatusOr<int64_t> JsonPart::AsCount(int64_t limit) const {
 absl::StatusOr<std::string> JsonPart::GetString(absl::string_view key) const {
   BH_ASSIGN_OR_RETURN(const JsonPart field, Get(key));
   return field.AsString();
-}
-
-absl::StatusOr<std::string> JsonPart::GetString(absl::string_view key,
-                                                absl::string_view absent) const {
-  if (!Find(key).has_value()) return std::string(absent);
-  return GetString(key);
 }
 
 absl::StatusOr<bool> JsonPart::GetBool(absl::string_view key) const {

@@ -1,6 +1,5 @@
-// JsonPart: a node of tokenizer.json that knows where it stands, so that whatever is wrong with it
-// is refused with its name (the file's own is the reader's to add). Every accessor checks the type;
-// nothing throws.
+// JsonPart: a node of tokenizer.json with its path, so that errors name it (the reader adds the
+// file name). Every accessor checks the type; nothing throws.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,12 @@
 
 namespace bulkhead {
 
-// Ids and sizes of a vocabulary stay below this.
+// Upper bound on ids and vocabulary sizes.
 constexpr int32_t kMaxTokenId = 1 << 22;
+
+// Whether JSON text is safe to parse into a tree: refused if nested too deeply (trees are processed
+// recursively) or with too many values for memory. Malformed JSON may pass.
+absl::Status CheckJsonBounds(absl::string_view text);
 
 class JsonPart {
  public:
@@ -26,16 +29,15 @@ class JsonPart {
   bool is_null() const { return json_->is_null(); }
   bool is_object() const { return json_->is_object(); }
 
-  // The field, when it is there and not null.
+  // The field, if present and not null.
   std::optional<JsonPart> Find(absl::string_view key) const;
   absl::StatusOr<JsonPart> Get(absl::string_view key) const;
   absl::StatusOr<std::vector<JsonPart>> Elements() const;
 
   absl::StatusOr<std::string> GetString(absl::string_view key) const;
-  absl::StatusOr<std::string> GetString(absl::string_view key, absl::string_view absent) const;
   absl::StatusOr<bool> GetBool(absl::string_view key) const;
   absl::StatusOr<bool> GetBool(absl::string_view key, bool absent) const;
-  // At least 0 and at most `limit`.
+  // In [0, limit].
   absl::StatusOr<int64_t> GetCount(absl::string_view key, int64_t limit) const;
   absl::StatusOr<std::string> AsString() const;
   absl::StatusOr<int64_t> AsCount(int64_t limit) const;
@@ -44,12 +46,15 @@ class JsonPart {
 
   absl::Status Invalid(absl::string_view why) const;
   absl::Status Unsupported(absl::string_view what) const;
-  // The same status, with the path in front of its message.
+  // The same status with the path prepended to its message.
   absl::Status Wrap(const absl::Status& status) const;
 
  private:
   const nlohmann::json* json_;
   std::string path_;
 };
+
+// Maximum nesting depth of {"type": ...} parts in Sequences.
+constexpr int kMaxSequenceDepth = 16;
 
 }  // namespace bulkhead

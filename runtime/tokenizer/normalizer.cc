@@ -13,18 +13,23 @@
 namespace bulkhead {
 namespace {
 
-// Rewrites character by character: `append(c, &out)` appends what becomes of `c`, some bytes.
+// Rewrites character by character: `append(c, &out)` appends the replacement of `c`, at least one
+// byte.
 template <typename AppendChar>
-absl::Status RewriteChars(AlignedText* text, AppendChar append) {
-  std::string out;
-  out.reserve(text->text.size());
+absl::Status RewriteChars(const Allowance& allowance, AlignedText* text, AppendChar append) {
+  BoundedText out(allowance);
+  out.Reserve(text->text.size());
   size_t first_bytes = 0;
+  std::string rewritten;
   for (size_t position = 0; position < text->text.size();) {
     const bool first = position < text->origin.first_bytes;
-    append(NextChar(text->text, &position), &out);
+    rewritten.clear();
+    append(NextChar(text->text, &position), &rewritten);
+    out.Append(rewritten);
     if (first) first_bytes = out.size();
   }
-  text->text = std::move(out);
+  BH_RETURN_IF_ERROR(out.status());
+  text->text = out.Take();
   text->origin.first_bytes = first_bytes;
   return absl::OkStatus();
 }
@@ -32,13 +37,13 @@ absl::Status RewriteChars(AlignedText* text, AppendChar append) {
 class UnicodeForm : public NormalizerStep {
  public:
   explicit UnicodeForm(NormalForm form) : form_(form) {}
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    BH_ASSIGN_OR_RETURN(std::string out, NormalizeUnicode(form_, text->text));
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    BH_ASSIGN_OR_RETURN(std::string out, FormOf(budget.normalized, text->text));
     const size_t first_bytes = text->origin.first_bytes;
     if (first_bytes > 0 && !out.empty()) {
       BH_ASSIGN_OR_RETURN(
           const std::string first,
-          NormalizeUnicode(form_, absl::string_view(text->text).substr(0, first_bytes)));
+          FormOf(budget.normalized, absl::string_view(text->text).substr(0, first_bytes)));
       size_t size = std::min(std::max(first.size(), CharBytes(out[0])), out.size());
       while (!IsCharBoundary(out, size)) ++size;
       text->origin.first_bytes = size;
@@ -48,20 +53,29 @@ class UnicodeForm : public NormalizerStep {
   }
 
  private:
+  absl::StatusOr<std::string> FormOf(const Allowance& allowance, absl::string_view text) const {
+    BoundedText out(allowance);
+    BH_RETURN_IF_ERROR(
+        NormalizeUnicode(form_, text, [&out](absl::string_view part) { out.Append(part); }));
+    BH_RETURN_IF_ERROR(out.status());
+    return out.Take();
+  }
+
   const NormalForm form_;
 };
 
 class Lowercase : public NormalizerStep {
  public:
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    return RewriteChars(text, [](char32_t c, std::string* out) { AppendLowercase(c, out); });
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    return RewriteChars(budget.normalized, text,
+                        [](char32_t c, std::string* out) { AppendLowercase(c, out); });
   }
 };
 
 class StripAccents : public NormalizerStep {
  public:
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    return RewriteChars(text, [](char32_t c, std::string* out) {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    return RewriteChars(budget.normalized, text, [](char32_t c, std::string* out) {
       if (!IsCombiningMark(c)) AppendUtf8(c, out);
     });
   }
@@ -69,8 +83,8 @@ class StripAccents : public NormalizerStep {
 
 class ByteLevelCharacters : public NormalizerStep {
  public:
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
-    return RewriteChars(text, [](char32_t c, std::string* out) {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
+    return RewriteChars(budget.normalized, text, [](char32_t c, std::string* out) {
       std::string bytes;
       AppendUtf8(c, &bytes);
       for (const char byte : bytes) absl::StrAppend(out, ByteLevelChar(static_cast<uint8_t>(byte)));
@@ -82,7 +96,7 @@ class ByteLevelCharacters : public NormalizerStep {
 class Strip : public NormalizerStep {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+  absl::Status Apply(EncodeBudget&, AlignedText* text) const override {
     const absl::string_view view = text->text;
     size_t begin = 0, end = view.size();
     for (size_t position = 0; left_ && position < end; begin = position) {
@@ -105,8 +119,9 @@ class Strip : public NormalizerStep {
 class Prepend : public NormalizerStep {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  absl::Status Apply(RegexBudget&, AlignedText* text) const override {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
     if (text->text.empty()) return absl::OkStatus();
+    BH_RETURN_IF_ERROR(budget.normalized.Check(prefix_.size() + text->text.size()));
     text->text.insert(0, prefix_);
     if (text->origin.first_bytes > 0) text->origin.first_bytes += prefix_.size();
     return absl::OkStatus();
@@ -121,28 +136,29 @@ class Replace : public NormalizerStep {
  public:
   Replace(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  absl::Status Apply(RegexBudget& budget, AlignedText* text) const override {
+  absl::Status Apply(EncodeBudget& budget, AlignedText* text) const override {
     if (text->text.empty()) return absl::OkStatus();
     std::vector<Span> spans;
-    BH_RETURN_IF_ERROR(pattern_.FindAll(text->text, budget, &spans));
-    std::string out;
-    out.reserve(text->text.size());
+    BH_RETURN_IF_ERROR(pattern_.FindAll(text->text, budget.regex, &spans));
+    BoundedText out(budget.normalized);
+    out.Reserve(text->text.size());
     const size_t old_first = text->origin.first_bytes;
     size_t first_bytes = 0;
     for (const Span& span : spans) {
       if (span.is_match) {
-        out += content_;
-        // What replaces a match stems from the match's last character, or from nothing, at the
+        out.Append(content_);
+        // A replacement originates from the last character of its match, or from nothing at the
         // front.
         if (span.end == 0 || span.end <= old_first) first_bytes = out.size();
       } else {
         if (span.begin < old_first) {
           first_bytes = out.size() + std::min(span.end, old_first) - span.begin;
         }
-        out.append(text->text, span.begin, span.end - span.begin);
+        out.Append(absl::string_view(text->text).substr(span.begin, span.end - span.begin));
       }
     }
-    text->text = std::move(out);
+    BH_RETURN_IF_ERROR(out.status());
+    text->text = out.Take();
     text->origin.first_bytes = first_bytes;
     return absl::OkStatus();
   }
@@ -157,13 +173,14 @@ class Replace : public NormalizerStep {
 
 using Steps = std::vector<std::unique_ptr<NormalizerStep>>;
 
-absl::Status ReadStep(const JsonPart& part, Steps* steps) {
+absl::Status ReadStep(const JsonPart& part, int depth, Steps* steps) {
+  if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
   BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
   if (type == "Sequence") {
     BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("normalizers"));
     BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());
     for (const JsonPart& element : elements) {
-      BH_RETURN_IF_ERROR(ReadStep(element, steps));
+      BH_RETURN_IF_ERROR(ReadStep(element, depth + 1, steps));
     }
   } else if (type == "NFC") {
     steps->push_back(std::make_unique<UnicodeForm>(NormalForm::kNfc));
@@ -201,7 +218,7 @@ absl::Status ReadStep(const JsonPart& part, Steps* steps) {
 
 absl::StatusOr<Normalizer> Normalizer::Read(const JsonPart& part) {
   Normalizer normalizer;
-  if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, &normalizer.steps_));
+  if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, 0, &normalizer.steps_));
   return normalizer;
 }
 
@@ -210,11 +227,14 @@ bool Normalizer::keeps_length() const {
                      [](const auto& step) { return step->keeps_length(); });
 }
 
-absl::Status Normalizer::Normalize(RegexBudget& budget, AlignedText* text) const {
+absl::Status Normalizer::Normalize(EncodeBudget& budget, AlignedText* text) const {
+  size_t longest = text->text.size();
+  BH_RETURN_IF_ERROR(budget.normalized.Check(longest));
   for (const std::unique_ptr<NormalizerStep>& step : steps_) {
     BH_RETURN_IF_ERROR(step->Apply(budget, text));
-    BH_RETURN_IF_ERROR(CheckTextBytes(text->text.size()));
+    longest = std::max(longest, text->text.size());
   }
+  budget.normalized.Use(longest);
   return absl::OkStatus();
 }
 

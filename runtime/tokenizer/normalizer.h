@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
-#include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/text_pieces.h"
 
 namespace bulkhead {
@@ -14,21 +14,21 @@ namespace bulkhead {
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
-  virtual absl::Status Apply(RegexBudget& budget, AlignedText* text) const = 0;
+  virtual absl::Status Apply(EncodeBudget& budget, AlignedText* text) const = 0;
   // Whether it is known that no text becomes shorter.
   virtual bool keeps_length() const { return false; }
 };
 
 class Normalizer {
  public:
-  // `part` may be null: then nothing is changed. UNIMPLEMENTED names a step that is not supported.
+  // `part` may be null: then nothing is changed. UNIMPLEMENTED names an unsupported step.
   static absl::StatusOr<Normalizer> Read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
-  bool keeps_length() const;  // of every text, as far as is known
-  // Normalises one part of a text. RESOURCE_EXHAUSTED when it grows too long or a regular
-  // expression gives up.
-  absl::Status Normalize(RegexBudget& budget, AlignedText* text) const;
+  bool keeps_length() const;  // of every text, as far as known
+  // Normalises one part of a text. RESOURCE_EXHAUSTED when the result grows too long or a regular
+  // expression exceeds its limits.
+  absl::Status Normalize(EncodeBudget& budget, AlignedText* text) const;
 
  private:
   std::vector<std::unique_ptr<NormalizerStep>> steps_;

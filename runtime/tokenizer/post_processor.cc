@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/post_processor.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 namespace bulkhead {
 
 absl::Status PostProcessor::ReadTemplate(const JsonPart& part, int32_t end_id) {
+  constexpr size_t kMaxTokens = 4096;
+  size_t num_tokens = 0;
   is_template_ = true;
   BH_ASSIGN_OR_RETURN(const JsonPart single, part.Get("single"));
   BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, single.Elements());
@@ -26,6 +29,10 @@ absl::Status PostProcessor::ReadTemplate(const JsonPart& part, int32_t end_id) {
       BH_ASSIGN_OR_RETURN(const JsonPart token, tokens.Get(id));
       BH_ASSIGN_OR_RETURN(const JsonPart list, token.Get("ids"));
       BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> ids, list.Elements());
+      num_tokens += ids.size();
+      if (num_tokens > kMaxTokens) {
+        return single.Invalid(absl::StrCat("has more than ", kMaxTokens, " special tokens"));
+      }
       for (const JsonPart& one : ids) {
         BH_ASSIGN_OR_RETURN(const int64_t value, one.AsCount(end_id - 1));
         piece.ids.push_back(static_cast<int32_t>(value));
@@ -51,14 +58,15 @@ absl::Status PostProcessor::ReadFrame(const JsonPart& part, int32_t end_id) {
   return absl::OkStatus();
 }
 
-absl::Status PostProcessor::ReadStep(const JsonPart& part, int32_t end_id) {
+absl::Status PostProcessor::ReadStep(const JsonPart& part, int depth, int32_t end_id) {
+  if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
   BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
   if (type == "ByteLevel") return absl::OkStatus();  // it only trims offsets, which are not used
   if (type == "Sequence") {
     BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("processors"));
     BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());
     for (const JsonPart& element : elements) {
-      BH_RETURN_IF_ERROR(ReadStep(element, end_id));
+      BH_RETURN_IF_ERROR(ReadStep(element, depth + 1, end_id));
     }
     return absl::OkStatus();
   }
@@ -72,14 +80,30 @@ absl::Status PostProcessor::ReadStep(const JsonPart& part, int32_t end_id) {
 
 absl::StatusOr<PostProcessor> PostProcessor::Read(const JsonPart& part, int32_t end_id) {
   PostProcessor processor;
-  if (!part.is_null()) BH_RETURN_IF_ERROR(processor.ReadStep(part, end_id));
+  if (!part.is_null()) BH_RETURN_IF_ERROR(processor.ReadStep(part, 0, end_id));
   return processor;
 }
 
-std::vector<int32_t> PostProcessor::Process(std::vector<int32_t> ids,
-                                            bool add_special_tokens) const {
+bool PostProcessor::keeps_text() const {
+  return pieces_.empty() || std::any_of(pieces_.begin(), pieces_.end(),
+                                        [](const Piece& piece) { return piece.is_text; });
+}
+
+absl::StatusOr<std::vector<int32_t>> PostProcessor::Process(std::vector<int32_t> ids,
+                                                            bool add_special_tokens,
+                                                            const Allowance& allowance) const {
   if (pieces_.empty() || (!add_special_tokens && !is_template_)) return ids;
+  size_t size = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.is_text) {
+      size += ids.size();
+    } else if (add_special_tokens) {
+      size += piece.ids.size();
+    }
+  }
+  BH_RETURN_IF_ERROR(allowance.Check(size));
   std::vector<int32_t> all;
+  all.reserve(size);
   for (const Piece& piece : pieces_) {
     if (piece.is_text) {
       all.insert(all.end(), ids.begin(), ids.end());

@@ -1,34 +1,40 @@
-// PostProcessor: what the "post_processor" of a tokenizer.json puts around a text's tokens.
-// Immutable; thread-safe.
+// PostProcessor: adds the tokens that the "post_processor" of a tokenizer.json puts around a text's
+// tokens. Immutable; thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 
 namespace bulkhead {
 
 class PostProcessor {
  public:
-  // `part` may be null: then tokens stay as they are. Every id must be below `end_id`.
+  // `part` may be null: then tokens are unchanged. Every id must be below `end_id`.
   static absl::StatusOr<PostProcessor> Read(const JsonPart& part, int32_t end_id);
 
-  std::vector<int32_t> Process(std::vector<int32_t> ids, bool add_special_tokens) const;
+  // RESOURCE_EXHAUSTED for more ids than `allowance` allows: a template may repeat the text.
+  absl::StatusOr<std::vector<int32_t>> Process(std::vector<int32_t> ids, bool add_special_tokens,
+                                               const Allowance& allowance) const;
+
+  bool keeps_text() const;  // a template may omit it
 
  private:
   struct Piece {
     bool is_text = false;      // the text's tokens
-    std::vector<int32_t> ids;  // else these
+    std::vector<int32_t> ids;  // otherwise these
   };
-  absl::Status ReadStep(const JsonPart& part, int32_t end_id);
+  absl::Status ReadStep(const JsonPart& part, int depth, int32_t end_id);
   absl::Status ReadTemplate(const JsonPart& part, int32_t end_id);
   absl::Status ReadFrame(const JsonPart& part, int32_t end_id);
 
-  std::vector<Piece> pieces_;  // none: the text's tokens alone
-  // Bert's and Roberta's frames are left out whole without special tokens; a template is gone
-  // through.
+  std::vector<Piece> pieces_;  // empty: the text's tokens only
+  // Bert's and Roberta's tokens are omitted entirely without special tokens; a template is always
+  // applied.
   bool is_template_ = false;
 };
 

@@ -18,37 +18,43 @@ namespace {
 constexpr absl::string_view kByteLevelRegex =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Prepends `prefix` to a piece; it counts as originating from the piece's first character.
+Origin WithPrefix(absl::string_view view, Origin origin, absl::string_view prefix,
+                  BoundedText* out) {
+  out->Append(prefix);
+  out->Append(view);
+  if (origin.first_bytes > 0) origin.first_bytes += prefix.size();
+  return origin;
+}
+
 class ByteLevel : public PreTokenizerStep {
  public:
   ByteLevel(bool add_prefix_space, std::unique_ptr<const Regex> regex)
       : add_prefix_space_(add_prefix_space), regex_(std::move(regex)) {}
-  absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const override {
     if (add_prefix_space_) {
-      pieces->Transform([](absl::string_view view, Origin origin, std::string* out) {
-        const absl::string_view prefix = absl::StartsWith(view, " ") ? "" : " ";
-        absl::StrAppend(out, prefix, view);
-        if (origin.first_bytes > 0) origin.first_bytes += prefix.size();
-        return origin;
-      });
+      BH_RETURN_IF_ERROR(pieces->Transform(
+          budget.pre_tokenized, [](absl::string_view view, const Origin& origin, BoundedText* out) {
+            return WithPrefix(view, origin, absl::StartsWith(view, " ") ? "" : " ", out);
+          }));
     }
     if (regex_ != nullptr) {
       BH_RETURN_IF_ERROR(pieces->Split(SplitBehavior::kIsolated,
                                        [&](absl::string_view view, std::vector<Span>* spans) {
-                                         return regex_->FindAll(view, budget, spans);
+                                         return regex_->FindAll(view, budget.regex, spans);
                                        }));
     }
-    pieces->Transform([](absl::string_view view, Origin origin, std::string* out) {
-      const size_t begin = out->size();
-      size_t first_bytes = 0;
-      for (size_t i = 0; i < view.size(); ++i) {
-        const absl::string_view c = ByteLevelChar(static_cast<uint8_t>(view[i]));
-        out->append(c.data(), c.size());
-        if (i < origin.first_bytes) first_bytes = out->size() - begin;
-      }
-      origin.first_bytes = first_bytes;
-      return origin;
-    });
-    return absl::OkStatus();
+    return pieces->Transform(budget.pre_tokenized,
+                             [](absl::string_view view, Origin origin, BoundedText* out) {
+                               const size_t begin = out->size();
+                               size_t first_bytes = 0;
+                               for (size_t i = 0; i < view.size(); ++i) {
+                                 out->Append(ByteLevelChar(static_cast<uint8_t>(view[i])));
+                                 if (i < origin.first_bytes) first_bytes = out->size() - begin;
+                               }
+                               origin.first_bytes = first_bytes;
+                               return origin;
+                             });
   }
   bool makes_byte_characters(bool /*before*/) const override { return true; }
 
@@ -61,9 +67,9 @@ class Split : public PreTokenizerStep {
  public:
   Split(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const override {
     return pieces->Split(behavior_, [&](absl::string_view view, std::vector<Span>* spans) {
-      BH_RETURN_IF_ERROR(pattern_.FindAll(view, budget, spans));
+      BH_RETURN_IF_ERROR(pattern_.FindAll(view, budget.regex, spans));
       if (invert_) {
         for (Span& span : *spans) span.is_match = !span.is_match;
       }
@@ -83,7 +89,7 @@ class SplitChars : public PreTokenizerStep {
  public:
   SplitChars(bool (*is_match)(char32_t), SplitBehavior behavior)
       : is_match_(is_match), behavior_(behavior) {}
-  absl::Status Apply(RegexBudget&, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget&, TextPieces* pieces) const override {
     return pieces->Split(behavior_, [&](absl::string_view view, std::vector<Span>* spans) {
       FindChars(view, is_match_, spans);
       return absl::OkStatus();
@@ -96,10 +102,10 @@ class SplitChars : public PreTokenizerStep {
   const SplitBehavior behavior_;
 };
 
-// Runs of word characters, and runs of what is neither that nor white space.
+// Runs of word characters, and runs of characters that are neither word characters nor white space.
 class Whitespace : public PreTokenizerStep {
  public:
-  absl::Status Apply(RegexBudget&, TextPieces* pieces) const override {
+  absl::Status Apply(EncodeBudget&, TextPieces* pieces) const override {
     enum Kind { kWord, kSpace, kOther };
     const auto kind_of = [](char32_t c) {
       return IsWordChar(c) ? kWord : IsWhitespace(c) ? kSpace : kOther;
@@ -125,30 +131,30 @@ class Metaspace : public PreTokenizerStep {
  public:
   Metaspace(std::string replacement, PrependScheme scheme, bool split)
       : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
-  absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const override {
-    pieces->Transform([this](absl::string_view view, const Origin& origin, std::string* out) {
-      return Rewrite(view, origin, out);
-    });
+  absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const override {
+    BH_RETURN_IF_ERROR(pieces->Transform(
+        budget.pre_tokenized, [this](absl::string_view view, const Origin& origin,
+                                     BoundedText* out) { return Rewrite(view, origin, out); }));
     if (!split_) return absl::OkStatus();
     const Pattern pattern = Pattern::Literal(replacement_);
     return pieces->Split(SplitBehavior::kMergedWithNext,
                          [&](absl::string_view view, std::vector<Span>* spans) {
-                           return pattern.FindAll(view, budget, spans);
+                           return pattern.FindAll(view, budget.regex, spans);
                          });
   }
   bool makes_byte_characters(bool /*before*/) const override { return false; }
 
  private:
-  Origin Rewrite(absl::string_view view, const Origin& origin, std::string* out) const {
+  Origin Rewrite(absl::string_view view, const Origin& origin, BoundedText* out) const {
     const size_t begin = out->size();
     const bool marked = absl::StartsWith(view, " ") || absl::StartsWith(view, replacement_);
     const bool prepends = !marked && (scheme_ == PrependScheme::kAlways ||
                                       (scheme_ == PrependScheme::kFirst && origin.at_start));
-    if (prepends) *out += replacement_;
+    if (prepends) out->Append(replacement_);
     Origin result = origin;
     for (size_t i = 0; i < view.size(); ++i) {
       if (i == origin.first_bytes) result.first_bytes = i == 0 ? 0 : out->size() - begin;
-      absl::StrAppend(out, view[i] == ' ' ? absl::string_view(replacement_) : view.substr(i, 1));
+      out->Append(view[i] == ' ' ? absl::string_view(replacement_) : view.substr(i, 1));
     }
     if (origin.first_bytes >= view.size()) result.first_bytes = out->size() - begin;
     return result;
@@ -199,7 +205,8 @@ absl::Status ReadMetaspace(const JsonPart& part, Steps* steps) {
   return absl::OkStatus();
 }
 
-absl::Status ReadStep(const JsonPart& part, Steps* steps) {
+absl::Status ReadStep(const JsonPart& part, int depth, Steps* steps) {
+  if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
   BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
   if (type == "ByteLevel") return ReadByteLevel(part, steps);
   if (type == "Split") return ReadSplit(part, steps);
@@ -208,7 +215,7 @@ absl::Status ReadStep(const JsonPart& part, Steps* steps) {
     BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("pretokenizers"));
     BH_ASSIGN_OR_RETURN(const std::vector<JsonPart> elements, list.Elements());
     for (const JsonPart& element : elements) {
-      BH_RETURN_IF_ERROR(ReadStep(element, steps));
+      BH_RETURN_IF_ERROR(ReadStep(element, depth + 1, steps));
     }
   } else if (type == "Digits") {
     BH_ASSIGN_OR_RETURN(const bool individual, part.GetBool("individual_digits"));
@@ -252,7 +259,7 @@ absl::StatusOr<PrependScheme> ReadPrependScheme(const JsonPart& part) {
 
 absl::StatusOr<PreTokenizer> PreTokenizer::Read(const JsonPart& part) {
   PreTokenizer pre_tokenizer;
-  if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, &pre_tokenizer.steps_));
+  if (!part.is_null()) BH_RETURN_IF_ERROR(ReadStep(part, 0, &pre_tokenizer.steps_));
   return pre_tokenizer;
 }
 
@@ -267,11 +274,14 @@ bool PreTokenizer::makes_byte_characters() const {
   return made;
 }
 
-absl::Status PreTokenizer::PreTokenize(RegexBudget& budget, TextPieces* pieces) const {
+absl::Status PreTokenizer::PreTokenize(EncodeBudget& budget, TextPieces* pieces) const {
+  size_t longest = pieces->text().size();
+  BH_RETURN_IF_ERROR(budget.pre_tokenized.Check(longest));
   for (const std::unique_ptr<PreTokenizerStep>& step : steps_) {
     BH_RETURN_IF_ERROR(step->Apply(budget, pieces));
-    BH_RETURN_IF_ERROR(CheckTextBytes(pieces->text().size()));
+    longest = std::max(longest, pieces->text().size());
   }
+  budget.pre_tokenized.Use(longest);
   return absl::OkStatus();
 }
 

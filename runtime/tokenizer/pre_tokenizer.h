@@ -1,4 +1,4 @@
-// PreTokenizer: the "pre_tokenizer" of a tokenizer.json: cuts a text into words. Immutable;
+// PreTokenizer: the "pre_tokenizer" of a tokenizer.json: splits a text into words. Immutable;
 // thread-safe.
 #pragma once
 
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
-#include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/text_pieces.h"
 
 namespace bulkhead {
@@ -15,25 +15,24 @@ namespace bulkhead {
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
-  virtual absl::Status Apply(RegexBudget& budget, TextPieces* pieces) const = 0;
-  // Whether some of a text may be left out.
+  virtual absl::Status Apply(EncodeBudget& budget, TextPieces* pieces) const = 0;
+  // Whether parts of a text may be removed.
   virtual bool removes_text() const { return false; }
-  // Whether a text consists of characters that stand for bytes behind it; `before`: and before it.
+  // Whether the result consists of byte-level characters; `before`: whether the input does.
   virtual bool makes_byte_characters(bool before) const { return before; }
 };
 
 class PreTokenizer {
  public:
-  // `part` may be null: then the text is one word. UNIMPLEMENTED names a step that is not
-  // supported.
+  // `part` may be null: then the text is one word. UNIMPLEMENTED names an unsupported step.
   static absl::StatusOr<PreTokenizer> Read(const JsonPart& part);
 
-  // Cuts one part of a text. RESOURCE_EXHAUSTED when it grows too long or a regular expression
-  // gives up.
-  absl::Status PreTokenize(RegexBudget& budget, TextPieces* pieces) const;
+  // Splits one part of a text. RESOURCE_EXHAUSTED when the result grows too long or a regular
+  // expression exceeds its limits.
+  absl::Status PreTokenize(EncodeBudget& budget, TextPieces* pieces) const;
 
   bool removes_text() const;           // of some texts
-  bool makes_byte_characters() const;  // that stand for bytes, and nothing else
+  bool makes_byte_characters() const;  // the result is byte-level characters only
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;

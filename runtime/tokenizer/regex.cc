@@ -1,129 +1,151 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/tokenizer/regex.h"
 
-#include <oniguruma.h>
+#include <pcre2.h>
 
 #include <algorithm>
-#include <ctime>
-#include <string>
+#include <mutex>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
+#include "base/status.h"
+#include "runtime/tokenizer/oniguruma.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
 
-// Of one call. A retry takes nanoseconds.
-constexpr unsigned long kRetryLimit = 100'000'000;
-// Where a search may begin, in bytes, before the budget is asked again: a pattern that reads the
-// rest of a long text at every position is then stopped within a second.
-constexpr size_t kSearchWindow = 64;
-// The match stack has an entry of 32 bytes for each byte of the text, and so many for a short one.
-constexpr size_t kLeastStackEntries = 1024;
+constexpr uint32_t kMatchLimit = 100'000'000;
+constexpr uint32_t kHeapLimitKib = 64 * 1024;
+// Range of start positions, in bytes, between budget checks: a pattern that scans the rest of a
+// long text at every position is then stopped within a fraction of a second.
+constexpr size_t kSearchWindow = 256;
 
-// What is set for one call and what it finds, kept per thread: to make them takes longer than most
-// matches do.
+// PCRE2's working memory. Compiled patterns also use 32 KiB of the thread's stack.
 struct MatchSpace {
-  MatchSpace() : limits(onig_new_match_param()) {
-    BH_CHECK(limits != nullptr);
-    onig_initialize_match_param(limits);
-    onig_set_retry_limit_in_match_of_match_param(limits, kRetryLimit);
-    onig_set_retry_limit_in_search_of_match_param(limits, kRetryLimit);
-    onig_region_init(&region);
+  MatchSpace()
+      : data(pcre2_match_data_create(1, nullptr)), context(pcre2_match_context_create(nullptr)) {
+    if (context == nullptr) return;
+    pcre2_set_match_limit(context, kMatchLimit);
+    pcre2_set_heap_limit(context, kHeapLimitKib);
   }
   ~MatchSpace() {
-    onig_free_match_param(limits);
-    onig_region_free(&region, /*free_self=*/0);
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(data);
   }
   MatchSpace(const MatchSpace&) = delete;
   MatchSpace& operator=(const MatchSpace&) = delete;
 
-  OnigMatchParam* const limits;
-  OnigRegion region;
+  pcre2_match_data* data;
+  pcre2_match_context* context;
 };
 
-const OnigUChar* Bytes(absl::string_view text) {
-  return reinterpret_cast<const OnigUChar*>(text.data());
+int Match(const pcre2_code* code, absl::string_view text, size_t start, const MatchSpace& space) {
+  return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
+                     PCRE2_NO_UTF_CHECK, space.data, space.context);
 }
 
-std::string ErrorText(int error, OnigErrorInfo* info) {
-  OnigUChar buffer[ONIG_MAX_ERROR_MESSAGE_LEN];
-  const int size = onig_error_code_to_str(buffer, error, info);
-  return std::string(reinterpret_cast<const char*>(buffer), size);
+// A deep match temporarily gets its own stack; one such match at a time, so that all threads
+// together allocate one.
+int MatchDeep(const pcre2_code* code, absl::string_view text, size_t start,
+              const MatchSpace& space) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  // It grows page by page.
+  pcre2_jit_stack* const stack = pcre2_jit_stack_create(32 * 1024, kDeepMatchBytes, nullptr);
+  if (stack == nullptr) return PCRE2_ERROR_NOMEMORY;
+  pcre2_jit_stack_assign(space.context, nullptr, stack);
+  const int rc = Match(code, text, start, space);
+  pcre2_jit_stack_assign(space.context, nullptr, nullptr);
+  pcre2_jit_stack_free(stack);
+  return rc;
 }
 
-std::chrono::nanoseconds ThreadTime() {
-  timespec time;
-  BH_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+std::string ErrorText(int error) {
+  PCRE2_UCHAR buffer[256];
+  pcre2_get_error_message(error, buffer, sizeof(buffer));
+  return reinterpret_cast<const char*>(buffer);
 }
 
 }  // namespace
 
-RegexBudget::RegexBudget(std::chrono::milliseconds time) : deadline_(ThreadTime() + time) {}
-
-bool RegexBudget::Spend(bool long_search) {
-  if (long_search || ++calls_ % 64 == 0) spent_ = spent_ || ThreadTime() >= deadline_;
+bool RegexBudget::Spend() {
+  if (++calls_ % 64 == 0) spent_ = spent_ || std::chrono::steady_clock::now() >= deadline_;
   return !spent_;
 }
 
-absl::StatusOr<std::unique_ptr<Regex>> Regex::Compile(absl::string_view pattern) {
-  static const int initialized = [] {
-    OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
-    return onig_initialize(encodings, 1);
-  }();
-  BH_CHECK(initialized == ONIG_NORMAL);
-  if (absl::StrContains(pattern, "\\G")) {  // would match where each window begins
-    return absl::UnimplementedError(
-        absl::StrCat("regular expression \"", pattern, "\": \\G is not supported"));
+struct Regex::Code {
+  ~Code() { pcre2_code_free(code); }
+  // The first match that starts at or after `start`: 1 and its span, 0 for none, or PCRE2's error.
+  int FindFrom(absl::string_view text, size_t start, RegexBudget& budget, Span* match) const;
+
+  pcre2_code* code = nullptr;
+};
+
+int Regex::Code::FindFrom(absl::string_view text, size_t start, RegexBudget& budget,
+                          Span* match) const {
+  thread_local MatchSpace space;
+  if (space.data == nullptr || space.context == nullptr) return PCRE2_ERROR_NOMEMORY;
+  while (true) {
+    if (!budget.Spend()) return PCRE2_ERROR_MATCHLIMIT;
+    pcre2_set_offset_limit(space.context, start + kSearchWindow - 1);
+    int rc = Match(code, text, start, space);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = MatchDeep(code, text, start, space);
+    if (rc >= 0) {
+      const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(space.data);
+      // \K inside a lookaround could end a match before its start.
+      if (ends[0] < start || ends[1] < ends[0]) return PCRE2_ERROR_BADOFFSET;
+      *match = {ends[0], ends[1], true};
+      return 1;
+    }
+    if (rc != PCRE2_ERROR_NOMATCH) return rc;
+    start += kSearchWindow;
+    while (start < text.size() && !IsCharBoundary(text, start)) ++start;
+    if (start > text.size()) return 0;
   }
-  OnigRegex code = nullptr;
-  OnigErrorInfo info{};
-  const int error = onig_new(&code, Bytes(pattern), Bytes(pattern) + pattern.size(),
-                             ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
-  if (error != ONIG_NORMAL) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "regular expression \"", pattern, "\" does not compile: ", ErrorText(error, &info)));
-  }
-  return std::unique_ptr<Regex>(new Regex(code));
 }
 
-Regex::~Regex() { onig_free(code_); }
+Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
+Regex::~Regex() = default;
+
+absl::StatusOr<std::unique_ptr<Regex>> Regex::Compile(absl::string_view oniguruma_pattern) {
+  BH_ASSIGN_OR_RETURN(const std::string pattern, TranslateOniguruma(oniguruma_pattern));
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (context == nullptr) return absl::ResourceExhaustedError("no memory to compile a pattern");
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE position = 0;
+  auto code = std::make_unique<Code>();
+  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE |
+                                 PCRE2_USE_OFFSET_LIMIT | PCRE2_NEVER_BACKSLASH_C,
+                             &error, &position, context.get());
+  if (code->code == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("regular expression \"", oniguruma_pattern,
+                                                   "\" does not compile: ", ErrorText(error)));
+  }
+  // Without the JIT compiler patterns are interpreted: slower, same result.
+  pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);
+  return std::unique_ptr<Regex>(new Regex(std::move(code)));
+}
 
 absl::Status Regex::FindAll(absl::string_view text, RegexBudget& budget,
                             std::vector<Span>* spans) const {
-  thread_local MatchSpace space;
-  onig_set_match_stack_limit_size_of_match_param(
-      space.limits, static_cast<unsigned int>(text.size() + kLeastStackEntries));
-  const OnigUChar* const begin = Bytes(text);
-  size_t covered = 0;      // spans reach to here
-  size_t search_from = 0;  // the next match begins here or later
-  bool any = false, searches_on = false;
+  size_t covered = 0;      // spans cover up to here
+  size_t search_from = 0;  // the next match starts here or later
+  bool any = false;
   while (search_from <= text.size()) {
-    size_t window_end = std::min(text.size(), search_from + kSearchWindow);
-    int rc = ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
-    if (budget.Spend(searches_on)) {
-      rc =
-          onig_search_with_param(code_, begin, begin + text.size(), begin + search_from,
-                                 begin + window_end, &space.region, ONIG_OPTION_NONE, space.limits);
-    }
-    searches_on = rc == ONIG_MISMATCH;
-    if (searches_on) {
-      if (window_end == text.size()) break;
-      while (!IsCharBoundary(text, window_end)) ++window_end;
-      search_from = window_end;
-      continue;
-    }
+    Span match;
+    const int rc = code_->FindFrom(text, search_from, budget, &match);
     if (rc < 0) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("a regular expression of the tokenizer gave up on a text of ", text.size(),
-                       " bytes: ", ErrorText(rc, nullptr), "; send a shorter text"));
+          absl::StrCat("a regular expression of the tokenizer exceeded its limits on a text of ",
+                       text.size(), " bytes: ", ErrorText(rc), "; send a shorter text"));
     }
-    const Span match{static_cast<size_t>(space.region.beg[0]),
-                     static_cast<size_t>(space.region.end[0]), true};
+    if (rc == 0) break;
     if (any && match.begin == match.end && match.end == covered) {
-      // An empty match right after a match does not count; the reference steps over one character.
+      // An empty match right after a match is ignored; the reference advances by one character.
       search_from += search_from < text.size() ? CharBytes(text[search_from]) : 1;
       continue;
     }

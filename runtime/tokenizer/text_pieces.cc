@@ -3,16 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace bulkhead {
-
-absl::Status CheckTextBytes(size_t bytes) {
-  constexpr size_t kMaxTextBytes = size_t{1} << 25;
-  if (bytes <= kMaxTextBytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("text of ", bytes, " bytes, more than the tokenizer's ", kMaxTextBytes));
-}
 
 Origin CutOrigin(const Origin& origin, size_t begin, size_t end) {
   if (!origin.at_start || begin >= origin.first_bytes) return {};

@@ -1,6 +1,6 @@
-// A text on its way through normalisers and pre-tokenizers. Besides the text itself one thing about
-// where it came from is kept, because Metaspace's prepend_scheme "first" asks for it: whether a
-// piece stands at the very beginning of the original text.
+// A text during normalisation and pre-tokenization. Besides the text itself it tracks, for
+// Metaspace's prepend_scheme "first", whether a piece is at the very beginning of the original
+// text.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,25 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 
-// Where a piece came from. Bytes that stem from the first character of the original text come first
-// in a piece; cutting a piece anew asks whether it begins with one of them.
+// Where a piece came from. Bytes that originate from the first character of the original text come
+// first in a piece; splitting a piece checks whether a part starts with one of them.
 struct Origin {
-  bool at_start = false;   // as it was cut, the piece began with the original's first character
-  size_t first_bytes = 0;  // leading bytes of the piece that stem from that character
+  bool at_start = false;   // when split, the piece started with the original's first character
+  size_t first_bytes = 0;  // leading bytes that originate from that character
 };
-
-// No text may be longer, nor become longer on its way: RESOURCE_EXHAUSTED.
-absl::Status CheckTextBytes(size_t bytes);
 
 struct AlignedText {
   std::string text;
   Origin origin;
 };
 
-// The part [begin, end) of something with `origin`.
+// The part [begin, end) of a piece with `origin`.
 Origin CutOrigin(const Origin& origin, size_t begin, size_t end);
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -44,7 +42,7 @@ class TextPieces {
   };
 
   explicit TextPieces(AlignedText text);
-  // The same text, of which `pieces` are kept.
+  // The same text, of which only `pieces` are kept.
   TextPieces(std::string text, std::vector<Piece> pieces);
 
   const std::string& text() const { return text_; }
@@ -53,7 +51,7 @@ class TextPieces {
     return absl::string_view(text_).substr(piece.begin, piece.end - piece.begin);
   }
 
-  // Cuts each piece at the spans that `find(view, &spans)` (a Status) finds.
+  // Splits each piece at the spans that `find(view, &spans)` (a Status) finds.
   template <typename Find>
   absl::Status Split(SplitBehavior behavior, Find find) {
     std::vector<Piece> cut;
@@ -68,19 +66,21 @@ class TextPieces {
     return absl::OkStatus();
   }
 
-  // Rewrites each piece: `rewrite(view, origin, &out)` appends its new text to `out` and returns
-  // the origin of it.
+  // Rewrites each piece: `rewrite(view, origin, &out)` appends the new text to `out` and returns
+  // its origin. RESOURCE_EXHAUSTED when the text grows too long.
   template <typename Rewrite>
-  void Transform(Rewrite rewrite) {
-    std::string out;
-    out.reserve(text_.size() + text_.size() / 4);
+  absl::Status Transform(const Allowance& allowance, Rewrite rewrite) {
+    BoundedText out(allowance);
+    out.Reserve(text_.size() + text_.size() / 4);
     for (Piece& piece : pieces_) {
       const size_t begin = out.size();
       piece.origin = rewrite(View(piece), piece.origin, &out);
       piece.begin = begin;
       piece.end = out.size();
     }
-    text_ = std::move(out);
+    if (absl::Status status = out.status(); !status.ok()) return status;
+    text_ = out.Take();
+    return absl::OkStatus();
   }
 
  private:
@@ -91,7 +91,7 @@ class TextPieces {
   std::vector<Piece> pieces_;
 };
 
-// Spans of the characters for which `is_match` holds, each a match of its own.
+// Spans of the characters with `is_match`, each a separate match.
 template <typename IsMatch>
 void FindChars(absl::string_view text, IsMatch is_match, std::vector<Span>* spans) {
   size_t covered = 0;

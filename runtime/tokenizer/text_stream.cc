@@ -48,8 +48,9 @@ TextStream::TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> pro
                        Options options)
     : state_(std::make_unique<State>(std::move(options))) {
   if (tokenizer == nullptr) return;
-  state_->decoder = tokenizer->NewTextDecoder(prompt, state_->skip_special_tokens);
-  state_->prompt_end = state_->decoder->Finish();
+  const bool skip = state_->skip_special_tokens;
+  state_->decoder = tokenizer->NewTextDecoder(prompt, skip);
+  state_->prompt_end = tokenizer->NewTextDecoder(prompt, skip)->Finish();
 }
 
 TextStream::~TextStream() = default;

@@ -1,19 +1,23 @@
 #include "runtime/tokenizer/tokenizer.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "base/json.h"
 #include "base/status.h"
-#include "base/whole_file.h"
+#include "base/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
 #include "runtime/tokenizer/decoder.h"
+#include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
 #include "runtime/tokenizer/normalizer.h"
 #include "runtime/tokenizer/post_processor.h"
@@ -23,7 +27,9 @@
 namespace bulkhead {
 namespace {
 
-// A Tokenizer that works through the parts of its file.
+constexpr off_t kMaxFileBytes = off_t{256} << 20;
+
+// A Tokenizer that interprets the parts of its file.
 class InterpretedTokenizer : public Tokenizer {
  public:
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Read(const JsonPart& file);
@@ -40,12 +46,8 @@ class InterpretedTokenizer : public Tokenizer {
     return (text_bytes + most_bytes_of_token_ - 1) / most_bytes_of_token_;
   }
 
-  const Decoder& decoder() const { return decoder_; }
-  // What the decoder makes text of; null when the id adds nothing.
-  const std::string* Spelling(int32_t id, bool skip_special_tokens) const {
-    if (id < 0 || id >= vocab_size()) return nullptr;
-    return skip_special_tokens && entries_[id].is_special ? nullptr : entries_[id].decoded;
-  }
+  // Passes the token to `chain`, if it exists.
+  void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
 
  private:
   struct Entry {
@@ -55,7 +57,8 @@ class InterpretedTokenizer : public Tokenizer {
 
   void IndexEntries();
   size_t MaxBytesOfToken() const;
-  absl::Status EncodeText(AlignedText text, RegexBudget& budget, BpeModel::Scratch& scratch,
+  absl::Status CheckTokenTexts(const JsonPart& decoder) const;
+  absl::Status EncodeText(AlignedText text, EncodeBudget& budget, BpeModel::Scratch& scratch,
                           std::vector<int32_t>* ids) const;
 
   Normalizer normalizer_;
@@ -65,7 +68,7 @@ class InterpretedTokenizer : public Tokenizer {
   PostProcessor post_processor_;
   Decoder decoder_;
   std::vector<Entry> entries_;      // by id
-  size_t most_bytes_of_token_ = 0;  // of a text, that one token stands for; 0: any number
+  size_t most_bytes_of_token_ = 0;  // maximum bytes of text per token; 0: unbounded
 };
 
 JsonPart FieldOrNull(const JsonPart& file, absl::string_view name) {
@@ -74,6 +77,7 @@ JsonPart FieldOrNull(const JsonPart& file, absl::string_view name) {
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const JsonPart& file) {
+  if (!file.is_object()) return file.Invalid("is not an object");
   if (file.Find("version").has_value()) {
     BH_ASSIGN_OR_RETURN(const std::string version, file.GetString("version"));
     if (version != "1.0") return file.Unsupported(absl::StrCat("version \"", version, "\""));
@@ -94,12 +98,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   BH_ASSIGN_OR_RETURN(
       tokenizer->post_processor_,
       PostProcessor::Read(FieldOrNull(file, "post_processor"), tokenizer->vocab_size()));
-  BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(FieldOrNull(file, "decoder")));
+  const JsonPart decoder = FieldOrNull(file, "decoder");
+  BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(decoder));
+  BH_RETURN_IF_ERROR(tokenizer->CheckTokenTexts(decoder));
   tokenizer->most_bytes_of_token_ = tokenizer->MaxBytesOfToken();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
-// As in the reference, a token is special when the decoder's spelling of it is a special token's
+// As in the reference, a token is special if its spelling for the decoder is a special token's
 // content.
 void InterpretedTokenizer::IndexEntries() {
   int32_t end_id = model_->end_id();
@@ -116,19 +122,32 @@ void InterpretedTokenizer::IndexEntries() {
   }
 }
 
-// Where no step makes a text shorter, a token stands for no more of it than the token itself has.
+// If no step shortens a text, a token covers at most its own length.
 size_t InterpretedTokenizer::MaxBytesOfToken() const {
-  const bool keeps_all = normalizer_.keeps_length() && !pre_tokenizer_.removes_text();
+  const bool keeps_all =
+      normalizer_.keeps_length() && !pre_tokenizer_.removes_text() && post_processor_.keeps_text();
   size_t most = keeps_all ? model_->MaxBytesOfToken(pre_tokenizer_.makes_byte_characters()) : 0;
   if (most == 0) return 0;
   for (const AddedToken& token : added_.tokens()) {
-    if (token.lstrip || token.rstrip) return 0;  // with all the spaces beside it
+    if (token.lstrip || token.rstrip) return 0;  // absorbs all adjacent spaces
     most = std::max({most, token.content.size(), token.matched.size()});
   }
   return most;
 }
 
-absl::Status InterpretedTokenizer::EncodeText(AlignedText text, RegexBudget& budget,
+// Decoding cannot fail, so tokens that would expand to too much text are refused here.
+absl::Status InterpretedTokenizer::CheckTokenTexts(const JsonPart& decoder) const {
+  constexpr double kMaxTextOfToken = 1 << 20;
+  size_t longest = 0;
+  for (const Entry& entry : entries_) {
+    if (entry.decoded != nullptr) longest = std::max(longest, entry.decoded->size());
+  }
+  if (static_cast<double>(longest) * decoder_.growth() <= kMaxTextOfToken) return absl::OkStatus();
+  return decoder.Unsupported(absl::StrCat("making as much as ", decoder_.growth(),
+                                          " bytes of each byte of a token of ", longest, " bytes"));
+}
+
+absl::Status InterpretedTokenizer::EncodeText(AlignedText text, EncodeBudget& budget,
                                               BpeModel::Scratch& scratch,
                                               std::vector<int32_t>* ids) const {
   BH_RETURN_IF_ERROR(normalizer_.Normalize(budget, &text));
@@ -143,7 +162,7 @@ absl::Status InterpretedTokenizer::EncodeText(AlignedText text, RegexBudget& bud
     TextPieces pieces(std::move(part));
     BH_RETURN_IF_ERROR(pre_tokenizer_.PreTokenize(budget, &pieces));
     for (const TextPieces::Piece& piece : pieces.pieces()) {
-      BH_RETURN_IF_ERROR(model_->Tokenize(pieces.View(piece), scratch, ids));
+      BH_RETURN_IF_ERROR(model_->Tokenize(pieces.View(piece), budget.tokens, scratch, ids));
     }
   }
   return absl::OkStatus();
@@ -151,10 +170,13 @@ absl::Status InterpretedTokenizer::EncodeText(AlignedText text, RegexBudget& bud
 
 absl::StatusOr<std::vector<int32_t>> InterpretedTokenizer::Encode(absl::string_view text,
                                                                   bool add_special_tokens) const {
-  BH_RETURN_IF_ERROR(CheckTextBytes(text.size()));
+  if (text.size() > kMaxTextBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("text of ", text.size(), " bytes, more than the tokenizer's ", kMaxTextBytes));
+  }
   if (!IsValidUtf8(text)) return absl::InvalidArgumentError("the text is not valid UTF-8");
   std::vector<int32_t> ids;
-  RegexBudget budget;
+  EncodeBudget budget(text.size());
   BpeModel::Scratch scratch;
   const Origin whole{true, text.empty() ? 0 : CharBytes(text[0])};
   for (const AddedTokens::Segment& segment : added_.Cut(AddedTokens::Stage::kRaw, text)) {
@@ -166,106 +188,118 @@ absl::StatusOr<std::vector<int32_t>> InterpretedTokenizer::Encode(absl::string_v
                      CutOrigin(whole, segment.begin, segment.end)};
     BH_RETURN_IF_ERROR(EncodeText(std::move(part), budget, scratch, &ids));
   }
-  return post_processor_.Process(std::move(ids), add_special_tokens);
+  return post_processor_.Process(std::move(ids), add_special_tokens, budget.tokens);
 }
 
-// Decodes part by part (Decoder::decodes_in_parts), and gives out all of a part's text but a U+FFFD
-// at its end. A part is decoded again with each token; it is one or two tokens long, a run of bytes
-// and the token after it, or the few tokens of a character.
-class PartDecoder : public TextDecoder {
+class ChainDecoder : public TextDecoder {
  public:
-  PartDecoder(const InterpretedTokenizer* tokenizer, bool skip_special_tokens)
-      : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
-
+  ChainDecoder(const InterpretedTokenizer* tokenizer, std::unique_ptr<Decoder::Chain> chain,
+               bool skip_special_tokens)
+      : tokenizer_(tokenizer),
+        chain_(std::move(chain)),
+        skip_special_tokens_(skip_special_tokens) {}
   std::string Add(int32_t id) override {
-    const std::string* const token = tokenizer_->Spelling(id, skip_special_tokens_);
-    if (token == nullptr) return {};
-    part_.push_back(token);
-    const Decoder& decoder = tokenizer_->decoder();
-    if (!decoder.decodes_in_parts() || decoder.EndsOpen(*token)) return {};
-    std::string text = Text();
-    const bool unfinished = absl::EndsWith(text, kReplacementChar);
-    if (unfinished) text.resize(text.size() - kReplacementChar.size());
-    std::string ready = text.substr(given_);
-    if (unfinished) {
-      given_ = text.size();
-      KeepOneCharacter();
-    } else if (!text.empty() || !first_) {
-      part_.clear();
-      given_ = 0;
-      first_ = false;
-    }
-    return ready;
+    tokenizer_->Feed(id, skip_special_tokens_, *chain_);
+    return chain_->TakeText();
   }
-  std::string Finish() const override { return Text().substr(given_); }
-
-  // Whether tokens before the first would make no difference to what is to come.
-  bool settled() const { return !first_; }
+  std::string Finish() override {
+    chain_->front().EndText();
+    return chain_->TakeText();
+  }
 
  private:
-  std::string Text() const {
-    Decoder::Tokens tokens;
-    for (const std::string* token : part_) tokens.push_back(*token);
-    return tokenizer_->decoder().Decode(std::move(tokens), first_);
-  }
-
-  // Tokens that end in U+FFFD one after the other are no longer of one character when they are
-  // more than 4 bytes, or 8 where each is written as a character. Runs of bytes stay whole.
-  void KeepOneCharacter() {
-    constexpr size_t kMostBytes = 8;
-    size_t begin = part_.size(), bytes = 0;
-    while (begin > 0 && bytes < kMostBytes) {
-      const std::string& token = *part_[--begin];
-      if (!tokenizer_->decoder().EndsOpen(token)) bytes += token.size();
-    }
-    if (begin == 0) return;
-    part_.erase(part_.begin(), part_.begin() + static_cast<ptrdiff_t>(begin));
-    first_ = false;
-    given_ = Text().size() - kReplacementChar.size();
-  }
-
   const InterpretedTokenizer* const tokenizer_;
+  const std::unique_ptr<Decoder::Chain> chain_;
   const bool skip_special_tokens_;
-  std::vector<const std::string*> part_;
-  bool first_ = true;  // the part is the first of the text
-  size_t given_ = 0;   // bytes of the part's text that were given out
 };
+
+void InterpretedTokenizer::Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const {
+  if (id < 0 || id >= vocab_size()) return;
+  const Entry& entry = entries_[id];
+  if (entry.decoded == nullptr || (skip_special_tokens && entry.is_special)) return;
+  chain.front().Token(*entry.decoded);
+}
 
 std::unique_ptr<TextDecoder> InterpretedTokenizer::NewTextDecoder(absl::Span<const int32_t> prompt,
                                                                   bool skip_special_tokens) const {
-  // As a rule a token or two tell. All of a run of bytes has to be gone over, and the few tries
-  // before cost little of that.
+  // Usually one or two tokens suffice. A run of byte tokens must be processed completely, and the
+  // earlier attempts add little to that.
   constexpr size_t kShortestTail = 16, kTimesLonger = 32;
-  for (size_t tail = kShortestTail;; tail *= kTimesLonger) {
-    auto decoder = std::make_unique<PartDecoder>(this, skip_special_tokens);
-    const bool is_whole = tail >= prompt.size() || !decoder_.decodes_in_parts();
-    for (const int32_t id : is_whole ? prompt : prompt.last(tail)) decoder->Add(id);
-    if (is_whole || decoder->settled()) return decoder;
-  }
+  std::unique_ptr<Decoder::Chain> chain;
+  size_t tail = kShortestTail;
+  do {
+    const bool is_whole = tail >= prompt.size();
+    chain = decoder_.NewChain();
+    if (!is_whole) chain->Join();
+    for (const int32_t id : is_whole ? prompt : prompt.last(tail)) {
+      Feed(id, skip_special_tokens, *chain);
+      chain->TakeText();
+    }
+    if (is_whole) break;
+    tail *= kTimesLonger;
+  } while (!chain->joined());
+  return std::make_unique<ChainDecoder>(this, std::move(chain), skip_special_tokens);
 }
 
 std::string InterpretedTokenizer::Decode(absl::Span<const int32_t> ids,
                                          bool skip_special_tokens) const {
-  Decoder::Tokens tokens;
-  for (const int32_t id : ids) {
-    const std::string* const token = Spelling(id, skip_special_tokens);
-    if (token != nullptr) tokens.push_back(*token);
-  }
-  return decoder_.Decode(std::move(tokens));
+  const std::unique_ptr<Decoder::Chain> chain = decoder_.NewChain();
+  for (const int32_t id : ids) Feed(id, skip_special_tokens, *chain);
+  chain->front().EndText();
+  return chain->TakeText();
 }
 
-// Decodes each token alone.
+// Decodes each token separately.
 class SingleTokenDecoder : public TextDecoder {
  public:
   SingleTokenDecoder(const Tokenizer* tokenizer, bool skip_special_tokens)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
   std::string Add(int32_t id) override { return tokenizer_->Decode({id}, skip_special_tokens_); }
-  std::string Finish() const override { return {}; }
+  std::string Finish() override { return {}; }
 
  private:
   const Tokenizer* const tokenizer_;
   const bool skip_special_tokens_;
 };
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a FIFO must not
+                                                                         // block
+  if (fd < 0) {
+    const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
+    return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(why)
+                                               : absl::InvalidArgumentError(why);
+  }
+  struct stat stat;
+  absl::Status status;
+  std::string bytes;
+  if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
+    status = absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  } else if (stat.st_size > kMaxFileBytes) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", stat.st_size, " bytes, more than ", kMaxFileBytes));
+  } else {
+    bytes.resize(stat.st_size);
+    size_t done = 0;
+    while (done < bytes.size()) {
+      const ssize_t n = read(fd, bytes.data() + done, bytes.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) break;
+      done += n;
+    }
+    if (done < bytes.size()) status = absl::DataLossError(absl::StrCat(path, ": cannot be read"));
+  }
+  close(fd);
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFile(absl::string_view text) {
+  BH_RETURN_IF_ERROR(CheckJsonBounds(text));
+  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (json.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
+  return InterpretedTokenizer::Read(JsonPart(json, "file"));
+}
 
 }  // namespace
 
@@ -276,25 +310,18 @@ std::unique_ptr<TextDecoder> Tokenizer::NewTextDecoder(absl::Span<const int32_t>
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view json_text,
                                                             absl::string_view source) {
-  // Ten times as many values as the largest vocabularies have.
-  constexpr JsonLimits kLimits{.max_values = 20'000'000};
-  const absl::StatusOr<nlohmann::json> json = ParseJsonObject(json_text, source, kLimits);
-  if (!json.ok()) return WithExitCode(json.status(), ExitCode::kModelRefused);
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      InterpretedTokenizer::Read(JsonPart(*json, "file"));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ParseFile(json_text);
   if (tokenizer.ok()) return tokenizer;
-  const absl::Status& why = tokenizer.status();
+  absl::Status why = tokenizer.status();
+  const std::string wrong = WrongFileText(json_text, static_cast<int64_t>(json_text.size()));
+  if (!wrong.empty()) why = absl::InvalidArgumentError(wrong);
   return WithExitCode(absl::Status(why.code(), absl::StrCat(source, ": ", why.message())),
                       ExitCode::kModelRefused);
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/tokenizer.json");
-  if (!std::filesystem::exists(path)) {
-    return WithExitCode(absl::NotFoundError(absl::StrCat(path, ": no such file")),
-                        ExitCode::kModelRefused);
-  }
-  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return WithExitCode(text.status(), ExitCode::kModelRefused);
   return Parse(*text, path);
 }

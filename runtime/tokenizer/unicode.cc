@@ -5,23 +5,55 @@
 #include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
 #include <unicode/uniset.h>
-#include <unicode/unistr.h>
-#include <unicode/utf8.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 
 namespace bulkhead {
 namespace {
 
-const uint8_t* Bytes(absl::string_view text) {
-  return reinterpret_cast<const uint8_t*>(text.data());
+// Classification of the front of `bytes`: a whole character (its length), the beginning of one, cut
+// off by the end of the input (kIncomplete), or invalid, with the length replaced by one U+FFFD.
+enum class Front { kCharacter, kIncomplete, kBroken };
+struct FrontOf {
+  Front kind;
+  size_t size;
+};
+
+FrontOf ReadFront(absl::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return {Front::kCharacter, 1};
+  if (lead < 0xC2 || lead > 0xF4) return {Front::kBroken, 1};
+  const size_t size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  for (size_t i = 1; i < size; ++i) {
+    if (i == bytes.size()) return {Front::kIncomplete, i};
+    uint8_t low = 0x80, high = 0xBF;
+    if (i == 1 && lead == 0xE0) low = 0xA0;
+    if (i == 1 && lead == 0xED) high = 0x9F;
+    if (i == 1 && lead == 0xF0) low = 0x90;
+    if (i == 1 && lead == 0xF4) high = 0x8F;
+    if (byte(i) < low || byte(i) > high) return {Front::kBroken, i};
+  }
+  return {Front::kCharacter, size};
+}
+
+// Length of the leading ASCII bytes, eight at a time.
+size_t AsciiPrefix(absl::string_view bytes) {
+  size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + i, 8);
+    if ((word & 0x8080808080808080u) != 0) break;
+  }
+  while (i < bytes.size() && static_cast<uint8_t>(bytes[i]) < 0x80) ++i;
+  return i;
 }
 
 bool AgeAtMost(char32_t c, int major) {
@@ -30,106 +62,140 @@ bool AgeAtMost(char32_t c, int major) {
   return age[0] != 0 && age[0] <= major;
 }
 
-// The reference's normalisation tables are of Unicode 11: what came later is left as it is.
-struct Forms {
-  Forms() : known(icu::UnicodeString("[:age=11.0:]"), error) {
-    known.freeze();
-    const icu::Normalizer2* plain[4] = {
-        icu::Normalizer2::getNFCInstance(error), icu::Normalizer2::getNFDInstance(error),
-        icu::Normalizer2::getNFKCInstance(error), icu::Normalizer2::getNFKDInstance(error)};
-    BH_CHECK(U_SUCCESS(error));  // the library holds these tables
-    for (int i = 0; i < 4; ++i) {
-      filtered[i] = std::make_unique<icu::FilteredNormalizer2>(*plain[i], known);
+// The reference's normalisation tables are Unicode 11: newer characters are unchanged.
+const icu::Normalizer2* FormOf(NormalForm form) {
+  struct Forms {
+    Forms() {
+      UErrorCode error = U_ZERO_ERROR;
+      const icu::UnicodeSet set(icu::UnicodeString("[:age=11.0:]"), error);
+      if (U_FAILURE(error)) return;
+      known = std::make_unique<icu::UnicodeSet>(set);
+      known->freeze();
+      const icu::Normalizer2* plain[4] = {
+          icu::Normalizer2::getNFCInstance(error), icu::Normalizer2::getNFDInstance(error),
+          icu::Normalizer2::getNFKCInstance(error), icu::Normalizer2::getNFKDInstance(error)};
+      if (U_FAILURE(error)) return;
+      for (int i = 0; i < 4; ++i) {
+        filtered[i] = std::make_unique<icu::FilteredNormalizer2>(*plain[i], *known);
+      }
     }
+    std::unique_ptr<icu::UnicodeSet> known;
+    std::unique_ptr<icu::FilteredNormalizer2> filtered[4];
+  };
+  static const Forms* const forms = new Forms();
+  return forms->filtered[static_cast<int>(form)].get();
+}
+
+// Four Tibetan vowel signs are starters that decompose to non-starters.
+absl::string_view HiddenMarks(char32_t c) {
+  switch (c) {
+    case 0x0F73:
+      return "\xE0\xBD\xB1\xE0\xBD\xB2";
+    case 0x0F75:
+      return "\xE0\xBD\xB1\xE0\xBD\xB4";
+    case 0x0F81:
+      return "\xE0\xBD\xB1\xE0\xBE\x80";
+    default:
+      return {};
   }
-  const icu::Normalizer2& of(NormalForm form) const { return *filtered[static_cast<int>(form)]; }
+}
 
-  UErrorCode error = U_ZERO_ERROR;
-  icu::UnicodeSet known;
-  std::unique_ptr<icu::FilteredNormalizer2> filtered[4];
-};
-
-// ICU sorts each run of combining marks by insertion, quadratic in the run. Decomposing and sorting
-// the runs here first (canonically equivalent text has the same normal forms) leaves it nothing to
-// move.
-std::string SortMarks(const Forms& forms, absl::string_view text) {
-  const icu::Normalizer2& nfd = forms.of(NormalForm::kNfd);
-  std::string out;
-  out.reserve(text.size());
+// ICU sorts runs of combining marks by insertion, in quadratic time. Sorting long runs here first
+// (canonically equivalent text has the same normal forms) leaves it nothing to move.
+void SortLongMarkRuns(absl::string_view text, std::string* out) {
+  constexpr size_t kLongRun = 64;
   std::vector<std::pair<uint8_t, char32_t>> run;
-  const auto end_run = [&] {
-    std::stable_sort(run.begin(), run.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [order, c] : run) AppendUtf8(c, &out);
+  size_t run_begin = 0;
+  const auto end_run = [&](size_t end) {
+    if (run.size() > kLongRun) {
+      std::stable_sort(run.begin(), run.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (const auto& [order, c] : run) AppendUtf8(c, out);
+    } else {
+      absl::StrAppend(out, text.substr(run_begin, end - run_begin));
+    }
     run.clear();
   };
   for (size_t position = 0; position < text.size();) {
+    const size_t begin = position;
     const char32_t c = NextChar(text, &position);
-    const UChar32 u = static_cast<UChar32>(c);
-    // Some starters decompose to marks alone.
-    const bool is_mark = c >= 0x300 &&
-                         u_getIntPropertyValue(u, UCHAR_LEAD_CANONICAL_COMBINING_CLASS) != 0 &&
-                         forms.known.contains(u);
-    if (!is_mark) {
-      if (!run.empty()) end_run();
-      AppendUtf8(c, &out);
-      continue;
-    }
-    icu::UnicodeString marks;
-    if (!nfd.getDecomposition(u, marks)) marks = u;
-    for (int32_t i = 0; i < marks.length(); i = marks.moveIndex32(i, 1)) {
-      const UChar32 mark = marks.char32At(i);
-      run.emplace_back(u_getCombiningClass(mark), static_cast<char32_t>(mark));
+    const uint8_t order = c < 0x300 ? 0 : u_getCombiningClass(static_cast<UChar32>(c));
+    const absl::string_view marks = order == 0 ? HiddenMarks(c) : absl::string_view();
+    if (run.empty()) run_begin = begin;
+    if (order != 0) {
+      run.emplace_back(order, c);
+    } else if (!marks.empty()) {
+      for (size_t i = 0; i < marks.size();) {
+        const char32_t mark = NextChar(marks, &i);
+        run.emplace_back(u_getCombiningClass(static_cast<UChar32>(mark)), mark);
+      }
+    } else {
+      if (!run.empty()) end_run(begin);
+      absl::StrAppend(out, text.substr(begin, position - begin));
     }
   }
-  end_run();
-  return out;
+  if (!run.empty()) end_run(text.size());
 }
+
+class FunctionSink : public icu::ByteSink {
+ public:
+  explicit FunctionSink(const std::function<void(absl::string_view)>& append) : append_(append) {}
+  void Append(const char* bytes, int32_t size) override {
+    append_(absl::string_view(bytes, static_cast<size_t>(size)));
+  }
+
+ private:
+  const std::function<void(absl::string_view)>& append_;
+};
 
 }  // namespace
 
 bool IsValidUtf8(absl::string_view bytes) {
-  const int32_t size = static_cast<int32_t>(bytes.size());
-  for (int32_t i = 0; i < size;) {
-    UChar32 c;
-    U8_NEXT(Bytes(bytes), i, size, c);
-    if (c < 0) return false;
+  while (true) {
+    bytes.remove_prefix(AsciiPrefix(bytes));
+    if (bytes.empty()) return true;
+    const FrontOf front = ReadFront(bytes);
+    if (front.kind != Front::kCharacter) return false;
+    bytes.remove_prefix(front.size);
   }
-  return true;
 }
 
-std::string RepairUtf8(absl::string_view bytes) {
-  const int32_t size = static_cast<int32_t>(bytes.size());
-  std::string out;
-  out.reserve(bytes.size());
-  for (int32_t i = 0; i < size;) {
-    UChar32 c;
-    U8_NEXT_OR_FFFD(Bytes(bytes), i, size, c);
-    AppendUtf8(static_cast<char32_t>(c), &out);
-  }
-  return out;
+size_t CharBytes(char lead) {
+  const uint8_t byte = static_cast<uint8_t>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
-
-size_t CharBytes(char lead) { return 1 + U8_COUNT_TRAIL_BYTES_UNSAFE(static_cast<uint8_t>(lead)); }
 
 char32_t NextChar(absl::string_view text, size_t* position) {
-  char32_t c;
-  U8_NEXT_UNSAFE(Bytes(text), *position, c);
+  const auto byte = [&](size_t i) -> char32_t { return static_cast<uint8_t>(text[*position + i]); };
+  const size_t size = CharBytes(text[*position]);
+  char32_t c = byte(0);
+  if (size == 2) c = (c & 0x1F) << 6 | (byte(1) & 0x3F);
+  if (size == 3) c = (c & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+  if (size == 4) {
+    c = (c & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+  }
+  *position += size;
   return c;
 }
 
 char32_t PreviousChar(absl::string_view text, size_t end, size_t* begin) {
-  char32_t c;
-  U8_PREV_UNSAFE(Bytes(text), end, c);
-  *begin = end;
-  return c;
+  size_t position = end - 1;
+  while (position > 0 && !IsCharBoundary(text, position)) --position;
+  *begin = position;
+  return NextChar(text, &position);
 }
 
 void AppendUtf8(char32_t c, std::string* out) {
-  char bytes[U8_MAX_LENGTH];
-  size_t size = 0;
-  U8_APPEND_UNSAFE(bytes, size, c);
-  out->append(bytes, size);
+  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3F)); };
+  if (c < 0x80) {
+    out->push_back(static_cast<char>(c));
+  } else if (c < 0x800) {
+    out->append({static_cast<char>(0xC0 | c >> 6), tail(0)});
+  } else if (c < 0x10000) {
+    out->append({static_cast<char>(0xE0 | c >> 12), tail(6), tail(0)});
+  } else {
+    out->append({static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0)});
+  }
 }
 
 bool IsWhitespace(char32_t c) {
@@ -147,7 +213,7 @@ bool IsPunctuation(char32_t c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
   }
-  // The reference's table is of Unicode 8; two characters left the category since.
+  // The reference's table is Unicode 8; two characters have left the category since.
   if (c == 0x166D || c == 0x111C9) return true;
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 && AgeAtMost(c, 8);
 }
@@ -163,33 +229,73 @@ bool IsWordChar(char32_t c) {
 }
 
 bool IsCombiningMark(char32_t c) {
-  if (c < 0x300 || c == 0x111C9) return false;  // the latter became one with Unicode 11
+  if (c < 0x300 || c == 0x111C9) return false;  // the latter joined with Unicode 11
   if (c == 0x1CF2 || c == 0x1CF3) return true;  // marks until Unicode 12
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 && AgeAtMost(c, 9);
 }
 
 void AppendLowercase(char32_t c, std::string* out) {
-  if (c == 0x130) {  // the one character whose lower case is two
+  if (c == 0x130) {  // the only character with a two-character lower case
     out->append("i\xCC\x87");
   } else {
     AppendUtf8(static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))), out);
   }
 }
 
-absl::StatusOr<std::string> NormalizeUnicode(NormalForm form, absl::string_view text) {
-  static const Forms* const forms = new Forms();
-  const std::string sorted = SortMarks(*forms, text);
-  std::string out;
-  icu::StringByteSink<std::string> sink(&out);
-  UErrorCode error = U_ZERO_ERROR;
-  forms->of(form).normalizeUTF8(
-      0, icu::StringPiece(sorted.data(), static_cast<int32_t>(sorted.size())), sink, nullptr,
-      error);
-  if (U_FAILURE(error)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a text of ", text.size(), " bytes cannot be normalised: ", u_errorName(error)));
+absl::Status NormalizeUnicode(NormalForm form, absl::string_view text,
+                              const std::function<void(absl::string_view)>& append) {
+  if (AsciiPrefix(text) == text.size()) {
+    append(text);
+    return absl::OkStatus();
   }
-  return out;
+  const icu::Normalizer2* const normalizer = FormOf(form);
+  if (normalizer == nullptr) {
+    return absl::InternalError("the ICU library has no normalisation data");
+  }
+  std::string sorted;
+  sorted.reserve(text.size());
+  SortLongMarkRuns(text, &sorted);
+  // ICU uses int32 sizes, and a character can grow to 33 bytes.
+  if (sorted.size() > (uint32_t{1} << 30) / 18) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a text of ", text.size(), " bytes is too long to be normalised"));
+  }
+  FunctionSink sink(append);
+  UErrorCode error = U_ZERO_ERROR;
+  normalizer->normalizeUTF8(0, icu::StringPiece(sorted.data(), static_cast<int32_t>(sorted.size())),
+                            sink, nullptr, error);
+  if (U_FAILURE(error)) {
+    return absl::InternalError(absl::StrCat("ICU normalisation: ", u_errorName(error)));
+  }
+  return absl::OkStatus();
+}
+
+void Utf8Repair::Append(absl::string_view bytes, std::string* out) {
+  std::string joined;
+  if (!held_.empty()) {
+    joined = std::exchange(held_, std::string());
+    absl::StrAppend(&joined, bytes);
+    bytes = joined;
+  }
+  while (!bytes.empty()) {
+    const size_t ascii = AsciiPrefix(bytes);
+    absl::StrAppend(out, bytes.substr(0, ascii));
+    bytes.remove_prefix(ascii);
+    if (bytes.empty()) return;
+    const FrontOf front = ReadFront(bytes);
+    if (front.kind == Front::kIncomplete) {
+      held_ = std::string(bytes);
+      return;
+    }
+    absl::StrAppend(
+        out, front.kind == Front::kCharacter ? bytes.substr(0, front.size) : kReplacementChar);
+    bytes.remove_prefix(front.size);
+  }
+}
+
+void Utf8Repair::Flush(std::string* out) {
+  if (!held_.empty()) absl::StrAppend(out, kReplacementChar);
+  held_.clear();
 }
 
 }  // namespace bulkhead

@@ -1,10 +1,9 @@
-// How many tokens a text has at least, told by its length alone.
+// The minimum number of tokens of a text from its length.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 
 namespace bulkhead {
@@ -12,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Texts of which tokens may stand for much, or which a tokenizer may shorten.
+// Texts with tokens that cover much, or that a tokenizer may shorten.
 std::vector<std::string> Texts(const Tokenizer& tokenizer) {
   std::vector<std::string> parts = {" ",
                                     "a",
@@ -57,7 +56,7 @@ TEST(MinTokenCount, NoTextOfATrainedTokenizerHasFewer) {
     SCOPED_TRACE(name);
     const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(name);
     ASSERT_NE(tokenizer, nullptr);
-    // The first normalises to NFC, which may shorten a text; the other leaves out what its regular
+    // The first normalises to NFC, which may shorten a text; the other drops what its regular
     // expression does not match.
     const bool may_shorten = name == "qwen2" || name == "o200k";
     EXPECT_EQ(tokenizer->MinTokenCount(1 << 20) > 1000, !may_shorten);
@@ -81,34 +80,35 @@ TEST(MinTokenCount, NoTextOfAMadeTokenizerHasFewer) {
   EXPECT_GT(num_told, 0);
 }
 
-// The letters, and a token for every byte, so that nothing is dropped.
+// The letters, with an unknown token that counts, so that nothing is dropped.
 json Lossless() {
-  json file = {{"model", {{"byte_fallback", true}}}};
-  for (int byte = 0; byte < 256; ++byte) {
-    file["model"]["vocab"][absl::StrFormat("<0x%02X>", byte)] = 6 + byte;
-  }
-  return file;
+  return json::parse(R"({"model": {"unk_token": "[UNK]", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3,
+                     "abc": 4, " ": 5, "[UNK]": 6}}})");
 }
 
 TEST(MinTokenCount, TheLongestTokenTells) {
   EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(0), 0u);
   EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(1), 1u);
-  EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(51), 9u);  // of 6 bytes, as <0x00> has
+  EXPECT_EQ(SmallTokenizer(Lossless())->MinTokenCount(51), 11u);  // 5 bytes, the length of [UNK]
   json added = Lossless();
   added["added_tokens"] = {AddedTokenJson("<|longer|>", true)};
   EXPECT_EQ(SmallTokenizer(added)->MinTokenCount(51), 6u);
 }
 
 TEST(MinTokenCount, NothingIsToldWhereATokenMayStandForAnyLength) {
-  EXPECT_EQ(SmallTokenizer()->MinTokenCount(1000), 0u);  // drops what it does not know
-  std::vector<json> files(5, Lossless());
-  files[0]["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
-  files[1]["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "c"}};
-  files[2]["normalizer"] = {
+  EXPECT_EQ(SmallTokenizer()->MinTokenCount(1000), 0u);  // drops unknown characters
+  std::vector<json> files(7, Lossless());
+  files[0]["model"]["fuse_unk"] = true;
+  files[1]["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
+  files[2]["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "c"}};
+  files[3]["normalizer"] = {
       {"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", "cccc"}};
-  files[3]["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
-  files[4]["added_tokens"] = {AddedTokenJson("<s>", true)};
-  files[4]["added_tokens"][0]["lstrip"] = true;
+  files[4]["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  files[5]["added_tokens"] = {AddedTokenJson("<s>", true)};
+  files[5]["added_tokens"][0]["lstrip"] = true;
+  files[6]["post_processor"] = json::parse(R"({
+    "type": "TemplateProcessing", "pair": [], "single": [{"SpecialToken": {"id": "a", "type_id": 0}}],
+    "special_tokens": {"a": {"id": "a", "ids": [0], "tokens": ["a"]}}})");
   for (const json& file : files) {
     const auto tokenizer = SmallTokenizer(file);
     ASSERT_NE(tokenizer, nullptr);

@@ -49,7 +49,7 @@ TEST(RefusedFiles, WhateverIsWrongIsSaidWithTheFilesPath) {
     std::ofstream(path, std::ios::binary) << text;
     const auto tokenizer = Tokenizer::Load(dir);
     ASSERT_FALSE(tokenizer.ok());
-    EXPECT_THAT(std::string(tokenizer.status().message()), StartsWith(path));
+    EXPECT_THAT(std::string(tokenizer.status().message()), StartsWith(path + ": "));
     EXPECT_EQ(ExitCodeOf(tokenizer.status()), ExitCode::kModelRefused);
   }
   std::filesystem::remove_all(dir);
@@ -57,9 +57,9 @@ TEST(RefusedFiles, WhateverIsWrongIsSaidWithTheFilesPath) {
 
 TEST(RefusedFiles, WhatCameInPlaceOfADownloadIsNamed) {
   ExpectRefused("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
-                absl::StatusCode::kInvalidArgument, "tokenizer.json is a Git LFS pointer");
+                absl::StatusCode::kInvalidArgument, "tokenizer.json: is a Git LFS pointer");
   ExpectRefused("<!doctype html><html></html>", absl::StatusCode::kInvalidArgument,
-                "tokenizer.json is an HTML page");
+                "tokenizer.json: is an HTML page");
 }
 
 TEST(RefusedFiles, AnOldUnigramFileThatNamesNoTypeIsRefusedAsWhatItIs) {
@@ -70,8 +70,25 @@ TEST(RefusedFiles, AnOldUnigramFileThatNamesNoTypeIsRefusedAsWhatItIs) {
 
 // Traversing such a tree would overflow the stack.
 TEST(RefusedFiles, JsonThatIsNestedTooDeepIsRefused) {
-  const std::string deep = "{\"model\":" + std::string(10'000'000, '[');
-  ExpectRefused(deep, absl::StatusCode::kInvalidArgument, "nested deeper than 64 levels");
+  const std::string deep(10'000'000, '['), closed = deep + std::string(deep.size(), ']');
+  ExpectRefused(deep, absl::StatusCode::kInvalidArgument, "more than 128 levels (byte 128)");
+  json file = SmallTokenizerFile();
+  file["model"]["merges"] = json::array({"HERE"});
+  std::string text = file.dump();
+  text.replace(text.find("\"HERE\""), 6, closed);
+  ExpectRefused(text, absl::StatusCode::kInvalidArgument, "more than 128 levels");
+  ExpectRefused(closed, absl::StatusCode::kInvalidArgument, "tokenizer.json");
+}
+
+TEST(RefusedFiles, BracketsInStringsAreNoNesting) {
+  const std::string brackets = std::string(200, '[') + "\\\"" + std::string(200, '{');
+  EXPECT_NE(SmallTokenizer({{"model", {{"vocab", {{brackets, 6}}}}}}), nullptr);
+}
+
+TEST(RefusedFiles, JsonOfTooManyValuesIsRefused) {
+  std::string text = "{\"model\": [0";
+  for (int i = 0; i < 20'000'000; ++i) text += ",0";
+  ExpectRefused(text + "]}", absl::StatusCode::kInvalidArgument, "more than 20000000 values");
 }
 
 TEST(RefusedFiles, MessagesStayShort) {
@@ -112,7 +129,7 @@ TEST(RefusedFiles, PartsThatAreNotThereAreNamed) {
                       {{"type", "Sequence"},
                        {"pretokenizers",
                         {{{"type", "Split"},
-                          {"pattern", {{"Regex", "\\G"}}},
+                          {"pattern", {{"Regex", "\\X"}}},
                           {"behavior", "Isolated"},
                           {"invert", false}}}}}}},
                     "pre_tokenizer.pretokenizers[0].pattern.Regex");
@@ -128,6 +145,24 @@ TEST(RefusedFiles, VocabulariesThatLieAreRefused) {
   json file = SmallTokenizerFile();
   file["model"].erase("merges");
   ExpectRefused(file.dump(), absl::StatusCode::kInvalidArgument, "merges");
+}
+
+TEST(RefusedFiles, PartsThatWouldMakeMuchOfLittleAreRefused) {
+  ExpectInvalid({{"model", {{"end_of_word_suffix", std::string(257, 'w')}}}}, "end_of_word_suffix");
+  const json special = {{"SpecialToken", {{"id", "s"}, {"type_id", 0}}}};
+  ExpectInvalid(
+      {{"post_processor",
+        {{"type", "TemplateProcessing"},
+         {"single", std::vector<json>(5, special)},
+         {"special_tokens", {{"s", {{"id", "s"}, {"ids", std::vector<int>(1000, 1)}}}}}}}},
+      "special tokens");
+  for (const char* kind : {"String", "Regex"}) {
+    const json thousand = {
+        {"type", "Replace"}, {"pattern", {{kind, "a"}}}, {"content", std::string(1000, 'a')}};
+    const json twice = {{"type", "Sequence"}, {"decoders", {thousand, thousand}}};
+    ExpectUnsupported({{"decoder", twice}}, "file.decoder");
+    EXPECT_NE(SmallTokenizer({{"decoder", thousand}}), nullptr);
+  }
 }
 
 TEST(RefusedFiles, MergesThatLieAreRefused) {
@@ -170,6 +205,18 @@ TEST(RefusedFiles, TemplatesThatLieAreRefused) {
   ExpectInvalid(with({-1}), "special_tokens.s.ids[0]");
   ExpectInvalid(with("a"), "special_tokens.s.ids");
   ExpectInvalid({{"post_processor", {{"type", "BertProcessing"}, {"cls", {"a", 0}}}}}, "sep");
+}
+
+TEST(RefusedFiles, DeepNestingIsRefused) {
+  const std::pair<const char*, const char*> lists[] = {{"normalizer", "normalizers"},
+                                                       {"pre_tokenizer", "pretokenizers"},
+                                                       {"decoder", "decoders"},
+                                                       {"post_processor", "processors"}};
+  for (const auto& [part, list] : lists) {
+    json nested = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+    for (int i = 0; i < 30; ++i) nested = {{"type", "Sequence"}, {list, json::array({nested})}};
+    ExpectInvalid({{part, nested}}, "too deep");
+  }
 }
 
 TEST(RefusedFiles, ContradictionsAreRefused) {
