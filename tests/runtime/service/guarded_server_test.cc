@@ -124,10 +124,10 @@ TEST_F(GuardedServerTest, ACallBeyondTheTotalIsToldWhy) {
   EXPECT_TRUE(Generate().ok());
   RawClient client(server_->port());
   client.Greet();
-  for (uint32_t stream = 1; stream < 17; stream += 2) {
-    client.Send(CallHeaders(stream, "/bulkhead.v1.Generation/Generate"));
-  }
+  uint32_t stream = 1;
   WaitFor([&] {
+    client.Send(CallHeaders(stream, "/bulkhead.v1.Generation/Generate"));
+    stream += 2;
     const grpc::Status status = Generate();
     return ReasonOf(status) == "TOO_MANY_CALLS" &&
            status.error_code() == grpc::StatusCode::UNAVAILABLE;
