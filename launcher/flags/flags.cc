@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -280,10 +281,23 @@ absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const
   return absl::OkStatus();
 }
 
+std::vector<Flags::Flag> Flags::ListedFlags() const {
+  std::vector<Flag> listed;
+  std::copy_if(flags_.begin(), flags_.end(), std::back_inserter(listed),
+               [](const Flag& flag) { return !flag.hidden; });
+  listed.push_back({"--config", "FILE",
+                    "a TOML file of flags, such as max-num-seqs = 4; the command line and the "
+                    "environment (BULKHEAD_MAX_NUM_SEQS=4) take precedence",
+                    "Configuration", Apply(), false});
+  listed.push_back({"--print-config", "",
+                    "print every flag's value and where it comes from, and end", "Configuration",
+                    Apply(), false});
+  return listed;
+}
+
 std::string Flags::HelpJson() const {
   nlohmann::ordered_json flags = nlohmann::ordered_json::array();
-  for (const Flag& flag : flags_) {
-    if (flag.hidden) continue;
+  for (const Flag& flag : ListedFlags()) {
     flags.push_back({{"group", flag.group},
                      {"names", std::vector<std::string>(absl::StrSplit(flag.names, ','))},
                      {"value", flag.value_name},
@@ -304,8 +318,7 @@ std::string Flags::Help() const {
   if (help_as_json_) return HelpJson();
   std::string out = absl::StrCat(summary_, "\n\nUsage: bulkhead ", command_, " ", usage_, "\n");
   std::string group;
-  for (const Flag& flag : flags_) {
-    if (flag.hidden) continue;
+  for (const Flag& flag : ListedFlags()) {
     if (flag.group != group) {
       group = flag.group;
       absl::StrAppend(&out, "\n", group, ":\n");
@@ -324,12 +337,6 @@ std::string Flags::Help() const {
     }
     AppendWrapped(help, &out);
   }
-  absl::StrAppend(
-      &out,
-      "\nEvery flag may also stand in the environment (BULKHEAD_MAX_NUM_SEQS=4) or in a TOML "
-      "file:\n"
-      "  --config FILE    max-num-seqs = 4; what is given here or in the environment wins\n"
-      "  --print-config   prints every flag's value and where it comes from\n");
   absl::StrAppend(&out, "\nExample:\n  ", absl::StrReplaceAll(example_, {{"\n", "\n  "}}), "\n");
   return out;
 }

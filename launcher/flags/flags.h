@@ -46,7 +46,8 @@ class Flags {
   // True when there is something to print instead: Help(). INVALID_ARGUMENT for whatever does not
   // parse.
   absl::StatusOr<bool> Parse(absl::Span<const std::string> args);
-  // The help; as one JSON object where Parse was given kHelpAsJson; after --print-config every flag's value and where it comes from, as a --config file.
+  // The help; as one JSON object where Parse was given kHelpAsJson; after --print-config every
+  // flag's value and where it comes from, as a --config file.
   std::string Help() const;
 
  private:
@@ -76,6 +77,7 @@ class Flags {
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   absl::Status ApplyPositionals(const std::vector<std::string>& rest) const;
   std::vector<std::string> Names() const;
+  std::vector<Flag> ListedFlags() const;  // what the help shows
   std::string HelpJson() const;
 
   bool help_as_json_ = false;
