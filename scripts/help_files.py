@@ -25,6 +25,23 @@ def pages_of(help_json):
     return [page for command in help_json["commands"] for page in command["pages"]]
 
 
+def add_tool_page(program, page):
+    """What the Python tool's commands say of themselves, as argparse prints it; unchanged where it cannot run."""
+    done = subprocess.run([program, *page["command"].split(), "--help"], check=False, capture_output=True, text=True)
+    parts = re.match(r"usage: bulkhead (?P<usage>.*?)\n\n(?P<summary>.*?)\n\n(?:positional.*?\n\n)?options:(?P<options>.*?)\n\n"
+                     r"Examples:\n(?P<example>.*)", done.stdout, re.S)
+    if done.returncode != 0 or not parts:
+        return
+    page["usage"] = re.sub(r"\s+", " ", parts["usage"])[len(page["command"]) + 1:]
+    page["summary"] = parts["summary"]
+    page["example"] = re.sub(r"(?m)^  ", "", parts["example"]).strip()
+    page["flags"] = []
+    for entry in re.split(r"\n  (?=--)", parts["options"])[1:]:
+        name, value, text = re.match(r"(\S+)(?: (\S+))?(?:  +|\n +)(.*)", entry, re.S).groups()
+        page["flags"].append({"group": "", "names": [name], "value": value or "", "help": re.sub(r"\s+", " ", text).strip(),
+                              "choices": [], "range": ""})
+
+
 # --- docs/flags.md
 
 def markdown(help_json):
@@ -163,8 +180,12 @@ def main():
     program, kind, path = sys.argv[1:]
     text = subprocess.run([program, "help", "--json"], check=True, capture_output=True, text=True).stdout
     make = {"markdown": markdown, "man": man, "completion": completion}[kind]
+    help_json = json.loads(text)
+    for page in pages_of(help_json):
+        if "flags" not in page:
+            add_tool_page(program, page)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(make(json.loads(text)))
+        file.write(make(help_json))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ rates.__name__ = "list of numbers"  # what argparse calls it
 
 
 def run(program, args):
-    flags = Flags("sweep", "--request-rate LIST | --max-concurrency LIST [FLAGS]",
+    flags = Flags("sweep", "[FLAGS]",
                   "Measures a running server at each of some request rates, or concurrencies: a table, and the curve of\n"
                   "throughput against what one user sees. It takes the flags of 'bench serve', too.",
                   ["bulkhead bench sweep --max-concurrency 1,2,4,8,16 --num-prompts 200",
