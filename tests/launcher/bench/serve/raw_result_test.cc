@@ -68,7 +68,7 @@ TEST(RawResultTest, TheRunIsToldAsItWasAskedForAndAsTheServerSaidIt) {
   EXPECT_EQ(run["goodput"]["ttft_ms"], 1000);
   EXPECT_TRUE(run["goodput"]["tpot_ms"].is_null());
   EXPECT_EQ(run["client"]["args"], json({"--request-rate", "inf"}));
-  EXPECT_EQ(run["durations_s"], json({12.0}));
+  EXPECT_EQ(run["durations_s"], json::array({12.0}));
   EXPECT_EQ(run["server"]["model"]["served_model_name"], "tide");
   EXPECT_EQ(run["server"]["info"]["num_kv_blocks"], "1099511627776");
   EXPECT_EQ(run["server"]["ranks"]["binding_rank"], 0);  // also what is 0
