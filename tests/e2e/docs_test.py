@@ -13,7 +13,7 @@ PROGRAM = os.environ["BULKHEAD"]
 MODEL = os.path.join(SOURCE, "examples", "models", "sample")
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    OMPI_MCA_rmaps_base_oversubscribe="1")
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 def page(*path):
