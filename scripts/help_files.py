@@ -70,7 +70,7 @@ def markdown(help_json):
         for group, flags in by_group(page):
             key = json.dumps([group, flags])
             if key in seen and len(flags) > 1:
-                out += ["", f"*{group}*: as of [`{seen[key]}`](#{seen[key].replace(' ', '-')})."]
+                out += ["", f"*{group}*: see [`{seen[key]}`](#{seen[key].replace(' ', '-')})."]
                 continue
             seen.setdefault(key, title)
             out += ["", f"*{group}*", "", "| flag | value | what |", "|---|---|---|"] if group else [
@@ -108,7 +108,7 @@ def man(help_json):
             out += [f'.SS "{roff(group).replace(chr(34), "")}"'] if group else []
             key = json.dumps([group, flags])
             if key in seen and len(flags) > 1:
-                out.append(roff(f"As of {seen[key]}."))
+                out.append(roff(f"See {seen[key]}."))
                 continue
             seen.setdefault(key, title)
             for flag in flags:
