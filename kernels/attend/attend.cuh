@@ -1,4 +1,4 @@
-// The two kernels of attention (kernels.h) for one format of the cache; one .cu file for each
+// The two kernels of attention (cuda_kernels.h) for one format of the cache; one .cu file for each
 // format, because there are many shapes.
 #pragma once
 

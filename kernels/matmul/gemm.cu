@@ -1,6 +1,6 @@
 // Products for many tokens: a block computes 128 tokens by 128 outputs, 32 inputs at a time, which
 // come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
-// outputs in registers. Weights and inputs lie as linear_layout.h and GatherInputs leave them.
+// outputs in registers. Weights and inputs lie as cuda_layout.h and GatherInputs leave them.
 // Codes become (code - zero) scale, rounded to bf16, on their way to shared memory.
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"

@@ -1,5 +1,5 @@
 // Products for few tokens: every byte of the weight goes once from memory into the registers of a
-// product of tiles, in which 16 outputs are the rows and 8 tokens the columns (linear_layout.h).
+// product of tiles, in which 16 outputs are the rows and 8 tokens the columns (cuda_layout.h).
 // The four warps of a block share the depth. Codes enter the product as they are, exactly; scale
 // and zero of a cell are applied to its sums in f32: out += scale (sum of q x - zero sum of x).
 #include "intrinsics.h"
