@@ -59,9 +59,9 @@ ordered_json ValueOf(const Message& message, const FieldDescriptor& field, int i
 
 template <typename T>
 bool InRange(const ordered_json& value) {
-  return value.is_number_unsigned() ? value.get<uint64_t>() <= std::numeric_limits<T>::max()
-                                    : value.is_number_integer() &&
-                                          value.get<int64_t>() >= std::numeric_limits<T>::min();
+  return value.is_number_unsigned()
+             ? value.get<uint64_t>() <= std::numeric_limits<T>::max()
+             : value.is_number_integer() && value.get<int64_t>() >= std::numeric_limits<T>::min();
 }
 
 // Whether `value` is what the field holds.
@@ -164,10 +164,10 @@ ordered_json MessageToJson(const Message& message) {
       continue;
     }
     const int size = reflection.FieldSize(message, &field);
-    const bool entries = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
-                         IsEntry(*field.message_type());
-    ordered_json& list = object[field.name()] = entries ? ordered_json::object()
-                                                        : ordered_json::array();
+    const bool entries =
+        field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && IsEntry(*field.message_type());
+    ordered_json& list = object[field.name()] =
+        entries ? ordered_json::object() : ordered_json::array();
     for (int k = 0; k < size; ++k) {
       if (!entries) {
         list.push_back(ValueOf(message, field, k));
@@ -175,7 +175,8 @@ ordered_json MessageToJson(const Message& message) {
       }
       const Message& entry = reflection.GetRepeatedMessage(message, &field, k);
       const Descriptor& pair = *field.message_type();
-      list[ValueOf(entry, *pair.field(0), 0).get<std::string>()] = ValueOf(entry, *pair.field(1), 0);
+      list[ValueOf(entry, *pair.field(0), 0).get<std::string>()] =
+          ValueOf(entry, *pair.field(1), 0);
     }
   }
   return object;

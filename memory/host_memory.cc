@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
 #include "base/cgroup.h"
+#include "base/status.h"
 
 namespace bulkhead {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "kernels/attend/attention_tiles.h"
 #include "kernels/attend/op.h"
-#include "kernels/simd/exp_constants.h"
 #include "kernels/simd/exp.h"
+#include "kernels/simd/exp_constants.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {

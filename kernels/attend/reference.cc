@@ -11,10 +11,10 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/simd/exp_constants.h"
 #include "kernels/reference/ordered_math.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/sequence_cache.h"
+#include "kernels/simd/exp_constants.h"
 
 namespace bulkhead {
 namespace {

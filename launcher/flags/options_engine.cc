@@ -12,8 +12,8 @@
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
-#include "launcher/flags/request_flags.h"
 #include "launcher/flags/gpu_models.h"
+#include "launcher/flags/request_flags.h"
 
 namespace bulkhead {
 namespace {

@@ -35,8 +35,8 @@ inline constexpr int64_t kMaxAnswerBytesPerToken = 320;
 
 struct HostQuotas {
   int64_t message_bytes = int64_t{4} << 20;  // largest request accepted
-  // A longer message is read up to this much more, for the service to refuse it with a typed reason;
-  // beyond that the guard refuses it.
+  // A longer message is read up to this much more, for the service to refuse it with a typed
+  // reason; beyond that the guard refuses it.
   int64_t refused_message_bytes = int64_t{1} << 20;
   int64_t grpc_bytes = int64_t{256} << 20;  // gRPC's resource quota
   int max_connections = 1024;

@@ -58,15 +58,13 @@ TEST(MessageJsonTest, TheFirstFieldThatIsWrongIsNamed) {
     ordered_json value;
     const char* path;
   };
-  for (const Case& wrong : {Case{"/kv_tokens", -1, "kv_tokens"},
-                            Case{"/max_num_seqs", uint64_t{1} << 32, "max_num_seqs"},
-                            Case{"/fits", 1, "fits"},
-                            Case{"/binding", "kv", "binding"},
-                            Case{"/binding/term", 1, "binding.term"},
-                            Case{"/ranks", 7, "ranks"},
-                            Case{"/ranks/0/rank", "0", "ranks[0].rank"},
-                            Case{"/ranks/0/arenas/kv", "much", "ranks[0].arenas[1].bytes"},
-                            Case{"/remedies/0/flags/1", 2, "remedies[0].flags[1]"}}) {
+  for (const Case& wrong :
+       {Case{"/kv_tokens", -1, "kv_tokens"},
+        Case{"/max_num_seqs", uint64_t{1} << 32, "max_num_seqs"}, Case{"/fits", 1, "fits"},
+        Case{"/binding", "kv", "binding"}, Case{"/binding/term", 1, "binding.term"},
+        Case{"/ranks", 7, "ranks"}, Case{"/ranks/0/rank", "0", "ranks[0].rank"},
+        Case{"/ranks/0/arenas/kv", "much", "ranks[0].arenas[1].bytes"},
+        Case{"/remedies/0/flags/1", 2, "remedies[0].flags[1]"}}) {
     ordered_json json = MessageToJson(SmallReport());
     json[ordered_json::json_pointer(wrong.pointer)] = wrong.value;
     v1::Report read;

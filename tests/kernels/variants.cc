@@ -15,7 +15,8 @@ std::string Variant::Name() const {
 
 std::unique_ptr<Backend> Variant::Make(Device& device) const {
   if (isa.empty()) return NewOrderedBackend(device);
-  auto backend = NewCpuBackend(device, CpuBackendOptions{threads, isa.c_str(), ActivationDType::kF32, false});
+  auto backend =
+      NewCpuBackend(device, CpuBackendOptions{threads, isa.c_str(), ActivationDType::kF32, false});
   BH_CHECK(backend.ok());
   return *std::move(backend);
 }

@@ -34,5 +34,4 @@ struct LoadSample {
   v1::LoadInfo load;
 };
 
-
 }  // namespace bulkhead

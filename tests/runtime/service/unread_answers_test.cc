@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "runtime/service/refusal.h"
-#include "tests/runtime/service/service_fixture.h"
 #include "tests/runtime/service/raw_client.h"
+#include "tests/runtime/service/service_fixture.h"
 
 namespace bulkhead {
 namespace {
