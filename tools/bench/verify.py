@@ -1,5 +1,6 @@
 """`bench verify`: starts one rank that saves its answers, and then the groups that compare theirs."""
-import os
+import pathlib
+import secrets
 import tempfile
 
 from bench import groups
@@ -22,13 +23,14 @@ def run(program, args):
     rank = [program, "bench", "verify", *rest, *(["--json"] if options.json else [])]
     groups.on_ending(_end)
     # Rank 0 of every group reads it: where that is on another host, TMPDIR must name a folder that both see.
-    handle, answers = tempfile.mkstemp(prefix="bulkhead-verify-")
-    os.close(handle)
+    # Named before it is made: a signal finds either no file or one that `finally` removes.
+    answers = pathlib.Path(tempfile.gettempdir(), f"bulkhead-verify-{secrets.token_hex(8)}")
     try:
-        _run_one(launch, 1, [*rank, "--save", answers])
-        differing = [ranks for ranks in options.tp if not _run_one(launch, ranks, [*rank, "--against", answers])]
+        answers.touch(mode=0o600, exist_ok=False)
+        _run_one(launch, 1, [*rank, "--save", str(answers)])
+        differing = [ranks for ranks in options.tp if not _run_one(launch, ranks, [*rank, "--against", str(answers)])]
     finally:
-        os.unlink(answers)
+        answers.unlink(missing_ok=True)
     if differing:
         raise Failure(f"answers differ from those of one rank at sizes {', '.join(map(str, differing))}", CLIENT_ERROR)
     return 0
