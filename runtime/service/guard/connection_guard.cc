@@ -169,10 +169,13 @@ void ConnectionGuard::Loop() {
     const int count =
         epoll_wait(epoll_fd_, events, kMostEvents, waiting_.empty() ? kTickMs : kRetryMs);
     const absl::Time now = MonotonicNow();
-    TakeArrivals(now);
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
-      if (tag != kWakeId) Serve(tag >> 1, (tag & 1) == 0, events[i].events, now);
+      if (tag == kWakeId) {
+        TakeArrivals(now);
+      } else {
+        Serve(tag >> 1, (tag & 1) == 0, events[i].events, now);
+      }
     }
     totals_.ReturnSlots(now);
     const std::vector<uint64_t> retried(waiting_.begin(), waiting_.end());
