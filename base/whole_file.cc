@@ -1,9 +1,14 @@
 #include "base/whole_file.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -59,6 +64,33 @@ absl::StatusOr<std::string> ReadStandardInput() {
 absl::Status CheckStandardInput() {
   if (std::ferror(stdin) == 0) return absl::OkStatus();
   return Usage("standard input cannot be read; use a file, a pipe or a terminal");
+}
+
+absl::Status WriteWholeFile(absl::string_view flag, const std::string& path,
+                            absl::string_view text) {
+  std::error_code ignored;
+  const auto type = std::filesystem::symlink_status(path, ignored).type();
+  const bool replaces =
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
+  const std::string beside = absl::StrCat(path, ".", getpid(), ".tmp");
+  std::ofstream file(replaces ? beside : path, std::ios::trunc);
+  // A folder that takes no new file may hold a file that can be written.
+  const bool is_beside = replaces && file.is_open();
+  if (replaces && !is_beside) file.open(path, std::ios::trunc);
+  file << text << std::flush;
+  if (!file.good() || (is_beside && std::rename(beside.c_str(), path.c_str()) != 0)) {
+    const absl::Status why = CannotWrite(flag, path);
+    if (is_beside) std::remove(beside.c_str());
+    return why;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCanWrite(absl::string_view flag, const std::string& path) {
+  const bool is_there = access(path.c_str(), F_OK) == 0;
+  if (!std::ofstream(path, std::ios::app)) return CannotWrite(flag, path);
+  if (!is_there) std::remove(path.c_str());
+  return absl::OkStatus();
 }
 
 absl::Status CannotWrite(absl::string_view flag, const std::string& path) {

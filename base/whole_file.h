@@ -1,5 +1,5 @@
-// Reading whole files and standard input, with truncation detected, and the error for a file that
-// cannot be written.
+// Reading whole files and standard input, with truncation detected; writing whole files, and the
+// error for one that cannot be written.
 #pragma once
 
 #include <string>
@@ -20,6 +20,15 @@ absl::StatusOr<std::string> ReadStandardInput();
 // Call at the end of standard input: INVALID_ARGUMENT with exit code 2 if it ended with a read
 // error (for example, a directory).
 absl::Status CheckStandardInput();
+
+// Writes `text` to `path`, of --`flag`, so that a reader finds the old file or the new one, whole:
+// through a file beside it where `path` is a regular file or none (not a pipe or a device).
+// CannotWrite.
+absl::Status WriteWholeFile(absl::string_view flag, const std::string& path,
+                            absl::string_view text);
+
+// CannotWrite unless WriteWholeFile could. Leaves no file where there was none.
+absl::Status CheckCanWrite(absl::string_view flag, const std::string& path);
 
 // Call right after a stream failed to open or write: INVALID_ARGUMENT with exit code 2, "cannot
 // write --out FILE: why", from errno.

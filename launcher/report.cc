@@ -61,10 +61,7 @@ absl::StatusOr<v1::Report> ReadReportFile(const std::string& path) {
 }
 
 absl::Status WriteReport(const std::string& path, const v1::Report& report) {
-  std::ofstream file(path, std::ios::trunc);
-  file << MessageToJsonText(report) << std::flush;
-  if (file.good()) return absl::OkStatus();
-  return CannotWrite("--report", path);
+  return WriteWholeFile("--report", path, MessageToJsonText(report));
 }
 
 v1::RankTable RankTableOf(const v1::Report& report) {
@@ -117,9 +114,7 @@ absl::Status MarkReportLost(const std::string& path, int64_t pid, const std::str
   }
   report["state"] = "lost";
   report["lost"] = cause;
-  std::ofstream out(path, std::ios::trunc);
-  out << report.dump(2) << "\n" << std::flush;
-  return out.good() ? absl::OkStatus() : CannotWrite("--report", path);
+  return WriteWholeFile("--report", path, report.dump(2) + "\n");
 }
 
 }  // namespace bulkhead

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -178,11 +177,6 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   return parts;
 }
 
-absl::Status CheckCanWrite(const std::string& report) {
-  if (std::ofstream(report, std::ios::app)) return absl::OkStatus();
-  return CannotWrite("--report", report);
-}
-
 // The file of --report, if requested. Any thread.
 class ServedReport {
  public:
@@ -272,7 +266,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   std::unique_ptr<GrpcServer> server;
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
-    if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite(*options.report));
+    if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--report", *options.report));
     BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
                                                    .port = options.port,
                                                    .control_port = options.control_port,

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
 
 #include "base/exit_code.h"
 
@@ -32,6 +35,33 @@ TEST(WholeFile, WhatCannotBeReadIsRefusedByName) {
   }
   EXPECT_THAT(std::string(ReadWholeFile("/proc").status().message()),
               StartsWith("/proc is a directory"));
+}
+
+TEST(WholeFile, AFileIsReplacedWholeAndALinkKept) {
+  const std::string dir = ::testing::TempDir() + "/replaced_" + std::to_string(getpid());
+  std::filesystem::create_directory(dir);
+  const std::string path = dir + "/file";
+  const std::string link = dir + "/link";
+  EXPECT_TRUE(CheckCanWrite("--report", path).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(dir));
+  ASSERT_TRUE(WriteWholeFile("--report", path, "first").ok());
+  std::ifstream reader(path);  // of the old file: what replaces it does not cut it
+  ASSERT_TRUE(WriteWholeFile("--report", path, "second").ok());
+  std::string text;
+  reader >> text;
+  EXPECT_EQ(text, "first");
+  EXPECT_EQ(ReadWholeFile(path).value(), "second");
+  EXPECT_TRUE(CheckCanWrite("--report", path).ok());
+  std::filesystem::create_symlink(path, link);
+  ASSERT_TRUE(WriteWholeFile("--report", link, "third").ok());
+  EXPECT_EQ(ReadWholeFile(path).value(), "third");
+  EXPECT_TRUE(WriteWholeFile("--report", "/dev/null", "nothing").ok());
+  EXPECT_EQ(WriteWholeFile("--report", dir, "text").message(),
+            "cannot write --report " + dir + ": Is a directory");
+  EXPECT_EQ(CheckCanWrite("--report", dir + "/no/file").message(),
+            "cannot write --report " + dir + "/no/file: No such file or directory");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 2);
+  std::filesystem::remove_all(dir);
 }
 
 TEST(WholeFile, WhatCannotBeWrittenIsRefusedWithTheReason) {
