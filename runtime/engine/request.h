@@ -17,6 +17,8 @@ namespace bulkhead {
 
 using TokenId = int32_t;
 
+inline constexpr int kMaxCacheSaltBytes = 128;
+
 struct SamplingParams {
   float temperature = 1.0F;  // 0: greedy
   float top_p = 1.0F;        // (0, 1]
