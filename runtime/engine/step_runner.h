@@ -17,12 +17,13 @@ namespace bulkhead {
 // A token id in a plan that stands for the last token sampled for the slot.
 inline constexpr TokenId kLastSampled = -1;
 
-// How rank 0 samples from the logits of one sequence of a plan; never sent to other ranks.
+// How rank 0 samples from a row of logits of a sequence of a plan; never sent to other ranks.
 struct SampleRow {
-  int seq_index = 0;  // in the plan's sequences; its last row of logits is sampled
+  int seq_index = 0;  // in the plan's sequences
   SamplingParams sampling;
-  int64_t position =
-      0;  // absolute position of the sampled token: determines its randomness, with the seed
+  // Absolute position of the sampled token, one behind the token whose row of logits it is sampled
+  // from; determines its randomness, with the seed.
+  int64_t position = 0;
   std::vector<TokenId> banned;  // ids that must not be sampled (before min_tokens)
   std::optional<int> num_logprobs;
 };
@@ -36,7 +37,7 @@ struct PromptLogitsRow {
 
 struct Step {
   internal::StepPlan plan;
-  std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index
+  std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index, then position
   std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only, ascending seq_index
 };
 
