@@ -196,6 +196,13 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
   return plan;
 }
 
+ShardPlan ShardPlan::OfLayers(Range layers) const {
+  BH_CHECK(layers.begin >= 0 && layers.size() > 0 && layers.end <= config().num_hidden_layers);
+  ShardPlan stage = *this;
+  for (RankShard& shard : stage.ranks_) shard.layers = layers;
+  return stage;
+}
+
 bool ShardPlan::replicates_kv_heads() const {
   int64_t held = 0;
   for (const RankShard& shard : ranks_) held += shard.kv_heads.size();

@@ -139,8 +139,9 @@ std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
 
 namespace {
 
-std::vector<TensorRow> TensorsIn(const ModelConfig& config, Range layers) {
-  std::vector<TensorRow> rows = ModelTensors(config);
+// `rows`, then those of the layers.
+std::vector<TensorRow> WithLayers(std::vector<TensorRow> rows, const ModelConfig& config,
+                                  Range layers) {
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
     std::vector<TensorRow> more = LayerTensors(config, static_cast<int>(layer));
     std::move(more.begin(), more.end(), std::back_inserter(rows));
@@ -151,11 +152,22 @@ std::vector<TensorRow> TensorsIn(const ModelConfig& config, Range layers) {
 }  // namespace
 
 std::vector<TensorRow> AllTensors(const ModelConfig& config) {
-  return TensorsIn(config, {0, config.num_hidden_layers});
+  return WithLayers(ModelTensors(config), config, {0, config.num_hidden_layers});
+}
+
+std::vector<TensorRow> ModelTensorsOf(const RankShard& shard) {
+  // A tied head is the embedding.
+  const bool embeds =
+      shard.first_stage() || (shard.last_stage() && shard.model->tie_word_embeddings);
+  std::vector<TensorRow> rows = ModelTensors(*shard.model);
+  std::erase_if(rows, [&](const TensorRow& row) {
+    return row.optional || !(row.slot == kEmbedding ? embeds : shard.last_stage());
+  });
+  return rows;
 }
 
 std::vector<TensorRow> TensorsOf(const RankShard& shard) {
-  std::vector<TensorRow> rows = TensorsIn(*shard.model, shard.layers);
+  std::vector<TensorRow> rows = WithLayers(ModelTensorsOf(shard), *shard.model, shard.layers);
   std::erase_if(rows, [](const TensorRow& row) { return row.optional; });
   return rows;
 }

@@ -76,7 +76,8 @@ class TensorTable {
 std::vector<TensorRow> ModelTensors(const ModelConfig& config);  // outside the layers
 std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer);
 std::vector<TensorRow> AllTensors(const ModelConfig& config);
-// Those that a rank holds a part of.
+// Those that a rank holds a part of: outside the layers, and in all of its own.
+std::vector<TensorRow> ModelTensorsOf(const RankShard& shard);
 std::vector<TensorRow> TensorsOf(const RankShard& shard);
 
 // The rows (outputs) and columns (inputs) of the full tensor that `shard` owns.

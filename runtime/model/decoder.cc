@@ -14,15 +14,18 @@ Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm
 
 absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids) {
   index_ = index;
-  const MatrixView hidden = RowsOf(parts_.activations.hidden);  // [T, D]
-  backend_.Embed(token_ids, parts_.weights.model[kEmbedding].parts[0],
-                 parts_.plan.rank(parts_.rank).vocab.begin,
-                 comm_.PartialSum(hidden.rows(), hidden.cols()));
-  backend_.Fill(0.0F, hidden);
-  BH_RETURN_IF_ERROR(SumPartials(ConstMatrixView()));
+  if (shard().first_stage()) BH_RETURN_IF_ERROR(Embed(token_ids));
   BH_RETURN_IF_ERROR(RunLayers());
   AddPending();
-  return hidden;
+  return Hidden(index_.num_tokens);
+}
+
+absl::Status Decoder::Embed(const int32_t* token_ids) {
+  const MatrixView hidden = Hidden(index_.num_tokens);
+  backend_.Embed(token_ids, parts_.weights.model[kEmbedding].parts[0], shard().vocab.begin,
+                 comm_.PartialSum(hidden.rows(), hidden.cols()));
+  backend_.Fill(0.0F, hidden);
+  return SumPartials(ConstMatrixView());
 }
 
 absl::Status Decoder::RunLayers() {
@@ -32,7 +35,7 @@ absl::Status Decoder::RunLayers() {
 }
 
 int Decoder::window() const {
-  return config_.WindowOf(static_cast<int>(parts_.plan.rank(parts_.rank).layers.begin) + layer_);
+  return config_.WindowOf(static_cast<int>(shard().layers.begin) + layer_);
 }
 
 ConstMatrixView Decoder::Norm(const Weight& weight) {
@@ -106,7 +109,7 @@ absl::Status Decoder::WarmUpProducts(MatrixView hidden, MatrixView part) {
   warming_up_ = true;
   warm_up_status_.Update(RunLayers());
   warming_up_ = false;
-  BH_RETURN_IF_ERROR(warm_up_status_);
+  if (!warm_up_status_.ok() || !shard().last_stage()) return warm_up_status_;
   return backend_.WarmUpMatMul(hidden, parts_.weights.model[kLmHead].parts[0], part);
 }
 

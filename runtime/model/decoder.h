@@ -31,8 +31,9 @@ class Decoder {
  public:
   Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
-  // Runs T = index.num_tokens tokens (token ids in device memory) through the layers; returns the
-  // last layer's output [T, D], not yet normed, valid until the next call.
+  // Runs T = index.num_tokens tokens (token ids in device memory) through this stage's layers; a
+  // stage behind the first takes Hidden(T) instead of the ids. Returns the last layer's output
+  // [T, D], not yet normed, valid until the next call.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids);
 
   // Backend::WarmUpMatMul for every product, that of the logits with as many rows as `hidden` and
@@ -40,8 +41,8 @@ class Decoder {
   // hold is lost. Not collective.
   absl::Status WarmUpProducts(MatrixView hidden, MatrixView part);
 
-  // What Forward, or a recording of it, leaves of `rows` tokens.
-  ConstMatrixView Output(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
+  // The residual stream of `rows` tokens: what Forward, or a recording of it, reads and leaves.
+  MatrixView Hidden(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
 
   // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` is overwritten.
   void Logits(MatrixView hidden, MatrixView part);
@@ -69,6 +70,9 @@ class Decoder {
 
  private:
   MatrixView RowsOf(MatrixView buffer) const { return buffer.Rows(0, index_.num_tokens); }
+  const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
+  // The residual stream of the tokens before the first layer.
+  absl::Status Embed(const int32_t* token_ids);
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
   // Sums what the ranks have written to PartialSum; `bias` and the sum are pending.

@@ -74,6 +74,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
           ? std::max<int64_t>(host_rows, std::min(kSampledTileRows, limits.max_num_seqs))
           : host_rows;
   LogitBuffers logits;
+  if (!plan.rank(rank).last_stage()) return logits;
   logits.selected = F32Matrix(allocator, rows, plan.config().hidden_size);
   logits.part = F32Matrix(allocator, rows, plan.rank(rank).vocab.size());
   if (plan.size() == 1) {
@@ -89,7 +90,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
 SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
                                const BackendSizes& sizes, BumpAllocator& allocator) {
   SamplingBuffers buffers;
-  if (!sizes.samples_tokens()) return buffers;
+  if (!sizes.samples_tokens() || !plan.rank(rank).last_stage()) return buffers;
   const int64_t rows = limits.max_num_seqs;
   buffers.last_sampled = Int32Array(allocator, rows);
   buffers.lists = F32Matrix(allocator, rows, ListCols(plan));

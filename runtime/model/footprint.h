@@ -58,6 +58,7 @@ struct StepArrays {
 };
 StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator);
 
+// Of the last stage.
 struct LogitBuffers {
   MatrixView selected;                   // [R, D], R of the larger tiles
   MatrixView part;                       // [R, v] this rank's columns

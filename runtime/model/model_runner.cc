@@ -69,11 +69,12 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   BumpAllocator logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, backend_, logits);
   const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
-  if (backend_.samples_tokens()) {
+  const bool last_stage = plan_.rank(rank_).last_stage();
+  if (last_stage && backend_.samples_tokens()) {
     draws_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
                    backend_.device(), backend_, comm_);
   }
-  if (rank_ == 0) {
+  if (last_stage && rank_ == 0) {
     std::byte* scratch = logits_.sampler_scratch;
     if (!backend_.device().host_memory()) {
       host_scratch_.resize(Sampler::ScratchBytes(plan_.config().vocab_size));
@@ -145,8 +146,10 @@ absl::Status ModelRunner::WarmUpDecodes() {
   CopyArrays(Pad(0, 0, most));
   for (int rows = 1;; rows = PaddedDecodeRows(rows + 1, most)) {
     BH_RETURN_IF_ERROR(decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status());
-    const int64_t logit_rows = std::min<int64_t>(rows, logits_.selected.rows());
-    decoder_->Logits(logits_.selected.Rows(0, logit_rows), logits_.part.Rows(0, logit_rows));
+    if (plan_.rank(rank_).last_stage()) {
+      const int64_t logit_rows = std::min<int64_t>(rows, logits_.selected.rows());
+      decoder_->Logits(logits_.selected.Rows(0, logit_rows), logits_.part.Rows(0, logit_rows));
+    }
     if (graphs_ != nullptr) {
       BH_RETURN_IF_ERROR(graphs_->Record(rows));
       BH_CHECK(graphs_->Launch(rows));
@@ -271,7 +274,7 @@ StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
 absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
   const bool decodes = index.num_tokens == index.num_seqs;
   if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {
-    return decoder_->Output(index.num_tokens);
+    return decoder_->Hidden(index.num_tokens);
   }
   return decoder_->Forward(index, arrays_.token_ids);
 }

@@ -48,6 +48,9 @@ class ModelRunner final : public StepRunner {
               Backend& backend, Communicator& comm);
 
   const ModelWeights& weights() const { return weights_; }
+  // The residual stream of a step's `rows` tokens, [T, D] in device memory: a stage behind the
+  // first reads its input there when a step is submitted, and its output lies there until the next.
+  MatrixView hidden(int64_t rows) { return decoder_->Hidden(rows); }
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
   // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
   // when the device has no more.
