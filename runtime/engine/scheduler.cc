@@ -27,6 +27,30 @@ Scheduler::~Scheduler() {
   for (Sequence* sequence : running_) pool_.Return(sequence->blocks);
 }
 
+namespace {
+
+// Puts kGivenRow where the prompt's embeddings are given.
+absl::Status SetGivenRows(std::vector<EmbeddingSpan> embeddings, Sequence& sequence) {
+  int64_t end = 0;
+  for (const EmbeddingSpan& span : embeddings) {
+    const int64_t count = span.where.end - span.where.begin;
+    if (span.where.begin < end || count < 1 || span.where.end > sequence.prompt_tokens ||
+        span.rows.empty() || static_cast<int64_t>(span.rows.size()) % count != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the embeddings of positions ", span.where.begin, " to ", span.where.end,
+                       " are ", span.rows.size(), " numbers, in a prompt of ",
+                       sequence.prompt_tokens, " tokens whose first ", end, " are before them"));
+    }
+    end = span.where.end;
+    std::fill_n(sequence.tokens.begin() + span.where.begin, count, kGivenRow);
+    sequence.spans.push_back(span.where);
+  }
+  sequence.embeddings = std::move(embeddings);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const auto emitted_tokens = static_cast<int64_t>(request.emitted.size());
@@ -55,6 +79,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
   sequence.tokens = std::move(request.prompt);
+  BH_RETURN_IF_ERROR(SetGivenRows(std::move(request.embeddings), sequence));
   sequence.tokens.insert(sequence.tokens.end(), request.emitted.begin(), request.emitted.end());
   sequences_.emplace(sequence.id, std::move(owned));
   Enqueue(sequence);

@@ -33,6 +33,8 @@ struct Sequence {
   KvDigest cache_context = {};  // SequenceDigest
 
   std::vector<TokenId> tokens;  // prompt, then all committed generated tokens
+  std::vector<EmbeddingSpan> embeddings;
+  std::vector<ContentSpan> spans;  // of `embeddings`
   int64_t prompt_tokens = 0;
   int64_t max_total_tokens = 0;  // the maximum length
   bool is_long = false;          // its lane
@@ -57,7 +59,9 @@ struct Sequence {
 
   // As the cache knows the first `num_tokens`.
   SequenceKey Key(int64_t num_tokens) const {
-    return {.sequence = cache_context, .tokens = absl::MakeConstSpan(tokens).first(num_tokens)};
+    return {.sequence = cache_context,
+            .tokens = absl::MakeConstSpan(tokens).first(num_tokens),
+            .spans = spans};
   }
   // Length including tokens being sampled.
   int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()) + pending_samples; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,12 +11,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bulkhead/internal/step_plan.pb.h"
+#include "memory/matrix.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {
 
 // A token id in a plan that stands for the last token sampled for the slot.
 inline constexpr TokenId kLastSampled = -1;
+// One that stands for a row of Step::given_rows. No rank's table has it: all look up zeros.
+inline constexpr TokenId kGivenRow = std::numeric_limits<TokenId>::max();
+
+// Embeddings of consecutive tokens of a step, instead of the table's; never sent to other ranks,
+// which get them with the sum over the vocabulary's parts.
+struct GivenRows {
+  int64_t first_token = 0;  // among the step's tokens
+  ConstMatrixView rows;     // [n, D] f32 in host memory, there until the step is collected
+};
 
 // How rank 0 samples from a row of logits of a sequence of a plan; never sent to other ranks.
 struct SampleRow {
@@ -39,6 +50,7 @@ struct Step {
   internal::StepPlan plan;
   std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index, then position
   std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only, ascending seq_index
+  std::vector<GivenRows> given_rows;           // rank 0 only, one row for each kGivenRow
 };
 
 // The result of a step on rank 0. A failure of one request (non-finite logits, a sink that cannot

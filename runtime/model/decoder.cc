@@ -12,18 +12,25 @@ Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm
       backend_(backend),
       comm_(comm) {}
 
-absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids) {
+absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids,
+                                                 absl::Span<const GivenRows> given) {
   index_ = index;
-  if (shard().first_stage()) BH_RETURN_IF_ERROR(Embed(token_ids));
+  if (shard().first_stage()) BH_RETURN_IF_ERROR(Embed(token_ids, given));
   BH_RETURN_IF_ERROR(RunLayers());
   AddPending();
   return Hidden(index_.num_tokens);
 }
 
-absl::Status Decoder::Embed(const int32_t* token_ids) {
+absl::Status Decoder::Embed(const int32_t* token_ids, absl::Span<const GivenRows> given) {
   const MatrixView hidden = Hidden(index_.num_tokens);
+  const MatrixView partial = comm_.PartialSum(hidden.rows(), hidden.cols());
   backend_.Embed(token_ids, parts_.weights.model[kEmbedding].parts[0], shard().vocab.begin,
-                 comm_.PartialSum(hidden.rows(), hidden.cols()));
+                 partial);
+  for (const GivenRows& rows : given) {
+    backend_.device().CopyFromHost(
+        rows.rows.data(), partial.RowBytes(rows.first_token),
+        rows.rows.rows() * rows.rows.cols() * static_cast<int64_t>(sizeof(float)));
+  }
   backend_.Fill(0.0F, hidden);
   return SumPartials(ConstMatrixView());
 }

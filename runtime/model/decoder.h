@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "memory/kv_cache.h"
+#include "runtime/engine/step_runner.h"
 #include "runtime/model/family.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/weights.h"
@@ -31,10 +32,11 @@ class Decoder {
  public:
   Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
-  // Runs T = index.num_tokens tokens (token ids in device memory) through this stage's layers; a
-  // stage behind the first takes Hidden(T) instead of the ids. Returns the last layer's output
-  // [T, D], not yet normed, valid until the next call.
-  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids);
+  // Runs T = index.num_tokens tokens (token ids in device memory; `given` as in Step) through this
+  // stage's layers; a stage behind the first takes Hidden(T) instead of the ids. Returns the last
+  // layer's output [T, D], not yet normed, valid until the next call.
+  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids,
+                                          absl::Span<const GivenRows> given = {});
 
   // Backend::WarmUpMatMul for every product, that of the logits with as many rows as `hidden` and
   // `part` have at the most: the layers are run on no token, when ops do nothing. What activations
@@ -72,7 +74,7 @@ class Decoder {
   MatrixView RowsOf(MatrixView buffer) const { return buffer.Rows(0, index_.num_tokens); }
   const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
   // The residual stream of the tokens before the first layer.
-  absl::Status Embed(const int32_t* token_ids);
+  absl::Status Embed(const int32_t* token_ids, absl::Span<const GivenRows> given);
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
   // Sums what the ranks have written to PartialSum; `bias` and the sum are pending.

@@ -93,7 +93,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   decoder_ = std::make_unique<Decoder>(
       DecoderParts{plan_, rank_, weights_,
                    LayOutActivations(plan_, rank_, limits_, backend_, activations), workspace.rope,
-                   Kv()},
+                   kv()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
@@ -107,10 +107,6 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       ended_ = {driver->NewEvent(), driver->NewEvent()};
     }
   }
-}
-
-KvArena ModelRunner::Kv() const {
-  return {KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()};
 }
 
 // Some rows at a time: the whole table may be large. What goes wrong is said by the first step.
@@ -134,7 +130,7 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
   ledger.Claim(MemoryCategory::kKv, bytes);
   if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, arenas_.kv, bytes));
   limits_.num_kv_blocks = num_kv_blocks;
-  decoder_->SetKv(Kv());
+  decoder_->SetKv(kv());
   return graphs_ == nullptr ? absl::OkStatus() : graphs_->RecordAgain();
 }
 
@@ -202,7 +198,7 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);
   for (const int32_t id : plan.token_ids()) {
     const bool known = id >= 0 && id < plan_.config().vocab_size;
-    if (!known && !(id == kLastSampled && draws_.has_value()))
+    if (!known && id != kGivenRow && !(id == kLastSampled && draws_.has_value()))
       return overstep("token id", id, plan_.config().vocab_size - 1);
   }
   for (int i = 0; i < plan.table_slot_size(); ++i) {
@@ -217,6 +213,25 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     }
   }
   return absl::OkStatus();
+}
+
+// Every kGivenRow has its row where rank 0 brings it into the sum.
+absl::Status ModelRunner::CheckGivenRows(const Step& step) const {
+  if (rank_ != 0 || !plan_.rank(rank_).first_stage()) return absl::OkStatus();
+  const auto& ids = step.plan.token_ids();
+  auto left = std::count(ids.begin(), ids.end(), kGivenRow);
+  bool fits = true;
+  for (const GivenRows& given : step.given_rows) {
+    fits = fits && given.rows.cols() == plan_.config().hidden_size && given.first_token >= 0 &&
+           given.first_token + given.rows.rows() <= ids.size();
+    if (!fits) break;
+    const auto first = ids.begin() + given.first_token;
+    left -= std::count(first, first + given.rows.rows(), kGivenRow);
+  }
+  if (fits && left == 0) return absl::OkStatus();
+  return WithExitCode(absl::InternalError(absl::StrCat("rank 0: step ", step.plan.seq(),
+                                                       " is not given the rows that it names")),
+                      ExitCode::kBug);
 }
 
 StepIndex ModelRunner::Prepare(const StepPlan& plan) {
@@ -271,12 +286,15 @@ StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
                    .block_table_stride = limits_.blocks_per_seq()};
 }
 
-absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
-  const bool decodes = index.num_tokens == index.num_seqs;
+absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, const Step& step) {
+  const auto& ids = step.plan.token_ids();
+  // A recorded pass looks all rows up; every rank sees in the plan whether that will do.
+  const bool decodes = index.num_tokens == index.num_seqs &&
+                       std::find(ids.begin(), ids.end(), kGivenRow) == ids.end();
   if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {
     return decoder_->Hidden(index.num_tokens);
   }
-  return decoder_->Forward(index, arrays_.token_ids);
+  return decoder_->Forward(index, arrays_.token_ids, step.given_rows);
 }
 
 // The same index of the host's arrays.
@@ -317,6 +335,7 @@ absl::Status ModelRunner::Submit(Step step) {
   CudaDriver* const driver = backend_.device().cuda_driver();
   BH_RETURN_IF_ERROR(host_steps_.status());
   BH_RETURN_IF_ERROR(Check(step.plan));
+  BH_RETURN_IF_ERROR(CheckGivenRows(step));
   // At most one step is in flight, and runs: its copies are about to pass, or have.
   if (depth() > 1) BH_RETURN_IF_ERROR(driver->HostWait(*copied_));
   const StepIndex index = Prepare(step.plan);
@@ -326,7 +345,7 @@ absl::Status ModelRunner::Submit(Step step) {
     BH_RETURN_IF_ERROR(draws_->Upload(step, num_sampled_rows_));
     draws_->FillIn(index, arrays_.token_ids);
   }
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index));
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index, step));
   InFlight& mine = in_flight_.emplace_back();
   mine.step = std::move(step);
   mine.result.prompt_logits.resize(mine.step.prompt_logits.size());

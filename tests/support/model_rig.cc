@@ -356,7 +356,7 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     SchedulerLimits& limits = coordinator_options.limits;
     limits.max_num_seqs = rig.limits.max_num_seqs;
     limits.max_model_len = rig.limits.max_model_len;
-    limits.max_num_batched_tokens = rig.limits.max_num_batched_tokens;
+    limits.max_num_batched_tokens = options.max_num_batched_tokens;
     limits.block_tokens = rig.limits.block_tokens;
     limits.num_kv_blocks = rig.limits.num_kv_blocks;
     limits.max_num_queued_reqs = static_cast<int>(requests.size());
