@@ -43,6 +43,7 @@ struct RankShard {
   std::vector<int32_t> head_to_kv;  // [h] index on this rank
   Range mlp;                        // of F
   Range vocab;                      // of V
+  Range experts;                    // of E; empty where there are none for this rank
   Range layers;                     // of L; all of them, or a pipeline stage's
   // The leaves that it owns, counted from its first head and its first MLP column.
   std::vector<int64_t> head_borders;
