@@ -37,7 +37,15 @@ absl::Status Decoder::Embed(const int32_t* token_ids, absl::Span<const GivenRows
 
 absl::Status Decoder::RunLayers() {
   const auto num_layers = static_cast<int>(parts_.weights.layers.size());
-  for (layer_ = 0; layer_ < num_layers; ++layer_) BH_RETURN_IF_ERROR(family_.forward(*this));
+  const int32_t* const tables = index_.block_tables;
+  for (layer_ = 0; layer_ < num_layers; ++layer_) {
+    const int group = parts_.kv_places[layer_].group;
+    if (group > 0) {
+      index_.block_tables = tables + group * parts_.table_rows * index_.block_table_stride;
+    }
+    BH_RETURN_IF_ERROR(family_.forward(*this));
+    index_.block_tables = tables;
+  }
   return absl::OkStatus();
 }
 

@@ -26,6 +26,8 @@ struct DecoderParts {
   Activations activations;
   MatrixView rope;
   KvArena kv;
+  std::vector<KvPlace> kv_places;  // of this rank's layers
+  int64_t table_rows;              // of a group's block tables
 };
 
 class Decoder {
@@ -58,7 +60,7 @@ class Decoder {
   const HeadLayout& heads() const { return heads_; }
   const StepIndex& index() const { return index_; }
   ConstMatrixView rope() const { return parts_.rope; }
-  KvLayerView kv() const { return parts_.kv.Layer(layer_); }
+  KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
   int window() const;  // in tokens; 0: none
   Backend& ops() { return backend_; }
   // [T, cols] of the family's BufferRow of this slot.

@@ -65,7 +65,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
     BumpAllocator host_arrays(host_steps_->get());
     host_arrays_ = LayOutStepArrays(limits_, host_arrays);
   }
-  table_ranges_.resize(limits_.max_num_seqs);
+  table_ranges_.resize(int64_t{limits_.num_kv_groups()} * limits_.table_rows());
   BumpAllocator logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, backend_, logits);
   const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
@@ -93,7 +93,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   decoder_ = std::make_unique<Decoder>(
       DecoderParts{plan_, rank_, weights_,
                    LayOutActivations(plan_, rank_, limits_, backend_, activations), workspace.rope,
-                   kv()},
+                   kv(), KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
@@ -176,7 +176,8 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   }
   if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
       plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
-      plan.table_block_size() != plan.table_slot_size()) {
+      plan.table_block_size() != plan.table_slot_size() ||
+      (plan.table_group_size() > 0 && plan.table_group_size() != plan.table_slot_size())) {
     return overstep("columns of unequal length, sequences", seqs, seqs);
   }
   int64_t sum = 0;
@@ -204,6 +205,10 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   for (int i = 0; i < plan.table_slot_size(); ++i) {
     if (plan.table_slot(i) < 0 || plan.table_slot(i) >= limits_.max_num_seqs) {
       return overstep("table slot", plan.table_slot(i), limits_.max_num_seqs - 1);
+    }
+    if (plan.table_group_size() > 0 &&
+        (plan.table_group(i) < 0 || plan.table_group(i) >= limits_.num_kv_groups())) {
+      return overstep("table group", plan.table_group(i), limits_.num_kv_groups() - 1);
     }
     if (plan.table_index(i) < 0 || plan.table_index(i) >= limits_.blocks_per_seq()) {
       return overstep("table index", plan.table_index(i), limits_.blocks_per_seq() - 1);
@@ -237,12 +242,13 @@ absl::Status ModelRunner::CheckGivenRows(const Step& step) const {
 StepIndex ModelRunner::Prepare(const StepPlan& plan) {
   const int stride = limits_.blocks_per_seq();
   for (int i = 0; i < plan.table_slot_size(); ++i) {
-    const int slot = plan.table_slot(i);
+    const int group = plan.table_group_size() > 0 ? plan.table_group(i) : 0;
+    const int row = group * limits_.table_rows() + plan.table_slot(i);
     const int at = plan.table_index(i);
-    host_arrays_.block_tables[int64_t{slot} * stride + at] = plan.table_block(i);
-    TableRange& range = table_ranges_[slot];
+    host_arrays_.block_tables[int64_t{row} * stride + at] = plan.table_block(i);
+    TableRange& range = table_ranges_[row];
     if (range.end == 0) {
-      changed_slots_.push_back(slot);
+      changed_tables_.push_back(row);
       range = {at, at + 1};
     }
     range = {std::min(range.begin, at), std::max(range.end, at + 1)};
@@ -314,13 +320,13 @@ void ModelRunner::CopyArrays(const StepIndex& index) {
     backend_.device().CopyFromHost(host, reinterpret_cast<std::byte*>(device),
                                    count * static_cast<int64_t>(sizeof(int32_t)));
   };
-  for (const int slot : changed_slots_) {
-    TableRange& range = table_ranges_[slot];
-    const int64_t at = int64_t{slot} * index.block_table_stride + range.begin;
+  for (const int row : changed_tables_) {
+    TableRange& range = table_ranges_[row];
+    const int64_t at = int64_t{row} * index.block_table_stride + range.begin;
     copy(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
     range = {};
   }
-  changed_slots_.clear();
+  changed_tables_.clear();
   copy(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
   copy(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
   copy(host_arrays_.position, arrays_.position, index.num_tokens);

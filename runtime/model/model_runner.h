@@ -119,8 +119,8 @@ class ModelRunner final : public StepRunner {
     int begin = 0;
     int end = 0;
   };
-  std::vector<TableRange> table_ranges_;  // [slots] of block_tables, changed by this step
-  std::vector<int> changed_slots_;
+  std::vector<TableRange> table_ranges_;  // [groups x table_rows] changed by this step
+  std::vector<int> changed_tables_;       // those of them
   LogitBuffers logits_;
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;  // [size]
