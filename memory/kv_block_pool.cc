@@ -45,24 +45,22 @@ void KvBlockPool::Return(std::vector<BlockId>& blocks) {
   blocks.clear();
 }
 
-CachedPrefix KvBlockPool::FindPrefix(absl::string_view salt,
-                                     absl::Span<const int32_t> tokens) const {
+CachedPrefix KvBlockPool::FindPrefix(const SequenceKey& key) const {
   CachedPrefix prefix;
-  UpdatePrefix(salt, tokens, prefix);
+  UpdatePrefix(key, prefix);
   return prefix;
 }
 
-void KvBlockPool::UpdatePrefix(absl::string_view salt, absl::Span<const int32_t> tokens,
-                               CachedPrefix& prefix) const {
+void KvBlockPool::UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) const {
   if (cache_ == nullptr) return;
   if (prefix.num_evictions != num_evictions_) prefix.blocks.clear();
   prefix.num_evictions = num_evictions_;
   std::vector<BlockId>& blocks = prefix.blocks;
-  const auto block_tokens = static_cast<size_t>(cache_->block_tokens());
-  tokens.remove_prefix(blocks.size() * block_tokens);
-  for (; tokens.size() >= block_tokens; tokens.remove_prefix(block_tokens)) {
+  const int block_tokens = cache_->block_tokens();
+  const auto full = static_cast<int64_t>(key.tokens.size()) / block_tokens;
+  for (auto i = static_cast<int64_t>(blocks.size()); i < full; ++i) {
     const BlockId parent = blocks.empty() ? 0 : blocks.back();
-    const BlockId block = cache_->Find({parent, salt, tokens.first(block_tokens)});
+    const BlockId block = cache_->Find(key.Block(i, block_tokens, parent));
     if (block == 0) break;
     blocks.push_back(block);
   }

@@ -9,9 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
-#include "memory/block_id.h"
 #include "memory/prefix_cache.h"
 
 namespace bulkhead {
@@ -36,12 +33,11 @@ class KvBlockPool {
   // Releases all of `blocks`, last first, and clears the list. Releasing a free block is a bug.
   void Return(std::vector<BlockId>& blocks);
 
-  // The longest cached run of full blocks at the start of `tokens`.
-  CachedPrefix FindPrefix(absl::string_view salt, absl::Span<const int32_t> tokens) const;
-  // Updates a prefix for the same salt and tokens. If nothing was evicted since, only the blocks
-  // after it are looked up.
-  void UpdatePrefix(absl::string_view salt, absl::Span<const int32_t> tokens,
-                    CachedPrefix& prefix) const;
+  // The longest cached run of full blocks at the start of the sequence.
+  CachedPrefix FindPrefix(const SequenceKey& key) const;
+  // Updates a prefix of the same sequence. If nothing was evicted since, only the blocks after it
+  // are looked up.
+  void UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) const;
   // Appends the blocks of the prefix, which may be shared: they are never written again.
   void TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks);
   // Caches the full, computed `block`, whose only holder also holds `key.parent`. Returns the block

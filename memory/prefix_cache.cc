@@ -1,7 +1,6 @@
 #include "memory/prefix_cache.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/hash/hash.h"
 #include "absl/numeric/bits.h"
@@ -26,30 +25,23 @@ PrefixCache::PrefixCache(int64_t num_blocks, int block_tokens, Hash hash)
       hash_(hash),
       entries_(num_blocks + 1),
       tokens_((num_blocks + 1) * block_tokens),
-      salts_((num_blocks + 1) * kMaxCacheSaltBytes),
       buckets_(NumBuckets(num_blocks)) {
   BH_CHECK(num_blocks >= 0 && num_blocks < INT32_MAX && block_tokens > 0);
 }
 
 int64_t PrefixCache::HostBytes(int64_t num_blocks, int block_tokens) {
   const auto entry = static_cast<int64_t>(sizeof(Entry) + block_tokens * sizeof(int32_t));
-  return (num_blocks + 1) * (entry + kMaxCacheSaltBytes) +
-         static_cast<int64_t>(NumBuckets(num_blocks) * sizeof(BlockId));
+  return (num_blocks + 1) * entry + static_cast<int64_t>(NumBuckets(num_blocks) * sizeof(BlockId));
 }
 
 uint64_t PrefixCache::HashOf(const BlockKey& key) const {
-  const uint64_t before = key.parent != 0 ? At(key.parent).hash : absl::HashOf(key.salt);
-  return hash_(before, key.tokens);
+  return hash_(absl::HashOf(At(key.parent).hash, key.context), key.tokens);
 }
 
 bool PrefixCache::Holds(BlockId block, uint64_t hash, const BlockKey& key) const {
   const Entry& entry = At(block);
-  if (entry.hash != hash || entry.parent != key.parent) return false;
-  const int32_t* tokens = &tokens_[static_cast<size_t>(block) * block_tokens_];
-  if (!std::equal(key.tokens.begin(), key.tokens.end(), tokens)) return false;
-  const char* salt = &salts_[static_cast<size_t>(block) * kMaxCacheSaltBytes];
-  return key.parent != 0 ||
-         key.salt == absl::string_view(salt, static_cast<size_t>(entry.salt_bytes));
+  return entry.hash == hash && entry.parent == key.parent && entry.context == key.context &&
+         key.tokens == Tokens(block);
 }
 
 BlockId PrefixCache::Find(const BlockKey& key) const {
@@ -69,14 +61,11 @@ void PrefixCache::Insert(const BlockKey& key, BlockId block) {
   entry.references = 1;
   entry.hash = HashOf(key);
   entry.parent = key.parent;
-  std::copy(key.tokens.begin(), key.tokens.end(), Tokens(block));
+  entry.context = key.context;
+  std::copy(key.tokens.begin(), key.tokens.end(), tokens_.begin() + int64_t{block} * block_tokens_);
   if (key.parent != 0) {
     BH_CHECK(At(key.parent).references > 0);
     ++At(key.parent).num_children;
-  } else {
-    BH_CHECK(key.salt.size() <= kMaxCacheSaltBytes);
-    std::copy(key.salt.begin(), key.salt.end(), Salt(block));
-    entry.salt_bytes = static_cast<int32_t>(key.salt.size());
   }
   BlockId& bucket = buckets_[entry.hash & (buckets_.size() - 1)];
   entry.next_in_bucket = bucket;
@@ -121,6 +110,19 @@ BlockId PrefixCache::EvictOldest() {
   *link = entry.next_in_bucket;
   entry = Entry{};
   return block;
+}
+
+KvDigest PrefixCache::Identity(BlockId block) const {
+  std::vector<BlockId> blocks;  // from this one to the first
+  for (; block != 0; block = At(block).parent) {
+    BH_CHECK(Contains(block));
+    blocks.push_back(block);
+  }
+  KvDigest identity = {};
+  for (auto at = blocks.rbegin(); at != blocks.rend(); ++at) {
+    identity = BlockIdentity(identity, {At(*at).parent, Tokens(*at), At(*at).context});
+  }
+  return identity;
 }
 
 void PrefixCache::CheckInvariants() const {

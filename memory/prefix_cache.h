@@ -2,9 +2,9 @@
 // is not recomputed. Accounting only: no clock, no device, no I/O. Not thread-safe: owned by the
 // block pool.
 //
-// A block's key is its parent block, its tokens and, for the first block of a sequence, the salt:
-// sequences with different salts share nothing. Hashes only find candidates. A hit compares tokens
-// and salt, and its parent is the block found before it, so hash collisions cost only time.
+// A block's key (memory/block_key.h) is its parent block, its tokens and its context. Hashes only
+// find candidates. A hit compares tokens and context, and its parent is the block found before it,
+// so hash collisions cost only time.
 //
 // An unreferenced block stays idle until it is evicted, least recently used first. A holder of a
 // block holds all its ancestors and releases the last block first: children of an idle block have
@@ -16,24 +16,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "memory/block_id.h"
+#include "memory/block_key.h"
 
 namespace bulkhead {
 
-inline constexpr int kMaxCacheSaltBytes = 128;
-
-// Identifies the content of a full block: K and V are a function of it.
-struct BlockKey {
-  BlockId parent = 0;                // previous block; 0: first block
-  absl::string_view salt;            // first blocks only; later ones inherit it through the parent
-  absl::Span<const int32_t> tokens;  // block_tokens of them
-};
-
 class PrefixCache {
  public:
-  // `before`: the parent's hash, or the salt's.
+  // `before`: of the parent's hash and the context.
   using Hash = uint64_t (*)(uint64_t before, absl::Span<const int32_t> tokens);
   static uint64_t GoodHash(uint64_t before, absl::Span<const int32_t> tokens);
 
@@ -54,6 +44,9 @@ class PrefixCache {
   // Evicts the least recently used idle block and returns it; there must be one.
   BlockId EvictOldest();
 
+  // BlockIdentity of a cached block; reads all blocks before it.
+  KvDigest Identity(BlockId block) const;
+
   int references(BlockId block) const { return At(block).references; }
   BlockId parent(BlockId block) const { return At(block).parent; }
   int64_t num_idle() const { return num_idle_; }
@@ -70,14 +63,16 @@ class PrefixCache {
     BlockId newer = 0;
     int32_t references = 0;
     int32_t num_children = 0;
-    int32_t salt_bytes = 0;
     bool cached = false;
+    KvDigest context = {};
   };
 
   const Entry& At(BlockId block) const { return entries_[static_cast<size_t>(block)]; }
   Entry& At(BlockId block) { return entries_[static_cast<size_t>(block)]; }
-  int32_t* Tokens(BlockId block) { return &tokens_[static_cast<size_t>(block) * block_tokens_]; }
-  char* Salt(BlockId block) { return &salts_[static_cast<size_t>(block) * kMaxCacheSaltBytes]; }
+  absl::Span<const int32_t> Tokens(BlockId block) const {
+    return absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(block) * block_tokens_,
+                                                block_tokens_);
+  }
   uint64_t HashOf(const BlockKey& key) const;
   bool Holds(BlockId block, uint64_t hash, const BlockKey& key) const;
   void LeaveIdle(BlockId block);
@@ -86,7 +81,6 @@ class PrefixCache {
   Hash hash_;
   std::vector<Entry> entries_;    // [num_blocks + 1]
   std::vector<int32_t> tokens_;   // [num_blocks + 1, block_tokens]
-  std::vector<char> salts_;       // [num_blocks + 1, kMaxCacheSaltBytes]
   std::vector<BlockId> buckets_;  // [power of two]: heads of the chains
   int64_t num_idle_ = 0;
 };

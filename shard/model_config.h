@@ -55,6 +55,7 @@ struct ModelConfig {
   int num_key_value_heads = 0;         // K
   int head_dim = 0;                    // d
   int vocab_size = 0;                  // V
+  int num_experts = 0;                 // E; no family reads it yet
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;

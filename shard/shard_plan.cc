@@ -173,6 +173,7 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
   const int leaves_per_rank = static_cast<int>(head_leaves.size()) / size;
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   const std::vector<Range> vocab = PartitionEvenly(config.vocab_size, size);
+  const std::vector<Range> experts = PartitionEvenly(config.num_experts, size);
 
   ShardPlan plan;
   const auto model = std::make_shared<const ModelConfig>(config);
@@ -187,6 +188,7 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
     shard.heads = {heads.front().begin, heads.back().end};
     shard.mlp = {mlp.front().begin, mlp.back().end};
     shard.vocab = vocab[rank];
+    shard.experts = experts[rank];
     shard.layers = {0, config.num_hidden_layers};
     shard.head_borders = BordersOf(heads);
     shard.mlp_borders = BordersOf(mlp);
@@ -194,6 +196,13 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
     plan.ranks_.push_back(std::move(shard));
   }
   return plan;
+}
+
+ShardPlan ShardPlan::OfLayers(Range layers) const {
+  BH_CHECK(layers.begin >= 0 && layers.size() > 0 && layers.end <= config().num_hidden_layers);
+  ShardPlan stage = *this;
+  for (RankShard& shard : stage.ranks_) shard.layers = layers;
+  return stage;
 }
 
 bool ShardPlan::replicates_kv_heads() const {

@@ -43,10 +43,15 @@ struct RankShard {
   std::vector<int32_t> head_to_kv;  // [h] index on this rank
   Range mlp;                        // of F
   Range vocab;                      // of V
-  Range layers;                     // of L; all of them
+  Range experts;                    // of E; empty where there are none for this rank
+  Range layers;                     // of L; all of them, or a pipeline stage's
   // The leaves that it owns, counted from its first head and its first MLP column.
   std::vector<int64_t> head_borders;
   std::vector<int64_t> mlp_borders;
+
+  // The first stage has the embedding, the last one the final norm and the head.
+  bool first_stage() const { return layers.begin == 0; }
+  bool last_stage() const { return layers.end == model->num_hidden_layers; }
 };
 
 class ShardPlan {
@@ -63,6 +68,9 @@ class ShardPlan {
   static absl::StatusOr<ShardPlan> CreateWithShares(const ModelConfig& config,
                                                     absl::Span<const int64_t> shares,
                                                     int group_size = 1);
+
+  // The same plan for a group that is one stage of a pipeline: its ranks have these layers alone.
+  ShardPlan OfLayers(Range layers) const;
 
   const ModelConfig& config() const { return *ranks_.front().model; }
   int size() const { return static_cast<int>(ranks_.size()); }

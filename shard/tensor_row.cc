@@ -19,7 +19,7 @@ int64_t WidthOf(int64_t full, int64_t units) {
 Range Scaled(Range units, int64_t width) { return {units.begin * width, units.end * width}; }
 
 // The part of a dimension of `full` elements that `shard` owns.
-Range OwnedOf(Split split, int64_t full, const RankShard& shard) {
+Range OwnedOf(Split split, int64_t full, int expert, const RankShard& shard) {
   const ModelConfig& model = *shard.model;
   switch (split) {
     case Split::kWhole:
@@ -32,6 +32,9 @@ Range OwnedOf(Split split, int64_t full, const RankShard& shard) {
       return Scaled(shard.mlp, WidthOf(full, model.intermediate_size));
     case Split::kVocab:
       return Scaled(shard.vocab, WidthOf(full, model.vocab_size));
+    case Split::kExperts:
+      BH_CHECK(expert >= 0 && expert < model.num_experts);
+      return {0, expert >= shard.experts.begin && expert < shard.experts.end ? full : 0};
   }
   BH_CHECK(false);
 }
@@ -46,6 +49,8 @@ std::vector<int64_t> InputBorders(const TensorRow& row, const RankShard& shard) 
   switch (row.input_split) {
     case Split::kWhole:
       return {0, row.cols};
+    case Split::kExperts:
+      return {0, OwnedOf(row.input_split, row.cols, row.expert, shard).size()};
     case Split::kHeads:
       return scaled(shard.head_borders, WidthOf(row.cols, model.num_attention_heads));
     case Split::kMlp:
@@ -81,6 +86,7 @@ std::vector<int64_t> TensorRow::Shape() const {
 void TensorTable::Add(TensorRow row) {
   row.layer_prefix = layer_prefix_;
   row.layer = layer_;
+  row.expert = expert_;
   rows_.push_back(std::move(row));
 }
 
@@ -139,8 +145,9 @@ std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
 
 namespace {
 
-std::vector<TensorRow> TensorsIn(const ModelConfig& config, Range layers) {
-  std::vector<TensorRow> rows = ModelTensors(config);
+// `rows`, then those of the layers.
+std::vector<TensorRow> WithLayers(std::vector<TensorRow> rows, const ModelConfig& config,
+                                  Range layers) {
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
     std::vector<TensorRow> more = LayerTensors(config, static_cast<int>(layer));
     std::move(more.begin(), more.end(), std::back_inserter(rows));
@@ -151,18 +158,32 @@ std::vector<TensorRow> TensorsIn(const ModelConfig& config, Range layers) {
 }  // namespace
 
 std::vector<TensorRow> AllTensors(const ModelConfig& config) {
-  return TensorsIn(config, {0, config.num_hidden_layers});
+  return WithLayers(ModelTensors(config), config, {0, config.num_hidden_layers});
+}
+
+std::vector<TensorRow> ModelTensorsOf(const RankShard& shard) {
+  // A tied head is the embedding.
+  const bool embeds =
+      shard.first_stage() || (shard.last_stage() && shard.model->tie_word_embeddings);
+  std::vector<TensorRow> rows = ModelTensors(*shard.model);
+  std::erase_if(rows, [&](const TensorRow& row) {
+    return row.optional || !(row.slot == kEmbedding ? embeds : shard.last_stage());
+  });
+  return rows;
 }
 
 std::vector<TensorRow> TensorsOf(const RankShard& shard) {
-  std::vector<TensorRow> rows = TensorsIn(*shard.model, shard.layers);
+  std::vector<TensorRow> rows = WithLayers(ModelTensorsOf(shard), *shard.model, shard.layers);
   std::erase_if(rows, [](const TensorRow& row) { return row.optional; });
   return rows;
 }
 
 TensorSlice SliceOf(const TensorRow& row, const RankShard& shard) {
-  if (row.is_vector()) return {{0, 1}, OwnedOf(row.output_split, row.cols, shard)};
-  return {OwnedOf(row.output_split, row.rows, shard), OwnedOf(row.input_split, row.cols, shard)};
+  const auto owned = [&](Split split, int64_t full) {
+    return OwnedOf(split, full, row.expert, shard);
+  };
+  if (row.is_vector()) return {{0, 1}, owned(row.output_split, row.cols)};
+  return {owned(row.output_split, row.rows), owned(row.input_split, row.cols)};
 }
 
 LinearShape LinearShapeOf(const TensorRow& row, const RankShard& shard,

@@ -16,7 +16,8 @@ namespace bulkhead {
 
 // Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of
 // them for each head, n / F for each MLP column ...
-enum class Split { kWhole, kHeads, kKvHeads, kMlp, kVocab };
+// kExperts: a tensor of one expert, which the rank with that expert has whole.
+enum class Split { kWhole, kHeads, kKvHeads, kMlp, kVocab, kExperts };
 
 enum class HeldAs { kLayerMatrix, kTable, kVector };  // in WeightFormats' layers, tables; in f32
 
@@ -25,6 +26,7 @@ struct TensorRow {
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
   const char* field = "";  // "weight"
+  int expert = -1;         // whose tensor it is, for Split::kExperts
   // Where the forward pass finds it: rows of one slot lie one after the other, matrices in one
   // matrix, vectors (their biases) in one vector.
   int slot = 0;
@@ -51,6 +53,8 @@ class TensorTable {
   explicit TensorTable(const char* layer_prefix = "", int layer = -1)
       : layer_prefix_(layer_prefix), layer_(layer) {}
 
+  // Rows from here on are of this expert; -1: of none.
+  void SetExpert(int expert) { expert_ = expert; }
   // Weight [rows, cols] and bias of a product whose outputs are split.
   void ColumnParallel(int slot, const char* name, int64_t rows, int64_t cols, Split split,
                       bool bias);
@@ -69,6 +73,7 @@ class TensorTable {
 
   const char* layer_prefix_;
   int layer_;
+  int expert_ = -1;
   std::vector<TensorRow> rows_;
 };
 
@@ -76,7 +81,8 @@ class TensorTable {
 std::vector<TensorRow> ModelTensors(const ModelConfig& config);  // outside the layers
 std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer);
 std::vector<TensorRow> AllTensors(const ModelConfig& config);
-// Those that a rank holds a part of.
+// Those that a rank holds a part of: outside the layers, and in all of its own.
+std::vector<TensorRow> ModelTensorsOf(const RankShard& shard);
 std::vector<TensorRow> TensorsOf(const RankShard& shard);
 
 // The rows (outputs) and columns (inputs) of the full tensor that `shard` owns.

@@ -18,7 +18,7 @@ absl::Status CheckLogits(StepRunner& runner, bool coordinator) {
   step.plan.add_table_index(0);
   step.plan.add_table_block(1);
   step.plan.set_padded_tokens(1);
-  if (coordinator) step.samples.emplace_back();
+  if (coordinator) step.samples.emplace_back().position = 1;
   BH_ASSIGN_OR_RETURN(const StepResult result, RunStep(runner, step));
   if (!coordinator || result.samples[0].ok()) return absl::OkStatus();
   return WithExitCode(

@@ -12,10 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "memory/block_key.h"
 
 namespace bulkhead {
 
 using TokenId = int32_t;
+
+inline constexpr int kMaxCacheSaltBytes = 128;
 
 struct SamplingParams {
   float temperature = 1.0F;  // 0: greedy
@@ -46,10 +49,17 @@ class LogitsSink {
                               const float* logits) = 0;
 };
 
+// Rows of a prompt whose embeddings are given, not looked up by token id.
+struct EmbeddingSpan {
+  ContentSpan where;        // positions in the prompt; `content` differs where rows differ
+  std::vector<float> rows;  // [end - begin, D]
+};
+
 // Validated and complete: every default is filled in.
 struct Request {
-  std::string request_id;       // unique among requests in flight
-  std::vector<TokenId> prompt;  // not empty
+  std::string request_id;                 // unique among requests in flight
+  std::vector<TokenId> prompt;            // not empty
+  std::vector<EmbeddingSpan> embeddings;  // ascending, apart; the prompt's ids there do not count
   SamplingParams sampling;
   StoppingParams stopping;
   int priority = 0;  // higher is more urgent

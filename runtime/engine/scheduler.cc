@@ -27,6 +27,30 @@ Scheduler::~Scheduler() {
   for (Sequence* sequence : running_) pool_.Return(sequence->blocks);
 }
 
+namespace {
+
+// Puts kGivenRow where the prompt's embeddings are given.
+absl::Status SetGivenRows(std::vector<EmbeddingSpan> embeddings, Sequence& sequence) {
+  int64_t end = 0;
+  for (const EmbeddingSpan& span : embeddings) {
+    const int64_t count = span.where.end - span.where.begin;
+    if (span.where.begin < end || count < 1 || span.where.end > sequence.prompt_tokens ||
+        span.rows.empty() || static_cast<int64_t>(span.rows.size()) % count != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the embeddings of positions ", span.where.begin, " to ", span.where.end,
+                       " are ", span.rows.size(), " numbers, in a prompt of ",
+                       sequence.prompt_tokens, " tokens whose first ", end, " are before them"));
+    }
+    end = span.where.end;
+    std::fill_n(sequence.tokens.begin() + span.where.begin, count, kGivenRow);
+    sequence.spans.push_back(span.where);
+  }
+  sequence.embeddings = std::move(embeddings);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const auto emitted_tokens = static_cast<int64_t>(request.emitted.size());
@@ -51,10 +75,11 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.sampling = request.sampling;
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
-  sequence.cache_salt = std::move(request.cache_salt);
+  sequence.cache_context = SequenceDigest(request.cache_salt);
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
   sequence.tokens = std::move(request.prompt);
+  BH_RETURN_IF_ERROR(SetGivenRows(std::move(request.embeddings), sequence));
   sequence.tokens.insert(sequence.tokens.end(), request.emitted.begin(), request.emitted.end());
   sequences_.emplace(sequence.id, std::move(owned));
   Enqueue(sequence);
@@ -173,8 +198,7 @@ int64_t Scheduler::BlocksToAdmit(const Sequence& sequence) const {
 // and so is every token of a prompt whose logits are requested.
 void Scheduler::UpdatePrefix(Sequence& sequence) const {
   if (sequence.prompt_logits != nullptr) return;
-  pool_.UpdatePrefix(sequence.cache_salt,
-                     absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1),
+  pool_.UpdatePrefix(sequence.Key(static_cast<int64_t>(sequence.tokens.size()) - 1),
                      sequence.prefix);
 }
 
@@ -182,15 +206,14 @@ void Scheduler::UpdatePrefix(Sequence& sequence) const {
 void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
   if (!pool_.caches()) return;
   const int64_t block_tokens = limits_.block_tokens;
-  const auto tokens = absl::MakeConstSpan(sequence.tokens);
   // A dropped surplus token has been computed, but is not in `tokens`.
-  const int64_t full = std::min(end, static_cast<int64_t>(tokens.size())) / block_tokens;
+  const SequenceKey key = sequence.Key(std::min(end, static_cast<int64_t>(sequence.tokens.size())));
+  const int64_t full = static_cast<int64_t>(key.tokens.size()) / block_tokens;
   for (; sequence.blocks_cached < full; ++sequence.blocks_cached) {
     const int64_t i = sequence.blocks_cached;
     const BlockId parent = i == 0 ? 0 : sequence.blocks[i - 1];
-    const BlockId block = pool_.CacheBlock(
-        {parent, sequence.cache_salt, tokens.subspan(i * block_tokens, block_tokens)},
-        sequence.blocks[i]);
+    const BlockId block =
+        pool_.CacheBlock(key.Block(i, limits_.block_tokens, parent), sequence.blocks[i]);
     if (block == sequence.blocks[i]) continue;
     // Another sequence cached it first. Our block may be reused at once although a step in flight
     // may read it: its next writer is in a later step.

@@ -26,6 +26,21 @@ int PaddedTokens(const SchedulerLimits& limits, const internal::StepPlan& plan) 
                           MostDecodeRows(limits.max_num_seqs, limits.max_num_batched_tokens));
 }
 
+// The positions [begin, end) of the sequence are the last tokens of the step.
+void AddGivenRows(const Sequence& sequence, int64_t begin, int64_t end, Step& step) {
+  const int64_t first_token = step.plan.token_ids_size() - (end - begin);
+  for (const EmbeddingSpan& span : sequence.embeddings) {
+    const int64_t from = std::max(begin, span.where.begin);
+    const int64_t to = std::min(end, span.where.end);
+    if (from >= to) continue;
+    const auto width = static_cast<int64_t>(span.rows.size()) / (span.where.end - span.where.begin);
+    const float* const rows = span.rows.data() + (from - span.where.begin) * width;
+    step.given_rows.push_back(
+        {first_token + from - begin,
+         ConstMatrixView(reinterpret_cast<const std::byte*>(rows), DType::kF32, to - from, width)});
+  }
+}
+
 bool PrecedesPtr(const Sequence* a, const Sequence* b) { return Precedes(*a, *b); }
 
 }  // namespace
@@ -286,6 +301,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   for (int64_t at = begin; at < end; ++at) {
     plan.add_token_ids(at < committed ? sequence.tokens[at] : kLastSampled);
   }
+  AddGivenRows(sequence, begin, end, step);
   AddTableChanges(sequence, end, step);
   if (row.has_prompt_logits) step.prompt_logits.push_back({seq_index, sequence.prompt_logits});
   if (row.samples) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "memory/kv_block_pool.h"
@@ -31,9 +30,11 @@ struct Sequence {
   SamplingParams sampling;
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
-  std::string cache_salt;
+  KvDigest cache_context = {};  // SequenceDigest
 
   std::vector<TokenId> tokens;  // prompt, then all committed generated tokens
+  std::vector<EmbeddingSpan> embeddings;
+  std::vector<ContentSpan> spans;  // of `embeddings`
   int64_t prompt_tokens = 0;
   int64_t max_total_tokens = 0;  // the maximum length
   bool is_long = false;          // its lane
@@ -56,6 +57,12 @@ struct Sequence {
                                // again
   int preemptions = 0;
 
+  // As the cache knows the first `num_tokens`.
+  SequenceKey Key(int64_t num_tokens) const {
+    return {.sequence = cache_context,
+            .tokens = absl::MakeConstSpan(tokens).first(num_tokens),
+            .spans = spans};
+  }
   // Length including tokens being sampled.
   int64_t known_tokens() const { return static_cast<int64_t>(tokens.size()) + pending_samples; }
   int64_t num_generated() const { return known_tokens() - prompt_tokens; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,19 +11,30 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bulkhead/internal/step_plan.pb.h"
+#include "memory/matrix.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {
 
 // A token id in a plan that stands for the last token sampled for the slot.
 inline constexpr TokenId kLastSampled = -1;
+// One that stands for a row of Step::given_rows. No rank's table has it: all look up zeros.
+inline constexpr TokenId kGivenRow = std::numeric_limits<TokenId>::max();
 
-// How rank 0 samples from the logits of one sequence of a plan; never sent to other ranks.
+// Embeddings of consecutive tokens of a step, instead of the table's; never sent to other ranks,
+// which get them with the sum over the vocabulary's parts.
+struct GivenRows {
+  int64_t first_token = 0;  // among the step's tokens
+  ConstMatrixView rows;     // [n, D] f32 in host memory, there until the step is collected
+};
+
+// How rank 0 samples from a row of logits of a sequence of a plan; never sent to other ranks.
 struct SampleRow {
-  int seq_index = 0;  // in the plan's sequences; its last row of logits is sampled
+  int seq_index = 0;  // in the plan's sequences
   SamplingParams sampling;
-  int64_t position =
-      0;  // absolute position of the sampled token: determines its randomness, with the seed
+  // Absolute position of the sampled token, one behind the token whose row of logits it is sampled
+  // from; determines its randomness, with the seed.
+  int64_t position = 0;
   std::vector<TokenId> banned;  // ids that must not be sampled (before min_tokens)
   std::optional<int> num_logprobs;
 };
@@ -36,8 +48,9 @@ struct PromptLogitsRow {
 
 struct Step {
   internal::StepPlan plan;
-  std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index
+  std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index, then position
   std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only, ascending seq_index
+  std::vector<GivenRows> given_rows;           // rank 0 only, one row for each kGivenRow
 };
 
 // The result of a step on rank 0. A failure of one request (non-finite logits, a sink that cannot

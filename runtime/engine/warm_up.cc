@@ -52,7 +52,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
     if (!coordinator || !kind.wants_logits) continue;
     SampleRow row;
     row.seq_index = s;
-    row.position = n;
+    row.position = int64_t{kind.start_position} + n;
     if (kind.from_candidates) row.sampling.temperature = 0;
     step.samples.push_back(row);
   }

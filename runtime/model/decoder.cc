@@ -12,27 +12,45 @@ Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm
       backend_(backend),
       comm_(comm) {}
 
-absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids) {
+absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids,
+                                                 absl::Span<const GivenRows> given) {
   index_ = index;
-  const MatrixView hidden = RowsOf(parts_.activations.hidden);  // [T, D]
-  backend_.Embed(token_ids, parts_.weights.model[kEmbedding].parts[0],
-                 parts_.plan.rank(parts_.rank).vocab.begin,
-                 comm_.PartialSum(hidden.rows(), hidden.cols()));
-  backend_.Fill(0.0F, hidden);
-  BH_RETURN_IF_ERROR(SumPartials(ConstMatrixView()));
+  if (shard().first_stage()) BH_RETURN_IF_ERROR(Embed(token_ids, given));
   BH_RETURN_IF_ERROR(RunLayers());
   AddPending();
-  return hidden;
+  return Hidden(index_.num_tokens);
+}
+
+absl::Status Decoder::Embed(const int32_t* token_ids, absl::Span<const GivenRows> given) {
+  const MatrixView hidden = Hidden(index_.num_tokens);
+  const MatrixView partial = comm_.PartialSum(hidden.rows(), hidden.cols());
+  backend_.Embed(token_ids, parts_.weights.model[kEmbedding].parts[0], shard().vocab.begin,
+                 partial);
+  for (const GivenRows& rows : given) {
+    backend_.device().CopyFromHost(
+        rows.rows.data(), partial.RowBytes(rows.first_token),
+        rows.rows.rows() * rows.rows.cols() * static_cast<int64_t>(sizeof(float)));
+  }
+  backend_.Fill(0.0F, hidden);
+  return SumPartials(ConstMatrixView());
 }
 
 absl::Status Decoder::RunLayers() {
   const auto num_layers = static_cast<int>(parts_.weights.layers.size());
-  for (layer_ = 0; layer_ < num_layers; ++layer_) BH_RETURN_IF_ERROR(family_.forward(*this));
+  const int32_t* const tables = index_.block_tables;
+  for (layer_ = 0; layer_ < num_layers; ++layer_) {
+    const int group = parts_.kv_places[layer_].group;
+    if (group > 0) {
+      index_.block_tables = tables + group * parts_.table_rows * index_.block_table_stride;
+    }
+    BH_RETURN_IF_ERROR(family_.forward(*this));
+    index_.block_tables = tables;
+  }
   return absl::OkStatus();
 }
 
 int Decoder::window() const {
-  return config_.WindowOf(static_cast<int>(parts_.plan.rank(parts_.rank).layers.begin) + layer_);
+  return config_.WindowOf(static_cast<int>(shard().layers.begin) + layer_);
 }
 
 ConstMatrixView Decoder::Norm(const Weight& weight) {
@@ -106,7 +124,7 @@ absl::Status Decoder::WarmUpProducts(MatrixView hidden, MatrixView part) {
   warming_up_ = true;
   warm_up_status_.Update(RunLayers());
   warming_up_ = false;
-  BH_RETURN_IF_ERROR(warm_up_status_);
+  if (!warm_up_status_.ok() || !shard().last_stage()) return warm_up_status_;
   return backend_.WarmUpMatMul(hidden, parts_.weights.model[kLmHead].parts[0], part);
 }
 

@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "memory/kv_cache.h"
+#include "runtime/engine/step_runner.h"
 #include "runtime/model/family.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/weights.h"
@@ -25,23 +26,27 @@ struct DecoderParts {
   Activations activations;
   MatrixView rope;
   KvArena kv;
+  std::vector<KvPlace> kv_places;  // of this rank's layers
+  int64_t table_rows;              // of a group's block tables
 };
 
 class Decoder {
  public:
   Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
-  // Runs T = index.num_tokens tokens (token ids in device memory) through the layers; returns the
-  // last layer's output [T, D], not yet normed, valid until the next call.
-  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids);
+  // Runs T = index.num_tokens tokens (token ids in device memory; `given` as in Step) through this
+  // stage's layers; a stage behind the first takes Hidden(T) instead of the ids. Returns the last
+  // layer's output [T, D], not yet normed, valid until the next call.
+  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids,
+                                          absl::Span<const GivenRows> given = {});
 
   // Backend::WarmUpMatMul for every product, that of the logits with as many rows as `hidden` and
   // `part` have at the most: the layers are run on no token, when ops do nothing. What activations
   // hold is lost. Not collective.
   absl::Status WarmUpProducts(MatrixView hidden, MatrixView part);
 
-  // What Forward, or a recording of it, leaves of `rows` tokens.
-  ConstMatrixView Output(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
+  // The residual stream of `rows` tokens: what Forward, or a recording of it, reads and leaves.
+  MatrixView Hidden(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
 
   // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` is overwritten.
   void Logits(MatrixView hidden, MatrixView part);
@@ -55,7 +60,7 @@ class Decoder {
   const HeadLayout& heads() const { return heads_; }
   const StepIndex& index() const { return index_; }
   ConstMatrixView rope() const { return parts_.rope; }
-  KvLayerView kv() const { return parts_.kv.Layer(layer_); }
+  KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
   int window() const;  // in tokens; 0: none
   Backend& ops() { return backend_; }
   // [T, cols] of the family's BufferRow of this slot.
@@ -69,6 +74,9 @@ class Decoder {
 
  private:
   MatrixView RowsOf(MatrixView buffer) const { return buffer.Rows(0, index_.num_tokens); }
+  const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
+  // The residual stream of the tokens before the first layer.
+  absl::Status Embed(const int32_t* token_ids, absl::Span<const GivenRows> given);
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
   // Sums what the ranks have written to PartialSum; `bias` and the sum are pending.

@@ -52,11 +52,27 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   return act;
 }
 
+int ModelLimits::num_kv_groups() const {
+  const auto most = std::max_element(kv_group_of_layer.begin(), kv_group_of_layer.end());
+  return most == kv_group_of_layer.end() ? 1 : *most + 1;
+}
+
+std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits) {
+  std::vector<KvPlace> places;
+  std::vector<int> layers(limits.num_kv_groups(), 0);  // of each group so far
+  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+    const int group = limits.kv_group_of_layer.empty() ? 0 : limits.kv_group_of_layer[layer];
+    places.push_back({group, layers[group]++});
+  }
+  return places;
+}
+
 StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator) {
   const int64_t seqs = limits.max_num_seqs;
   const int64_t tokens = limits.max_num_batched_tokens;
   StepArrays arrays;
-  arrays.block_tables = Int32Array(allocator, (seqs + 1) * limits.blocks_per_seq());
+  arrays.block_tables = Int32Array(
+      allocator, int64_t{limits.num_kv_groups()} * limits.table_rows() * limits.blocks_per_seq());
   arrays.seq_begin = Int32Array(allocator, seqs + 1);
   arrays.seq_slot = Int32Array(allocator, seqs);
   arrays.position = Int32Array(allocator, tokens);
@@ -74,6 +90,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
           ? std::max<int64_t>(host_rows, std::min(kSampledTileRows, limits.max_num_seqs))
           : host_rows;
   LogitBuffers logits;
+  if (!plan.rank(rank).last_stage()) return logits;
   logits.selected = F32Matrix(allocator, rows, plan.config().hidden_size);
   logits.part = F32Matrix(allocator, rows, plan.rank(rank).vocab.size());
   if (plan.size() == 1) {
@@ -89,7 +106,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
 SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
                                const BackendSizes& sizes, BumpAllocator& allocator) {
   SamplingBuffers buffers;
-  if (!sizes.samples_tokens()) return buffers;
+  if (!sizes.samples_tokens() || !plan.rank(rank).last_stage()) return buffers;
   const int64_t rows = limits.max_num_seqs;
   buffers.last_sampled = Int32Array(allocator, rows);
   buffers.lists = F32Matrix(allocator, rows, ListCols(plan));
@@ -113,7 +130,11 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
 }
 
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
-  return KvGeometry{.num_layers = static_cast<int>(plan.rank(rank).layers.size()),
+  int num_layers = 0;
+  for (const KvPlace& place : KvPlacesOf(plan.rank(rank), limits)) {
+    num_layers = std::max(num_layers, place.layer + 1);
+  }
+  return KvGeometry{.num_layers = num_layers,
                     .kv_heads = static_cast<int>(plan.rank(rank).kv_heads.size()),
                     .head_dim = plan.config().head_dim,
                     .block_tokens = limits.block_tokens,

@@ -26,9 +26,15 @@ struct ModelLimits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
   KvFormat kv_format = KvFormat::kF32;
+  // [L] the KV group of each layer, from 0 on; groups have block tables of their own. Empty: all
+  // layers are one group.
+  std::vector<int> kv_group_of_layer = {};
   Transport transport = Transport::kShared;
 
   int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
+  int num_kv_groups() const;
+  // Rows of a group's block tables: one for each slot, and that of padding.
+  int table_rows() const { return max_num_seqs + 1; }
 };
 
 // Rows whose logits the host wants are computed in tiles of at most this many, rows that the device
@@ -45,10 +51,10 @@ struct Activations {
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               const BackendSizes& sizes, BumpAllocator& allocator);
 
-// The block tables and the indices of a step: what StepIndex points into. The last table is that of
-// rows that a step is padded with: all block 0.
+// The block tables and the indices of a step: what StepIndex points into. A group's last table is
+// that of rows that a step is padded with: all block 0.
 struct StepArrays {
-  int32_t* block_tables = nullptr;  // [max_num_seqs + 1, blocks_per_seq]
+  int32_t* block_tables = nullptr;  // [groups, table_rows, blocks_per_seq]
   int32_t* seq_begin = nullptr;     // [max_num_seqs + 1]
   int32_t* seq_slot = nullptr;      // [max_num_seqs]
   int32_t* position = nullptr;      // [T]
@@ -58,6 +64,7 @@ struct StepArrays {
 };
 StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator);
 
+// Of the last stage.
 struct LogitBuffers {
   MatrixView selected;                   // [R, D], R of the larger tiles
   MatrixView part;                       // [R, v] this rank's columns
@@ -88,6 +95,14 @@ struct Workspace {
 };
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator);
+
+// Where a layer's K and V are: whose block tables it reads, and which of the arena's layers it is.
+// A block is one group's, and holds as many layers as the group with most of them has.
+struct KvPlace {
+  int group = 0;
+  int layer = 0;
+};
+std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits);  // [its layers]
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);

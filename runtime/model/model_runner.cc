@@ -65,15 +65,16 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
     BumpAllocator host_arrays(host_steps_->get());
     host_arrays_ = LayOutStepArrays(limits_, host_arrays);
   }
-  table_ranges_.resize(limits_.max_num_seqs);
+  table_ranges_.resize(int64_t{limits_.num_kv_groups()} * limits_.table_rows());
   BumpAllocator logits(arenas_.logits.data());
   logits_ = LayOutLogits(plan_, rank_, limits_, backend_, logits);
   const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
-  if (backend_.samples_tokens()) {
+  const bool last_stage = plan_.rank(rank_).last_stage();
+  if (last_stage && backend_.samples_tokens()) {
     draws_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
                    backend_.device(), backend_, comm_);
   }
-  if (rank_ == 0) {
+  if (last_stage && rank_ == 0) {
     std::byte* scratch = logits_.sampler_scratch;
     if (!backend_.device().host_memory()) {
       host_scratch_.resize(Sampler::ScratchBytes(plan_.config().vocab_size));
@@ -92,7 +93,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   decoder_ = std::make_unique<Decoder>(
       DecoderParts{plan_, rank_, weights_,
                    LayOutActivations(plan_, rank_, limits_, backend_, activations), workspace.rope,
-                   Kv()},
+                   kv(), KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
@@ -106,10 +107,6 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       ended_ = {driver->NewEvent(), driver->NewEvent()};
     }
   }
-}
-
-KvArena ModelRunner::Kv() const {
-  return {KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()};
 }
 
 // Some rows at a time: the whole table may be large. What goes wrong is said by the first step.
@@ -133,7 +130,7 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
   ledger.Claim(MemoryCategory::kKv, bytes);
   if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, arenas_.kv, bytes));
   limits_.num_kv_blocks = num_kv_blocks;
-  decoder_->SetKv(Kv());
+  decoder_->SetKv(kv());
   return graphs_ == nullptr ? absl::OkStatus() : graphs_->RecordAgain();
 }
 
@@ -145,8 +142,10 @@ absl::Status ModelRunner::WarmUpDecodes() {
   CopyArrays(Pad(0, 0, most));
   for (int rows = 1;; rows = PaddedDecodeRows(rows + 1, most)) {
     BH_RETURN_IF_ERROR(decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status());
-    const int64_t logit_rows = std::min<int64_t>(rows, logits_.selected.rows());
-    decoder_->Logits(logits_.selected.Rows(0, logit_rows), logits_.part.Rows(0, logit_rows));
+    if (plan_.rank(rank_).last_stage()) {
+      const int64_t logit_rows = std::min<int64_t>(rows, logits_.selected.rows());
+      decoder_->Logits(logits_.selected.Rows(0, logit_rows), logits_.part.Rows(0, logit_rows));
+    }
     if (graphs_ != nullptr) {
       BH_RETURN_IF_ERROR(graphs_->Record(rows));
       BH_CHECK(graphs_->Launch(rows));
@@ -177,7 +176,8 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   }
   if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
       plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
-      plan.table_block_size() != plan.table_slot_size()) {
+      plan.table_block_size() != plan.table_slot_size() ||
+      (plan.table_group_size() > 0 && plan.table_group_size() != plan.table_slot_size())) {
     return overstep("columns of unequal length, sequences", seqs, seqs);
   }
   int64_t sum = 0;
@@ -199,12 +199,16 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);
   for (const int32_t id : plan.token_ids()) {
     const bool known = id >= 0 && id < plan_.config().vocab_size;
-    if (!known && !(id == kLastSampled && draws_.has_value()))
+    if (!known && id != kGivenRow && !(id == kLastSampled && draws_.has_value()))
       return overstep("token id", id, plan_.config().vocab_size - 1);
   }
   for (int i = 0; i < plan.table_slot_size(); ++i) {
     if (plan.table_slot(i) < 0 || plan.table_slot(i) >= limits_.max_num_seqs) {
       return overstep("table slot", plan.table_slot(i), limits_.max_num_seqs - 1);
+    }
+    if (plan.table_group_size() > 0 &&
+        (plan.table_group(i) < 0 || plan.table_group(i) >= limits_.num_kv_groups())) {
+      return overstep("table group", plan.table_group(i), limits_.num_kv_groups() - 1);
     }
     if (plan.table_index(i) < 0 || plan.table_index(i) >= limits_.blocks_per_seq()) {
       return overstep("table index", plan.table_index(i), limits_.blocks_per_seq() - 1);
@@ -216,15 +220,35 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
   return absl::OkStatus();
 }
 
+// Every kGivenRow has its row where rank 0 brings it into the sum.
+absl::Status ModelRunner::CheckGivenRows(const Step& step) const {
+  if (rank_ != 0 || !plan_.rank(rank_).first_stage()) return absl::OkStatus();
+  const auto& ids = step.plan.token_ids();
+  auto left = std::count(ids.begin(), ids.end(), kGivenRow);
+  bool fits = true;
+  for (const GivenRows& given : step.given_rows) {
+    fits = fits && given.rows.cols() == plan_.config().hidden_size && given.first_token >= 0 &&
+           given.first_token + given.rows.rows() <= ids.size();
+    if (!fits) break;
+    const auto first = ids.begin() + given.first_token;
+    left -= std::count(first, first + given.rows.rows(), kGivenRow);
+  }
+  if (fits && left == 0) return absl::OkStatus();
+  return WithExitCode(absl::InternalError(absl::StrCat("rank 0: step ", step.plan.seq(),
+                                                       " is not given the rows that it names")),
+                      ExitCode::kBug);
+}
+
 StepIndex ModelRunner::Prepare(const StepPlan& plan) {
   const int stride = limits_.blocks_per_seq();
   for (int i = 0; i < plan.table_slot_size(); ++i) {
-    const int slot = plan.table_slot(i);
+    const int group = plan.table_group_size() > 0 ? plan.table_group(i) : 0;
+    const int row = group * limits_.table_rows() + plan.table_slot(i);
     const int at = plan.table_index(i);
-    host_arrays_.block_tables[int64_t{slot} * stride + at] = plan.table_block(i);
-    TableRange& range = table_ranges_[slot];
+    host_arrays_.block_tables[int64_t{row} * stride + at] = plan.table_block(i);
+    TableRange& range = table_ranges_[row];
     if (range.end == 0) {
-      changed_slots_.push_back(slot);
+      changed_tables_.push_back(row);
       range = {at, at + 1};
     }
     range = {std::min(range.begin, at), std::max(range.end, at + 1)};
@@ -268,12 +292,15 @@ StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
                    .block_table_stride = limits_.blocks_per_seq()};
 }
 
-absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index) {
-  const bool decodes = index.num_tokens == index.num_seqs;
+absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, const Step& step) {
+  const auto& ids = step.plan.token_ids();
+  // A recorded pass looks all rows up; every rank sees in the plan whether that will do.
+  const bool decodes = index.num_tokens == index.num_seqs &&
+                       std::find(ids.begin(), ids.end(), kGivenRow) == ids.end();
   if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {
-    return decoder_->Output(index.num_tokens);
+    return decoder_->Hidden(index.num_tokens);
   }
-  return decoder_->Forward(index, arrays_.token_ids);
+  return decoder_->Forward(index, arrays_.token_ids, step.given_rows);
 }
 
 // The same index of the host's arrays.
@@ -293,13 +320,13 @@ void ModelRunner::CopyArrays(const StepIndex& index) {
     backend_.device().CopyFromHost(host, reinterpret_cast<std::byte*>(device),
                                    count * static_cast<int64_t>(sizeof(int32_t)));
   };
-  for (const int slot : changed_slots_) {
-    TableRange& range = table_ranges_[slot];
-    const int64_t at = int64_t{slot} * index.block_table_stride + range.begin;
+  for (const int row : changed_tables_) {
+    TableRange& range = table_ranges_[row];
+    const int64_t at = int64_t{row} * index.block_table_stride + range.begin;
     copy(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
     range = {};
   }
-  changed_slots_.clear();
+  changed_tables_.clear();
   copy(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
   copy(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
   copy(host_arrays_.position, arrays_.position, index.num_tokens);
@@ -314,6 +341,7 @@ absl::Status ModelRunner::Submit(Step step) {
   CudaDriver* const driver = backend_.device().cuda_driver();
   BH_RETURN_IF_ERROR(host_steps_.status());
   BH_RETURN_IF_ERROR(Check(step.plan));
+  BH_RETURN_IF_ERROR(CheckGivenRows(step));
   // At most one step is in flight, and runs: its copies are about to pass, or have.
   if (depth() > 1) BH_RETURN_IF_ERROR(driver->HostWait(*copied_));
   const StepIndex index = Prepare(step.plan);
@@ -323,7 +351,7 @@ absl::Status ModelRunner::Submit(Step step) {
     BH_RETURN_IF_ERROR(draws_->Upload(step, num_sampled_rows_));
     draws_->FillIn(index, arrays_.token_ids);
   }
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index));
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index, step));
   InFlight& mine = in_flight_.emplace_back();
   mine.step = std::move(step);
   mine.result.prompt_logits.resize(mine.step.prompt_logits.size());

@@ -48,6 +48,14 @@ class ModelRunner final : public StepRunner {
               Backend& backend, Communicator& comm);
 
   const ModelWeights& weights() const { return weights_; }
+  // The residual stream of a step's `rows` tokens, [T, D] in device memory: a stage behind the
+  // first reads its input there when a step is submitted, and its output lies there until the next.
+  MatrixView hidden(int64_t rows) { return decoder_->Hidden(rows); }
+  // The cache as it lies in memory (memory/kv_block_copy.h): blocks that no step in flight writes
+  // may be read, and blocks that no step uses may be written.
+  KvArena kv() const {
+    return {KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()};
+  }
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
   // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
   // when the device has no more.
@@ -70,8 +78,8 @@ class ModelRunner final : public StepRunner {
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
+  absl::Status CheckGivenRows(const Step& step) const;
   void CopyRopeTable(MatrixView rope);
-  KvArena Kv() const;
   // Applies the plan's table changes and lays the indices of the step into the step arrays, on the
   // host; CopyArrays enqueues their way to the device. They are as they were until it has passed.
   StepIndex Prepare(const internal::StepPlan& plan);
@@ -81,7 +89,7 @@ class ModelRunner final : public StepRunner {
   // Lays `rows` sequences of one token behind the others; returns the index of all.
   StepIndex Pad(int num_seqs, int num_tokens, int rows);
   // The last layer's output [T, D].
-  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index);
+  absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const Step& step);
   // Lists the rows of the step whose logits are wanted: first those that the host sees, then those
   // that are drawn on the device, each in the order of the plan.
   void ListLogitRows(const internal::StepPlan& plan);
@@ -111,8 +119,8 @@ class ModelRunner final : public StepRunner {
     int begin = 0;
     int end = 0;
   };
-  std::vector<TableRange> table_ranges_;  // [slots] of block_tables, changed by this step
-  std::vector<int> changed_slots_;
+  std::vector<TableRange> table_ranges_;  // [groups x table_rows] changed by this step
+  std::vector<int> changed_tables_;       // those of them
   LogitBuffers logits_;
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;  // [size]

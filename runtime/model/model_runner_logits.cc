@@ -31,6 +31,7 @@ void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
 }
 
 absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
+  if (!plan_.rank(rank_).last_stage()) return absl::OkStatus();
   const int64_t rows = static_cast<int64_t>(logit_seq_.size());
   const int64_t host_rows = rows - num_sampled_rows_;
   int64_t n = 0;  // of a tile: rows of one kind
@@ -78,7 +79,6 @@ absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
 
 void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
                            StepResult& result) {
-  const int64_t host_rows = static_cast<int64_t>(logit_seq_.size()) - num_sampled_rows_;
   for (int64_t row = 0; row < logits.rows();) {
     const int seq = logit_seq_[first_row + row];
     int64_t end = row + 1;  // of the rows of the same sequence in this tile
@@ -88,17 +88,19 @@ void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView 
       result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(
           logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
     }
-    const bool last_of_seq = first_row + end == host_rows || logit_seq_[first_row + end] != seq;
-    const auto sample =
-        std::lower_bound(step.samples.begin(), step.samples.end(), seq,
-                         [](const SampleRow& a, int seq_index) { return a.seq_index < seq_index; });
-    if (last_of_seq && sample != step.samples.end() && sample->seq_index == seq) {
+    for (; row < end; ++row) {
+      const std::pair<int, int64_t> drawn(seq, logit_position_[first_row + row] + 1);
+      const auto sample = std::lower_bound(
+          step.samples.begin(), step.samples.end(), drawn,
+          [](const SampleRow& a, const auto& b) { return std::pair(a.seq_index, a.position) < b; });
+      if (sample == step.samples.end() || std::pair(sample->seq_index, sample->position) != drawn) {
+        continue;
+      }
       const int64_t begin_ns = MonotonicNanos();
       result.samples[sample - step.samples.begin()] = sampler_->Sample(
-          absl::MakeConstSpan(logits.F32(end - 1), static_cast<size_t>(logits.cols())), *sample);
+          absl::MakeConstSpan(logits.F32(row), static_cast<size_t>(logits.cols())), *sample);
       sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
     }
-    row = end;
   }
 }
 

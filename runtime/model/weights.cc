@@ -106,7 +106,7 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
                            const BackendSizes& sizes, BumpAllocator& allocator) {
   const ModelConfig& config = *shard.model;
   ModelWeights weights;
-  weights.model = LayOutSlots(ModelTensors(config), shard, held_as, sizes, allocator);
+  weights.model = LayOutSlots(ModelTensorsOf(shard), shard, held_as, sizes, allocator);
   if (config.tie_word_embeddings) {
     const Weight embedding = weights.model[kEmbedding];
     weights.model.At(kLmHead) = embedding;
@@ -122,7 +122,7 @@ absl::Status LoadWeights(const Checkpoint& checkpoint, const RankShard& shard,
                          const ModelWeights& weights, Backend& backend, int num_threads,
                          LoadProgress* progress, const std::function<bool()>& cancelled) {
   Targets targets(backend);
-  targets.Add(ModelTensors(*shard.model), shard, weights.model);
+  targets.Add(ModelTensorsOf(shard), shard, weights.model);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
     targets.Add(LayerTensors(*shard.model, layer), shard, weights.layers[i]);

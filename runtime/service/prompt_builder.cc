@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "memory/prefix_cache.h"
+#include "runtime/engine/request.h"
 #include "runtime/service/double_bos.h"
 #include "runtime/service/refusal.h"
 

@@ -51,13 +51,13 @@ class CachingPoolTest : public testing::Test {
   // Takes blocks for all of `tokens`, as after a prefill.
   std::vector<BlockId> Hold(const std::vector<int32_t>& tokens, absl::string_view salt = "") {
     std::vector<BlockId> blocks;
-    pool_.TakePrefix(pool_.FindPrefix(salt, tokens), blocks);
+    const SequenceKey key = {SequenceDigest(salt), tokens};
+    pool_.TakePrefix(pool_.FindPrefix(key), blocks);
     auto cached = static_cast<int64_t>(blocks.size());
     EXPECT_TRUE(pool_.Grow(blocks, static_cast<int64_t>(tokens.size() + 1) / 2 - cached));
     for (; 2 * cached + 2 <= static_cast<int64_t>(tokens.size()); ++cached) {
-      const BlockKey key = {cached == 0 ? 0 : blocks[cached - 1], salt,
-                            absl::MakeConstSpan(tokens).subspan(2 * cached, 2)};
-      blocks[cached] = pool_.CacheBlock(key, blocks[cached]);
+      const BlockId parent = cached == 0 ? 0 : blocks[cached - 1];
+      blocks[cached] = pool_.CacheBlock(key.Block(cached, 2, parent), blocks[cached]);
     }
     return blocks;
   }
@@ -72,12 +72,12 @@ TEST_F(CachingPoolTest, IdleBlocksCountAsFreeAndAreFoundAgain) {
   pool_.Return(blocks);
   EXPECT_EQ(pool_.num_free(), 6);
   EXPECT_EQ(pool_.num_idle(), 2);
-  const CachedPrefix prefix = pool_.FindPrefix("", {1, 2, 3, 4, 6});
+  const CachedPrefix prefix = pool_.FindPrefix({{}, {1, 2, 3, 4, 6}});
   EXPECT_EQ(prefix.blocks, std::vector<BlockId>({first[0], first[1]}));
   EXPECT_EQ(prefix.num_idle, 2);
-  EXPECT_TRUE(pool_.FindPrefix("", {1, 2, 3}).blocks.size() == 1);
-  EXPECT_TRUE(pool_.FindPrefix("", {3, 4}).blocks.empty());
-  EXPECT_TRUE(pool_.FindPrefix("salt", {1, 2}).blocks.empty());
+  EXPECT_TRUE(pool_.FindPrefix({{}, {1, 2, 3}}).blocks.size() == 1);
+  EXPECT_TRUE(pool_.FindPrefix({{}, {3, 4}}).blocks.empty());
+  EXPECT_TRUE(pool_.FindPrefix({SequenceDigest("salt"), {1, 2}}).blocks.empty());
 }
 
 TEST_F(CachingPoolTest, SharedBlocksReturnWithTheirLastHolder) {
@@ -86,7 +86,7 @@ TEST_F(CachingPoolTest, SharedBlocksReturnWithTheirLastHolder) {
   EXPECT_EQ(a[0], b[0]);
   EXPECT_NE(a[1], b[1]);
   EXPECT_EQ(pool_.NumHolders(a[0]), 2);
-  EXPECT_EQ(pool_.FindPrefix("", {1, 2}).num_idle, 0);
+  EXPECT_EQ(pool_.FindPrefix({{}, {1, 2}}).num_idle, 0);
   EXPECT_EQ(pool_.num_free(), 3);
   pool_.Return(a);
   EXPECT_EQ(pool_.num_free(), 4);
@@ -99,9 +99,9 @@ TEST_F(CachingPoolTest, BlockComputedTwiceIsHeldOnce) {
   std::vector<BlockId> b;
   ASSERT_TRUE(pool_.Grow(a, 1) && pool_.Grow(b, 1));
   const std::vector<int32_t> tokens = {1, 2};
-  EXPECT_EQ(pool_.CacheBlock({0, "", tokens}, a[0]), a[0]);
+  EXPECT_EQ(pool_.CacheBlock({0, tokens}, a[0]), a[0]);
   EXPECT_EQ(pool_.num_free(), 4);
-  b[0] = pool_.CacheBlock({0, "", tokens}, b[0]);
+  b[0] = pool_.CacheBlock({0, tokens}, b[0]);
   EXPECT_EQ(b[0], a[0]);
   EXPECT_EQ(pool_.num_free(), 5);
   pool_.Return(a);
@@ -117,9 +117,9 @@ TEST_F(CachingPoolTest, GrowthTakesIdleBlocksWhenNoOthersAreLeftOldestFirst) {
   ASSERT_TRUE(pool_.Grow(c, 3));
   EXPECT_EQ(pool_.num_idle(), 3);
   ASSERT_TRUE(pool_.Grow(c, 1));
-  EXPECT_TRUE(pool_.FindPrefix("", {5, 6}).blocks.empty());
+  EXPECT_TRUE(pool_.FindPrefix({{}, {5, 6}}).blocks.empty());
   ASSERT_TRUE(pool_.Grow(c, 1));
-  EXPECT_EQ(pool_.FindPrefix("", {1, 2, 3, 4}).blocks.size(), 1U);
+  EXPECT_EQ(pool_.FindPrefix({{}, {1, 2, 3, 4}}).blocks.size(), 1U);
   EXPECT_FALSE(pool_.Grow(c, 2));
   ASSERT_TRUE(pool_.Grow(c, 1));
   EXPECT_EQ(pool_.num_free(), 0);
@@ -156,8 +156,8 @@ TEST_F(CachingPoolTest, APrefixThatIsUpdatedIsTheOneThatIsFoundAnew) {
     tokens.resize(tokens.size() + random() % 3, 1);
     if (random() % 2 == 0 && !tokens.empty()) tokens[0] = 9;
     if (pool_.num_free() >= 4 && random() % 4 > 0) list = Hold(tokens);
-    pool_.UpdatePrefix("", wanted, prefix);
-    const CachedPrefix anew = pool_.FindPrefix("", wanted);
+    pool_.UpdatePrefix({{}, wanted}, prefix);
+    const CachedPrefix anew = pool_.FindPrefix({{}, wanted});
     ASSERT_EQ(prefix.blocks, anew.blocks);
     ASSERT_EQ(prefix.num_idle, anew.num_idle);
     lengths_seen.insert(anew.blocks.size());

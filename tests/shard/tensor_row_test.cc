@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/model/family.h"
+#include "shard/family_spec.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
@@ -109,6 +110,54 @@ TEST(TensorRowTest, SlicesOfAllRanksCoverEachTensor) {
         } else {
           EXPECT_EQ(count, is_whole ? size : 1) << text << " at size " << size;
         }
+      }
+    }
+  }
+}
+
+// A layer whose experts' gates are split by expert, or by width.
+template <Split split>
+void ExpertTensors(const ModelConfig& c, int /*layer*/, TensorTable& t) {
+  static const char* const names[] = {"experts.0", "experts.1", "experts.2", "experts.3",
+                                      "experts.4"};
+  t.Norm(0, "norm", c.hidden_size);
+  for (int expert = 0; expert < c.num_experts; ++expert) {
+    t.SetExpert(expert);
+    t.ColumnParallel(1 + 2 * expert, names[expert], c.intermediate_size, c.hidden_size, split,
+                     true);
+    t.RowParallel(2 + 2 * expert, names[expert], c.hidden_size, c.intermediate_size, split, false);
+  }
+  t.SetExpert(-1);
+  t.ColumnParallel(20, "shared", c.intermediate_size, c.hidden_size, Split::kMlp, false);
+}
+
+TEST(TensorRowTest, ExpertsAreSplitByExpertOrByWidth) {
+  for (const bool by_expert : {true, false}) {
+    FamilySpec family = *SmallConfig().family;
+    family.layer_tensors = by_expert ? ExpertTensors<Split::kExperts> : ExpertTensors<Split::kMlp>;
+    ModelConfig config = SmallConfig();
+    config.family = &family;
+    config.num_experts = 5;
+    const WeightFormats bf16 = WeightFormats::Of(DType::kBF16);
+    for (const int size : {1, 2, 3, 8}) {
+      SCOPED_TRACE(testing::Message() << size << (by_expert ? " by expert" : " by width"));
+      const auto plan = ShardPlan::Create(config, size);
+      ASSERT_TRUE(plan.ok());
+      for (const TensorRow& row : LayerTensors(config, 1)) {
+        int64_t numbers = 0, owners = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          const TensorSlice slice = SliceOf(row, plan->rank(rank));
+          const int64_t count = slice.rows.size() * slice.cols.size();
+          EXPECT_EQ(StoredBytes(row, plan->rank(rank), bf16), count * 2);
+          numbers += count;
+          owners += count > 0;
+          if (row.is_vector()) continue;
+          const LinearShape shape = LinearShapeOf(row, plan->rank(rank), bf16);
+          EXPECT_EQ(shape.k_borders.back(), slice.cols.size());
+        }
+        EXPECT_EQ(numbers, row.rows * row.cols * (row.name == "norm" ? size : 1)) << row.Name();
+        if (row.expert < 0) continue;
+        EXPECT_EQ(owners, by_expert ? 1 : size) << row.Name();
       }
     }
   }

@@ -167,7 +167,7 @@ class Script {
       seq.tokens.resize(seq.prompt);
       seq.tokens.insert(seq.tokens.end(), greedy.begin(), greedy.end());
       const auto all_but_last = absl::MakeConstSpan(seq.tokens).first(seq.tokens.size() - 1);
-      pool_.TakePrefix(pool_.FindPrefix("", all_but_last), seq.blocks);
+      pool_.TakePrefix(pool_.FindPrefix({.tokens = all_but_last}), seq.blocks);
       seq.cached_blocks = static_cast<int>(seq.blocks.size());
       const size_t vocab_size = result_.logits[i].size() / seq.prompt;
       seq.done = seq.cached_blocks * options_.block_tokens;
@@ -177,13 +177,10 @@ class Script {
   }
 
   void CacheBlocks(Seq& seq) {
-    BlockId parent = 0;
-    for (int end = options_.block_tokens; end <= seq.done; end += options_.block_tokens) {
-      BlockId& block = seq.blocks[end / options_.block_tokens - 1];
-      const int begin = end - options_.block_tokens;
-      const auto tokens = absl::MakeConstSpan(seq.tokens).subspan(begin, options_.block_tokens);
-      block = pool_.CacheBlock({parent, "", tokens}, block);
-      parent = block;
+    const SequenceKey key = {.tokens = seq.tokens};
+    for (int i = 0; i < seq.done / options_.block_tokens; ++i) {
+      const BlockId parent = i == 0 ? 0 : seq.blocks[i - 1];
+      seq.blocks[i] = pool_.CacheBlock(key.Block(i, options_.block_tokens, parent), seq.blocks[i]);
     }
   }
 
@@ -359,7 +356,7 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     SchedulerLimits& limits = coordinator_options.limits;
     limits.max_num_seqs = rig.limits.max_num_seqs;
     limits.max_model_len = rig.limits.max_model_len;
-    limits.max_num_batched_tokens = rig.limits.max_num_batched_tokens;
+    limits.max_num_batched_tokens = options.max_num_batched_tokens;
     limits.block_tokens = rig.limits.block_tokens;
     limits.num_kv_blocks = rig.limits.num_kv_blocks;
     limits.max_num_queued_reqs = static_cast<int>(requests.size());

@@ -28,7 +28,8 @@ struct RigOptions {
   std::string backend = "auto";  // "reference", "ordered", or an isa of NewCpuBackend
   std::function<RigDevice()> make_device = nullptr;  // instead of the host and `backend`
   int threads = 1;
-  int chunk_tokens = 512;  // of one sequence in one step
+  int chunk_tokens = 512;            // of one sequence in one step
+  int max_num_batched_tokens = 512;  // RunRequests: of a step
   int block_tokens = 16;
   bool together = true;  // all prompts in one batch; else one after the other
   KvFormat kv_format = KvFormat::kF32;

@@ -157,13 +157,49 @@ TEST(SchedulerPrefixTest, BlocksAreSharedOnceTheirStepIsCommitted) {
   const std::optional<Step> second = scheduler.PlanStep();
   EXPECT_THAT(Starts(second->plan), ElementsAre(16, 0));
   scheduler.Commit({});
-  EXPECT_EQ(pool.FindPrefix("", ToyRequest(20, 1).prompt).blocks.size(), 4U);
+  EXPECT_EQ(pool.FindPrefix({.tokens = ToyRequest(20, 1).prompt}).blocks.size(), 4U);
   StepResult result;
   result.samples.emplace_back(GeneratedToken{7, {}, {}});
   scheduler.Commit(std::move(result));
-  EXPECT_EQ(pool.FindPrefix("", ToyRequest(20, 1).prompt).blocks.size(), 5U);
+  EXPECT_EQ(pool.FindPrefix({.tokens = ToyRequest(20, 1).prompt}).blocks.size(), 5U);
   scheduler.Finish(2);
   EXPECT_TRUE(scheduler.idle());
+}
+
+TEST(SchedulerPrefixTest, GivenRowsAreSharedByTheirContent) {
+  ToyLoop loop(CachingLimits());
+  Request request = ToyRequest(20, 5);
+  EmbeddingSpan& span = request.embeddings.emplace_back();
+  span.where = {.begin = 6, .end = 11};  // in the second and the third block
+  span.where.content.fill(1);
+  span.rows.resize(5 * 2);
+  const auto cached_tokens = [&] {
+    const SequenceId id = *loop.Submit(request);
+    loop.Step();
+    const int64_t tokens = loop.scheduler().cached_prompt_tokens(id);
+    loop.RunToEnd();
+    return tokens;
+  };
+  EXPECT_EQ(cached_tokens(), 0);
+  EXPECT_EQ(cached_tokens(), 16);
+  request.prompt[8] = 3;  // not looked at
+  EXPECT_EQ(cached_tokens(), 16);
+  request.embeddings[0].where.content.fill(2);
+  EXPECT_EQ(cached_tokens(), 4);
+  request.embeddings.clear();
+  EXPECT_EQ(cached_tokens(), 4);
+}
+
+TEST(SchedulerPrefixTest, GivenRowsOutsideThePromptAreRefused) {
+  ToyLoop loop(CachingLimits());
+  Request request = ToyRequest(20, 1);
+  request.embeddings.resize(2);
+  request.embeddings[0] = {{.begin = 3, .end = 5}, std::vector<float>(4)};
+  const std::vector<std::pair<int, int>> spans = {{4, 6}, {18, 21}, {7, 7}};
+  for (const auto& [begin, end] : spans) {
+    request.embeddings[1] = {{.begin = begin, .end = end}, std::vector<float>(4)};
+    EXPECT_EQ(loop.Submit(request).status().code(), absl::StatusCode::kInvalidArgument) << begin;
+  }
 }
 
 int64_t num_hashed_blocks = 0;

@@ -1,0 +1,120 @@
+#include "tests/support/loaded_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/model/family.h"
+#include "shard/weight_loader.h"
+
+namespace bulkhead {
+namespace {
+
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (!value.ok()) std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+  BH_CHECK(value.ok());
+  return *std::move(value);
+}
+
+class Collect final : public LogitsSink {
+ public:
+  absl::Status OnRows(int64_t, int64_t rows, int64_t vocab_size, const float* logits) override {
+    all.insert(all.end(), logits, logits + rows * vocab_size);
+    return absl::OkStatus();
+  }
+  std::vector<float> all;
+};
+
+}  // namespace
+
+ModelConfig LoadedRunner::ReadConfig(const std::string& model_dir) {
+  return OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn, AllFamilySpecs())).model;
+}
+
+ModelLimits LoadedRunner::Limits(const ModelConfig& config) {
+  return {.max_num_seqs = 4,
+          .max_model_len = config.max_position_embeddings,
+          .max_num_batched_tokens = 128,
+          .block_tokens = 16,
+          .num_kv_blocks = 64,
+          .weights = WeightFormats::StoredBy(config, config.dtype.value())};
+}
+
+LoadedRunner::LoadedRunner(const std::string& model_dir, const ShardPlan& plan,
+                           const ModelLimits& limits, Group& group)
+    : plan_(plan),
+      device_(NewHostDevice(0)),
+      backend_(OrDie(NewCpuBackend(*device_, {.may_spin = false}))),
+      ledger_(*device_) {
+  const int rank = group.exchange().topology().rank;
+  needs_ = FootprintOf(plan_, rank, limits, *backend_);
+  ClaimArenas(needs_, limits.num_kv_blocks, ledger_);
+  comm_ = OrDie(group.Connect(CommLimitsOf(plan_, limits), ledger_));
+  runner_ = std::make_unique<ModelRunner>(plan_, rank, limits,
+                                          OrDie(TakeArenas(needs_, limits.num_kv_blocks, ledger_)),
+                                          *backend_, *comm_);
+  LoadProgress progress;
+  const absl::Status loaded =
+      LoadWeights(*OrDie(Checkpoint::Open(model_dir)), plan_.rank(rank), runner_->weights(),
+                  *backend_, 1, &progress, [] { return false; });
+  BH_CHECK(loaded.ok() && progress.done_bytes == progress.total_bytes);
+  BH_CHECK(runner_->WarmUpProducts().ok() && runner_->WarmUpDecodes().ok());
+  ledger_.Seal();  // dies unless planned == taken
+}
+
+std::vector<float> LoadedRunner::Embeddings(absl::Span<const int32_t> ids) {
+  const int64_t width = plan_.config().hidden_size;
+  std::vector<float> rows(ids.size() * width);
+  backend_->Embed(ids.data(), runner_->weights().model[kEmbedding].parts[0], 0,
+                  MatrixView(reinterpret_cast<std::byte*>(rows.data()), DType::kF32,
+                             static_cast<int64_t>(ids.size()), width));
+  return rows;
+}
+
+BlockId DefaultBlock(const ModelLimits& limits, int slot, int index) {
+  return static_cast<BlockId>(1 + slot * (limits.num_kv_blocks / limits.max_num_seqs) + index);
+}
+
+Step MakeStep(const ModelLimits& limits, uint64_t seq, const std::vector<StepRow>& rows) {
+  Step step;
+  step.plan.set_seq(seq);
+  for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
+    const StepRow& row = rows[i];
+    const int end = row.start + static_cast<int>(row.tokens.size());
+    step.plan.add_slot(row.slot);
+    step.plan.add_num_tokens(static_cast<int>(row.tokens.size()));
+    step.plan.add_start_position(row.start);
+    step.plan.add_num_logits(row.num_logits);
+    step.plan.mutable_token_ids()->Add(row.tokens.begin(), row.tokens.end());
+    for (int at = 0; at * limits.block_tokens < end; ++at) {
+      step.plan.add_table_slot(row.slot);
+      step.plan.add_table_index(at);
+      step.plan.add_table_block(row.blocks.empty() ? DefaultBlock(limits, row.slot, at)
+                                                   : row.blocks[at]);
+    }
+    for (int left = row.num_logits; left > 0; --left) {
+      SampleRow& sample = step.samples.emplace_back();
+      sample.seq_index = i;
+      sample.sampling.temperature = 0;
+      sample.position = end - left + 1;
+    }
+  }
+  step.plan.set_padded_tokens(step.plan.token_ids_size());
+  return step;
+}
+
+StepOutput RunHere(ModelRunner& runner, Step step) {
+  Collect sink;
+  for (int i = 0; i < step.plan.slot_size(); ++i) {
+    if (step.plan.num_logits(i) > 0) step.prompt_logits.push_back({i, &sink});
+  }
+  const StepResult result = OrDie(RunStep(runner, std::move(step)));
+  for (const absl::Status& status : result.prompt_logits) BH_CHECK(status.ok());
+  StepOutput output;
+  output.logits = std::move(sink.all);
+  for (const auto& sample : result.samples) output.ids.push_back(OrDie(sample).id);
+  return output;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,62 @@
+// One rank's model of a checkpoint, loaded and sealed, for tests that write step plans by hand.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "comm/group.h"
+#include "runtime/model/model_runner.h"
+
+namespace bulkhead {
+
+// Aborts where something goes wrong: reporting errors is the test's task.
+class LoadedRunner {
+ public:
+  // Of a whole model in f32: 4 sequences, 128 tokens in a step, blocks of 16 tokens.
+  static ModelLimits Limits(const ModelConfig& config);
+  static ModelConfig ReadConfig(const std::string& model_dir);
+
+  LoadedRunner(const std::string& model_dir, const ShardPlan& plan, const ModelLimits& limits,
+               Group& group);
+
+  ModelRunner& operator*() { return *runner_; }
+  ModelRunner* operator->() { return runner_.get(); }
+  const RankNeeds& needs() const { return needs_; }
+  Backend& backend() { return *backend_; }
+  // [ids, D]: the embedding's rows. Of a rank that has them all.
+  std::vector<float> Embeddings(absl::Span<const int32_t> ids);
+
+ private:
+  const ShardPlan plan_;
+  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<Backend> backend_;
+  MemoryLedger ledger_;
+  RankNeeds needs_;
+  std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<ModelRunner> runner_;
+};
+
+// A sequence's tokens in a step: they begin at `start`, and the last `num_logits` want logits, from
+// each of which a token is sampled greedily.
+struct StepRow {
+  int slot = 0;
+  int start = 0;
+  std::vector<int32_t> tokens;
+  int num_logits = 0;
+  std::vector<BlockId> blocks = {};  // of positions from 0 on; empty: those that DefaultBlock says
+};
+// Apart for every slot.
+BlockId DefaultBlock(const ModelLimits& limits, int slot, int index);
+// `seq`: of the plan.
+Step MakeStep(const ModelLimits& limits, uint64_t seq, const std::vector<StepRow>& rows);
+
+struct StepOutput {
+  std::vector<float> logits;  // [rows with logits, V]
+  std::vector<int32_t> ids;   // of each of them, greedily
+};
+// Runs the step in `runner`, which has the last layer, in a group of one.
+StepOutput RunHere(ModelRunner& runner, Step step);
+
+}  // namespace bulkhead
