@@ -52,7 +52,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2090, "memory": 3600, "comm": 6370, "kernels": 12460, "shard": 3190, "runtime": 17420, "launcher": 16680,
+LINE_BUDGETS = {"base": 2100, "memory": 3610, "comm": 6330, "kernels": 12460, "shard": 3190, "runtime": 17420, "launcher": 16680,
                 "proto": 580, "tools": 2410}
 
 LONGEST_FILE = 400

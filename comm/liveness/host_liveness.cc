@@ -120,6 +120,7 @@ absl::StatusOr<std::unique_ptr<HostLiveness>> HostLiveness::Connect(GroupExchang
   BH_RETURN_IF_ERROR(Agree(exchange, kPhase, NotUp(reached), timeout));
   if (accepted.ok() && takes_part) accepted = host_liveness->Watch();
   if (host_liveness != nullptr) {
+    const absl::MutexLock lock(&host_liveness->mutex_);
     for (const std::unique_ptr<Peer>& peer : host_liveness->peers_)
       peer->host = topology.hosts[peer->rank];
   }
@@ -139,6 +140,7 @@ absl::Status HostLiveness::AcceptAll(const RankTopology& topology,
   for (int rank = 0; rank < topology.size; ++rank) {
     if (topology.nodes[rank] != 0) missing.insert(rank);
   }
+  const absl::MutexLock lock(&mutex_);
   for (Caller& caller : AcceptCallers(listeners, key, missing, deadline_ns)) {
     const int rank = caller.who.rank;
     missing.erase(rank);
@@ -179,6 +181,7 @@ absl::Status HostLiveness::ReachRank0(const std::string& name, int rank, const s
         session = AuthenticateTo(*socket, key, rank, limit_ns);
       }
       if (session.ok()) {
+        const absl::MutexLock lock(&mutex_);
         peers_.push_back(
             std::make_unique<Peer>(name, 0, 0, *std::move(socket), *session, /*to_rank0=*/true));
         return absl::OkStatus();
@@ -195,6 +198,7 @@ absl::Status HostLiveness::ReachRank0(const std::string& name, int rank, const s
 absl::Status HostLiveness::Watch() {
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (epoll_fd_ < 0) return absl::ResourceExhaustedError("epoll_create1 failed");
+  const absl::MutexLock lock(&mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) {
     epoll_event event = {};
     event.events = EPOLLIN;
@@ -206,12 +210,12 @@ absl::Status HostLiveness::Watch() {
 }
 
 void HostLiveness::Beat() {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) Send(*peer, FrameKind::kBeat, "");
 }
 
 void HostLiveness::Rearm() {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) {
     if (peer->heard_ns != 0) peer->heard_ns = now_ns_();
   }
@@ -219,12 +223,12 @@ void HostLiveness::Rearm() {
 
 void HostLiveness::Ending() {
   ending_.store(true);
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   for (const std::unique_ptr<Peer>& peer : peers_) Send(*peer, FrameKind::kEnding, "");
 }
 
 void HostLiveness::Abort(const absl::Status& why) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (std::exchange(abort_sent_, true)) return;
   const int64_t until_ns = MonotonicNanos() + kLastWordNanos;
   for (const std::unique_ptr<Peer>& peer : peers_) {
@@ -257,7 +261,7 @@ void HostLiveness::Flush(Peer& peer) {
 }
 
 absl::Status HostLiveness::Check(absl::Duration silence) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (!lost_.ok()) return lost_;
   const int64_t now_ns = now_ns_();
   for (const std::unique_ptr<Peer>& peer : peers_) {

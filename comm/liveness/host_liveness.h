@@ -7,10 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/socket.h"
 #include "comm/group.h"
 #include "comm/liveness/sealed_frames.h"
@@ -66,21 +67,25 @@ class HostLiveness final : public GroupLiveness {
   absl::Status ReachRank0(const std::string& name, int rank, const std::string& ticket,
                           int64_t deadline_ns);
   absl::Status Watch();
-  void Send(Peer& peer, FrameKind kind, absl::string_view text);
+  void Send(Peer& peer, FrameKind kind, absl::string_view text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Flush(Peer& peer);
-  absl::Status Drain(Peer& peer, int64_t now_ns);
-  absl::Status Take(Peer& peer, const Frame& frame, int64_t now_ns);
-  absl::Status CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence);
-  bool HasNeighbours(const Peer& peer) const;
-  absl::Status Silent(const Peer& peer, int64_t now_ns, absl::Duration silence) const;
+  absl::Status Drain(Peer& peer, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Take(Peer& peer, const Frame& frame, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckPeer(Peer& peer, int64_t now_ns, absl::Duration silence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasNeighbours(const Peer& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Silent(const Peer& peer, int64_t now_ns, absl::Duration silence) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   int64_t (*const now_ns_)();
   int epoll_fd_ = -1;
   std::atomic<bool> ending_ = false;
-  std::mutex mutex_;                          // guards the members below
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank
-  bool abort_sent_ = false;
-  absl::Status lost_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);  // by rank
+  bool abort_sent_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead

@@ -5,12 +5,13 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
@@ -113,8 +114,8 @@ class SingleGroup final : public Group {
 
 // Messages in flight: by kind, sender and receiver.
 struct Post {
-  std::mutex mutex;
-  std::map<std::array<int, 3>, std::deque<std::string>> boxes;  // guarded by mutex
+  absl::Mutex mutex;
+  std::map<std::array<int, 3>, std::deque<std::string>> boxes ABSL_GUARDED_BY(mutex);
 };
 
 class LocalLink final : public LeaderLink {
@@ -129,7 +130,7 @@ class LocalLink final : public LeaderLink {
                         absl::Span<const Incoming> receives, int64_t deadline_ns) override {
     for (const Outgoing& out : sends) {
       BH_CHECK(out.node != node_ && out.bytes > 0 && out.bytes <= kMaxLinkMessageBytes);
-      const std::lock_guard lock(post_->mutex);
+      const absl::MutexLock lock(&post_->mutex);
       post_->boxes[{static_cast<int>(kind), node_, out.node}].emplace_back(
           static_cast<const char*>(out.data), out.bytes);
     }
@@ -150,7 +151,7 @@ class LocalLink final : public LeaderLink {
 
  private:
   bool TryTake(const std::array<int, 3>& box, std::string& message) {
-    const std::lock_guard lock(post_->mutex);
+    const absl::MutexLock lock(&post_->mutex);
     std::deque<std::string>& messages = post_->boxes[box];
     if (messages.empty()) return false;
     message = std::move(messages.front());

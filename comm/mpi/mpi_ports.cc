@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -24,20 +22,17 @@ namespace bulkhead {
 namespace {
 
 // A rank sends its whole handshake at once, right after connecting.
-constexpr std::chrono::milliseconds kPollInterval(100);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 constexpr int kLooks = 5;
 
 }  // namespace
 
-HandshakeWatch::HandshakeWatch() : watched_(gettid()), thread_([this] { Run(); }) {}
+HandshakeWatch::HandshakeWatch() : watched_(gettid()) {
+  thread_.emplace(kPollInterval, PeriodicThread::First::kAfterPeriod, [this] { Look(); });
+}
 
 HandshakeWatch::~HandshakeWatch() {
-  {
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-  }
-  wake_.notify_one();
-  thread_.join();
+  thread_.reset();
   if (closed_ > 1) {
     BH_LOG(kWarning) << "dropped " << closed_ << " connections that sent half a handshake to MPI";
   }
@@ -63,31 +58,23 @@ std::optional<HandshakeWatch::Wait> HandshakeWatch::CurrentWait() const {
   return wait;
 }
 
-void HandshakeWatch::Run() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // leave signals to other threads
-  Wait last;
-  int looks = 0;
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kPollInterval, [this] { return done_; })) {
-    const Wait wait = CurrentWait().value_or(Wait());
-    looks = wait.fd >= 0 && wait.fd == last.fd && wait.remote == last.remote ? looks + 1 : 0;
-    last = wait;
-    if (looks < kLooks) continue;
-    looks = 0;
-    // The descriptor number may be reused by another connection; a copy of it cannot.
-    const int copy = fcntl(wait.fd, F_DUPFD_CLOEXEC, 0);
-    const std::optional<TcpSocket> socket = TcpSocketOf(copy);
-    if (socket.has_value() && socket->remote == wait.remote) {
-      shutdown(copy, SHUT_RDWR);
-      if (++closed_ == 1) {
-        BH_LOG(kWarning) << wait.remote << " connected to MPI's port " << socket->port
-                         << " and sent half a handshake: dropped";
-      }
+void HandshakeWatch::Look() {
+  const Wait wait = CurrentWait().value_or(Wait());
+  looks_ = wait.fd >= 0 && wait.fd == last_.fd && wait.remote == last_.remote ? looks_ + 1 : 0;
+  last_ = wait;
+  if (looks_ < kLooks) return;
+  looks_ = 0;
+  // The descriptor number may be reused by another connection; a copy of it cannot.
+  const int copy = fcntl(wait.fd, F_DUPFD_CLOEXEC, 0);
+  const std::optional<TcpSocket> socket = TcpSocketOf(copy);
+  if (socket.has_value() && socket->remote == wait.remote) {
+    shutdown(copy, SHUT_RDWR);
+    if (++closed_ == 1) {
+      BH_LOG(kWarning) << wait.remote << " connected to MPI's port " << socket->port
+                       << " and sent half a handshake: dropped";
     }
-    if (copy >= 0) close(copy);
   }
+  if (copy >= 0) close(copy);
 }
 
 namespace {

@@ -6,15 +6,13 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/periodic_thread.h"
 #include "comm/exchange.h"
 
 namespace bulkhead {
@@ -36,14 +34,14 @@ class HandshakeWatch {
     std::string remote;
   };
   std::optional<Wait> CurrentWait() const;
-  void Run();
+  void Look();
 
   const pid_t watched_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool done_ = false;
-  int closed_ = 0;  // connections closed by the thread; valid after it has ended
-  std::thread thread_;
+  // Of thread_, until it has ended.
+  Wait last_;
+  int looks_ = 0;
+  int closed_ = 0;  // connections
+  std::optional<PeriodicThread> thread_;
 };
 
 class MpiPorts {

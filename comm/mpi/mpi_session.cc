@@ -2,19 +2,14 @@
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
-#include <condition_variable>
 #include <cstdlib>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +17,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/periodic_thread.h"
 #include "base/status.h"
 #include "comm/mpi/missing_ranks.h"
 #include "comm/wait.h"
@@ -41,33 +37,17 @@ class CallLimit {
       const char* call, absl::Duration limit, ExitCode code,
       const std::function<std::string()>& cause = [] { return "a rank is missing"; },
       const char* name = "bh-call-limit")
-      : thread_([this, call, limit, code, cause, name] {
-          prctl(PR_SET_NAME, name);
-          std::unique_lock lock(mutex_);
-          if (returned_.wait_for(lock, absl::ToChronoNanoseconds(limit),
-                                 [this] { return done_; })) {
-            return;
-          }
-          BH_LOG(kError) << call << " did not return within " << absl::FormatDuration(limit) << ": "
-                         << cause();
-          _exit(static_cast<int>(code));
-        }) {}
-  CallLimit(const CallLimit&) = delete;
-  CallLimit& operator=(const CallLimit&) = delete;
-  ~CallLimit() {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    returned_.notify_one();
-    thread_.join();
-  }
+      : thread_(
+            limit, PeriodicThread::First::kAfterPeriod,
+            [call, limit, code, cause] {
+              BH_LOG(kError) << call << " did not return within " << absl::FormatDuration(limit)
+                             << ": " << cause();
+              _exit(static_cast<int>(code));
+            },
+            name) {}
 
  private:
-  std::mutex mutex_;
-  std::condition_variable returned_;
-  bool done_ = false;
-  std::thread thread_;
+  const PeriodicThread thread_;
 };
 
 absl::Status NotUp(absl::Status status) {

@@ -36,7 +36,7 @@ ShmLiveness::~ShmLiveness() {
 }
 
 absl::Status ShmLiveness::WatchProcesses(int64_t parent_pid) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (epoll_fd_ < 0) return absl::ResourceExhaustedError("epoll_create1 failed");
   for (int rank = 0; rank < region_->size(); ++rank) {
@@ -82,7 +82,7 @@ void ShmLiveness::Ending() {
 }
 
 absl::Status ShmLiveness::Check(absl::Duration silence) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (!lost_.ok()) return lost_;
   const int64_t now_ns = now_ns_();
   // Another rank's earlier finding is closer to the cause.
@@ -134,7 +134,7 @@ absl::Status ShmLiveness::CheckLauncher() {
 }
 
 void ShmLiveness::Rearm() {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   for (Peer& peer : peers_) peer.heard_ns = now_ns_();
 }
 

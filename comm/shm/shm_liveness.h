@@ -11,9 +11,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "comm/group.h"
 #include "comm/shm/region.h"
 #include "memory/oom_kills.h"
@@ -55,20 +56,21 @@ class ShmLiveness final : public GroupLiveness {
   absl::Status Watch(Peer& peer, int64_t pid);
   bool HasEnded(const Peer& peer) const;
   void Forget(Peer& peer);
-  absl::Status Ended(int rank) const;
-  absl::Status CheckRank(int rank, int64_t now_ns, absl::Duration silence);
-  absl::Status CheckLauncher();
+  absl::Status Ended(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRank(int rank, int64_t now_ns, absl::Duration silence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckLauncher() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::shared_ptr<Region> region_;
   const RankTopology topology_;
   int64_t (*const now_ns_)();
   int epoll_fd_ = -1;
   std::atomic<bool> ending_ = false;
-  std::mutex mutex_;  // guards the members below
-  std::array<Peer, kMaxLocalRanks> peers_;
-  Peer launcher_;
-  int64_t launcher_pid_ = 0;
-  absl::Status lost_;
+  absl::Mutex mutex_;
+  std::array<Peer, kMaxLocalRanks> peers_ ABSL_GUARDED_BY(mutex_);
+  Peer launcher_ ABSL_GUARDED_BY(mutex_);
+  int64_t launcher_pid_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead
