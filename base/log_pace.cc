@@ -5,7 +5,7 @@
 namespace bulkhead {
 
 bool LogPace::ShouldLog(int64_t* suppressed_count) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   const absl::Time now = now_();
   if (now < next_) {
     ++suppressed_count_;

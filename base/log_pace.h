@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -23,9 +24,9 @@ class LogPace {
  private:
   const absl::Duration interval_;
   const std::function<absl::Time()> now_;
-  std::mutex mutex_;
-  absl::Time next_ = absl::InfinitePast();
-  int64_t suppressed_count_ = 0;
+  absl::Mutex mutex_;
+  absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int64_t suppressed_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead

@@ -19,6 +19,14 @@ if(BH_SANITIZE)
     "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${BH_SANITIZE};-fno-omit-frame-pointer>"
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   target_link_options(bulkhead_flags INTERFACE -fsanitize=${BH_SANITIZE})
+  if(BH_SANITIZE STREQUAL "thread")
+    foreach(call 5Mutex4LockEv 5Mutex6UnlockEv 5Mutex7TryLockEv 5Mutex10ReaderLockEv 5Mutex12ReaderUnlockEv
+                 5Mutex5AwaitERKNS0_9ConditionE 5Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE
+                 5Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE 7CondVar4WaitEPNS0_5MutexE
+                 7CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE 7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE)
+      target_link_options(bulkhead_flags INTERFACE -Wl,--wrap=_ZN4absl7debian3${call})  # tests/support/mutex_for_tsan.cc
+    endforeach()
+  endif()
 endif()
 
 # bulkhead_library(name [SOURCES a.cc ...] [EXCEPT b.cc ...] DEPS target ...): the static library

@@ -1,8 +1,19 @@
 #include "comm/communicator.h"
 
+#include "base/arithmetic.h"
 #include "base/status.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/shm/shm_communicator.h"
+#include "comm/staged/staged_communicator.h"
 
 namespace bulkhead {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kAlignBytes = 256;
+constexpr int64_t kNcclGranuleBytes = int64_t{2} << 20;
+
+}  // namespace
 
 // 16-bit halves are exact in f32, and so are their sums with zeroes.
 absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
@@ -18,6 +29,38 @@ absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
     values[i] = static_cast<int32_t>(high << 16 | static_cast<uint32_t>(sum.F32(1)[i]));
   }
   return absl::OkStatus();
+}
+
+NcclWindow::NcclWindow(const CommLimits& limits, int size)
+    : part_offset_bytes(RoundUp(limits.max_sum_elements * kFloatBytes, kAlignBytes)),
+      whole_offset_bytes(part_offset_bytes +
+                         RoundUp(limits.max_gather_elements * kFloatBytes, kAlignBytes)),
+      total_bytes(RoundUp(whole_offset_bytes + size * limits.max_gather_elements * kFloatBytes,
+                          kNcclGranuleBytes)) {}
+
+const char* TransportName(Transport transport) {
+  switch (transport) {
+    case Transport::kShared:
+      return "shared memory";
+    case Transport::kStaged:
+      return "staged";
+    case Transport::kNccl:
+      break;
+  }
+  return "nccl";
+}
+
+int64_t CommunicationBytes(const CommLimits& limits, int size) {
+  switch (limits.transport) {
+    case Transport::kShared:
+      break;
+    case Transport::kStaged:
+      return StagedPartialBytes(limits);
+    case Transport::kNccl:
+      return NcclWindow(limits, size).total_bytes;
+  }
+  const CommunicationLayout layout(limits, size);
+  return layout.MappedBytes() + layout.private_result_bytes;
 }
 
 }  // namespace bulkhead

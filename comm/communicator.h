@@ -43,7 +43,7 @@ class Communicator {
 };
 
 // How tensors travel between ranks: through shared host memory; from devices, staged through it
-// (staged_communicator.h); or between devices, by NCCL (nccl_communicator.h).
+// (staged/); or between devices, by NCCL (nccl/).
 enum class Transport { kShared, kStaged, kNccl };
 
 // "shared memory", "staged", "nccl".

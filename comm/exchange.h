@@ -1,5 +1,6 @@
 // GroupExchange: small host messages between all ranks during start-up and shutdown, and Agree(),
-// which ends every start-up phase. Called by the rank's main thread only.
+// which ends every start-up phase. Called by the rank's main thread only. Also a status as text, to
+// be sent between ranks.
 #pragma once
 
 #include <memory>
@@ -38,5 +39,12 @@ absl::Status Agree(GroupExchange& exchange, absl::string_view phase, const absl:
 // With such a status all ranks may shut down in order (MPI_Finalize).
 bool IsAgreed(const absl::Status& status);
 absl::Status MarkAgreed(absl::Status status);
+
+// Code, payloads (exit code, lost rank) and message; not whether it is agreed: receiving a status
+// is not an agreement.
+std::string EncodeStatus(const absl::Status& status);
+
+// INTERNAL if `text` was not written by EncodeStatus.
+absl::Status DecodeStatus(absl::string_view text);
 
 }  // namespace bulkhead

@@ -1,6 +1,6 @@
 // Group: what a rank shares with the others once it is up: the tensor communicator, the control bus
-// and the liveness of its ranks. One factory per kind of group (single_group.h, local_group.h,
-// mpi_group.h); launcher/wire.cc chooses.
+// and the liveness of its ranks. One factory per kind of group (NewSingleGroup, NewMpiGroup,
+// NewLocalGroups: README.md); launcher/wire.cc chooses.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Waits between ranks that share memory. A Signal is a counter that one rank raises and others wait
 // for. A wait spins briefly, then yields, then sleeps in a futex with a timeout: an idle rank uses
-// no CPU, and a lost wake-up costs at most 100 ms.
+// no CPU, and a lost wake-up costs at most 100 ms. BackOff is for waits that can only poll.
 #pragma once
 
 #include <atomic>
@@ -43,5 +43,20 @@ struct WaitLimits {
 // Waits until `signal` has reached `count`, `abort` is not 0, or the deadline has passed.
 WaitResult WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
                    const WaitLimits& limits);
+
+// Spins briefly (if allowed), yields for the duration of a
+// decode step's skew, then sleeps with increasing intervals: 50 us at first, 1 ms while a step may
+// still arrive, 5 ms once the group has been idle for a second.
+class BackOff {
+ public:
+  explicit BackOff(bool may_spin) : may_spin_(may_spin) {}
+  // Call between two polls.
+  void Pause();
+
+ private:
+  bool may_spin_;
+  int64_t begin_ns_ = 0;
+  int64_t sleep_ns_ = 0;
+};
 
 }  // namespace bulkhead

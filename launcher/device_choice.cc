@@ -12,7 +12,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "bulkhead/internal/startup.pb.h"
-#include "comm/nccl_communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "launcher/gather_messages.h"
 
 namespace bulkhead {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "comm/mpi_version.h"
+#include "comm/mpi/mpi_session.h"
 #include "launcher/version.h"
 #include "launcher/wire.h"
 

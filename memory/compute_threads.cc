@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/check.h"
 
 namespace bulkhead {
@@ -24,8 +25,8 @@ struct Thread {
 };
 
 struct AllThreads {
-  std::mutex mutex;
-  std::vector<Thread> threads;  // guarded by mutex
+  absl::Mutex mutex;
+  std::vector<Thread> threads ABSL_GUARDED_BY(mutex);
 };
 
 AllThreads& All() {
@@ -59,13 +60,15 @@ ComputeThread::ComputeThread() : id_(gettid()) {
   Thread thread;
   thread.id = id_;
   BH_CHECK(pthread_getcpuclockid(pthread_self(), &thread.clock) == 0);
-  const std::lock_guard lock(All().mutex);
-  All().threads.push_back(thread);
+  AllThreads& all = All();
+  const absl::MutexLock lock(&all.mutex);
+  all.threads.push_back(thread);
 }
 
 ComputeThread::~ComputeThread() {
-  const std::lock_guard lock(All().mutex);
-  std::vector<Thread>& threads = All().threads;
+  AllThreads& all = All();
+  const absl::MutexLock lock(&all.mutex);
+  std::vector<Thread>& threads = all.threads;
   const auto mine = std::find_if(threads.begin(), threads.end(),
                                  [&](const Thread& thread) { return thread.id == id_; });
   BH_CHECK(mine != threads.end());
@@ -73,15 +76,17 @@ ComputeThread::~ComputeThread() {
 }
 
 int64_t ComputeThread::AllCpuNanos() {
-  const std::lock_guard lock(All().mutex);
+  AllThreads& all = All();
+  const absl::MutexLock lock(&all.mutex);
   int64_t sum_ns = 0;
-  for (const Thread& thread : All().threads) sum_ns += NanosOf(thread.clock);
+  for (const Thread& thread : all.threads) sum_ns += NanosOf(thread.clock);
   return sum_ns;
 }
 
 bool ComputeThread::AnyIsBusy() {
-  const std::lock_guard lock(All().mutex);
-  return std::any_of(All().threads.begin(), All().threads.end(), [](const Thread& thread) {
+  AllThreads& all = All();
+  const absl::MutexLock lock(&all.mutex);
+  return std::any_of(all.threads.begin(), all.threads.end(), [](const Thread& thread) {
     const char state = StateOf(thread.id);
     return state == 0 || state == 'R' || state == 'D';
   });

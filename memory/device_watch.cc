@@ -20,7 +20,7 @@ DeviceWatch::DeviceWatch(Options options, int64_t sealed_free_bytes)
 }
 
 DeviceWatchReading DeviceWatch::reading() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return reading_;
 }
 
@@ -28,7 +28,7 @@ std::string DeviceWatch::Look() {
   const absl::StatusOr<int64_t> now = options_.free_bytes();
   DeviceWatchReading before;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     before = reading_;
     if (now.ok()) {
       reading_.free_bytes = *now;

@@ -5,11 +5,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/periodic_thread.h"
 
@@ -44,8 +45,8 @@ class DeviceWatch {
 
  private:
   const Options options_;
-  mutable std::mutex mutex_;
-  DeviceWatchReading reading_;            // guarded by mutex_
+  mutable absl::Mutex mutex_;
+  DeviceWatchReading reading_ ABSL_GUARDED_BY(mutex_);
   std::optional<PeriodicThread> thread_;  // none when the period is infinite
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages for building, testing and running; only missing ones. With
 # --tests, as root, also those for the tests of several hosts, of Slurm
-# (only root can run these) and of the package.
+# (only root can run these) and of the package, and for scripts/lint.py.
 set -euo pipefail
 
 packages=(
@@ -14,7 +14,7 @@ packages=(
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
-  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base)
+  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base clang clang-format clang-tidy)
 fi
 
 missing=()

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -12,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/status.h"
@@ -114,6 +115,7 @@ class LoadRun {
     }
     TakeBlocks(cancelled);
     for (std::thread& thread : threads) thread.join();
+    const absl::MutexLock lock(&mutex_);
     return status_;
   }
 
@@ -182,7 +184,7 @@ class LoadRun {
 
   void End(absl::Status status) {
     stop_.store(true, std::memory_order_relaxed);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (status_.ok()) status_ = std::move(status);  // the first one counts
   }
 
@@ -190,8 +192,8 @@ class LoadRun {
   std::atomic<int64_t>* bytes_done_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  absl::Status status_;
+  absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Cut at whole words of outputs, in whole panels where they fit.

@@ -35,16 +35,16 @@ ALSO_ALLOWED = {
 
 # Headers that only some files may include: (what is included, where it may be, what it is).
 CONFINED = [
-    (re.compile(r"mpi\.h$"), re.compile(r"comm/"), "MPI"),
-    (re.compile(r"nccl\.h$"), re.compile(r"comm/"), "NCCL"),
+    (re.compile(r"mpi\.h$"), re.compile(r"comm/mpi/"), "MPI"),
+    (re.compile(r"nccl\.h$"), re.compile(r"comm/nccl/"), "NCCL"),
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
      re.compile(r"runtime/service/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
     (re.compile(r"launcher/bench/"), re.compile(r"launcher/(bench/|main\.cc$)"), "a benchmark"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
-     re.compile(r"memory/cuda_runtime_|comm/nccl_|kernels/cuda/"), "CUDA"),
+     re.compile(r"memory/cuda_runtime_|comm/nccl/|kernels/cuda/"), "CUDA"),
 ]
 # Only the composition root names concrete backends and groups.
-CONCRETE = re.compile(r"(kernels/(?!backend\.h|sample/op\.h|bench/)|comm/[a-z]+_group\.h)")
+CONCRETE = re.compile(r"(kernels/(?!backend\.h|sample/op\.h|bench/)|comm/[a-z]+/[a-z_]+_group\.h)")
 CONCRETE_USER = re.compile(r"launcher/wire\.cc$|kernels/|comm/")
 
 # setenv is for the start of main, while the process has one thread.
@@ -52,7 +52,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2130, "memory": 3800, "comm": 6670, "kernels": 12460, "shard": 3230, "runtime": 17590, "launcher": 16680,
+LINE_BUDGETS = {"base": 2140, "memory": 3810, "comm": 6330, "kernels": 12460, "shard": 3230, "runtime": 17590, "launcher": 16680,
                 "proto": 580, "tools": 2410}
 
 LONGEST_FILE = 400
@@ -254,7 +254,7 @@ class PlantedViolation(unittest.TestCase):
                 ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
                 ("kernels/attend/cuda.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
                 ("launcher/flags/options.cc", '"launcher/bench/comm.h"', "a benchmark"),
-                ("launcher/group/serve.cc", '"comm/mpi_group.h"', "wire.cc"),
+                ("launcher/group/serve.cc", '"comm/mpi/mpi_group.h"', "wire.cc"), ("comm/shm/region.cc", "<mpi.h>", "MPI"),
                 ("launcher/group/startup.cc", '"kernels/cpu/cpu_backend.h"', "wire.cc"),
                 ("runtime/model/decoder.cc", '"kernels/attend/cuda.h"', "wire.cc")):
             with self.subTest(path=path, include=include):
@@ -301,8 +301,8 @@ class PlantedViolation(unittest.TestCase):
 
     def test_what_is_allowed_is_not_reported(self):
         for path, include in (
-                ("runtime/model/model_runner.h", '"runtime/engine/step_runner.h"'), ("comm/mpi_group.cc", "<mpi.h>"),
-                ("launcher/wire.cc", '"comm/mpi_group.h"'), ("launcher/clients/generate.cc", '"grpcpp/grpcpp.h"'),
+                ("runtime/model/model_runner.h", '"runtime/engine/step_runner.h"'), ("comm/mpi/mpi_link.cc", "<mpi.h>"),
+                ("launcher/wire.cc", '"comm/mpi/mpi_group.h"'), ("launcher/clients/generate.cc", '"grpcpp/grpcpp.h"'),
                 ("runtime/service/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
             with self.subTest(path=path, include=include):
                 self.assertEqual([], self.found(path, f"#include {include}\n" if path.endswith(".cc") else

@@ -27,7 +27,7 @@ int64_t CudaBackend::PackedBytes(const LinearShape& shape) const {
 
 std::unique_ptr<WeightSink> CudaBackend::Pack(const Linear& linear) {
   return NewPackingSink(linear, [this](const void* host, std::byte* packed, int64_t bytes) {
-    const std::lock_guard lock(packing_);
+    const absl::MutexLock lock(&packing_);
     device_.CopyFromHost(host, packed, bytes);
     // A device that is lost says so again at the next step.
     device_.Synchronize().IgnoreError();

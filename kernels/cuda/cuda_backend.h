@@ -6,8 +6,8 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
+#include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm_library.h"
 #include "memory/cuda_driver.h"
@@ -41,7 +41,7 @@ class CudaBackend final : public Backend {
   Device& device_;
   CudaDriver& driver_;
   const std::unique_ptr<BackendSizes> sizes_;
-  std::mutex packing_;  // of copies from the threads that load
+  absl::Mutex packing_;  // one copy at a time, of those from the threads that load
   const std::unique_ptr<CudaProducts> products_;
   const std::unique_ptr<CudaAttention> attention_;
 };

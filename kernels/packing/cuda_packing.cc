@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
+#include "absl/base/call_once.h"
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "kernels/packing/cuda_layout.h"
@@ -122,10 +122,10 @@ class CodeSink final : public WeightSink {
 
  private:
   void MakeRoom() {
-    const std::lock_guard lock(mutex_);
-    if (!codes_.empty()) return;
-    codes_.resize(linear_.shape.rows * linear_.shape.cols);
-    scaling_.resize(layout_.num_cells() * layout_.padded_rows());
+    absl::call_once(made_room_, [this] {
+      codes_.resize(linear_.shape.rows * linear_.shape.cols);
+      scaling_.resize(layout_.num_cells() * layout_.padded_rows());
+    });
   }
 
   void PutScaling(int64_t row, int64_t cell, uint16_t scale, uint8_t zero) {
@@ -201,7 +201,7 @@ class CodeSink final : public WeightSink {
   const bool indexed_;
   const CopyToDevice copy_;
   std::vector<WeightCell> cells_;  // without an index
-  std::mutex mutex_;               // of making room
+  absl::once_flag made_room_;      // in the next two; then threads write to rows of their own
   std::vector<uint8_t> codes_;     // [rows, cols]
   std::vector<uint32_t> scaling_;  // [cells][padded rows]
   std::vector<int32_t> index_;

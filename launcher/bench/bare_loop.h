@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "comm/shared_memory.h"
+#include "comm/shm/shared_memory.h"
 
 namespace bulkhead {
 

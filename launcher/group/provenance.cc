@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/whole_file.h"
-#include "comm/mpi_version.h"
+#include "comm/mpi/mpi_session.h"
 #include "launcher/version.h"
 
 namespace bulkhead {

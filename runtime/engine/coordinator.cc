@@ -62,7 +62,7 @@ absl::Status Coordinator::CheckOpen() const {
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
   const uint64_t now = options_.now_ns();
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   BH_RETURN_IF_ERROR(CheckOpen());
   if (live_.contains(request.request_id)) {
     return WithRefusalReason(
@@ -87,27 +87,27 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   inbox_.push_back(live);
   inbox_tokens_ += tokens;
   live_.emplace(live->request_id, std::move(live));
-  work_.notify_one();
+  work_.Signal();
   return absl::OkStatus();
 }
 
 void Coordinator::Cancel(absl::string_view request_id, absl::Status why) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   const auto found = live_.find(request_id);
   if (found == live_.end() || found->second->cancel.has_value()) return;
   found->second->cancel = std::move(why);
   cancels_.push_back(found->second);
-  work_.notify_one();
+  work_.Signal();
 }
 
 void Coordinator::SetServing() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (state_ == GroupState::kStarting) state_ = GroupState::kServing;
 }
 
 absl::StatusOr<LiveLimits> Coordinator::SetLimits(const LiveLimitsChange& change,
                                                   LiveLimits* before) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (before != nullptr) *before = live_limits_;
   BH_ASSIGN_OR_RETURN(live_limits_, Changed(options_.limits, live_limits_, change));
   return live_limits_;
@@ -117,11 +117,11 @@ void Coordinator::BeginDrain(absl::Duration timeout) {
   const uint64_t now = options_.now_ns();
   const auto wait = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout)));
   const uint64_t deadline = now + std::min(wait, std::numeric_limits<uint64_t>::max() - now);
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (state_ == GroupState::kLost) return;
   state_ = GroupState::kDraining;
   drain_deadline_ns_ = std::min(deadline, drain_deadline_ns_.value_or(deadline));
-  work_.notify_one();
+  work_.Signal();
 }
 
 void Coordinator::Fail(const absl::Status& why) {
@@ -129,7 +129,7 @@ void Coordinator::Fail(const absl::Status& why) {
   const uint64_t now = options_.now_ns();
   std::vector<std::pair<std::shared_ptr<Live>, RequestEnd>> ends;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (state_ == GroupState::kLost) return;
     state_ = GroupState::kLost;
     failure_ = why;
@@ -139,13 +139,13 @@ void Coordinator::Fail(const absl::Status& why) {
       ends.emplace_back(live, live->MakeEnd(EndCause{why, {}, {}, {}}, now));
     }
     for (const auto& [live, end] : ends) Forget(*live);
-    work_.notify_one();
+    work_.Signal();
   }
   for (auto& [live, end] : ends) live->sink->OnEnd(std::move(end));
 }
 
 CoordinatorLoad Coordinator::Load() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   CoordinatorLoad load{state_,       load_,          options_.limits.num_kv_blocks,
                        live_limits_, length_counts_, longest_tokens_};
   load.scheduler.num_waiting += static_cast<int>(inbox_.size());
@@ -155,12 +155,12 @@ CoordinatorLoad Coordinator::Load() const {
 }
 
 GroupState Coordinator::state() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return state_;
 }
 
 LiveLimits Coordinator::limits() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return live_limits_;
 }
 

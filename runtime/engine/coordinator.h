@@ -1,7 +1,7 @@
 // Coordinator: rank 0's engine. Requests arrive from any thread through its inbox; the rank loop
 // asks it for steps and returns their results; deltas and ends go to the requests' sinks.
 //
-// One mutex guards the inbox and the table of live requests, and is never held while a sink is
+// One mutex guards the inbox and the table of live requests; it is never held while a sink is
 // called. The scheduler, the block pool and the text streams belong to the rank loop's thread only.
 // Fail() may be called by the watchdog's thread while that thread hangs in a collective: it ends
 // every request whose sink is not being called at that moment; the rank loop's thread ends the
@@ -9,18 +9,18 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "memory/kv_block_pool.h"
 #include "runtime/engine/load_meter.h"
@@ -92,10 +92,9 @@ class Coordinator final : public RequestInbox {
   struct Delivery;
   struct Arrivals;
 
-  // Requires mutex_.
-  absl::Status CheckOpen() const;
-  void Forget(const Live& live);
-  void CountLength(const Live& live);
+  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountLength(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The rank loop's thread.
   absl::StatusOr<Arrivals> TakeArrivals();
@@ -113,21 +112,21 @@ class Coordinator final : public RequestInbox {
   void Publish();
 
   const Options options_;
-  mutable std::mutex mutex_;
-  std::condition_variable work_;
-  // Guarded by mutex_.
-  GroupState state_ = GroupState::kStarting;
-  absl::Status failure_;
-  std::optional<uint64_t> drain_deadline_ns_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_;  // all unfinished requests
-  std::vector<std::shared_ptr<Live>> inbox_;
-  std::vector<std::shared_ptr<Live>> cancels_;
-  int64_t inbox_tokens_ = 0;  // of the inbox, including requests taken from it since the last
-                              // Publish
-  SchedulerLoad load_;
-  LiveLimits live_limits_;
-  std::array<uint64_t, 32> length_counts_ = {};
-  int64_t longest_tokens_ = 0;
+  mutable absl::Mutex mutex_;
+  absl::CondVar work_;
+  GroupState state_ ABSL_GUARDED_BY(mutex_) = GroupState::kStarting;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> drain_deadline_ns_ ABSL_GUARDED_BY(mutex_);
+  // All unfinished requests.
+  absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Live>> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Live>> cancels_ ABSL_GUARDED_BY(mutex_);
+  // Of the inbox, including requests taken from it since the last Publish.
+  int64_t inbox_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  SchedulerLoad load_ ABSL_GUARDED_BY(mutex_);
+  LiveLimits live_limits_ ABSL_GUARDED_BY(mutex_);
+  std::array<uint64_t, 32> length_counts_ ABSL_GUARDED_BY(mutex_) = {};
+  int64_t longest_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // The rank loop's thread.
   KvBlockPool pool_;

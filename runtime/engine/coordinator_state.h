@@ -27,7 +27,7 @@ struct Coordinator::Live {
   Request request;             // until started by the rank loop's thread
   SequenceId sequence_id = 0;  // rank loop's thread only; 0: not started
 
-  // Guarded by the coordinator's mutex.
+  // Guarded by the coordinator's mutex, which cannot be named here.
   std::optional<absl::Status> cancel;
   bool busy = false;   // the rank loop's thread is calling the sink
   bool ended = false;  // the sink must not be called any more

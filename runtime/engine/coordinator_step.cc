@@ -32,11 +32,11 @@ absl::StatusOr<Step> Coordinator::NextStep() {
 // Sleeps while there is nothing to do.
 absl::StatusOr<Coordinator::Arrivals> Coordinator::TakeArrivals() {
   if (scheduler_.idle()) meter_.Idle();
-  std::unique_lock<std::mutex> lock(mutex_);
-  work_.wait(lock, [this] {
-    return !inbox_.empty() || !cancels_.empty() || !scheduler_.idle() ||
-           state_ == GroupState::kDraining || state_ == GroupState::kLost;
-  });
+  const absl::MutexLock lock(&mutex_);
+  while (inbox_.empty() && cancels_.empty() && scheduler_.idle() &&
+         state_ != GroupState::kDraining && state_ != GroupState::kLost) {
+    work_.Wait(&mutex_);
+  }
   if (state_ == GroupState::kLost) return failure_;
   scheduler_.SetMaxNumSeqs(live_limits_.max_num_seqs);
   return Arrivals{std::exchange(inbox_, {}), std::exchange(cancels_, {})};
@@ -61,7 +61,7 @@ void Coordinator::StartArrivals(Arrivals arrivals) {
     if (!active_.contains(live->sequence_id)) continue;
     absl::Status why;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const absl::MutexLock lock(&mutex_);
       why = *live->cancel;
     }
     deliveries.push_back(EndOf(live, std::move(why)));
@@ -74,7 +74,7 @@ void Coordinator::StartArrivals(Arrivals arrivals) {
 std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Live>& live,
                                                         std::string& text) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (live->cancel.has_value()) return EndCause{*live->cancel, {}, {}, {}};
   }
   Request& request = live->request;
@@ -175,7 +175,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
   const StepCosts costs = Costs();
   std::vector<std::optional<RequestEnd>> ends(deliveries.size());
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < deliveries.size(); ++i) {
       Live& live = *deliveries[i].live;
       if (live.ended) {  // by Fail()
@@ -202,7 +202,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
   }
   std::vector<std::pair<std::shared_ptr<Live>, RequestEnd>> failed;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < deliveries.size(); ++i) {
       const std::shared_ptr<Live>& live = deliveries[i].live;
       live->busy = false;
@@ -220,7 +220,7 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
 bool Coordinator::DrainIsOver() {
   const uint64_t now = options_.now_ns();
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (state_ != GroupState::kDraining) return false;
     if (live_.empty()) return true;
     if (now < *drain_deadline_ns_) return false;
@@ -232,7 +232,7 @@ bool Coordinator::DrainIsOver() {
 void Coordinator::EndAll(const absl::Status& why) {
   std::vector<Delivery> deliveries;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     for (const auto& [id, live] : live_) {
       deliveries.emplace_back().live = live;
       deliveries.back().end = EndCause{why, {}, {}, {}};
@@ -253,7 +253,7 @@ void Coordinator::RecordAdmitted() {
   for (const SequenceId id : scheduler_.newly_admitted()) {
     active_.at(id)->OpenStream(scheduler_.prompt(id));
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   for (const SequenceId id : scheduler_.newly_admitted()) {
     Live& live = *active_.at(id)->live;
     live.timings.queue_ns = now - live.submitted_ns;
@@ -271,7 +271,7 @@ StepCosts Coordinator::Costs() const {
 
 // Publishes the state for other threads after a plan or a commit.
 void Coordinator::Publish() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   load_ = scheduler_.load();
   inbox_tokens_ = 0;
   for (const auto& live : inbox_) {

@@ -35,7 +35,7 @@ std::string WaitFor(const Stragglers& stragglers) {
 }  // namespace
 
 void WatchdogRules::StepBegins(const internal::StepPlan& plan, int64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   newest_step_ = plan.seq();
   shapes_[newest_step_ % kMaxSteps] = ShapeOf(plan);
   if (limited_) {
@@ -48,13 +48,13 @@ void WatchdogRules::StepBegins(const internal::StepPlan& plan, int64_t now_ns) {
 }
 
 void WatchdogRules::StepEnds(int64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   limited_ = step_seq_ < newest_step_;
   if (limited_) TimeStep(step_seq_ + 1, now_ns);
 }
 
 void WatchdogRules::TimeStep(uint64_t seq, int64_t now_ns) {
-  const StepTimeLimits& limits = limits_.step;
+  const StepTimeLimits& limits = step_limits_;
   step_seq_ = seq;
   begin_ns_ = now_ns;
   awaited_since_ns_ = 0;
@@ -67,7 +67,7 @@ void WatchdogRules::TimeStep(uint64_t seq, int64_t now_ns) {
 }
 
 void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   BH_CHECK(!limited_);
   limited_ = true;
   phase_ = name;
@@ -76,12 +76,12 @@ void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, i
 }
 
 void WatchdogRules::SetStepLimits(const StepTimeLimits& limits) {
-  const std::lock_guard lock(mutex_);
-  limits_.step = limits;
+  const absl::MutexLock lock(&mutex_);
+  step_limits_ = limits;
 }
 
 void WatchdogRules::PhaseEnds() {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   limited_ = false;
 }
 
@@ -97,7 +97,7 @@ absl::Status WatchdogRules::Tick(int64_t now_ns) {
 // A rank that waits for its next step may be idle for any time.
 absl::Duration WatchdogRules::IdleFor(int64_t now_ns) {
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (!limited_ || !phase_.empty()) return absl::ZeroDuration();
   }
   return absl::Nanoseconds(clock_.IdleNanos(now_ns));
@@ -108,7 +108,7 @@ bool WatchdogRules::Stalled(int64_t now_ns) {
   last_tick_ns_ = now_ns;
   was_stalled_ = gap_ns > kStallNanos && !was_stalled_;
   if (was_stalled_) {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     begin_ns_ += gap_ns;  // the main thread was stopped as well
     awaited_since_ns_ = 0;
   }
@@ -116,7 +116,7 @@ bool WatchdogRules::Stalled(int64_t now_ns) {
 }
 
 absl::Status WatchdogRules::CheckLimit(int64_t now_ns, absl::Duration own_still) {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (!limited_) return absl::OkStatus();
   return phase_.empty() ? CheckStep(now_ns, own_still)
                         : CheckPhase(absl::Nanoseconds(now_ns - begin_ns_));

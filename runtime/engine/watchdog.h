@@ -6,13 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "comm/group.h"
 #include "memory/compute_threads.h"
@@ -51,7 +52,11 @@ class WatchdogRules {
   using Warn = std::function<void(const std::string&)>;
   // `clock` and `liveness` outlive this; `warn` may be null.
   WatchdogRules(GroupLiveness& liveness, const WatchdogLimits& limits, IdleClock& clock, Warn warn)
-      : liveness_(liveness), clock_(clock), warn_(std::move(warn)), limits_(limits) {}
+      : liveness_(liveness),
+        clock_(clock),
+        warn_(std::move(warn)),
+        limits_(limits),
+        step_limits_(limits.step) {}
   // A step that begins while another one runs is timed from that one's end.
   void StepBegins(const internal::StepPlan& plan, int64_t now_ns);
   void StepEnds(int64_t now_ns);  // the oldest running step
@@ -69,29 +74,33 @@ class WatchdogRules {
   bool Stalled(int64_t now_ns);
   absl::Duration IdleFor(int64_t now_ns);
   absl::Status CheckLimit(int64_t now_ns, absl::Duration own_still);
-  absl::Status CheckPhase(absl::Duration lasted);
-  absl::Status CheckStep(int64_t now_ns, absl::Duration own_still);
-  void WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const std::string& who);
-  void TimeStep(uint64_t seq, int64_t now_ns);
+  absl::Status CheckPhase(absl::Duration lasted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckStep(int64_t now_ns, absl::Duration own_still)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const std::string& who)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TimeStep(uint64_t seq, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   GroupLiveness& liveness_;
   IdleClock& clock_;
   const Warn warn_;
-  WatchdogLimits limits_;  // `step` guarded by mutex_
-  bool was_stalled_ = false;
+  const WatchdogLimits limits_;  // `step` is superseded by step_limits_
+  bool was_stalled_ = false;     // the next two: Tick's thread only
   int64_t last_tick_ns_ = 0;
-  std::mutex mutex_;  // guards the members below
-  bool limited_ = false;
-  std::string phase_;                        // empty: in a step
-  uint64_t step_seq_ = 0;                    // the step being timed
-  uint64_t newest_step_ = 0;                 // the last one begun
-  std::array<StepShape, kMaxSteps> shapes_;  // of running steps, by number
-  int64_t begin_ns_ = 0;
-  absl::Duration limit_;
-  absl::Duration estimate_;  // of the step
-  int64_t warned_ns_ = 0;    // last warning; 0: never
-  std::string awaited_;      // the stragglers of a late step
-  int64_t awaited_since_ns_ = 0;
+  absl::Mutex mutex_;
+  StepTimeLimits step_limits_ ABSL_GUARDED_BY(mutex_);
+  bool limited_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string phase_ ABSL_GUARDED_BY(mutex_);         // empty: in a step
+  uint64_t step_seq_ ABSL_GUARDED_BY(mutex_) = 0;     // the step being timed
+  uint64_t newest_step_ ABSL_GUARDED_BY(mutex_) = 0;  // the last one begun
+  // Of running steps, by number.
+  std::array<StepShape, kMaxSteps> shapes_ ABSL_GUARDED_BY(mutex_);
+  int64_t begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Duration limit_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration estimate_ ABSL_GUARDED_BY(mutex_);  // of the step
+  int64_t warned_ns_ ABSL_GUARDED_BY(mutex_) = 0;    // last warning; 0: never
+  std::string awaited_ ABSL_GUARDED_BY(mutex_);      // the stragglers of a late step
+  int64_t awaited_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class Watchdog final : public StepWatch {

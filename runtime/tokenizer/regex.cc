@@ -4,10 +4,11 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "runtime/tokenizer/oniguruma.h"
 #include "runtime/tokenizer/unicode.h"
@@ -49,8 +50,8 @@ int Match(const pcre2_code* code, absl::string_view text, size_t start, const Ma
 // together allocate one.
 int MatchDeep(const pcre2_code* code, absl::string_view text, size_t start,
               const MatchSpace& space) {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
+  ABSL_CONST_INIT static absl::Mutex mutex(absl::kConstInit);
+  const absl::MutexLock lock(&mutex);
   // It grows page by page.
   pcre2_jit_stack* const stack = pcre2_jit_stack_create(32 * 1024, kDeepMatchBytes, nullptr);
   if (stack == nullptr) return PCRE2_ERROR_NOMEMORY;

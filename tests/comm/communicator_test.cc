@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "base/exit_code.h"
-#include "comm/shm_communicator.h"
+#include "comm/shm/shm_communicator.h"
 #include "tests/comm/terms.h"
 #include "tests/support/run_ranks.h"
 

@@ -1,5 +1,5 @@
 // A build without CUDA says what it lacks, whoever asks, and what to do instead.
-#include "comm/nccl_communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_sizes.h"

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/local_group.h"
+#include "comm/local/local_group.h"
 
 namespace bulkhead {
 

@@ -2,6 +2,8 @@
 // watches their ends.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <memory>
 #include <utility>

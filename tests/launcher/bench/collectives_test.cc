@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/shared_memory.h"
+#include "comm/shm/shared_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/bench/bare_loop.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "comm/staged_communicator.h"
+#include "comm/staged/staged_communicator.h"
 #include "gtest/gtest.h"
 #include "memory/cuda_device.h"
 #include "memory/device.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "comm/single_group.h"
+#include "comm/local/local_group.h"
 #include "tests/runtime/engine/toy_model.h"
 
 namespace bulkhead {

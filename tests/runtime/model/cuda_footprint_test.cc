@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "comm/staged_communicator.h"
+#include "comm/staged/staged_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"

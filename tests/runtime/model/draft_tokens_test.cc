@@ -2,7 +2,7 @@
 // its drafts: the same logits, and a sampled token for each row of them, as one by one.
 #include <gtest/gtest.h>
 
-#include "comm/single_group.h"
+#include "comm/local/local_group.h"
 #include "tests/support/golden.h"
 #include "tests/support/loaded_runner.h"
 

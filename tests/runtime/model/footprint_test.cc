@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/exit_code.h"
-#include "comm/local_group.h"
+#include "comm/local/local_group.h"
 #include "gtest/gtest.h"
 #include "runtime/model/model_runner.h"
 #include "runtime/model/rope_table.h"

@@ -2,7 +2,7 @@
 // answer of those tokens.
 #include <gtest/gtest.h>
 
-#include "comm/single_group.h"
+#include "comm/local/local_group.h"
 #include "tests/support/golden.h"
 #include "tests/support/loaded_runner.h"
 #include "tests/support/model_rig.h"

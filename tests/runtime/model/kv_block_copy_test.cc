@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/single_group.h"
+#include "comm/local/local_group.h"
 #include "memory/kv_format_name.h"
 #include "tests/support/golden.h"
 #include "tests/support/loaded_runner.h"

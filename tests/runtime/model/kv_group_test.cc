@@ -2,7 +2,7 @@
 // them: the same bits as with one table for all.
 #include <gtest/gtest.h>
 
-#include "comm/single_group.h"
+#include "comm/local/local_group.h"
 #include "tests/support/golden.h"
 #include "tests/support/loaded_runner.h"
 

@@ -2,7 +2,7 @@
 // layers alone; hidden rows are handed over by hand; the same bits.
 #include <gtest/gtest.h>
 
-#include "comm/single_group.h"
+#include "comm/local/local_group.h"
 #include "tests/support/golden.h"
 #include "tests/support/loaded_runner.h"
 

@@ -1,0 +1,280 @@
+#include "comm/tree/tree_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "comm/shm/shm_communicator.h"
+
+// When may memory be rewritten? Every operation starts with a barrier A of the node and ends with a
+// barrier E.
+//   * A rank's first slot, read by others between A and E: written after E.
+//   * The sum, read by its callers until their next PartialSum: rewritten after the next A, which
+//     every rank enters after its PartialSum. Pieces and staging are read between A and E only.
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the L1 cache
+
+int Half(int begin, int end) { return begin + (end - begin + 1) / 2; }
+
+void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<Subtree>& pieces) {
+  const bool whole = std::all_of(nodes.begin() + begin, nodes.begin() + end,
+                                 [&](int node) { return node == nodes[begin]; });
+  if (whole) {
+    pieces.push_back({begin, end, nodes[begin]});
+    return;
+  }
+  AddPieces(nodes, begin, Half(begin, end), pieces);
+  AddPieces(nodes, Half(begin, end), end, pieces);
+}
+
+// Whether `pieces` are the leaves, all at one depth, of the tree over the ranks [begin, end).
+bool IsFullTree(absl::Span<const Subtree> pieces, int begin, int end) {
+  if (pieces.size() == 1) return pieces[0].begin == begin && pieces[0].end == end;
+  if (pieces.size() % 2 != 0) return false;
+  const int half = Half(begin, end);
+  return IsFullTree(pieces.subspan(0, pieces.size() / 2), begin, half) &&
+         IsFullTree(pieces.subspan(pieces.size() / 2), half, end);
+}
+
+int LocalIndex(const std::vector<int>& local, int rank) {
+  return static_cast<int>(std::lower_bound(local.begin(), local.end(), rank) - local.begin());
+}
+
+}  // namespace
+
+std::vector<Subtree> Subtrees(const std::vector<int>& nodes) {
+  std::vector<Subtree> pieces;
+  AddPieces(nodes, 0, static_cast<int>(nodes.size()), pieces);
+  return pieces;
+}
+
+bool UsesRecursiveDoubling(const std::vector<int>& nodes) {
+  const std::vector<Subtree> pieces = Subtrees(nodes);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].node != static_cast<int>(i)) return false;  // a node has several
+  }
+  return IsFullTree(pieces, 0, static_cast<int>(nodes.size()));
+}
+
+TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTopology& world,
+                                   LeaderLink* link, const CommLimits& limits, SharedMemory tensors,
+                                   Buffer result)
+    : region_(std::move(region)),
+      world_(world),
+      local_(world.RanksOf(world.node())),
+      link_(link),
+      limits_(limits),
+      layout_(limits, world.size),
+      tensors_(std::move(tensors)),
+      result_(std::move(result)),
+      pieces_(Subtrees(world.nodes)),
+      in_pairs_(UsesRecursiveDoubling(world.nodes)),
+      piece_at_(pieces_.size()),
+      barrier_(*region_) {
+  BH_CHECK(world.num_nodes() > 1 && (link != nullptr) == (region_->rank() == 0));
+  // First-touched by their rank, to place them on its NUMA node.
+  for (int which = 0; which < 2; ++which) {
+    std::memset(slot(which, region_->rank()), 0, layout_.slot_bytes);
+  }
+  if (link_ == nullptr) return;
+  staging_ =
+      reinterpret_cast<float*>(layout_.shared_result_bytes > 0 ? slot(2, 0) : result_.data());
+  chunk_elements_ = kMaxLinkMessageBytes / kFloatBytes;
+  for (int node = 0; node < world.num_nodes(); ++node) {
+    chunk_elements_ = std::min(chunk_elements_, ChunkElements(node));
+  }
+  BH_CHECK(limits.max_sum_elements == 0 || chunk_elements_ > 0);
+}
+
+// How much of each piece that node can receive at once.
+int64_t TreeCommunicator::ChunkElements(int node) const {
+  auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
+                               [&](const Subtree& piece) { return piece.node != node; });
+  if (in_pairs_)
+    foreign = std::min<int64_t>(foreign, 2);  // one in staging, one in the place of
+                                              // the sum
+  const auto ranks = std::count(world_.nodes.begin(), world_.nodes.end(), node);
+  const int64_t staging_bytes = layout_.shared_result_bytes > 0
+                                    ? layout_.shared_result_bytes * ranks
+                                    : layout_.private_result_bytes;
+  return foreign == 1 ? kMaxLinkMessageBytes / kFloatBytes
+                      : staging_bytes / kFloatBytes / (foreign - 1);
+}
+
+MatrixView TreeCommunicator::PartialSum(int64_t rows, int64_t cols) {
+  BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
+  has_term_ = true;
+  term_rows_ = rows;
+  term_cols_ = cols;
+  return MatrixView(slot(0, region_->rank()), DType::kF32, rows, cols);
+}
+
+absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
+  BH_CHECK(has_term_);
+  has_term_ = false;
+  const int64_t elements = term_rows_ * term_cols_;
+  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  if (elements * kFloatBytes <= kSmallSumBytes) {
+    if (link_ != nullptr) SumOwnPieces(0, elements);
+  } else {
+    SumOwnPieces(ShareBegin(elements, region_->rank(), region_->size()),
+                 ShareBegin(elements, region_->rank() + 1, region_->size()));
+    BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  }
+  if (link_ != nullptr) {
+    BH_RETURN_IF_ERROR(in_pairs_ ? RecursiveDoubling(elements) : ExchangeAllPieces(elements));
+  }
+  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  return ConstMatrixView(slot(1, 0), DType::kF32, term_rows_, term_cols_);
+}
+
+// The sum of a piece of this node's ranks: for a single rank, its partial sum.
+float* TreeCommunicator::OwnPiece(const Subtree& piece) const {
+  const int first = LocalIndex(local_, piece.begin);
+  return piece.end - piece.begin == 1 ? partial(first)
+                                      : reinterpret_cast<float*>(slot(1, first + 1));
+}
+
+void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
+  for (const Subtree& piece : pieces_) {
+    if (piece.node != world_.node() || piece.end - piece.begin == 1) continue;
+    std::vector<const float*> partial_sums;
+    for (int rank = piece.begin; rank < piece.end; ++rank) {
+      partial_sums.push_back(partial(LocalIndex(local_, rank)));
+    }
+    TreeSum(partial_sums, begin, end, OwnPiece(piece));
+  }
+}
+
+// Leader: at distance 1, 2, 4 ... exchanges its subtotal with another leader; the two are the
+// halves of a subtree.
+absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
+  for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
+    const int64_t count = std::min(chunk_elements_, elements - begin);
+    float* const total = sum() + begin;
+    const float* mine = OwnPiece(pieces_[world_.node()]) + begin;
+    for (int distance = 1; distance < world_.num_nodes(); distance *= 2) {
+      const int peer = world_.node() ^ distance;
+      float* const theirs = distance == 1 ? total : staging_;
+      const Outgoing send{peer, mine, count * kFloatBytes};
+      const Incoming receive{.node = peer, .data = theirs, .row_bytes = count * kFloatBytes};
+      BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, {&send, 1}, {&receive, 1}));
+      const float* const other = distance == 1 ? mine : theirs;
+      for (int64_t i = 0; i < count; ++i) total[i] += other[i];
+      mine = total;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Leader: sends its pieces to every other node, receives theirs and adds them all, in chunks that
+// fit every node's staging memory.
+absl::Status TreeCommunicator::ExchangeAllPieces(int64_t elements) {
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
+    const int64_t count = std::min(chunk_elements_, elements - begin);
+    sends.clear();
+    receives.clear();
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const Subtree& piece = pieces_[i];
+      if (piece.node != world_.node()) {
+        float* to = receives.empty()
+                        ? sum() + begin
+                        : staging_ + (static_cast<int64_t>(receives.size()) - 1) * count;
+        receives.push_back({.node = piece.node, .data = to, .row_bytes = count * kFloatBytes});
+        piece_at_[i] = to;
+        continue;
+      }
+      piece_at_[i] = OwnPiece(piece) + begin;
+      for (int node = 0; node < world_.num_nodes(); ++node) {
+        if (node != piece.node) sends.push_back({node, piece_at_[i], count * kFloatBytes});
+      }
+    }
+    BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, sends, receives));
+    for (int64_t at = 0; at < count; at += kBlock) {
+      // Not directly into the sum: the first foreign piece is stored there.
+      float block[kBlock];
+      size_t piece = 0;
+      const int64_t block_count = std::min(kBlock, count - at);
+      AddTree(0, world_.size, piece, at, block_count, block);
+      std::memcpy(sum() + begin + at, block, block_count * kFloatBytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Adds the subtree over the ranks [begin, end), of which `piece` is the first piece; advances
+// `piece`.
+void TreeCommunicator::AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count,
+                               float* sum) const {
+  if (pieces_[piece].begin == begin && pieces_[piece].end == end) {
+    std::memcpy(sum, piece_at_[piece++] + at, count * kFloatBytes);
+    return;
+  }
+  float right[kBlock];
+  AddTree(begin, Half(begin, end), piece, at, count, sum);
+  AddTree(Half(begin, end), end, piece, at, count, right);
+  for (int64_t i = 0; i < count; ++i) sum[i] += right[i];
+}
+
+absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
+                                          absl::Span<const int64_t> cols_of_rank, MatrixView out) {
+  BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
+  const int64_t rows = part.rows();
+  PutPart(part, cols_of_rank, rank(), limits_, partial(region_->rank()));
+  BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
+  if (rank() == 0) {
+    BH_RETURN_IF_ERROR(GatherToRank0(part, cols_of_rank, out));
+  } else if (link_ != nullptr) {
+    BH_RETURN_IF_ERROR(GatherFromNode(rows, cols_of_rank));
+  }
+  return barrier_.Meet(-1 - rows);
+}
+
+absl::Status TreeCommunicator::GatherFromNode(int64_t rows,
+                                              absl::Span<const int64_t> cols_of_rank) {
+  std::vector<Outgoing> sends;
+  for (size_t i = 0; i < local_.size(); ++i) {
+    const int64_t bytes = rows * cols_of_rank[local_[i]] * kFloatBytes;
+    if (bytes > 0) sends.push_back({0, partial(static_cast<int>(i)), bytes});
+  }
+  return sends.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, sends, {});
+}
+
+absl::Status TreeCommunicator::GatherToRank0(ConstMatrixView part,
+                                             absl::Span<const int64_t> cols_of_rank,
+                                             MatrixView out) {
+  const int64_t rows = part.rows();
+  std::vector<Incoming> receives;
+  int64_t col = 0;
+  for (int r = 0; r < size(); ++r) {
+    const int64_t cols = cols_of_rank[r];
+    BH_CHECK(out.rows() == rows && col + cols <= out.cols());
+    if (rows * cols == 0) continue;
+    if (world_.nodes[r] != 0) {
+      receives.push_back({.node = world_.nodes[r],
+                          .data = out.F32(0) + col,
+                          .row_bytes = cols * kFloatBytes,
+                          .rows = rows,
+                          .stride_bytes = out.row_stride() * kFloatBytes});
+    } else {
+      const float* from = partial(LocalIndex(local_, r));
+      for (int64_t row = 0; row < rows; ++row) {
+        std::memcpy(out.F32(row) + col, r == 0 ? part.F32(row) : from + row * cols,
+                    cols * kFloatBytes);
+      }
+    }
+    col += cols;
+  }
+  BH_CHECK(col == out.cols());
+  return receives.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, {}, receives);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,87 @@
+// TreeCommunicator: sums and gathers of a group on several nodes. Within a node, ranks use shared
+// memory; between nodes, leaders use a LeaderLink.
+//
+// The sum uses the tree of communicator.h, independent of the placement of ranks: a node adds up
+// its *pieces*, the largest subtrees whose ranks are all on it, and the leaders combine pieces in
+// tree order. With equal numbers of consecutive ranks on a power of two of nodes, each node has one
+// piece, and leaders use recursive doubling: at distance 1, 2, 4 ... they exchange their subtotals,
+// log2(nodes) messages each. Otherwise every node sends its pieces to all others and adds them all,
+// which is more work and traffic.
+//
+// Memory equals that of a group of the same size on one node (CommunicationBytes). The first of
+// each rank's two slots holds its partial sum; the second slot of the node's first rank holds the
+// sum, and that of a piece's second rank the piece. The space of the shared result stages pieces
+// from other nodes, except the first, which is stored in the place of the sum.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/shm/shm_communicator.h"
+#include "comm/tree/leader_link.h"
+
+namespace bulkhead {
+
+// Ranks [begin, end) of the world, all on `node`, forming a subtree of the sum's tree.
+struct Subtree {
+  int begin = 0;
+  int end = 0;
+  int node = 0;
+};
+
+// Ordered by rank.
+std::vector<Subtree> Subtrees(const std::vector<int>& nodes);
+
+// Whether the leaders can combine the pieces by recursive doubling.
+bool UsesRecursiveDoubling(const std::vector<int>& nodes);
+
+class TreeCommunicator final : public Communicator {
+ public:
+  // `region`: this node's. `world`: with nodes. `link`: null except on the leader. `tensors` and
+  // `result` as for ShmCommunicator with the layout of the whole group, for this node's ranks.
+  TreeCommunicator(std::shared_ptr<Region> region, const RankTopology& world, LeaderLink* link,
+                   const CommLimits& limits, SharedMemory tensors, Buffer result);
+  int rank() const override { return world_.rank; }
+  int size() const override { return world_.size; }
+  MatrixView PartialSum(int64_t rows, int64_t cols) override;
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override;
+  absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          MatrixView out) override;
+
+ private:
+  std::byte* slot(int which, int local_rank) const {
+    return tensors_.get() + (int64_t{which} * region_->size() + local_rank) * layout_.slot_bytes;
+  }
+  float* partial(int local_rank) const { return reinterpret_cast<float*>(slot(0, local_rank)); }
+  float* sum() const { return reinterpret_cast<float*>(slot(1, 0)); }
+  float* OwnPiece(const Subtree& piece) const;
+  void SumOwnPieces(int64_t begin, int64_t end);
+  int64_t ChunkElements(int node) const;
+  absl::Status RecursiveDoubling(int64_t elements);
+  absl::Status ExchangeAllPieces(int64_t elements);
+  void AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count, float* sum) const;
+  absl::Status GatherFromNode(int64_t rows, absl::Span<const int64_t> cols_of_rank);
+  absl::Status GatherToRank0(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                             MatrixView out);
+
+  std::shared_ptr<Region> region_;
+  const RankTopology world_;
+  const std::vector<int> local_;  // ranks of this node
+  LeaderLink* link_;
+  CommLimits limits_;
+  CommunicationLayout layout_;
+  SharedMemory tensors_;
+  Buffer result_;
+  const std::vector<Subtree> pieces_;
+  const bool in_pairs_;
+  float* staging_ = nullptr;            // leader: foreign pieces except the first
+  int64_t chunk_elements_ = 0;          // leader: maximum per piece; equal on all nodes
+  std::vector<const float*> piece_at_;  // leader: start of each piece in the current chunk
+  ShmBarrier barrier_;
+  bool has_term_ = false;
+  int64_t term_rows_ = 0;
+  int64_t term_cols_ = 0;
+};
+
+}  // namespace bulkhead

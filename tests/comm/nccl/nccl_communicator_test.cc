@@ -1,0 +1,339 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include "base/exit_code.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/nccl/nccl_library.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "memory/cuda_device.h"
+#include "tests/comm/nccl/fake_nccl.h"
+#include "tests/comm/terms.h"
+#include "tests/support/emulator/emulated_device.h"
+#include "tests/support/emulator/intrinsics.h"
+#include "tests/support/run_ranks.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr CommLimits kLimits{
+    .max_sum_elements = 20000, .max_gather_elements = 64, .transport = Transport::kNccl};
+
+void EnqueueInEmulator(void* stream, const std::vector<FakeNcclRange>& uses,
+                       std::function<void()> work, bool early) {
+  std::vector<emulator::EmulatedCudaDriver::Range> ranges;
+  for (const FakeNcclRange& use : uses) ranges.push_back({use.begin, use.bytes});
+  static_cast<emulator::EmulatedCudaDriver*>(stream)->EnqueueForLibrary(
+      ranges, [work = std::move(work)] { return work(), absl::OkStatus(); }, early);
+}
+
+// The library is opened once per process: set the name before anything uses it.
+FakeNcclControls& Controls() {
+  static FakeNcclControls* const controls = [] {
+    setenv("BULKHEAD_NCCL", BH_FAKE_NCCL, 1);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // as the program does at start
+    void* const library = dlopen(BH_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<FakeNcclControls* (*)()>(dlsym(library, "fake_nccl_controls"))();
+  }();
+  return *controls;
+}
+
+// The library allocates from the calling rank's device; a rank is a thread.
+thread_local CudaDriver* rank_driver = nullptr;
+thread_local std::map<void*, int64_t> rank_memory;
+
+void* AllocateOnDevice(size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  const auto at = rank_driver->Reserve(size);
+  if (!at.ok() || !rank_driver->Map(*at, size).ok()) {
+    if (at.ok()) rank_driver->ReleaseRange(*at, size);
+    return nullptr;
+  }
+  rank_memory[*at] = size;
+  return *at;
+}
+
+void FreeOnDevice(void* memory) {
+  auto* const at = static_cast<std::byte*>(memory);
+  rank_driver->Unmap(at, rank_memory[memory]);
+  rank_driver->ReleaseRange(at, rank_memory[memory]);
+}
+
+class NcclCommunicatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Controls().fault = FakeNcclFault::kNone;
+    Controls().fail = false;
+    Controls().version = 23007;
+    Controls().enqueue = &EnqueueInEmulator;
+    Controls().allocate = &AllocateOnDevice;
+    Controls().free = &FreeOnDevice;
+  }
+  void TearDown() override {
+    EXPECT_EQ(Controls().windows, 0);
+    EXPECT_EQ(Controls().communicators, 0);
+  }
+};
+
+constexpr int kRampThreads = 256;
+struct Ramp {
+  float* out = nullptr;
+  int64_t count = 0;
+  int64_t first = 0;
+  int period = 1;
+  int offset = 0;
+};
+
+void WriteRamp(Ramp p) {
+  cuda::GridDependencySynchronize();
+  const int64_t i = int64_t{blockIdx.x} * kRampThreads + threadIdx.x;
+  if (i < p.count) p.out[i] = static_cast<float>((p.first + i) % p.period + p.offset);
+}
+
+// A rank with an emulated device that tries to connect.
+struct NcclRankOfTest {
+  NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20,
+                 bool late = false)
+      : driver({.total_bytes = device_bytes, .late = late}),
+        device(*CudaDevice::New(driver, 0)),
+        ledger(std::make_unique<MemoryLedger>(*device)) {
+    rank_driver = &driver;
+    ledger->Claim(MemoryCategory::kCommunication,
+                  CommunicationBytes(kLimits, group.exchange().topology().size));
+    comm = ConnectNccl(
+        group, kLimits, driver, *ledger, timeout,
+        [this](float* out, int64_t count, int64_t first, int period, int offset) {
+          Enqueue(driver, cuda::KernelOf("ramp", &WriteRamp),
+                  {.grid = {static_cast<int>((count + kRampThreads - 1) / kRampThreads), 1, 1},
+                   .block = {kRampThreads, 1, 1}},
+                  Ramp{out, count, first, period, offset});
+        });
+  }
+
+  emulator::EmulatedCudaDriver driver;
+  std::unique_ptr<CudaDevice> device;
+  std::unique_ptr<MemoryLedger> ledger;
+  absl::StatusOr<std::unique_ptr<Communicator>> comm;
+};
+
+TEST_F(NcclCommunicatorTest, SumsWhatTheRanksPutIntoTheirTerms) {
+  for (const int size : {2, 3, 4}) {
+    RunRanks(size, [&](Group& group) {
+      NcclRankOfTest rank(group, absl::Minutes(5));
+      ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+      EXPECT_EQ(Controls().windows, size);
+      for (const int64_t elements : {1, 300, 20000}) {
+        std::vector<float> values(elements);
+        for (int64_t i = 0; i < elements; ++i) {
+          values[i] = static_cast<float>(i + (*rank.comm)->rank());
+        }
+        const MatrixView partial = (*rank.comm)->PartialSum(1, elements);
+        rank.driver.CopyToDevice(values.data(), partial.data(), elements * 4);
+        const auto sum = (*rank.comm)->AllReduceSum();
+        ASSERT_TRUE(sum.ok()) << sum.status();
+        rank.driver.CopyToHost(sum->data(), values.data(), elements * 4);
+        ASSERT_TRUE(rank.driver.Synchronize().ok());
+        for (int64_t i = 0; i < elements; ++i) {
+          ASSERT_EQ(values[i], static_cast<float>(size * i + size * (size - 1) / 2));
+        }
+      }
+    });
+  }
+}
+
+TEST_F(NcclCommunicatorTest, GathersUnevenColumnsOnRankZero) {
+  constexpr int64_t kRows = 5;
+  const std::vector<int64_t> cols = {3, 0, 4};
+  RunRanks(3, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const int r = (*rank.comm)->rank();
+    const int64_t stride = cols[r] + 2;
+    const Buffer buffer = *rank.device->Allocate(kRows * stride * 4);
+    std::vector<float> part(kRows * stride);
+    for (size_t i = 0; i < part.size(); ++i) part[i] = static_cast<float>(1000 * r + i);
+    rank.driver.CopyToDevice(part.data(), buffer.data(), kRows * stride * 4);
+    const ConstMatrixView view(buffer.data(), DType::kF32, kRows, cols[r], stride);
+    const Buffer out_buffer = *rank.device->Allocate(kRows * 9 * 4);
+    MatrixView out;
+    if (r == 0) out = MatrixView(out_buffer.data(), DType::kF32, kRows, 7, 9);
+    ASSERT_TRUE((*rank.comm)->GatherCols(view, cols, out).ok());
+    if (r != 0) return;
+    std::vector<float> whole(kRows * 9);
+    rank.driver.CopyToHost(out_buffer.data(), whole.data(), kRows * 9 * 4);
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t c = 0; c < 9; ++c) {
+        const float expected = static_cast<float>(c >= 7  ? 0
+                                                  : c < 3 ? row * 5 + c
+                                                          : 2000 + row * 6 + (c - 3));
+        EXPECT_EQ(whole[row * 9 + c], expected) << row << " " << c;
+      }
+    }
+  });
+}
+
+TEST_F(NcclCommunicatorTest, BroadcastsWhatRankZeroHas) {
+  constexpr int kCount = 9;
+  RunRanks(3, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const Buffer buffer = *rank.device->Allocate(kCount * 4);
+    std::vector<int32_t> values(kCount);
+    for (int i = 0; i < kCount; ++i) values[i] = 100000 * ((*rank.comm)->rank() + 1) + i;
+    rank.driver.CopyToDevice(values.data(), buffer.data(), kCount * 4);
+    auto* const on_device = reinterpret_cast<int32_t*>(buffer.data());
+    ASSERT_TRUE((*rank.comm)->Broadcast(on_device, kCount).ok());
+    ASSERT_TRUE((*rank.comm)->Broadcast(on_device, 0).ok());
+    rank.driver.CopyToHost(buffer.data(), values.data(), kCount * 4);
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+    for (int i = 0; i < kCount; ++i) EXPECT_EQ(values[i], 100000 + i);
+  });
+}
+
+TEST_F(NcclCommunicatorTest, TakesExactlyWhatThePlanSays) {
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    EXPECT_EQ(rank.ledger->taken(MemoryCategory::kCommunication), CommunicationBytes(kLimits, 2));
+    rank.ledger->Seal();
+  });
+}
+
+TEST_F(NcclCommunicatorTest, RanksThatNeverConnectEndTheStartAtTheDeadline) {
+  Controls().fault = FakeNcclFault::kNeverConnects;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Seconds(2));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
+    EXPECT_TRUE(IsAgreed(rank.comm.status()));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, ACommunicatorThatIsNeverSplitOffEndsTheStartAtTheDeadline) {
+  Controls().fault = FakeNcclFault::kNeverSplits;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Seconds(2));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("ncclCommSplit"));
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
+  });
+}
+
+TEST(KnownTermsTest, AreExactInF32InAnyOrderUpToTheLargestGroup) {
+  for (const int size : {1, 2, 8, 11, 182, 183, 200, 1023, 1024}) {
+    for (const int64_t i : {0, 1, 998, 999, 1000, 123999}) {
+      float upwards = 0;
+      float downwards = 0;
+      for (int r = 0; r < size; ++r) {
+        upwards += static_cast<float>(KnownValue(i, r));
+        downwards += static_cast<float>(KnownValue(i, size - 1 - r));
+      }
+      EXPECT_EQ(upwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
+      EXPECT_EQ(downwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
+      EXPECT_LT(KnownSum(i, size), int64_t{1} << 24);
+    }
+  }
+}
+
+TEST(NcclWindowsTest, AreForVersionsWhoseSumsWaitForTheKernelBefore) {
+  for (const int version : {21900, 22703, 22803, 22807, 22809, 22902, 22907, 23003, 23006}) {
+    EXPECT_FALSE(WindowsWaitForStream(version)) << version;
+  }
+  for (const int version : {23007, 23100, 23203}) EXPECT_TRUE(WindowsWaitForStream(version));
+}
+
+// The sum of two ranks right after the kernel that writes the ranks' 1 and 2.
+float SumBehindAKernel() {
+  float sums[2] = {};
+  RunRanks(2, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true);
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const int r = (*rank.comm)->rank();
+    constexpr int kThreads = 32;
+    const MatrixView partial = (*rank.comm)->PartialSum(1, kThreads);
+    rank.driver.Fill(partial.data(), std::byte{0}, kThreads * sizeof(float));
+    Enqueue(rank.driver, cuda::KernelOf("ramp", &WriteRamp), {.block = {kRampThreads, 1, 1}},
+            Ramp{reinterpret_cast<float*>(partial.data()), kThreads, 0, 1, 1 + r});
+    const auto sum = (*rank.comm)->AllReduceSum();
+    ASSERT_TRUE(sum.ok()) << sum.status();
+    rank.driver.CopyToHost(sum->data(), &sums[r], sizeof(float));
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+  });
+  return sums[0] == sums[1] ? sums[0] : -1;
+}
+
+TEST_F(NcclCommunicatorTest, ASumSeesWhatTheKernelBeforeItWrites) {
+  EXPECT_EQ(SumBehindAKernel(), 3);
+}
+
+TEST_F(NcclCommunicatorTest, SumsThatStartEarlyOverWindowsGetNone) {
+  Controls().fault = FakeNcclFault::kStartsEarly;
+  for (const int version : {22803, 22809, 23003, 23006}) {
+    Controls().version = version;
+    EXPECT_EQ(SumBehindAKernel(), 3) << version;
+  }
+}
+
+// These sums would be wrong over a window; a version that starts early is detected.
+TEST_F(NcclCommunicatorTest, AWindowWhoseSumsStartEarlyIsFoundAtTheStart) {
+  Controls().fault = FakeNcclFault::kStartsEarly;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true);
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's sum is wrong"));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, ASumThatIsWrongIsFoundBeforeAnybodyReliesOnIt) {
+  Controls().fault = FakeNcclFault::kSumsWrongly;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("element 1000 of 20000"));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, AnErrorBehindOurBackNamesTheRankThatSawIt) {
+  RunRanks(2, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    ASSERT_TRUE(Agree(group.exchange(), "up", absl::OkStatus(), absl::Minutes(5)).ok());
+    Controls().fail = true;
+    (void)(*rank.comm)->PartialSum(1, 1);
+    const absl::Status status = (*rank.comm)->AllReduceSum().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank " + std::to_string((*rank.comm)->rank()) + " (host "));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("remote process exited"));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, ADeviceWithoutTheMemoryFailsAllRanksByItsName) {
+  RunRanks(2, [&](Group& group) {
+    const int64_t bytes = group.exchange().topology().rank == 1 ? 1 << 20 : 64 << 20;
+    const NcclRankOfTest rank(group, absl::Minutes(5), bytes);
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kDoesNotFit);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("rank 1 (host "));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, AWindowThatIsRefusedEndsTheStartWithNcclsWords) {
+  Controls().fault = FakeNcclFault::kRefusesWindows;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("ncclCommWindowRegister"));
+  });
+}
+
+}  // namespace
+}  // namespace bulkhead
