@@ -38,7 +38,8 @@ CONFINED = [
     (re.compile(r"mpi\.h$"), re.compile(r"comm/"), "MPI"),
     (re.compile(r"nccl\.h$"), re.compile(r"comm/"), "NCCL"),
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
-     re.compile(r"runtime/service/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
+     re.compile(r"runtime/service/grpc/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
+    (re.compile(r"runtime/service/grpc/"), re.compile(r"runtime/service/grpc/|launcher/group/serve\.cc$"), "the gRPC front end"),
     (re.compile(r"launcher/bench/"), re.compile(r"launcher/(bench/|main\.cc$)"), "a benchmark"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_runtime_|comm/nccl_|kernels/cuda/"), "CUDA"),
@@ -52,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2090, "memory": 3600, "comm": 6670, "kernels": 12460, "shard": 3190, "runtime": 17420, "launcher": 16680,
+LINE_BUDGETS = {"base": 2090, "memory": 3600, "comm": 6670, "kernels": 12460, "shard": 3190, "runtime": 17410, "launcher": 16680,
                 "proto": 580, "tools": 2410}
 
 LONGEST_FILE = 400
@@ -252,6 +253,9 @@ class PlantedViolation(unittest.TestCase):
         for path, include, what in (
                 ("runtime/engine/a.cc", "<mpi.h>", "MPI"), ("launcher/group/serve.cc", '"grpcpp/grpcpp.h"', "gRPC"),
                 ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
+                ("runtime/service/engine_call.cc", '"grpcpp/grpcpp.h"', "gRPC"),
+                ("runtime/service/guard/a.cc", "<grpc/grpc.h>", "gRPC"),
+                ("runtime/service/engine_call.cc", '"runtime/service/grpc/raw_message.h"', "the gRPC front end"),
                 ("kernels/attend/cuda.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
                 ("launcher/flags/options.cc", '"launcher/bench/comm.h"', "a benchmark"),
                 ("launcher/group/serve.cc", '"comm/mpi_group.h"', "wire.cc"),
@@ -303,7 +307,7 @@ class PlantedViolation(unittest.TestCase):
         for path, include in (
                 ("runtime/model/model_runner.h", '"runtime/engine/step_runner.h"'), ("comm/mpi_group.cc", "<mpi.h>"),
                 ("launcher/wire.cc", '"comm/mpi_group.h"'), ("launcher/clients/generate.cc", '"grpcpp/grpcpp.h"'),
-                ("runtime/service/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
+                ("runtime/service/grpc/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
             with self.subTest(path=path, include=include):
                 self.assertEqual([], self.found(path, f"#include {include}\n" if path.endswith(".cc") else
                                                 f"#pragma once\n#include {include}\n"))

@@ -93,7 +93,7 @@ class Coordinator final : public RequestInbox {
   struct Arrivals;
 
   // Requires mutex_.
-  absl::Status CheckOpen() const;
+  absl::Status CheckOpen(const std::string& request_id) const;
   void Forget(const Live& live);
   void CountLength(const Live& live);
 
@@ -107,7 +107,7 @@ class Coordinator final : public RequestInbox {
   Delivery EndOf(const std::shared_ptr<Live>& live, absl::Status why);
   void Deliver(std::vector<Delivery> deliveries);
   bool DrainIsOver();
-  void EndAll(const absl::Status& why);
+  void EndAll(const absl::Status& why, const char* word);
   void RecordAdmitted();
   StepCosts Costs() const;  // since the start
   void Publish();

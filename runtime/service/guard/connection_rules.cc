@@ -17,7 +17,7 @@ constexpr absl::Duration kYoung = absl::Seconds(1);
 constexpr uint32_t kLargeDataBytes = 1024;
 constexpr int kManyIncompleteCalls = 64;
 // While none may be held. gRPC's clients acknowledge the settings before their first call.
-constexpr int kMostUnheldCalls = 8;
+constexpr int kMaxUnheldCalls = 8;
 constexpr double kAnsweredFrameCost = 16;  // PING and SETTINGS make the server write
 
 uint32_t BigEndian(absl::string_view bytes) {
@@ -71,7 +71,7 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
     } else {
       if (rest.size() < kFrameHeadBytes) break;
       const FrameHead head = ParseFrameHead(rest.data());
-      if (head.payload_bytes > kMostPayloadBytes) {
+      if (head.payload_bytes > kMaxPayloadBytes) {
         Close("FRAME_TOO_LARGE", Http2Error::kFrameSizeError);
         break;
       }
@@ -95,7 +95,7 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
 ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::string_view frame,
                                                absl::Time now, std::string* to_server) {
   if (block_stream_ != 0) return OnContinuation(head, frame, to_server);
-  if (to_client_.size() >= kMostFramesToClient) return Wait(now);
+  if (to_client_.size() >= kMaxFramesToClient) return Wait(now);
   double cost = 1;
   if (head.type == FrameType::kData && head.payload_bytes >= kLargeDataBytes) cost = 0;
   if (head.type == FrameType::kPing || head.type == FrameType::kSettings) cost = kAnsweredFrameCost;
@@ -174,7 +174,7 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
   }
   block_bytes_ += head.payload_bytes;
   ++block_frames_;
-  if (block_bytes_ > kMostHeaderBlockBytes || block_frames_ > kMostHeaderBlockFrames) {
+  if (block_bytes_ > kMaxHeaderBlockBytes || block_frames_ > kMaxHeaderBlockFrames) {
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
   PassBlock(calls_.Find(head.stream), head, frame, to_server);
@@ -263,12 +263,12 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
     block_since_ = now;
     for (auto& [stream, call] : calls_) call.progress = now;
   }
-  if (is_partial_ && now - since_ > kMostFrameTime) {
+  if (is_partial_ && now - since_ > kMaxFrameTime) {
     Close(last_frame_ == absl::InfinitePast() ? "SILENT" : "SLOW_SENDER", Http2Error::kNoError);
     return;
   }
   if (block_stream_ != 0) {
-    if (now - block_since_ > kMostFrameTime) Close("SLOW_SENDER", Http2Error::kNoError);
+    if (now - block_since_ > kMaxFrameTime) Close("SLOW_SENDER", Http2Error::kNoError);
     return;  // nothing may come between the frames of a header block
   }
   if (dropped_bytes_ > 0) *to_server += WindowUpdateFrame(std::exchange(dropped_bytes_, 0));
@@ -295,10 +295,10 @@ bool ConnectionRules::IsTooSlow(const GuardedCall& call, absl::Time now) const {
   if (!call.is_incomplete) return false;
   const absl::Duration age = now - call.opened;
   if (now - call.progress > kStalledBodyTime) return true;
-  if (age > kMostBodyTime + absl::Seconds(call.claimed_bytes) / kLeastBodyRate) return true;
+  if (age > kMaxBodyTime + absl::Seconds(call.claimed_bytes) / kMinBodyRate) return true;
   return totals_->is_pressed() && age > kPressedBodyTime && now != call.progress &&
          static_cast<double>(call.bytes) <
-             static_cast<double>(kLeastBodyRate) * absl::ToDoubleSeconds(age);
+             static_cast<double>(kMinBodyRate) * absl::ToDoubleSeconds(age);
 }
 
 int64_t ConnectionRules::unaccounted_bytes() const {
@@ -344,7 +344,7 @@ void ConnectionRules::Forget(Call call, absl::Time now, std::string* to_server) 
 void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool client_ended,
                              Http2Error bare) {
   totals_->errors->Add(ReasonOf(why));
-  const bool says_why = !shrinks_table_ && to_client_.size() < kMostFramesToClient;
+  const bool says_why = !shrinks_table_ && to_client_.size() < kMaxFramesToClient;
   to_client_ += says_why ? RefusalFrames(stream, why, client_ended) : RstStreamFrame(stream, bare);
 }
 
@@ -362,7 +362,7 @@ absl::Status ConnectionRules::WhyNotOpened() const {
   if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
     return TooManyIncompleteCalls(incomplete_calls_, "few calls are left for all connections");
   }
-  if (incomplete_calls_ >= kMostUnheldCalls && !decoder_is_empty_) {
+  if (incomplete_calls_ >= kMaxUnheldCalls && !decoder_is_empty_) {
     return TooManyIncompleteCalls(incomplete_calls_,
                                   "the client has not acknowledged the server's settings");
   }
