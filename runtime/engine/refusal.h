@@ -27,6 +27,7 @@ inline constexpr char kQueueFull[] = "QUEUE_FULL";
 inline constexpr char kAnswerBudget[] = "ANSWER_BUDGET";
 inline constexpr char kHostMemory[] = "HOST_MEMORY";
 inline constexpr char kMessageTooLarge[] = "MESSAGE_TOO_LARGE";
+inline constexpr char kMetadataTooLarge[] = "METADATA_TOO_LARGE";
 inline constexpr char kRequestBytes[] = "REQUEST_BYTES";
 inline constexpr char kSlowSender[] = "SLOW_SENDER";
 inline constexpr char kTooManyCalls[] = "TOO_MANY_CALLS";

@@ -94,7 +94,7 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
 
 ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::string_view frame,
                                                absl::Time now, std::string* to_server) {
-  if (block_stream_ != 0) return OnContinuation(head, frame, to_server);
+  if (block_stream_ != 0) return OnContinuation(head, frame, now, to_server);
   if (to_client_.size() >= kMaxFramesToClient) return Wait(now);
   double cost = 1;
   if (head.type == FrameType::kData && head.payload_bytes >= kLargeDataBytes) cost = 0;
@@ -162,12 +162,12 @@ ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::st
   block_bytes_ = head.payload_bytes;
   block_frames_ = 1;
   block_since_ = now;
-  PassBlock(call, head, frame, to_server);
+  PassBlock(call, head, frame, now, to_server);
   return Step::kTaken;
 }
 
 ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
-                                                      absl::string_view frame,
+                                                      absl::string_view frame, absl::Time now,
                                                       std::string* to_server) {
   if (head.type != FrameType::kContinuation || head.stream != block_stream_) {
     return Close("BAD_HEADERS", Http2Error::kProtocolError);
@@ -177,12 +177,12 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
   if (block_bytes_ > kMaxHeaderBlockBytes || block_frames_ > kMaxHeaderBlockFrames) {
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
-  PassBlock(calls_.Find(head.stream), head, frame, to_server);
+  PassBlock(calls_.Find(head.stream), head, frame, now, to_server);
   return Step::kTaken;
 }
 
 void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_view frame,
-                                std::string* to_server) {
+                                absl::Time now, std::string* to_server) {
   const bool goes_on = head.type == FrameType::kContinuation;
   if (goes_on && block_target_ != 0) {  // whether its call is still known or not
     AppendFrame(frame, block_target_, to_server);
@@ -193,6 +193,9 @@ void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_v
   if (!head.Has(frame_flag::kEndHeaders)) return;
   block_stream_ = 0;
   decoder_is_empty_ = acknowledged_;
+  if (block_bytes_ > kMaxMetadataBytes && call != calls_.end()) {
+    EndCall(call, MetadataTooLarge(block_bytes_, kMaxMetadataBytes), now, to_server);
+  }
 }
 
 ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view frame,

@@ -20,6 +20,9 @@ namespace bulkhead {
 
 // How long a connection may be silent before the preface and within a frame or header block.
 inline constexpr absl::Duration kMaxFrameTime = absl::Seconds(10);
+// A call whose header block is longer is refused, as gRPC refuses one with more than that unpacked
+// (32 bytes for each field besides its own); one of kMaxHeaderBlockBytes ends the connection.
+inline constexpr size_t kMaxMetadataBytes = size_t{8} << 10;
 inline constexpr size_t kMaxHeaderBlockBytes = size_t{64} << 10;
 inline constexpr int kMaxHeaderBlockFrames = 8;
 // Of the guard's own frames for a client so many bytes wait, and one refusal. Then its frames do,
@@ -90,13 +93,15 @@ class ConnectionRules {
                std::string* to_server);
   Step OnHeaders(const FrameHead& head, absl::string_view frame, absl::Time now,
                  std::string* to_server);
-  Step OnContinuation(const FrameHead& head, absl::string_view frame, std::string* to_server);
+  Step OnContinuation(const FrameHead& head, absl::string_view frame, absl::Time now,
+                      std::string* to_server);
   Step OnData(const FrameHead& head, absl::string_view frame, absl::Time now,
               std::string* to_server);
   Step OnReset(const FrameHead& head, absl::Time now, std::string* to_server);
   void OnSettings(const FrameHead& head, absl::string_view payload);
   // A header block's frame; a call that is not known, end(), is the server's kNoCall.
-  void PassBlock(Call call, const FrameHead& head, absl::string_view frame, std::string* to_server);
+  void PassBlock(Call call, const FrameHead& head, absl::string_view frame, absl::Time now,
+                 std::string* to_server);
   // The client's stream of a frame of the server's; none: the client does not get it.
   std::optional<uint32_t> OnServerFrame(const FrameHead& head, absl::Time now);
   Step Wait(absl::Time now);

@@ -67,6 +67,14 @@ absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why) {
                         kRetry);
 }
 
+absl::Status MetadataTooLarge(int64_t bytes, int64_t limit_bytes) {
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("the call's metadata has ", bytes,
+                                                              " bytes, more than the limit of ",
+                                                              limit_bytes, "; send less of it")),
+                    reason::kMetadataTooLarge,
+                    {{"value", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit_bytes)}});
+}
+
 absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes) {
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(absl::StrCat(

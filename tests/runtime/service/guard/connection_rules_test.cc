@@ -77,6 +77,28 @@ TEST_F(ConnectionRulesTest, AnIdleConnectionStays) {
   EXPECT_EQ(rules.close_reason(), "");
 }
 
+TEST_F(ConnectionRulesTest, ACallWithTooMuchMetadataIsRefusedWithTheLimitAndItsConnectionGoesOn) {
+  for (const size_t frames : {1, 2}) {
+    ConnectionRules rules(&totals_, now_);
+    Begin(rules);
+    const std::string half(kMaxMetadataBytes / frames, 'a');
+    std::string block = Frame(FrameType::kHeaders,
+                              frames == 1 ? frame_flag::kEndHeaders : uint8_t{0}, 3, half + "b");
+    if (frames == 2) block += Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 3, half);
+    const std::string sent = Sent(rules, block);
+    // The server has the block whole, and then the end of its call.
+    EXPECT_THAT(sent, testing::EndsWith(RstStreamFrame(3, Http2Error::kCancel)));
+    const std::string told = ToClient(rules);
+    EXPECT_EQ(ReasonIn(told), "METADATA_TOO_LARGE");
+    EXPECT_THAT(ResponseOf(told)["grpc-message"], HasSubstr("more than the limit of 8192"));
+    EXPECT_EQ(rules.close_reason(), "");
+    EXPECT_EQ(Sent(rules, Headers(5, true)), Headers(5, true));
+    rules.End(now_);
+    After(rules, kResetCallTime);
+  }
+  EXPECT_EQ(open_calls(), 0);
+}
+
 TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
   const std::string begin = Frame(FrameType::kHeaders, 0, 3, "x");
   {
