@@ -38,7 +38,8 @@ CONFINED = [
     (re.compile(r"mpi\.h$"), re.compile(r"comm/mpi/"), "MPI"),
     (re.compile(r"nccl\.h$"), re.compile(r"comm/nccl/"), "NCCL"),
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
-     re.compile(r"runtime/service/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
+     re.compile(r"runtime/service/grpc/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
+    (re.compile(r"runtime/service/grpc/"), re.compile(r"runtime/service/grpc/|launcher/group/serve\.cc$"), "the gRPC front end"),
     (re.compile(r"launcher/bench/"), re.compile(r"launcher/(bench/|main\.cc$)"), "a benchmark"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_runtime_|comm/nccl/|kernels/cuda/"), "CUDA"),
@@ -252,6 +253,9 @@ class PlantedViolation(unittest.TestCase):
         for path, include, what in (
                 ("runtime/engine/a.cc", "<mpi.h>", "MPI"), ("launcher/group/serve.cc", '"grpcpp/grpcpp.h"', "gRPC"),
                 ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
+                ("runtime/service/engine_call.cc", '"grpcpp/grpcpp.h"', "gRPC"),
+                ("runtime/service/guard/a.cc", "<grpc/grpc.h>", "gRPC"),
+                ("runtime/service/engine_call.cc", '"runtime/service/grpc/raw_message.h"', "the gRPC front end"),
                 ("kernels/attend/cuda.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
                 ("launcher/flags/options.cc", '"launcher/bench/comm.h"', "a benchmark"),
                 ("launcher/group/serve.cc", '"comm/mpi/mpi_group.h"', "wire.cc"), ("comm/shm/region.cc", "<mpi.h>", "MPI"),
@@ -303,7 +307,7 @@ class PlantedViolation(unittest.TestCase):
         for path, include in (
                 ("runtime/model/model_runner.h", '"runtime/engine/step_runner.h"'), ("comm/mpi/mpi_link.cc", "<mpi.h>"),
                 ("launcher/wire.cc", '"comm/mpi/mpi_group.h"'), ("launcher/clients/generate.cc", '"grpcpp/grpcpp.h"'),
-                ("runtime/service/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
+                ("runtime/service/grpc/server.cc", '"bulkhead/v1/generation.grpc.pb.h"'), ("memory/a.cc", "<vector>")):
             with self.subTest(path=path, include=include):
                 self.assertEqual([], self.found(path, f"#include {include}\n" if path.endswith(".cc") else
                                                 f"#pragma once\n#include {include}\n"))

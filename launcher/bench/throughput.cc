@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/message_json.h"
@@ -79,26 +79,24 @@ class BatchTimes {
   // The rank loop waits here until all sequences were submitted: else the first of them may have
   // ended before the last has begun, where the machine is busy.
   void AddTokens(int i, size_t count) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    submitted_.wait(lock, [this] { return all_submitted_; });
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&all_submitted_));
     const double now = std::chrono::duration<double>(Clock::now() - begin_).count();
     sequences_[i].token_s.insert(sequences_[i].token_s.end(), count, now);
   }
   void AllSubmitted() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     all_submitted_ = true;
-    submitted_.notify_all();
   }
   void End(const absl::Status& status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     status_.Update(status);
-    ++ended_;
-    done_.notify_all();
+    all_ended_ = ++ended_ == sequences_.size();
   }
   // When all have ended: their times, or what went wrong first.
   absl::StatusOr<std::vector<SequenceTimes>> Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return ended_ == sequences_.size(); });
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&all_ended_));
     if (!status_.ok()) return status_;
     return sequences_;
   }
@@ -107,13 +105,12 @@ class BatchTimes {
   using Clock = std::chrono::steady_clock;
 
   const Clock::time_point begin_ = Clock::now();
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::condition_variable submitted_;
-  bool all_submitted_ = false;
-  std::vector<SequenceTimes> sequences_;
-  size_t ended_ = 0;
-  absl::Status status_;
+  absl::Mutex mutex_;
+  bool all_submitted_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<SequenceTimes> sequences_ ABSL_GUARDED_BY(mutex_);
+  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool all_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 class TimeSink final : public RequestSink {

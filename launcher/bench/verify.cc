@@ -4,19 +4,19 @@
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
 #include <cstdint>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -62,28 +62,27 @@ class Answers {
  public:
   explicit Answers(size_t count) : tokens_(count) {}
   void Add(size_t i, const std::vector<GeneratedToken>& tokens) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     tokens_[i].insert(tokens_[i].end(), tokens.begin(), tokens.end());
   }
   void End(const absl::Status& status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     status_.Update(status);
-    ++ended_;
-    done_.notify_all();
+    all_ended_ = ++ended_ == tokens_.size();
   }
   absl::StatusOr<std::vector<std::vector<GeneratedToken>>> Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return ended_ == tokens_.size(); });
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&all_ended_));
     if (!status_.ok()) return status_;
     return tokens_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::vector<std::vector<GeneratedToken>> tokens_;
-  size_t ended_ = 0;
-  absl::Status status_;
+  absl::Mutex mutex_;
+  std::vector<std::vector<GeneratedToken>> tokens_ ABSL_GUARDED_BY(mutex_);
+  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool all_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 class AnswerSink final : public RequestSink {

@@ -118,32 +118,30 @@ std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status) {
 }
 
 void CallsInFlight::Add(grpc::ClientContext* context) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   contexts_.insert(context);
   if (cancelled_) context->TryCancel();
 }
 
 void CallsInFlight::Remove(grpc::ClientContext* context) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   contexts_.erase(context);
 }
 
 void CallsInFlight::CancelAll() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   cancelled_ = true;
   for (grpc::ClientContext* context : contexts_) context->TryCancel();
-  changed_.notify_all();
 }
 
 bool CallsInFlight::cancelled() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return cancelled_;
 }
 
 bool CallsInFlight::SleepUnlessCancelled(absl::Duration duration) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, absl::ToChronoNanoseconds(duration),
-                           [this] { return cancelled_; });
+  const absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), duration);
 }
 
 }  // namespace bulkhead

@@ -1,15 +1,15 @@
 // A client command's connection to a server.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 
@@ -40,10 +40,9 @@ class CallsInFlight {
   bool SleepUnlessCancelled(absl::Duration duration);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool cancelled_ = false;
-  std::set<grpc::ClientContext*> contexts_;
+  mutable absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead

@@ -46,15 +46,15 @@ GenerateOutput::GenerateOutput(Format format, std::vector<std::string> headers, 
 
 void GenerateOutput::OnText(int64_t index, absl::string_view piece) {
   if (format_ == Format::kJson) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   absl::StrAppend(&answers_[index].pending,
                   to_terminal_ ? EscapeControls(piece) : std::string(piece));
-  PrintPending();
+  PrintPendingLocked();
 }
 
 void GenerateOutput::OnEnd(const GenerationResult& result,
                            std::optional<absl::Duration> first_token) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   Answer& answer = answers_[result.index];
   answer.ended = true;
   tokens_ += static_cast<int64_t>(result.tokens.size());
@@ -68,20 +68,20 @@ void GenerateOutput::OnEnd(const GenerationResult& result,
     }
   }
   if (format_ == Format::kJson) answer.pending = ResultLine(result) + "\n";
-  PrintPending();
+  PrintPendingLocked();
 }
 
-void GenerateOutput::Begin(Answer* answer) {
+void GenerateOutput::BeginLocked(Answer* answer) {
   if (answer->begun) return;
   answer->begun = true;
   if (format_ == Format::kText && answers_.size() > 1) *out_ << "> " << headers_[turn_] << "\n";
 }
 
-void GenerateOutput::PrintPending() {
+void GenerateOutput::PrintPendingLocked() {
   for (; turn_ < answers_.size(); ++turn_) {
     Answer& answer = answers_[turn_];
     if (answer.pending.empty() && !answer.ended) break;
-    Begin(&answer);
+    BeginLocked(&answer);
     const bool alone = answers_.size() == 1;
     answer.printed_text = answer.printed_text || !answer.pending.empty();
     *out_ << std::exchange(answer.pending, std::string());
@@ -101,7 +101,7 @@ void GenerateOutput::PrintPending() {
 }
 
 absl::Status GenerateOutput::Outcome() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (failed_ == 0) return absl::OkStatus();
   const std::string message =
       answers_.size() == 1
@@ -112,7 +112,7 @@ absl::Status GenerateOutput::Outcome() const {
 }
 
 std::string GenerateOutput::Summary(absl::Duration elapsed) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   const double seconds = absl::ToDoubleSeconds(elapsed);
   std::string summary =
       absl::StrFormat("%d %s, %s tokens in %.2f s: %.1f tokens/s", answers_.size(),

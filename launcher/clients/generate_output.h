@@ -2,14 +2,15 @@
 // of the current prompt is streamed; later ones are buffered.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "launcher/prompts.h"
 
@@ -45,22 +46,23 @@ class GenerateOutput {
     bool ended = false;
   };
 
-  void PrintPending();
-  void Begin(Answer* answer);
+  void PrintPendingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginLocked(Answer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Format format_;
   bool to_terminal_;
   std::vector<std::string> headers_;
   std::ostream* out_;
   std::ostream* err_;
-  mutable std::mutex mutex_;
-  std::vector<Answer> answers_;
-  size_t turn_ = 0;  // the first answer that is not completely printed
-  int64_t failed_ = 0;
-  absl::Status first_failure_;
-  int64_t first_failure_index_ = -1;
-  int64_t tokens_ = 0;
-  std::vector<absl::Duration> first_tokens_;
+  mutable absl::Mutex mutex_;
+  std::vector<Answer> answers_ ABSL_GUARDED_BY(mutex_);
+  // The first answer that is not completely printed.
+  size_t turn_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status first_failure_ ABSL_GUARDED_BY(mutex_);
+  int64_t first_failure_index_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<absl::Duration> first_tokens_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead

@@ -123,20 +123,27 @@ absl::Status ResultLines::Open(const std::string& path) {
 
 std::ostream& ResultLines::out() { return path_ == "-" ? std::cout : file_; }
 
+void ResultLines::Expect(size_t count) {
+  const absl::MutexLock lock(&mutex_);
+  lines_.resize(count);
+}
+
 void ResultLines::Set(size_t i, std::string line) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   lines_[i] = std::move(line);
   while (next_ < lines_.size() && lines_[next_].has_value()) {
     out() << *lines_[next_] << "\n";
     lines_[next_++].reset();
   }
   out().flush();
-  if (next_ == lines_.size()) done_.notify_all();
 }
 
 void ResultLines::WaitForAll() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [this] { return next_ == lines_.size(); });
+  const auto all_written = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return next_ == lines_.size();
+  };
+  const absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&all_written));
 }
 
 absl::Status ResultLines::Close() {

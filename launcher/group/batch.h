@@ -2,17 +2,17 @@
 // server, and the results are written in input order.
 #pragma once
 
-#include <condition_variable>
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "launcher/flags/options.h"
 #include "launcher/group/startup.h"
 #include "runtime/engine/coordinator.h"
@@ -26,7 +26,7 @@ class ResultLines {
  public:
   // `path` "-" is standard output. INVALID_ARGUMENT with exit code 2 if it cannot be written.
   absl::Status Open(const std::string& path);
-  void Expect(size_t count) { lines_.resize(count); }
+  void Expect(size_t count);
   // Once per line, without the newline.
   void Set(size_t i, std::string line);
   void WaitForAll();
@@ -38,10 +38,9 @@ class ResultLines {
 
   std::string path_;
   std::ofstream file_;
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::vector<std::optional<std::string>> lines_;
-  size_t next_ = 0;
+  absl::Mutex mutex_;
+  std::vector<std::optional<std::string>> lines_ ABSL_GUARDED_BY(mutex_);
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // INVALID_ARGUMENT with exit code 2 if both are the same file, which would be overwritten: "--out

@@ -61,18 +61,18 @@ absl::Status RankProcess::Join() {
 }
 
 void RankProcess::SetEnding(StreamsEnd ending) {
-  const std::lock_guard<std::mutex> lock(ending_mutex_);
+  const absl::MutexLock lock(&ending_mutex_);
   ending_ = std::move(ending);
 }
 
 void RankProcess::SetDrain(std::function<void()> drain) {
-  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  const absl::MutexLock lock(&drain_mutex_);
   drain_ = std::move(drain);
   if (drain_asked_ && drain_ != nullptr) drain_();
 }
 
 bool RankProcess::Drain() {
-  const std::lock_guard<std::mutex> lock(drain_mutex_);
+  const absl::MutexLock lock(&drain_mutex_);
   const bool first = !std::exchange(drain_asked_, true);
   if (first && drain_ != nullptr) drain_();
   return first && drain_ != nullptr;
@@ -156,7 +156,7 @@ void RankProcess::End(const absl::Status& why) {
       const absl::Status said = group->liveness().Check(absl::InfiniteDuration());
       if (!said.ok()) cause = WithGroupCode(said);
     }
-    const std::lock_guard<std::mutex> lock(ending_mutex_);
+    const absl::MutexLock lock(&ending_mutex_);
     if (ending_.fail != nullptr) ending_.fail(cause);
     const int code = ReportsForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
     if (ending_.flush != nullptr) ending_.flush();

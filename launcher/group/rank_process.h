@@ -14,7 +14,9 @@
 #include <memory>
 #include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "comm/group.h"
 #include "launcher/flags/options.h"
 #include "launcher/signal_thread.h"
@@ -76,12 +78,13 @@ class RankProcess {
   const pid_t parent_;
   std::unique_ptr<Group> group_;
   std::atomic<Group*> joined_{nullptr};  // group_, for other threads
-  std::mutex ending_mutex_;
-  StreamsEnd ending_;  // guarded by ending_mutex_, held while it is called
-  std::mutex drain_mutex_;
-  std::function<void()> drain_;  // guarded by drain_mutex_, held while it is called
-  bool drain_asked_ = false;     // guarded by drain_mutex_
-  EndRequests end_requests_;     // signal thread only, as is the next one
+  // Both are held while what they guard is called.
+  absl::Mutex ending_mutex_;
+  StreamsEnd ending_ ABSL_GUARDED_BY(ending_mutex_);
+  absl::Mutex drain_mutex_;
+  std::function<void()> drain_ ABSL_GUARDED_BY(drain_mutex_);
+  bool drain_asked_ ABSL_GUARDED_BY(drain_mutex_) = false;
+  EndRequests end_requests_;                        // signal thread only, as is the next one
   absl::Time first_signal_ = absl::InfinitePast();  // that drains
   std::once_flag end_once_;
   SignalThread signals_;

@@ -1,8 +1,8 @@
 #include "launcher/group/run.h"
 
+#include <atomic>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -28,12 +28,9 @@ class ResultWriter {
   explicit ResultWriter(ResultLines& lines) : lines_(lines) {}
 
   void Set(size_t i, const GenerationResult& result) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      failed_ += result.status.ok() ? 0 : 1;
-      prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
-      generated_tokens_ += static_cast<int64_t>(result.tokens.size());
-    }
+    failed_ += result.status.ok() ? 0 : 1;
+    prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
+    generated_tokens_ += static_cast<int64_t>(result.tokens.size());
     lines_.Set(i, ResultLine(result));
   }
   // Valid once all results are there.
@@ -43,10 +40,9 @@ class ResultWriter {
 
  private:
   ResultLines& lines_;
-  std::mutex mutex_;
-  int failed_ = 0;
-  int64_t prompt_tokens_ = 0;
-  int64_t generated_tokens_ = 0;
+  std::atomic<int> failed_{0};
+  std::atomic<int64_t> prompt_tokens_{0};
+  std::atomic<int64_t> generated_tokens_{0};
 };
 
 // Collects what one prompt generates.

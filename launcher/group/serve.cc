@@ -4,10 +4,11 @@
 
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
@@ -27,8 +28,9 @@
 #include "launcher/version.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
-#include "runtime/service/guard/host_pressure.h"
-#include "runtime/service/server.h"
+#include "runtime/service/grpc/server.h"
+#include "runtime/service/host_pressure.h"
+#include "runtime/service/service_core.h"
 
 namespace bulkhead {
 namespace {
@@ -40,11 +42,11 @@ constexpr absl::Duration kFlushLimit = absl::Milliseconds(1500);
 // The engine functions available to the service.
 class Control final : public EngineControl {
  public:
-  Control(Coordinator& coordinator, const RankStepStats& board, GrpcServer& server,
+  Control(Coordinator& coordinator, const RankStepStats& board, ServingState& state,
           const RankEngine& engine, absl::Duration timeout)
       : coordinator_(coordinator),
         board_(board),
-        server_(server),
+        state_(state),
         engine_(engine),
         drain_timeout_(timeout) {}
 
@@ -87,7 +89,7 @@ class Control final : public EngineControl {
     const absl::Duration limit = timeout.value_or(drain_timeout_);
     BH_LOG(kInfo) << "draining: no new requests; accepted ones have "
                   << absl::FormatDuration(limit);
-    server_.SetDraining();
+    state_.SetDraining();
     coordinator_.BeginDrain(limit);
   }
 
@@ -122,7 +124,7 @@ class Control final : public EngineControl {
 
   Coordinator& coordinator_;
   const RankStepStats& board_;
-  GrpcServer& server_;
+  ServingState& state_;
   const RankEngine& engine_;
   absl::Duration drain_timeout_;
   const int64_t ready_ns_ = MonotonicNanos();
@@ -185,7 +187,7 @@ class ServedReport {
   // A final state is never overwritten. A report that can no longer be written must not stop the
   // server.
   void Write(const std::string& state, absl::string_view lost = "") {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (!options_.report.has_value() || has_end_) return;
     has_end_ = state != "serving";
     v1::Report report = ReportOf(engine_.capacity, {}, engine_.facts());
@@ -200,29 +202,29 @@ class ServedReport {
   const ServeOptions& options_;
   const RankEngine& engine_;
   const v1::ServedProcess process_;
-  std::mutex mutex_;
-  bool has_end_ = false;  // guarded by mutex_
+  absl::Mutex mutex_;
+  bool has_end_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Rank 0's part, from READY to the last stream.
 void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine& engine,
-                   GrpcServer& server, absl::Time begin) {
+                   ServiceCore& service, GrpcServer& server, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs)));
   RankFigures figures;
   RankStepStats board(engine.topology.size);
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, &board);
-  Control control(coordinator, board, server, engine, options.drain_timeout);
+  Control control(coordinator, board, service.state, engine, options.drain_timeout);
   ServedReport report(options, engine);
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {
-                           server.SetLost(why, LostRankOf(why));
+                           service.SetLost(why, LostRankOf(why));
                            coordinator.Fail(why);
                            report.Write("lost", why.message());
                          },
                      .flush = [&] { server.FlushAndWait(kFlushLimit); }});
   coordinator.SetServing();
-  server.SetReady(PartsOf(options, engine, coordinator, control));
+  service.SetReady(PartsOf(options, engine, coordinator, control));
   CheckHeap(engine);
   LogReport(engine);
   BH_LOG(kVerbose) << HostText(*engine.host);
@@ -263,14 +265,16 @@ absl::Status RaiseFileLimit() {
 absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   const absl::Time begin = absl::Now();
   const bool coordinator = process.group().exchange().topology().coordinator();
+  std::unique_ptr<ServiceCore> service;
   std::unique_ptr<GrpcServer> server;
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
     if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--report", *options.report));
+    service = std::make_unique<ServiceCore>(engine.host->quotas);
     BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
                                                    .port = options.port,
-                                                   .control_port = options.control_port,
-                                                   .quotas = engine.host->quotas}));
+                                                   .control_port = options.control_port},
+                                                  service.get()));
     BH_LOG(kVerbose) << "listening on " << server->target()
                      << "; not serving until the weights are loaded";
     return absl::OkStatus();
@@ -279,7 +283,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                       StartEngine(options.engine, process.group(), &options, bind));
   process.SetStepLimits(engine->step_limits);
   if (coordinator) {
-    ServeRequests(options, process, *engine, *server, begin);
+    ServeRequests(options, process, *engine, *service, *server, begin);
   } else {
     RankFigures figures;
     InstrumentedStepRunner runner = InstrumentedStepRunnerOf(*engine, figures, nullptr);

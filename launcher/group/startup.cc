@@ -1,16 +1,16 @@
 #include "launcher/group/startup.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <ctime>
 #include <fstream>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/bytes.h"
 #include "base/check.h"
@@ -47,10 +47,9 @@ class LoadReporter {
   LoadReporter& operator=(const LoadReporter&) = delete;
   ~LoadReporter() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const absl::MutexLock lock(&mutex_);
       done_ = true;
     }
-    wake_.notify_all();
     thread_.join();
   }
   void Report(const char* what) const {
@@ -65,16 +64,15 @@ class LoadReporter {
 
  private:
   void Loop() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::seconds(2), [this] { return done_; })) {
+    const absl::MutexLock lock(&mutex_);
+    while (!mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::Seconds(2))) {
       Report("loading weights");
     }
   }
   const LoadProgress& progress_;
   absl::Time begin_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool done_ = false;
+  absl::Mutex mutex_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

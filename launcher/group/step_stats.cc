@@ -132,22 +132,22 @@ absl::Status InstrumentedStepRunner::Sum() {
 }
 
 std::vector<RankFigures> RankStepStats::Get() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return ranks_;
 }
 
 std::vector<DeviceWatchReading> RankStepStats::Devices() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return devices_;
 }
 
 void RankStepStats::SetDevices(std::vector<DeviceWatchReading> devices) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   devices_ = std::move(devices);
 }
 
 void RankStepStats::Add(absl::Span<const RankFigures> window) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     for (StepTotals RankFigures::*kind : {&RankFigures::decode, &RankFigures::prefill}) {
       const StepTotals& more = window[rank].*kind;

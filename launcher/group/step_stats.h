@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "memory/device.h"
@@ -54,9 +55,9 @@ class RankStepStats {
   void SetDevices(std::vector<DeviceWatchReading> devices);
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<RankFigures> ranks_;
-  std::vector<DeviceWatchReading> devices_;
+  mutable absl::Mutex mutex_;
+  std::vector<RankFigures> ranks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DeviceWatchReading> devices_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A runner that measures the time of every step and the part spent in `comm`, which the runner

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "runtime/engine/coordinator_state.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
 namespace {
@@ -41,41 +42,47 @@ Coordinator::Coordinator(Options options)
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
              options_.limits.num_kv_blocks) {}
 
-Coordinator::~Coordinator() { EndAll(absl::UnavailableError("the server has stopped")); }
+Coordinator::~Coordinator() {
+  EndAll(absl::UnavailableError("the server has stopped"), reason::kStopping);
+}
 
-absl::Status Coordinator::CheckOpen() const {
+absl::Status Coordinator::CheckOpen(const std::string& request_id) const {
+  const auto closed = [&](absl::string_view why, const char* word) {
+    return WithRetryAfter(
+        WithReason(absl::UnavailableError(why), word, {{"request_id", request_id}}), kRestartRetry);
+  };
   switch (state_) {
     case GroupState::kServing:
       return absl::OkStatus();
     case GroupState::kStarting:
-      return WithRefusalReason(absl::UnavailableError("the server is starting; try again later"),
-                               "STARTING");
+      return closed("the server is starting; try again later", reason::kStarting);
     case GroupState::kDraining:
-      return WithRefusalReason(
-          absl::UnavailableError("the server is draining and accepts no new requests"), "DRAINING");
+      return closed("the server is draining and accepts no new requests", reason::kDraining);
     case GroupState::kLost:
       break;
   }
-  return WithRefusalReason(absl::UnavailableError(failure_.message()), "GROUP_LOST");
+  return closed(failure_.message(), reason::kRankLost);
 }
 
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
   const uint64_t now = options_.now_ns();
   const absl::MutexLock lock(&mutex_);
-  BH_RETURN_IF_ERROR(CheckOpen());
+  BH_RETURN_IF_ERROR(CheckOpen(request.request_id));
   if (live_.contains(request.request_id)) {
-    return WithRefusalReason(
+    return WithReason(
         absl::AlreadyExistsError(absl::StrCat("request_id '", request.request_id,
                                               "' is in flight; choose another or leave it empty")),
-        "DUPLICATE_REQUEST_ID");
+        reason::kDuplicateRequestId, {{"request_id", request.request_id}});
   }
   const SchedulerLimits limits = WithLiveLimits(options_.limits, live_limits_);
   BH_RETURN_IF_ERROR(CheckRequestFits(limits, static_cast<int64_t>(request.prompt.size()),
                                       static_cast<int64_t>(request.emitted.size()),
                                       request.stopping.max_tokens));
-  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits, static_cast<int64_t>(live_.size()),
-                                       load_.num_queued_tokens + inbox_tokens_, tokens));
+  const QueueLoad load = {.num_running = load_.num_running,
+                          .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running,
+                          .queued_tokens = load_.num_queued_tokens + inbox_tokens_};
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits, load, tokens));
   auto live = std::make_shared<Live>();
   live->request = std::move(request);
   live->request.max_model_len = limits.max_model_len;

@@ -92,7 +92,7 @@ class Coordinator final : public RequestInbox {
   struct Delivery;
   struct Arrivals;
 
-  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckOpen(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLength(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -106,7 +106,7 @@ class Coordinator final : public RequestInbox {
   Delivery EndOf(const std::shared_ptr<Live>& live, absl::Status why);
   void Deliver(std::vector<Delivery> deliveries);
   bool DrainIsOver();
-  void EndAll(const absl::Status& why);
+  void EndAll(const absl::Status& why, const char* word);
   void RecordAdmitted();
   StepCosts Costs() const;  // since the start
   void Publish();

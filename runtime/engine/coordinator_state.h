@@ -8,10 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/tokenizer/text_stream.h"
 
 namespace bulkhead {
+
+// When another server, or this one after its restart, may take the request.
+inline constexpr absl::Duration kRestartRetry = absl::Seconds(5);
 
 struct Coordinator::EndCause {
   absl::Status status;  // ok: finished

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "runtime/engine/coordinator_state.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
 
@@ -225,17 +226,19 @@ bool Coordinator::DrainIsOver() {
     if (live_.empty()) return true;
     if (now < *drain_deadline_ns_) return false;
   }
-  EndAll(WithRefusalReason(absl::UnavailableError("the drain timeout has passed"), "DRAINING"));
+  EndAll(absl::UnavailableError("the drain timeout has passed"), reason::kDraining);
   return true;
 }
 
-void Coordinator::EndAll(const absl::Status& why) {
+void Coordinator::EndAll(const absl::Status& why, const char* word) {
   std::vector<Delivery> deliveries;
   {
     const absl::MutexLock lock(&mutex_);
     for (const auto& [id, live] : live_) {
       deliveries.emplace_back().live = live;
-      deliveries.back().end = EndCause{why, {}, {}, {}};
+      absl::Status status = WithReason(why, word, {{"request_id", id}});
+      deliveries.back().end =
+          EndCause{WithRetryAfter(std::move(status), kRestartRetry), {}, {}, {}};
     }
     inbox_.clear();
     cancels_.clear();

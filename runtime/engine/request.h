@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -137,23 +136,13 @@ class RequestSink {
 class RequestInbox {
  public:
   virtual ~RequestInbox() = default;
-  // Ok: `sink` will get an end. Refused at once: RESOURCE_EXHAUSTED (queue full), OUT_OF_RANGE (can
-  // never fit the KV pool), ALREADY_EXISTS, UNAVAILABLE (starting, draining, a rank lost).
+  // Ok: `sink` will get an end. Refused at once, with a reason (refusal.h): RESOURCE_EXHAUSTED
+  // (QUEUE_FULL), OUT_OF_RANGE (KV_BUDGET), INVALID_ARGUMENT (PROMPT_TOO_LONG), ALREADY_EXISTS
+  // (DUPLICATE_REQUEST_ID), UNAVAILABLE (STARTING, DRAINING, RANK_LOST).
   virtual absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
   // Unknown ids are ignored. The request ends with `why` (CANCELLED, DEADLINE_EXCEEDED) and its
   // blocks are freed at the next step.
   virtual void Cancel(absl::string_view request_id, absl::Status why) = 0;
 };
-
-// The typed reason why the group refused or ended a request: QUEUE_FULL, KV_BUDGET,
-// PROMPT_TOO_LONG, DUPLICATE_REQUEST_ID, STARTING, DRAINING, GROUP_LOST; empty if the status
-// carries none.
-std::string RefusalReason(const absl::Status& status);
-// Its numbers, by name: KV_BUDGET has needed_blocks and rank_min_blocks.
-using RefusalNumbers = std::map<std::string, int64_t>;
-RefusalNumbers RefusalNumbersOf(const absl::Status& status);
-// `status` with `reason` and `numbers` attached.
-absl::Status WithRefusalReason(absl::Status status, absl::string_view reason,
-                               const RefusalNumbers& numbers = {});
 
 }  // namespace bulkhead

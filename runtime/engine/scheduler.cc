@@ -60,8 +60,10 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
     limits.max_model_len = std::min(limits.max_model_len, request.max_model_len);
   }
   BH_RETURN_IF_ERROR(CheckRequestFits(limits, prompt_tokens, emitted_tokens, max_tokens));
-  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, NumRequests(), waiting_.tokens_never_ran(),
-                                       prompt_tokens + emitted_tokens));
+  const QueueLoad load = {.num_running = NumRunning(),
+                          .num_waiting = static_cast<int64_t>(waiting_.size()),
+                          .queued_tokens = waiting_.tokens_never_ran()};
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, load, prompt_tokens + emitted_tokens));
   if (emitted_tokens > 0 && emitted_tokens >= max_tokens) {
     return absl::InvalidArgumentError(
         absl::StrCat("all ", max_tokens, " tokens (max_tokens) were emitted"));
@@ -178,11 +180,10 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
 }
 
 // Unfinished requests.
-int64_t Scheduler::NumRequests() const {
-  return std::count_if(
-             running_.begin(), running_.end(),
-             [](const Sequence* sequence) { return sequence->state != SequenceState::kEnded; }) +
-         waiting_.size();
+int64_t Scheduler::NumRunning() const {
+  return std::count_if(running_.begin(), running_.end(), [](const Sequence* sequence) {
+    return sequence->state != SequenceState::kEnded;
+  });
 }
 
 int64_t Scheduler::BlocksFor(int64_t tokens) const {

@@ -160,7 +160,7 @@ class Scheduler {
   void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
 
   // The life of a sequence: scheduler.cc.
-  int64_t NumRequests() const;
+  int64_t NumRunning() const;  // less those that have ended
   bool HasSlot() const { return static_cast<int>(running_.size()) < max_num_seqs_; }
   void RecordPressure();
   int64_t BlocksFor(int64_t tokens) const;

@@ -5,10 +5,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status.h"
-#include "runtime/engine/request.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
 namespace {
+
+constexpr absl::Duration kQueueRetry = absl::Seconds(1);  // a queue moves within a second
 
 absl::Status AtLeast(const char* name, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();
@@ -90,40 +92,50 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
             : absl::StrCat("the prompt's ", prompt_tokens, " tokens and the ", emitted_tokens,
                            " that were emitted already leave", limit,
                            ": the generation is complete");
-    return WithRefusalReason(absl::InvalidArgumentError(text), "PROMPT_TOO_LONG");
+    return WithReason(absl::InvalidArgumentError(text), reason::kPromptTooLong,
+                      {{"prompt_tokens", absl::StrCat(prompt_tokens)},
+                       {"max_model_len", absl::StrCat(limits.max_model_len)}});
   }
   const int64_t total = MaxTotalTokens(limits, prompt_tokens, max_tokens);
   const int64_t needed = (total + limits.block_tokens - 1) / limits.block_tokens;
   if (needed <= limits.num_kv_blocks) return absl::OkStatus();
-  return WithRefusalReason(
-      absl::OutOfRangeError(
-          absl::StrCat("the request can need ", FormatCount(total), " tokens (prompt ",
-                       FormatCount(prompt_tokens), ", max_tokens ", FormatCount(max_tokens),
-                       "), which is ", FormatCount(needed), " KV blocks of ", limits.block_tokens,
-                       " tokens; the cache has ", FormatCount(limits.num_kv_blocks), ", room for ",
-                       FormatCount(limits.num_kv_blocks * limits.block_tokens), " tokens")),
-      "KV_BUDGET", {{"needed_blocks", needed}, {"rank_min_blocks", limits.num_kv_blocks}});
+  return WithReason(absl::OutOfRangeError(absl::StrCat(
+                        "the request can need ", FormatCount(total), " tokens (prompt ",
+                        FormatCount(prompt_tokens), ", max_tokens ", FormatCount(max_tokens),
+                        "), which is ", FormatCount(needed), " KV blocks of ", limits.block_tokens,
+                        " tokens; the cache has ", FormatCount(limits.num_kv_blocks), ", room for ",
+                        FormatCount(limits.num_kv_blocks * limits.block_tokens), " tokens")),
+                    reason::kKvBudget,
+                    {{"needed_blocks", absl::StrCat(needed)},
+                     {"rank_min_blocks", absl::StrCat(limits.num_kv_blocks)},
+                     {"block_size", absl::StrCat(limits.block_tokens)}});
 }
 
-absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, int64_t num_requests,
-                               int64_t queued_tokens, int64_t new_tokens) {
+absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load,
+                               int64_t new_tokens) {
+  const int64_t num_requests = load.num_running + load.num_waiting;
+  std::string why;
   if (num_requests >= int64_t{limits.max_num_seqs} + limits.max_num_queued_reqs) {
-    return WithRefusalReason(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the queue is full: ", num_requests, " requests run or wait; the limits are ",
-            limits.max_num_seqs, " running (max_num_seqs) and ", limits.max_num_queued_reqs,
-            " waiting (max_num_queued_reqs); try again later")),
-        "QUEUE_FULL");
+    why = absl::StrCat(num_requests, " requests run or wait; the limits are ", limits.max_num_seqs,
+                       " running (max_num_seqs) and ", limits.max_num_queued_reqs,
+                       " waiting (max_num_queued_reqs)");
+  } else if (load.queued_tokens > 0 &&
+             load.queued_tokens + new_tokens > limits.max_num_queued_tokens) {
+    why = absl::StrCat(FormatCount(load.queued_tokens), " prompt tokens wait and ",
+                       FormatCount(new_tokens), " more would exceed the limit of ",
+                       FormatCount(limits.max_num_queued_tokens));
+  } else {
+    return absl::OkStatus();
   }
-  if (queued_tokens > 0 && queued_tokens + new_tokens > limits.max_num_queued_tokens) {
-    return WithRefusalReason(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the queue is full: ", FormatCount(queued_tokens), " prompt tokens wait and ",
-            FormatCount(new_tokens), " more would exceed the limit of ",
-            FormatCount(limits.max_num_queued_tokens), "; try again later")),
-        "QUEUE_FULL");
-  }
-  return absl::OkStatus();
+  return WithRetryAfter(WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                       "the queue is full: ", why, "; try again later")),
+                                   reason::kQueueFull,
+                                   {{"running", absl::StrCat(load.num_running)},
+                                    {"waiting", absl::StrCat(load.num_waiting)},
+                                    {"waiting_tokens", absl::StrCat(load.queued_tokens)},
+                                    {"limit", absl::StrCat(limits.max_num_queued_reqs)},
+                                    {"limit_tokens", absl::StrCat(limits.max_num_queued_tokens)}}),
+                        kQueueRetry);
 }
 
 }  // namespace bulkhead

@@ -71,9 +71,15 @@ int64_t MaxTotalTokens(const SchedulerLimits& limits, int64_t prompt_tokens, int
 absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_tokens,
                               int64_t emitted_tokens, int64_t max_tokens);
 
-// Whether one more request may be queued. `num_requests`: all queued and running ones.
-// RESOURCE_EXHAUSTED otherwise. With no queued tokens any prompt that fits is accepted.
-absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, int64_t num_requests,
-                               int64_t queued_tokens, int64_t new_tokens);
+struct QueueLoad {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;
+  int64_t queued_tokens = 0;  // of requests that have never run
+};
+
+// Whether one more request may be queued; RESOURCE_EXHAUSTED (QUEUE_FULL) otherwise. With no queued
+// tokens any prompt that fits is accepted.
+absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load,
+                               int64_t new_tokens);
 
 }  // namespace bulkhead

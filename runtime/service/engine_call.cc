@@ -1,30 +1,32 @@
 #include "runtime/service/engine_call.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/status.h"
-#include "runtime/service/raw_message.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 
-void EngineCall::Start(const grpc::ByteBuffer* message) {
+void EngineCall::Start(std::unique_ptr<CallRequest> request) {
   core_->calls.Begin(this, weak_from_this());
-  grpc::ByteBuffer taken = TakeRequest(message);
-  const absl::Status refused = core_->WhyRefused(taken.Length());
-  if (!refused.ok()) return Begin([&](const RequestRules&) { return refused; });
-  if (taken.Length() <= TextWorker::kLongMessageBytes) {
-    return ParseAndBegin(std::move(taken), /*is_elsewhere=*/false);
+  const size_t bytes = request->bytes();
+  const absl::Status refused = core_->WhyRefused(bytes);
+  if (!refused.ok()) {
+    request = nullptr;
+    return Begin([&](const RequestRules&) { return refused; });
   }
-  const size_t bytes = taken.Length();
-  PostToTextWorker(bytes, [this, taken = std::move(taken)]() mutable {
-    ParseAndBegin(std::move(taken), /*is_elsewhere=*/true);
-  });
+  if (bytes <= TextWorker::kLongMessageBytes) {
+    return ParseAndBegin(std::move(request), /*is_elsewhere=*/false);
+  }
+  PostToTextWorker(bytes,
+                   [this, taken = std::shared_ptr<CallRequest>(std::move(request))]() mutable {
+                     ParseAndBegin(std::move(taken), /*is_elsewhere=*/true);
+                   });
 }
 
-void EngineCall::ParseAndBegin(grpc::ByteBuffer message, bool is_elsewhere) {
-  absl::StatusOr<Parsed> parsed = Parse(message);
+void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_elsewhere) {
+  absl::StatusOr<Parsed> parsed = Parse(*request);
+  request = nullptr;
   if (!parsed.ok()) return Begin([&](const RequestRules&) { return parsed.status(); });
   if (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes) {
     return Begin(std::move(parsed->build));
@@ -45,13 +47,13 @@ void EngineCall::Begin(Build build) {
   if (!admitted) EndNow(std::move(status));
   bool runs = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     runs = admitted && !end_.has_value();
   }
-  if (runs) TakenOver();
+  if (runs) transport_->OnAccepted();
   std::optional<absl::Status> cancelled;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     settled_ = true;
     admitted_ = admitted;
     cancelled = cancelled_;
@@ -73,7 +75,7 @@ absl::Status EngineCall::Submit(Build build) {
   rules.started_max_model_len = rules.max_model_len;
   rules.max_model_len = parts->control->Limits().max_model_len;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());  // the client may be gone already
   }
   BH_ASSIGN_OR_RETURN(Request request, build(rules));
@@ -82,7 +84,7 @@ absl::Status EngineCall::Submit(Build build) {
                       core_->answers.Admit(MaxAnswerBytes(request, rules)));
   if (request.request_id.empty()) request.request_id = core_->NextRequestId();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());
     if (!core_->calls.Register(request.request_id)) {
       return absl::AlreadyExistsError(
@@ -102,7 +104,7 @@ absl::Status EngineCall::Submit(Build build) {
 void EngineCall::OnDelta(OutputDelta delta) {
   absl::Status cut;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
     cut = AppendLocked(std::move(delta));
   }
@@ -111,24 +113,24 @@ void EngineCall::OnDelta(OutputDelta delta) {
   EndNow(std::move(cut));
 }
 
-void EngineCall::OnEnd(RequestEnd end) { End(std::move(end)); }
+void EngineCall::OnEnd(RequestEnd end) { SetEnd(std::move(end)); }
 
 void EngineCall::EndNow(absl::Status why) {
   RequestEnd end;
   end.status = std::move(why);
-  End(std::move(end));
+  SetEnd(std::move(end));
 }
 
-void EngineCall::End(RequestEnd end) {
+void EngineCall::SetEnd(RequestEnd end) {
   std::string request_id;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
     request_id = request_id_;
   }
   end.status = core_->state.Explain(std::move(end.status), request_id);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
     if (!end.status.ok()) core_->errors.Add(ReasonOf(end.status));
     end_ = std::move(end);
@@ -138,18 +140,23 @@ void EngineCall::End(RequestEnd end) {
   Proceed();
 }
 
-void EngineCall::CancelInEngine(absl::Status why) { inbox_->Cancel(request_id_, std::move(why)); }
-
-void EngineCall::Cancelled() {
-  // gRPC reports a cancellation without its cause; if the deadline has passed, or is within the
-  // timer's slack, that was the cause.
-  constexpr auto kSlack = std::chrono::milliseconds(20);
-  const bool late = context_->deadline() <= std::chrono::system_clock::now() + kSlack;
-  absl::Status why = late ? absl::DeadlineExceededError("the call's deadline has passed")
-                          : absl::CancelledError("cancelled by the client");
-  why = WithReason(std::move(why), late ? reason::kDeadline : reason::kCancelled);
+void EngineCall::CancelInEngine(absl::Status why) {
+  RequestInbox* inbox = nullptr;
+  std::string request_id;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
+    inbox = inbox_;
+    request_id = request_id_;
+  }
+  inbox->Cancel(request_id, std::move(why));
+}
+
+void EngineCall::OnCancelled(bool deadline_passed) {
+  absl::Status why = deadline_passed ? absl::DeadlineExceededError("the call's deadline has passed")
+                                     : absl::CancelledError("cancelled by the client");
+  why = WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled);
+  {
+    const absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
     cancelled_ = why;
     if (!settled_) return;  // handled by Begin()
@@ -157,15 +164,23 @@ void EngineCall::Cancelled() {
   CancelInEngine(std::move(why));
 }
 
-void EngineCall::Finishing() { core_->answers.unread().Add(call_, hold_.bytes()); }
-
-void EngineCall::Closed() {
-  core_->answers.unread().Remove(call_);
+void EngineCall::End(const absl::Status& status, std::optional<MessagePieces> last) {
+  int64_t bytes = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);  // the engine may still be writing
+    const absl::MutexLock lock(&mutex_);
+    bytes = hold_.bytes();
+  }
+  core_->answers.unread().Add(this, bytes, transport_->Dropper());
+  transport_->End(status, std::move(last));
+}
+
+void EngineCall::OnClosed() {
+  core_->answers.unread().Remove(this);
+  {
+    const absl::MutexLock lock(&mutex_);  // the engine may still be writing
     hold_.ShrinkTo(0);
   }
-  core_->heap_trimmer.TrimLater();
+  core_->pressure.CallEnded();
   core_->calls.Close(this);
 }
 

@@ -4,25 +4,27 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 namespace bulkhead {
 
 class ErrorCounts {
  public:
   void Add(const std::string& reason) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     ++counts_[reason.empty() ? "INTERNAL" : reason];
   }
   std::map<std::string, uint64_t> Get() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     return counts_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, uint64_t> counts_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, uint64_t> counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead

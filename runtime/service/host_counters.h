@@ -48,8 +48,6 @@ struct HostCounters {
   PeakCounter resident_bytes;  // of this process
   std::atomic<int64_t> resident_bytes_at_ready{0};
   ErrorCounts closed;  // connections closed by the server, by reason
-  // While set, new calls end with RESOURCE_EXHAUSTED (HOST_MEMORY).
-  std::atomic<bool> refuses_calls{false};
 };
 
 }  // namespace bulkhead

@@ -1,6 +1,9 @@
 #include "runtime/service/listener.h"
 
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -8,9 +11,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -28,7 +35,86 @@ bool ExceedsFdBudget(int fd) {
          static_cast<rlim_t>(fd) + kSpareDescriptors >= limit.rlim_cur;
 }
 
+constexpr int kBacklog = 1024;
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+absl::Status CannotListen(const std::string& where, absl::string_view why) {
+  return WithExitCode(absl::UnavailableError(absl::StrCat("cannot listen on ", where, ": ", why)),
+                      ExitCode::kCannotBind);
+}
+
+absl::StatusOr<AddressList> Resolve(const std::string& host, int port, int flags) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV | flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(absl::StrCat(host, ":", port), gai_strerror(error));
+  return AddressList(found, &freeaddrinfo);
+}
+
+std::string WhyNot(int error, const std::string& flag) {
+  switch (error) {
+    case EADDRINUSE:
+      return absl::StrCat("the port is in use; choose another ", flag, ", or 0 for any free one");
+    case EACCES:
+      return absl::StrCat("ports below 1024 need the right to bind them; choose another ", flag,
+                          ", or 0 for any free one");
+    case EADDRNOTAVAIL:
+      return "this machine does not have the address; choose another --host";
+    default:
+      return std::strerror(error);
+  }
+}
+
+// A non-blocking socket listening there, owned by the caller.
+absl::StatusOr<int> ListenOn(const ListenAddress& address) {
+  BH_ASSIGN_OR_RETURN(const AddressList list, Resolve(address.ip, address.port, AI_NUMERICHOST));
+  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return CannotListen(address.Text(), std::strerror(errno));
+  // Connections of a previous server in TIME_WAIT must not prevent binding; a listening socket
+  // must.
+  const int on = 1, off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // inherited by connections
+  if (list->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  return CannotListen(address.Text(), WhyNot(error, address.flag));
+}
+
 }  // namespace
+
+std::string ListenAddress::Text() const {
+  const bool v6 = absl::StrContains(ip, ':');
+  return absl::StrCat(v6 ? "[" : "", ip, v6 ? "]" : "", ":", port);
+}
+
+absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port) {
+  if (port < 0 || port > 65535) {
+    return CannotListen(absl::StrCat(host, ":", port), "a port is 0 to 65535");
+  }
+  BH_ASSIGN_OR_RETURN(const AddressList list, Resolve(host, port, 0));
+  const addrinfo* chosen = list.get();
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    if (a->ai_family == AF_INET) {
+      chosen = a;
+      break;
+    }
+  }
+  ListenAddress out;
+  char text[NI_MAXHOST];
+  const int error = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text, sizeof(text), nullptr, 0,
+                                NI_NUMERICHOST);
+  if (error != 0) return CannotListen(absl::StrCat(host, ":", port), gai_strerror(error));
+  out.ip = text;
+  out.port = port;
+  out.is_loopback = absl::StartsWith(out.ip, "127.") || out.ip == "::1";
+  return out;
+}
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const ListenAddress& address) {
   BH_ASSIGN_OR_RETURN(const int listen_fd, ListenOn(address));

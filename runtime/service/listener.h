@@ -4,12 +4,27 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/service/listen_address.h"
 
 namespace bulkhead {
+
+// A single numeric address, so that a name with several addresses is never bound to only some of
+// them.
+struct ListenAddress {
+  std::string ip;  // "127.0.0.1", "::1"
+  int port = 0;    // 0: any free port
+  bool is_loopback = false;
+  std::string flag = "--port";  // the flag that set the port, for error messages
+
+  std::string Text() const;  // "127.0.0.1:50051", "[::1]:50051"
+};
+
+// IPv4 before IPv6. Errors carry exit code 7 and name host, port and cause.
+absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port);
 
 class Listener {
  public:

@@ -3,15 +3,15 @@
 // Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace bulkhead {
@@ -41,10 +41,9 @@ class OpenCalls {
   bool WaitUntilClosed(absl::Duration timeout);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable closed_;
-  std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_;
-  std::unordered_set<std::string> running_;
+  mutable absl::Mutex mutex_;
+  std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_set<std::string> running_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead

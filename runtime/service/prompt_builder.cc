@@ -1,14 +1,15 @@
 #include "runtime/service/prompt_builder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "runtime/engine/request.h"
-#include "runtime/service/double_bos.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -82,8 +83,6 @@ absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& 
   return absl::OkStatus();
 }
 
-// An unknown field would be dropped silently: a parameter of a newer client. `path` names the
-// containing message, followed by a dot, unless it is the request itself.
 absl::Status RefuseUnknownFields(const google::protobuf::Message& message,
                                  const std::string& path) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -163,6 +162,23 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
                             rules.vocab_size, "; tokenizer.json does not belong to the model"));
   }
   return prompt;
+}
+
+bool BeginsWithTwoBos(const Tokenizer& tokenizer, absl::Span<const TokenId> prompt) {
+  if (prompt.size() < 2 || prompt[0] != prompt[1]) return false;
+  const absl::StatusOr<std::vector<TokenId>> added = tokenizer.Encode("", true);
+  return added.ok() && !added->empty() && added->front() == prompt[0];
+}
+
+void WarnOfTwoBos(int64_t now_ns) {
+  constexpr int64_t kQuietNanos = 60'000'000'000;
+  static std::atomic<int64_t> next_ns = 0;
+  int64_t due_ns = next_ns.load();
+  if (now_ns < due_ns || !next_ns.compare_exchange_strong(due_ns, now_ns + kQuietNanos)) return;
+  BH_LOG(kWarning)
+      << "a text prompt begins with the BOS token, and the tokenizer adds another: send "
+         "texts that a chat template made with add_special_tokens false (generate "
+         "--no-special-tokens)";
 }
 
 }  // namespace bulkhead

@@ -2,10 +2,12 @@
 // in request_builder.h.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/service/request_builder.h"
 
@@ -22,5 +24,14 @@ absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& 
 // of the model.
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
                                                  const RequestRules& rules, int room);
+
+// Detects prompts with two BOS tokens: text rendered with a chat template already starts with BOS,
+// and the tokenizer's post-processor adds another one, which the model was not trained on.
+// Whether `prompt`, a text's tokens including special tokens, starts with the tokenizer's prefix
+// twice.
+bool BeginsWithTwoBos(const Tokenizer& tokenizer, absl::Span<const TokenId> prompt);
+
+// Logs a warning, at most once a minute. `now_ns`: monotonic. Any thread.
+void WarnOfTwoBos(int64_t now_ns);
 
 }  // namespace bulkhead

@@ -10,26 +10,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr char kTypeUrl[] = "type.googleapis.com/";
 constexpr size_t kMaxMessageBytes = 1024;
-
-template <typename Message>
-std::string UrlOf() {
-  return absl::StrCat(kTypeUrl, Message::descriptor()->full_name());
-}
-
-template <typename Message>
-void Attach(absl::Status& status, const Message& message) {
-  status.SetPayload(UrlOf<Message>(), absl::Cord(message.SerializeAsString()));
-}
-
-template <typename Message>
-std::optional<Message> Attached(const absl::Status& status) {
-  const auto payload = status.GetPayload(UrlOf<Message>());
-  Message message;
-  if (!payload.has_value() || !message.ParseFromString(std::string(*payload))) return std::nullopt;
-  return message;
-}
 
 // At most `limit` bytes, never splitting a character: gRPC requires UTF-8 messages.
 std::string TruncateMessage(absl::string_view text, size_t limit) {
@@ -40,26 +21,6 @@ std::string TruncateMessage(absl::string_view text, size_t limit) {
 }
 
 }  // namespace
-
-absl::Status WithReason(absl::Status status, absl::string_view reason, Metadata metadata) {
-  if (status.ok() || status.GetPayload(UrlOf<google::rpc::ErrorInfo>()).has_value()) return status;
-  google::rpc::ErrorInfo error_info;
-  error_info.set_reason(std::string(reason));
-  error_info.set_domain("bulkhead");
-  for (const auto& [key, value] : metadata) (*error_info.mutable_metadata())[key] = value;
-  Attach(status, error_info);
-  return status;
-}
-
-absl::Status WithRetryAfter(absl::Status status, absl::Duration delay) {
-  if (status.ok()) return status;
-  google::rpc::RetryInfo retry;
-  retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(delay));
-  retry.mutable_retry_delay()->set_nanos(
-      static_cast<int32_t>(absl::ToInt64Nanoseconds(delay % absl::Seconds(1))));
-  Attach(status, retry);
-  return status;
-}
 
 absl::Status InvalidField(absl::string_view field, absl::string_view description,
                           absl::string_view reason, Metadata metadata) {
@@ -89,18 +50,6 @@ absl::Status HostIsShortOfMemory() {
       absl::Seconds(1));
 }
 
-std::string ReasonOf(const absl::Status& status) {
-  const auto error_info = Attached<google::rpc::ErrorInfo>(status);
-  return error_info.has_value() ? error_info->reason() : "";
-}
-
-std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
-  const auto retry = Attached<google::rpc::RetryInfo>(status);
-  if (!retry.has_value()) return std::nullopt;
-  return absl::Seconds(retry->retry_delay().seconds()) +
-         absl::Nanoseconds(retry->retry_delay().nanos());
-}
-
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   const std::optional<absl::Duration> delay = RetryAfter(status);
   if (delay.has_value()) return absl::StrCat(absl::ToInt64Milliseconds(*delay));
@@ -113,7 +62,7 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
   out.set_code(static_cast<int>(status.code()));
   out.set_message(TruncateMessage(status.message(), kMaxMessageBytes));
   status.ForEachPayload([&out](absl::string_view url, const absl::Cord& value) {
-    if (!absl::StartsWith(url, kTypeUrl)) return;
+    if (!absl::StartsWith(url, kPayloadUrl)) return;
     auto* detail = out.add_details();
     detail->set_type_url(std::string(url));
     detail->set_value(std::string(value));

@@ -1,30 +1,19 @@
 #include "runtime/service/score_call.h"
 
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "base/status.h"
-#include "runtime/service/grpc_status.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/packed_message.h"
-#include "runtime/service/raw_message.h"
 #include "runtime/service/request_builder.h"
 
 namespace bulkhead {
 
-grpc::ServerUnaryReactor* ScoreCall::Run(ServiceCore* core, grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* message,
-                                         grpc::ByteBuffer* response) {
-  EchoRequestId(*context);
-  auto call = std::make_shared<ScoreCall>(core, context, response);
-  call->self_ = call;
-  call->Start(message);
-  return call.get();
-}
-
-absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(grpc::ByteBuffer& message) {
+absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(CallRequest& request) {
   auto parsed = std::make_shared<v1::ScoreRequest>();
-  BH_RETURN_IF_ERROR(ParseRequest(message, *parsed));
+  BH_RETURN_IF_ERROR(request.Parse(*parsed));
   wants_logprobs_ = !parsed->has_token_logprobs() || parsed->token_logprobs();
   const size_t text_bytes = parsed->text().size();
   return Parsed{text_bytes, [this, parsed](const RequestRules& rules) -> absl::StatusOr<Request> {
@@ -44,11 +33,7 @@ int64_t ScoreCall::MaxAnswerBytes(const Request& request, const RequestRules& ru
   return kBesides + MaxTokenIdsBytes(rules.vocab_size, tokens) + tokens * kTokenBytes;
 }
 
-void ScoreCall::AcceptLocked(const Request& /*request*/) {}
-
-absl::Status ScoreCall::AppendLocked(OutputDelta /*delta*/) { return absl::OkStatus(); }
-
-std::string ScoreCall::Packed() const {
+std::string ScoreCall::PackedLocked() const {
   const absl::Span<const double> logprobs = score_->logprobs();
   std::string out;
   PackString(v1::ScoreResponse::kRequestIdFieldNumber, request_id_, &out);
@@ -67,23 +52,20 @@ std::string ScoreCall::Packed() const {
 }
 
 void ScoreCall::Proceed() {
+  absl::Status status;
+  std::optional<MessagePieces> response;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (!settled_ || !end_.has_value() || finishing_) return;
     finishing_ = true;
-    if (end_->status.ok()) {
-      *response_ = BufferOf(Packed());
+    status = end_->status;
+    if (status.ok()) {
+      response = MessagePieces{PackedLocked()};
       score_.reset();  // the engine has ended the request
     }
-    hold_.ShrinkTo(static_cast<int64_t>(response_->Length()));
+    hold_.ShrinkTo(response.has_value() ? SizeOf(*response) : 0);
   }
-  Finishing();
-  Finish(EndWith(*context_, end_->status));
-}
-
-void ScoreCall::OnDone() {
-  const std::shared_ptr<ScoreCall> self = std::move(self_);
-  Closed();
+  End(status, std::move(response));
 }
 
 }  // namespace bulkhead

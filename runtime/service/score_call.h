@@ -1,40 +1,28 @@
 // Score: the log probabilities of a text's tokens in one response.
 #pragma once
 
-#include <memory>
 #include <optional>
+#include <string>
 
 #include "runtime/engine/prompt_score.h"
 #include "runtime/service/engine_call.h"
 
 namespace bulkhead {
 
-class ScoreCall final : public grpc::ServerUnaryReactor, public EngineCall {
+class ScoreCall final : public EngineCall {
  public:
-  // Owns itself until gRPC is done with it. `response` belongs to gRPC, until Finish.
-  static grpc::ServerUnaryReactor* Run(ServiceCore* core, grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* message, grpc::ByteBuffer* response);
-  ScoreCall(ServiceCore* core, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : EngineCall(core, context), response_(response) {}
-
-  void OnCancel() override { Cancelled(); }
-  void OnDone() override;
+  using EngineCall::EngineCall;
 
  private:
-  absl::StatusOr<Parsed> Parse(grpc::ByteBuffer& message) override;
+  absl::StatusOr<Parsed> Parse(CallRequest& request) override;
   int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
-  void AcceptLocked(const Request& request) override;
-  absl::Status AppendLocked(OutputDelta delta) override;
-  void TakenOver() override { StartSendInitialMetadata(); }
   void Proceed() override;
-  std::string Packed() const;
+  std::string PackedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  grpc::ByteBuffer* const response_;
-  bool wants_logprobs_ = true;
+  bool wants_logprobs_ = true;  // constant once parsed
   // Written by the engine until it ends the request; the engine holds this call until then.
   std::optional<PromptScore> score_;
-  bool finishing_ = false;
-  std::shared_ptr<ScoreCall> self_;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace bulkhead

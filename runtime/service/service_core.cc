@@ -4,8 +4,26 @@
 
 namespace bulkhead {
 
+void ServiceCore::SetReady(ServingParts parts) {
+  pressure.SetReady();
+  state.SetReady(std::move(parts));
+}
+
+void ServiceCore::SetLost(const absl::Status& why, LostRank lost) {
+  state.SetLost(why, std::move(lost));
+  // Explained by the lost state: the first cause, with its rank.
+  calls.EndAll(absl::UnavailableError(why.message()));
+}
+
+void ServiceCore::Stop(absl::Duration grace) {
+  state.SetDraining();
+  calls.WaitUntilClosed(grace);
+  state.SetStopping();
+  calls.EndAll(WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
+}
+
 absl::Status ServiceCore::WhyRefused(size_t message_bytes) const {
-  if (host.refuses_calls) return HostIsShortOfMemory();
+  if (pressure.refuses_calls()) return HostIsShortOfMemory();
   return WhyTooLarge(message_bytes, quotas.message_bytes);
 }
 

@@ -1,17 +1,20 @@
-// Shared by the services of a server.
+// ServiceCore: what the front ends of a server share.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "memory/host_memory.h"
 #include "runtime/service/answer_budget.h"
 #include "runtime/service/error_counts.h"
-#include "runtime/service/heap_trimmer.h"
 #include "runtime/service/host_counters.h"
+#include "runtime/service/host_pressure.h"
 #include "runtime/service/host_quotas.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/serving_state.h"
@@ -19,9 +22,21 @@
 
 namespace bulkhead {
 
+// Every method is thread-safe; the watchdog may call SetLost while other threads hang in a
+// collective.
 struct ServiceCore {
-  ServiceCore(std::string epoch, const HostQuotas& host_quotas)
-      : quotas(host_quotas), state(std::move(epoch)) {}
+  explicit ServiceCore(const HostQuotas& host_quotas,
+                       std::function<int64_t()> resident_bytes = ResidentBytes)
+      : quotas(host_quotas), pressure(host_quotas.total_bytes, &host, std::move(resident_bytes)) {}
+
+  // Requests go to parts.inbox from now on. Ignored if draining or lost.
+  void SetReady(ServingParts parts);
+  // Every open generation ends at once with UNAVAILABLE (RANK_LOST) and `why`'s message. Later
+  // output of the engine for them is ignored.
+  void SetLost(const absl::Status& why, LostRank lost = {});
+  // New requests are refused; gives open calls `grace` to end, ends the rest with UNAVAILABLE
+  // (STOPPING). ServingParts is used no longer once the front ends have shut down, too.
+  void Stop(absl::Duration grace);
 
   // For a client that sent none.
   std::string NextRequestId() { return absl::StrCat(state.epoch(), "-", ++last_request_number); }
@@ -34,10 +49,10 @@ struct ServiceCore {
   OpenCalls calls;
   ErrorCounts errors;
   HostCounters host;
+  HostPressure pressure;
   AnswerBudget answers{quotas, &host.answer_bytes, &errors};
   std::atomic<uint64_t> last_request_number{0};
   TextWorker text_worker{quotas.text_bytes};
-  HeapTrimmer heap_trimmer;
 };
 
 }  // namespace bulkhead

@@ -1,8 +1,10 @@
 #include "runtime/service/serving_state.h"
 
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
@@ -10,10 +12,14 @@
 namespace bulkhead {
 namespace {
 
-// Retry delays: a queue moves within a second, a start or restart takes longer.
-constexpr absl::Duration kQueueRetry = absl::Seconds(1);
+// Retry delays.
 constexpr absl::Duration kStartRetry = absl::Seconds(2);
 constexpr absl::Duration kRestartRetry = absl::Seconds(5);
+
+std::string NewEpoch() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
 
 absl::Status Draining() {
   return WithRetryAfter(
@@ -23,23 +29,8 @@ absl::Status Draining() {
       kRestartRetry);
 }
 
-absl::Status QueueFull(absl::Status status, const ServingParts& parts) {
-  const v1::LoadInfo load = parts.control->Load();
-  return WithRetryAfter(
-      WithReason(std::move(status), reason::kQueueFull,
-                 {{"running", absl::StrCat(load.num_requests_running())},
-                  {"waiting", absl::StrCat(load.num_requests_waiting())},
-                  {"waiting_tokens", absl::StrCat(load.num_waiting_tokens())},
-                  {"limit", absl::StrCat(parts.control->Limits().max_num_queued_reqs)},
-                  {"limit_tokens", absl::StrCat(parts.server_info.max_num_queued_tokens())}}),
-      kQueueRetry);
-}
-
-// The engine's reason, else the one for the status code.
-std::string ReasonFor(const absl::Status& status, ServingPhase phase) {
-  const std::string given = RefusalReason(status);
-  if (given == "GROUP_LOST") return reason::kRankLost;
-  if (!given.empty()) return given;
+// For a status that has none.
+const char* ReasonFor(const absl::Status& status, ServingPhase phase) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
       return reason::kQueueFull;
@@ -48,7 +39,9 @@ std::string ReasonFor(const absl::Status& status, ServingPhase phase) {
     case absl::StatusCode::kAlreadyExists:
       return reason::kDuplicateRequestId;
     case absl::StatusCode::kUnavailable:
-      return phase == ServingPhase::kDraining ? reason::kDraining : reason::kRankLost;
+      return phase == ServingPhase::kDraining || phase == ServingPhase::kStopping
+                 ? reason::kDraining
+                 : reason::kRankLost;
     case absl::StatusCode::kCancelled:
       return reason::kCancelled;
     case absl::StatusCode::kDeadlineExceeded:
@@ -62,33 +55,57 @@ std::string ReasonFor(const absl::Status& status, ServingPhase phase) {
 
 }  // namespace
 
-ServingState::ServingState(std::string epoch) : epoch_(std::move(epoch)) {}
+ServingState::ServingState() : epoch_(NewEpoch()) {}
 
-void ServingState::SetListener(std::function<void(bool)> listener) {
+void ServingState::SetListener(std::function<void(ServingPhase)> listener) {
   listener_ = std::move(listener);
 }
 
+bool ServingState::EnterLocked(ServingPhase phase) {
+  if (phase <= phase_) return false;
+  phase_ = phase;
+  unannounced_.push_back(phase);
+  return true;
+}
+
 void ServingState::Announce() {
-  const std::lock_guard<std::mutex> announcing(announce_mutex_);
-  if (listener_) listener_(phase() == ServingPhase::kServing);
+  while (true) {
+    ServingPhase phase;
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (announcing_ || unannounced_.empty()) return;
+      announcing_ = true;
+      phase = unannounced_.front();
+      unannounced_.pop_front();
+    }
+    if (listener_) listener_(phase);
+    const absl::MutexLock lock(&mutex_);
+    announcing_ = false;
+  }
 }
 
 void ServingState::SetReady(ServingParts parts) {
   parts.server_info.set_epoch(epoch_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (phase_ != ServingPhase::kStarting) return;
+    const absl::MutexLock lock(&mutex_);
+    if (!EnterLocked(ServingPhase::kServing)) return;
     parts_ = std::make_shared<const ServingParts>(std::move(parts));
-    phase_ = ServingPhase::kServing;
   }
   Announce();
 }
 
 void ServingState::SetDraining() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (phase_ == ServingPhase::kLost) return;
-    phase_ = ServingPhase::kDraining;
+    const absl::MutexLock lock(&mutex_);
+    EnterLocked(ServingPhase::kDraining);
+  }
+  Announce();
+}
+
+void ServingState::SetStopping() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    EnterLocked(ServingPhase::kStopping);
   }
   Announce();
 }
@@ -105,22 +122,21 @@ void ServingState::SetLost(const absl::Status& why, LostRank lost) {
                : WithReason(std::move(status), reason::kRankLost);
   status = WithRetryAfter(std::move(status), kRestartRetry);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (phase_ == ServingPhase::kLost) return;  // keep the first cause
-    phase_ = ServingPhase::kLost;
+    const absl::MutexLock lock(&mutex_);
+    if (!EnterLocked(ServingPhase::kLost)) return;
     lost_ = std::move(status);
   }
   Announce();
 }
 
 ServingPhase ServingState::phase() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return phase_;
 }
 
 absl::Status ServingState::WhyUnavailableLocked() const {
-  if (phase_ == ServingPhase::kLost) return lost_;
-  if (phase_ == ServingPhase::kDraining) return Draining();
+  if (!lost_.ok()) return lost_;
+  if (phase_ >= ServingPhase::kDraining) return Draining();
   return WithRetryAfter(
       WithReason(absl::UnavailableError("starting: the model is being loaded; try again soon"),
                  reason::kStarting),
@@ -128,7 +144,7 @@ absl::Status ServingState::WhyUnavailableLocked() const {
 }
 
 absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForNewRequest() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (phase_ != ServingPhase::kServing) return WhyUnavailableLocked();
   return parts_;
 }
@@ -136,39 +152,28 @@ absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForNewRequest(
 absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForControl(
     const google::protobuf::Message& request) const {
   BH_RETURN_IF_ERROR(RefuseUnknownFields(request, ""));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (phase_ == ServingPhase::kLost || parts_ == nullptr) return WhyUnavailableLocked();
+  const absl::MutexLock lock(&mutex_);
+  if (!lost_.ok() || parts_ == nullptr) return WhyUnavailableLocked();
   return parts_;
 }
 
 absl::Status ServingState::Explain(absl::Status status, absl::string_view request_id) const {
-  if (status.ok() || !ReasonOf(status).empty()) return status;
-  std::shared_ptr<const ServingParts> parts;
+  if (status.ok()) return status;
+  const std::string given = ReasonOf(status);
+  const bool comes_back = status.code() == absl::StatusCode::kUnavailable;
   ServingPhase phase;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (status.code() == absl::StatusCode::kUnavailable && phase_ == ServingPhase::kLost) {
-      return lost_;
-    }
-    parts = parts_;
+    const absl::MutexLock lock(&mutex_);
+    // The first cause, whatever became unavailable by it.
+    if (comes_back && !lost_.ok() && given != reason::kStopping) return lost_;
     phase = phase_;
   }
+  if (!given.empty()) return status;
   const std::string id(request_id);
   const std::string word = ReasonFor(status, phase);
   if (word == reason::kInternal) {
     status = absl::InternalError(absl::StrCat("request ", id, ": ", status.message()));
   }
-  if (word == reason::kQueueFull && parts != nullptr) {
-    return QueueFull(std::move(status), *parts);
-  }
-  if (word == reason::kKvBudget && parts != nullptr) {
-    RefusalNumbers numbers = RefusalNumbersOf(status);
-    return WithReason(std::move(status), word,
-                      {{"needed_blocks", absl::StrCat(numbers["needed_blocks"])},
-                       {"rank_min_blocks", absl::StrCat(numbers["rank_min_blocks"])},
-                       {"block_size", absl::StrCat(parts->server_info.block_size())}});
-  }
-  const bool comes_back = status.code() == absl::StatusCode::kUnavailable;
   status = WithReason(std::move(status), word, {{"request_id", id}});
   return comes_back ? WithRetryAfter(std::move(status), kRestartRetry) : status;
 }

@@ -1,18 +1,20 @@
-// ServingState: the server's state, shared by all its services. Explains why a request is refused,
-// with typed details. Thread-safe.
+// ServingState: the state machine of a server's life, shared by all its services. Explains why a
+// request is refused, with typed details. Thread-safe.
 //
-//   kStarting -> kServing -> kDraining
-//        any  -> kLost (final)
+//   kStarting -> kServing -> kDraining -> kLost -> kStopping
+//
+// goes forward only, and may leave out phases.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "base/lost_rank.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/request.h"
@@ -21,7 +23,13 @@
 
 namespace bulkhead {
 
-enum class ServingPhase { kStarting, kServing, kDraining, kLost };
+enum class ServingPhase {
+  kStarting,
+  kServing,
+  kDraining,  // running requests are finished, new ones refused
+  kLost,      // a rank is gone, and with it all requests
+  kStopping,  // the last calls are ended
+};
 
 // What a server needs to serve. The pointers outlive the server's Shutdown().
 struct ServingParts {
@@ -35,17 +43,21 @@ struct ServingParts {
 
 class ServingState {
  public:
-  explicit ServingState(std::string epoch);
+  ServingState();
 
-  // Called with true or false whenever serving begins or ends; calls do not overlap, and the last
-  // one is current. It must not change the state. Set before any other call.
-  void SetListener(std::function<void(bool serving)> listener);
+  // Called with every phase that is entered, in that order and one call at a time, without a lock:
+  // by the thread that enters it, or by the one whose call of the listener was under way then. Set
+  // before any other call.
+  void SetListener(std::function<void(ServingPhase phase)> listener);
 
-  // Ignored unless starting: a drain or a loss during start-up takes precedence.
+  // Ignored where the phase is this one or a later one: a drain or a loss during start-up takes
+  // precedence, and the first loss is kept.
   void SetReady(ServingParts parts);
   void SetDraining();
   void SetLost(const absl::Status& why, LostRank lost);
+  void SetStopping();
 
+  // Identifies this run of the group; included in every event.
   const std::string& epoch() const { return epoch_; }
   ServingPhase phase() const;
 
@@ -56,22 +68,24 @@ class ServingState {
   absl::StatusOr<std::shared_ptr<const ServingParts>> ForControl(
       const google::protobuf::Message& request) const;
 
-  // The engine's status for a refused or ended request, with details for the client: the reason for
-  // its code and this state, and the load.
+  // The status of a refused or ended request with a reason for the client: its own, the rank that
+  // was lost, or what follows from its code and this state.
   absl::Status Explain(absl::Status status, absl::string_view request_id) const;
 
  private:
-  absl::Status WhyUnavailableLocked() const;
-  void Announce();
+  // The one way from phase to phase, with Announce behind it. False where there is none.
+  bool EnterLocked(ServingPhase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Announce() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status WhyUnavailableLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string epoch_;
-  std::function<void(bool)> listener_;
-  std::mutex announce_mutex_;  // acquired before mutex_, which is not held during the listener's
-                               // call
-  mutable std::mutex mutex_;
-  ServingPhase phase_ = ServingPhase::kStarting;
-  std::shared_ptr<const ServingParts> parts_;
-  absl::Status lost_;
+  std::function<void(ServingPhase)> listener_;  // constant once set
+  mutable absl::Mutex mutex_;
+  ServingPhase phase_ ABSL_GUARDED_BY(mutex_) = ServingPhase::kStarting;
+  std::deque<ServingPhase> unannounced_ ABSL_GUARDED_BY(mutex_);
+  bool announcing_ ABSL_GUARDED_BY(mutex_) = false;  // a thread does that
+  std::shared_ptr<const ServingParts> parts_ ABSL_GUARDED_BY(mutex_);
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);  // ok: no rank was lost
 };
 
 }  // namespace bulkhead

@@ -12,47 +12,47 @@ TextWorker::TextWorker(int64_t most_waiting_bytes)
 
 TextWorker::~TextWorker() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
   thread_.join();
 }
 
 absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > most_waiting_bytes_) {
-      return WithRetryAfter(
-          WithReason(absl::ResourceExhaustedError(
-                         absl::StrCat(waiting_bytes_, " bytes of long texts wait to be tokenised, ",
-                                      bytes, " more would pass the limit of ", most_waiting_bytes_,
-                                      "; try again later, or send token ids")),
-                     reason::kQueueFull,
-                     {{"value", absl::StrCat(waiting_bytes_ + bytes)},
-                      {"limit", absl::StrCat(most_waiting_bytes_)}}),
-          absl::Seconds(1));
-    }
-    waiting_bytes_ += bytes;
-    queue_.push_back({bytes, std::move(work)});
+  const absl::MutexLock lock(&mutex_);
+  if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > most_waiting_bytes_) {
+    return WithRetryAfter(
+        WithReason(absl::ResourceExhaustedError(
+                       absl::StrCat(waiting_bytes_, " bytes of long texts wait to be tokenised, ",
+                                    bytes, " more would pass the limit of ", most_waiting_bytes_,
+                                    "; try again later, or send token ids")),
+                   reason::kQueueFull,
+                   {{"value", absl::StrCat(waiting_bytes_ + bytes)},
+                    {"limit", absl::StrCat(most_waiting_bytes_)}}),
+        absl::Seconds(1));
   }
-  wake_.notify_one();
+  waiting_bytes_ += bytes;
+  queue_.push_back({bytes, std::move(work)});
   return absl::OkStatus();
 }
 
 void TextWorker::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !queue_.empty();
+  };
+  mutex_.Lock();
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    mutex_.Await(absl::Condition(&has_work));
+    if (queue_.empty()) break;
     Waiting next = std::move(queue_.front());
     queue_.pop_front();
-    lock.unlock();
+    mutex_.Unlock();
     next.work();
     next.work = nullptr;  // with everything it owns
-    lock.lock();
+    mutex_.Lock();
     waiting_bytes_ -= next.bytes;
   }
+  mutex_.Unlock();
 }
 
 }  // namespace bulkhead

@@ -1,16 +1,16 @@
 // TextWorker: one thread that parses long messages and tokenises long texts, so that they do not
-// occupy gRPC's few callback threads. Work is done in order; the queue is bounded in bytes and so
-// in time.
+// occupy the few threads that calls arrive on. Work is done in order; the queue is bounded in bytes
+// and so in time.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 
 namespace bulkhead {
 
@@ -36,15 +36,14 @@ class TextWorker {
   void Loop();
 
   const size_t most_waiting_bytes_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
   struct Waiting {
     size_t bytes = 0;
     std::function<void()> work;
   };
-  std::deque<Waiting> queue_;
-  size_t waiting_bytes_ = 0;  // queued and in progress
-  bool stopping_ = false;
+  absl::Mutex mutex_;
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // queued and in progress
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

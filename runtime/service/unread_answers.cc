@@ -1,8 +1,10 @@
 #include "runtime/service/unread_answers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -16,49 +18,46 @@ UnreadAnswers::UnreadAnswers(ErrorCounts* errors, std::chrono::milliseconds most
 
 UnreadAnswers::~UnreadAnswers() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.Signal();
   thread_.join();
-  for (const Unread& unread : list_) grpc_call_unref(unread.call);
 }
 
-void UnreadAnswers::Add(grpc_call* call, int64_t bytes) {
-  grpc_call_ref(call);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  list_.push_back({call, bytes, Clock::now()});
+void UnreadAnswers::Add(const void* call, int64_t bytes, Drop drop) {
+  const absl::MutexLock lock(&mutex_);
+  list_.push_back({call, bytes, Clock::now(), std::move(drop)});
   by_call_[call] = std::prev(list_.end());
-  if (list_.size() == 1) wake_.notify_one();
+  if (list_.size() == 1) wake_.Signal();
 }
 
-void UnreadAnswers::Remove(grpc_call* call) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = by_call_.find(call);
-    if (found == by_call_.end()) return;
-    list_.erase(found->second);
-    by_call_.erase(found);
-  }
-  grpc_call_unref(call);
+void UnreadAnswers::Remove(const void* call) {
+  Drop dropped;  // without the lock
+  const absl::MutexLock lock(&mutex_);
+  const auto found = by_call_.find(call);
+  if (found == by_call_.end()) return;
+  dropped = std::move(found->second->drop);
+  list_.erase(found->second);
+  by_call_.erase(found);
 }
 
-grpc_call* UnreadAnswers::Mark(Unread& unread) {
+UnreadAnswers::Drop UnreadAnswers::MarkLocked(Unread& unread) {
   unread.ended = true;
   errors_->Add(reason::kSlowReader);
-  grpc_call_ref(unread.call);
-  return unread.call;
+  return unread.drop;
 }
 
 void UnreadAnswers::MakeRoom(int64_t bytes) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     wanted_bytes_ = std::max(wanted_bytes_, bytes);
   }
-  wake_.notify_one();
+  wake_.Signal();
 }
 
-std::vector<grpc_call*> UnreadAnswers::TakeLargest(Clock::time_point now, int64_t bytes) {
+std::vector<UnreadAnswers::Drop> UnreadAnswers::TakeLargestLocked(Clock::time_point now,
+                                                                  int64_t bytes) {
   std::vector<Unread*> unread;
   for (Unread& one : list_) {
     if (one.since + least_time_ > now) break;
@@ -70,49 +69,48 @@ std::vector<grpc_call*> UnreadAnswers::TakeLargest(Clock::time_point now, int64_
   }
   std::sort(unread.begin(), unread.end(),
             [](const Unread* a, const Unread* b) { return a->bytes > b->bytes; });
-  std::vector<grpc_call*> calls;
+  std::vector<Drop> calls;
   for (Unread* one : unread) {
     if (bytes <= 0) break;
     bytes -= one->bytes;
-    calls.push_back(Mark(*one));
+    calls.push_back(MarkLocked(*one));
   }
   return calls;
 }
 
-std::vector<grpc_call*> UnreadAnswers::TakeOverdue(Clock::time_point now) {
-  std::vector<grpc_call*> calls;
+std::vector<UnreadAnswers::Drop> UnreadAnswers::TakeOverdueLocked(Clock::time_point now) {
+  std::vector<Drop> calls;
   for (Unread& one : list_) {
     if (one.since + most_time_ > now) break;
-    if (!one.ended) calls.push_back(Mark(one));
+    if (!one.ended) calls.push_back(MarkLocked(one));
   }
   return calls;
 }
 
 void UnreadAnswers::Loop() {
-  constexpr std::chrono::milliseconds kMaxWait(1000);
-  std::unique_lock<std::mutex> lock(mutex_);
+  const absl::Duration wait = std::min(absl::FromChrono(most_time_), absl::Seconds(1));
+  mutex_.Lock();
   while (!stopping_) {
     if (list_.empty()) {
       wanted_bytes_ = 0;
-      wake_.wait(lock);
+      wake_.Wait(&mutex_);
       continue;
     }
     const Clock::time_point now = Clock::now();
-    std::vector<grpc_call*> calls = TakeOverdue(now);
-    for (grpc_call* call : TakeLargest(now, std::exchange(wanted_bytes_, 0))) calls.push_back(call);
+    std::vector<Drop> calls = TakeOverdueLocked(now);
+    for (Drop& call : TakeLargestLocked(now, std::exchange(wanted_bytes_, 0))) {
+      calls.push_back(std::move(call));
+    }
     if (calls.empty()) {
-      wake_.wait_for(lock, std::min(most_time_, kMaxWait));
+      wake_.WaitWithTimeout(&mutex_, wait);
       continue;
     }
-    // gRPC may run the calls' final reactions, and so Remove, on this thread.
-    lock.unlock();
-    for (grpc_call* call : calls) {
-      grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                                   "the client did not read the answer", nullptr);
-      grpc_call_unref(call);
-    }
-    lock.lock();
+    // Calls may close, and so call Remove, on this thread.
+    mutex_.Unlock();
+    for (Drop& call : calls) std::exchange(call, nullptr)();
+    mutex_.Lock();
   }
+  mutex_.Unlock();
 }
 
 }  // namespace bulkhead

@@ -2,17 +2,16 @@
 // do not read. Ends those that take too long. Thread-safe.
 #pragma once
 
-#include <grpc/grpc.h>
-
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "runtime/service/error_counts.h"
 
 namespace bulkhead {
@@ -29,38 +28,43 @@ class UnreadAnswers {
   UnreadAnswers(const UnreadAnswers&) = delete;
   UnreadAnswers& operator=(const UnreadAnswers&) = delete;
 
-  // Before the call is finished. The call's memory stays until Remove.
-  void Add(grpc_call* call, int64_t bytes);
+  using Drop = std::function<void()>;
+
+  // Before the call is finished. `drop` ends it; it is called at most once, on another thread, and
+  // may still be running after Remove.
+  void Add(const void* call, int64_t bytes, Drop drop);
   // No effect for a call that was not added.
-  void Remove(grpc_call* call);
+  void Remove(const void* call);
   // Soon ends answers of least_time and older, largest first, until `bytes` are free.
   void MakeRoom(int64_t bytes);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Unread {
-    grpc_call* call = nullptr;
+    const void* call = nullptr;
     int64_t bytes = 0;
     Clock::time_point since;
+    Drop drop;
     bool ended = false;
   };
   using List = std::list<Unread>;  // oldest first
 
   void Loop();
-  // Requires the lock: calls to end, each with an additional reference.
-  std::vector<grpc_call*> TakeOverdue(Clock::time_point now);
-  std::vector<grpc_call*> TakeLargest(Clock::time_point now, int64_t bytes);
-  grpc_call* Mark(Unread& unread);
+  // What ends these calls.
+  std::vector<Drop> TakeOverdueLocked(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Drop> TakeLargestLocked(Clock::time_point now, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Drop MarkLocked(Unread& unread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ErrorCounts* const errors_;
   const std::chrono::milliseconds most_time_;
   const std::chrono::milliseconds least_time_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  List list_;
-  std::unordered_map<grpc_call*, List::iterator> by_call_;
-  int64_t wanted_bytes_ = 0;
-  bool stopping_ = false;
+  absl::Mutex mutex_;
+  absl::CondVar wake_;
+  List list_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<const void*, List::iterator> by_call_ ABSL_GUARDED_BY(mutex_);
+  int64_t wanted_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -204,12 +204,11 @@ void LoadGenerator::OnEnd(Call* call) {
   if (outcome == RequestOutcome::kFailed) ++failed_;
   bool gone = false;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     consecutive_unavailable_ = call->found_no_server() ? consecutive_unavailable_ + 1 : 0;
     gone = consecutive_unavailable_ >= kMostUnavailable && !stopped_;
     free_slots_.push_back(call->record().end_s);
     --outstanding_;
-    changed_.notify_all();
   }
   delete call;
   if (!gone) return;
@@ -219,9 +218,8 @@ void LoadGenerator::OnEnd(Call* call) {
 
 void LoadGenerator::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     stopped_ = true;
-    changed_.notify_all();
   }
   calls_.CancelAll();
 }
@@ -230,18 +228,23 @@ LoadProgress LoadGenerator::progress() const { return {sent_, completed_, failed
 
 std::optional<double> LoadGenerator::WaitForTurn(const LoadPlan& plan, size_t index,
                                                  double* scheduled_s) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   double due = 0;
   if (!plan.due_s.empty()) {
     due = plan.due_s[index];
     const auto at = begin_ + std::chrono::duration_cast<std::chrono::nanoseconds>(
                                  std::chrono::duration<double>(due));
-    changed_.wait_until(lock, at,
-                        [this, at] { return stopped_ || std::chrono::steady_clock::now() >= at; });
+    for (auto left = at - begin_; left.count() > 0 && !stopped_;) {
+      left = at - std::chrono::steady_clock::now();
+      mutex_.AwaitWithTimeout(absl::Condition(&stopped_), absl::FromChrono(left));
+    }
   }
   *scheduled_s = due;
   if (plan.max_concurrency.has_value()) {
-    changed_.wait(lock, [this] { return stopped_ || !free_slots_.empty(); });
+    const auto may_go = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopped_ || !free_slots_.empty();
+    };
+    mutex_.Await(absl::Condition(&may_go));
     if (stopped_) return std::nullopt;
     due = std::max(due, free_slots_.front());
     free_slots_.pop_front();
@@ -292,13 +295,15 @@ RunRecord LoadGenerator::Run(const LoadPlan& plan) {
   const std::vector<double> cpu_before = ThreadSeconds(pthread_self());
   begin_ = std::chrono::steady_clock::now();
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     free_slots_.assign(plan.max_concurrency.value_or(0), 0.0);
   }
   SendAll(plan, &run.requests);
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return outstanding_ == 0; });
+    const auto all_ended = [this]()
+                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return outstanding_ == 0; };
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&all_ended));
   }
   for (const RequestRecord& request : run.requests) {
     run.duration_s = std::max(run.duration_s, request.end_s);

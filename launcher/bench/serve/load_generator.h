@@ -4,17 +4,17 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
@@ -90,12 +90,11 @@ class LoadGenerator {
   CallsInFlight calls_;
   std::chrono::steady_clock::time_point begin_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ = false;
-  int outstanding_ = 0;
-  std::deque<double> free_slots_;  // since when
-  int consecutive_unavailable_ = 0;
+  absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<double> free_slots_ ABSL_GUARDED_BY(mutex_);  // since when
+  int consecutive_unavailable_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::atomic<bool> server_is_gone_{false};
   double busiest_thread_share_ = 0;

@@ -220,19 +220,19 @@ absl::StatusOr<std::string> MakeTemporaryDir() {
 }  // namespace
 
 void BenchStop::Attach(LoadGenerator* generator) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   generator_ = generator;
   if (stopped_ && generator_ != nullptr) generator_->Stop();
 }
 
 void BenchStop::Stop() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   stopped_ = true;
   if (generator_ != nullptr) generator_->Stop();
 }
 
 bool BenchStop::stopped() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   return stopped_;
 }
 

@@ -1,10 +1,10 @@
 // `bulkhead bench serve`: measures a running server from a client's place.
 #pragma once
 
-#include <mutex>
-
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "launcher/bench/serve/raw_result.h"
 #include "launcher/flags/serve_bench_options.h"
 
@@ -20,9 +20,9 @@ class BenchStop {
   bool stopped() const;
 
  private:
-  mutable std::mutex mutex_;
-  bool stopped_ = false;
-  LoadGenerator* generator_ = nullptr;
+  mutable absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  LoadGenerator* generator_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 // One measurement: connects, warms up and runs. Fails when there is no server, or when the options

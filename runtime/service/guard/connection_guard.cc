@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -22,15 +21,14 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostEvents = 64;
+constexpr int kMaxEvents = 64;
 constexpr int kTickMs = 100;
 // gRPC needs more memory for a call while it ends it than before.
-constexpr int kMostEndsPerTick = 200;
+constexpr int kMaxEndsPerTick = 200;
 constexpr int kRetryMs = 10;  // while a connection waits for room
 constexpr absl::Duration kLogInterval = absl::Minutes(1);
 // When seven eighths of the connections are taken, the ones without a call go after so long.
 constexpr absl::Duration kIdleTime = absl::Seconds(2);
-constexpr absl::Duration kMostFlushTime = absl::Hours(1);  // a clock cannot wait for ever
 constexpr uint64_t kWakeId = 0;
 // The kernel doubles them for its own books. Enough for any one frame, and what is on its way on a
 // connection cannot come to more.
@@ -127,7 +125,7 @@ bool ConnectionGuard::Take(int client_fd) {
   auto connection =
       std::make_unique<GuardedConnection>(client_fd, pair[0], &totals_, MonotonicNow());
   give_(pair[1]);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   arrivals_.push_back(std::move(connection));
   const uint64_t one = 1;
   (void)!write(wake_fd_, &one, sizeof(one));
@@ -135,14 +133,12 @@ bool ConnectionGuard::Take(int client_fd) {
 }
 
 bool ConnectionGuard::Flush(absl::Duration timeout) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   ++flushes_wanted_;
   is_flushed_ = false;
   const uint64_t one = 1;
   (void)!write(wake_fd_, &one, sizeof(one));
-  const bool flushed =
-      flushed_.wait_for(lock, absl::ToChronoNanoseconds(std::min(timeout, kMostFlushTime)),
-                        [this] { return is_flushed_; });
+  const bool flushed = mutex_.AwaitWithTimeout(absl::Condition(&is_flushed_), timeout);
   --flushes_wanted_;
   return flushed;
 }
@@ -150,7 +146,7 @@ bool ConnectionGuard::Flush(absl::Duration timeout) {
 void ConnectionGuard::Stop(absl::Duration grace) {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     stop_at_ = MonotonicNow() + grace;
     const uint64_t one = 1;
     (void)!write(wake_fd_, &one, sizeof(one));
@@ -164,10 +160,10 @@ void ConnectionGuard::Stop(absl::Duration grace) {
 
 void ConnectionGuard::Loop() {
   absl::Time next_tick = absl::InfinitePast();
-  epoll_event events[kMostEvents];
+  epoll_event events[kMaxEvents];
   while (true) {
     const int count =
-        epoll_wait(epoll_fd_, events, kMostEvents, waiting_.empty() ? kTickMs : kRetryMs);
+        epoll_wait(epoll_fd_, events, kMaxEvents, waiting_.empty() ? kTickMs : kRetryMs);
     const absl::Time now = MonotonicNow();
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
@@ -193,7 +189,7 @@ void ConnectionGuard::TakeArrivals(absl::Time now) {
   (void)!read(wake_fd_, &count, sizeof(count));
   std::vector<std::unique_ptr<GuardedConnection>> arrivals;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     arrivals.swap(arrivals_);
   }
   for (auto& connection : arrivals) {
@@ -255,7 +251,7 @@ void ConnectionGuard::Watch(uint64_t tag, int fd, uint32_t events, uint32_t* kno
 void ConnectionGuard::Tick(absl::Time now) {
   const int percent = pressure_ == nullptr ? 0 : pressure_->percent();
   totals_.refuses_calls = percent >= HostPressure::kRefuseConnections;
-  totals_.ends_left = kMostEndsPerTick;
+  totals_.ends_left = kMaxEndsPerTick;
   std::vector<uint64_t> ids;
   ids.reserve(connections_.size());
   for (const auto& [id, guarded] : connections_) ids.push_back(id);
@@ -323,7 +319,7 @@ void ConnectionGuard::LogClosed(absl::Time now) {
 }
 
 bool ConnectionGuard::AnswerCallers(absl::Time now) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (stop_at_ != absl::InfiniteFuture()) {
     return now >= stop_at_ || (connections_.empty() && arrivals_.empty());
   }
@@ -331,7 +327,6 @@ bool ConnectionGuard::AnswerCallers(absl::Time now) {
   is_flushed_ = std::all_of(connections_.begin(), connections_.end(), [](const auto& entry) {
     return entry.second.connection->is_flushed();
   });
-  if (is_flushed_) flushed_.notify_all();
   return false;
 }
 

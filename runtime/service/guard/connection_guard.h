@@ -5,22 +5,22 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "runtime/service/guard/guard_totals.h"
 #include "runtime/service/guard/guarded_connection.h"
-#include "runtime/service/guard/host_pressure.h"
+#include "runtime/service/host_pressure.h"
 
 namespace bulkhead {
 
@@ -74,12 +74,11 @@ class ConnectionGuard {
   uint64_t next_id_ = 1;
   std::map<std::string, uint64_t> logged_closed_;
   absl::Time next_log_ = absl::InfinitePast();
-  std::mutex mutex_;
-  std::condition_variable flushed_;
-  std::vector<std::unique_ptr<GuardedConnection>> arrivals_;
-  int flushes_wanted_ = 0;
-  bool is_flushed_ = false;
-  absl::Time stop_at_ = absl::InfiniteFuture();
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<GuardedConnection>> arrivals_ ABSL_GUARDED_BY(mutex_);
+  int flushes_wanted_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_flushed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time stop_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::atomic<uint64_t> last_name_{0};
   std::thread thread_;
 };

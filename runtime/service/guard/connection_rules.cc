@@ -17,7 +17,7 @@ constexpr absl::Duration kYoung = absl::Seconds(1);
 constexpr uint32_t kLargeDataBytes = 1024;
 constexpr int kManyIncompleteCalls = 64;
 // While none may be held. gRPC's clients acknowledge the settings before their first call.
-constexpr int kMostUnheldCalls = 8;
+constexpr int kMaxUnheldCalls = 8;
 constexpr double kAnsweredFrameCost = 16;  // PING and SETTINGS make the server write
 
 uint32_t BigEndian(absl::string_view bytes) {
@@ -71,7 +71,7 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
     } else {
       if (rest.size() < kFrameHeadBytes) break;
       const FrameHead head = ParseFrameHead(rest.data());
-      if (head.payload_bytes > kMostPayloadBytes) {
+      if (head.payload_bytes > kMaxPayloadBytes) {
         Close("FRAME_TOO_LARGE", Http2Error::kFrameSizeError);
         break;
       }
@@ -94,8 +94,8 @@ size_t ConnectionRules::FromClient(absl::string_view input, absl::Time now,
 
 ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::string_view frame,
                                                absl::Time now, std::string* to_server) {
-  if (block_stream_ != 0) return OnContinuation(head, frame, to_server);
-  if (to_client_.size() >= kMostFramesToClient) return Wait(now);
+  if (block_stream_ != 0) return OnContinuation(head, frame, now, to_server);
+  if (to_client_.size() >= kMaxFramesToClient) return Wait(now);
   double cost = 1;
   if (head.type == FrameType::kData && head.payload_bytes >= kLargeDataBytes) cost = 0;
   if (head.type == FrameType::kPing || head.type == FrameType::kSettings) cost = kAnsweredFrameCost;
@@ -162,27 +162,27 @@ ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::st
   block_bytes_ = head.payload_bytes;
   block_frames_ = 1;
   block_since_ = now;
-  PassBlock(call, head, frame, to_server);
+  PassBlock(call, head, frame, now, to_server);
   return Step::kTaken;
 }
 
 ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
-                                                      absl::string_view frame,
+                                                      absl::string_view frame, absl::Time now,
                                                       std::string* to_server) {
   if (head.type != FrameType::kContinuation || head.stream != block_stream_) {
     return Close("BAD_HEADERS", Http2Error::kProtocolError);
   }
   block_bytes_ += head.payload_bytes;
   ++block_frames_;
-  if (block_bytes_ > kMostHeaderBlockBytes || block_frames_ > kMostHeaderBlockFrames) {
+  if (block_bytes_ > kMaxHeaderBlockBytes || block_frames_ > kMaxHeaderBlockFrames) {
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
-  PassBlock(calls_.Find(head.stream), head, frame, to_server);
+  PassBlock(calls_.Find(head.stream), head, frame, now, to_server);
   return Step::kTaken;
 }
 
 void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_view frame,
-                                std::string* to_server) {
+                                absl::Time now, std::string* to_server) {
   const bool goes_on = head.type == FrameType::kContinuation;
   if (goes_on && block_target_ != 0) {  // whether its call is still known or not
     AppendFrame(frame, block_target_, to_server);
@@ -193,6 +193,9 @@ void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_v
   if (!head.Has(frame_flag::kEndHeaders)) return;
   block_stream_ = 0;
   decoder_is_empty_ = acknowledged_;
+  if (block_bytes_ > kMaxMetadataBytes && call != calls_.end()) {
+    EndCall(call, MetadataTooLarge(block_bytes_, kMaxMetadataBytes), now, to_server);
+  }
 }
 
 ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view frame,
@@ -263,12 +266,12 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
     block_since_ = now;
     for (auto& [stream, call] : calls_) call.progress = now;
   }
-  if (is_partial_ && now - since_ > kMostFrameTime) {
+  if (is_partial_ && now - since_ > kMaxFrameTime) {
     Close(last_frame_ == absl::InfinitePast() ? "SILENT" : "SLOW_SENDER", Http2Error::kNoError);
     return;
   }
   if (block_stream_ != 0) {
-    if (now - block_since_ > kMostFrameTime) Close("SLOW_SENDER", Http2Error::kNoError);
+    if (now - block_since_ > kMaxFrameTime) Close("SLOW_SENDER", Http2Error::kNoError);
     return;  // nothing may come between the frames of a header block
   }
   if (dropped_bytes_ > 0) *to_server += WindowUpdateFrame(std::exchange(dropped_bytes_, 0));
@@ -295,10 +298,10 @@ bool ConnectionRules::IsTooSlow(const GuardedCall& call, absl::Time now) const {
   if (!call.is_incomplete) return false;
   const absl::Duration age = now - call.opened;
   if (now - call.progress > kStalledBodyTime) return true;
-  if (age > kMostBodyTime + absl::Seconds(call.claimed_bytes) / kLeastBodyRate) return true;
+  if (age > kMaxBodyTime + absl::Seconds(call.claimed_bytes) / kMinBodyRate) return true;
   return totals_->is_pressed() && age > kPressedBodyTime && now != call.progress &&
          static_cast<double>(call.bytes) <
-             static_cast<double>(kLeastBodyRate) * absl::ToDoubleSeconds(age);
+             static_cast<double>(kMinBodyRate) * absl::ToDoubleSeconds(age);
 }
 
 int64_t ConnectionRules::unaccounted_bytes() const {
@@ -344,7 +347,7 @@ void ConnectionRules::Forget(Call call, absl::Time now, std::string* to_server) 
 void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool client_ended,
                              Http2Error bare) {
   totals_->errors->Add(ReasonOf(why));
-  const bool says_why = !shrinks_table_ && to_client_.size() < kMostFramesToClient;
+  const bool says_why = !shrinks_table_ && to_client_.size() < kMaxFramesToClient;
   to_client_ += says_why ? RefusalFrames(stream, why, client_ended) : RstStreamFrame(stream, bare);
 }
 
@@ -362,7 +365,7 @@ absl::Status ConnectionRules::WhyNotOpened() const {
   if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
     return TooManyIncompleteCalls(incomplete_calls_, "few calls are left for all connections");
   }
-  if (incomplete_calls_ >= kMostUnheldCalls && !decoder_is_empty_) {
+  if (incomplete_calls_ >= kMaxUnheldCalls && !decoder_is_empty_) {
     return TooManyIncompleteCalls(incomplete_calls_,
                                   "the client has not acknowledged the server's settings");
   }

@@ -19,20 +19,23 @@
 namespace bulkhead {
 
 // How long a connection may be silent before the preface and within a frame or header block.
-inline constexpr absl::Duration kMostFrameTime = absl::Seconds(10);
-inline constexpr size_t kMostHeaderBlockBytes = size_t{64} << 10;
-inline constexpr int kMostHeaderBlockFrames = 8;
+inline constexpr absl::Duration kMaxFrameTime = absl::Seconds(10);
+// A call whose header block is longer is refused, as gRPC refuses one with more than that unpacked
+// (32 bytes for each field besides its own); one of kMaxHeaderBlockBytes ends the connection.
+inline constexpr size_t kMaxMetadataBytes = size_t{8} << 10;
+inline constexpr size_t kMaxHeaderBlockBytes = size_t{64} << 10;
+inline constexpr int kMaxHeaderBlockFrames = 8;
 // Of the guard's own frames for a client so many bytes wait, and one refusal. Then its frames do,
 // and what ends meanwhile is reset without a word.
-inline constexpr size_t kMostFramesToClient = size_t{8} << 10;
-// A request whose body gets nowhere, and one that has not ended after kMostBodyTime and its size at
-// kLeastBodyRate, ends; under pressure one that came more slowly than that since kPressedBodyTime.
+inline constexpr size_t kMaxFramesToClient = size_t{8} << 10;
+// A request whose body gets nowhere, and one that has not ended after kMaxBodyTime and its size at
+// kMinBodyRate, ends; under pressure one that came more slowly than that since kPressedBodyTime.
 inline constexpr absl::Duration kStalledBodyTime = absl::Seconds(10);
 inline constexpr absl::Duration kPressedBodyTime = absl::Seconds(2);
-inline constexpr absl::Duration kMostBodyTime = absl::Seconds(60);
-inline constexpr int64_t kLeastBodyRate = int64_t{64} << 10;  // bytes a second
+inline constexpr absl::Duration kMaxBodyTime = absl::Seconds(60);
+inline constexpr int64_t kMinBodyRate = int64_t{64} << 10;  // bytes a second
 // The longest that a connection waits for room; what it waits with is refused then.
-inline constexpr absl::Duration kMostWaitTime = absl::Seconds(5);
+inline constexpr absl::Duration kMaxWaitTime = absl::Seconds(5);
 
 // `rate` a second, at most `burst` at once.
 class TokenBucket {
@@ -90,17 +93,19 @@ class ConnectionRules {
                std::string* to_server);
   Step OnHeaders(const FrameHead& head, absl::string_view frame, absl::Time now,
                  std::string* to_server);
-  Step OnContinuation(const FrameHead& head, absl::string_view frame, std::string* to_server);
+  Step OnContinuation(const FrameHead& head, absl::string_view frame, absl::Time now,
+                      std::string* to_server);
   Step OnData(const FrameHead& head, absl::string_view frame, absl::Time now,
               std::string* to_server);
   Step OnReset(const FrameHead& head, absl::Time now, std::string* to_server);
   void OnSettings(const FrameHead& head, absl::string_view payload);
   // A header block's frame; a call that is not known, end(), is the server's kNoCall.
-  void PassBlock(Call call, const FrameHead& head, absl::string_view frame, std::string* to_server);
+  void PassBlock(Call call, const FrameHead& head, absl::string_view frame, absl::Time now,
+                 std::string* to_server);
   // The client's stream of a frame of the server's; none: the client does not get it.
   std::optional<uint32_t> OnServerFrame(const FrameHead& head, absl::Time now);
   Step Wait(absl::Time now);
-  bool HasWaitedTooLong(absl::Time now) const { return now - waiting_since_ > kMostWaitTime; }
+  bool HasWaitedTooLong(absl::Time now) const { return now - waiting_since_ > kMaxWaitTime; }
   Step Close(const char* reason, Http2Error error);
   // Ends a call on both sides, for `why`. It is not known any more afterwards.
   void EndCall(Call call, const absl::Status& why, absl::Time now, std::string* to_server);

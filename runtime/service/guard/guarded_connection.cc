@@ -12,7 +12,7 @@ namespace bulkhead {
 namespace {
 
 // The server may take so long to notice that its client has gone.
-constexpr absl::Duration kMostServerEndTime = absl::Seconds(5);
+constexpr absl::Duration kMaxServerEndTime = absl::Seconds(5);
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -38,9 +38,9 @@ void GuardedConnection::MoveToServer(absl::Time now) {
   if (rules_.is_waiting() || client_ended_) {
     FeedRules({}, now);
   } else {
-    char bytes[kMostHeldFromClient];
+    char bytes[kMaxHeldFromClient];
     const ssize_t got =
-        recv(client_fd_, bytes, kMostHeldFromClient - from_client_.size(), MSG_DONTWAIT);
+        recv(client_fd_, bytes, kMaxHeldFromClient - from_client_.size(), MSG_DONTWAIT);
     if (got < 0) {
       if (!WouldBlock()) DropClient(now);
       return;
@@ -77,7 +77,7 @@ void GuardedConnection::MoveToClient(absl::Time now) {
     if (!to_client_.empty()) return;
   }
   if (server_ended_) return ServerEnded();
-  char bytes[kMostHeldFromServer];
+  char bytes[kMaxHeldFromServer];
   const ssize_t got = recv(server_fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
   if (got < 0 && WouldBlock()) return;
   if (got <= 0) return ServerEnded();
@@ -96,14 +96,14 @@ void GuardedConnection::SendToClient(absl::string_view bytes, absl::Time now) {
 
 void GuardedConnection::Tick(absl::Time now) {
   if (client_fd_ < 0) {
-    has_ended_ = has_ended_ || now - dropped_at_ > kMostServerEndTime;
+    has_ended_ = has_ended_ || now - dropped_at_ > kMaxServerEndTime;
     return;
   }
   rules_.Tick(now, to_server_.empty() && !rules_.is_waiting() && takes_refusals(), &to_server_);
   MoveToServer(now);
   if (client_fd_ < 0) return;
   if (rules_.has_frames_to_client()) SendToClient({}, now);
-  if (client_fd_ >= 0 && now - unread_since_ > kMostUnreadTime) Close("UNREAD", now);
+  if (client_fd_ >= 0 && now - unread_since_ > kMaxUnreadTime) Close("UNREAD", now);
   CloseIfRulesSaySo(now);
 }
 

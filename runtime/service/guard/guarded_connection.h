@@ -1,5 +1,5 @@
 // GuardedConnection: one client's TCP connection, the guard's end of the socket pair whose other
-// end the server has, and what is on its way between them: at most kMostHeldBytes. Of the guard's
+// end the server has, and what is on its way between them: at most kMaxHeldBytes. Of the guard's
 // thread.
 #pragma once
 
@@ -16,10 +16,10 @@
 namespace bulkhead {
 
 // From the client: a frame that is not whole, and what is read behind it.
-inline constexpr size_t kMostHeldFromClient = size_t{24} << 10;
-inline constexpr size_t kMostHeldFromServer = size_t{16} << 10;
+inline constexpr size_t kMaxHeldFromClient = size_t{24} << 10;
+inline constexpr size_t kMaxHeldFromServer = size_t{16} << 10;
 // A client that does not take what was sent for so long is gone.
-inline constexpr absl::Duration kMostUnreadTime = absl::Seconds(60);
+inline constexpr absl::Duration kMaxUnreadTime = absl::Seconds(60);
 
 class GuardedConnection {
  public:
@@ -59,7 +59,7 @@ class GuardedConnection {
   void SendToClient(absl::string_view bytes, absl::Time now);
   void ServerEnded();
   // Whether the client has taken enough of the guard's own frames to be read from.
-  bool takes_refusals() const { return to_client_.size() <= kMostHeldFromServer; }
+  bool takes_refusals() const { return to_client_.size() <= kMaxHeldFromServer; }
   void CloseIfRulesSaySo(absl::Time now);
 
   GuardTotals* const totals_;

@@ -15,7 +15,7 @@ inline constexpr size_t kLastStreamBytes = 4;  // what a GOAWAY's payload begins
 inline constexpr uint32_t kHighestStream = 0x7FFFFFFF;
 // The largest payload that a peer may send unless it was told otherwise, which gRPC never does
 // here.
-inline constexpr size_t kMostPayloadBytes = 16384;
+inline constexpr size_t kMaxPayloadBytes = 16384;
 
 enum class FrameType : uint8_t {
   kData = 0,

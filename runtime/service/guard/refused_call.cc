@@ -14,11 +14,11 @@ constexpr absl::Duration kRetry = absl::Seconds(1);
 
 // RFC 7541, 5.2: not Huffman coded, the length in 7 bits or behind them.
 void AppendString(absl::string_view text, std::string* block) {
-  constexpr size_t kMostInPrefix = 127;
+  constexpr size_t kMaxInPrefix = 127;
   size_t length = text.size();
-  block->push_back(static_cast<char>(length < kMostInPrefix ? length : kMostInPrefix));
-  if (length >= kMostInPrefix) {
-    for (length -= kMostInPrefix; length >= 128; length /= 128) {
+  block->push_back(static_cast<char>(length < kMaxInPrefix ? length : kMaxInPrefix));
+  if (length >= kMaxInPrefix) {
+    for (length -= kMaxInPrefix; length >= 128; length /= 128) {
       block->push_back(static_cast<char>(length % 128 + 128));
     }
     block->push_back(static_cast<char>(length));
@@ -65,6 +65,14 @@ absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why) {
                                        why, "; the call has not begun: finish those first")),
                                    reason::kTooManyCalls, {{"value", absl::StrCat(incomplete)}}),
                         kRetry);
+}
+
+absl::Status MetadataTooLarge(int64_t bytes, int64_t limit_bytes) {
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("the call's metadata has ", bytes,
+                                                              " bytes, more than the limit of ",
+                                                              limit_bytes, "; send less of it")),
+                    reason::kMetadataTooLarge,
+                    {{"value", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit_bytes)}});
 }
 
 absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes) {

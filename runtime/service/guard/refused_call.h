@@ -15,6 +15,8 @@ namespace bulkhead {
 absl::Status TooManyCalls(int64_t open_calls, int limit);
 // The same, for a connection with `incomplete` calls that have not come in whole.
 absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why);
+// RESOURCE_EXHAUSTED (METADATA_TOO_LARGE).
+absl::Status MetadataTooLarge(int64_t bytes, int64_t limit_bytes);
 // RESOURCE_EXHAUSTED (REQUEST_BYTES).
 absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes);
 // RESOURCE_EXHAUSTED (SLOW_SENDER).

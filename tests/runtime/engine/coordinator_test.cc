@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
 
 namespace bulkhead {
@@ -20,7 +21,7 @@ TEST_F(CoordinatorTest, RefusesUntilItServes) {
   const absl::Status refused =
       coordinator_->Submit(ToyRequest(3, 3), std::make_shared<RecordingSink>());
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(RefusalReason(refused), "STARTING");
+  EXPECT_EQ(ReasonOf(refused), "STARTING");
   EXPECT_EQ(coordinator_->state(), GroupState::kStarting);
   coordinator_->SetServing();
   runner_->Allow(kAll);
@@ -176,7 +177,7 @@ TEST_F(CoordinatorTest, DrainFinishesWhatWasAcceptedAndThenStops) {
   const absl::Status refused =
       coordinator_->Submit(ToyRequest(4, 6, 3), std::make_shared<RecordingSink>());
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(RefusalReason(refused), "DRAINING");
+  EXPECT_EQ(ReasonOf(refused), "DRAINING");
   runner_->Allow(kAll);
   loop_.join();
   EXPECT_TRUE(status_.ok());
@@ -226,7 +227,7 @@ TEST_F(CoordinatorTest, FailEndsEverythingWhileTheStepHangs) {
   EXPECT_EQ(running->tokens().size(), 2);
   const absl::Status refused =
       coordinator_->Submit(ToyRequest(4, 5, 3), std::make_shared<RecordingSink>());
-  EXPECT_EQ(RefusalReason(refused), "GROUP_LOST");
+  EXPECT_EQ(ReasonOf(refused), "RANK_LOST");
   EXPECT_THAT(std::string(refused.message()), HasSubstr("rank 1"));
   EXPECT_EQ(coordinator_->state(), GroupState::kLost);
   runner_->Allow(kAll);  // the step returns after all: its tokens are dropped

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "runtime/engine/rank_loop.h"
+#include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/held_runner.h"
 #include "tests/runtime/engine/recording_sink.h"
 #include "tests/runtime/engine/toy_model.h"
@@ -187,7 +188,7 @@ TEST_F(DepthTwoLoopTest, ADrainWhoseTimeIsOverStillCollectsWhatIsInFlight) {
   runner_.WaitUntilBegun(2);
   coordinator_.BeginDrain(absl::ZeroDuration());
   runner_.Allow(1);
-  EXPECT_EQ(RefusalReason(sink->WaitForEnd().status), "DRAINING");
+  EXPECT_EQ(ReasonOf(sink->WaitForEnd().status), "DRAINING");
   runner_.Allow(2);
   loop_.join();
   EXPECT_TRUE(status_.ok());

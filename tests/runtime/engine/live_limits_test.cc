@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/rank_loop.h"
+#include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/held_runner.h"
 #include "tests/runtime/engine/recording_sink.h"
 #include "tests/runtime/engine/toy_model.h"
@@ -107,7 +108,7 @@ TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepThei
   LiveLimits before;
   ASSERT_TRUE(coordinator_->SetLimits({.max_model_len = 20}, &before).ok());
   EXPECT_EQ(before.max_model_len, 64);
-  EXPECT_EQ(RefusalReason(Submit(20, 4, 2)), "PROMPT_TOO_LONG");
+  EXPECT_EQ(ReasonOf(Submit(20, 4, 2)), "PROMPT_TOO_LONG");
   ASSERT_TRUE(Submit(12, 40, 3).ok());
   const std::shared_ptr<RecordingSink> shortened = last_;
   runner_->Allow(int64_t{1} << 60);
@@ -125,7 +126,7 @@ TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepThei
 TEST_F(LiveCoordinatorTest, ShorterQueueRefusesAtOnce) {
   ASSERT_TRUE(Submit(4, 4, 1).ok());
   ASSERT_TRUE(coordinator_->SetLimits({.max_num_seqs = 1, .max_num_queued_reqs = 0}, nullptr).ok());
-  EXPECT_EQ(RefusalReason(Submit(4, 4, 2)), "QUEUE_FULL");
+  EXPECT_EQ(ReasonOf(Submit(4, 4, 2)), "QUEUE_FULL");
   ASSERT_TRUE(coordinator_->SetLimits({.reset = true}, nullptr).ok());
   EXPECT_TRUE(Submit(4, 4, 2).ok());
 }

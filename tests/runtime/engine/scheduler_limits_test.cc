@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "runtime/engine/request.h"
+#include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/toy_model.h"
 
 namespace bulkhead {
@@ -29,10 +29,10 @@ TEST(SchedulerLimitsTest, PromptMustLeaveRoomForOneToken) {
   EXPECT_TRUE(CheckRequestFits(limits, 63, 0, 1).ok());
   const absl::Status too_long = CheckRequestFits(limits, 64, 0, 1);
   EXPECT_EQ(too_long.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(RefusalReason(too_long), "PROMPT_TOO_LONG");
+  EXPECT_EQ(ReasonOf(too_long), "PROMPT_TOO_LONG");
   EXPECT_THAT(too_long.message(), testing::HasSubstr("shorten it to at most 63"));
   const absl::Status resumed = CheckRequestFits(limits, 10, 54, 10);
-  EXPECT_EQ(RefusalReason(resumed), "PROMPT_TOO_LONG");
+  EXPECT_EQ(ReasonOf(resumed), "PROMPT_TOO_LONG");
   EXPECT_THAT(resumed.message(), testing::HasSubstr("the prompt's 10 tokens and the 54 that"));
   EXPECT_THAT(resumed.message(), testing::Not(testing::HasSubstr("shorten")));
   EXPECT_TRUE(CheckRequestFits(limits, 64, 0, 0).ok());

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/toy_model.h"
 
 namespace bulkhead {
@@ -77,9 +78,11 @@ TEST(SchedulerTest, RequestThatCanNeverFitIsRefusedWithNumbers) {
   const absl::Status refused = loop.scheduler().Submit(ToyRequest(10, 30)).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("10 KV blocks"));
-  EXPECT_EQ(RefusalReason(refused), "KV_BUDGET");
-  EXPECT_GT(RefusalNumbersOf(refused)["needed_blocks"],
-            RefusalNumbersOf(refused)["rank_min_blocks"]);
+  EXPECT_EQ(ReasonOf(refused), "KV_BUDGET");
+  const google::rpc::ErrorInfo info = ErrorInfoOf(refused);
+  EXPECT_EQ(info.metadata().at("needed_blocks"), "10");
+  EXPECT_EQ(info.metadata().at("rank_min_blocks"), "4");
+  EXPECT_EQ(info.metadata().at("block_size"), "4");
   EXPECT_TRUE(loop.scheduler().Submit(ToyRequest(10, 6)).ok());
   loop.RunToEnd();
 }
@@ -93,7 +96,11 @@ TEST(SchedulerTest, FullQueueRefusesUntilSomethingEnds) {
   ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(2, 2, 2)).ok());
   const absl::Status refused = loop.scheduler().Submit(ToyRequest(2, 2, 3)).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(RefusalReason(refused), "QUEUE_FULL");
+  const google::rpc::ErrorInfo info = ErrorInfoOf(refused);
+  EXPECT_EQ(info.reason(), "QUEUE_FULL");
+  EXPECT_EQ(info.metadata().at("waiting"), "2");
+  EXPECT_EQ(info.metadata().at("limit"), "1");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
   loop.Step();
   loop.Step();
   EXPECT_TRUE(loop.scheduler().Submit(ToyRequest(2, 2, 4)).ok());

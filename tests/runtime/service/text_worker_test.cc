@@ -11,13 +11,13 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kMost = 1000;
+constexpr size_t kMax = 1000;
 
 TEST(TextWorkerTest, WhatWaitsIsBoundedInBytes) {
-  TextWorker worker(kMost);
+  TextWorker worker(kMax);
   std::promise<void> go, done;
-  ASSERT_TRUE(worker.Post(kMost / 2, [&] { go.get_future().wait(); }).ok());
-  ASSERT_TRUE(worker.Post(kMost / 2, [&] { done.set_value(); }).ok());
+  ASSERT_TRUE(worker.Post(kMax / 2, [&] { go.get_future().wait(); }).ok());
+  ASSERT_TRUE(worker.Post(kMax / 2, [&] { done.set_value(); }).ok());
   const absl::Status refused = worker.Post(1, [] { FAIL() << "dropped work ran"; });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), reason::kQueueFull);
@@ -29,11 +29,11 @@ TEST(TextWorkerTest, WhatWaitsIsBoundedInBytes) {
 TEST(TextWorkerTest, OneTextOfAnySizeIsTakenWhereNothingWaits) {
   std::promise<void> go, done;
   {
-    TextWorker worker(kMost);
-    ASSERT_TRUE(worker.Post(2 * kMost, [&] { go.get_future().wait(); }).ok());
+    TextWorker worker(kMax);
+    ASSERT_TRUE(worker.Post(2 * kMax, [&] { go.get_future().wait(); }).ok());
     EXPECT_FALSE(worker.Post(1, [] {}).ok());
     go.set_value();
-    while (!worker.Post(2 * kMost, [&] { done.set_value(); }).ok()) std::this_thread::yield();
+    while (!worker.Post(2 * kMax, [&] { done.set_value(); }).ok()) std::this_thread::yield();
   }
   EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(0)), std::future_status::ready);
 }

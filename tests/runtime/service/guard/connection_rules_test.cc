@@ -46,14 +46,14 @@ TEST_F(ConnectionRulesTest, AFrameBeyondTheLimitIsClosedByItsHead) {
   Begin(rules);
   std::string out;
   rules.FromClient(
-      Frame(FrameType::kData, 0, 3, std::string(kMostPayloadBytes + 1, 'x')).substr(0, 9), now_,
+      Frame(FrameType::kData, 0, 3, std::string(kMaxPayloadBytes + 1, 'x')).substr(0, 9), now_,
       &out);
   EXPECT_EQ(rules.close_reason(), "FRAME_TOO_LARGE");
 }
 
 TEST_F(ConnectionRulesTest, SilenceBeforeThePrefaceEndsAfterItsTime) {
   ConnectionRules rules(&totals_, now_);
-  After(rules, kMostFrameTime);
+  After(rules, kMaxFrameTime);
   EXPECT_EQ(rules.close_reason(), "");
   After(rules, absl::Seconds(1));
   EXPECT_EQ(rules.close_reason(), "SILENT");
@@ -64,9 +64,9 @@ TEST_F(ConnectionRulesTest, AFrameThatIsNotFinishedEndsTheConnectionUnlessNobody
   Begin(rules);
   std::string out;
   EXPECT_EQ(rules.FromClient(Headers(3).substr(0, 12), now_, &out), 0U);
-  After(rules, kMostFrameTime + absl::Seconds(1), /*reading=*/false);
+  After(rules, kMaxFrameTime + absl::Seconds(1), /*reading=*/false);
   EXPECT_EQ(rules.close_reason(), "");
-  After(rules, kMostFrameTime + absl::Seconds(1));
+  After(rules, kMaxFrameTime + absl::Seconds(1));
   EXPECT_EQ(rules.close_reason(), "SLOW_SENDER");
 }
 
@@ -75,6 +75,28 @@ TEST_F(ConnectionRulesTest, AnIdleConnectionStays) {
   Begin(rules);
   After(rules, absl::Hours(1));
   EXPECT_EQ(rules.close_reason(), "");
+}
+
+TEST_F(ConnectionRulesTest, ACallWithTooMuchMetadataIsRefusedWithTheLimitAndItsConnectionGoesOn) {
+  for (const size_t frames : {1, 2}) {
+    ConnectionRules rules(&totals_, now_);
+    Begin(rules);
+    const std::string half(kMaxMetadataBytes / frames, 'a');
+    std::string block = Frame(FrameType::kHeaders,
+                              frames == 1 ? frame_flag::kEndHeaders : uint8_t{0}, 3, half + "b");
+    if (frames == 2) block += Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 3, half);
+    const std::string sent = Sent(rules, block);
+    // The server has the block whole, and then the end of its call.
+    EXPECT_THAT(sent, testing::EndsWith(RstStreamFrame(3, Http2Error::kCancel)));
+    const std::string told = ToClient(rules);
+    EXPECT_EQ(ReasonIn(told), "METADATA_TOO_LARGE");
+    EXPECT_THAT(ResponseOf(told)["grpc-message"], HasSubstr("more than the limit of 8192"));
+    EXPECT_EQ(rules.close_reason(), "");
+    EXPECT_EQ(Sent(rules, Headers(5, true)), Headers(5, true));
+    rules.End(now_);
+    After(rules, kResetCallTime);
+  }
+  EXPECT_EQ(open_calls(), 0);
 }
 
 TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
@@ -87,7 +109,7 @@ TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
     const std::string more = Frame(FrameType::kContinuation, 0, 3, std::string(16384, 'a'));
     for (int i = 0; i < 4; ++i) rules.FromClient(more, now_, &out);
     EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
-    EXPECT_LE(out.size(), kMostHeaderBlockBytes + 64);
+    EXPECT_LE(out.size(), kMaxHeaderBlockBytes + 64);
     EXPECT_THAT(ToClient(rules), HasSubstr(std::string("\0\0\0\x0b", 4)));
   }
   {
@@ -95,7 +117,7 @@ TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
     Begin(rules);
     std::string out;
     rules.FromClient(begin, now_, &out);
-    for (int i = 0; i < kMostHeaderBlockFrames; ++i) {
+    for (int i = 0; i < kMaxHeaderBlockFrames; ++i) {
       rules.FromClient(Frame(FrameType::kContinuation, 0, 3), now_, &out);
     }
     EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
@@ -104,7 +126,7 @@ TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
     ConnectionRules rules(&totals_, now_);
     Begin(rules);
     Sent(rules, begin);
-    EXPECT_EQ(After(rules, kMostFrameTime + absl::Seconds(1)), "");
+    EXPECT_EQ(After(rules, kMaxFrameTime + absl::Seconds(1)), "");
     EXPECT_EQ(rules.close_reason(), "SLOW_SENDER");
   }
 }
@@ -292,7 +314,7 @@ TEST_F(ConnectionRulesTest, WhoDoesNotTakeRefusalsIsNotReadFrom) {
   const size_t taken = rules.FromClient(calls, now_, &out);
   EXPECT_LT(taken, calls.size());
   EXPECT_TRUE(rules.is_waiting());
-  EXPECT_LE(ToClient(rules).size(), kMostFramesToClient + 1024);
+  EXPECT_LE(ToClient(rules).size(), kMaxFramesToClient + 1024);
   EXPECT_GT(rules.FromClient(calls.substr(taken), now_, &out), 0U);
 }
 

@@ -80,7 +80,7 @@ TEST_F(RequestBodyTest, WhoWaitsTooLongIsRefusedAndItsConnectionGoesOn) {
   Sent(rules, Headers(9));
   std::string out;
   EXPECT_EQ(rules.FromClient(body + ping, now_, &out), 0U);
-  now_ += kMostWaitTime + absl::Seconds(1);
+  now_ += kMaxWaitTime + absl::Seconds(1);
   EXPECT_EQ(Sent(rules, body + ping),
             RstStreamFrame(9, Http2Error::kCancel) + Message(kNoCall, 1 << 20, 5) + ping);
   EXPECT_EQ(ReasonIn(ToClient(rules)), "REQUEST_BYTES");

@@ -1,0 +1,246 @@
+#include "runtime/service/generate_call.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "runtime/service/host_quotas.h"
+#include "runtime/service/message_conversion.h"
+#include "runtime/service/refusal.h"
+#include "runtime/service/request_builder.h"
+
+namespace bulkhead {
+namespace {
+
+// Request id, epoch, seed, and the end.
+constexpr int64_t kMaxHeadBytes = kMaxRequestIdBytes + 128;
+
+// Keeps capacity for a typical event.
+void Empty(std::string& bytes) {
+  constexpr size_t kMaxKeptBytes = 4096;
+  if (bytes.capacity() > kMaxKeptBytes) bytes = std::string();
+  bytes.clear();
+}
+
+}  // namespace
+
+absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
+  auto message = std::make_shared<v1::GenerateRequest>();
+  BH_RETURN_IF_ERROR(request.Parse(*message));
+  echoes_prompt_ = message->output().prompt_token_ids();
+  const size_t text_bytes = message->text().size();
+  return Parsed{text_bytes, [message = std::move(message)](const RequestRules& rules) {
+                  return BuildRequest(*message, rules);
+                }};
+}
+
+int64_t GenerateCall::EchoBytes(const Request& request, const RequestRules& rules) const {
+  if (!echoes_prompt_) return 0;
+  return MaxTokenIdsBytes(rules.vocab_size, static_cast<int64_t>(request.prompt.size()));
+}
+
+int64_t GenerateCall::MaxGenerateBytes(const Request& request, const RequestRules& rules) {
+  const int64_t tokens = std::max<int64_t>(0, EffectiveMaxTokens(request, rules.max_model_len) -
+                                                  static_cast<int64_t>(request.emitted.size()));
+  const int64_t token_bytes = MaxTokenBytes(rules.vocab_size, request.num_logprobs) +
+                              (request.wants_text ? kTextBytesPerToken : 0);
+  return kMaxHeadBytes + tokens * token_bytes + kMaxEndBytes;
+}
+
+int64_t GenerateUnary::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
+  return MaxGenerateBytes(request, rules) + EchoBytes(request, rules);
+}
+
+void GenerateUnary::AcceptLocked(const Request& request) {
+  std::string head;
+  PackString(v1::GenerateResponse::kRequestIdFieldNumber, request.request_id, &head);
+  PackString(v1::GenerateResponse::kEpochFieldNumber, core_->state.epoch(), &head);
+  PackNumber(v1::GenerateResponse::kSeedFieldNumber, request.sampling.seed, &head);
+  if (echoes_prompt_) {
+    PackTokenIds(v1::GenerateResponse::kPromptTokenIdsFieldNumber, request.prompt, &head);
+  }
+  fields_.Append(head);
+}
+
+absl::Status GenerateUnary::AppendLocked(OutputDelta delta) {
+  scratch_.clear();
+  for (const GeneratedToken& token : delta.tokens) {
+    PackToken(v1::GenerateResponse::kTokensFieldNumber, token, &scratch_);
+  }
+  const int64_t bytes = fields_.size() + text_.size() +
+                        static_cast<int64_t>(scratch_.size() + delta.text.size()) + kMaxEndBytes;
+  BH_RETURN_IF_ERROR(core_->answers.Grow(hold_, bytes, AnswerBudget::Use::kAcceptedWork));
+  fields_.Append(scratch_);
+  text_.Append(delta.text);
+  return absl::OkStatus();
+}
+
+MessagePieces GenerateUnary::ResponseLocked() {
+  std::string end;
+  PackString(v1::GenerateResponse::kFinishedFieldNumber,
+             ToProto(*end_, prompt_tokens_).SerializeAsString(), &end);
+  if (text_.size() > 0) PackHead(v1::GenerateResponse::kTextFieldNumber, text_.size(), &end);
+  fields_.Append(end);
+  MessagePieces pieces = fields_.TakePieces();
+  for (std::string& piece : text_.TakePieces()) pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+void GenerateUnary::Proceed() {
+  absl::Status status;
+  std::optional<MessagePieces> response;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (!settled_ || !end_.has_value() || finishing_) return;
+    finishing_ = true;
+    status = end_->status;
+    if (status.ok()) response = ResponseLocked();
+    fields_.TakePieces();
+    text_.TakePieces();
+    hold_.ShrinkTo(response.has_value() ? SizeOf(*response) : 0);
+  }
+  End(status, std::move(response));
+}
+
+// The part that it never has to request again.
+int64_t GenerateStream::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
+  return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules)) + EchoBytes(request, rules);
+}
+
+void GenerateStream::AcceptLocked(const Request& request) {
+  PackNumber(v1::Accepted::kPromptTokensFieldNumber, prompt_tokens_, &accepted_);
+  PackNumber(v1::Accepted::kSeedFieldNumber, request.sampling.seed, &accepted_);
+  PackNumber(v1::Accepted::kMaxTokensFieldNumber, max_tokens_, &accepted_);
+  if (echoes_prompt_) {
+    PackTokenIds(v1::Accepted::kPromptTokenIdsFieldNumber, request.prompt, &accepted_);
+  }
+  next_position_ = request.emitted.size();
+  share_bytes_ = hold_.bytes();
+}
+
+// A stream holds little for a client that reads. What it holds for one that does not is bounded,
+// and is dropped first when other answers need the budget.
+absl::Status GenerateStream::CheckReaderLocked() {
+  const int64_t pending = PendingBytesLocked();
+  int64_t limit = kMaxBufferedBytes;
+  if (pending <= limit) {
+    // In steps, for a reader that falls behind gradually.
+    const int64_t steps = (pending + event_bytes_ + kStreamShareBytes - 1) / kStreamShareBytes;
+    if (pending + event_bytes_ <= hold_.bytes() ||
+        core_->answers.Grow(hold_, steps * kStreamShareBytes, AnswerBudget::Use::kNewWork).ok()) {
+      return absl::OkStatus();
+    }
+    limit = hold_.bytes();
+  }
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat("the client reads too slowly: more than ", limit,
+                                                " bytes wait for it; read faster, or resume")),
+      reason::kSlowReader, {{"limit_bytes", absl::StrCat(limit)}});
+}
+
+absl::Status GenerateStream::AppendLocked(OutputDelta delta) {
+  if (broken_) return absl::OkStatus();
+  if (delta.position != next_position_) {
+    return absl::InternalError(absl::StrCat("a delta begins at ", delta.position,
+                                            " where position ", next_position_, " was due"));
+  }
+  if (tokens_.empty()) position_ = delta.position;
+  next_position_ += delta.tokens.size();
+  num_tokens_ += delta.tokens.size();
+  for (const GeneratedToken& token : delta.tokens) {
+    PackToken(v1::Delta::kTokensFieldNumber, token, &tokens_);
+  }
+  text_ += delta.text;
+  absl::Status cut = CheckReaderLocked();
+  if (!cut.ok()) DropPendingLocked();
+  return cut;
+}
+
+void GenerateStream::DropPendingLocked() {
+  Empty(tokens_);
+  Empty(text_);
+  num_tokens_ = 0;
+}
+
+std::string GenerateStream::EventLocked(int field, std::initializer_list<absl::string_view> parts) {
+  size_t bytes = 0;
+  for (const absl::string_view part : parts) bytes += part.size();
+  std::string event;
+  event.reserve(bytes + request_id_.size() + core_->state.epoch().size() + 16);
+  PackString(v1::GenerateEvent::kRequestIdFieldNumber, request_id_, &event);
+  PackString(v1::GenerateEvent::kEpochFieldNumber, core_->state.epoch(), &event);
+  PackHead(field, static_cast<int64_t>(bytes), &event);
+  for (const absl::string_view part : parts) event.append(part.data(), part.size());
+  event_bytes_ = static_cast<int64_t>(event.size());
+  write_in_flight_ = true;
+  return event;
+}
+
+GenerateStream::Next GenerateStream::NextLocked(std::string* event) {
+  if (!settled_ || write_in_flight_ || finishing_) return Next::kNothing;
+  if (admitted_ && !broken_) {
+    if (!accepted_.empty()) {
+      *event = EventLocked(v1::GenerateEvent::kAcceptedFieldNumber, {accepted_});
+      accepted_ = std::string();
+      return Next::kWrite;
+    }
+    if (!tokens_.empty() || !text_.empty()) {
+      std::string head, text_head;
+      PackNumber(v1::Delta::kPositionFieldNumber, position_, &head);
+      PackHead(v1::Delta::kTextFieldNumber, static_cast<int64_t>(text_.size()), &text_head);
+      *event = EventLocked(v1::GenerateEvent::kDeltaFieldNumber, {head, tokens_, text_head, text_});
+      tokens_written_ += num_tokens_;
+      DropPendingLocked();
+      return Next::kWrite;
+    }
+  }
+  if (!end_.has_value()) return Next::kNothing;
+  finishing_ = true;
+  if (!end_->status.ok() || broken_) return Next::kEnd;
+  *event = EventLocked(v1::GenerateEvent::kFinishedFieldNumber,
+                       {ToProto(*end_, prompt_tokens_).SerializeAsString()});
+  return Next::kWriteAndEnd;
+}
+
+void GenerateStream::Proceed() {
+  Next next = Next::kNothing;
+  std::string event;
+  absl::Status status;
+  uint64_t tokens_written = 0;
+  {
+    const absl::MutexLock lock(&mutex_);
+    next = NextLocked(&event);
+    hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_, PendingBytesLocked() + event_bytes_));
+    if (end_.has_value()) status = end_->status;
+    tokens_written = tokens_written_;
+  }
+  // The transport must not be used after its End: the call may be over.
+  switch (next) {
+    case Next::kNothing:
+      return;
+    case Next::kWrite:
+      return transport_->Write({std::move(event)});
+    case Next::kWriteAndEnd:
+      return End(absl::OkStatus(), MessagePieces{std::move(event)});
+    case Next::kEnd:
+      transport_->SetTrailer("x-tokens-emitted", absl::StrCat(tokens_written));
+      return End(status, std::nullopt);
+  }
+}
+
+void GenerateStream::OnWritten(bool ok) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    write_in_flight_ = false;
+    event_bytes_ = 0;
+    if (!ok) {
+      broken_ = true;
+      DropPendingLocked();
+    }
+  }
+  Proceed();
+}
+
+}  // namespace bulkhead

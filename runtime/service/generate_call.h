@@ -1,0 +1,91 @@
+// Generate and GenerateStream: one answer when the generation has ended, or events as it goes.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "runtime/service/engine_call.h"
+#include "runtime/service/packed_message.h"
+
+namespace bulkhead {
+
+// Maximum bytes buffered for a stream whose client reads more slowly than tokens arrive; beyond it
+// the stream ends with RESOURCE_EXHAUSTED (SLOW_READER).
+inline constexpr size_t kMaxBufferedBytes = size_t{1} << 20;
+
+class GenerateCall : public EngineCall {
+ protected:
+  using EngineCall::EngineCall;
+  // For the end of an answer: reason, stop string, usage, timings.
+  static constexpr int64_t kMaxEndBytes = 768;
+
+  absl::StatusOr<Parsed> Parse(CallRequest& request) final;
+  int64_t EchoBytes(const Request& request, const RequestRules& rules) const;
+  // Without the echo: tokens and log probabilities exactly, text at kTextBytesPerToken
+  // (host_quotas.h).
+  static int64_t MaxGenerateBytes(const Request& request, const RequestRules& rules);
+
+  bool echoes_prompt_ = false;  // constant once parsed
+};
+
+// The whole generation in one response, packed incrementally.
+class GenerateUnary final : public GenerateCall {
+ public:
+  using GenerateCall::GenerateCall;
+
+ private:
+  int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
+  void AcceptLocked(const Request& request) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AppendLocked(OutputDelta delta) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Proceed() override;
+  MessagePieces ResponseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Everything except the text, which is appended at the end.
+  PackedBytes fields_ ABSL_GUARDED_BY(mutex_);
+  PackedBytes text_ ABSL_GUARDED_BY(mutex_);
+  std::string scratch_ ABSL_GUARDED_BY(mutex_);
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Accepted, deltas, Finished, then the status. One write is in flight at a time; output arriving
+// meanwhile is merged into one delta, so that a slow reader gets fewer, larger events.
+class GenerateStream final : public GenerateCall {
+ public:
+  using GenerateCall::GenerateCall;
+  void OnWritten(bool ok) override;
+
+ private:
+  enum class Next { kNothing, kWrite, kWriteAndEnd, kEnd };
+
+  int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
+  void AcceptLocked(const Request& request) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AppendLocked(OutputDelta delta) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Proceed() override;
+  // `event`: what to write.
+  Next NextLocked(std::string* event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `parts`, concatenated, are the message in `field` of the event.
+  std::string EventLocked(int field, std::initializer_list<absl::string_view> parts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckReaderLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropPendingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t PendingBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return static_cast<int64_t>(accepted_.size() + tokens_.size() + text_.size());
+  }
+
+  std::string accepted_ ABSL_GUARDED_BY(mutex_);  // packed, until written
+  // Merged deltas: packed tokens, and text.
+  std::string tokens_ ABSL_GUARDED_BY(mutex_);
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+  uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;  // of the first of them
+  uint64_t num_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_position_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t tokens_written_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool write_in_flight_ ABSL_GUARDED_BY(mutex_) = false;
+  // A write failed: the client is gone, nothing more is written.
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the write in flight
+  int64_t share_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // reserved from the budget at admission
+};
+
+}  // namespace bulkhead

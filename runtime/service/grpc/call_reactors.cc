@@ -1,0 +1,118 @@
+#include "runtime/service/grpc/call_reactors.h"
+
+#include <grpc/grpc.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/service/grpc/raw_message.h"
+#include "runtime/service/grpc/status_conversion.h"
+
+namespace bulkhead {
+namespace {
+
+class RawRequest final : public CallRequest {
+ public:
+  explicit RawRequest(const grpc::ByteBuffer* request) : buffer_(TakeRequest(request)) {}
+  size_t bytes() const override { return buffer_.Length(); }
+  absl::Status Parse(google::protobuf::Message& message) override {
+    return ParseRequest(buffer_, message);
+  }
+
+ private:
+  grpc::ByteBuffer buffer_;
+};
+
+// What is the same for unary and streaming calls.
+template <typename Reactor>
+class CallReactor : public Reactor, public CallTransport {
+ public:
+  explicit CallReactor(grpc::CallbackServerContext* context) : context_(context) {}
+
+  Reactor* Run(const grpc::ByteBuffer* request, const MakeCall& make) {
+    call_ = make(this);
+    call_->Start(std::make_unique<RawRequest>(request));
+    return this;
+  }
+
+  void OnCancel() override {
+    // gRPC reports a cancellation without its cause; if the deadline has passed, or is within the
+    // timer's slack, that was the cause.
+    constexpr auto kSlack = std::chrono::milliseconds(20);
+    call_->OnCancelled(context_->deadline() <= std::chrono::system_clock::now() + kSlack);
+  }
+  void OnDone() override {
+    call_->OnClosed();
+    delete this;
+  }
+  void SetTrailer(const std::string& key, const std::string& value) override {
+    context_->AddTrailingMetadata(key, value);
+  }
+  std::function<void()> Dropper() override {
+    grpc_call* const call = context_->c_call();
+    grpc_call_ref(call);
+    return [held = std::shared_ptr<grpc_call>(call, grpc_call_unref)] {
+      grpc_call_cancel_with_status(held.get(), GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                   "the client did not read the answer", nullptr);
+    };
+  }
+
+ protected:
+  grpc::CallbackServerContext* const context_;
+  std::shared_ptr<Call> call_;
+};
+
+class UnaryReactor final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  UnaryReactor(grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : CallReactor(context), response_(response) {}
+
+  void OnAccepted() override { StartSendInitialMetadata(); }
+  void Write(MessagePieces /*message*/) override { BH_CHECK(false); }
+  void End(const absl::Status& status, std::optional<MessagePieces> last) override {
+    if (last.has_value()) *response_ = BufferOf(*std::move(last));
+    Finish(EndWith(*context_, status));
+  }
+
+ private:
+  grpc::ByteBuffer* const response_;
+};
+
+class StreamReactor final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+ public:
+  using CallReactor::CallReactor;
+
+  void Write(MessagePieces message) override {
+    message_ = BufferOf(std::move(message));
+    StartWrite(&message_);
+  }
+  void OnWriteDone(bool ok) override {
+    message_.Clear();
+    call_->OnWritten(ok);
+  }
+  void End(const absl::Status& status, std::optional<MessagePieces> last) override {
+    if (!last.has_value()) return Finish(EndWith(*context_, status));
+    message_ = BufferOf(*std::move(last));
+    StartWriteAndFinish(&message_, grpc::WriteOptions(), EndWith(*context_, status));
+  }
+
+ private:
+  grpc::ByteBuffer message_;  // used by the write in flight
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context,
+                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                   const MakeCall& make) {
+  return (new UnaryReactor(context, response))->Run(request, make);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RunStream(grpc::CallbackServerContext* context,
+                                                      const grpc::ByteBuffer* request,
+                                                      const MakeCall& make) {
+  return (new StreamReactor(context))->Run(request, make);
+}
+
+}  // namespace bulkhead

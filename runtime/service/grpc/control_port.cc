@@ -1,0 +1,191 @@
+#include "runtime/service/grpc/control_port.h"
+
+#include <grpcpp/support/server_interceptor.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "runtime/service/grpc/raw_message.h"
+#include "runtime/service/grpc/status_conversion.h"
+#include "runtime/service/guard/connection_guard.h"
+#include "runtime/service/local_call.h"
+
+namespace bulkhead {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+
+// Requests that gRPC cannot parse (a string field that is not UTF-8, a truncated message) never
+// reach a service with typed messages: gRPC 1.51 answers UNIMPLEMENTED with an empty message, which
+// our own services never do. This replaces it by what services that parse requests themselves
+// return.
+class Explainer final : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+          status.error_message().empty()) {
+        methods->ModifySendStatus(ToGrpcStatus(MalformedRequest(kCannotParse)));
+      }
+    }
+    methods->Proceed();
+  }
+};
+
+class ExplainerFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    // UNIMPLEMENTED is correct for a method that does not exist. gRPC's placeholder for those is
+    // bidirectional streaming, unlike all our methods.
+    const bool exists = info->type() != grpc::experimental::ServerRpcInfo::Type::BIDI_STREAMING;
+    return exists ? new Explainer : nullptr;  // owned by gRPC
+  }
+};
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+constexpr int kMaxThreads = 24;  // each Watch occupies one
+constexpr int kMaxWatches = 12;
+constexpr std::chrono::milliseconds kWatchInterval{100};
+
+// Accounted in total by kControlPortBytes.
+HostQuotas Quotas() {
+  HostQuotas quotas;
+  quotas.message_bytes = LocalCall::kMaxControlBytes;
+  quotas.refused_message_bytes = 0;  // gRPC parses what it reads
+  quotas.grpc_bytes = int64_t{4} << 20;
+  quotas.max_connections = 32;
+  quotas.max_open_calls = 128;
+  quotas.request_bytes = int64_t{2} << 20;
+  return quotas;
+}
+
+}  // namespace
+
+class ControlPort::Control final : public v1::Control::Service {
+ public:
+  explicit Control(ServiceCore* core) : answers_(core) {}
+
+  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
+                             v1::ServerInfo* response) override {
+    return Run(context, *request, response, &ControlAnswers::GetServerInfo);
+  }
+  grpc::Status GetModelInfo(grpc::ServerContext* context, const v1::GetModelInfoRequest* request,
+                            v1::ModelInfo* response) override {
+    return Run(context, *request, response, &ControlAnswers::GetModelInfo);
+  }
+  grpc::Status GetLoad(grpc::ServerContext* context, const v1::GetLoadRequest* request,
+                       v1::LoadInfo* response) override {
+    return Run(context, *request, response, &ControlAnswers::GetLoad);
+  }
+  grpc::Status GetRankTable(grpc::ServerContext* context, const v1::GetRankTableRequest* request,
+                            v1::RankTable* response) override {
+    return Run(context, *request, response, &ControlAnswers::GetRankTable);
+  }
+  grpc::Status SetLimits(grpc::ServerContext* context, const v1::SetLimitsRequest* request,
+                         v1::SetLimitsResponse* response) override {
+    return Run(context, *request, response, &ControlAnswers::SetLimits);
+  }
+  grpc::Status Abort(grpc::ServerContext* context, const v1::AbortRequest* request,
+                     v1::AbortResponse* response) override {
+    return Run(context, *request, response, &ControlAnswers::Abort);
+  }
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override {
+    return Run(context, *request, response, &ControlAnswers::Drain);
+  }
+
+ private:
+  template <typename Request, typename Response>
+  grpc::Status Run(const grpc::ServerContext* context, const Request& request, Response* response,
+                   absl::Status (ControlAnswers::*method)(const Request&, const std::string&,
+                                                          Response*)) {
+    return ToGrpcStatus((answers_.*method)(request, ClientAddress(context->peer()), response));
+  }
+
+  ControlAnswers answers_;
+};
+
+class ControlPort::Health final : public grpc::health::v1::Health::Service {
+ public:
+  explicit Health(const HealthService* health) : health_(health) {}
+
+  grpc::Status Check(grpc::ServerContext* /*context*/, const HealthCheckRequest* request,
+                     HealthCheckResponse* response) override {
+    return ToGrpcStatus(health_->Check(request->service(), response));
+  }
+
+  grpc::Status Watch(grpc::ServerContext* context, const HealthCheckRequest* request,
+                     grpc::ServerWriter<HealthCheckResponse>* writer) override {
+    if (++watches_ > kMaxWatches) {
+      --watches_;
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+              absl::StrCat(kMaxWatches,
+                           " watches are open here, the limit; use Check, or watch on "
+                           "the main port")};
+    }
+    HealthCheckResponse written;
+    bool any = false;
+    while (!context->IsCancelled() && !health_->is_stopping()) {
+      HealthCheckResponse now;
+      if (!health_->Check(request->service(), &now).ok()) {
+        now.set_status(HealthCheckResponse::SERVICE_UNKNOWN);
+      }
+      if (!any || now.status() != written.status()) {
+        if (!writer->Write(now)) break;
+        written = now;
+        any = true;
+      }
+      std::this_thread::sleep_for(kWatchInterval);
+    }
+    --watches_;
+    return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
+  }
+
+ private:
+  const HealthService* const health_;
+  std::atomic<int> watches_{0};
+};
+
+absl::StatusOr<std::unique_ptr<ControlPort>> ControlPort::Start(int port, ServiceCore* core,
+                                                                HealthService* health) {
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<GuardedPort> bound,
+                      GuardedPort::Bind("127.0.0.1", port, "--control-port"));
+  return std::unique_ptr<ControlPort>(new ControlPort(std::move(bound), core, health));
+}
+
+ControlPort::ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core,
+                         HealthService* health)
+    : port_(std::move(port)),
+      control_(std::make_unique<Control>(core)),
+      health_(std::make_unique<Health>(health)) {
+  const HostQuotas quotas = Quotas();
+  grpc::ServerBuilder builder;
+  port_->AddTo(builder, quotas, kMaxThreads);
+  builder.RegisterService(health_.get());
+  builder.RegisterService(control_.get());
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<ExplainerFactory>());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  server_ = builder.BuildAndStart();
+  BH_CHECK(server_ != nullptr);
+  port_->Start(quotas, &counters_, &errors_, nullptr);
+}
+
+ControlPort::~ControlPort() {
+  port_->StopListening();
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+  server_->Wait();
+  server_.reset();
+  port_->Stop(absl::Milliseconds(100));
+}
+
+}  // namespace bulkhead

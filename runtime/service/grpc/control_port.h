@@ -1,0 +1,42 @@
+// ControlPort: Health, Control and reflection on a loopback port with its own server and threads,
+// so that load on the main port cannot block them.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/service/grpc/control_service.h"
+#include "runtime/service/grpc/guarded_port.h"
+#include "runtime/service/grpc/health_service.h"
+
+namespace bulkhead {
+
+class ControlPort {
+ public:
+  // Port 0 picks a free one. UNAVAILABLE with exit code 7 if it cannot bind. Both outlive it;
+  // Health is stopping before its end.
+  static absl::StatusOr<std::unique_ptr<ControlPort>> Start(int port, ServiceCore* core,
+                                                            HealthService* health);
+  ~ControlPort();
+  ControlPort(const ControlPort&) = delete;
+  ControlPort& operator=(const ControlPort&) = delete;
+
+  const std::string& target() const { return port_->target(); }
+
+ private:
+  class Control;
+  class Health;
+  ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core, HealthService* health);
+
+  std::unique_ptr<GuardedPort> port_;
+  HostCounters counters_;  // for this port only
+  ErrorCounts errors_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<Health> health_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace bulkhead
