@@ -52,8 +52,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2090, "memory": 3600, "comm": 6670, "kernels": 12460, "shard": 3190, "runtime": 17420, "launcher": 16680,
-                "proto": 580, "tools": 2410}
+LINE_BUDGETS = {"base": 2098, "memory": 3570, "comm": 6670, "kernels": 12460, "shard": 3190, "runtime": 17290, "launcher": 16660,
+                "proto": 643, "tools": 2412}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

@@ -17,18 +17,11 @@
 namespace bulkhead {
 
 // What the group agreed on at start.
-struct ModelLimits {
-  int max_num_seqs = 0;
-  int max_model_len = 0;
-  int max_num_batched_tokens = 0;
-  int block_tokens = 0;
-  int64_t num_kv_blocks = 0;
+struct ModelLimits : Limits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
   KvFormat kv_format = KvFormat::kF32;
   Transport transport = Transport::kShared;
-
-  int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
 };
 
 // Rows whose logits the host wants are computed in tiles of at most this many, rows that the device

@@ -243,8 +243,7 @@ TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
     ASSERT_GT(row.size(), 4U);
     const std::string why_not = capacity.fits ? "host" : MemoryCategoryName(capacity.binding_term);
     EXPECT_EQ(row[1], plan->fits() ? "yes" : why_not);
-    EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.num_kv_blocks * capacity.block_tokens)
-                                   : std::string("-"));
+    EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.limits.kv_tokens()) : std::string("-"));
     EXPECT_EQ(row[3], plan->fits() ? FormatCount(capacity.full_sequences) : std::string("-"));
     EXPECT_EQ(row[4], FormatCount(capacity.limits.max_model_len));
   }
