@@ -91,7 +91,7 @@ void PlanPropertyTest::CheckSums(const Capacity& plan) {
 
 // It starts with every rank's minimum; with one byte less on any, and the same limits, it does not.
 void PlanPropertyTest::CheckLeast(const PlanFlags& flags, const Planned& plan) {
-  const GroupLimits& limits = plan.capacity.limits;
+  const Limits& limits = plan.capacity.limits;
   const auto fixed =
       Plan(Applied(flags, {"--max-num-seqs", absl::StrCat(limits.max_num_seqs), "--max-model-len",
                            absl::StrCat(limits.max_model_len), "--max-num-batched-tokens",

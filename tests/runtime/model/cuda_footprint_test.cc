@@ -110,8 +110,8 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
 TEST_P(CudaFootprint, PlannedWithNoDeviceIsWhatTheDeviceGives) {
   const Capacity plan = PlanWithNoDevice();
   ASSERT_TRUE(plan.fits);
-  EXPECT_GT(plan.num_kv_blocks, 0);
-  limits_.num_kv_blocks = plan.num_kv_blocks;
+  EXPECT_GT(plan.limits.num_kv_blocks, 0);
+  limits_.num_kv_blocks = plan.limits.num_kv_blocks;
   RunRanks(split_->size(), [&](Group& group) {
     AllocateArenas(group, plan.ranks[group.exchange().topology().rank]);
   });

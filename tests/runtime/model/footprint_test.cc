@@ -125,7 +125,7 @@ TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
   for (const int size : {1, 2, 4}) {
     const auto plan = ShardPlan::Create(Config(), size);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const RankNeeds now = FootprintOf(*plan, size - 1, Limits(), *backend);
+    const RankNeeds now = FootprintOf(*plan, size - 1, SmallLimits(), *backend);
     const auto of = [](const RankNeeds& needs, MemoryCategory term) {
       return needs.category_bytes[static_cast<int>(term)];
     };
