@@ -1,5 +1,6 @@
 #include "base/message_json.h"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -78,6 +79,8 @@ bool Fits(const FieldDescriptor& field, const ordered_json& value) {
     case FieldDescriptor::CPPTYPE_UINT64:
       return value.is_number_unsigned();
     case FieldDescriptor::CPPTYPE_FLOAT:
+      return value.is_number() &&
+             std::fabs(value.get<double>()) <= std::numeric_limits<float>::max();
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return value.is_number();
     case FieldDescriptor::CPPTYPE_STRING:
@@ -186,6 +189,10 @@ std::string MessageToJsonText(const Message& message) {
   return MessageToJson(message).dump(2) + "\n";
 }
 
+std::string SetField(const ordered_json& value, const FieldDescriptor& field, Message* message) {
+  return field.is_repeated() ? PutList(value, field, message) : Put(value, field, message);
+}
+
 std::string JsonToMessage(const ordered_json& object, Message* message) {
   const Descriptor& type = *message->GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -195,8 +202,7 @@ std::string JsonToMessage(const ordered_json& object, Message* message) {
       if (field.is_repeated() || field.has_presence()) continue;
       return field.name();
     }
-    const std::string wrong =
-        field.is_repeated() ? PutList(*found, field, message) : Put(*found, field, message);
+    const std::string wrong = SetField(*found, field, message);
     if (!wrong.empty()) return wrong;
   }
   return "";

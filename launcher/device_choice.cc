@@ -18,7 +18,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 constexpr const char* kCommNames[] = {"auto", "staged", "nccl"};
 
 using internal::RankDevices;
@@ -27,11 +26,8 @@ absl::Status Refusal(ExitCode code, const std::string& why) {
   return WithExitCode(absl::FailedPreconditionError(why), code);
 }
 
-RankDevices DevicesOf(const EngineOptions& options, const RankTopology& topology,
-                      const DevicesFound& found, RankDevice& mine) {
+RankDevices DevicesOf(const RankTopology& topology, const DevicesFound& found, RankDevice& mine) {
   RankDevices devices;
-  devices.set_wanted(absl::StrCat("--device ", kDeviceNames[static_cast<int>(options.device)],
-                                  " --comm ", kCommNames[static_cast<int>(options.comm)]));
   if (!found.cuda.ok()) {
     devices.set_no_cuda(std::string(found.cuda.status().message()));
     devices.set_gpu_idle(absl::IsFailedPrecondition(found.cuda.status()));
@@ -65,7 +61,6 @@ class Choice {
       : options_(options), topology_(topology), ranks_(std::move(ranks)) {}
 
   absl::Status Make(RankDevice& mine) const {
-    BH_RETURN_IF_ERROR(CheckRequestedFlags());
     if (const size_t without = FirstWithout(&RankDevices::no_cuda); without < ranks_.size()) {
       return TakeCpu(without, mine);
     }
@@ -82,17 +77,6 @@ class Choice {
   }
 
  private:
-  absl::Status CheckRequestedFlags() const {
-    for (size_t rank = 1; rank < ranks_.size(); ++rank) {
-      if (ranks_[rank].wanted() == ranks_[0].wanted()) continue;
-      return Refusal(ExitCode::kGroupNotUp,
-                     absl::StrCat(RankText(rank, topology_), " has ", ranks_[rank].wanted(),
-                                  " and rank 0 has ", ranks_[0].wanted(),
-                                  "; start every rank with the same flags"));
-    }
-    return absl::OkStatus();
-  }
-
   // The lowest rank that has a reason not to have it; how many there are when none has.
   size_t FirstWithout(const std::string& (RankDevices::*reason)() const) const {
     const auto first = std::find_if(ranks_.begin(), ranks_.end(), [&](const RankDevices& rank) {
@@ -198,8 +182,8 @@ absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExcha
   const absl::Status not_asked = absl::UnavailableError("--device cpu");
   RankDevice mine;
   const RankDevices devices = DevicesOf(
-      options, topology,
-      options.device == DeviceOption::kCpu ? DevicesFound{not_asked, not_asked} : found(), mine);
+      topology, options.device == DeviceOption::kCpu ? DevicesFound{not_asked, not_asked} : found(),
+      mine);
   BH_ASSIGN_OR_RETURN(std::vector<RankDevices> ranks, GatherMessages(exchange, devices, timeout));
   const absl::Status made = Choice(options, topology, std::move(ranks)).Make(mine);
   if (!made.ok()) return MarkAgreed(made);  // equal inputs: the same on every rank

@@ -36,8 +36,7 @@ struct RankDevice {
 
 // Collective. A rank takes the GPU of its local rank; `found` is called at most once. Errors,
 // agreed: exit code 2 for a flag that a machine cannot satisfy, naming the rank and the cause, and
-// for ranks that would share a GPU without --comm staged; exit code 5 for ranks with different
-// flags.
+// for ranks that would share a GPU without --comm staged. `options` are equal on all ranks.
 absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExchange& exchange,
                                         const std::function<DevicesFound()>& found,
                                         absl::Duration timeout);

@@ -1,6 +1,5 @@
 #include "launcher/prompts.h"
 
-#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/message_json.h"
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "nlohmann/json.hpp"
@@ -19,169 +19,85 @@
 namespace bulkhead {
 namespace {
 
-using nlohmann::json;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 using nlohmann::ordered_json;
 
-constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-
-absl::Status Wrong(const std::string& key, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(key, " ", what));
-}
-
-absl::StatusOr<uint64_t> Unsigned(const std::string& key, const json& value, uint64_t max) {
-  if (!value.is_number_integer()) return Wrong(key, "must be a whole number");
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > max) {
-    return Wrong(key, absl::StrCat(value.dump(), " is out of range: at least 0, at most ", max));
-  }
-  return value.get<uint64_t>();
-}
-
-absl::StatusOr<float> Real(const std::string& key, const json& value) {
-  if (!value.is_number()) return Wrong(key, "must be a number");
-  const double real = value.get<double>();
-  if (!(std::fabs(real) <= std::numeric_limits<float>::max())) {
-    return Wrong(key, absl::StrCat(value.dump(), " does not fit a 32-bit float"));
-  }
-  return static_cast<float>(real);
-}
-
-absl::StatusOr<bool> Boolean(const std::string& key, const json& value) {
-  if (!value.is_boolean()) return Wrong(key, "must be true or false");
-  return value.get<bool>();
-}
-
-absl::StatusOr<std::string> Text(const std::string& key, const json& value) {
-  if (!value.is_string()) return Wrong(key, "must be a string");
-  return value.get<std::string>();
-}
-
-template <typename Ids>
-absl::Status AppendIds(const std::string& key, const json& value, Ids* ids) {
-  if (!value.is_array()) return Wrong(key, "must be a list of token ids");
-  ids->Clear();
-  for (size_t i = 0; i < value.size(); ++i) {
-    BH_ASSIGN_OR_RETURN(const uint64_t id,
-                        Unsigned(absl::StrCat(key, "[", i, "]"), value[i], kMaxUint32));
-    ids->Add(static_cast<uint32_t>(id));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetStop(const std::string& key, const json& value, v1::Stopping* stopping) {
-  stopping->clear_stop();
-  if (value.is_string()) {
-    stopping->add_stop(value.get<std::string>());
-    return absl::OkStatus();
-  }
-  if (!value.is_array()) return Wrong(key, "must be a string or a list of strings");
-  for (const json& stop : value) {
-    BH_ASSIGN_OR_RETURN(*stopping->add_stop(), Text(key, stop));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetPriority(const std::string& key, const json& value, v1::GenerateRequest* request) {
-  if (!value.is_number_integer()) return Wrong(key, "must be a whole number");
-  const bool fits = value.is_number_unsigned()
-                        ? value.get<uint64_t>() <= std::numeric_limits<int32_t>::max()
-                        : value.get<int64_t>() >= std::numeric_limits<int32_t>::min();
-  if (!fits) return Wrong(key, absl::StrCat(value.dump(), " does not fit 32 bits"));
-  request->set_priority(value.get<int32_t>());
-  return absl::OkStatus();
-}
-
-// Three tables from keys to fields, one per value type; false if the key is in none of them.
-absl::StatusOr<bool> SetNumber(const std::string& key, const json& value,
-                               v1::GenerateRequest* request) {
-  v1::Sampling& sampling = *request->mutable_sampling();
-  v1::Stopping& stopping = *request->mutable_stopping();
-  const auto whole = [&](uint64_t max, const auto& set) -> absl::StatusOr<bool> {
-    BH_ASSIGN_OR_RETURN(const uint64_t number, Unsigned(key, value, max));
-    set(number);
-    return true;
+// A field of the request, or of one of its parts, as a line calls it; no field: an unknown key.
+std::pair<Message*, const FieldDescriptor*> FieldOf(const std::string& key,
+                                                    v1::GenerateRequest* request) {
+  const auto field = [](Message* part, const std::string& name) {
+    return std::make_pair(part, part->GetDescriptor()->FindFieldByName(name));
   };
-  const auto real = [&](const auto& set) -> absl::StatusOr<bool> {
-    BH_ASSIGN_OR_RETURN(const float number, Real(key, value));
-    set(number);
-    return true;
-  };
-  if (key == "max_tokens")
-    return whole(kMaxUint32, [&](uint64_t n) { stopping.set_max_tokens(n); });
-  if (key == "min_tokens")
-    return whole(kMaxUint32, [&](uint64_t n) { stopping.set_min_tokens(n); });
-  if (key == "top_k") return whole(kMaxUint32, [&](uint64_t n) { sampling.set_top_k(n); });
-  if (key == "seed") {
-    return whole(std::numeric_limits<uint64_t>::max(), [&](uint64_t n) { sampling.set_seed(n); });
+  if (key == "prompt") return field(request, "text");
+  if (key == "prompt_token_ids") return field(request->mutable_token_ids(), "ids");
+  if (key == "text") return {};  // of the output: whether there is one
+  for (Message* part :
+       std::initializer_list<Message*>{request, request->mutable_sampling(),
+                                       request->mutable_stopping(), request->mutable_output()}) {
+    const auto found = field(part, key);
+    if (found.second != nullptr && found.second->message_type() == nullptr) return found;
   }
-  if (key == "logprobs") {
-    return whole(kMaxUint32, [&](uint64_t n) { request->mutable_output()->set_logprobs(n); });
-  }
-  if (key == "temperature") return real([&](float x) { sampling.set_temperature(x); });
-  if (key == "top_p") return real([&](float x) { sampling.set_top_p(x); });
-  if (key == "min_p") return real([&](float x) { sampling.set_min_p(x); });
-  return false;
+  return {};
 }
 
-absl::StatusOr<bool> SetBoolean(const std::string& key, const json& value,
-                                v1::GenerateRequest* request) {
-  const auto boolean = [&](const auto& set) -> absl::StatusOr<bool> {
-    BH_ASSIGN_OR_RETURN(const bool on, Boolean(key, value));
-    set(on);
-    return true;
-  };
-  if (key == "ignore_eos") {
-    return boolean([&](bool on) { request->mutable_stopping()->set_ignore_eos(on); });
-  }
-  if (key == "include_stop_in_output") {
-    return boolean([&](bool on) { request->mutable_stopping()->set_include_stop_in_output(on); });
-  }
-  if (key == "add_special_tokens")
-    return boolean([&](bool on) { request->set_add_special_tokens(on); });
-  if (key == "skip_special_tokens") {
-    return boolean([&](bool on) { request->mutable_output()->set_skip_special_tokens(on); });
-  }
-  return false;
+template <typename Integer>
+std::string OutOfRange(const ordered_json& value) {
+  if (!value.is_number_integer()) return "must be a whole number";
+  return absl::StrCat(value.dump(), " is out of range: at least ",
+                      std::numeric_limits<Integer>::min(), ", at most ",
+                      std::numeric_limits<Integer>::max());
 }
 
-absl::Status SetKey(const std::string& key, const json& value, v1::GenerateRequest* request) {
-  if (key == "prompt") {
-    BH_ASSIGN_OR_RETURN(*request->mutable_text(), Text(key, value));
-    return absl::OkStatus();
+// Why the field does not hold `value`.
+std::string WhyNot(const FieldDescriptor& field, const ordered_json& value) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "must be true or false";
+    case FieldDescriptor::CPPTYPE_INT32:
+      return OutOfRange<int32_t>(value);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return OutOfRange<uint32_t>(value);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return OutOfRange<uint64_t>(value);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      if (!value.is_number()) return "must be a number";
+      return absl::StrCat(value.dump(), " does not fit a 32-bit float");
+    default:
+      return "must be a string";
   }
-  if (key == "prompt_token_ids") {
-    return AppendIds(key, value, request->mutable_token_ids()->mutable_ids());
-  }
-  if (key == "request_id") {
-    BH_ASSIGN_OR_RETURN(*request->mutable_request_id(), Text(key, value));
-    return absl::OkStatus();
-  }
-  if (key == "model") {
-    BH_ASSIGN_OR_RETURN(*request->mutable_model(), Text(key, value));
-    return absl::OkStatus();
-  }
-  if (key == "cache_salt") {
-    BH_ASSIGN_OR_RETURN(*request->mutable_cache_salt(), Text(key, value));
-    return absl::OkStatus();
-  }
-  if (key == "stop") return SetStop(key, value, request->mutable_stopping());
-  if (key == "stop_token_ids") {
-    return AppendIds(key, value, request->mutable_stopping()->mutable_stop_token_ids());
-  }
-  if (key == "priority") return SetPriority(key, value, request);
-  BH_ASSIGN_OR_RETURN(const bool is_number, SetNumber(key, value, request));
-  if (is_number) return absl::OkStatus();
-  BH_ASSIGN_OR_RETURN(const bool is_boolean, SetBoolean(key, value, request));
-  if (is_boolean) return absl::OkStatus();
-  if (key == "messages") {
+}
+
+absl::Status SetKey(const std::string& key, const ordered_json& value,
+                    v1::GenerateRequest* request) {
+  const auto [message, field] = FieldOf(key, request);
+  if (field == nullptr) {
     return absl::InvalidArgumentError(
-        "unknown key messages: chat templates are not applied here; give the text that the model's "
-        "template makes of them as prompt, with add_special_tokens false");
+        key == "messages"
+            ? "unknown key messages: chat templates are not applied here; give the text that the "
+              "model's template makes of them as prompt, with add_special_tokens false"
+            : absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
+  message->GetReflection()->ClearField(message, field);
+  // Nothing is copied that may be nested deeply.
+  std::string wrong = key == "stop" && value.is_string()
+                          ? SetField(ordered_json::array({value}), *field, message)
+                          : SetField(value, *field, message);
+  if (wrong.empty()) return absl::OkStatus();
+  wrong.replace(0, field->name().size(), key);  // "ids[1]" is "prompt_token_ids[1]"
+  if (!field->is_repeated()) {
+    absl::StrAppend(&wrong, " ", WhyNot(*field, value));
+  } else if (!value.is_array()) {
+    absl::StrAppend(&wrong, " must be a list", key == "stop" ? " of strings, or one" : "");
+  } else {
+    size_t i = 0;
+    while (i < value.size() && wrong != absl::StrCat(key, "[", i, "]")) ++i;
+    absl::StrAppend(&wrong, " ", WhyNot(*field, value[i]));
+  }
+  return absl::InvalidArgumentError(wrong);
 }
 
-bool IsGiven(const json& line, const char* key) {
+bool IsGiven(const ordered_json& line, const char* key) {
   const auto entry = line.find(key);
   return entry != line.end() && !entry->is_null();
 }
@@ -224,7 +140,8 @@ v1::GenerateRequest RequestOf(const RequestOptions& options) {
 
 absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
                                                     const v1::GenerateRequest& defaults) {
-  const json parsed = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  const auto parsed =
+      ordered_json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) return absl::InvalidArgumentError("the line is not JSON");
   if (!parsed.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
   v1::GenerateRequest request = defaults;
@@ -294,7 +211,8 @@ absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& 
 }
 
 absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
-  json parsed = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  const auto parsed =
+      ordered_json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
   if (IsGiven(parsed, "text") == IsGiven(parsed, "prompt_token_ids")) {
     return absl::InvalidArgumentError("give one of text and prompt_token_ids");

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "base/arithmetic.h"
 #include "base/bytes.h"
 
@@ -49,12 +47,12 @@ struct RankFit {
 class RankFitter {
  public:
   // `group_blocks`: BlocksByRule.
-  RankFitter(const CapacityRequest& request, const GroupLimits& limits, const RankNeeds& needs,
+  RankFitter(const CapacityRequest& request, const Limits& limits, const RankNeeds& needs,
              int64_t group_blocks)
       : rule_(request.rule),
         needs_(needs),
         group_blocks_(group_blocks),
-        blocks_per_seq_(CeilDiv(limits.max_model_len, request.block_tokens)),
+        blocks_per_seq_(limits.blocks_per_seq()),
         wanted_blocks_(request.cap_at_max_num_seqs
                            ? std::min(kMaxBlocks, blocks_per_seq_ * limits.max_num_seqs)
                            : kMaxBlocks) {}
@@ -206,26 +204,23 @@ class Planner {
       : budgets_(budgets), request_(request), needs_of_(needs_of) {}
 
   // Reduces the limits that may be fitted, in turn, until everything fits.
-  GroupLimits FitLimits() const {
-    const GroupLimits& start = request_.start;
-    GroupLimits limits = {request_.max_num_seqs.value_or(start.max_num_seqs),
-                          request_.max_model_len.value_or(start.max_model_len),
-                          request_.max_num_batched_tokens.value_or(start.max_num_batched_tokens)};
+  Limits FitLimits() const {
+    Limits limits = request_.given.Over(request_.start);
     struct Give {
-      int GroupLimits::*what;
+      int Limits::*what;
       bool given;
       int floor;
     };
-    const bool len = request_.max_model_len.has_value();
-    const bool chunk = request_.max_num_batched_tokens.has_value();
-    const bool seqs = request_.max_num_seqs.has_value();
+    const bool len = request_.given.max_model_len.has_value();
+    const bool chunk = request_.given.max_num_batched_tokens.has_value();
+    const bool seqs = request_.given.max_num_seqs.has_value();
     const Give gives[] = {
-        {&GroupLimits::max_model_len, len, 4096},
-        {&GroupLimits::max_num_batched_tokens, chunk, 512},
-        {&GroupLimits::max_num_seqs, seqs, 16},
-        {&GroupLimits::max_model_len, len, 4 * request_.block_tokens},
-        {&GroupLimits::max_num_batched_tokens, chunk, 64},
-        {&GroupLimits::max_num_seqs, seqs, 1},
+        {&Limits::max_model_len, len, 4096},
+        {&Limits::max_num_batched_tokens, chunk, 512},
+        {&Limits::max_num_seqs, seqs, 16},
+        {&Limits::max_model_len, len, 4 * limits.block_tokens},
+        {&Limits::max_num_batched_tokens, chunk, 64},
+        {&Limits::max_num_seqs, seqs, 1},
     };
     for (const Give& give : gives) {
       int& limit = limits.*give.what;
@@ -236,11 +231,10 @@ class Planner {
     return limits;
   }
 
-  Capacity Plan(const GroupLimits& limits) const {
+  Capacity Plan(const Limits& limits) const {
     Capacity plan;
     plan.limits = limits;
-    plan.block_tokens = request_.block_tokens;
-    plan.num_kv_blocks = kMaxBlocks;
+    int64_t& blocks = plan.limits.num_kv_blocks = kMaxBlocks;
     const std::vector<RankNeeds> needs = NeedsOfAll(limits);
     const int64_t group_blocks = BlocksByRule(request_.rule, needs);
     bool enough_exists = true;
@@ -261,7 +255,7 @@ class Planner {
         plan.shortage = shortage;
       }
       if (rank.kv_block_bytes > 0) {
-        plan.num_kv_blocks = std::min(plan.num_kv_blocks, fit.own_blocks);
+        blocks = std::min(blocks, fit.own_blocks);
       }
       plan.ranks.push_back(std::move(rank));
     }
@@ -274,13 +268,13 @@ class Planner {
   }
 
  private:
-  std::vector<RankNeeds> NeedsOfAll(const GroupLimits& limits) const {
+  std::vector<RankNeeds> NeedsOfAll(const Limits& limits) const {
     std::vector<RankNeeds> needs;
     for (const DeviceBudget& budget : budgets_) needs.push_back(needs_of_(budget.rank, limits));
     return needs;
   }
 
-  bool Fits(const GroupLimits& limits) const {
+  bool Fits(const Limits& limits) const {
     const std::vector<RankNeeds> needs = NeedsOfAll(limits);
     const int64_t group_blocks = BlocksByRule(request_.rule, needs);
     for (size_t i = 0; i < budgets_.size(); ++i) {
@@ -292,20 +286,20 @@ class Planner {
 
   // Fills in what depends on the group's number of blocks.
   void Complete(Capacity& plan) const {
-    if (!plan.fits) plan.num_kv_blocks = 0;
-    plan.full_sequences =
-        plan.num_kv_blocks / CeilDiv(plan.limits.max_model_len, request_.block_tokens);
+    int64_t& blocks = plan.limits.num_kv_blocks;
+    if (!plan.fits) blocks = 0;
+    plan.full_sequences = blocks / plan.limits.blocks_per_seq();
     const RankCapacity* binding = nullptr;
     for (RankCapacity& rank : plan.ranks) {
       const int64_t block = rank.kv_block_bytes;
-      rank.arena_bytes[static_cast<int>(MemoryCategory::kKv)] = plan.num_kv_blocks * block;
+      rank.arena_bytes[static_cast<int>(MemoryCategory::kKv)] = blocks * block;
       rank.free_bytes = rank.budget.free_bytes() - rank.budget.reserve_bytes;
       for (const int64_t bytes : rank.arena_bytes) rank.free_bytes -= bytes;
       if (plan.fits && block > 0) {
-        rank.stranded_bytes = (rank.own_blocks - plan.num_kv_blocks) * block;
+        rank.stranded_bytes = (rank.own_blocks - blocks) * block;
       }
       // If several ranks have exactly the pool's blocks, the one with the least free memory binds.
-      if (block > 0 && rank.own_blocks == plan.num_kv_blocks &&
+      if (block > 0 && rank.own_blocks == blocks &&
           (binding == nullptr || rank.free_bytes < binding->free_bytes)) {
         binding = &rank;
       }
@@ -324,31 +318,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::string DeviceBudget::Serialize() const {
-  return absl::StrCat(rank, " ", total_bytes, " ", others_bytes, " ", reserve_bytes, " ",
-                      transient_bytes, " ", driver_bytes, " ", probed ? 1 : 0, " ", device, " ",
-                      cores, " ", numa_nodes, " ", host);
-}
-
-absl::StatusOr<DeviceBudget> DeviceBudget::Parse(absl::string_view text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 10));
-  DeviceBudget budget;
-  if (parts.size() != 11 || !absl::SimpleAtoi(parts[0], &budget.rank) ||
-      !absl::SimpleAtoi(parts[1], &budget.total_bytes) ||
-      !absl::SimpleAtoi(parts[2], &budget.others_bytes) ||
-      !absl::SimpleAtoi(parts[3], &budget.reserve_bytes) ||
-      !absl::SimpleAtoi(parts[4], &budget.transient_bytes) ||
-      !absl::SimpleAtoi(parts[5], &budget.driver_bytes)) {
-    return absl::InternalError(absl::StrCat("not a rank's budget: '", text, "'"));
-  }
-  budget.probed = parts[6] == "1";
-  budget.device = parts[7];
-  budget.cores = parts[8];
-  budget.numa_nodes = parts[9];
-  budget.host = parts[10];
-  return budget;
-}
 
 Capacity PlanCapacity(absl::Span<const DeviceBudget> budgets, const CapacityRequest& request,
                       const NeedsOf& needs_of) {

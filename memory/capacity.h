@@ -14,10 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "memory/ledger.h"
+#include "memory/limits.h"
 
 namespace bulkhead {
 
@@ -38,17 +37,6 @@ struct DeviceBudget {
 
   int64_t free_bytes() const { return total_bytes - others_bytes - driver_bytes; }
   bool on_cpu() const { return device == "cpu"; }
-  // One line of text, exchanged between ranks.
-  std::string Serialize() const;
-  static absl::StatusOr<DeviceBudget> Parse(absl::string_view text);
-};
-
-struct GroupLimits {
-  int max_num_seqs = 0;
-  int max_model_len = 0;
-  int max_num_batched_tokens = 0;
-
-  bool operator==(const GroupLimits&) const = default;
 };
 
 // One rank's needs under given limits.
@@ -57,7 +45,7 @@ struct RankNeeds {
   int64_t kv_block_bytes = 0;       // 0 on a rank without KV heads: it sets no limit
   int64_t stored_weight_bytes = 0;  // part of the weights category: the tensors without rounding
 };
-using NeedsOf = std::function<RankNeeds(int rank, const GroupLimits& limits)>;
+using NeedsOf = std::function<RankNeeds(int rank, const Limits& limits)>;
 
 // How each rank sizes its KV pool; the group uses the smallest.
 struct KvRule {
@@ -72,14 +60,13 @@ struct KvRule {
   Kind kind = Kind::kNone;
   double fraction = 0;
   int64_t count = 0;
+
+  bool operator==(const KvRule&) const = default;
 };
 
 struct CapacityRequest {
-  // Given values are never changed; the others are fitted.
-  std::optional<int> max_num_seqs, max_model_len, max_num_batched_tokens;
-  // Starting point of the fitting.
-  GroupLimits start;
-  int block_tokens = 0;
+  GivenLimits given;  // never changed; the others are fitted
+  Limits start;       // of the fitting, and the block size
   KvRule rule;
   bool cap_at_max_num_seqs = true;  // KvRule::kNone takes no more than they can use
 };
@@ -108,9 +95,7 @@ struct RankCapacity {
 
 struct Capacity {
   bool fits = false;
-  GroupLimits limits;
-  int block_tokens = 0;
-  int64_t num_kv_blocks = 0;
+  Limits limits;               // no blocks if it does not fit
   int64_t full_sequences = 0;  // sequences of max_model_len that fit in the pool
   int binding_rank = 0;
   MemoryCategory binding_term = MemoryCategory::kKv;

@@ -136,25 +136,6 @@ std::string BootId(const std::string& root) {
   return file >> id ? id : "boot";
 }
 
-std::string HostLimit::Serialize() const {
-  return absl::StrCat(id, " ", total_bytes, " ", available_bytes, " ", cache_bytes, " ",
-                      cgroup ? 1 : 0, " ", name);
-}
-
-absl::StatusOr<HostLimit> HostLimit::Parse(absl::string_view text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 5));
-  HostLimit limit;
-  if (parts.size() != 6 || !absl::SimpleAtoi(parts[1], &limit.total_bytes) ||
-      !absl::SimpleAtoi(parts[2], &limit.available_bytes) ||
-      !absl::SimpleAtoi(parts[3], &limit.cache_bytes)) {
-    return absl::InternalError(absl::StrCat("not a limit of a host's memory: '", text, "'"));
-  }
-  limit.id = parts[0];
-  limit.cgroup = parts[4] == "1";
-  limit.name = parts[5];
-  return limit;
-}
-
 absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root) {
   const auto total_kib = ReadField(root + "/proc/meminfo", "MemTotal:");
   const auto available_kib = ReadField(root + "/proc/meminfo", "MemAvailable:");

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 namespace bulkhead {
 
@@ -25,10 +24,6 @@ struct HostLimit {
   int64_t available_bytes = 0;  // at most total_bytes
   int64_t cache_bytes = 0;      // cgroups: page cache in use, reclaimed before the OOM killer runs
   bool cgroup = false;
-
-  // One line of text, exchanged between ranks.
-  std::string Serialize() const;
-  static absl::StatusOr<HostLimit> Parse(absl::string_view text);
 };
 
 // The host first, then its NUMA nodes if bound to a subset, then the cgroups with a limit,

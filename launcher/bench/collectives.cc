@@ -34,7 +34,7 @@ absl::Status CheckPart(Collective collective, int rank, int64_t call, const char
   for (int64_t i = 0; i < bytes / kFloatBytes; ++i) {
     float value = 0;
     std::memcpy(&value, got + i * kFloatBytes, kFloatBytes);
-    const float expected = Pattern::Value(rank, Pattern::OffsetOf(call) + i);
+    const float expected = MessagePattern::Value(rank, MessagePattern::OffsetOf(call) + i);
     if (value != expected) return Wrong(collective, bytes, i, value, expected);
   }
   return absl::OkStatus();
@@ -55,7 +55,7 @@ class AllReduce final : public MeasuredCollective {
     for (int64_t i = 0; i < elements_; ++i) {
       float expected = 0;
       for (int rank = 0; rank < tools_.comm.size(); ++rank) {
-        expected += Pattern::Value(rank, Pattern::OffsetOf(call) + i);
+        expected += MessagePattern::Value(rank, MessagePattern::OffsetOf(call) + i);
       }
       const float got = sum_.F32()[i];
       if (got != expected) {
@@ -171,18 +171,18 @@ class Broadcast final : public MeasuredCollective {
 
 }  // namespace
 
-Pattern::Pattern(int rank, int64_t max_elements) {
+MessagePattern::MessagePattern(int rank, int64_t max_elements) {
   own_.reserve(max_elements + kOffsets * kOffsetElements);
   for (int64_t i = 0; i < max_elements + kOffsets * kOffsetElements; ++i) {
     own_.push_back(Value(rank, i));
   }
 }
 
-float Pattern::Value(int rank, int64_t index) {
+float MessagePattern::Value(int rank, int64_t index) {
   return static_cast<float>((index * (2 * rank + 3) + rank) % kModulus);
 }
 
-int64_t Pattern::OffsetOf(int64_t call) { return call % kOffsets * kOffsetElements; }
+int64_t MessagePattern::OffsetOf(int64_t call) { return call % kOffsets * kOffsetElements; }
 
 std::unique_ptr<MeasuredCollective> MakeCollective(Collective collective, int64_t bytes,
                                                    const CollectiveTools& tools) {

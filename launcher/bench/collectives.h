@@ -15,9 +15,9 @@
 namespace bulkhead {
 
 // What the ranks bring: whole numbers that sums of any order add exactly, other ones in every call.
-class Pattern {
+class MessagePattern {
  public:
-  Pattern(int rank, int64_t max_elements);
+  MessagePattern(int rank, int64_t max_elements);
   // The part of this rank in call number `call`: at least max_elements floats.
   const float* Part(int64_t call) const { return own_.data() + OffsetOf(call); }
   static float Value(int rank, int64_t index);
@@ -41,7 +41,7 @@ class MeasuredCollective {
 struct CollectiveTools {
   Group& group;
   Communicator& comm;
-  const Pattern& pattern;
+  const MessagePattern& pattern;
 };
 
 // `bytes` of the whole message, a multiple of UnitBytes.

@@ -20,6 +20,7 @@
 #include "launcher/bench/bare_loop.h"
 #include "launcher/bench/collectives.h"
 #include "launcher/bench/median.h"
+#include "launcher/group/group_flags.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
@@ -130,7 +131,7 @@ class CommBench {
     const CommLimits limits{max_bytes_ / 4, max_bytes_ / 4};
     ledger_->Claim(MemoryCategory::kCommunication, CommunicationBytes(limits, topology_.size));
     BH_ASSIGN_OR_RETURN(comm_, group_.Connect(limits, *ledger_));
-    pattern_ = std::make_unique<Pattern>(topology_.rank, max_bytes_ / 4);
+    pattern_ = std::make_unique<MessagePattern>(topology_.rank, max_bytes_ / 4);
     const bool bare = topology_.one_host() && (topology_.size == 2 || options_.pairs);
     if (!bare) return absl::OkStatus();
     BH_ASSIGN_OR_RETURN(
@@ -296,7 +297,7 @@ class CommBench {
   std::unique_ptr<Device> device_;
   std::unique_ptr<MemoryLedger> ledger_;
   std::unique_ptr<Communicator> comm_;
-  std::unique_ptr<Pattern> pattern_;
+  std::unique_ptr<MessagePattern> pattern_;
   std::unique_ptr<BareLoop> bare_;  // null where it cannot be
   std::vector<float> whole_;
 };
@@ -350,12 +351,13 @@ absl::Status MeasureOnGroup(const CommOptions& options, RankProcess& life, std::
   GroupExchange& exchange = life.group().exchange();
   const RankTopology& topology = exchange.topology();
   BH_RETURN_IF_ERROR(CheckGroup(options, topology));
+  BH_ASSIGN_OR_RETURN(const EngineOptions engine, FlagsOfGroup(options.engine, exchange));
   std::vector<CommCase> cases;
-  BH_RETURN_IF_ERROR(RunPhase(exchange, "model", options.engine.startup_timeout, [&] {
+  BH_RETURN_IF_ERROR(RunPhase(exchange, "model", engine.startup_timeout, [&] {
     if (topology.coordinator()) BH_RETURN_IF_ERROR(CheckPythonTool());
     absl::StatusOr<ModelSource> source;
-    if (!options.engine.model.empty()) {
-      source = ReadModelSource(options.engine, Weights::kOptional);
+    if (!engine.model.empty()) {
+      source = ReadModelSource(engine, Weights::kOptional);
       if (!source.ok()) return source.status();
     }
     cases = CasesOf(options, source.ok() ? &source->config.model : nullptr, topology.size);

@@ -15,6 +15,7 @@
 #include "kernels/bench/kernels_bench.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/gpu_start.h"
+#include "launcher/group/group_flags.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/wire.h"
@@ -65,18 +66,19 @@ class Results {
 
 absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   GroupExchange& exchange = life.group().exchange();
-  const absl::Duration timeout = options.engine.startup_timeout;
+  BH_ASSIGN_OR_RETURN(const EngineOptions engine_options, FlagsOfGroup(options.engine, exchange));
+  const absl::Duration timeout = engine_options.startup_timeout;
   BH_ASSIGN_OR_RETURN(const ThreadConfig threads,
-                      ChooseThreads(options.engine.threads, exchange, timeout));
+                      ChooseThreads(engine_options.threads, exchange, timeout));
   const bool first = exchange.topology().coordinator();
   Results results(first && !options.json);
   KernelsBenchOptions bench;
   bench.num_threads = threads.num_threads;
-  bench.isa = IsaNameOf(options.engine.cpu_isa);
+  bench.isa = IsaNameOf(engine_options.cpu_isa);
   bench.filter = options.filter;
   bench.quick = options.quick;
   RankEngine engine;
-  BH_RETURN_IF_ERROR(OpenRankDevice(options.engine, life.group(), engine));
+  BH_RETURN_IF_ERROR(OpenRankDevice(engine_options, life.group(), engine));
   // Together: ranks of one host share its memory's bandwidth, as they do when they serve.
   BH_RETURN_IF_ERROR(RunPhase(exchange, "start", timeout, [] { return absl::OkStatus(); }));
   life.StartUpEnds();

@@ -30,10 +30,10 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json TotalsJson(const StepTotals& totals) {
-  return {{"steps", totals.steps},
-          {"step_s", totals.step_s},
-          {"comm_s", totals.comm_s},
-          {"longest_s", totals.longest_s}};
+  return {{"steps", totals.steps()},
+          {"step_s", totals.total_s()},
+          {"comm_s", totals.comm_s()},
+          {"longest_s", totals.longest_s()}};
 }
 
 ordered_json RanksJson(const std::vector<RankFigures>& ranks) {
@@ -41,14 +41,14 @@ ordered_json RanksJson(const std::vector<RankFigures>& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFigures& figures = ranks[rank];
     list.push_back({{"rank", rank},
-                    {"host", figures.host},
-                    {"load_s", figures.load_s},
-                    {"load_bytes", figures.load_bytes},
-                    {"resident_bytes_peak", figures.resident_bytes_peak},
-                    {"clock_offset_us", figures.clock_offset_us},
-                    {"clock_error_us", figures.clock_error_us},
-                    {"decode", TotalsJson(figures.decode)},
-                    {"prefill", TotalsJson(figures.prefill)}});
+                    {"host", figures.host()},
+                    {"load_s", figures.load_s()},
+                    {"load_bytes", figures.load_bytes()},
+                    {"resident_bytes_peak", figures.resident_bytes_peak()},
+                    {"clock_offset_us", figures.clock_offset_us()},
+                    {"clock_error_us", figures.clock_error_us()},
+                    {"decode", TotalsJson(figures.decode())},
+                    {"prefill", TotalsJson(figures.prefill())}});
   }
   return list;
 }

@@ -37,7 +37,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
       "a Hugging Face checkpoint's folder, or org/name in the local Hugging Face cache; may be "
       "written without the flag",
       ModelValue(&options.model));
-  flags->AddPositional("DIR", 1, ModelValue(&options.model));
+  flags->AddPositional("--model", 1);
   flags->Add("--dtype", "TYPE",
              "number format of the weights: auto, float32, bfloat16, float16 (default auto: as in "
              "the checkpoint)",
@@ -58,11 +58,12 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                                    {"f32", ActivationDType::kF32},
                                                    {"float32", ActivationDType::kF32}}));
   flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
-                   [&options](bool on) { options.strict_config = on; });
+                   &options.strict_config);
 }
 
 void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
   EngineOptions& options = raw->options;
+  flags->OfGroup();
   flags->Group("Device");
   flags->Add("--device", "NAME",
              "cpu, cuda, or auto: cuda where every rank has a GPU, else cpu (default auto)",
@@ -119,15 +120,15 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Group("Limits (32k is 32000, 32K is 32768)");
   flags->Add("--max-num-seqs,--max-batch-size", "N",
              "sequences that run at once (default auto: 64, on GPUs 256, or what fits)",
-             IntegerValue(&options.max_num_seqs, 1, kMaxSeqs));
+             IntegerValue(&options.limits.max_num_seqs, 1, kMaxSeqs));
   flags->Add("--max-model-len,--session-len", "N",
              "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
              "fits)",
-             IntegerValue(&options.max_model_len, 1, kMaxInt));
+             IntegerValue(&options.limits.max_model_len, 1, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
              "tokens of one step; longer prompts are prefilled in chunks (default auto: 2048, on "
              "GPUs 8192, or what fits)",
-             IntegerValue(&options.max_num_batched_tokens, 1, kMaxBatchedTokens));
+             IntegerValue(&options.limits.max_num_batched_tokens, 1, kMaxBatchedTokens));
   flags->Add("--default-max-tokens", "N",
              "tokens to generate for a request without max_tokens (default 512, or what "
              "max_model_len leaves)",
@@ -167,11 +168,10 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add("--block-size,--cache-block-seq-len", "N",
              "tokens per block: a power of two from 16 to 256 (default 16)",
              IntegerValue(&options.block_size, 16, 256));
-  flags->AddSwitch("--enable-prefix-caching",
-                   "share full blocks between prompts with a common prefix (the default)",
-                   [&options](bool on) { options.enable_prefix_caching = on; });
-  flags->AddSwitch("--no-enable-prefix-caching", "recompute every prompt",
-                   [&options](bool on) { options.enable_prefix_caching = !on; });
+  flags->AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching",
+                   "share full blocks between prompts with a common prefix (the default), or "
+                   "recompute every prompt",
+                   &options.enable_prefix_caching);
 }
 
 void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
@@ -212,11 +212,12 @@ void AddEngineFlags(RawEngineFlags* raw, Flags* flags) {
   AddTimeFlags(raw, flags);
 }
 
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const char* command) {
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Flags& flags) {
   EngineOptions options = raw.options;
-  if (options.model.empty()) {
+  options.command_line = flags.Resolved();
+  if (options.model.empty() && !flags.follows_rank0()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--model is missing; write 'bulkhead ", command, " --model DIR'"));
+        absl::StrCat("--model is missing; write 'bulkhead ", flags.command(), " --model DIR'"));
   }
   if ((options.block_size & (options.block_size - 1)) != 0) {
     return absl::InvalidArgumentError(

@@ -32,8 +32,8 @@ void AddTimeFlags(RawEngineFlags* raw, Flags* flags);
 // All of them.
 void AddEngineFlags(RawEngineFlags* raw, Flags* flags);
 
-// The final options, with everything that depends on several flags. INVALID_ARGUMENT for an invalid
-// combination.
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const char* command);
+// The final options, after flags.Parse, with everything that depends on several flags.
+// INVALID_ARGUMENT for an invalid combination.
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Flags& flags);
 
 }  // namespace bulkhead

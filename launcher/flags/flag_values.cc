@@ -18,6 +18,12 @@ namespace {
 
 constexpr absl::Duration kLongest = absl::Hours(24 * 7);
 
+bool IsDigits(absl::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
+}
+
+}  // namespace
+
 absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
   absl::Duration value;
   if (const absl::StatusOr<double> seconds = ParseDecimal(text); seconds.ok()) {
@@ -32,12 +38,6 @@ absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
   }
   return value;
 }
-
-bool IsDigits(absl::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
-}
-
-}  // namespace
 
 absl::StatusOr<double> ParseDecimal(absl::string_view text) {
   double value = 0;
@@ -78,37 +78,26 @@ Flags::Apply WithRange(Flags::Apply apply, int64_t min, int64_t max) {
   return apply;
 }
 
-template <typename Real>
-Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min) {
-  const auto apply = [=](const std::string& text) -> absl::Status {
-    BH_ASSIGN_OR_RETURN(const double value, ParseDecimal(text));
-    const bool above = at_min == Border::kIncluded ? value >= min : value > min;
-    if (!above || value > max) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          text, " is out of range: ", at_min == Border::kIncluded ? "at least " : "more than ", min,
-          ", at most ", max));
-    }
-    *out = static_cast<Real>(value);
-    return absl::OkStatus();
-  };
-  Flags::Apply ranged = apply;
-  ranged.range = absl::StrCat(at_min == Border::kIncluded ? "at least " : "more than ", min);
-  if (max < std::numeric_limits<float>::max()) absl::StrAppend(&ranged.range, ", at most ", max);
-  return ranged;
+Flags::Apply WithRange(Flags::Apply apply, double min, double max, Border at_min) {
+  apply.range = absl::StrCat(at_min == Border::kIncluded ? "at least " : "more than ", min);
+  if (max < std::numeric_limits<float>::max()) absl::StrAppend(&apply.range, ", at most ", max);
+  return apply;
 }
-template Flags::Apply RealValue(std::optional<float>*, double, double, Border);
-template Flags::Apply RealValue(std::optional<double>*, double, double, Border);
 
-Flags::Apply SeedValue(std::optional<uint64_t>* out) {
-  return [=](const std::string& text) -> absl::Status {
-    uint64_t value = 0;
-    if (!IsDigits(text) || !absl::SimpleAtoi(text, &value)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", text, "' is not a seed: a whole number from 0 to 18446744073709551615"));
-    }
-    *out = value;
-    return absl::OkStatus();
-  };
+absl::StatusOr<double> ParseReal(const std::string& text, double min, double max, Border at_min) {
+  BH_ASSIGN_OR_RETURN(const double value, ParseDecimal(text));
+  const bool above = at_min == Border::kIncluded ? value >= min : value > min;
+  if (above && value <= max) return value;
+  return absl::InvalidArgumentError(absl::StrCat(
+      text, " is out of range: ", at_min == Border::kIncluded ? "at least " : "more than ", min,
+      ", at most ", max));
+}
+
+absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
+  uint64_t value = 0;
+  if (IsDigits(text) && absl::SimpleAtoi(text, &value)) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is not a seed: a whole number from 0 to 18446744073709551615"));
 }
 
 Flags::Apply PortValue(int* out) {
@@ -124,47 +113,23 @@ Flags::Apply PortValue(int* out) {
   return WithRange(apply, 0, 65535);
 }
 
-Flags::Apply DurationValue(absl::Duration* out) {
-  return [=](const std::string& text) -> absl::Status {
-    BH_ASSIGN_OR_RETURN(*out, ParseSeconds(text));
-    return absl::OkStatus();
-  };
-}
-
-Flags::Apply DurationValue(std::optional<absl::Duration>* out) {
-  return [=](const std::string& text) -> absl::Status {
-    BH_ASSIGN_OR_RETURN(*out, ParseSeconds(text));
-    return absl::OkStatus();
-  };
-}
-
 Flags::Apply DTypeValue(std::optional<DType>* out) {
-  const auto apply = [=](const std::string& text) -> absl::Status {
-    if (text == "auto") {
-      out->reset();
-      return absl::OkStatus();
-    }
+  const auto parse = [](const std::string& text) {
     const absl::StatusOr<DType> value = ParseDType(text);
-    if (!value.ok())
-      return NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"});
-    *out = *value;
-    return absl::OkStatus();
+    if (value.ok()) return value;
+    return absl::StatusOr<DType>(
+        NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"}));
   };
-  return WithChoices(apply, {"auto", "float32", "bfloat16", "float16"});
+  return WithChoices(OptionalValue(out, parse), {"auto", "float32", "bfloat16", "float16"});
 }
 
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
-  return [=](const std::string& text) -> absl::Status {
+  const auto parse = [=](const std::string& text) -> absl::StatusOr<RankSizes> {
     constexpr int64_t kMost = int64_t{1} << 60;
-    if (text == "auto") {
-      out->reset();
-      return absl::OkStatus();
-    }
     RankSizes sizes;
     if (!absl::StrContains(text, '=')) {
       BH_ASSIGN_OR_RETURN(sizes.of_all, ParseInteger(text, min, kMost));
-      *out = sizes;
-      return absl::OkStatus();
+      return sizes;
     }
     for (const absl::string_view entry : absl::StrSplit(text, ',')) {
       const std::vector<std::string> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
@@ -178,9 +143,9 @@ Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
         return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is named twice"));
       }
     }
-    *out = sizes;
-    return absl::OkStatus();
+    return sizes;
   };
+  return OptionalValue(out, parse);
 }
 
 Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic) {
@@ -217,20 +182,14 @@ Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
 }
 
 Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
-  const auto apply = [=](const std::string& text) -> absl::Status {
-    if (text == "auto") {
-      out->reset();
-      return absl::OkStatus();
-    }
+  const auto parse = [](const std::string& text) {
     const absl::StatusOr<KvFormat> value = ParseKvFormat(text);
-    if (!value.ok()) {
-      return NotOneOf(
-          text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)", "int8", "int4"});
-    }
-    *out = *value;
-    return absl::OkStatus();
+    if (value.ok()) return value;
+    return absl::StatusOr<KvFormat>(NotOneOf(
+        text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)", "int8", "int4"}));
   };
-  return WithChoices(apply, {"auto", "float32", "bfloat16", "float16", "int8", "int4"});
+  return WithChoices(OptionalValue(out, parse),
+                     {"auto", "float32", "bfloat16", "float16", "int8", "int4"});
 }
 
 Flags::Apply IntegersValue(std::vector<int>* out, int min, int max) {
@@ -247,26 +206,14 @@ Flags::Apply IntegersValue(std::vector<int>* out, int min, int max) {
   };
 }
 
-Flags::Apply TextValue(std::string* out) {
-  return [=](const std::string& text) -> absl::Status {
-    if (text.empty()) return absl::InvalidArgumentError("the value is empty");
-    *out = text;
-    return absl::OkStatus();
-  };
-}
-
-Flags::Apply TextValue(std::optional<std::string>* out) {
-  return [=](const std::string& text) -> absl::Status {
-    if (text.empty()) return absl::InvalidArgumentError("the value is empty");
-    *out = text;
-    return absl::OkStatus();
-  };
+absl::StatusOr<std::string> ParseText(const std::string& text) {
+  if (text.empty()) return absl::InvalidArgumentError("the value is empty");
+  return text;
 }
 
 Flags::Apply TextListValue(std::vector<std::string>* out) {
   return [=](const std::string& text) -> absl::Status {
-    if (text.empty()) return absl::InvalidArgumentError("the value is empty");
-    out->push_back(text);
+    BH_ASSIGN_OR_RETURN(out->emplace_back(), ParseText(text));
     return absl::OkStatus();
   };
 }

@@ -26,48 +26,65 @@ absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64
 // ("1 to 64", or "at least 1" where `max` is the type's limit).
 Flags::Apply WithChoices(Flags::Apply apply, std::vector<std::string> choices);
 Flags::Apply WithRange(Flags::Apply apply, int64_t min, int64_t max);
+enum class Border { kIncluded, kExcluded };
+Flags::Apply WithRange(Flags::Apply apply, double min, double max, Border at_min);
 
-template <typename T>
-Flags::Apply IntegerValue(T* out, int64_t min, int64_t max) {
-  const auto apply = [=](const std::string& text) -> absl::Status {
-    const absl::StatusOr<int64_t> value = ParseInteger(text, min, max);
-    if (!value.ok()) return value.status();
-    *out = static_cast<T>(*value);
-    return absl::OkStatus();
+// Stores what `parse` makes of the text.
+template <typename Out, typename Parse>
+Flags::Apply ParsedValue(Out* out, Parse parse) {
+  return [=](const std::string& text) -> absl::Status {
+    auto value = parse(text);
+    if (value.ok()) *out = *std::move(value);
+    return value.status();
   };
-  return WithRange(apply, min, max);
 }
 
 // The same; "auto" means not given.
-template <typename T>
-Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
-  const auto apply = [=](const std::string& text) -> absl::Status {
-    if (text == "auto") {
-      out->reset();
-      return absl::OkStatus();
-    }
-    const absl::StatusOr<int64_t> value = ParseInteger(text, min, max);
-    if (!value.ok()) return value.status();
-    *out = static_cast<T>(*value);
+template <typename T, typename Parse>
+Flags::Apply OptionalValue(std::optional<T>* out, Parse parse) {
+  return [=](const std::string& text) -> absl::Status {
+    if (text != "auto") return ParsedValue(out, parse)(text);
+    out->reset();
     return absl::OkStatus();
   };
-  return WithRange(apply, min, max);
 }
 
-enum class Border { kIncluded, kExcluded };
+template <typename T>
+Flags::Apply IntegerValue(T* out, int64_t min, int64_t max) {
+  return WithRange(ParsedValue(out, [=](const auto& text) { return ParseInteger(text, min, max); }),
+                   min, max);
+}
+// "auto" means not given.
+template <typename T>
+Flags::Apply IntegerValue(std::optional<T>* out, int64_t min, int64_t max) {
+  return WithRange(
+      OptionalValue(out, [=](const auto& text) { return ParseInteger(text, min, max); }), min, max);
+}
 
 // A finite number in [min, max], or (min, max].
-template <typename Real>
-Flags::Apply RealValue(std::optional<Real>* out, double min, double max, Border at_min);
+absl::StatusOr<double> ParseReal(const std::string& text, double min, double max, Border at_min);
+template <typename Out>
+Flags::Apply RealValue(Out* out, double min, double max, Border at_min) {
+  return WithRange(
+      ParsedValue(out, [=](const auto& text) { return ParseReal(text, min, max, at_min); }), min,
+      max, at_min);
+}
 // A finite decimal number, without surrounding text.
 absl::StatusOr<double> ParseDecimal(absl::string_view text);
 // 0 to 65535, digits only.
 Flags::Apply PortValue(int* out);
 // All 64 bits, in decimal.
-Flags::Apply SeedValue(std::optional<uint64_t>* out);
+absl::StatusOr<uint64_t> ParseSeed(const std::string& text);
+template <typename Out>
+Flags::Apply SeedValue(Out* out) {
+  return ParsedValue(out, &ParseSeed);
+}
 // Seconds, or a duration with units ("90s", "2m"); positive, at most a week.
-Flags::Apply DurationValue(absl::Duration* out);
-Flags::Apply DurationValue(std::optional<absl::Duration>* out);
+absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text);
+template <typename Out>
+Flags::Apply DurationValue(Out* out) {
+  return ParsedValue(out, &ParseSeconds);
+}
 // "auto" or a number format.
 Flags::Apply DTypeValue(std::optional<DType>* out);
 // "auto" or a KV cache format.
@@ -81,8 +98,11 @@ Flags::Apply EntryCountValue(std::optional<KvRule>* out);
 // "1,8,16".
 Flags::Apply IntegersValue(std::vector<int>* out, int min, int max);
 // Any non-empty text.
-Flags::Apply TextValue(std::string* out);
-Flags::Apply TextValue(std::optional<std::string>* out);
+absl::StatusOr<std::string> ParseText(const std::string& text);
+template <typename Out>
+Flags::Apply TextValue(Out* out) {
+  return ParsedValue(out, &ParseText);
+}
 // Appends to a list.
 Flags::Apply TextListValue(std::vector<std::string>* out);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"
 #include "nlohmann/json.hpp"
 
@@ -70,6 +72,11 @@ void AppendWrapped(absl::string_view text, std::string* out) {
   absl::StrAppend(out, "\n");
 }
 
+// Without the "!" of what switches off.
+std::vector<std::string> NamesOf(absl::string_view names) {
+  return absl::StrSplit(absl::StrReplaceAll(names, {{"!", ""}}), ',');
+}
+
 // "--max-num-seqs" of "--max-num-seqs,--max-batch-size".
 std::string FirstName(const std::string& names) { return names.substr(0, names.find(',')); }
 
@@ -118,14 +125,32 @@ void Flags::AddSwitch(const std::string& names, const std::string& help,
   flags_.push_back({names, "", help, group_, std::move(as_text), false});
 }
 
-void Flags::AddPositional(const std::string& value_name, int limit, Apply apply) {
-  positional_ = {value_name, limit, std::move(apply)};
+void Flags::AddSwitch(const std::string& names, const std::string& help, bool* on) {
+  AddSwitch(names, help, [on](bool value) { *on = value; });
+}
+
+void Flags::AddPositional(const std::string& name, int limit) {
+  positional_ = name;
+  max_positionals_ = limit;
+}
+
+bool Flags::follows_rank0() const { return of_group_ && !IsFirstRank(); }
+
+std::vector<std::string> Flags::Resolved() const {
+  std::vector<std::string> args = absl::StrSplit(command_, ' ');
+  args.emplace_back(kResolved);
+  for (size_t i = 0; i < given_.size(); ++i) {
+    for (const std::string& value : given_[i].values) {
+      args.push_back(absl::StrCat(FirstName(flags_[i].names), "=", value));
+    }
+  }
+  return args;
 }
 
 std::vector<std::string> Flags::Names() const {
   std::vector<std::string> names = {"--help", "-h", "--config", "--print-config"};
   for (const Flag& flag : flags_) {
-    for (const absl::string_view name : absl::StrSplit(flag.names, ',')) names.emplace_back(name);
+    for (const absl::string_view name : NamesOf(flag.names)) names.emplace_back(name);
   }
   return names;
 }
@@ -156,7 +181,10 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
   if (help_as_json_) return true;
   std::vector<std::string> normalized;
   bool names_may_come = true;
+  bool resolved = false;
   for (const std::string& arg : args) {
+    resolved = resolved || arg == kResolved;
+    if (arg == kResolved) continue;
     normalized.push_back(names_may_come ? Normalized(arg) : arg);
     names_may_come = names_may_come && arg != "--";
   }
@@ -169,15 +197,14 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
   const CLI::Option* print_config = app.add_flag("--print-config");
   std::string config_path;
   app.add_option("--config", config_path);
-  std::vector<const CLI::Option*> options;
+  std::vector<CLI::Option*> options;
   std::vector<std::string> rest;
   try {
     for (const Flag& flag : flags_) {
       const auto keep = [](const CLI::results_t&) { return true; };
-      CLI::Option* option = app.add_option(flag.names, keep);
-      option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-      if (flag.value_name.empty()) option->expected(0)->default_str("true");
-      options.push_back(option);
+      options.push_back(flag.value_name.empty() ? app.add_flag(flag.names)
+                                                : app.add_option(flag.names, keep));
+      options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
     std::reverse(normalized.begin(), normalized.end());  // CLI11 takes them from the back
     app.parse(std::move(normalized));
@@ -188,69 +215,76 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
     return absl::InvalidArgumentError(error.what());
   }
   if (help->count() > 0) return true;
-  std::vector<Given> given;
-  for (const CLI::Option* option : options) given.push_back({option->results(), "flag"});
-  if (config_path.empty()) {
+  given_.clear();
+  for (const CLI::Option* option : options) given_.push_back({option->results(), "flag"});
+  BH_RETURN_IF_ERROR(AddPositionals(rest));
+  if (!resolved) {
+    AddEnvironment();
     const char* path = std::getenv("BULKHEAD_CONFIG");
-    if (path != nullptr) config_path = path;
+    if (config_path.empty() && path != nullptr) config_path = path;
+    if (!config_path.empty()) BH_RETURN_IF_ERROR(AddFile(config_path, app, options));
   }
-  BH_ASSIGN_OR_RETURN(given, Resolve(given, config_path));
-  for (size_t i = 0; i < flags_.size(); ++i) {
-    for (const std::string& value : given[i].values) {
-      const absl::Status status = flags_[i].apply(value);
-      if (status.ok()) continue;
-      const std::string name = FirstName(flags_[i].names);
-      return absl::InvalidArgumentError(
-          absl::StrCat(given[i].origin == "flag" ? "" : absl::StrCat(given[i].origin, ": "), name,
-                       ": ", status.message()));
-    }
-  }
-  if (print_config->count() > 0) {
-    config_text_ = ConfigText(given);
-    return true;
-  }
-  BH_RETURN_IF_ERROR(ApplyPositionals(rest));
-  return false;
+  BH_RETURN_IF_ERROR(ApplyAll());
+  if (print_config->count() > 0) config_text_ = ConfigText();
+  return print_config->count() > 0;
 }
 
-absl::StatusOr<std::vector<Flags::Given>> Flags::Resolve(const std::vector<Given>& of_command_line,
-                                                         const std::string& config_path) const {
-  std::vector<Given> given = of_command_line;
+void Flags::AddEnvironment() {
   for (size_t i = 0; i < flags_.size(); ++i) {
     const std::string variable = EnvironmentNameOf(FirstName(flags_[i].names));
     const char* value = std::getenv(variable.c_str());
-    if (given[i].values.empty() && value != nullptr) given[i] = {{value}, variable};
+    if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
   }
-  if (config_path.empty()) return given;
-  BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(config_path));
-  for (const ConfigEntry& entry : entries) {
-    const auto flag = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& one) {
-      const std::vector<std::string> names = absl::StrSplit(one.names, ',');
-      return std::find(names.begin(), names.end(), entry.flag) != names.end();
-    });
-    if (flag == flags_.end()) {
-      const std::string nearest = Nearest(entry.flag, Names());
-      return absl::InvalidArgumentError(absl::StrCat(
-          config_path, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_, "'",
-          nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
-    }
-    Given& one = given[flag - flags_.begin()];
-    if (one.values.empty()) one = {entry.values, absl::StrCat("file ", config_path)};
-  }
-  return given;
 }
 
-std::string Flags::ConfigText(const std::vector<Given>& given) const {
+absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
+                            const std::vector<CLI::Option*>& options) {
+  // mpirun gives every rank the same arguments, but not the file.
+  if (follows_rank0() && !std::filesystem::exists(path)) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
+  for (const ConfigEntry& entry : entries) {
+    const CLI::Option* const option = app.get_option_no_throw(entry.flag);
+    const auto flag = std::find(options.begin(), options.end(), option);
+    if (flag == options.end()) {
+      const std::string nearest = Nearest(entry.flag, Names());
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_, "'",
+          nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+    }
+    Given& one = given_[flag - options.begin()];
+    if (!one.values.empty()) continue;
+    one = {entry.values, absl::StrCat("file ", path)};
+    if (option->get_expected_max() > 0) continue;
+    for (std::string& value : one.values)
+      value = option->get_flag_value(entry.flag.substr(2), value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Flags::ApplyAll() const {
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    for (const std::string& value : given_[i].values) {
+      const absl::Status status = flags_[i].apply(value);
+      if (status.ok()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(given_[i].origin == "flag" ? "" : absl::StrCat(given_[i].origin, ": "),
+                       FirstName(flags_[i].names), ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Flags::ConfigText() const {
   std::string text;
   for (size_t i = 0; i < flags_.size(); ++i) {
     if (flags_[i].hidden) continue;
     const std::string key = FirstName(flags_[i].names).substr(2);
     std::string line;
-    if (given[i].values.empty()) {
+    if (given_[i].values.empty()) {
       line = absl::StrCat("# ", key);
     } else {
       std::vector<std::string> quoted;
-      for (const std::string& value : given[i].values) {
+      for (const std::string& value : given_[i].values) {
         quoted.push_back(absl::StrCat("\"", absl::CEscape(value), "\""));
       }
       line = absl::StrCat(
@@ -258,12 +292,13 @@ std::string Flags::ConfigText(const std::vector<Given>& given) const {
           quoted.size() == 1 ? quoted[0] : absl::StrCat("[", absl::StrJoin(quoted, ", "), "]"));
     }
     line.resize(std::max(line.size() + 2, kHelpColumn), ' ');
-    absl::StrAppend(&text, line, "# ", given[i].values.empty() ? "default" : given[i].origin, "\n");
+    absl::StrAppend(&text, line, "# ", given_[i].values.empty() ? "default" : given_[i].origin,
+                    "\n");
   }
   return text;
 }
 
-absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const {
+absl::Status Flags::AddPositionals(const std::vector<std::string>& rest) {
   int taken = 0;
   bool after_mark = false;
   for (const std::string& word : rest) {
@@ -271,12 +306,13 @@ absl::Status Flags::ApplyPositionals(const std::vector<std::string>& rest) const
       after_mark = true;
       continue;
     }
-    if (taken == positional_.limit) {
+    if (taken++ == max_positionals_) {
       return absl::InvalidArgumentError(
           absl::StrCat("unexpected argument '", word, "' of 'bulkhead ", command_, "'"));
     }
-    BH_RETURN_IF_ERROR(positional_.apply(word));
-    ++taken;
+    const auto flag = std::find_if(flags_.begin(), flags_.end(),
+                                   [&](const Flag& one) { return one.names == positional_; });
+    given_[flag - flags_.begin()].values.push_back(word);
   }
   return absl::OkStatus();
 }
@@ -299,7 +335,7 @@ std::string Flags::HelpJson() const {
   nlohmann::ordered_json flags = nlohmann::ordered_json::array();
   for (const Flag& flag : ListedFlags()) {
     flags.push_back({{"group", flag.group},
-                     {"names", std::vector<std::string>(absl::StrSplit(flag.names, ','))},
+                     {"names", NamesOf(flag.names)},
                      {"value", flag.value_name},
                      {"help", flag.help},
                      {"choices", flag.apply.choices},
@@ -323,7 +359,7 @@ std::string Flags::Help() const {
       group = flag.group;
       absl::StrAppend(&out, "\n", group, ":\n");
     }
-    const std::vector<std::string> names = absl::StrSplit(flag.names, ',');
+    const std::vector<std::string> names = NamesOf(flag.names);
     std::string left = absl::StrCat("  ", names[0]);
     if (!flag.value_name.empty()) absl::StrAppend(&left, " ", flag.value_name);
     std::string help = flag.help;

@@ -1,6 +1,9 @@
 // The flags of one command: declared once with their help, parsed by CLI11, refused with the
 // nearest name. A flag that the command line does not give is taken from the environment
 // (BULKHEAD_MAX_NUM_SEQS), else from --config FILE.
+//
+// The ranks of a group take what they are not given themselves from rank 0 (launcher/group/
+// group_flags.h): a rank other than the first may lack the file.
 #pragma once
 
 #include <functional>
@@ -12,10 +15,17 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace bulkhead {
 
 // The argument that asks any command for its help as JSON.
 inline constexpr absl::string_view kHelpAsJson = "--help=json";
+// The argument that says that environment and file are among the arguments already.
+inline constexpr absl::string_view kResolved = "--resolved";
 
 class Flags {
  public:
@@ -37,11 +47,14 @@ class Flags {
   void Add(const std::string& names, const std::string& value_name, const std::string& help,
            Apply apply);
   void AddHidden(const std::string& name, Apply apply);
-  // A flag without a value; "--name=false" resets it.
+  // A flag without a value; "--name=false" resets it, and so does a name that begins with "!".
   void AddSwitch(const std::string& names, const std::string& help,
                  std::function<void(bool)> apply);
-  // Arguments without a flag; at most `limit` of them.
-  void AddPositional(const std::string& value_name, int limit, Apply apply);
+  void AddSwitch(const std::string& names, const std::string& help, bool* on);
+  // Arguments without a flag, at most `limit` of them, are values of the flag `name`.
+  void AddPositional(const std::string& name, int limit);
+  // These are a rank's.
+  void OfGroup() { of_group_ = true; }
 
   // True when there is something to print instead: Help(). INVALID_ARGUMENT for whatever does not
   // parse.
@@ -49,6 +62,13 @@ class Flags {
   // The help; as one JSON object where Parse was given kHelpAsJson; after --print-config every
   // flag's value and where it comes from, as a --config file.
   std::string Help() const;
+
+  const std::string& command() const { return command_; }
+  // Whether this process is a rank that takes from rank 0 what it lacks.
+  bool follows_rank0() const;
+  // After Parse: the command, kResolved, and "--flag=value" for everything that was given,
+  // wherever.
+  std::vector<std::string> Resolved() const;
 
  private:
   struct Flag {
@@ -59,11 +79,6 @@ class Flags {
     Apply apply;
     bool hidden = false;
   };
-  struct Positional {
-    std::string value_name;
-    int limit = 0;
-    Apply apply;
-  };
 
   // What a flag was given, and by whom.
   struct Given {
@@ -71,11 +86,14 @@ class Flags {
     std::string origin;               // "flag", "BULKHEAD_...", "file NAME"
   };
 
-  absl::StatusOr<std::vector<Given>> Resolve(const std::vector<Given>& of_command_line,
-                                             const std::string& config_path) const;
-  std::string ConfigText(const std::vector<Given>& given) const;
+  // Fills given_; `options` are CLI11's of flags_.
+  absl::Status AddPositionals(const std::vector<std::string>& rest);
+  void AddEnvironment();
+  absl::Status AddFile(const std::string& path, const CLI::App& app,
+                       const std::vector<CLI::Option*>& options);
+  absl::Status ApplyAll() const;
+  std::string ConfigText() const;
   absl::Status CheckNames(absl::Span<const std::string> args) const;
-  absl::Status ApplyPositionals(const std::vector<std::string>& rest) const;
   std::vector<std::string> Names() const;
   std::vector<Flag> ListedFlags() const;  // what the help shows
   std::string HelpJson() const;
@@ -85,7 +103,10 @@ class Flags {
   std::string config_text_;  // after --print-config
   std::string group_;
   std::vector<Flag> flags_;
-  Positional positional_;
+  std::vector<Given> given_;  // by flag
+  std::string positional_;    // the flag's name
+  int max_positionals_ = 0;
+  bool of_group_ = false;
 };
 
 // The candidate most similar to `word`; empty if none is near.

@@ -115,17 +115,6 @@ absl::StatusOr<Command> Parse(const std::vector<std::string>& args) {
                                    : absl::StrCat("did you mean ", nearest, "?")));
 }
 
-template <typename Engine, typename AnyCommand>
-Engine* EngineIn(AnyCommand& command) {
-  return std::visit(
-      [](auto& options) -> Engine* {
-        if constexpr (requires { options.engine; }) return &options.engine;
-        if constexpr (requires { options.serve.engine; }) return &options.serve.engine;
-        return nullptr;
-      },
-      command);
-}
-
 }  // namespace
 
 nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
@@ -142,12 +131,17 @@ nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args) {
   absl::StatusOr<Command> command = Parse(args);
   if (!command.ok()) return WithExitCode(command.status(), ExitCode::kUsage);
-  if (auto* const engine = EngineIn<EngineOptions>(*command)) engine->command_line = args;
   return command;
 }
 
 const EngineOptions* EngineOf(const Command& command) {
-  return EngineIn<const EngineOptions>(command);
+  return std::visit(
+      [](const auto& options) -> const EngineOptions* {
+        if constexpr (requires { options.engine; }) return &options.engine;
+        if constexpr (requires { options.serve.engine; }) return &options.serve.engine;
+        return nullptr;
+      },
+      command);
 }
 
 const ServeOptions* ServerOf(const Command& command) {

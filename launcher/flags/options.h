@@ -16,6 +16,7 @@
 #include "launcher/flags/serve_bench_options.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
+#include "memory/limits.h"
 #include "memory/matrix.h"
 #include "memory/weight_format.h"
 #include "runtime/engine/scheduler_limits.h"
@@ -36,7 +37,7 @@ struct RankSizes {
 
 // Options of every command that loads or plans a model.
 struct EngineOptions {
-  // What was parsed: the command's name and its arguments. May be empty.
+  // What was parsed (Flags::Resolved). May be empty.
   std::vector<std::string> command_line = {};
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceOption device = DeviceOption::kAuto;
@@ -49,15 +50,12 @@ struct EngineOptions {
   std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
   std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
-  // Absent: fitted to the memory (memory/capacity.h).
-  std::optional<int> max_num_seqs;
-  std::optional<int> max_model_len;           // more than the model's is exit code 3
-  std::optional<int> max_num_batched_tokens;  // per step; may be below max_num_seqs
-  bool tp_shares_auto = false;                // proportional to the ranks' device memory
-  std::vector<int64_t> tp_shares;             // one per rank (else exit code 2); empty: equal
-  int block_size = 16;                        // tokens; a power of two in [16, 256]
-  std::optional<RankSizes> device_memory;     // absent: measured
-  std::optional<RankSizes> reserve;           // absent: 10 % of free memory if measured, else 0
+  GivenLimits limits;              // a max_model_len of more than the model's is exit code 2
+  bool tp_shares_auto = false;     // proportional to the ranks' device memory
+  std::vector<int64_t> tp_shares;  // one per rank (else exit code 2); empty: equal
+  int block_size = 16;             // tokens; a power of two in [16, 256]
+  std::optional<RankSizes> device_memory;  // absent: measured
+  std::optional<RankSizes> reserve;        // absent: 10 % of free memory if measured, else 0
   KvRule kv_rule;
   bool enable_prefix_caching = true;
   bool strict_config = false;
@@ -67,6 +65,8 @@ struct EngineOptions {
   std::optional<absl::Duration>
       step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min
   absl::Duration startup_timeout = absl::Seconds(600);
+
+  bool operator==(const EngineOptions&) const = default;
 };
 
 // Of --host-memory: the maximum, and the minimum for the shortest queue of a model without a

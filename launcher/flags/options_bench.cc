@@ -38,13 +38,12 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
             IntegerValue(&options.shared_prefix_len, 0, kMaxLen));
   flags.Add("--repeats", "N", "runs of each case (default 3)",
             IntegerValue(&options.repeats, 1, 1000));
-  flags.AddSwitch("--json", "print JSON instead of a table",
-                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   flags.Add("--out", "FILE", "write the JSON there, too", TextValue(&options.out));
   AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "bench throughput"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
   const int shortest = *std::min_element(options.input_lens.begin(), options.input_lens.end());
   if (options.shared_prefix_len >= shortest && options.shared_prefix_len > 0) {
@@ -55,11 +54,12 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   EngineOptions& engine = options.engine;
   engine.enable_prefix_caching = options.shared_prefix_len > 0;
   // No more memory than the measurement needs.
-  if (!engine.max_num_seqs.has_value()) {
-    engine.max_num_seqs = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
+  if (!engine.limits.max_num_seqs.has_value()) {
+    engine.limits.max_num_seqs =
+        *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
   }
-  if (!engine.max_model_len.has_value()) {
-    engine.max_model_len = std::max(longest + options.output_len, 2);
+  if (!engine.limits.max_model_len.has_value()) {
+    engine.limits.max_model_len = std::max(longest + options.output_len, 2);
   }
   return options;
 }
@@ -80,14 +80,13 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
   flags.Add("--filter", "NAME",
             "what begins with this: product/..., attend/..., on a GPU library/..., launch/...",
             TextValue(&options.filter));
-  flags.AddSwitch("--quick", "a few rounds of the small ones",
-                  [&options](bool on) { options.quick = on; });
-  flags.AddSwitch("--json", "print JSON instead of a table",
-                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--quick", "a few rounds of the small ones", &options.quick);
+  flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   AddDeviceFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   options.engine = raw.options;
+  options.engine.command_line = flags.Resolved();
   return options;
 }
 

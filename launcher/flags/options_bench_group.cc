@@ -33,19 +33,19 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
             IntegersValue(&options.input_lens, 1, kMaxLen));
   flags.Add("--output-len", "N", "tokens that each prompt generates (default 32)",
             IntegerValue(&options.output_len, 1, kMaxLen));
-  flags.AddSwitch("--json", "print JSON instead of a table",
-                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "bench verify"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   if (options.save.has_value() == options.against.has_value()) {
     return absl::InvalidArgumentError("give one of --save and --against");
   }
   const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
   EngineOptions& engine = options.engine;
-  if (!engine.max_num_seqs.has_value()) engine.max_num_seqs = options.num_prompts;
-  if (!engine.max_model_len.has_value()) engine.max_model_len = longest + options.output_len;
+  if (!engine.limits.max_num_seqs.has_value()) engine.limits.max_num_seqs = options.num_prompts;
+  if (!engine.limits.max_model_len.has_value())
+    engine.limits.max_model_len = longest + options.output_len;
   return options;
 }
 
@@ -107,8 +107,7 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
   flags.Add("--measured", "FILE", "the first three from what 'bench throughput --json' printed",
             TextValue(&options.measured));
   flags.Group("Output");
-  flags.AddSwitch("--json", "print JSON instead of a table",
-                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   flags.Add("--plot,--svg", "FILE", "draw the cost of a step by sequences: .svg, .png or .pdf",
             TextValue(&options.plot));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
@@ -132,6 +131,7 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
   for (size_t i = 0; i < std::size(kCollectiveNames); ++i) {
     collectives.emplace_back(kCollectiveNames[i], static_cast<Collective>(i));
   }
+  flags.OfGroup();
   flags.Group("Measurement");
   flags.Add("--model", "DIR", "also the sizes of its messages; a config.json is enough",
             TextValue(&options.engine.model));
@@ -144,14 +144,14 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
   flags.Add("--max-bytes", "SIZE", "the largest message (default 16MiB)",
             IntegerValue(&options.max_bytes, 4, kMaxMessageBytes));
   flags.AddSwitch("--pairs", "also a bare loop between every two ranks, alone on the machine",
-                  [&options](bool on) { options.pairs = on; });
-  flags.AddSwitch("--quick", "a few calls of each", [&options](bool on) { options.quick = on; });
-  flags.AddSwitch("--json", "print JSON instead of a table",
-                  [&options](bool on) { options.json = on; });
+                  &options.pairs);
+  flags.AddSwitch("--quick", "a few calls of each", &options.quick);
+  flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   flags.Add("--startup-timeout", "TIME", "until the group is together (default 600)",
             DurationValue(&options.engine.startup_timeout));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
+  options.engine.command_line = flags.Resolved();
   if (options.min_bytes > options.max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--min-bytes ", options.min_bytes, " is more than --max-bytes ", options.max_bytes));

@@ -19,7 +19,7 @@ constexpr int kMostTokens = 1 << 24;
 constexpr int kMaxConcurrency = 1 << 16;
 constexpr double kMaxRate = 1e6;
 
-absl::StatusOr<double> ParseReal(absl::string_view text, double least, double most) {
+absl::StatusOr<double> ParseNumber(absl::string_view text, double least, double most) {
   const absl::StatusOr<double> value = ParseDecimal(text);
   if (!value.ok() || *value < least || *value > most) {
     return absl::InvalidArgumentError(
@@ -35,7 +35,7 @@ Flags::Apply RateValue(double* out, double least) {
       *out = std::numeric_limits<double>::infinity();
       return absl::OkStatus();
     }
-    const absl::StatusOr<double> value = ParseReal(text, least, kMaxRate);
+    const absl::StatusOr<double> value = ParseNumber(text, least, kMaxRate);
     if (!value.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(value.status().message(), ", nor inf"));
     }
@@ -44,18 +44,11 @@ Flags::Apply RateValue(double* out, double least) {
   };
 }
 
-Flags::Apply NumberValue(double* out, double least, double most) {
-  return [=](const std::string& text) -> absl::Status {
-    BH_ASSIGN_OR_RETURN(*out, ParseReal(text, least, most));
-    return absl::OkStatus();
-  };
-}
-
 Flags::Apply PercentilesValue(std::vector<double>* out) {
   return [=](const std::string& text) -> absl::Status {
     std::vector<double> values;
     for (const absl::string_view part : absl::StrSplit(text, ',')) {
-      BH_ASSIGN_OR_RETURN(const double value, ParseReal(part, 1, 99.99));
+      BH_ASSIGN_OR_RETURN(const double value, ParseNumber(part, 1, 99.99));
       if (std::find(values.begin(), values.end(), value) != values.end()) {
         return absl::InvalidArgumentError(absl::StrCat(part, " is named twice"));
       }
@@ -84,7 +77,7 @@ Flags::Apply GoodputValue(Goodput* out) {
       if (!named.insert(limit).second) {
         return absl::InvalidArgumentError(absl::StrCat(pair.first, " is named twice"));
       }
-      BH_ASSIGN_OR_RETURN(*limit, ParseReal(pair.second, 0, 1e9));
+      BH_ASSIGN_OR_RETURN(*limit, ParseNumber(pair.second, 0, 1e9));
     }
     return absl::OkStatus();
   };
@@ -130,28 +123,18 @@ void AddDatasetFlags(DatasetOptions* dataset, RawLengths* lengths, Flags* flags)
              IntegerValue(&lengths->output_len, 1, kMostTokens));
   flags->Add("--random-range-ratio", "R",
              "draw lengths from (1 - R) to (1 + R) times those (default 0)",
-             NumberValue(&dataset->range_ratio, 0, 0.99));
+             RealValue(&dataset->range_ratio, 0, 0.99, Border::kIncluded));
   flags->Add("--random-prefix-len,--prefix-repetition-prefix-len", "N",
              "tokens that all prompts, or those of a group, begin with (default 0; 256 for "
              "prefix_repetition)",
              IntegerValue(&lengths->prefix_len, 0, kMostTokens));
   flags->Add("--prefix-repetition-num-prefixes", "N", "groups of prefix_repetition (default 10)",
              IntegerValue(&dataset->num_prefixes, 1, kMaxPrompts));
-  flags->Add("--seed", "N", "of data and arrivals (default 0)",
-             [dataset](const std::string& text) -> absl::Status {
-               std::optional<uint64_t> seed;
-               BH_RETURN_IF_ERROR(SeedValue(&seed)(text));
-               dataset->seed = seed.value_or(0);
-               return absl::OkStatus();
-             });
+  flags->Add("--seed", "N", "of data and arrivals (default 0)", SeedValue(&dataset->seed));
   flags->AddSwitch("--ignore-eos", "generate to the full length (default, but for custom)",
                    [dataset](bool on) { dataset->ignore_eos = on; });
   flags->Add("--temperature", "X", "default 0: greedy",
-             [dataset](const std::string& text) -> absl::Status {
-               BH_ASSIGN_OR_RETURN(const double value, ParseReal(text, 0, 100));
-               dataset->temperature = static_cast<float>(value);
-               return absl::OkStatus();
-             });
+             RealValue(&dataset->temperature, 0, 100, Border::kIncluded));
 }
 
 void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
@@ -164,11 +147,11 @@ void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
              ChoiceValue<RampUp>(&arrivals->ramp_up, {{"linear", RampUp::kLinear},
                                                       {"exponential", RampUp::kExponential}}));
   flags->Add("--ramp-up-start-rps", "X", "requests per second at the begin",
-             NumberValue(&arrivals->ramp_up_start_rps, 1e-3, kMaxRate));
+             RealValue(&arrivals->ramp_up_start_rps, 1e-3, kMaxRate, Border::kIncluded));
   flags->Add("--ramp-up-end-rps", "X", "requests per second at the end",
-             NumberValue(&arrivals->ramp_up_end_rps, 1e-3, kMaxRate));
+             RealValue(&arrivals->ramp_up_end_rps, 1e-3, kMaxRate, Border::kIncluded));
   flags->Add("--trace-speed", "X", "a trace's times are divided by it (default 1)",
-             NumberValue(&options->dataset.trace_speed, 1e-3, 1e6));
+             RealValue(&options->dataset.trace_speed, 1e-3, 1e6, Border::kIncluded));
 }
 
 void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
@@ -189,9 +172,9 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->AddSwitch("--no-self-check", "do not measure the client's own ceiling first",
                    [options](bool on) { options->self_check = !on; });
   flags->AddSwitch("--null-server", "measure the client alone, against a server that does nothing",
-                   [options](bool on) { options->null_server = on; });
+                   &options->null_server);
   flags->AddSwitch("--allow-failures", "end with 0 also when requests failed",
-                   [options](bool on) { options->allow_failures = on; });
+                   &options->allow_failures);
   flags->AddSwitch("--no-progress,--disable-tqdm", "no progress on standard error",
                    [options](bool on) { options->progress = !on; });
   flags->Group("Result");
@@ -202,7 +185,7 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
                      if (on && !options->result_dir.has_value()) options->result_dir = ".";
                    });
   flags->AddSwitch("--save-detailed", "vLLM's lists of every request in result.json, too",
-                   [options](bool on) { options->save_detailed = on; });
+                   &options->save_detailed);
   flags->Add("--label", "TEXT", "kept in result.json", TextValue(&options->label));
   flags->Add("--metadata", "KEY=VALUE", "likewise; may be given several times",
              MetadataValue(&options->metadata));

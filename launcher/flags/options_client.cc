@@ -92,15 +92,14 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
             TextValue(&options.prompts_file));
   flags.Add("--concurrency", "N", "requests in flight at once (default 1)",
             IntegerValue(&options.concurrency, 1, kMaxConcurrency));
-  flags.AddSwitch("--json", "print JSON lines, in the order of the prompts",
-                  [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--json", "print JSON lines, in the order of the prompts", &options.json);
   flags.AddSwitch("--stats", "print tokens/s on standard error (always on a terminal)",
-                  [&options](bool on) { options.stats = on; });
-  flags.AddPositional("PROMPT", std::numeric_limits<int>::max(),
-                      [&options](const std::string& text) {
-                        options.prompts.push_back(text);
-                        return absl::OkStatus();
-                      });
+                  &options.stats);
+  flags.AddHidden("--prompt", [&options](const std::string& text) {
+    options.prompts.push_back(text);
+    return absl::OkStatus();
+  });
+  flags.AddPositional("--prompt", std::numeric_limits<int>::max());
   AddRequestFlags(&options.request, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -123,7 +122,7 @@ absl::StatusOr<Command> ParseTokenize(CommandArgs args) {
   flags.Add("--model", "DIR",
             "a folder with tokenizer.json, or org/name in the local Hugging Face cache",
             TextValue(&options.model));
-  flags.AddPositional("DIR", 1, TextValue(&options.model));
+  flags.AddPositional("--model", 1);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   if (options.model.empty()) {
@@ -166,8 +165,7 @@ absl::StatusOr<Command> ParseLimits(CommandArgs args) {
             IntegerValue(&options.max_model_len, 2, kMaxInt32));
   flags.Add("--max-num-queued-reqs", "N", "maximum number of waiting requests",
             IntegerValue(&options.max_num_queued_reqs, 0, kMaxInt32));
-  flags.AddSwitch("--reset", "first reset all to what the group was started with",
-                  [&options](bool on) { options.reset = on; });
+  flags.AddSwitch("--reset", "first reset all to what the group was started with", &options.reset);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   return options;

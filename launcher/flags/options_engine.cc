@@ -61,7 +61,7 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "that clients of --port cannot block; 0, the default, takes any free one",
              PortValue(&options->control_port));
   flags->AddSwitch("--insecure", "allow a non-loopback host: there is no TLS and no password",
-                   [options](bool on) { options->insecure = on; });
+                   &options->insecure);
   AddDeviceFlags(raw, flags);
   AddLimitFlags(raw, flags);
   AddSchedulingFlags(raw, flags);
@@ -92,22 +92,22 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
       TextValue(&options->report));
 }
 
-// `args` without its own comparisons, with `more` applied.
-absl::StatusOr<EngineOptions> WithFlagsApplied(CommandArgs args, const std::string& more) {
+// The options of `plan` without its own comparisons, with `more` applied.
+absl::StatusOr<EngineOptions> WithFlagsApplied(const EngineOptions& plan, const std::string& more) {
   const std::vector<std::string> added =
       absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  const std::vector<std::string> all = ChangedArgs(WithoutFlags(args, {"--compare"}), added);
-  const absl::StatusOr<Command> parsed = ParsePlan(all);
+  const absl::StatusOr<Command> parsed =
+      ParseCommandLine(ChangedArgs(WithoutFlags(plan.command_line, {"--compare"}), added));
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compare \"", more, "\": ", parsed.status().message()));
   }
-  const auto* plan = std::get_if<PlanOptions>(&*parsed);
-  if (plan == nullptr || !plan->compare.empty()) {
+  const auto* other = std::get_if<PlanOptions>(&*parsed);
+  if (other == nullptr || !other->compare.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compare \"", more, "\": not flags of a plan"));
   }
-  return plan->serve.engine;
+  return other->serve.engine;
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
   AddServeFlags(&raw, &options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "serve"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   BH_RETURN_IF_ERROR(CheckPorts(options));
   if (!options.insecure && !IsLoopback(options.host)) {
     return absl::InvalidArgumentError(
@@ -165,11 +165,11 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
       "--plot,--svg", "FILE",
       "draw each rank's arenas, and the curve of length against sequences: .svg, .png or .pdf",
       TextValue(&options.plot));
-  flags.AddSwitch("--json", "print the report as JSON", [&options](bool on) { options.json = on; });
+  flags.AddSwitch("--json", "print the report as JSON", &options.json);
   AddServeFlags(&raw, &options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(raw, "plan"));
+  BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(raw, flags));
   BH_RETURN_IF_ERROR(CheckPorts(options.serve));
   const int ranks = options.serve.engine.tensor_parallel_size.value_or(1);
   if (options.nodes > ranks) {
@@ -178,7 +178,8 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
                      " ranks of --tp: every node needs one; give at most --nodes ", ranks));
   }
   for (const std::string& more : options.compare_flags) {
-    BH_ASSIGN_OR_RETURN(options.compare.emplace_back(), WithFlagsApplied(args, more));
+    BH_ASSIGN_OR_RETURN(options.compare.emplace_back(),
+                        WithFlagsApplied(options.serve.engine, more));
   }
   return options;
 }
@@ -210,7 +211,7 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
   AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "run"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   if (options.prompts.empty()) {
     return absl::InvalidArgumentError(
         "--prompts is missing; give a file of JSON lines, or - for standard input");
@@ -237,7 +238,7 @@ absl::StatusOr<Command> ParseScore(CommandArgs args) {
   AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, "score"));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   if (options.texts.empty()) {
     return absl::InvalidArgumentError(
         "--texts is missing; give a file of JSON lines, or - for standard input");

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "launcher/exit_status.h"
+#include "launcher/gather_messages.h"
 #include "launcher/group/rank_process.h"
 
 namespace bulkhead {
@@ -28,28 +29,15 @@ int64_t PeakResidentBytes() {
 // Runs the rank loop until its clean stop; returns this rank's measurements.
 RankFigures RunMeasured(RankProcess& process, RankEngine& engine, Coordinator* coordinator) {
   RankFigures figures;
-  figures.host = engine.topology.hosts[engine.topology.rank];
-  figures.load_s = absl::ToDoubleSeconds(engine.load_time);
-  figures.load_bytes = engine.loaded_bytes;
-  figures.clock_offset_us = engine.clocks[engine.topology.rank].offset_us;
-  figures.clock_error_us = engine.clocks[engine.topology.rank].error_us;
+  figures.set_host(engine.topology.hosts[engine.topology.rank]);
+  figures.set_load_s(absl::ToDoubleSeconds(engine.load_time));
+  figures.set_load_bytes(engine.loaded_bytes);
+  figures.set_clock_offset_us(engine.clocks[engine.topology.rank].offset_us);
+  figures.set_clock_error_us(engine.clocks[engine.topology.rank].error_us);
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, nullptr);
   process.RunSteps(runner, coordinator);
-  figures.resident_bytes_peak = PeakResidentBytes();
+  figures.set_resident_bytes_peak(PeakResidentBytes());
   return figures;
-}
-
-// Collective.
-absl::StatusOr<std::vector<RankFigures>> GatherFigures(const EngineOptions& options,
-                                                       const RankFigures& mine,
-                                                       GroupExchange& exchange) {
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                      exchange.AllGather(mine.Serialize(), options.startup_timeout));
-  std::vector<RankFigures> all;
-  for (const std::string& text : texts) {
-    BH_ASSIGN_OR_RETURN(all.emplace_back(), RankFigures::Parse(text));
-  }
-  return all;
 }
 
 absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& process,
@@ -71,7 +59,7 @@ absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& process
   feeder.join();
   process.SetEnding({});
   BH_ASSIGN_OR_RETURN(std::vector<RankFigures> figures,
-                      GatherFigures(options, mine, process.group().exchange()));
+                      GatherMessages(process.group().exchange(), mine, options.startup_timeout));
   job.TakeFigures(std::move(figures));
   // The other ranks succeed even if single lines failed: the group shuts down in order.
   return MarkAgreed(job.Outcome());
@@ -96,7 +84,7 @@ absl::Status RunOnGroup(const EngineOptions& options, RankProcess& process,
   BH_RETURN_IF_ERROR(
       RunPhase(exchange, "outputs", options.startup_timeout, [] { return absl::OkStatus(); }));
   const RankFigures mine = RunMeasured(process, *engine, nullptr);
-  return GatherFigures(options, mine, exchange).status();
+  return GatherMessages(exchange, mine, options.startup_timeout).status();
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include "launcher/flags/options.h"
 #include "launcher/group/startup.h"
 #include "runtime/engine/coordinator.h"
-#include "runtime/engine/rank_figures.h"
 
 namespace bulkhead {
 

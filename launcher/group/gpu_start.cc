@@ -120,9 +120,7 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
                       GatherBudgets(exchange, timeout, mine));
   EngineOptions fixed = options;  // arenas of these limits already exist
-  fixed.max_num_seqs = engine.limits.max_num_seqs;
-  fixed.max_model_len = engine.limits.max_model_len;
-  fixed.max_num_batched_tokens = engine.limits.max_num_batched_tokens;
+  fixed.limits = GivenLimits(engine.limits);
   const ModelCapacity model(engine.source.config.model, engine.source.formats, fixed,
                             *engine.backend, DeviceKind::kGpu);
   std::vector<DeviceBudget> guessed;
@@ -148,7 +146,7 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
         PlanAgainOn(engine.source, *engine.backend, DeviceKind::kGpu, clients, first, second),
         engine, report);
   }
-  const int64_t blocks = engine.capacity.num_kv_blocks;
+  const int64_t blocks = engine.capacity.limits.num_kv_blocks;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "KV pool", timeout, [&]() -> absl::Status {
     absl::Status grown = engine.runner->GrowKv(blocks, *engine.ledger);
     if (grown.ok()) grown = engine.device->Synchronize();

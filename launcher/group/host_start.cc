@@ -7,16 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/host_cores.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "launcher/gather_messages.h"
 #include "launcher/group/gpu_start.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
+#include "launcher/planning/startup_messages.h"
 #include "launcher/report.h"
 #include "memory/host_memory.h"
 
@@ -24,14 +25,6 @@ namespace bulkhead {
 namespace {
 
 constexpr double kShareOfTimeout = 0.8;
-
-// A rank's lines: its host request for clients of a server ("-": no server), then its limits.
-std::string LinesOf(const std::optional<HostRequest>& request,
-                    const std::vector<HostLimit>& limits) {
-  std::string text = request.has_value() ? request->Serialize() : "-";
-  for (const HostLimit& limit : limits) absl::StrAppend(&text, "\n", limit.Serialize());
-  return text;
-}
 
 // For a group of `size` on the same hosts.
 LimitsOfRanks LimitsOfGroup(const LimitsOfRanks& limits, int size) {
@@ -67,25 +60,23 @@ absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngi
 
 absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration timeout,
                                       const ServeOptions* server, const std::string& dir) {
-  std::string mine;
+  internal::RankHost mine;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "host probe", timeout, [&]() -> absl::Status {
     BH_ASSIGN_OR_RETURN(const std::vector<HostLimit> limits, ProbeHostLimits());
-    std::optional<HostRequest> request;
-    if (server != nullptr) request = HostRequestOf(*server, dir, exchange.topology().local_size);
-    mine = LinesOf(request, limits);
+    for (const HostLimit& limit : limits) *mine.add_limits() = ToProto(limit);
+    if (server != nullptr) {
+      *mine.mutable_request() =
+          ToProto(HostRequestOf(*server, dir, exchange.topology().local_size));
+    }
     return absl::OkStatus();
   }));
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange.AllGather(mine, timeout));
+  BH_ASSIGN_OR_RETURN(const std::vector<internal::RankHost> ranks,
+                      GatherMessages(exchange, mine, timeout));
   HostsFound found;
-  for (const std::string& text : texts) {
-    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-    if (found.limits.empty() && lines[0] != "-") {
-      BH_ASSIGN_OR_RETURN(found.request, HostRequest::Parse(lines[0]));
-    }
+  if (ranks[0].has_request()) found.request = FromProto(ranks[0].request());
+  for (const internal::RankHost& rank : ranks) {
     std::vector<HostLimit>& limits = found.limits.emplace_back();
-    for (size_t i = 1; i < lines.size(); ++i) {
-      BH_ASSIGN_OR_RETURN(limits.emplace_back(), HostLimit::Parse(lines[i]));
-    }
+    for (const internal::RankHost::Limit& limit : rank.limits()) limits.push_back(FromProto(limit));
   }
   return found;
 }

@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <type_traits>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/digest.h"
@@ -18,39 +14,6 @@
 
 namespace bulkhead {
 namespace {
-
-// A value as text: equal texts mean equal values.
-template <typename T>
-std::string Text(const T& value) {
-  if constexpr (std::is_enum_v<T>) {
-    return absl::StrCat(static_cast<int>(value));
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return absl::StrFormat("%.17g", value);
-  } else if constexpr (std::is_same_v<T, absl::Duration>) {
-    return absl::FormatDuration(value);
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    return absl::CEscape(value);
-  } else {
-    return absl::StrCat(value);
-  }
-}
-template <typename T>
-std::string Text(const std::optional<T>& value) {
-  return value.has_value() ? Text(*value) : "auto";
-}
-template <typename T>
-std::string Text(const std::vector<T>& values) {
-  return absl::StrJoin(values, ",",
-                       [](std::string* out, const T& value) { *out += Text<T>(value); });
-}
-
-// The structured bindings below name every field of their struct: a new field does not compile
-// until it is decided here whether ranks may differ in it.
-
-std::string Text(const KvRule& rule) {
-  const auto& [kind, fraction, count] = rule;
-  return absl::StrCat(Text(kind), " ", Text(fraction), " ", Text(count));
-}
 
 // "\nconfig FIELD=value" of every field that was read, and what became of the end-of-sequence ids
 // of both files and of the family's table of tensors.
@@ -67,43 +30,8 @@ std::string ModelLines(const ParsedConfig& config) {
       tensors.Add(number);
     }
   }
-  return absl::StrCat(lines, "\neos=", Text(config.model.eos_token_ids),
+  return absl::StrCat(lines, "\neos=", absl::StrJoin(config.model.eos_token_ids, ","),
                       "\ntensors=", absl::Hex(tensors.value(), absl::kZeroPad16));
-}
-
-// "\nFLAG=value" for every flag except those for a host's model folder, cores and memory.
-std::string FlagLines(const EngineOptions& options) {
-  const auto& [command_line, model, device, comm, cpu_isa, dtype, weight_dtype, weight_group_size,
-               activation_dtype, kv_cache_dtype, threads, tensor_parallel_size, max_num_seqs,
-               max_model_len, max_num_batched_tokens, tp_shares_auto, tp_shares, block_size,
-               device_memory, reserve, kv_rule, enable_prefix_caching, strict_config, admission,
-               scheduling_policy, default_max_tokens, step_timeout, startup_timeout] = options;
-  std::string lines;
-  const auto add = [&lines](const char* flag, const auto& value) {
-    absl::StrAppend(&lines, "\n", flag, "=", Text(value));
-  };
-  add("device", device);
-  add("comm", comm);
-  add("dtype", dtype);
-  add("weight-dtype", weight_dtype);
-  add("weight-group-size", weight_group_size);
-  add("activation-dtype", activation_dtype);
-  add("kv-cache-dtype", kv_cache_dtype);
-  add("tensor-parallel-size", tensor_parallel_size);
-  add("tp-shares", tp_shares_auto ? "auto" : Text(tp_shares));
-  add("max-num-seqs", max_num_seqs);
-  add("max-model-len", max_model_len);
-  add("max-num-batched-tokens", max_num_batched_tokens);
-  add("default-max-tokens", default_max_tokens);
-  add("kv-rule", kv_rule);
-  add("block-size", block_size);
-  add("enable-prefix-caching", enable_prefix_caching);
-  add("strict-config", strict_config);
-  add("admission", admission);
-  add("scheduling-policy", scheduling_policy);
-  add("step-timeout", step_timeout);
-  add("startup-timeout", startup_timeout);
-  return lines;
 }
 
 // "weights FILE=digest" lines.
@@ -140,10 +68,10 @@ std::string MajorityLine(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source) {
+absl::StatusOr<std::string> RankDigest(const ModelSource& source) {
   BH_ASSIGN_OR_RETURN(const std::string weights, WeightLines(*source.checkpoint));
   return absl::StrCat("build=", Version(), "\nmodel=", source.checkpoint->Fingerprint(), weights,
-                      ModelLines(source.config), FlagLines(options));
+                      ModelLines(source.config));
 }
 
 absl::Status CompareDigests(const RankTopology& topology, const std::vector<std::string>& digests) {
@@ -167,12 +95,11 @@ absl::Status CompareDigests(const RankTopology& topology, const std::vector<std:
     }
     if (odd.empty()) continue;
     const auto like = std::find(values.begin(), values.end(), usual) - values.begin();
-    return WithExitCode(
-        absl::InvalidArgumentError(absl::StrCat(
-            NamesOf(topology, odd), odd.size() == 1 ? " has " : " have ", values[odd[0]], " where ",
-            topology.NameOf(static_cast<int>(like)), " has ", usual,
-            "; start every rank with the same program, model and flags")),
-        ExitCode::kGroupNotUp);
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                            NamesOf(topology, odd), odd.size() == 1 ? " has " : " have ",
+                            values[odd[0]], " where ", topology.NameOf(static_cast<int>(like)),
+                            " has ", usual, "; start every rank with the same program and model")),
+                        ExitCode::kGroupNotUp);
   }
   return absl::OkStatus();
 }

@@ -7,16 +7,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/topology.h"
-#include "launcher/flags/options.h"
 #include "launcher/planning/model_source.h"
 
 namespace bulkhead {
 
-// This rank's program, model and flags as "key=value" lines: every flag except those in which hosts
-// may differ (the model's folder, cores, memory). Weights are represented by samples of every
+// This rank's program and model as "key=value" lines. Weights are represented by samples of every
 // tensor, which detects a stale copy on one host with few reads. DATA_LOSS (exit code 3) if a file
 // cannot be read.
-absl::StatusOr<std::string> RankDigest(const EngineOptions& options, const ModelSource& source);
+absl::StatusOr<std::string> RankDigest(const ModelSource& source);
 
 // INVALID_ARGUMENT (exit code 5) naming the first key on which ranks differ and the ranks that
 // deviate from the majority; rank 0 decides a tie.

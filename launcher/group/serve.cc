@@ -80,9 +80,9 @@ class Control final : public EngineControl {
     AddRankSteps(&info);
     return info;
   }
-  LiveLimits Limits() override { return coordinator_.limits(); }
-  absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
-                                       LiveLimits* before) override {
+  SchedulerLimits Limits() override { return coordinator_.limits(); }
+  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+                                            SchedulerLimits* before) override {
     return coordinator_.SetLimits(change, before);
   }
   void BeginDrain(std::optional<absl::Duration> timeout) override {
@@ -113,12 +113,12 @@ class Control final : public EngineControl {
   void AddRankSteps(v1::LoadInfo* info) const {
     for (const RankFigures& rank : board_.Get()) {
       v1::RankSteps& steps = *info->add_rank_steps();
-      steps.set_decode_steps(rank.decode.steps);
-      steps.set_decode_compute_s(rank.decode.compute_s());
-      steps.set_decode_comm_s(rank.decode.comm_s);
-      steps.set_prefill_steps(rank.prefill.steps);
-      steps.set_prefill_compute_s(rank.prefill.compute_s());
-      steps.set_prefill_comm_s(rank.prefill.comm_s);
+      steps.set_decode_steps(rank.decode().steps());
+      steps.set_decode_compute_s(rank.decode().total_s() - rank.decode().comm_s());
+      steps.set_decode_comm_s(rank.decode().comm_s());
+      steps.set_prefill_steps(rank.prefill().steps());
+      steps.set_prefill_compute_s(rank.prefill().total_s() - rank.prefill().comm_s());
+      steps.set_prefill_comm_s(rank.prefill().comm_s());
     }
   }
 

@@ -20,11 +20,14 @@
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "comm/wait.h"
+#include "launcher/gather_messages.h"
 #include "launcher/group/gpu_start.h"
+#include "launcher/group/group_flags.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/rank_digest.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
+#include "launcher/planning/startup_messages.h"
 #include "launcher/report.h"
 #include "launcher/version.h"
 #include "memory/kv_format_name.h"
@@ -151,12 +154,10 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(held));
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));
   engine.limits = engine.source.formats;
-  engine.limits.max_num_seqs = engine.capacity.limits.max_num_seqs;
-  engine.limits.max_model_len = engine.capacity.limits.max_model_len;
-  engine.limits.max_num_batched_tokens = engine.capacity.limits.max_num_batched_tokens;
-  engine.limits.num_kv_blocks = DefersKvAllocation(engine)
-                                    ? WarmUpBlocks(SchedulerLimitsOf(engine, options, 1))
-                                    : engine.capacity.num_kv_blocks;
+  engine.limits.Limits::operator=(engine.capacity.limits);
+  if (DefersKvAllocation(engine)) {
+    engine.limits.num_kv_blocks = WarmUpBlocks(SchedulerLimitsOf(engine, options, 1));
+  }
   return absl::OkStatus();
 }
 
@@ -248,12 +249,10 @@ absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Dur
 absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
                                                         absl::Duration timeout,
                                                         const DeviceBudget& mine) {
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                      exchange.AllGather(mine.Serialize(), timeout));
+  BH_ASSIGN_OR_RETURN(const std::vector<internal::DeviceBudget> ranks,
+                      GatherMessages(exchange, ToProto(mine), timeout));
   std::vector<DeviceBudget> budgets;
-  for (const std::string& text : texts) {
-    BH_ASSIGN_OR_RETURN(budgets.emplace_back(), DeviceBudget::Parse(text));
-  }
+  for (const internal::DeviceBudget& rank : ranks) budgets.push_back(FromProto(rank));
   return budgets;
 }
 
@@ -278,11 +277,12 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
 }
 
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& options, Group& group, const ServeOptions* server,
+    const EngineOptions& own, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
   auto engine = std::make_unique<RankEngine>();
-  const absl::Duration timeout = options.startup_timeout;
   GroupExchange& exchange = group.exchange();
+  BH_ASSIGN_OR_RETURN(const EngineOptions options, FlagsOfGroup(own, exchange));
+  const absl::Duration timeout = options.startup_timeout;
   engine->topology = exchange.topology();
   BH_RETURN_IF_ERROR(OpenRankDevice(options, group, *engine));
   BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
@@ -290,7 +290,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   std::string digest;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "model", timeout, [&]() -> absl::Status {
     BH_RETURN_IF_ERROR(ReadModel(options, *engine));
-    BH_ASSIGN_OR_RETURN(digest, RankDigest(options, engine->source));
+    BH_ASSIGN_OR_RETURN(digest, RankDigest(engine->source));
     return absl::OkStatus();
   }));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests, exchange.AllGather(digest, timeout));
@@ -315,12 +315,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
 
 SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
                                   int max_num_queued_reqs) {
-  SchedulerLimits limits;
-  limits.max_num_seqs = engine.limits.max_num_seqs;
-  limits.max_model_len = engine.limits.max_model_len;
-  limits.max_num_batched_tokens = engine.limits.max_num_batched_tokens;
-  limits.block_tokens = engine.limits.block_tokens;
-  limits.num_kv_blocks = engine.limits.num_kv_blocks;
+  SchedulerLimits limits{engine.limits};
   limits.max_num_queued_reqs = max_num_queued_reqs;
   limits.max_num_queued_tokens = int64_t{max_num_queued_reqs} * engine.limits.max_model_len;
   limits.admission = options.admission;

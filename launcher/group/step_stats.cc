@@ -16,6 +16,18 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+void AddTo(StepTotals& totals, int64_t steps, double step_s, double comm_s) {
+  totals.set_steps(totals.steps() + steps);
+  totals.set_total_s(totals.total_s() + step_s);
+  totals.set_comm_s(totals.comm_s() + comm_s);
+}
+
+// What was added since.
+void PutTotals(const StepTotals& now, const StepTotals& then, float* two) {
+  two[0] = static_cast<float>(now.total_s() - then.total_s());
+  two[1] = static_cast<float>(now.comm_s() - then.comm_s());
+}
+
 // Bytes as two 24-bit numbers, which f32 represents exactly.
 void PutBytes(int64_t bytes, float* two) {
   two[0] = static_cast<float>(bytes >> 24);
@@ -77,9 +89,10 @@ absl::StatusOr<StepResult> InstrumentedStepRunner::Collect() {
   absl::StatusOr<StepResult> result = runner_.Collect();
   const Begun begun = begun_.front();
   begun_.pop_front();
-  StepTotals& totals = begun.decodes ? figures_.decode : figures_.prefill;
-  totals.Add(SecondsSince(std::max(begun.at, last_end_)),
-             begun.comm_s + comm_.seconds() - comm_before);
+  StepTotals& totals = begun.decodes ? *figures_.mutable_decode() : *figures_.mutable_prefill();
+  const double seconds = SecondsSince(std::max(begun.at, last_end_));
+  totals.set_longest_s(std::max(totals.longest_s(), seconds));
+  AddTo(totals, 1, seconds, begun.comm_s + comm_.seconds() - comm_before);
   last_end_ = Clock::now();
   if (result.ok() && shares_ && begun.seq % kShareEverySteps == 0) BH_RETURN_IF_ERROR(Share());
   return result;
@@ -90,10 +103,8 @@ absl::Status InstrumentedStepRunner::Share() {
   numbers_.assign(size_t{kShared} * size, 0.0F);
   float* const mine = &numbers_[size_t{kShared} * comm_.rank()];
   if (gpu_ == nullptr) {
-    mine[0] = static_cast<float>(figures_.decode.step_s - last_shared_.decode.step_s);
-    mine[1] = static_cast<float>(figures_.decode.comm_s - last_shared_.decode.comm_s);
-    mine[2] = static_cast<float>(figures_.prefill.step_s - last_shared_.prefill.step_s);
-    mine[3] = static_cast<float>(figures_.prefill.comm_s - last_shared_.prefill.comm_s);
+    PutTotals(figures_.decode(), last_shared_.decode(), mine);
+    PutTotals(figures_.prefill(), last_shared_.prefill(), mine + 2);
   }
   if (watch_ != nullptr) PutReading(watch_->reading(), mine + 4);
   BH_RETURN_IF_ERROR(Sum());
@@ -104,9 +115,10 @@ absl::Status InstrumentedStepRunner::Share() {
       const float* one = &numbers_[size_t{kShared} * rank];
       devices[rank] = ReadingOf(one + 4);
       if (gpu_ != nullptr) continue;
-      window[rank].decode = {figures_.decode.steps - last_shared_.decode.steps, one[0], one[1], 0};
-      window[rank].prefill = {figures_.prefill.steps - last_shared_.prefill.steps, one[2], one[3],
-                              0};
+      AddTo(*window[rank].mutable_decode(),
+            figures_.decode().steps() - last_shared_.decode().steps(), one[0], one[1]);
+      AddTo(*window[rank].mutable_prefill(),
+            figures_.prefill().steps() - last_shared_.prefill().steps(), one[2], one[3]);
     }
     board_->Add(window);
     board_->SetDevices(std::move(devices));
@@ -149,13 +161,10 @@ void RankStepStats::SetDevices(std::vector<DeviceWatchReading> devices) {
 void RankStepStats::Add(absl::Span<const RankFigures> window) {
   const absl::MutexLock lock(&mutex_);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (StepTotals RankFigures::*kind : {&RankFigures::decode, &RankFigures::prefill}) {
-      const StepTotals& more = window[rank].*kind;
-      StepTotals& sum = ranks_[rank].*kind;
-      sum.steps += more.steps;
-      sum.step_s += more.step_s;
-      sum.comm_s += more.comm_s;
-    }
+    const StepTotals& decode = window[rank].decode();
+    const StepTotals& prefill = window[rank].prefill();
+    AddTo(*ranks_[rank].mutable_decode(), decode.steps(), decode.total_s(), decode.comm_s());
+    AddTo(*ranks_[rank].mutable_prefill(), prefill.steps(), prefill.total_s(), prefill.comm_s());
   }
 }
 

@@ -13,13 +13,16 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "bulkhead/internal/startup.pb.h"
 #include "comm/communicator.h"
 #include "memory/device.h"
 #include "memory/device_watch.h"
-#include "runtime/engine/rank_figures.h"
 #include "runtime/engine/step_runner.h"
 
 namespace bulkhead {
+
+using internal::RankFigures;
+using internal::StepTotals;
 
 // A communicator that measures the time spent in it.
 class TimedCommunicator final : public Communicator {

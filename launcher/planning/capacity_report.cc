@@ -114,14 +114,14 @@ v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const Re
   report.set_max_num_batched_tokens(capacity.limits.max_num_batched_tokens);
   report.set_weight_dtype(facts.weight_dtype);
   report.set_kv_cache_dtype(facts.kv_cache_dtype);
-  report.set_block_size(capacity.block_tokens);
-  report.set_num_kv_blocks(capacity.num_kv_blocks);
-  report.set_kv_tokens(capacity.num_kv_blocks * capacity.block_tokens);
+  report.set_block_size(capacity.limits.block_tokens);
+  report.set_num_kv_blocks(capacity.limits.num_kv_blocks);
+  report.set_kv_tokens(capacity.limits.kv_tokens());
   report.set_full_sequences(capacity.full_sequences);
   report.mutable_binding()->set_rank(capacity.binding_rank);
   report.mutable_binding()->set_term(MemoryCategoryName(capacity.binding_term));
   for (const RankCapacity& rank : capacity.ranks) {
-    *report.add_ranks() = RowOf(rank, capacity.block_tokens);
+    *report.add_ranks() = RowOf(rank, capacity.limits.block_tokens);
   }
   if (facts.driver.has_value()) {
     v1::DriverGuess& guess = *report.mutable_driver_guess();
@@ -162,8 +162,8 @@ std::string KvText(const Capacity& capacity) {
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
   const int max_num_seqs = capacity.limits.max_num_seqs;
   return absl::StrCat(
-      "KV cache: ", FormatCount(capacity.num_kv_blocks), " blocks of ", capacity.block_tokens,
-      " = ", FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
+      "KV cache: ", FormatCount(capacity.limits.num_kv_blocks), " blocks of ",
+      capacity.limits.block_tokens, " = ", FormatCount(capacity.limits.kv_tokens()),
       " tokens, limited by rank ", capacity.binding_rank,
       binding.budget.host.empty() ? "" : absl::StrCat(" on ", binding.budget.host), " (",
       binding.rule_text, "); holds ", FormatCount(capacity.full_sequences),
@@ -173,7 +173,7 @@ std::string KvText(const Capacity& capacity) {
           : "");
 }
 
-std::string LimitsText(const GroupLimits& limits) {
+std::string LimitsText(const Limits& limits) {
   return absl::StrCat("limits: max_num_seqs ", FormatCount(limits.max_num_seqs), ", max_model_len ",
                       FormatCount(limits.max_model_len), ", max_num_batched_tokens ",
                       FormatCount(limits.max_num_batched_tokens));
@@ -226,11 +226,10 @@ std::string CapacityTable(const Capacity& capacity) {
 
 std::string DriverRangeText(const Capacity& capacity, const DriverRange& range) {
   const std::string kv =
-      capacity.fits
-          ? absl::StrCat("KV cache: ", FormatCount(capacity.num_kv_blocks * capacity.block_tokens),
-                         " to ", FormatCount(range.most_kv_tokens), " tokens, as libraries take ",
-                         FormatBytes(range.most_bytes), " (counted above) or ",
-                         FormatBytes(range.least_bytes), " of each GPU")
+      capacity.fits ? absl::StrCat("KV cache: ", FormatCount(capacity.limits.kv_tokens()), " to ",
+                                   FormatCount(range.most_kv_tokens), " tokens, as libraries take ",
+                                   FormatBytes(range.most_bytes), " (counted above) or ",
+                                   FormatBytes(range.least_bytes), " of each GPU")
       : range.most_kv_tokens > 0
           ? absl::StrCat("it would fit, with ", FormatCount(range.most_kv_tokens),
                          " tokens, if libraries took ", FormatBytes(range.least_bytes),

@@ -64,10 +64,7 @@ PlanAgain PlanAgainOn(const ModelSource& source, const BackendSizes& sizes, Devi
     BH_ASSIGN_OR_RETURN(GroupPlan plan, FitOn(changed, source, sizes, kind, served, first));
     if (measured == nullptr || !plan.fits()) return plan;
     EngineOptions fixed = changed;
-    const GroupLimits& limits = plan.capacity.limits;
-    fixed.max_num_seqs = limits.max_num_seqs;
-    fixed.max_model_len = limits.max_model_len;
-    fixed.max_num_batched_tokens = limits.max_num_batched_tokens;
+    fixed.limits = GivenLimits(plan.capacity.limits);
     BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> second, measured(changed));
     return FitOn(fixed, source, sizes, kind, served, second);
   };

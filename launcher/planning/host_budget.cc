@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "memory/prefix_cache.h"
 #include "runtime/tokenizer/regex.h"
 
@@ -49,7 +45,7 @@ int64_t PromptMessageBytes(int max_model_len) {
   return std::min(kPromptBytesPerToken * max_model_len + kBesidesPromptBytes, kMaxMessageBytes);
 }
 
-void SetQuotas(const HostRequest& request, const GroupLimits& limits, HostBudget& budget) {
+void SetQuotas(const HostRequest& request, const Limits& limits, HostBudget& budget) {
   const auto shrunk = [step = budget.step](int64_t full, int64_t least) {
     return std::max(full >> step, least);
   };
@@ -82,28 +78,6 @@ const char* HostPartName(HostPart part) {
   return kNames[static_cast<int>(part)];
 }
 
-std::string HostRequest::Serialize() const {
-  return absl::StrCat(max_num_queued_reqs.value_or(-1), " ", host_memory.value_or(-1), " ",
-                      tokenizer_file_bytes, " ", prefix_caching ? 1 : 0, " ", ranks_on_host);
-}
-
-absl::StatusOr<HostRequest> HostRequest::Parse(absl::string_view text) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
-  HostRequest request;
-  int queued = 0;
-  int64_t host_memory = 0;
-  if (parts.size() != 5 || !absl::SimpleAtoi(parts[0], &queued) ||
-      !absl::SimpleAtoi(parts[1], &host_memory) ||
-      !absl::SimpleAtoi(parts[2], &request.tokenizer_file_bytes) ||
-      !absl::SimpleAtoi(parts[4], &request.ranks_on_host)) {
-    return absl::InternalError(absl::StrCat("not a server's host request: '", text, "'"));
-  }
-  if (queued >= 0) request.max_num_queued_reqs = queued;
-  if (host_memory >= 0) request.host_memory = host_memory;
-  request.prefix_caching = parts[3] == "1";
-  return request;
-}
-
 int64_t HostBudget::total_bytes() const {
   return std::accumulate(part_bytes.begin(), part_bytes.end(), int64_t{0});
 }
@@ -115,7 +89,7 @@ int64_t HostBudget::standing_bytes() const {
 }
 
 HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& capacity) {
-  const GroupLimits& limits = capacity.limits;
+  const Limits& limits = capacity.limits;
   HostBudget budget;
   budget.step = step;
   budget.given_bytes = request.host_memory;
@@ -134,9 +108,9 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
   Part(budget, HostPart::kText) = quotas.text_bytes + quotas.message_bytes * kHeldPerTextByte +
                                   kShortRequestsBytes + kDeepMatchBytes;
   Part(budget, HostPart::kAnswers) = quotas.answer_bytes * kHeldPerAnswerByte;
-  if (request.prefix_caching && capacity.num_kv_blocks > 0) {
+  if (request.prefix_caching && limits.num_kv_blocks > 0) {
     Part(budget, HostPart::kPrefixCache) =
-        PrefixCache::HostBytes(capacity.num_kv_blocks, capacity.block_tokens);
+        PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens);
   }
   Part(budget, HostPart::kTokenizer) = request.tokenizer_file_bytes * kTokenizerFactor;
   Part(budget, HostPart::kHeapSlack) =

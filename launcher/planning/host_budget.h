@@ -6,10 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "memory/capacity.h"
 #include "runtime/service/host_quotas.h"
 
@@ -40,10 +37,6 @@ struct HostRequest {
   int64_t tokenizer_file_bytes = 0;
   bool prefix_caching = true;
   int ranks_on_host = 1;  // of rank 0
-
-  // One line of text, exchanged between ranks.
-  std::string Serialize() const;
-  static absl::StatusOr<HostRequest> Parse(absl::string_view text);
 };
 
 struct HostBudget {

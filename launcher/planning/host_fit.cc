@@ -69,7 +69,8 @@ absl::StatusOr<GroupPlan> PlanMeasured(const ModelCapacity& model,
                       PlanAtStep(model, budgets, request, room.sharers, kNumHostSteps - 1));
   for (int step = 0; step < kNumHostSteps - 1; ++step) {
     BH_ASSIGN_OR_RETURN(GroupPlan plan, PlanAtStep(model, budgets, request, room.sharers, step));
-    const bool limits_stand = plan.capacity.limits == least.capacity.limits;
+    const bool limits_stand =
+        GivenLimits(plan.capacity.limits) == GivenLimits(least.capacity.limits);
     if (!plan.capacity.fits || !limits_stand || plan.host->total_bytes() > share) continue;
     least = std::move(plan);
     break;

@@ -33,22 +33,14 @@ ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& forma
 absl::StatusOr<Capacity> ModelCapacity::Plan(absl::Span<const DeviceBudget> budgets) const {
   absl::StatusOr<Capacity> plan = Fit(budgets);
   if (!plan.ok() || !options_.tp_shares_auto || budgets.size() == 1) return plan;
-  const GroupLimits limits = plan->limits;
-  SetLeastTotals(*plan, [&](absl::Span<const DeviceBudget> other) {
-    return PlanWith(other, limits.max_num_seqs, limits.max_model_len,
-                    limits.max_num_batched_tokens);
-  });
+  const GivenLimits fitted(plan->limits);
+  SetLeastTotals(*plan,
+                 [&](absl::Span<const DeviceBudget> other) { return PlanAt(other, fitted); });
   return plan;
 }
 
 absl::StatusOr<Capacity> ModelCapacity::Fit(absl::Span<const DeviceBudget> budgets) const {
-  return PlanWith(budgets, options_.max_num_seqs, options_.max_model_len,
-                  options_.max_num_batched_tokens);
-}
-
-absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> budgets,
-                                               int max_num_seqs, int max_model_len) const {
-  return PlanWith(budgets, max_num_seqs, max_model_len, options_.max_num_batched_tokens);
+  return PlanAt(budgets, options_.limits);
 }
 
 absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> budgets) const {
@@ -74,10 +66,8 @@ int ModelCapacity::KvHeadCopies(int size) const {
   return std::max(1, size / config_.num_key_value_heads);
 }
 
-absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> budgets,
-                                                 std::optional<int> max_num_seqs,
-                                                 std::optional<int> max_model_len,
-                                                 std::optional<int> max_num_batched_tokens) const {
+absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> budgets,
+                                               const GivenLimits& given) const {
   BH_ASSIGN_OR_RETURN(const ShardPlan plan, Split(budgets));
   ModelLimits limits = formats_;
   const bool gpu = kind_ == DeviceKind::kGpu;
@@ -86,18 +76,16 @@ absl::StatusOr<Capacity> ModelCapacity::PlanWith(absl::Span<const DeviceBudget> 
     limits.transport = GpuTransport(options_.comm, static_cast<int>(budgets.size()));
   }
   CapacityRequest request;
-  request.max_num_seqs = max_num_seqs;
-  request.max_model_len = max_model_len;
-  request.max_num_batched_tokens = max_num_batched_tokens;
-  request.start = {gpu ? kGpuMaxNumSeqs : kCpuMaxNumSeqs, config_.max_position_embeddings,
-                   gpu ? kGpuMaxNumBatchedTokens : kCpuMaxNumBatchedTokens};
+  request.given = given;
+  request.start = {
+      .max_num_seqs = gpu ? kGpuMaxNumSeqs : kCpuMaxNumSeqs,
+      .max_model_len = config_.max_position_embeddings,
+      .max_num_batched_tokens = gpu ? kGpuMaxNumBatchedTokens : kCpuMaxNumBatchedTokens,
+      .block_tokens = formats_.block_tokens};
   request.cap_at_max_num_seqs = !gpu;
-  request.block_tokens = formats_.block_tokens;
   request.rule = options_.kv_rule;
-  return PlanCapacity(budgets, request, [&](int rank, const GroupLimits& fitted) {
-    limits.max_num_seqs = fitted.max_num_seqs;
-    limits.max_model_len = fitted.max_model_len;
-    limits.max_num_batched_tokens = fitted.max_num_batched_tokens;
+  return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
+    limits.Limits::operator=(fitted);
     return FootprintOf(plan, rank, limits, sizes_);
   });
 }

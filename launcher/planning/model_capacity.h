@@ -2,8 +2,6 @@
 // and `serve`, so that the plan is exact.
 #pragma once
 
-#include <optional>
-
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
@@ -33,21 +31,17 @@ class ModelCapacity {
   // The same but faster: with --tp-shares auto required_bytes are for the current shares.
   absl::StatusOr<Capacity> Fit(absl::Span<const DeviceBudget> budgets) const;
   // The same with these limits instead of the given ones.
-  absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets, int max_num_seqs,
-                                  int max_model_len) const;
+  absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets,
+                                  const GivenLimits& given) const;
   // The split over these ranks: equal, or by --tp-shares. INVALID_ARGUMENT with exit code 2 or 3 if
   // impossible.
   absl::StatusOr<ShardPlan> Split(absl::Span<const DeviceBudget> budgets) const;
   // On how many ranks of a group of `size` each KV head is replicated.
   int KvHeadCopies(int size) const;
+  const GivenLimits& given() const { return options_.limits; }
   int longest() const { return config_.max_position_embeddings; }
 
  private:
-  absl::StatusOr<Capacity> PlanWith(absl::Span<const DeviceBudget> budgets,
-                                    std::optional<int> max_num_seqs,
-                                    std::optional<int> max_model_len,
-                                    std::optional<int> max_num_batched_tokens) const;
-
   const ModelConfig& config_;
   const ModelLimits formats_;
   const EngineOptions& options_;

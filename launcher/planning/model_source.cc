@@ -13,7 +13,7 @@ namespace bulkhead {
 namespace {
 
 absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model) {
-  const int asked = options.max_model_len.value_or(model.max_position_embeddings);
+  const int asked = options.limits.max_model_len.value_or(model.max_position_embeddings);
   if (asked > model.max_position_embeddings) {
     return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
                             "--max-model-len ", asked, " is more than the model's ",

@@ -123,7 +123,7 @@ std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
   for (DeviceBudget& budget : budgets) budget.driver_bytes = guess.least_bytes;
   const absl::StatusOr<Capacity> most = plan.model->Fit(budgets);
   if (!most.ok()) return std::nullopt;
-  return DriverRange{guess.least_bytes, guess.most_bytes, most->num_kv_blocks * most->block_tokens};
+  return DriverRange{guess.least_bytes, guess.most_bytes, most->limits.kv_tokens()};
 }
 
 // Exact savings of quantised weights, including scales and zeros.
@@ -202,7 +202,7 @@ absl::Status Draw(const Planned& plan, const std::string& path) {
                     ", KV in ", KvFormatName(plan.source.formats.kv_format))},
       {"report", MessageToJson(ReportOf(plan, Remedies()))},
       {"curve", nlohmann::ordered_json::array()}};
-  for (const CurvePoint& point : LengthCurve(*plan.model, plan.budgets)) {
+  for (const Limits& point : LengthCurve(*plan.model, plan.budgets)) {
     json["curve"].push_back({point.max_num_seqs, point.max_model_len});
   }
   return RunPythonTool({"plan-plot", path}, json.dump());

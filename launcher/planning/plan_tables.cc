@@ -24,7 +24,10 @@ int64_t ArenaBytes(const RankCapacity& rank, MemoryCategory term) {
 // Whether `seqs` sequences of `len` fit in the pool at once.
 bool HoldsAll(const ModelCapacity& model, const std::vector<DeviceBudget>& budgets, int seqs,
               int len) {
-  const absl::StatusOr<Capacity> plan = model.PlanAt(budgets, seqs, len);
+  GivenLimits given = model.given();
+  given.max_num_seqs = seqs;
+  given.max_model_len = len;
+  const absl::StatusOr<Capacity> plan = model.PlanAt(budgets, given);
   return plan.ok() && plan->fits && plan->full_sequences >= seqs;
 }
 
@@ -49,48 +52,47 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
                     fits        ? "yes"
                     : plan.fits ? "host"
                                 : MemoryCategoryName(plan.binding_term),
-                    fits ? FormatCount(plan.num_kv_blocks * plan.block_tokens) : "-",
+                    fits ? FormatCount(plan.limits.kv_tokens()) : "-",
                     fits ? FormatCount(plan.full_sequences) : "-",
                     FormatCount(plan.limits.max_model_len),
-                    FormatCount(rank.kv_block_bytes / plan.block_tokens),
+                    FormatCount(rank.kv_block_bytes / plan.limits.block_tokens),
                     FormatBytes(ArenaBytes(rank, MemoryCategory::kWeights)),
                     copies == 1 ? "one rank" : absl::StrCat(copies, " ranks")});
   }
   return TextTable(rows);
 }
 
-std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
-                                    const std::vector<DeviceBudget>& budgets) {
-  std::vector<CurvePoint> curve;
+std::vector<Limits> LengthCurve(const ModelCapacity& model,
+                                const std::vector<DeviceBudget>& budgets) {
+  std::vector<Limits> curve;
   for (int seqs = 1; seqs <= kMaxSeqs; seqs *= 2) {
     const int len = LargestThatFits(1, model.longest(), [&](int candidate) {
       return HoldsAll(model, budgets, seqs, candidate);
     });
     if (len < 2) break;
     if (!curve.empty() && len == model.longest()) curve.pop_back();
-    curve.push_back({seqs, len});
+    curve.push_back({.max_num_seqs = seqs, .max_model_len = len});
   }
   return curve;
 }
 
-std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
-                                       const std::vector<DeviceBudget>& budgets) {
-  std::vector<CurvePoint> curve;
+std::vector<Limits> SequencesCurve(const ModelCapacity& model,
+                                   const std::vector<DeviceBudget>& budgets) {
+  std::vector<Limits> curve;
   for (int len = std::min(kShortest, model.longest());; len = std::min(2 * len, model.longest())) {
     const int seqs = LargestThatFits(
         1, 65536, [&](int candidate) { return HoldsAll(model, budgets, candidate, len); });
     if (seqs == 0) break;
-    curve.push_back({seqs, len});
+    curve.push_back({.max_num_seqs = seqs, .max_model_len = len});
     if (len == model.longest()) break;
   }
   return curve;
 }
 
-std::string CurveText(const std::vector<CurvePoint>& lengths,
-                      const std::vector<CurvePoint>& sequences) {
+std::string CurveText(const std::vector<Limits>& lengths, const std::vector<Limits>& sequences) {
   if (lengths.empty()) return "no sequence fits\n";
   std::vector<std::vector<std::string>> rows = {{"max_num_seqs", "largest max_model_len"}};
-  for (const CurvePoint& point : lengths) {
+  for (const Limits& point : lengths) {
     rows.push_back({FormatCount(point.max_num_seqs), FormatCount(point.max_model_len)});
   }
   std::string text;
@@ -105,7 +107,7 @@ std::string CurveText(const std::vector<CurvePoint>& lengths,
     at = end + 1;
   }
   rows = {{"max_model_len", "most max_num_seqs"}};
-  for (const CurvePoint& point : sequences) {
+  for (const Limits& point : sequences) {
     rows.push_back({FormatCount(point.max_model_len), FormatCount(point.max_num_seqs)});
   }
   return absl::StrCat(text, "\n", TextTable(rows));
@@ -129,11 +131,10 @@ std::string CompareTable(const std::vector<std::string>& names,
   add("max_model_len", [](const Capacity& plan) { return FormatCount(plan.limits.max_model_len); });
   add("max_num_batched_tokens",
       [](const Capacity& plan) { return FormatCount(plan.limits.max_num_batched_tokens); });
-  add("KV tokens",
-      [](const Capacity& plan) { return FormatCount(plan.num_kv_blocks * plan.block_tokens); });
+  add("KV tokens", [](const Capacity& plan) { return FormatCount(plan.limits.kv_tokens()); });
   add("full sequences", [](const Capacity& plan) { return FormatCount(plan.full_sequences); });
   add("KV bytes/token/rank", [&](const Capacity& plan) {
-    return FormatCount(binding(plan).kv_block_bytes / plan.block_tokens);
+    return FormatCount(binding(plan).kv_block_bytes / plan.limits.block_tokens);
   });
   add("binds", [](const Capacity& plan) {
     return absl::StrCat("rank ", plan.binding_rank, " ", MemoryCategoryName(plan.binding_term));

@@ -18,19 +18,14 @@ using GroupOfSize = std::function<absl::StatusOr<GroupPlan>(int size)>;
 // One line per group size from 1 to 64 that the model can be split over.
 std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of_size);
 
-// The largest max_model_len with which `max_num_seqs` sequences fit at once; 0: none.
-struct CurvePoint {
-  int max_num_seqs = 0;
-  int max_model_len = 0;
-};
-// For 1, 2, 4 ... sequences; of equal lengths (the model's own) only the last is kept.
-std::vector<CurvePoint> LengthCurve(const ModelCapacity& model,
-                                    const std::vector<DeviceBudget>& budgets);
+// The largest max_model_len with which 1, 2, 4 ... sequences fit at once, no other limit set; of
+// equal lengths (the model's own) only the last is kept.
+std::vector<Limits> LengthCurve(const ModelCapacity& model,
+                                const std::vector<DeviceBudget>& budgets);
 // The inverse: the maximum number of sequences of 128, 256 ... tokens, up to the model's length.
-std::vector<CurvePoint> SequencesCurve(const ModelCapacity& model,
-                                       const std::vector<DeviceBudget>& budgets);
-std::string CurveText(const std::vector<CurvePoint>& lengths,
-                      const std::vector<CurvePoint>& sequences);
+std::vector<Limits> SequencesCurve(const ModelCapacity& model,
+                                   const std::vector<DeviceBudget>& budgets);
+std::string CurveText(const std::vector<Limits>& lengths, const std::vector<Limits>& sequences);
 
 // Columns of `names`, one per plan.
 std::string CompareTable(const std::vector<std::string>& names, const std::vector<Capacity>& plans);

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "launcher/flags/changed_args.h"
-#include "launcher/planning/host_memory_change.h"
 #include "launcher/planning/remedy_changes.h"
 
 namespace bulkhead {

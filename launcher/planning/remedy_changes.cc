@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "base/bytes.h"
 #include "launcher/flags/changed_args.h"
-#include "launcher/planning/host_memory_change.h"
 #include "launcher/planning/kv_rule_change.h"
 #include "launcher/planning/largest_that_fits.h"
 #include "memory/kv_format_name.h"
@@ -278,6 +277,22 @@ bool Trials::Fits(const FlagList& flags) const {
   return plan.has_value() && plan->fits();
 }
 
+Attempt HostMemoryChange::At(int64_t bytes) {
+  const std::string value = absl::StrCat(bytes);
+  return {{"--host-memory", value},
+          absl::StrCat("--host-memory ", value, " (", FormatBytes(bytes), "), the least"),
+          1};
+}
+
+std::optional<Attempt> HostMemoryChange::Mildest(const FlagList& with) const {
+  // With almost nothing the quotas are at their minimum.
+  const std::optional<GroupPlan> plan = trials_.Plan(Joined(with, At(1).flags));
+  if (!plan.has_value() || !plan->host.has_value()) return std::nullopt;
+  Attempt attempt = At(EnoughHostMemory(plan->capacity, *plan->host));
+  if (!trials_.Fits(Joined(with, attempt.flags))) return std::nullopt;
+  return attempt;
+}
+
 FlagList GroupFlags(const EngineOptions& options, int size) {
   FlagList flags = {"--tensor-parallel-size", absl::StrCat(size)};
   const auto by_rank = [](const std::optional<RankSizes>& sizes) {
@@ -346,10 +361,10 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
     (given.has_value() ? all.usual : all.last)
         .push_back(std::make_unique<LimitChange>(trials, flag, now, least, given.has_value()));
   };
-  limit("--max-num-seqs", options.max_num_seqs, refused.limits.max_num_seqs, 1);
+  limit("--max-num-seqs", options.limits.max_num_seqs, refused.limits.max_num_seqs, 1);
   // A sequence of one token cannot generate.
-  limit("--max-model-len", options.max_model_len, refused.limits.max_model_len, 2);
-  limit("--max-num-batched-tokens", options.max_num_batched_tokens,
+  limit("--max-model-len", options.limits.max_model_len, refused.limits.max_model_len, 2);
+  limit("--max-num-batched-tokens", options.limits.max_num_batched_tokens,
         refused.limits.max_num_batched_tokens, 1);
   const std::optional<Command> command = trials.Parse({});
   const ServeOptions* const server = command.has_value() ? ServerOf(*command) : nullptr;

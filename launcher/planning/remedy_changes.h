@@ -51,6 +51,22 @@ class Change {
   virtual bool monotone() const { return true; }
 };
 
+// A larger --host-memory, if the given one is too small for the clients' maximum.
+class HostMemoryChange final : public Change {
+ public:
+  // `trials` outlives this.
+  explicit HostMemoryChange(const Trials& trials) : trials_(trials) {}
+  // The minimum.
+  std::optional<Attempt> Mildest(const FlagList& with) const override;
+  // One, with which no plan lacks any.
+  std::vector<Attempt> Steps() const override { return {At(kMaxHostMemory)}; }
+
+ private:
+  static Attempt At(int64_t bytes);
+
+  const Trials& trials_;
+};
+
 using Changes = std::vector<std::unique_ptr<Change>>;
 
 // The usual changes, and those only for when they do not help. `trials` outlives them.

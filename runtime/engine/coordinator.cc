@@ -36,7 +36,7 @@ Coordinator::Options WithClock(Coordinator::Options options) {
 
 Coordinator::Coordinator(Options options)
     : options_(WithClock(std::move(options))),
-      live_limits_(SealedLimits(options_.limits)),
+      live_limits_(options_.limits),
       pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
@@ -75,7 +75,7 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
                                               "' is in flight; choose another or leave it empty")),
         reason::kDuplicateRequestId, {{"request_id", request.request_id}});
   }
-  const SchedulerLimits limits = WithLiveLimits(options_.limits, live_limits_);
+  const SchedulerLimits& limits = live_limits_;
   BH_RETURN_IF_ERROR(CheckRequestFits(limits, static_cast<int64_t>(request.prompt.size()),
                                       static_cast<int64_t>(request.emitted.size()),
                                       request.stopping.max_tokens));
@@ -112,8 +112,8 @@ void Coordinator::SetServing() {
   if (state_ == GroupState::kStarting) state_ = GroupState::kServing;
 }
 
-absl::StatusOr<LiveLimits> Coordinator::SetLimits(const LiveLimitsChange& change,
-                                                  LiveLimits* before) {
+absl::StatusOr<SchedulerLimits> Coordinator::SetLimits(const LiveLimitsChange& change,
+                                                       SchedulerLimits* before) {
   const absl::MutexLock lock(&mutex_);
   if (before != nullptr) *before = live_limits_;
   BH_ASSIGN_OR_RETURN(live_limits_, Changed(options_.limits, live_limits_, change));
@@ -166,7 +166,7 @@ GroupState Coordinator::state() const {
   return state_;
 }
 
-LiveLimits Coordinator::limits() const {
+SchedulerLimits Coordinator::limits() const {
   const absl::MutexLock lock(&mutex_);
   return live_limits_;
 }

@@ -38,7 +38,7 @@ struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
   SchedulerLoad scheduler;  // after the last step; waiting ones include the inbox
   int64_t num_kv_blocks = 0;
-  LiveLimits limits;
+  SchedulerLimits limits;
   // Requests that have ended, by number of tokens (prompt and generated): bucket i counts [2^i,
   // 2^(i+1)).
   std::array<uint64_t, 32> length_counts = {};
@@ -66,7 +66,8 @@ class Coordinator final : public RequestInbox {
 
   // Any thread. INVALID_ARGUMENT above the sealed limits. `before`, which may be null, receives the
   // previous limits.
-  absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before);
+  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+                                            SchedulerLimits* before);
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after
   // `timeout` end with UNAVAILABLE at the next step. Then NextStep returns a stop. A second call
@@ -76,7 +77,7 @@ class Coordinator final : public RequestInbox {
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
   GroupState state() const;
-  LiveLimits limits() const;
+  SchedulerLimits limits() const;
 
   // The rank loop's thread. Fewer than limits.depth steps may be uncommitted when NextStep is
   // called. Blocks while there is nothing to run and nothing in flight. A step with plan.collect()
@@ -124,7 +125,7 @@ class Coordinator final : public RequestInbox {
   // Of the inbox, including requests taken from it since the last Publish.
   int64_t inbox_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   SchedulerLoad load_ ABSL_GUARDED_BY(mutex_);
-  LiveLimits live_limits_ ABSL_GUARDED_BY(mutex_);
+  SchedulerLimits live_limits_ ABSL_GUARDED_BY(mutex_);
   std::array<uint64_t, 32> length_counts_ ABSL_GUARDED_BY(mutex_) = {};
   int64_t longest_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 

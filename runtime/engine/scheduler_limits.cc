@@ -33,20 +33,9 @@ absl::Status Change(const char* name, std::optional<int64_t> value, int least, i
 
 }  // namespace
 
-LiveLimits SealedLimits(const SchedulerLimits& limits) {
-  return {limits.max_num_seqs, limits.max_model_len, limits.max_num_queued_reqs};
-}
-
-SchedulerLimits WithLiveLimits(SchedulerLimits limits, const LiveLimits& live) {
-  limits.max_num_seqs = live.max_num_seqs;
-  limits.max_model_len = live.max_model_len;
-  limits.max_num_queued_reqs = live.max_num_queued_reqs;
-  return limits;
-}
-
-absl::StatusOr<LiveLimits> Changed(const SchedulerLimits& sealed, LiveLimits now,
-                                   const LiveLimitsChange& change) {
-  if (change.reset) now = SealedLimits(sealed);
+absl::StatusOr<SchedulerLimits> Changed(const SchedulerLimits& sealed, SchedulerLimits now,
+                                        const LiveLimitsChange& change) {
+  if (change.reset) now = sealed;
   BH_RETURN_IF_ERROR(
       Change("max_num_seqs", change.max_num_seqs, 1, sealed.max_num_seqs, now.max_num_seqs));
   // A one-token prompt and one generated token.
@@ -104,7 +93,7 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
                         FormatCount(prompt_tokens), ", max_tokens ", FormatCount(max_tokens),
                         "), which is ", FormatCount(needed), " KV blocks of ", limits.block_tokens,
                         " tokens; the cache has ", FormatCount(limits.num_kv_blocks), ", room for ",
-                        FormatCount(limits.num_kv_blocks * limits.block_tokens), " tokens")),
+                        FormatCount(limits.kv_tokens()), " tokens")),
                     reason::kKvBudget,
                     {{"needed_blocks", absl::StrCat(needed)},
                      {"rank_min_blocks", absl::StrCat(limits.num_kv_blocks)},

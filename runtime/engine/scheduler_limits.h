@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "memory/limits.h"
 
 namespace bulkhead {
 
@@ -20,12 +21,7 @@ enum class SchedulingPolicy {
   kPriority,  // higher Request::priority first, then first come
 };
 
-struct SchedulerLimits {
-  int max_num_seqs = 0;            // sequences with a slot
-  int max_model_len = 0;           // prompt and generated tokens of one sequence
-  int max_num_batched_tokens = 0;  // tokens per step; may be below max_num_seqs
-  int block_tokens = 0;
-  int64_t num_kv_blocks = 0;
+struct SchedulerLimits : Limits {
   int max_num_queued_reqs = 0;        // in addition to max_num_seqs running ones
   int64_t max_num_queued_tokens = 0;  // prompt tokens of requests that have never run
   Admission admission = Admission::kReserve;
@@ -33,18 +29,13 @@ struct SchedulerLimits {
   bool prefix_caching = false;  // the block pool has a PrefixCache
   int depth = 1;                // planned, uncommitted steps: 1 or 2
   bool pads_decodes = false;    // decode-only steps have PaddedDecodeRows rows
+
+  bool operator==(const SchedulerLimits&) const = default;
 };
 
-// The limits that an operator may lower while the group serves, and raise again up to the sealed
+// Of the limits that an operator may lower while the group serves, and raise again up to the sealed
 // values: no memory depends on them. They apply to requests submitted or admitted afterwards;
 // accepted requests are not affected.
-struct LiveLimits {
-  int max_num_seqs = 0;
-  int max_model_len = 0;
-  int max_num_queued_reqs = 0;
-  bool operator==(const LiveLimits&) const = default;
-};
-
 struct LiveLimitsChange {
   bool reset = false;  // first resets to the sealed values
   std::optional<int64_t> max_num_seqs = std::nullopt;
@@ -52,12 +43,9 @@ struct LiveLimitsChange {
   std::optional<int64_t> max_num_queued_reqs = std::nullopt;
 };
 
-LiveLimits SealedLimits(const SchedulerLimits& limits);
-// `limits` with the live limits applied.
-SchedulerLimits WithLiveLimits(SchedulerLimits limits, const LiveLimits& live);
 // INVALID_ARGUMENT names the limit, the value and the sealed value.
-absl::StatusOr<LiveLimits> Changed(const SchedulerLimits& sealed, LiveLimits now,
-                                   const LiveLimitsChange& change);
+absl::StatusOr<SchedulerLimits> Changed(const SchedulerLimits& sealed, SchedulerLimits now,
+                                        const LiveLimitsChange& change);
 
 // INVALID_ARGUMENT naming the limit unless every value is valid.
 absl::Status ValidateLimits(const SchedulerLimits& limits);

@@ -17,12 +17,7 @@
 namespace bulkhead {
 
 // What the group agreed on at start.
-struct ModelLimits {
-  int max_num_seqs = 0;
-  int max_model_len = 0;
-  int max_num_batched_tokens = 0;
-  int block_tokens = 0;
-  int64_t num_kv_blocks = 0;
+struct ModelLimits : Limits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
   KvFormat kv_format = KvFormat::kF32;
@@ -31,7 +26,6 @@ struct ModelLimits {
   std::vector<int> kv_group_of_layer = {};
   Transport transport = Transport::kShared;
 
-  int blocks_per_seq() const { return (max_model_len + block_tokens - 1) / block_tokens; }
   int num_kv_groups() const;
   // Rows of a group's block tables: one for each slot, and that of padding.
   int table_rows() const { return max_num_seqs + 1; }

@@ -19,7 +19,7 @@ absl::Status ControlAnswers::GetServerInfo(const v1::GetServerInfoRequest& reque
   const auto parts = core_->state.ForControl(request);
   if (parts.ok()) {
     *response = (*parts)->server_info;
-    const LiveLimits now = (*parts)->control->Limits();
+    const SchedulerLimits now = (*parts)->control->Limits();
     response->set_max_num_seqs(now.max_num_seqs);
     response->set_max_model_len(now.max_model_len);
     response->set_max_num_queued_reqs(now.max_num_queued_reqs);
@@ -69,8 +69,8 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request,
   if (request.has_max_num_queued_reqs()) {
     change.max_num_queued_reqs = request.max_num_queued_reqs();
   }
-  LiveLimits before;
-  const absl::StatusOr<LiveLimits> now = (*parts)->control->SetLimits(change, &before);
+  SchedulerLimits before;
+  const absl::StatusOr<SchedulerLimits> now = (*parts)->control->SetLimits(change, &before);
   if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
   static LogPace pace(absl::Seconds(1));  // one per process, as is its log
   int64_t unsaid = 0;

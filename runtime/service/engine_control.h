@@ -17,10 +17,10 @@ class EngineControl {
   virtual ~EngineControl() = default;
   // But for what the service itself knows: draining, errors, and most of `host`.
   virtual v1::LoadInfo Load() = 0;
-  virtual LiveLimits Limits() = 0;
+  virtual SchedulerLimits Limits() = 0;
   // INVALID_ARGUMENT above the sealed limits. `before` receives the previous limits.
-  virtual absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change,
-                                               LiveLimits* before) = 0;
+  virtual absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+                                                    SchedulerLimits* before) = 0;
   // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
   // then ends the group with exit code 0. May be called again: the shorter timeout applies.
   virtual void BeginDrain(std::optional<absl::Duration> timeout) = 0;

@@ -75,7 +75,7 @@ v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes) {
   return out;
 }
 
-v1::Limits ToProto(const LiveLimits& limits) {
+v1::Limits ToProto(const SchedulerLimits& limits) {
   v1::Limits out;
   out.set_max_num_seqs(limits.max_num_seqs);
   out.set_max_model_len(limits.max_model_len);

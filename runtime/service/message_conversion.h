@@ -10,7 +10,7 @@ namespace bulkhead {
 
 v1::Token ToProto(const GeneratedToken& token);
 v1::Finished ToProto(const RequestEnd& end, int prompt_tokens);
-v1::Limits ToProto(const LiveLimits& limits);
+v1::Limits ToProto(const SchedulerLimits& limits);
 // Everything except the cgroup. `total_bytes`: of the host budget.
 v1::HostLoad ToProto(const HostCounters& host, int64_t total_bytes);
 

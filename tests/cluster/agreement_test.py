@@ -31,7 +31,7 @@ class AgreementTest(unittest.TestCase):
         with hosts.Hosts():
             done = run("mpirun", "-n", "1", *self.serve("--block-size", "16"), ":", "-n", "1",
                        *self.serve("--block-size", "32"))
-            self.check(done, "rank 1 (host hostb) has block-size=32 where rank 0 (host hosta) has block-size=16")
+            self.check(done, "rank 1 (host hostb): --block-size is 32 where rank 0 has 16")
 
     def test_a_stale_copy_of_the_weights_on_one_host(self):
         stale, path = hosts.STATE + "/stale", hosts.STATE + "/model"

@@ -105,7 +105,10 @@ class BenchTest(unittest.TestCase):
     def test_scale_tells_what_does_not_fit_and_why_a_group_failed(self):
         done = self.alone("scale", "--model", group.MODEL, "--tp", "1", "--device-memory", "4MiB", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertFalse(json.loads(done.stdout)["sizes"][0]["planned"]["fits"])
+        result = json.loads(done.stdout)
+        self.assertFalse(result["sizes"][0]["planned"]["fits"])
+        self.assertEqual(result["model"], group.MODEL)
+        self.assertRegex(result["version"], r"^\d+\.\d+")
         done = self.alone("scale", "--model", "/nowhere", "--tp", "1")
         self.assertEqual(done.returncode, 3)
         self.assertIn("/nowhere", done.stderr.splitlines()[-1])

@@ -169,21 +169,5 @@ TEST(DeviceOptionTest, StagedRanksMayShareAGpuAndOneOfThemLocksIt) {
   }
 }
 
-TEST(DeviceOptionTest, RanksThatWantDifferentThingsAreRefusedByName) {
-  std::vector<absl::Status> all(2);
-  RunRanks(2, [&](Group& group) {
-    const int rank = group.exchange().topology().rank;
-    EngineOptions options;
-    options.device = rank == 0 ? DeviceOption::kAuto : DeviceOption::kCuda;
-    all[rank] = ChooseDevice(
-                    options, group.exchange(), [] { return Gpus(2); }, absl::Minutes(1))
-                    .status();
-  });
-  EXPECT_EQ(ExitCodeOf(all[0]), ExitCode::kGroupNotUp);
-  EXPECT_EQ(all[0], all[1]);
-  EXPECT_THAT(std::string(all[0].message()), HasSubstr("rank 1 (host "));
-  EXPECT_THAT(std::string(all[0].message()), HasSubstr("--device cuda --comm auto"));
-}
-
 }  // namespace
 }  // namespace bulkhead

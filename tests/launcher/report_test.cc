@@ -19,8 +19,7 @@ using ::testing::HasSubstr;
 
 Capacity Refused() {
   Capacity capacity;
-  capacity.limits = {4, 64, 128};
-  capacity.block_tokens = 16;
+  capacity.limits = {4, 64, 128, 16};
   capacity.binding_rank = 1;
   capacity.binding_term = MemoryCategory::kLogits;
   capacity.ranks.resize(2);
@@ -89,7 +88,7 @@ TEST_F(ReportFileTest, FittingOneNamesPoolAndWhatLiesStranded) {
   Capacity capacity = Refused();
   capacity.fits = true;
   capacity.shortage.reset();
-  capacity.num_kv_blocks = 99;
+  capacity.limits.num_kv_blocks = 99;
   capacity.ranks[0].stranded_bytes = 1 << 20;
   const auto report = Read(JsonOf(capacity, {}, {.kv_cache_dtype = "int8"}));
   ASSERT_TRUE(report.ok()) << report.status();

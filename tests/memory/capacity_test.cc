@@ -12,7 +12,7 @@ constexpr int kBlock = 16;
 
 // Activations grow with the chunk, block tables with rows x length, workspace with the length; a
 // block is 1 MiB.
-RankNeeds Needs(const GroupLimits& limits) {
+RankNeeds Needs(const Limits& limits) {
   RankNeeds needs;
   needs.category_bytes[static_cast<int>(MemoryCategory::kWeights)] = 100 * kMiB;
   needs.category_bytes[static_cast<int>(MemoryCategory::kActivations)] =
@@ -25,7 +25,7 @@ RankNeeds Needs(const GroupLimits& limits) {
   return needs;
 }
 
-RankNeeds NeedsOfAny(int /*rank*/, const GroupLimits& limits) { return Needs(limits); }
+RankNeeds NeedsOfAny(int /*rank*/, const Limits& limits) { return Needs(limits); }
 
 DeviceBudget Cap(int rank, int64_t total_bytes) {
   DeviceBudget budget;
@@ -45,16 +45,15 @@ DeviceBudget Probed(int64_t total_bytes, int64_t others_bytes) {
 
 CapacityRequest Request() {
   CapacityRequest request;
-  request.start = {64, 32768, 2048};
-  request.block_tokens = kBlock;
+  request.start = {64, 32768, 2048, kBlock};
   return request;
 }
 
 CapacityRequest Given(int seqs, int len, int chunk) {
   CapacityRequest request = Request();
-  request.max_num_seqs = seqs;
-  request.max_model_len = len;
-  request.max_num_batched_tokens = chunk;
+  request.given.max_num_seqs = seqs;
+  request.given.max_model_len = len;
+  request.given.max_num_batched_tokens = chunk;
   return request;
 }
 
@@ -68,7 +67,7 @@ TEST(CapacityTest, TheTightestRankSetsThePoolAndIsNamed) {
   ASSERT_TRUE(plan.fits);
   EXPECT_EQ(plan.binding_rank, 1);
   EXPECT_EQ(plan.binding_term, MemoryCategory::kKv);
-  EXPECT_EQ(plan.num_kv_blocks, plan.ranks[1].own_blocks);
+  EXPECT_EQ(plan.limits.num_kv_blocks, plan.ranks[1].own_blocks);
   EXPECT_EQ(plan.ranks[1].stranded_bytes, 0);
   EXPECT_EQ(plan.ranks[0].stranded_bytes, 100 * kMiB);
   EXPECT_EQ(plan.ranks[2].stranded_bytes, 50 * kMiB);
@@ -83,16 +82,16 @@ TEST(CapacityTest, TheTightestRankSetsThePoolAndIsNamed) {
 TEST(CapacityTest, WithoutARuleNoMoreThanMaxNumSeqsFullSequencesAreTaken) {
   const Capacity plan = Plan({Cap(0, 10000 * kMiB)}, Given(4, 128, 64));
   ASSERT_TRUE(plan.fits);
-  EXPECT_EQ(plan.num_kv_blocks, 32);
+  EXPECT_EQ(plan.limits.num_kv_blocks, 32);
   EXPECT_EQ(plan.full_sequences, 4);
 }
 
 TEST(CapacityTest, OfAProbedDeviceHalfIsLeftButForOneSequence) {
   const CapacityRequest request = Given(100, 128, 64);
   const int64_t arenas = 100 * kMiB + 64 * 10240 + 100 * 8 * 4 + kMiB + 128 * 64;
-  EXPECT_EQ(Plan({Probed(arenas + 60 * kMiB, 0)}, request).num_kv_blocks, 30);
-  EXPECT_EQ(Plan({Probed(arenas + 70 * kMiB, 10 * kMiB)}, request).num_kv_blocks, 30);
-  EXPECT_EQ(Plan({Probed(arenas + 9 * kMiB, 0)}, request).num_kv_blocks, 8);
+  EXPECT_EQ(Plan({Probed(arenas + 60 * kMiB, 0)}, request).limits.num_kv_blocks, 30);
+  EXPECT_EQ(Plan({Probed(arenas + 70 * kMiB, 10 * kMiB)}, request).limits.num_kv_blocks, 30);
+  EXPECT_EQ(Plan({Probed(arenas + 9 * kMiB, 0)}, request).limits.num_kv_blocks, 8);
   EXPECT_FALSE(Plan({Probed(arenas + 7 * kMiB, 0)}, request).fits);
 }
 
@@ -136,7 +135,7 @@ TEST(CapacityTest, RulesGiveWhatTheySay) {
   const auto blocks = [](const KvRule& rule) {
     CapacityRequest request = Given(1000, 128, 64);
     request.rule = rule;
-    return Plan({Cap(0, 1000 * kMiB)}, request).num_kv_blocks;
+    return Plan({Cap(0, 1000 * kMiB)}, request).limits.num_kv_blocks;
   };
   // 900 MiB are free after weights.
   EXPECT_EQ(blocks({.kind = KvRule::Kind::kShareOfFree, .fraction = 0.5}), 450);
@@ -150,7 +149,7 @@ TEST(CapacityTest, OfARuleInBytesNoRankIsAskedForMoreThanThePoolCanComeTo) {
   CapacityRequest request = Given(4, 128, 64);
   request.rule = {.kind = KvRule::Kind::kBytes, .count = 20 * kMiB};
   // Blocks of 1 MiB on rank 0 and of half on rank 1, which has 11 MiB left for them.
-  const auto needs_of = [](int rank, const GroupLimits& limits) {
+  const auto needs_of = [](int rank, const Limits& limits) {
     RankNeeds needs = Needs(limits);
     if (rank == 1) needs.kv_block_bytes /= 2;
     return needs;
@@ -158,7 +157,7 @@ TEST(CapacityTest, OfARuleInBytesNoRankIsAskedForMoreThanThePoolCanComeTo) {
   const std::vector<DeviceBudget> budgets = {Cap(0, 1000 * kMiB), Cap(1, 113 * kMiB)};
   const Capacity plan = PlanCapacity(budgets, request, needs_of);
   ASSERT_TRUE(plan.fits);
-  EXPECT_EQ(plan.num_kv_blocks, 20);
+  EXPECT_EQ(plan.limits.num_kv_blocks, 20);
   EXPECT_GE(plan.ranks[1].own_blocks, 20);
   std::vector<DeviceBudget> least = budgets;
   for (int rank = 0; rank < 2; ++rank) least[rank].total_bytes = plan.ranks[rank].required_bytes;
@@ -182,7 +181,7 @@ TEST(CapacityTest, WhereNoMemoryIsEnoughTheLeastIsNoNumber) {
   CapacityRequest request = Given(4, 128, 64);
   request.rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = 1};
   const Capacity plan = PlanCapacity(std::vector<DeviceBudget>{Cap(0, 1000 * kMiB)}, request,
-                                     [](int /*rank*/, const GroupLimits& limits) {
+                                     [](int /*rank*/, const Limits& limits) {
                                        RankNeeds needs = Needs(limits);
                                        needs.kv_block_bytes = 64;
                                        return needs;
@@ -196,7 +195,7 @@ TEST(CapacityTest, AUtilizationThatOthersDoNotLeaveTakesWhatIsFree) {
   DeviceBudget budget = Probed(1000 * kMiB, 600 * kMiB);
   const Capacity plan = Plan({budget}, request);
   ASSERT_TRUE(plan.fits);
-  EXPECT_EQ(plan.num_kv_blocks, 298);
+  EXPECT_EQ(plan.limits.num_kv_blocks, 298);
   EXPECT_NE(plan.ranks[0].rule_text.find("others"), std::string::npos);
 }
 
@@ -212,19 +211,19 @@ TEST(CapacityTest, WhatIsNotGivenGivesWayInTurn) {
   const auto limits = [](int64_t total_bytes) {
     return Plan({Cap(0, total_bytes)}, Request()).limits;
   };
-  EXPECT_EQ(limits(100000 * kMiB), (GroupLimits{64, 32768, 2048}));
+  EXPECT_EQ(limits(100000 * kMiB), (Limits{64, 32768, 2048}));
   // One sequence of 32768 is 2 GiB of KV; 8192 are 512 MiB.
-  EXPECT_EQ(limits(700 * kMiB), (GroupLimits{64, 8192, 2048}));
-  EXPECT_EQ(limits(377 * kMiB), (GroupLimits{64, 4096, 1024}));
-  EXPECT_EQ(limits(366 * kMiB), (GroupLimits{64, 4096, 512}));
-  EXPECT_EQ(limits(362 * kMiB), (GroupLimits{16, 2048, 512}));
-  EXPECT_EQ(limits(106 * kMiB), (GroupLimits{16, 64, 64}));
+  EXPECT_EQ(limits(700 * kMiB), (Limits{64, 8192, 2048}));
+  EXPECT_EQ(limits(377 * kMiB), (Limits{64, 4096, 1024}));
+  EXPECT_EQ(limits(366 * kMiB), (Limits{64, 4096, 512}));
+  EXPECT_EQ(limits(362 * kMiB), (Limits{16, 2048, 512}));
+  EXPECT_EQ(limits(106 * kMiB), (Limits{16, 64, 64}));
 }
 
 TEST(CapacityTest, GivenLimitsAreNeverChanged) {
   for (const int64_t total : {50 * kMiB, 110 * kMiB, 200 * kMiB, 1000 * kMiB}) {
     CapacityRequest request = Request();
-    request.max_model_len = 8192;
+    request.given.max_model_len = 8192;
     const Capacity plan = Plan({Cap(0, total)}, request);
     EXPECT_EQ(plan.limits.max_model_len, 8192);
     EXPECT_EQ(plan.fits, total == 1000 * kMiB);
@@ -244,7 +243,7 @@ TEST(CapacityTest, ALengthThatFitsFitsWhenShorter) {
 TEST(CapacityTest, ARankWithoutHeadsSetsNoLimit) {
   const Capacity plan =
       PlanCapacity(std::vector<DeviceBudget>{Cap(0, 300 * kMiB), Cap(1, 200 * kMiB)},
-                   Given(100, 128, 64), [](int rank, const GroupLimits& limits) {
+                   Given(100, 128, 64), [](int rank, const Limits& limits) {
                      RankNeeds needs = Needs(limits);
                      if (rank == 1) needs.kv_block_bytes = 0;
                      return needs;
@@ -257,7 +256,7 @@ TEST(CapacityTest, ARankWithoutHeadsSetsNoLimit) {
 }
 
 TEST(CapacityTest, AbsurdNumbersDoNotOverflow) {
-  const auto huge = [](int /*rank*/, const GroupLimits& limits) {
+  const auto huge = [](int /*rank*/, const Limits& limits) {
     RankNeeds needs = Needs(limits);
     needs.kv_block_bytes = int64_t{1} << 50;
     return needs;
@@ -271,24 +270,6 @@ TEST(CapacityTest, AbsurdNumbersDoNotOverflow) {
         PlanCapacity(std::vector<DeviceBudget>{Cap(0, int64_t{1} << 40)}, request, huge);
     ASSERT_TRUE(plan.shortage.has_value());
     EXPECT_GT(plan.shortage->bytes, 0);
-  }
-}
-
-TEST(DeviceBudgetTest, TravelsAsText) {
-  DeviceBudget budget = Cap(3, 1000);
-  budget.others_bytes = 10;
-  budget.reserve_bytes = 20;
-  budget.transient_bytes = 30;
-  budget.probed = true;
-  budget.cores = "0-3,8";
-  budget.numa_nodes = "1";
-  const auto parsed = DeviceBudget::Parse(budget.Serialize());
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->Serialize(), budget.Serialize());
-  EXPECT_EQ(parsed->cores, "0-3,8");
-  EXPECT_EQ(parsed->numa_nodes, "1");
-  for (const char* text : {"", "1 2 3", "x 1 1 1 1 1 cpu h"}) {
-    EXPECT_FALSE(DeviceBudget::Parse(text).ok()) << text;
   }
 }
 

@@ -105,17 +105,6 @@ TEST_F(HostMemoryTest, TwoProcessesOfOneCgroupHaveOneLimitAndOthersHaveTheirOwn)
   EXPECT_NE(id_in("/b"), in_a);
 }
 
-TEST_F(HostMemoryTest, ALimitGoesThroughTextUnchanged) {
-  const HostLimit limit = {"7:cgroup:1:2", "the cgroup /a b/c", 1000, 10, 5, true};
-  const auto parsed = HostLimit::Parse(limit.Serialize());
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->Serialize(), limit.Serialize());
-  EXPECT_EQ(parsed->name, limit.name);
-  EXPECT_TRUE(parsed->cgroup);
-  EXPECT_FALSE(HostLimit::Parse("7 x 10 0 1 name").ok());
-  EXPECT_FALSE(HostLimit::Parse("").ok());
-}
-
 TEST_F(HostMemoryTest, TheCgroupWithTheLeastLeftIsTheTightest) {
   EXPECT_FALSE(TightestCgroup(root_).has_value());
   Write("/proc/self/cgroup", "0::/a/b\n");

@@ -301,14 +301,14 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
           : WeightFormats::StoredBy(config.model, config.model.dtype.value());
   const ShardPlan plan =
       OrDie(ShardPlan::Create(config.model, options.size, std::max(weights.group_size, 1)));
-  ModelLimits limits{.max_num_seqs = kMaxSeqs,
-                     .max_model_len = config.model.max_position_embeddings,
-                     .max_num_batched_tokens = kMaxTokens,
-                     .block_tokens = options.block_tokens,
-                     .num_kv_blocks = 0,
-                     .weights = weights,
-                     .activation = options.activation,
-                     .kv_format = options.kv_format};
+  ModelLimits limits{{.max_num_seqs = kMaxSeqs,
+                      .max_model_len = config.model.max_position_embeddings,
+                      .max_num_batched_tokens = kMaxTokens,
+                      .block_tokens = options.block_tokens,
+                      .num_kv_blocks = 0},
+                     weights,
+                     options.activation,
+                     options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   return {config.model, limits, plan};
 }
@@ -353,11 +353,7 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     }
     Coordinator::Options coordinator_options;
     SchedulerLimits& limits = coordinator_options.limits;
-    limits.max_num_seqs = rig.limits.max_num_seqs;
-    limits.max_model_len = rig.limits.max_model_len;
-    limits.max_num_batched_tokens = options.max_num_batched_tokens;
-    limits.block_tokens = rig.limits.block_tokens;
-    limits.num_kv_blocks = rig.limits.num_kv_blocks;
+    limits.Limits::operator=(rig.limits);
     limits.max_num_queued_reqs = static_cast<int>(requests.size());
     limits.max_num_queued_tokens = int64_t{limits.max_num_queued_reqs} * limits.max_model_len;
     limits.depth = depth;

@@ -71,7 +71,7 @@ class ChildTest(unittest.TestCase):
 
 def row_of(ranks, threads, prefill, decode):
     planned = {"fits": True, "kv_tokens": 1000 * ranks, "binding": {"rank": 0, "term": "kv"}}
-    return {"tensor_parallel_size": ranks, "planned": planned, "model": "m", "version": "v", "measured": {
+    return {"tensor_parallel_size": ranks, "planned": planned, "measured": {
         **planned, "threads": threads, "decode_comm_share": 0.25, "prefill_comm_share": 0.0, "slowest_rank": ranks - 1,
         "slowest_excess": 0, "hosts": ["a"] * ranks, "cases": [
             {"batch_size": 8, "input_len": 128, "prefill_tokens_per_s": prefill, "decode_tokens_per_s": decode}]}}
@@ -107,7 +107,7 @@ class ScaleTest(unittest.TestCase):
 
     def test_efficiency_is_speed_over_threads(self):
         rows = [row_of(2, 1, 100, 10), row_of(8, 1, 300, 40)]
-        sizes = scale.scale_json(rows)["sizes"]
+        sizes = scale.scale_json(rows, "v", "m")["sizes"]
         case = sizes[1]["measured"]["cases"][0]
         self.assertEqual([case[key] for key in ("prefill_speedup", "prefill_efficiency", "decode_efficiency")],
                          [3, 0.75, 1])
@@ -119,13 +119,15 @@ class ScaleTest(unittest.TestCase):
         table = scale.scale_table([TOO_SMALL, row_of(2, 1, 100, 0)])
         for part in ("does not fit", "rank 0, weights", "1.00x"):  # the first one that was measured is the base
             self.assertIn(part, table)
-        self.assertIsNone(scale.scale_json([TOO_SMALL])["sizes"][0]["measured"])
+        result = scale.scale_json([TOO_SMALL], "v", "m")
+        self.assertIsNone(result["sizes"][0]["measured"])
+        self.assertEqual((result["version"], result["model"]), ("v", "m"))
         self.assertNotIn("tokens/s", scale.scale_table([TOO_SMALL]))
 
     def test_what_children_print_is_read(self):
         report = {"fits": True, "kv_tokens": 64, "binding": {"rank": 1, "term": "kv"}, "more": 3}
         measured = scale.measured_of({
-            "model": "m", "version": "v", "threads": 2, "memory": {"report": report},
+            "threads": 2, "memory": {"report": report},
             "group": {"ranks": [{"host": "a"}, {"host": "b"}], "prefill": {"comm_share": 0.5},
                       "decode": {"comm_share": 0.25, "slowest_rank": 1, "slowest_excess": 0.125}},
             "cases": [{"batch_size": 8, "input_len": 128, "prefill_tokens_per_s": 5, "decode_tokens_per_s": 7,

@@ -2,6 +2,7 @@
 import argparse
 import datetime
 import json
+import re
 
 from bench import groups
 from bench.ends import BUG, DOES_NOT_FIT, Failure, say, write
@@ -28,7 +29,7 @@ def run(program, args):
     if options.out is not None:
         write(options.out, "", "--out")
     rows = [_measure(program, launch, ranks, throughput_args, plan_args) for ranks in options.tp]
-    text = json_text(scale_json(rows))
+    text = json_text(scale_json(rows, *facts_of(program, plan_args)))
     say(text if options.json else scale_table(rows))
     if options.out is not None:
         write(options.out, text, "--out")
@@ -46,6 +47,13 @@ def share_out(args):
     measured, engine = flags.split(args)
     longest = max(2, max(measured.input_len) + measured.output_len[0])
     return args, ["--max-num-seqs", str(max(measured.batch_size)), "--max-model-len", str(longest), *engine]
+
+
+def facts_of(program, plan_args):
+    """Version, and the model as given: by a flag, without one, by the environment or by a file."""
+    version, config = (groups.run([program, *words]) for words in (["--version"], ["plan", *plan_args, "--print-config"]))
+    found = re.search(r'^model = (".*?[^\\]") +#', config.out, re.MULTILINE)
+    return version.out.split("\n")[0].partition(" ")[2], json.loads(found[1]) if found else ""
 
 
 def _measure(program, launch, ranks, throughput_args, plan_args):
@@ -79,7 +87,7 @@ def capacity_of(report):
 def measured_of(result):
     """From what `bench throughput --json` prints."""
     group, decode = result["group"], result["group"]["decode"]
-    return {"model": result["model"], "version": result["version"], "measured": {
+    return {"measured": {
         **capacity_of(result["memory"]["report"]), "threads": result["threads"],
         "decode_comm_share": decode["comm_share"], "prefill_comm_share": group["prefill"]["comm_share"],
         "slowest_rank": decode["slowest_rank"], "hosts": [rank["host"] for rank in group["ranks"]],
@@ -100,7 +108,7 @@ def _base(rows):
     return next((row for row in rows if row["measured"]), None)
 
 
-def scale_json(rows):
+def scale_json(rows, version, model):
     base, sizes = _base(rows), []
     for row in rows:
         measured = row["measured"]
@@ -114,8 +122,8 @@ def scale_json(rows):
         sizes.append({"tensor_parallel_size": row["tensor_parallel_size"], "planned": row["planned"],
                       "measured": measured})
     now = datetime.datetime.now(datetime.timezone.utc)
-    return {"bench": "scale", "version": base["version"] if base else "", "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "model": base["model"] if base else "", "sizes": sizes}
+    return {"bench": "scale", "version": version, "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"), "model": model,
+            "sizes": sizes}
 
 
 def scale_table(rows):

@@ -26,7 +26,7 @@ TEST(CollectivesTest, EveryAnswerIsCheckedAndAnotherCallsAnswerIsWrong) {
       const absl::StatusOr<std::unique_ptr<Communicator>> comm = group.Connect(limits, ledger);
       ASSERT_TRUE(comm.ok()) << comm.status();
       const int rank = (*comm)->rank();
-      const Pattern pattern(rank, kElements);
+      const MessagePattern pattern(rank, kElements);
       for (size_t i = 0; i < std::size(kCollectiveNames); ++i) {
         const auto collective = static_cast<Collective>(i);
         for (const int64_t count : {1, 1000, 10000}) {
@@ -54,15 +54,15 @@ TEST(BareLoopTest, BothWaysAddWhatBothBring) {
   ASSERT_TRUE(memory.ok());
   const auto run = [&](int rank, int peer) {
     BareLoop loop(*memory, kRanks, kMaxBytes);
-    const Pattern pattern(rank, kMaxBytes / 4);
+    const MessagePattern pattern(rank, kMaxBytes / 4);
     std::vector<float> whole(kMaxBytes / 4);
     for (int64_t call = 0; call < 100; ++call) {
       const auto split = call % 2 == 0 ? BareLoop::Split::kWhole : BareLoop::Split::kHalf;
       const int64_t count = call % 3 == 0 ? 1 : kMaxBytes / 4;
       const float* sum = loop.Sum(rank, peer, pattern.Part(call), count, split, whole.data());
       for (const int64_t i : {int64_t{0}, count / 2, count - 1}) {
-        const int64_t at = Pattern::OffsetOf(call) + i;
-        EXPECT_EQ(sum[i], Pattern::Value(rank, at) + Pattern::Value(peer, at));
+        const int64_t at = MessagePattern::OffsetOf(call) + i;
+        EXPECT_EQ(sum[i], MessagePattern::Value(rank, at) + MessagePattern::Value(peer, at));
       }
     }
   };

@@ -45,8 +45,8 @@ TEST(OptionsBenchGroupTest, VerifyStartsGroupsUnlessItIsOneOfTheirRanks) {
       {"verify", "model", "--save=f", "--input-len", "5,9", "--output-len", "3", "--tp", "2"});
   EXPECT_EQ(rank.save, "f");
   EXPECT_EQ(rank.engine.tensor_parallel_size, 2);
-  EXPECT_EQ(rank.engine.max_model_len, 12);
-  EXPECT_EQ(rank.engine.max_num_seqs, 16);
+  EXPECT_EQ(rank.engine.limits.max_model_len, 12);
+  EXPECT_EQ(rank.engine.limits.max_num_seqs, 16);
   EXPECT_THAT(Refusal({"verify", "model", "--save", "f", "--against", "g"}), HasSubstr("one of"));
   EXPECT_THAT(Refusal({"verify", "model", "--save", "f", "--num-prompts", "0"}),
               HasSubstr("--num-prompts"));

@@ -28,14 +28,14 @@ TEST(OptionsTest, ServeHasTheDocumentedDefaults) {
   EXPECT_EQ(options.host_memory, std::nullopt);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(120));
   EXPECT_EQ(options.engine.step_timeout, std::nullopt);
-  EXPECT_EQ(options.engine.max_num_seqs, std::nullopt);
-  EXPECT_EQ(options.engine.max_num_batched_tokens, std::nullopt);
+  EXPECT_EQ(options.engine.limits.max_num_seqs, std::nullopt);
+  EXPECT_EQ(options.engine.limits.max_num_batched_tokens, std::nullopt);
   EXPECT_EQ(options.engine.kv_rule.kind, KvRule::Kind::kNone);
   EXPECT_EQ(options.engine.default_max_tokens, 512);
   EXPECT_EQ(options.engine.block_size, 16);
   EXPECT_EQ(options.engine.dtype, std::nullopt);
   EXPECT_EQ(options.engine.threads, std::nullopt);
-  EXPECT_EQ(options.engine.max_model_len, std::nullopt);
+  EXPECT_EQ(options.engine.limits.max_model_len, std::nullopt);
   EXPECT_EQ(options.engine.admission, Admission::kReserve);
 }
 
@@ -72,9 +72,9 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   EXPECT_EQ(engine.dtype, DType::kBF16);
   EXPECT_EQ(engine.kv_cache_dtype, KvFormat::kF16);
   EXPECT_EQ(engine.threads, 3);
-  EXPECT_EQ(engine.max_num_seqs, 7);
-  EXPECT_EQ(engine.max_model_len, 32768);
-  EXPECT_EQ(engine.max_num_batched_tokens, 1000);
+  EXPECT_EQ(engine.limits.max_num_seqs, 7);
+  EXPECT_EQ(engine.limits.max_model_len, 32768);
+  EXPECT_EQ(engine.limits.max_num_batched_tokens, 1000);
   EXPECT_EQ(engine.block_size, 64);
   EXPECT_EQ(engine.kv_rule.kind, KvRule::Kind::kBytes);
   EXPECT_EQ(engine.kv_rule.count, int64_t{3} << 29);
@@ -94,9 +94,9 @@ TEST(OptionsTest, AliasesAndUnderscoresNameTheSameFlags) {
                             "8", "--max_prefill_token_num", "256", "--cache-block-seq-len", "32"});
   EXPECT_EQ(options.engine.model, "m");
   EXPECT_EQ(options.engine.tensor_parallel_size, 4);
-  EXPECT_EQ(options.engine.max_model_len, 4096);
-  EXPECT_EQ(options.engine.max_num_seqs, 8);
-  EXPECT_EQ(options.engine.max_num_batched_tokens, 256);
+  EXPECT_EQ(options.engine.limits.max_model_len, 4096);
+  EXPECT_EQ(options.engine.limits.max_num_seqs, 8);
+  EXPECT_EQ(options.engine.limits.max_num_batched_tokens, 256);
   EXPECT_EQ(options.engine.block_size, 32);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"-tp", "2"})).engine.tensor_parallel_size, 2);
 }
@@ -127,7 +127,7 @@ TEST(OptionsTest, AutoMeansNotGiven) {
                                   "auto", "--threads", "auto"}));
   EXPECT_EQ(options.engine.dtype, std::nullopt);
   EXPECT_EQ(options.engine.kv_cache_dtype, std::nullopt);
-  EXPECT_EQ(options.engine.max_model_len, std::nullopt);
+  EXPECT_EQ(options.engine.limits.max_model_len, std::nullopt);
   EXPECT_EQ(options.engine.threads, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--threads", "0"})).engine.threads, std::nullopt);
 }

@@ -104,7 +104,8 @@ TEST(ServeBenchOptions, BadValuesAreNamedWithTheirLimits) {
   EXPECT_THAT(Refused({"serve", "--goodput", "e2el:5,e2e:6"}), HasSubstr("e2e is named twice"));
   EXPECT_THAT(Refused({"serve", "--metric-percentiles", "90,90"}), HasSubstr("90 is named twice"));
   EXPECT_THAT(Refused({"serve", "--temperature", "0x1"}), HasSubstr("'0x1' is not a number"));
-  EXPECT_THAT(Refused({"serve", "--random-range-ratio", "1"}), HasSubstr("from 0 to 0.99"));
+  EXPECT_THAT(Refused({"serve", "--random-range-ratio", "1"}),
+              HasSubstr("at least 0, at most 0.99"));
   EXPECT_THAT(Refused({"serve", "--metadata", "a"}), HasSubstr("'a' is not KEY=VALUE"));
   EXPECT_THAT(Refused({"serve", "--dataset-name", "sharegpt"}), HasSubstr("sharegpt"));
   EXPECT_THAT(Refused({"serve", "--reqest-rate", "1"}), HasSubstr("did you mean --request-rate?"));

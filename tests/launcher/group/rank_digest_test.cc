@@ -38,7 +38,7 @@ TEST(CompareDigests, NamesTheFewWhoDifferWithTheirHost) {
       CompareDigests(FourRanks(), {"x=1\ny=2", "x=1\ny=2", "x=1\ny=2", "x=1\ny=3"});
   EXPECT_EQ(differs.message(),
             "rank 3 (host b) has y=3 where rank 0 (host a) has y=2; start every rank with the same "
-            "program, model and flags");
+            "program and model");
   EXPECT_EQ(ExitCodeOf(differs), ExitCode::kGroupNotUp);
 }
 
@@ -46,14 +46,14 @@ TEST(CompareDigests, NamesRank0WhenItIsTheOneThatDiffers) {
   const absl::Status differs = CompareDigests(FourRanks(), {"x=9", "x=1", "x=1", "x=1"});
   EXPECT_EQ(differs.message(),
             "rank 0 (host a) has x=9 where rank 1 (host a) has x=1; start every rank with the same "
-            "program, model and flags");
+            "program and model");
 }
 
 TEST(CompareDigests, TakesRank0sSideWhenItIsEven) {
   const absl::Status differs = CompareDigests(FourRanks(), {"x=1", "x=1", "x=2", "x=2"});
   EXPECT_EQ(differs.message(),
             "rank 2 (host b), rank 3 (host b) have x=2 where rank 0 (host a) has x=1; start every "
-            "rank with the same program, model and flags");
+            "rank with the same program and model");
 }
 
 TEST(CompareDigests, AKeyThatARankDoesNotKnowDiffers) {
@@ -70,7 +70,7 @@ TEST(RankDigest, NoticesOtherWeightsOfTheSameShapes) {
     options.model = dir;
     const auto source = ReadModelSource(options, Weights::kRequired);
     EXPECT_TRUE(source.ok()) << source.status();
-    return *RankDigest(options, *source);
+    return *RankDigest(*source);
   };
   const std::string digest = digest_of(sample);
   std::ofstream(copy + "/consolidated.safetensors") << "which nobody reads";
@@ -90,105 +90,19 @@ TEST(RankDigest, NoticesOtherWeightsOfTheSameShapes) {
   std::filesystem::remove_all(copy);
 }
 
-// Flags in which hosts may differ, each with a value.
-const std::map<std::string, std::string> kOfAHost = {
-    {"--verbose", ""},           {"--log-format", "text"}, {"--threads", "3"},
-    {"--device-memory", "9GiB"}, {"--reserve", "1GiB"},    {"--model", "elsewhere"}};
-// All other flags of `run` except the command's own, each with a non-default value; mutually
-// exclusive flags are tested separately.
-const std::map<std::string, std::string> kOfTheGroup = {
-    {"--dtype", "float16"},
-    {"--weight-dtype", "int8"},
-    {"--weight-group-size", "64"},
-    {"--activation-dtype", "f32"},
-    {"--strict-config", ""},
-    {"--device", "cpu"},
-    {"--comm", "staged"},
-    {"--tensor-parallel-size", "2"},
-    {"--tp-shares", "auto"},
-    {"--max-num-seqs", "3"},
-    {"--max-model-len", "99"},
-    {"--max-num-batched-tokens", "77"},
-    {"--default-max-tokens", "5"},
-    {"--gpu-memory-utilization", "0.5"},
-    {"--cache-max-entry-count", "0.5"},
-    {"--kv-cache-bytes", "1GiB"},
-    {"--kv-cache-dtype", "int8"},
-    {"--quant-policy", "4"},
-    {"--block-size", "32"},
-    {"--no-enable-prefix-caching", ""},
-    {"--admission", "optimistic"},
-    {"--scheduling-policy", "priority"},
-    {"--startup-timeout", "7"},
-    {"--step-timeout", "7"},
-};
-
-// The flags in the help of `command` in groups shared with other commands that load a model.
-std::vector<std::string> EngineFlagsInHelp() {
-  const auto names_in = [](const char* command) {
-    std::set<std::string> names;
-    const auto help = ParseCommandLine({command, "--help"});
-    EXPECT_TRUE(help.ok());
-    for (absl::string_view line : absl::StrSplit(std::get<PrintText>(*help).text, '\n')) {
-      if (absl::ConsumePrefix(&line, "  ") && absl::StartsWith(line, "--")) {
-        names.insert(std::string(line.substr(0, line.find_first_of(", \n"))));
-      }
-    }
-    return names;
-  };
-  const std::set<std::string> run = names_in("run");
-  const std::set<std::string> score = names_in("score");
-  std::vector<std::string> both;
-  std::set_intersection(run.begin(), run.end(), score.begin(), score.end(),
-                        std::back_inserter(both));
-  return both;
-}
-
-EngineOptions OptionsWith(const std::string& flag, const std::string& value) {
-  const std::string model = flag == "--model" ? "" : "--model=m";
-  std::vector<std::string> args = {"run", "--prompts=p"};
-  if (!model.empty()) args.push_back(model);
-  args.push_back(value.empty() ? flag : absl::StrCat(flag, "=", value));
-  const auto command = ParseCommandLine(args);
-  EXPECT_TRUE(command.ok()) << command.status();
-  return command.ok() ? std::get<RunOptions>(*command).engine : EngineOptions();
-}
-
-TEST(RankDigest, EveryFlagIsComparedOrAHostsOwn) {
-  EngineOptions options;
-  options.model = BH_SOURCE_DIR "/examples/models/sample";
-  const auto source = ReadModelSource(options, Weights::kRequired);
-  ASSERT_TRUE(source.ok()) << source.status();
-  const std::string usual = *RankDigest(options, *source);
-  const std::vector<std::string> flags = EngineFlagsInHelp();
-  EXPECT_GT(flags.size(), 20u);
-  for (const std::string& flag : flags) {
-    if (flag == "--out" || flag == "--help" || flag == "--enable-prefix-caching") continue;
-    if (flag == "--config" || flag == "--print-config") continue;  // what a file says is compared
-    if (const auto own = kOfAHost.find(flag); own != kOfAHost.end()) {
-      EXPECT_EQ(*RankDigest(OptionsWith(flag, own->second), *source), usual) << flag;
-      continue;
-    }
-    const auto shared = kOfTheGroup.find(flag);
-    ASSERT_NE(shared, kOfTheGroup.end())
-        << flag << " is new: may hosts differ in it, or must ranks agree on it?";
-    EXPECT_NE(*RankDigest(OptionsWith(flag, shared->second), *source), usual) << flag;
-  }
-}
-
 TEST(RankDigest, EveryPartOfTheConfigIsCompared) {
   EngineOptions options;
   options.model = BH_SOURCE_DIR "/examples/models/sample";
   auto source = ReadModelSource(options, Weights::kRequired);
   ASSERT_TRUE(source.ok()) << source.status();
-  const std::string usual = *RankDigest(options, *source);
+  const std::string usual = *RankDigest(*source);
   std::ifstream file(options.model + "/config.json");
   const auto config = nlohmann::json::parse(file);
   const auto digest_of = [&](const nlohmann::json& changed) {
     auto parsed = ParseModelConfig(changed.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     source->config = *std::move(parsed);
-    return *RankDigest(options, *source);
+    return *RankDigest(*source);
   };
   const std::string again = digest_of(config);
   const std::vector<std::pair<std::string, nlohmann::json>> changes = {
@@ -223,9 +137,9 @@ TEST(RankDigest, TheTableOfTensorsIsCompared) {
   options.model = BH_SOURCE_DIR "/examples/models/sample";
   auto source = ReadModelSource(options, Weights::kRequired);
   ASSERT_TRUE(source.ok()) << source.status();
-  const std::string usual = *RankDigest(options, *source);
+  const std::string usual = *RankDigest(*source);
   source->config.model.tie_word_embeddings = !source->config.model.tie_word_embeddings;
-  EXPECT_NE(*RankDigest(options, *source), usual);
+  EXPECT_NE(*RankDigest(*source), usual);
 }
 
 }  // namespace

@@ -31,10 +31,9 @@ Capacity Planned(int64_t second_total_bytes) {
     budgets[rank].total_bytes = rank == 0 ? 100 * kMiB : second_total_bytes;
   }
   CapacityRequest request;
-  request.start = {4, 256, 64};
-  request.max_model_len = 256;
-  request.block_tokens = 16;
-  return PlanCapacity(budgets, request, [](int, const GroupLimits&) {
+  request.start = {4, 256, 64, 16};
+  request.given.max_model_len = 256;
+  return PlanCapacity(budgets, request, [](int, const Limits&) {
     RankNeeds needs;
     needs.category_bytes[static_cast<int>(MemoryCategory::kWeights)] = 10 * kMiB;
     needs.kv_block_bytes = kMiB;

@@ -13,9 +13,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 Capacity Planned(int max_num_seqs, int max_model_len) {
   Capacity capacity;
   capacity.fits = true;
-  capacity.limits = {max_num_seqs, max_model_len, 2048};
-  capacity.block_tokens = 16;
-  capacity.num_kv_blocks = 10000;
+  capacity.limits = {max_num_seqs, max_model_len, 2048, 16, 10000};
   return capacity;
 }
 
@@ -104,22 +102,6 @@ TEST(HostBudgetTest, EveryRankOfTheHostHasAHeap) {
   EXPECT_EQ(HostBudgetAt(0, {.ranks_on_host = 3}, capacity).total_bytes() -
                 HostBudgetAt(0, {}, capacity).total_bytes(),
             2 * kRankHeapBytes);
-}
-
-TEST(HostRequestTest, GoesThroughTextUnchanged) {
-  const HostRequest full{.max_num_queued_reqs = 7,
-                         .host_memory = 1 << 20,
-                         .tokenizer_file_bytes = 12,
-                         .prefix_caching = false,
-                         .ranks_on_host = 2};
-  for (const HostRequest& request : {HostRequest(), full}) {
-    const auto parsed = HostRequest::Parse(request.Serialize());
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(parsed->Serialize(), request.Serialize());
-    EXPECT_EQ(parsed->host_memory, request.host_memory);
-    EXPECT_EQ(parsed->max_num_queued_reqs, request.max_num_queued_reqs);
-  }
-  EXPECT_FALSE(HostRequest::Parse("1 2 3").ok());
 }
 
 TEST(HostBudgetTest, TheLeastThatTheCommandLineNamesIsThatOfTheSmallestModel) {

@@ -59,8 +59,10 @@ class HostFitTest : public testing::Test {
   ModelConfig config_;
   EngineOptions options_;
   HostRequest request_;
-  ModelLimits formats_ = {
-      .block_tokens = 16, .weights = WeightFormats::Of(DType::kBF16), .kv_format = KvFormat::kBF16};
+  ModelLimits formats_ = {{.block_tokens = 16},
+                          WeightFormats::Of(DType::kBF16),
+                          ActivationDType::kF32,
+                          KvFormat::kBF16};
   std::unique_ptr<Device> device_ = NewHostDevice(0);
   std::unique_ptr<Backend> backend_ = NewCpuBackend(*device_, {}).value();
 };
@@ -99,7 +101,7 @@ TEST_F(HostFitTest, QuotasGiveWayBeforeLimitsDo) {
                       .count = 3000 * kMiB - roomy.host->total_bytes() - beside_kv / 2};
   const GroupPlan tight = Measured(1, 3000 * kMiB);
   ASSERT_TRUE(tight.fits());
-  EXPECT_EQ(tight.capacity.limits, roomy.capacity.limits);
+  EXPECT_EQ(GivenLimits(tight.capacity.limits), GivenLimits(roomy.capacity.limits));
   EXPECT_EQ(tight.host->step, 2);
 }
 
@@ -119,7 +121,7 @@ TEST_F(HostFitTest, UnderACapTheRanksKeepAllOfItAndTheHostHasWhatIsLeft) {
   const auto known = PlanGroup(Model(), budgets, request_, {.available_bytes = 400 * kMiB});
   EXPECT_GT(known->host->step, 0);
   EXPECT_TRUE(known->fits());
-  EXPECT_EQ(known->capacity.num_kv_blocks, unknown->capacity.num_kv_blocks);
+  EXPECT_EQ(known->capacity.limits.num_kv_blocks, unknown->capacity.limits.num_kv_blocks);
   const auto none = PlanGroup(Model(), budgets, std::nullopt, {});
   EXPECT_FALSE(none->host.has_value());
   EXPECT_TRUE(none->fits());

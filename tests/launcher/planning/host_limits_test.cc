@@ -33,9 +33,7 @@ HostLimit Cgroup(const char* id, int64_t total, int64_t available) {
 GroupPlan Capped(std::initializer_list<int64_t> caps, int64_t arenas, const HostRequest* request) {
   GroupPlan plan;
   plan.capacity.fits = true;
-  plan.capacity.limits = {4, 2048, 512};
-  plan.capacity.block_tokens = 16;
-  plan.capacity.num_kv_blocks = 100;
+  plan.capacity.limits = {4, 2048, 512, 16, 100};
   for (const int64_t cap : caps) {
     RankCapacity& rank = plan.capacity.ranks.emplace_back();
     rank.budget.rank = static_cast<int>(plan.capacity.ranks.size()) - 1;

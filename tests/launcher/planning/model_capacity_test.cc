@@ -79,9 +79,9 @@ class ModelCapacityTest : public testing::Test {
     const auto add = [&](const char* flag, std::optional<int> value) {
       if (value.has_value()) args.insert(args.end(), {flag, std::to_string(*value)});
     };
-    add("--max-num-seqs", options_.max_num_seqs);
-    add("--max-model-len", options_.max_model_len);
-    add("--max-num-batched-tokens", options_.max_num_batched_tokens);
+    add("--max-num-seqs", options_.limits.max_num_seqs);
+    add("--max-model-len", options_.limits.max_model_len);
+    add("--max-num-batched-tokens", options_.limits.max_num_batched_tokens);
     std::vector<DeviceBudget> budgets;
     std::string caps;
     for (const RankCapacity& rank : refused.ranks) {
@@ -102,8 +102,10 @@ class ModelCapacityTest : public testing::Test {
 
   ModelConfig config_;
   EngineOptions options_;
-  ModelLimits formats_ = {
-      .block_tokens = 16, .weights = WeightFormats::Of(DType::kBF16), .kv_format = KvFormat::kBF16};
+  ModelLimits formats_ = {{.block_tokens = 16},
+                          WeightFormats::Of(DType::kBF16),
+                          ActivationDType::kF32,
+                          KvFormat::kBF16};
   std::unique_ptr<Device> device_ = NewHostDevice(0);
   std::unique_ptr<Backend> backend_ = NewCpuBackend(*device_, {}).value();
   const BackendSizes* sizes_ = backend_.get();
@@ -156,23 +158,23 @@ TEST_F(ModelCapacityTest, KvPerTokenStopsShrinkingAtTheKvHeads) {
 
 TEST_F(ModelCapacityTest, BlocksAreThoseOfThePublishedCases) {
   formats_ = {
-      .block_tokens = 64, .weights = WeightFormats::Of(DType::kF16), .kv_format = KvFormat::kF16};
+      {.block_tokens = 64}, WeightFormats::Of(DType::kF16), ActivationDType::kF32, KvFormat::kF16};
   const RankCapacity alone = Plan(kLlama2_7B, 1, 1000 * kGiB).ranks[0];
   EXPECT_EQ(alone.kv_block_bytes, 33'554'432);
   EXPECT_EQ(Plan(kLlama2_7B, 2, 1000 * kGiB).ranks[1].kv_block_bytes, 33'554'432 / 2);
   // 66 GiB are free after the weights.
   const int64_t cap = 66 * kGiB + alone.arena_bytes[static_cast<int>(MemoryCategory::kWeights)];
-  options_.max_model_len = 4096;
+  options_.limits.max_model_len = 4096;
   for (const auto& [share, blocks] : {std::pair(0.8, 1689), std::pair(0.2, 422)}) {
     options_.kv_rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = share};
-    EXPECT_EQ(Plan(kLlama2_7B, 1, cap).num_kv_blocks, blocks);
+    EXPECT_EQ(Plan(kLlama2_7B, 1, cap).limits.num_kv_blocks, blocks);
   }
 }
 
 TEST_F(ModelCapacityTest, SequencesTakeThePublishedBytes) {
   const auto kv_bytes = [&](int size, int seqs, int len) {
-    options_.max_num_seqs = seqs;
-    options_.max_model_len = len;
+    options_.limits.max_num_seqs = seqs;
+    options_.limits.max_model_len = len;
     const Capacity plan = Plan(kQwen2_5_32B, size, 1000 * kGiB);
     return plan.ranks[0].arena_bytes[static_cast<int>(MemoryCategory::kKv)];
   };
@@ -194,9 +196,9 @@ class Thesis : public ModelCapacityTest, public testing::WithParamInterface<Undi
 
 TEST_P(Thesis, WhatRanksDoNotDivideIsRefusedAtEveryNumberOfThem) {
   const Undivided& undivided = GetParam();
-  options_.max_num_seqs = undivided.max_num_seqs;
-  options_.max_model_len = undivided.max_model_len;
-  options_.max_num_batched_tokens = undivided.max_num_batched_tokens;
+  options_.limits.max_num_seqs = undivided.max_num_seqs;
+  options_.limits.max_model_len = undivided.max_model_len;
+  options_.limits.max_num_batched_tokens = undivided.max_num_batched_tokens;
   for (const int size : {1, 2, 4, 8}) {
     const Capacity plan = Plan(undivided.shape, size, undivided.cap_bytes);
     ASSERT_TRUE(plan.shortage.has_value()) << size;
@@ -300,8 +302,8 @@ TEST_F(GpuCapacityTest, MoreGpusAreARemedyWhereTheyWereMeasured) {
 }
 
 TEST_F(ModelCapacityTest, NoRankIsEverAboveItsCap) {
-  options_.max_model_len = 2048;
-  options_.max_num_batched_tokens = 256;
+  options_.limits.max_model_len = 2048;
+  options_.limits.max_num_batched_tokens = 256;
   for (const int64_t cap : {100 * kMiB, 200 * kMiB, kGiB}) {
     for (int size = 1; size <= 8; ++size) {
       const Capacity plan = Plan({4, 512, 1024, 8, 2, 64, 4000}, size, cap);
@@ -317,9 +319,9 @@ TEST_F(ModelCapacityTest, NoRankIsEverAboveItsCap) {
 TEST_F(ModelCapacityTest, SharesKeepMoreOfThePoolOnUnequalDevices) {
   // KV dominates: 8 KV heads over 2 ranks.
   config_ = ConfigOf({8, 256, 256, 8, 8, 64, 1000});
-  options_.max_model_len = 4096;
-  options_.max_num_seqs = 10000;
-  options_.max_num_batched_tokens = 64;
+  options_.limits.max_model_len = 4096;
+  options_.limits.max_num_seqs = 10000;
+  options_.limits.max_num_batched_tokens = 64;
   const auto tokens = [&](int64_t second_bytes) {
     std::vector<DeviceBudget> budgets(2);
     budgets[0].total_bytes = 6 * kGiB;
@@ -327,7 +329,7 @@ TEST_F(ModelCapacityTest, SharesKeepMoreOfThePoolOnUnequalDevices) {
     budgets[1].total_bytes = second_bytes;
     const auto plan = Model().Plan(budgets);
     EXPECT_TRUE(plan.ok()) << plan.status();
-    return static_cast<double>(plan->num_kv_blocks);
+    return static_cast<double>(plan->limits.num_kv_blocks);
   };
   const double equal_ranks = tokens(6 * kGiB);
   EXPECT_NEAR(tokens(4 * kGiB) / equal_ranks, 0.67, 0.02);
@@ -346,7 +348,7 @@ TEST_F(ModelCapacityTest, ALargerGroupOfUnequalCapsListsThemAll) {
   RankSizes caps;
   caps.of_rank = {{0, 70 * kMiB}, {1, 60 * kMiB}};
   options_.device_memory = caps;
-  options_.max_model_len = 128;
+  options_.limits.max_model_len = 128;
   config_ = ConfigOf({8, 512, 2048, 8, 8, 64, 8000});
   std::vector<DeviceBudget> budgets(2);
   for (int rank = 0; rank < 2; ++rank) {

@@ -91,7 +91,7 @@ void PlanPropertyTest::CheckSums(const Capacity& plan) {
 
 // It starts with every rank's minimum; with one byte less on any, and the same limits, it does not.
 void PlanPropertyTest::CheckLeast(const PlanFlags& flags, const Planned& plan) {
-  const GroupLimits& limits = plan.capacity.limits;
+  const Limits& limits = plan.capacity.limits;
   const auto fixed =
       Plan(Applied(flags, {"--max-num-seqs", absl::StrCat(limits.max_num_seqs), "--max-model-len",
                            absl::StrCat(limits.max_model_len), "--max-num-batched-tokens",
@@ -243,8 +243,7 @@ TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
     ASSERT_GT(row.size(), 4U);
     const std::string why_not = capacity.fits ? "host" : MemoryCategoryName(capacity.binding_term);
     EXPECT_EQ(row[1], plan->fits() ? "yes" : why_not);
-    EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.num_kv_blocks * capacity.block_tokens)
-                                   : std::string("-"));
+    EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.limits.kv_tokens()) : std::string("-"));
     EXPECT_EQ(row[3], plan->fits() ? FormatCount(capacity.full_sequences) : std::string("-"));
     EXPECT_EQ(row[4], FormatCount(capacity.limits.max_model_len));
   }

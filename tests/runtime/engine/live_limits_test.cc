@@ -16,18 +16,22 @@ using ::testing::HasSubstr;
 
 TEST(LiveLimitsTest, TightenAndWidenUpToWhatWasSealed) {
   const SchedulerLimits sealed = ToyLimits();
-  LiveLimits now = SealedLimits(sealed);
-  now = *Changed(sealed, now, {.max_num_seqs = 1, .max_model_len = 32});
-  EXPECT_EQ(now, (LiveLimits{1, 32, sealed.max_num_queued_reqs}));
+  SchedulerLimits expected = sealed;
+  SchedulerLimits now = *Changed(sealed, sealed, {.max_num_seqs = 1, .max_model_len = 32});
+  expected.max_num_seqs = 1;
+  expected.max_model_len = 32;
+  EXPECT_EQ(now, expected);
   now = *Changed(sealed, now, {.max_num_queued_reqs = 0});
-  EXPECT_EQ(now, (LiveLimits{1, 32, 0}));
+  expected.max_num_queued_reqs = 0;
+  EXPECT_EQ(now, expected);
   now = *Changed(sealed, now, {.reset = true, .max_num_seqs = 2});
-  EXPECT_EQ(now, (LiveLimits{2, sealed.max_model_len, sealed.max_num_queued_reqs}));
+  expected = sealed;
+  expected.max_num_seqs = 2;
+  EXPECT_EQ(now, expected);
 }
 
 TEST(LiveLimitsTest, WhatWasNotSealedIsRefusedWithItsLimit) {
   const SchedulerLimits sealed = ToyLimits();
-  const LiveLimits now = SealedLimits(sealed);
   for (const LiveLimitsChange& change :
        {LiveLimitsChange{.max_num_seqs = sealed.max_num_seqs + 1},
         LiveLimitsChange{.max_num_seqs = 0},
@@ -35,7 +39,7 @@ TEST(LiveLimitsTest, WhatWasNotSealedIsRefusedWithItsLimit) {
         LiveLimitsChange{.max_model_len = 1}, LiveLimitsChange{.max_model_len = int64_t{1} << 40},
         LiveLimitsChange{.max_num_queued_reqs = sealed.max_num_queued_reqs + 1},
         LiveLimitsChange{.max_num_queued_reqs = -1}}) {
-    const absl::Status refused = Changed(sealed, now, change).status();
+    const absl::Status refused = Changed(sealed, sealed, change).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(refused.message(), HasSubstr("restart it"));
   }
@@ -105,7 +109,7 @@ class LiveCoordinatorTest : public testing::Test {
 TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepTheirWord) {
   ASSERT_TRUE(Submit(10, 40, 1).ok());
   const std::shared_ptr<RecordingSink> promised = last_;
-  LiveLimits before;
+  SchedulerLimits before;
   ASSERT_TRUE(coordinator_->SetLimits({.max_model_len = 20}, &before).ok());
   EXPECT_EQ(before.max_model_len, 64);
   EXPECT_EQ(ReasonOf(Submit(20, 4, 2)), "PROMPT_TOO_LONG");

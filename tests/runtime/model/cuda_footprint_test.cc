@@ -69,14 +69,11 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
       budgets[rank].total_bytes = GetParam().gpu_bytes;
     }
     CapacityRequest request;
-    request.start = {8, 256, 512};
-    request.block_tokens = limits_.block_tokens;
+    request.start = {8, 256, 512, limits_.block_tokens};
     request.cap_at_max_num_seqs = false;
     const std::unique_ptr<BackendSizes> sizes = NewCudaSizes(GetParam().gemm_library);
-    return PlanCapacity(budgets, request, [&](int rank, const GroupLimits& fitted) {
-      limits_.max_num_seqs = fitted.max_num_seqs;
-      limits_.max_model_len = fitted.max_model_len;
-      limits_.max_num_batched_tokens = fitted.max_num_batched_tokens;
+    return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
+      limits_.Limits::operator=(fitted);
       return FootprintOf(*split_, rank, limits_, *sizes);
     });
   }
@@ -113,8 +110,8 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
 TEST_P(CudaFootprint, PlannedWithNoDeviceIsWhatTheDeviceGives) {
   const Capacity plan = PlanWithNoDevice();
   ASSERT_TRUE(plan.fits);
-  EXPECT_GT(plan.num_kv_blocks, 0);
-  limits_.num_kv_blocks = plan.num_kv_blocks;
+  EXPECT_GT(plan.limits.num_kv_blocks, 0);
+  limits_.num_kv_blocks = plan.limits.num_kv_blocks;
   RunRanks(split_->size(), [&](Group& group) {
     AllocateArenas(group, plan.ranks[group.exchange().topology().rank]);
   });

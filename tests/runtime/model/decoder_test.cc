@@ -77,12 +77,12 @@ class OneRank final : public Communicator {
 class DecoderTest : public testing::TestWithParam<int> {
  protected:
   DecoderTest() {
-    limits_ = {.max_num_seqs = 1,
-               .max_model_len = 64,
-               .max_num_batched_tokens = kMaxTokens,
-               .block_tokens = 64,
-               .num_kv_blocks = 1,
-               .weights = WeightFormats::Of(DType::kBF16)};
+    limits_ = {{.max_num_seqs = 1,
+                .max_model_len = 64,
+                .max_num_batched_tokens = kMaxTokens,
+                .block_tokens = 64,
+                .num_kv_blocks = 1},
+               WeightFormats::Of(DType::kBF16)};
     BumpAllocator allocator(memory_.data());
     weights_ = LayOutWeights(plan_.rank(rank_), limits_.weights, backend_, allocator);
     const Activations activations = LayOutActivations(plan_, rank_, limits_, backend_, allocator);

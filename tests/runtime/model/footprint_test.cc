@@ -30,14 +30,15 @@ ModelConfig Config() {
   return config;
 }
 
-ModelLimits Limits() {
-  return {.max_num_seqs = 4,
-          .max_model_len = 128,
-          .max_num_batched_tokens = 64,
-          .block_tokens = 16,
-          .num_kv_blocks = 10,
-          .weights = WeightFormats::Of(DType::kBF16),
-          .kv_format = KvFormat::kBF16};
+ModelLimits SmallLimits() {
+  return {{.max_num_seqs = 4,
+           .max_model_len = 128,
+           .max_num_batched_tokens = 64,
+           .block_tokens = 16,
+           .num_kv_blocks = 10},
+          WeightFormats::Of(DType::kBF16),
+          ActivationDType::kF32,
+          KvFormat::kBF16};
 }
 
 // One rank with zero weights, alone in its group.
@@ -77,7 +78,7 @@ class RunnerTest : public testing::Test {
     return step;
   }
 
-  ModelLimits limits_ = Limits();
+  ModelLimits limits_ = SmallLimits();
   std::unique_ptr<Device> device_ = NewHostDevice(0);
   MemoryLedger ledger_{*device_};
   std::unique_ptr<Backend> backend_ = NewOrderedBackend(*device_);
@@ -124,7 +125,7 @@ TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
   for (const int size : {1, 2, 4}) {
     const auto plan = ShardPlan::Create(Config(), size);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const RankNeeds now = FootprintOf(*plan, size - 1, Limits(), *backend);
+    const RankNeeds now = FootprintOf(*plan, size - 1, SmallLimits(), *backend);
     const auto of = [](const RankNeeds& needs, MemoryCategory term) {
       return needs.category_bytes[static_cast<int>(term)];
     };

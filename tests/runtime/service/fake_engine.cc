@@ -73,18 +73,16 @@ v1::LoadInfo FakeEngine::Load() {
   return load_;
 }
 
-LiveLimits FakeEngine::Limits() {
+SchedulerLimits FakeEngine::Limits() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return limits_;
 }
 
-absl::StatusOr<LiveLimits> FakeEngine::SetLimits(const LiveLimitsChange& change,
-                                                 LiveLimits* before) {
+absl::StatusOr<SchedulerLimits> FakeEngine::SetLimits(const LiveLimitsChange& change,
+                                                      SchedulerLimits* before) {
   const std::lock_guard<std::mutex> lock(mutex_);
   *before = limits_;
-  SchedulerLimits sealed;
-  sealed = WithLiveLimits(sealed, kFakeLimits);
-  BH_ASSIGN_OR_RETURN(limits_, Changed(sealed, limits_, change));
+  BH_ASSIGN_OR_RETURN(limits_, Changed(FakeLimits(), limits_, change));
   return limits_;
 }
 

@@ -29,7 +29,13 @@ struct Submitted {
 
 inline constexpr int kTestModelLen = 64;
 // Its limits at start.
-inline constexpr LiveLimits kFakeLimits = {4, kTestModelLen, 7};
+inline SchedulerLimits FakeLimits() {
+  SchedulerLimits limits;
+  limits.max_num_seqs = 4;
+  limits.max_model_len = kTestModelLen;
+  limits.max_num_queued_reqs = 7;
+  return limits;
+}
 
 class FakeEngine final : public RequestInbox, public EngineControl {
  public:
@@ -37,8 +43,9 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   // Records it and ends the request with `why`, as a real engine does at its next step.
   void Cancel(absl::string_view request_id, absl::Status why) override;
   v1::LoadInfo Load() override;
-  LiveLimits Limits() override;
-  absl::StatusOr<LiveLimits> SetLimits(const LiveLimitsChange& change, LiveLimits* before) override;
+  SchedulerLimits Limits() override;
+  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+                                            SchedulerLimits* before) override;
   void BeginDrain(std::optional<absl::Duration> timeout) override;
 
   // The next Submit returns this instead.
@@ -58,7 +65,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   absl::Status refusal_;
   std::function<void(const Submitted&)> answer_;
   v1::LoadInfo load_;
-  LiveLimits limits_ = kFakeLimits;
+  SchedulerLimits limits_ = FakeLimits();
   std::deque<Submitted> arrived_;
   std::map<std::string, std::shared_ptr<RequestSink>> running_;
   std::map<std::string, absl::Status> cancelled_;

@@ -262,7 +262,7 @@ TEST_F(ControlServiceTest, LimitThatIsNotKnownIsRefusedAndChangesNothing) {
   grpc::ClientContext context;
   v1::SetLimitsResponse response;
   EXPECT_EQ(ReasonOf(control_->SetLimits(&context, request, &response)), "UNSUPPORTED_PARAMETER");
-  EXPECT_EQ(engine_.Limits(), kFakeLimits);
+  EXPECT_EQ(engine_.Limits(), FakeLimits());
 }
 
 TEST_F(ControlServiceTest, ARequestThatIsTooLongIsRefusedByName) {

@@ -1,0 +1,25 @@
+// One set of flags for a group: rank 0's, which no other rank may contradict.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/exchange.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+// Collective, before anything else that depends on flags. What rank 0 was given, by command line,
+// environment or file, holds on every rank, except for a host's own flags: cores, memory, log. The
+// model's folder is rank 0's where a rank is given none. Errors, agreed: exit code 5, naming rank,
+// flag and both values, for a rank that is given another value than rank 0 has.
+absl::StatusOr<EngineOptions> FlagsOfGroup(const EngineOptions& options, GroupExchange& exchange);
+
+// The command line of a rank from its own (Flags::Resolved) and rank 0's, and its options.
+// INVALID_ARGUMENT as above, without the rank. Pure.
+absl::StatusOr<EngineOptions> WithFlagsOfRank0(const std::vector<std::string>& own,
+                                               const std::vector<std::string>& rank0);
+
+}  // namespace bulkhead
