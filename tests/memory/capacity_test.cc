@@ -209,15 +209,15 @@ TEST(CapacityTest, AShareThatCollidesWithTheArenasIsRefused) {
 
 TEST(CapacityTest, WhatIsNotGivenGivesWayInTurn) {
   const auto limits = [](int64_t total_bytes) {
-    return Plan({Cap(0, total_bytes)}, Request()).limits;
+    return GivenLimits(Plan({Cap(0, total_bytes)}, Request()).limits);
   };
-  EXPECT_EQ(limits(100000 * kMiB), (Limits{64, 32768, 2048}));
+  EXPECT_EQ(limits(100000 * kMiB), GivenLimits(Limits{64, 32768, 2048}));
   // One sequence of 32768 is 2 GiB of KV; 8192 are 512 MiB.
-  EXPECT_EQ(limits(700 * kMiB), (Limits{64, 8192, 2048}));
-  EXPECT_EQ(limits(377 * kMiB), (Limits{64, 4096, 1024}));
-  EXPECT_EQ(limits(366 * kMiB), (Limits{64, 4096, 512}));
-  EXPECT_EQ(limits(362 * kMiB), (Limits{16, 2048, 512}));
-  EXPECT_EQ(limits(106 * kMiB), (Limits{16, 64, 64}));
+  EXPECT_EQ(limits(700 * kMiB), GivenLimits(Limits{64, 8192, 2048}));
+  EXPECT_EQ(limits(377 * kMiB), GivenLimits(Limits{64, 4096, 1024}));
+  EXPECT_EQ(limits(366 * kMiB), GivenLimits(Limits{64, 4096, 512}));
+  EXPECT_EQ(limits(362 * kMiB), GivenLimits(Limits{16, 2048, 512}));
+  EXPECT_EQ(limits(106 * kMiB), GivenLimits(Limits{16, 64, 64}));
 }
 
 TEST(CapacityTest, GivenLimitsAreNeverChanged) {
