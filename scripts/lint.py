@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""lint.py [--seconds N] [--checks CHECK,...] [FILE ...]: what clang-format, clang and clang-tidy say about FILES, or
+"""lint.py [--checks CHECK,...] [FILE ...]: what clang-format, clang and clang-tidy say about FILES, or
 about the whole project. The checks:
 
 format   clang-format would change nothing
 headers  every header compiles by itself; only those that are not the first include of a .cc need to be compiled
 locks    clang++ -Wthread-safety: what is declared ABSL_GUARDED_BY is used with its lock held
-tidy     clang-tidy with .clang-tidy. With --seconds only its cheap checks (CHEAP), which leaves out the static analyzer
-         and most of bugprone, and no file is begun after N seconds: it says how many are left, which the next run
-         continues with
+tidy     clang-tidy with .clang-tidy: a quarter of an hour for the whole project, so the gate leaves it out
 
 What has passed is not checked again while the file, the project's headers that it includes, its command and the
 tool stay the same (~/.cache/bulkhead/lint). Compile commands come from build/release. Exits with 77 if a tool or the
@@ -31,9 +29,6 @@ FIRST_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)[">]', re.MU
 LOCK = re.compile(r"absl::(Mutex|CondVar)|ABSL_GUARDED_BY")
 CLASS = re.compile(r"^(?:class|struct) (?:ABSL_\w+ )?(\w+)", re.MULTILINE)
 FOR_DEVICES = re.compile(r"kernels/cuda/device/")  # compiled by nvcc and, with other flags, by the emulator
-CHEAP = ("-*,google-explicit-constructor,readability-function-size,readability-identifier-naming,bugprone-use-after-move,"
-         "bugprone-dangling-handle,bugprone-unused-raii,bugprone-undelegated-constructor,performance-for-range-copy,"
-         "performance-unnecessary-value-param,performance-move-const-arg")
 
 
 class Project:
@@ -103,10 +98,9 @@ class Project:
 class Run:
     """Commands, some at a time, with a memory of those that have passed."""
 
-    def __init__(self, project, cache, deadline=None):
+    def __init__(self, project, cache):
         self.project = project
         self.cache = cache
-        self.deadline = deadline
         self.versions = {tool: subprocess.run([tool, "--version"], capture_output=True, text=True).stdout for tool in TOOLS}
         self.failed = []
         os.makedirs(cache, exist_ok=True)
@@ -117,34 +111,28 @@ class Run:
             digest.update(f"\0{file}\0{self.project.text(file)}".encode())
         return os.path.join(self.cache, digest.hexdigest())
 
-    def one(self, path, command, bounded):
-        """False if there was no time."""
+    def one(self, path, command):
         key = self.key(path, command)
         if os.path.exists(key):
-            return True
-        if bounded and self.deadline is not None and time.monotonic() > self.deadline:
-            return False
+            return
         done = subprocess.run(command, cwd=self.project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode == 0:
             open(key, "w", encoding="utf-8").close()
         else:
             self.failed.append(path)
             print(f"{path}: {command[0]}\n{done.stdout}", flush=True)
-        return True
 
-    def all(self, name, work, bounded=False):
+    def all(self, name, work):
         """work: {path: command}."""
         begin, before = time.monotonic(), len(self.failed)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            left = [path for path, done in zip(work, pool.map(lambda path: self.one(path, work[path], bounded), work)) if not done]
-        failed = len(self.failed) - before
-        print(f"{name}: {len(work) - len(left)} files, {failed} bad, {time.monotonic() - begin:.0f} s"
-              + (f"; {len(left)} not reached in the time" if left else ""), flush=True)
+            list(pool.map(lambda path: self.one(path, work[path]), work))
+        print(f"{name}: {len(work)} files, {len(self.failed) - before} bad, {time.monotonic() - begin:.0f} s", flush=True)
 
 
-def lint(root, checks, files, cache, seconds):
+def lint(root, checks, files, cache):
     project = Project(root)
-    run = Run(project, cache, None if seconds is None else time.monotonic() + seconds)
+    run = Run(project, cache)
     chosen = set(files or project.files)
     commands = [f for f in project.commands if f in chosen]
 
@@ -165,14 +153,13 @@ def lint(root, checks, files, cache, seconds):
         run.all("locks", {f: ["clang++", "-fsyntax-only", *project.flags(f), "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", f]
                           for f in project.with_locks() if f in chosen})
     if "tidy" in checks:
-        run.all("tidy", {f: ["clang-tidy", "-p", "build/release", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
-                             *([] if seconds is None else [f"--checks={CHEAP}"]), f] for f in commands}, bounded=True)
+        run.all("tidy", {f: ["clang-tidy", "-p", "build/release", "--quiet", "--extra-arg=-Wno-unknown-warning-option", f]
+                         for f in commands})
     return run.failed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float)
     parser.add_argument("--checks", default=",".join(CHECKS))
     parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser.add_argument("--cache", default=os.path.expanduser("~/.cache/bulkhead/lint"))
@@ -186,7 +173,7 @@ def main():
     if missing:
         print(f"lint: skipped: {', '.join(missing)} not found (scripts/install_packages.sh --tests)")
         return 77
-    failed = lint(options.root, options.checks.split(","), options.files, options.cache, options.seconds)
+    failed = lint(options.root, options.checks.split(","), options.files, options.cache)
     if failed:
         print(f"lint: {len(failed)} failed: {' '.join(sorted(set(failed)))}")
     return 1 if failed else 0

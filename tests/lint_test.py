@@ -72,9 +72,6 @@ class LintTest(unittest.TestCase):
         for _ in range(2):
             code, output = self.lint()
             self.assertEqual(0, code, output)
-        code, output = self.lint("--seconds", "0", "--checks", "tidy")
-        self.assertIn("1 not reached", output)  # with the cheap checks alone it is another command
-        self.assertEqual(0, code, output)
 
     def test_a_line_that_clang_format_would_change(self):
         self.write("base/kernel.cu", "int  a;\n")
