@@ -33,12 +33,14 @@ ModelConfig LoadedRunner::ReadConfig(const std::string& model_dir) {
 }
 
 ModelLimits LoadedRunner::Limits(const ModelConfig& config) {
-  return {.max_num_seqs = 4,
-          .max_model_len = config.max_position_embeddings,
-          .max_num_batched_tokens = 128,
-          .block_tokens = 16,
-          .num_kv_blocks = 64,
-          .weights = WeightFormats::StoredBy(config, config.dtype.value())};
+  ModelLimits limits;
+  limits.max_num_seqs = 4;
+  limits.max_model_len = config.max_position_embeddings;
+  limits.max_num_batched_tokens = 128;
+  limits.block_tokens = 16;
+  limits.num_kv_blocks = 64;
+  limits.weights = WeightFormats::StoredBy(config, config.dtype.value());
+  return limits;
 }
 
 LoadedRunner::LoadedRunner(const std::string& model_dir, const ShardPlan& plan,

@@ -179,7 +179,9 @@ TEST_F(GenerationServiceTest, APromptThatIsTooLongSaysTheNumbers) {
 }
 
 TEST_F(GenerationServiceTest, AFullQueueSaysWhenToComeBack) {
-  const SchedulerLimits limits = {.max_num_seqs = 4, .max_num_queued_reqs = 7};
+  SchedulerLimits limits;
+  limits.max_num_seqs = 4;
+  limits.max_num_queued_reqs = 7;
   engine_.RefuseWith(CheckQueueHasRoom(limits, {.num_running = 4, .num_waiting = 7}, 1));
   grpc::ClientContext context;
   v1::GenerateResponse response;
@@ -215,7 +217,10 @@ TEST_F(GenerationServiceTest, EveryRefusalOfTheEngineHasItsReason) {
 }
 
 TEST_F(GenerationServiceTest, ARequestThatNeverFitsSaysHowManyBlocksItNeeds) {
-  SchedulerLimits limits = {.max_model_len = 1000, .block_tokens = 10, .num_kv_blocks = 8};
+  SchedulerLimits limits;
+  limits.max_model_len = 1000;
+  limits.block_tokens = 10;
+  limits.num_kv_blocks = 8;
   engine_.RefuseWith(CheckRequestFits(limits, /*prompt_tokens=*/100, 0, /*max_tokens=*/20));
   const auto error_info = DetailOf<google::rpc::ErrorInfo>(Refused(TextRequestOf("r")));
   ASSERT_TRUE(error_info.has_value());
