@@ -72,7 +72,7 @@ struct EngineOptions {
 // Of --host-memory: the maximum, and the minimum for the shortest queue of a model without a
 // tokenizer.
 inline constexpr int64_t kMaxHostMemory = int64_t{1} << 50;
-inline constexpr int64_t kMinHostMiB = 188;
+inline constexpr int64_t kMinHostMiB = 180;
 
 struct ServeOptions {
   EngineOptions engine;

@@ -21,8 +21,9 @@ constexpr int64_t kMessagesInGrpc = 16;
 constexpr int64_t kMinGrpcBytes = 8 * kMiB;
 constexpr int kConnections = 1024;
 constexpr int kMinConnections = 64;
-constexpr int kOpenCalls = 8192;
-constexpr int kMinOpenCalls = 256;
+constexpr int kOpenCalls = 3584;
+constexpr int kMaxOpenCalls = 8192;  // for a longer queue that was asked for
+constexpr int kMinOpenCalls = 112;
 constexpr int kSpareCalls = 64;  // in addition to those of waiting and running requests
 constexpr int64_t kRequestQuotaBytes = 64 * kMiB;
 constexpr int64_t kAnswerQuotaBytes = 320 * kMiB;
@@ -60,7 +61,7 @@ void SetQuotas(const HostRequest& request, const Limits& limits, HostBudget& bud
   // Every waiting or running request has a call, so they are bounded by the calls.
   const int64_t requests = int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs + kSpareCalls;
   quotas.max_open_calls = static_cast<int>(
-      std::max(shrunk(kOpenCalls, kMinOpenCalls), std::min<int64_t>(requests, kOpenCalls)));
+      std::max(shrunk(kOpenCalls, kMinOpenCalls), std::min<int64_t>(requests, kMaxOpenCalls)));
   quotas.request_bytes = shrunk(kRequestQuotaBytes, 2 * quotas.message_bytes);
   // The longest answer of a single request is always accepted.
   quotas.answer_bytes = shrunk(

@@ -132,7 +132,7 @@ class HostileClientsTest(unittest.TestCase):
                         + h2.frame(h2.DATA, h2.END_STREAM, stream, sent) + h2.frame(h2.RST_STREAM, 0, stream, h2.CANCEL))
             return out
         self.flood([self.connect() for _ in range(3)], fifty, 5)
-        self.assertLessEqual(self.load().host.open_calls.now, 8192)
+        self.assertLessEqual(self.load().host.open_calls.now, 3584)
 
     def test_calls_without_a_body_end_by_themselves(self):
         for _ in range(3):
