@@ -50,8 +50,7 @@ void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, 
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
   // Nor does the encoder build on what it sent: the guard may keep a block from the client.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_ENCODER, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
-                             static_cast<int>(kMaxMetadataBytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
   // Windows and frames of constant size, and no pings of its own for each that arrives.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
