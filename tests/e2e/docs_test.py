@@ -161,7 +161,7 @@ class ReadmeTest(unittest.TestCase):
                     self.assertEqual(self.server.wait(LIMIT_S), 0)
                     self.stop()
         self.assertLessEqual({"hf", "bulkhead serve", "bulkhead plan", "bulkhead generate", "bulkhead drain"}, names)
-        for name in ("results.jsonl", "scores.jsonl", "logits.safetensors", "curve.svg", "handover/summary.txt"):
+        for name in ("results.jsonl", "scores.jsonl", "logits.safetensors", "plan.svg", "handover/summary.txt"):
             self.assertGreater(os.path.getsize(os.path.join(self.folder, name)), 0, name)
 
     def test_the_python_client_prints_what_the_model_writes(self):
