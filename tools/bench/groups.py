@@ -35,15 +35,18 @@ def run(argv, errors=subprocess.PIPE):
     def die_with_parent():
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
+    child, early = None, []
+    # From before the child runs on: one that arrives in between is passed on as soon as there is a child.
+    before = on_ending(lambda number, _: child.send_signal(number) if child else early.append(number))
     try:
         child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", errors="replace",
                                  start_new_session=True, preexec_fn=die_with_parent)
+        for number in early:
+            child.send_signal(number)
+        out, said = child.communicate()
     except OSError as error:
         raise Failure(f"there is no program '{argv[0]}' that can be run; install it, or name another one with "
                       f"--launcher: {error.strerror}", USAGE) from error
-    before = on_ending(lambda number, _: child.send_signal(number))
-    try:
-        out, said = child.communicate()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
