@@ -21,7 +21,7 @@ class HostPressure {
   static constexpr int kTrimHeap = 70;
   static constexpr int kRefuseCalls = 85;        // new ones
   static constexpr int kRefuseConnections = 92;  // and streams, unread
-  static constexpr int kCloseConnections = 95;   // those with most that nobody admitted
+  static constexpr int kCloseConnections = 95;   // those with most that was not admitted
 
   // `total_bytes` 0: what is resident is read, and nothing follows from it. `resident_bytes` is
   // asked from the thread.

@@ -62,7 +62,7 @@ class ConnectionRules {
   // What goes to the client once the server has sent `bytes`: those, but for heads that are not
   // whole and the ends of calls that have ended here, and frames of the guard's own between them.
   std::string FromServer(absl::string_view bytes, absl::Time now);
-  // Now and then. `reading` is false when the client could not send because nobody read.
+  // Now and then. `reading` is false when the client could not send because the server did not read.
   void Tick(absl::Time now, bool reading, std::string* to_server);
 
   // Whether a frame fits behind what went to the client: whole frames, the server's settings first,
