@@ -45,7 +45,7 @@ class UnreadAnswersTest : public ServiceFixture {
 
 // The waits are ended by the tests' own time limit.
 TEST_F(UnreadAnswersTest, AnAnswerThatNobodyReadsEndsAfterItsTime) {
-  Start(/*unread_answer_ms=*/300);
+  Start(/*unread_answer_ms=*/2'000);
   SilentClient client(server_->port());
   client.Call(kTokenize, LongText().SerializeAsString());
   WaitUntilHeld(kTextBytes, kTextBytes + 100);
@@ -54,7 +54,7 @@ TEST_F(UnreadAnswersTest, AnAnswerThatNobodyReadsEndsAfterItsTime) {
 }
 
 TEST_F(UnreadAnswersTest, AControlAnswerIsCountedAndEndsAfterItsTime) {
-  Start(/*unread_answer_ms=*/300);
+  Start(/*unread_answer_ms=*/2'000);
   SilentClient client(server_->port());
   client.Call("/bulkhead.v1.Control/GetModelInfo", "");
   while (Load().num_errors_by_reason().count(reason::kSlowReader) == 0) {
