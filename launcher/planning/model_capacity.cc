@@ -84,9 +84,13 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
       .block_tokens = formats_.block_tokens};
   request.cap_at_max_num_seqs = !gpu;
   request.rule = options_.kv_rule;
+  std::vector<WeightNeeds> weights;
+  for (int rank = 0; rank < plan.size(); ++rank) {
+    weights.push_back(WeightNeedsOf(plan.rank(rank), formats_.weights, sizes_));
+  }
   return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
     limits.Limits::operator=(fitted);
-    return FootprintOf(plan, rank, limits, sizes_);
+    return FootprintOf(plan, rank, limits, sizes_, weights[rank]);
   });
 }
 

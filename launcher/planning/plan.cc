@@ -135,7 +135,7 @@ std::string WeightsText(const Planned& plan) {
   const auto bytes = [&](const WeightFormats& held_as) {
     int64_t sum = 0;
     for (int rank = 0; rank < split->size(); ++rank)
-      sum += StoredWeightBytes(*split, rank, held_as);
+      sum += StoredWeightBytes(split->rank(rank), held_as);
     return static_cast<double>(sum);
   };
   absl::StrAppendFormat(&text, ", %.2fx smaller than bfloat16",

@@ -120,13 +120,33 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
   return buffers;
 }
 
-Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
+namespace {
+
+StepLimits StepLimitsOf(const ModelLimits& limits, int64_t max_inputs) {
+  StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
+  step.max_inputs = max_inputs;
+  if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = max_inputs;
+  step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
+  return step;
+}
+
+Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const StepLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator) {
   Workspace workspace;
   workspace.rope = F32Matrix(allocator, limits.max_model_len, plan.config().head_dim);
-  workspace.scratch = allocator.Next(
-      sizes.WorkspaceBytes(StepLimitsOf(plan, rank, limits), HeadLayoutOf(plan, rank)));
+  workspace.scratch = allocator.Next(sizes.WorkspaceBytes(limits, HeadLayoutOf(plan, rank)));
   return workspace;
+}
+
+}  // namespace
+
+StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
+  return StepLimitsOf(limits, MaxInputsOf(TensorsOf(plan.rank(rank)), plan.rank(rank)));
+}
+
+Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                          const BackendSizes& sizes, BumpAllocator& allocator) {
+  return LayOutWorkspace(plan, rank, StepLimitsOf(plan, rank, limits), sizes, allocator);
 }
 
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
@@ -162,34 +182,19 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   return comm;
 }
 
-StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
-  StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
-  for (const TensorRow& row : TensorsOf(plan.rank(rank))) {
-    if (row.is_vector()) continue;
-    step.max_inputs = std::max(step.max_inputs, SliceOf(row, plan.rank(rank)).cols.size());
-  }
-  if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = step.max_inputs;
-  step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
-  return step;
-}
-
-int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& held_as) {
-  int64_t bytes = 0;
-  for (const TensorRow& row : TensorsOf(plan.rank(rank))) {
-    bytes += StoredBytes(row, plan.rank(rank), held_as);
-  }
-  return bytes;
+RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                      const BackendSizes& sizes) {
+  return FootprintOf(plan, rank, limits, sizes,
+                     WeightNeedsOf(plan.rank(rank), limits.weights, sizes));
 }
 
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
-                      const BackendSizes& sizes) {
+                      const BackendSizes& sizes, const WeightNeeds& weights) {
   RankNeeds needs;
   const auto set = [&needs](MemoryCategory term, int64_t bytes) {
     needs.category_bytes[static_cast<int>(term)] = bytes;
   };
-  BumpAllocator weights;
-  LayOutWeights(plan.rank(rank), limits.weights, sizes, weights);
-  set(MemoryCategory::kWeights, weights.used_bytes());
+  set(MemoryCategory::kWeights, weights.arena_bytes);
   set(MemoryCategory::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
   BumpAllocator activations;
   LayOutActivations(plan, rank, limits, sizes, activations);
@@ -201,10 +206,10 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   LayOutLogits(plan, rank, limits, sizes, logits);
   LayOutSampling(plan, rank, limits, sizes, logits);
   set(MemoryCategory::kLogits, logits.used_bytes());
-  needs.stored_weight_bytes = StoredWeightBytes(plan, rank, limits.weights);
+  needs.stored_weight_bytes = weights.stored_bytes;
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   BumpAllocator workspace;
-  LayOutWorkspace(plan, rank, limits, sizes, workspace);
+  LayOutWorkspace(plan, rank, StepLimitsOf(limits, weights.max_inputs), sizes, workspace);
   set(MemoryCategory::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
   return needs;
 }

@@ -103,10 +103,10 @@ KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limi
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
 
-// The sum of StoredBytes (shard/tensor_row.h) of this rank's slices.
-int64_t StoredWeightBytes(const ShardPlan& plan, int rank, const WeightFormats& held_as);
-
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.
+// `weights` are WeightNeedsOf the rank, which take longer to find than all the rest.
+RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                      const BackendSizes& sizes, const WeightNeeds& weights);
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const BackendSizes& sizes);
 

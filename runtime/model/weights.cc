@@ -1,5 +1,6 @@
 #include "runtime/model/weights.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -116,6 +117,39 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
                                          held_as, sizes, allocator));
   }
   return weights;
+}
+
+int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard) {
+  int64_t most = 0;
+  for (const TensorRow& row : rows) {
+    if (!row.is_vector()) most = std::max(most, SliceOf(row, shard).cols.size());
+  }
+  return most;
+}
+
+int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) {
+  int64_t bytes = 0;
+  for (const TensorRow& row : TensorsOf(shard)) bytes += StoredBytes(row, shard, held_as);
+  return bytes;
+}
+
+WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
+                          const BackendSizes& sizes) {
+  WeightNeeds needs;
+  BumpAllocator arena;
+  const auto add = [&](const std::vector<TensorRow>& rows) {
+    LayOutSlots(rows, shard, held_as, sizes, arena);
+    needs.max_inputs = std::max(needs.max_inputs, MaxInputsOf(rows, shard));
+    for (const TensorRow& row : rows) {
+      if (!row.optional) needs.stored_bytes += StoredBytes(row, shard, held_as);
+    }
+  };
+  add(ModelTensorsOf(shard));
+  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+    add(LayerTensors(*shard.model, static_cast<int>(layer)));
+  }
+  needs.arena_bytes = arena.used_bytes();
+  return needs;
 }
 
 absl::Status LoadWeights(const Checkpoint& checkpoint, const RankShard& shard,

@@ -51,6 +51,18 @@ struct ModelWeights {
 ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
                            const BackendSizes& sizes, BumpAllocator& allocator);
 
+// What follows from a rank's tensors alone: no limit changes it.
+struct WeightNeeds {
+  int64_t arena_bytes = 0;   // of LayOutWeights
+  int64_t stored_bytes = 0;  // StoredWeightBytes
+  int64_t max_inputs = 0;    // K at most of a product
+};
+WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
+                          const BackendSizes& sizes);
+// The sum of StoredBytes (shard/tensor_row.h) of the rank's slices.
+int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
+int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard);
+
 // Reads this rank's part of the checkpoint into weights that were laid out over memory. Not
 // collective. `total_bytes` is set before the first read; `done_bytes` grows up to it.
 struct LoadProgress {
