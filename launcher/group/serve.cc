@@ -81,7 +81,7 @@ class Control final : public EngineControl {
     return info;
   }
   SchedulerLimits Limits() override { return coordinator_.limits(); }
-  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+  absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override {
     return coordinator_.SetLimits(change, before);
   }

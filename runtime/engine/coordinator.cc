@@ -112,7 +112,7 @@ void Coordinator::SetServing() {
   if (state_ == GroupState::kStarting) state_ = GroupState::kServing;
 }
 
-absl::StatusOr<SchedulerLimits> Coordinator::SetLimits(const LiveLimitsChange& change,
+absl::StatusOr<SchedulerLimits> Coordinator::SetLimits(const v1::SetLimitsRequest& change,
                                                        SchedulerLimits* before) {
   const absl::MutexLock lock(&mutex_);
   if (before != nullptr) *before = live_limits_;

@@ -66,7 +66,7 @@ class Coordinator final : public RequestInbox {
 
   // Any thread. INVALID_ARGUMENT above the sealed limits. `before`, which may be null, receives the
   // previous limits.
-  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+  absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before);
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status.h"
+#include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/refusal.h"
 
 namespace bulkhead {
@@ -18,31 +19,34 @@ absl::Status AtLeast(const char* name, int64_t value, int64_t least) {
       absl::StrCat(name, " is ", value, "; it must be at least ", least));
 }
 
-absl::Status Change(const char* name, std::optional<int64_t> value, int least, int sealed,
-                    int& limit) {
-  if (!value.has_value()) return absl::OkStatus();
-  if (*value < least || *value > sealed) {
+absl::Status Change(const char* name, int64_t value, int least, int sealed, int& limit) {
+  if (value < least || value > sealed) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name, " ", *value, " is outside [", least, ", ", sealed,
+        name, " ", value, " is outside [", least, ", ", sealed,
         "]: while it serves, a group can go no higher than it was started with; restart it with a "
         "larger one"));
   }
-  limit = static_cast<int>(*value);
+  limit = static_cast<int>(value);
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<SchedulerLimits> Changed(const SchedulerLimits& sealed, SchedulerLimits now,
-                                        const LiveLimitsChange& change) {
-  if (change.reset) now = sealed;
-  BH_RETURN_IF_ERROR(
-      Change("max_num_seqs", change.max_num_seqs, 1, sealed.max_num_seqs, now.max_num_seqs));
-  // A one-token prompt and one generated token.
-  BH_RETURN_IF_ERROR(
-      Change("max_model_len", change.max_model_len, 2, sealed.max_model_len, now.max_model_len));
-  BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs, 0,
-                            sealed.max_num_queued_reqs, now.max_num_queued_reqs));
+                                        const v1::SetLimitsRequest& change) {
+  if (change.reset()) now = sealed;
+  if (change.has_max_num_seqs()) {
+    BH_RETURN_IF_ERROR(
+        Change("max_num_seqs", change.max_num_seqs(), 1, sealed.max_num_seqs, now.max_num_seqs));
+  }
+  if (change.has_max_model_len()) {  // a one-token prompt and one generated token
+    BH_RETURN_IF_ERROR(Change("max_model_len", change.max_model_len(), 2, sealed.max_model_len,
+                              now.max_model_len));
+  }
+  if (change.has_max_num_queued_reqs()) {
+    BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs(), 0,
+                              sealed.max_num_queued_reqs, now.max_num_queued_reqs));
+  }
   return now;
 }
 
