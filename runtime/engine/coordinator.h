@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "memory/kv_block_pool.h"
+#include "runtime/engine/group_state.h"
 #include "runtime/engine/load_meter.h"
 #include "runtime/engine/request.h"
 #include "runtime/engine/scheduler.h"
@@ -31,8 +32,6 @@
 #include "runtime/tokenizer/tokenizer.h"
 
 namespace bulkhead {
-
-enum class GroupState { kStarting, kServing, kDraining, kLost };
 
 struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
@@ -93,7 +92,6 @@ class Coordinator final : public RequestInbox {
   struct Delivery;
   struct Arrivals;
 
-  absl::Status CheckOpen(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLength(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
