@@ -306,7 +306,7 @@ class Planner {
     }
     if (plan.shortage.has_value()) {
       plan.binding_rank = plan.shortage->rank;
-      plan.binding_term = plan.shortage->term;
+      plan.limiting_category = plan.shortage->category;
     } else if (binding != nullptr) {
       plan.binding_rank = binding->budget.rank;
     }

@@ -73,7 +73,7 @@ struct CapacityRequest {
 
 struct Shortage {
   int rank = 0;
-  MemoryCategory term = MemoryCategory::kWeights;
+  MemoryCategory category = MemoryCategory::kWeights;
   int64_t bytes = 0;         // missing bytes
   int64_t needed_bytes = 0;  // by the category
   int64_t left_bytes = 0;    // available to the category
@@ -98,7 +98,7 @@ struct Capacity {
   Limits limits;               // no blocks if it does not fit
   int64_t full_sequences = 0;  // sequences of max_model_len that fit in the pool
   int binding_rank = 0;
-  MemoryCategory binding_term = MemoryCategory::kKv;
+  MemoryCategory limiting_category = MemoryCategory::kKv;
   std::vector<RankCapacity> ranks;
   std::optional<Shortage> shortage;  // the largest shortage, if it does not fit
 };

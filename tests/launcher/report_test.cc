@@ -21,7 +21,7 @@ Capacity Refused() {
   Capacity capacity;
   capacity.limits = {4, 64, 128, 16};
   capacity.binding_rank = 1;
-  capacity.binding_term = MemoryCategory::kLogits;
+  capacity.limiting_category = MemoryCategory::kLogits;
   capacity.ranks.resize(2);
   for (int rank = 0; rank < 2; ++rank) {
     capacity.ranks[rank].budget.rank = rank;

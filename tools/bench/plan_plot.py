@@ -35,7 +35,7 @@ def draw(plan):
 
 
 def draw_arenas(axes, report):
-    """A bar for each rank; a line at its end: what the device has. The binding term of the binding rank has an edge."""
+    """A bar for each rank; a line at its end: what the device has. The limiting category of the limiting rank has an edge."""
     binding = report["binding"]
     labels = [f"rank {rank['rank']}" + (f" (binds: {binding['term']})" if rank["rank"] == binding["rank"] else "")
               for rank in report["ranks"]]
