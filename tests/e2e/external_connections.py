@@ -1,6 +1,6 @@
-"""Lists TCP listeners, and simulates strangers who connect to them.
+"""Lists TCP listeners, and simulates external connections to them.
 
-As a program it is a crowd of strangers: strangers.py PORT... connects to all of these ports on
+As a program it is a crowd of external connections: external_connections.py PORT... connects to all of these ports on
 every address of its host, or to ADDRESS:PORT, sends garbage and partial handshakes, prints the
 ports that accepted a connection as one line, and holds all connections open until its standard
 input ends.
