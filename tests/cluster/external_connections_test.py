@@ -1,5 +1,5 @@
-"""External connections can end no group, whatever connects to whatever port of it, of mpirun or of its daemons, from the launch on,
-and holds the connection or says what it likes, clients get the same tokens."""
+"""External connections can end no group: to whatever port of it, of mpirun or of its daemons, from the launch on, held
+open or with whatever bytes; clients get the same tokens."""
 import os
 import subprocess
 import sys
