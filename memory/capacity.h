@@ -2,9 +2,10 @@
 // the rank and memory category that do not fit. Pure arithmetic: every rank computes the same
 // result from the same budgets, and `plan` computes it without any rank.
 //
-// A rank's room is total - others - reserve (and at most u x total under KvRule::kUtilization). Its
-// arenas are claimed from the room in the order of MemoryCategory; the first claim larger than the
-// remaining room does not fit. The last claim is KV: at least one sequence of max_model_len.
+// Available to a rank is total - others - reserve (and at most u x total under
+// KvRule::kUtilization). Its arenas are claimed from it in the order of MemoryCategory; the first
+// claim larger than the remaining bytes does not fit. The last claim is KV: at least one sequence
+// of max_model_len.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The house rules that a script can check, and a proof that violations are detected.
+"""The rules of this project that a script can check, and a proof that violations are detected.
 
 layering_test.py checks this project; LAYERING_ROOT names another tree.
 """
@@ -202,7 +202,7 @@ def violations(root):
 
 
 class ThisProject(unittest.TestCase):
-    def test_keeps_the_house_rules(self):
+    def test_keeps_the_rules(self):
         self.assertEqual([], violations(ROOT), "\n" + "\n".join(violations(ROOT)))
 
     def test_has_every_folder_of_the_rules(self):

@@ -145,8 +145,8 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   const ModelConfig& config = engine.source.config.model;
   const DeviceKind kind = engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu;
   const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind);
-  const HostRoom room = RoomOf(hosts.limits, budgets);
-  absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, room);
+  const HostAvailability available = AvailabilityOf(hosts.limits, budgets);
+  absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, available);
   if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: equal on every rank
   BH_RETURN_IF_ERROR(FinalizePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
                                   report, *planned, engine));

@@ -74,14 +74,14 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
         absl::StrCat("max_tokens is ", max_tokens, "; it must not be negative"));
   }
   const int64_t given = prompt_tokens + emitted_tokens;
-  const int64_t room = max_tokens == 0 ? 0 : 1;
-  if (given + room > limits.max_model_len) {
+  const int64_t reserved_tokens = max_tokens == 0 ? 0 : 1;
+  if (given + reserved_tokens > limits.max_model_len) {
     const std::string limit =
         absl::StrCat(" no room for output within max_model_len ", limits.max_model_len);
     const std::string text =
         emitted_tokens == 0
             ? absl::StrCat("the prompt has ", prompt_tokens, " tokens, which leaves", limit,
-                           "; shorten it to at most ", limits.max_model_len - room)
+                           "; shorten it to at most ", limits.max_model_len - reserved_tokens)
             : absl::StrCat("the prompt's ", prompt_tokens, " tokens and the ", emitted_tokens,
                            " that were emitted already leave", limit,
                            ": the generation is complete");
