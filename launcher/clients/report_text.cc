@@ -37,7 +37,7 @@ std::string StateText(const v1::Report& report) {
                          kills.count, " in ", kills.dir, ")")
           : "Whether the kernel killed it for memory can no longer be determined",
       kills.all_together ? "; its cgroup's processes are killed all together "
-                           "(memory.oom.group), so that nobody was left to say so"
+                           "(memory.oom.group), so that no process was left to report it"
                          : "",
       ".\n\n");
 }
