@@ -35,8 +35,8 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kBytesPerCase = int64_t{128} << 20;
-constexpr int kLeastCalls = 16;
-constexpr int kMostCalls = 4000;
+constexpr int kMinCalls = 16;
+constexpr int kMaxCalls = 4000;
 constexpr int kTurns = 8;         // ours and the bare loop alternate so often
 constexpr int kCheckedCalls = 8;  // of each case, before the clock runs
 constexpr double kWarmUpSeconds = 0.3;
@@ -163,9 +163,9 @@ class CommBench {
 
  private:
   int CallsOf(int64_t bytes) const {
-    if (options_.quick) return kLeastCalls;
+    if (options_.quick) return kMinCalls;
     return static_cast<int>(
-        std::clamp<int64_t>(kBytesPerCase / std::max<int64_t>(bytes, 1), kLeastCalls, kMostCalls));
+        std::clamp<int64_t>(kBytesPerCase / std::max<int64_t>(bytes, 1), kMinCalls, kMaxCalls));
   }
 
   // Until the system has given the ranks a core each, where there are as many.
@@ -174,7 +174,7 @@ class CommBench {
         MakeCollective(Collective::kAllReduce, 4, {group_, *comm_, *pattern_});
     const Stopwatch watch;
     while (!options_.quick) {
-      for (int i = 0; i < kMostCalls; ++i) BH_RETURN_IF_ERROR(collective->Call(i));
+      for (int i = 0; i < kMaxCalls; ++i) BH_RETURN_IF_ERROR(collective->Call(i));
       const char* const mine = watch.Seconds() > kWarmUpSeconds ? "done" : "";
       BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                           exchange_.AllGather(mine, absl::InfiniteDuration()));

@@ -31,12 +31,12 @@ uint64_t TensorsDigest(const ModelConfig& model) {
 
 // "rank 2 (host b), rank 3 (host b)", at most four of them.
 std::string NamesOf(const RankTopology& topology, const std::vector<int>& ranks) {
-  constexpr size_t kMost = 4;
+  constexpr size_t kMaxNames = 4;
   std::string text;
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+  for (size_t i = 0; i < std::min(ranks.size(), kMaxNames); ++i) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", topology.NameOf(ranks[i]));
   }
-  if (ranks.size() > kMost) absl::StrAppend(&text, " and ", ranks.size() - kMost, " more");
+  if (ranks.size() > kMaxNames) absl::StrAppend(&text, " and ", ranks.size() - kMaxNames, " more");
   return text;
 }
 
