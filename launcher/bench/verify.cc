@@ -194,7 +194,7 @@ class VerifyJob final : public BatchJob {
   }
 
   // Free-running answers, all at once; then the logits of each prompt with its answer, which must
-  // have the bits that the tokens were drawn from.
+  // have the bits that the tokens were sampled from.
   absl::Status Answer(Coordinator& coordinator) {
     std::mt19937_64 random(1);
     std::vector<Request> requests(options_.num_prompts);

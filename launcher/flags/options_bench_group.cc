@@ -66,7 +66,7 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
       "bench simulate", "[FLAGS]",
       "Drives the real scheduler of rank 0 with requests and no model, and prints what a "
       "step costs rank 0:\n"
-      "planning, encoding the plan, handing it out, committing; and beside that what drawing "
+      "planning, encoding the plan, handing it out, committing; and beside that what sampling "
       "and detokenising\n"
       "its tokens would add. Only how long a step takes the group is assumed: step + decode "
       "rows + prompt\n"
