@@ -90,7 +90,7 @@ struct RankCapacity {
   // 0: no amount is enough, as the rule grants less than one sequence.
   int64_t required_bytes = 0;
   int64_t free_bytes = 0;      // left after arenas, others and reserve
-  int64_t stranded_bytes = 0;  // unused KV memory because another rank binds
+  int64_t stranded_bytes = 0;  // unused KV memory because another rank has less
   std::string rule_text;       // the rule as arithmetic
 };
 

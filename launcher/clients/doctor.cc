@@ -83,7 +83,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
   std::string text = absl::StrFormat(
       "%s: %s, %d %s, bulkhead %s, up %s%s\n"
-      "rank %d%s binds (%s)\n\n",
+      "rank %d%s is the bottleneck (%s)\n\n",
       target, seen.model.served_model_name(), seen.server.tensor_parallel_size(),
       seen.server.tensor_parallel_size() == 1 ? "rank" : "ranks", seen.server.version(),
       absl::FormatDuration(absl::Seconds(static_cast<int64_t>(load.uptime_s()))),

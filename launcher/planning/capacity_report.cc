@@ -217,7 +217,7 @@ std::string CapacityTable(const Capacity& capacity) {
   int64_t stranded = 0;
   for (const RankCapacity& rank : capacity.ranks) stranded += rank.stranded_bytes;
   if (stranded > 0) {
-    absl::StrAppend(&text, "stranded: ", FormatBytes(stranded),
+    absl::StrAppend(&text, "unused: ", FormatBytes(stranded),
                     " of KV that the other ranks could hold and rank ", capacity.binding_rank,
                     " cannot\n");
   }

@@ -136,7 +136,7 @@ std::string CompareTable(const std::vector<std::string>& names,
   add("KV bytes/token/rank", [&](const Capacity& plan) {
     return FormatCount(binding(plan).kv_block_bytes / plan.limits.block_tokens);
   });
-  add("binds", [](const Capacity& plan) {
+  add("bottleneck", [](const Capacity& plan) {
     return absl::StrCat("rank ", plan.binding_rank, " ",
                         MemoryCategoryName(plan.limiting_category));
   });

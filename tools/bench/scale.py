@@ -131,7 +131,7 @@ def scale_table(rows):
         return [f"{one['kv_tokens']:,}" if one["fits"] else "does not fit",
                 f"rank {one['binding']['rank']}, {one['binding']['term']}"]
 
-    text = [["ranks", "KV tokens planned", "binds", "KV tokens measured", "binds", "comm in decode", "in prefill",
+    text = [["ranks", "KV tokens planned", "bottleneck", "KV tokens measured", "bottleneck", "comm in decode", "in prefill",
              "slowest rank", "where"]]
     for row in rows:
         measured = row["measured"]
