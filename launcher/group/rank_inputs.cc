@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +29,24 @@ uint64_t TensorsDigest(const ModelConfig& model) {
     }
   }
   return tensors.value();
+}
+
+// Every field as a refusal shows it, in the order of comparison; repeated ones have several values.
+std::vector<std::vector<std::string>> FieldsOf(const internal::RankInputs& inputs) {
+  const auto hex = [](uint64_t digest) { return absl::Hex(digest, absl::kZeroPad16); };
+  std::vector<std::string> weights, config;
+  for (const internal::RankInputs::Weights& file : inputs.weights()) {
+    weights.push_back(absl::StrCat("weights ", file.file(), "=", hex(file.samples())));
+  }
+  for (const std::string& field : inputs.config()) {
+    config.push_back(absl::StrCat("config ", field));
+  }
+  return {{absl::StrCat("build=", inputs.build())},
+          {absl::StrCat("model=", inputs.headers())},
+          std::move(weights),
+          std::move(config),
+          {absl::StrCat("eos=", absl::StrJoin(inputs.eos_ids(), ","))},
+          {absl::StrCat("tensors=", hex(inputs.tensors()))}};
 }
 
 // "rank 2 (host b), rank 3 (host b)", at most four of them.
@@ -92,42 +112,20 @@ absl::StatusOr<internal::RankInputs> RankInputsOf(const ModelSource& source) {
 
 absl::Status CompareInputs(const RankTopology& topology,
                            const std::vector<internal::RankInputs>& ranks) {
-  using Inputs = internal::RankInputs;
-  const auto hex = [](uint64_t digest) {
-    return absl::StrCat(absl::Hex(digest, absl::kZeroPad16));
-  };
-  // `text_of`: a field of a rank as a refusal shows it.
-  const auto compare = [&](const auto& text_of) {
-    std::vector<std::string> values;
-    for (const Inputs& rank : ranks) values.push_back(text_of(rank));
-    return CompareValues(topology, values);
-  };
-  // `entries_of`: a repeated field of a rank, of which `text_of` shows one entry.
-  const auto compare_all = [&](const auto& entries_of, const auto& text_of) -> absl::Status {
-    int most = 0;
-    for (const Inputs& rank : ranks) most = std::max(most, entries_of(rank).size());
-    for (int i = 0; i < most; ++i) {
-      BH_RETURN_IF_ERROR(compare([&](const Inputs& rank) -> std::string {
-        return i < entries_of(rank).size() ? text_of(entries_of(rank)[i]) : "nothing";
-      }));
+  std::vector<std::vector<std::vector<std::string>>> fields;  // by rank
+  for (const internal::RankInputs& rank : ranks) fields.push_back(FieldsOf(rank));
+  for (size_t field = 0; field < fields[0].size(); ++field) {
+    size_t size = 0;
+    for (const auto& of_rank : fields) size = std::max(size, of_rank[field].size());
+    for (size_t i = 0; i < size; ++i) {
+      std::vector<std::string> values;
+      for (const auto& of_rank : fields) {
+        values.push_back(i < of_rank[field].size() ? of_rank[field][i] : "nothing");
+      }
+      BH_RETURN_IF_ERROR(CompareValues(topology, values));
     }
-    return absl::OkStatus();
-  };
-  BH_RETURN_IF_ERROR(
-      compare([](const Inputs& rank) { return absl::StrCat("build=", rank.build()); }));
-  BH_RETURN_IF_ERROR(
-      compare([](const Inputs& rank) { return absl::StrCat("model=", rank.headers()); }));
-  BH_RETURN_IF_ERROR(compare_all(
-      [](const Inputs& rank) -> const auto& { return rank.weights(); },
-      [&](const Inputs::Weights& file) {
-        return absl::StrCat("weights ", file.file(), "=", hex(file.samples()));
-      }));
-  BH_RETURN_IF_ERROR(compare_all(
-      [](const Inputs& rank) -> const auto& { return rank.config(); },
-      [](const std::string& field) { return absl::StrCat("config ", field); }));
-  BH_RETURN_IF_ERROR(compare(
-      [](const Inputs& rank) { return absl::StrCat("eos=", absl::StrJoin(rank.eos_ids(), ",")); }));
-  return compare([&](const Inputs& rank) { return absl::StrCat("tensors=", hex(rank.tensors())); });
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace bulkhead
