@@ -53,8 +53,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2160, "memory": 3780, "comm": 6330, "kernels": 12460, "shard": 3230, "runtime": 17470, "launcher": 16660,
-                "proto": 644, "tools": 2415}
+LINE_BUDGETS = {"base": 2153, "memory": 3778, "comm": 6326, "kernels": 12460, "shard": 3230, "runtime": 17476, "launcher": 16689,
+                "proto": 658, "tools": 2415}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70
