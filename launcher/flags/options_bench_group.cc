@@ -122,8 +122,8 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
       "at the sizes\n"
       "of that model's messages: time of the slowest rank, algorithm and bus bandwidth by "
       "nccl-tests' formulas.\n"
-      "Every answer is checked. Between two ranks of one host a bare loop of two processes stands "
-      "beside it.",
+      "Every answer is checked. Between two ranks of one host a bare loop of two processes is "
+      "measured beside it.",
       "mpirun --bind-to none -n 2 bulkhead bench comm --model DIR\n"
       "mpirun --bind-to none -n 4 bulkhead bench comm --collective all_reduce --pairs");
   CommOptions options;
