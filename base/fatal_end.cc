@@ -125,7 +125,7 @@ void AddMemory(Line& line) {
 }
 
 [[noreturn]] void EndOutOfMemory(Line line, const char* what) {
-  line.Add("out of host memory (term host): ").Add(what).Add("; ");
+  line.Add("out of host memory (category host): ").Add(what).Add("; ");
   AddMemory(line);
   line.Add("; give the host more memory, or the ranks less (--device-memory, --reserve)");
   line.Write();

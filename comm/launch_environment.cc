@@ -87,7 +87,7 @@ void SetMpiEnvironment(const LaunchEnvironment& launch) {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", kKeep);
 }
 
-absl::Status CheckCanMeet(const LaunchEnvironment& launch) {
+absl::Status CheckCanConnect(const LaunchEnvironment& launch) {
   if (launch.expected_size <= 1 || launch.has_pmix) return absl::OkStatus();
   return Refusal(launch, "offers no PMIx server for them to meet");
 }

@@ -34,7 +34,7 @@ void SetMpiEnvironment(const LaunchEnvironment& launch);
 
 // Refuses a launch in which MPI could not connect the ranks: each would come up as a group of one.
 // FAILED_PRECONDITION with the right command and ExitCode::kGroupNotUp.
-absl::Status CheckCanMeet(const LaunchEnvironment& launch);
+absl::Status CheckCanConnect(const LaunchEnvironment& launch);
 
 // The same check after MPI_Init: MPI came up with `size` ranks.
 absl::Status CheckSize(const LaunchEnvironment& launch, int size);

@@ -92,7 +92,7 @@ class Choice {
     if (options_.device == DeviceOption::kCuda) {
       return Refusal(ExitCode::kUsage, absl::StrCat("--device cuda: ", why, "; use --device cpu"));
     }
-    // Whoever has a GPU does not mean to serve from the CPU.
+    // A machine with a GPU is not meant to serve from the CPU.
     const auto idle = std::find_if(ranks_.begin(), ranks_.end(),
                                    [](const RankDevices& rank) { return rank.gpu_idle(); });
     if (idle != ranks_.end()) {

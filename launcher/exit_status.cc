@@ -40,8 +40,8 @@ absl::Status FlushStandardOutput() {
 }
 
 int ExitWith(const absl::Status& status) {
-  static std::atomic<bool> told = false;
-  if (!status.ok() && !told.exchange(true)) {
+  static std::atomic<bool> printed = false;
+  if (!status.ok() && !printed.exchange(true)) {
     std::string cause(status.message());
     // One line, even if a server's or file's text has several.
     std::replace_if(cause.begin(), cause.end(), absl::ascii_iscntrl, ' ');

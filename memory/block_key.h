@@ -1,7 +1,7 @@
 // BlockKey: what the K and V of a full block are a function of, and the identity that follows from
 // it, which is the same in every process: KV events, offload and transfers can name blocks by it.
-// Pure functions. The model, its formats and the group size are not part of it: whoever compares
-// identities of two processes compares those first.
+// Pure functions. The model, its formats and the group size are not part of it: compare those
+// first before comparing identities of two processes.
 //
 // KvDigest is SHA-256 of the fields named below, one after the other. Integers are little-endian; a
 // string is its length (u32), then its bytes. A tag is a string.

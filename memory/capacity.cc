@@ -59,7 +59,7 @@ class RankFitter {
 
   RankFit Fit(const DeviceBudget& budget) const {
     RankFit fit;
-    int64_t left = Room(budget);
+    int64_t left = AvailableBytes(budget);
     for (int i = 0; i < kNumMemoryCategories; ++i) {
       const int64_t bytes = needs_.category_bytes[i];
       if (bytes > left) {
@@ -97,17 +97,17 @@ class RankFitter {
   std::string RuleText(const DeviceBudget& budget) const {
     const int64_t block = needs_.kv_block_bytes;
     if (block == 0) return "no head is on this rank";
-    int64_t left = Room(budget);
+    int64_t left = AvailableBytes(budget);
     for (const int64_t bytes : needs_.category_bytes) left -= bytes;
     if (left < 0) return "";
     switch (rule_.kind) {
       case KvRule::Kind::kNone: {
         const bool shared = SharedWithOthers(budget);
-        const std::string room = absl::StrCat(shared ? "half of " : "", FormatBytes(left),
-                                              " left after all other arenas",
-                                              shared ? " (but no less than one sequence)" : "");
-        if (wanted_blocks_ == kMaxBlocks) return room;
-        return absl::StrCat(room, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
+        const std::string available = absl::StrCat(
+            shared ? "half of " : "", FormatBytes(left), " left after all other arenas",
+            shared ? " (but no less than one sequence)" : "");
+        if (wanted_blocks_ == kMaxBlocks) return available;
+        return absl::StrCat(available, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
                             " for max_num_seqs full sequences");
       }
       case KvRule::Kind::kUtilization: {
@@ -135,11 +135,11 @@ class RankFitter {
 
  private:
   // Available for all arenas.
-  int64_t Room(const DeviceBudget& budget) const {
-    const int64_t room = budget.free_bytes() - budget.reserve_bytes;
+  int64_t AvailableBytes(const DeviceBudget& budget) const {
+    const int64_t available = budget.free_bytes() - budget.reserve_bytes;
     return rule_.kind == KvRule::Kind::kUtilization
-               ? std::min(room, Share(rule_.fraction, budget.total_bytes))
-               : room;
+               ? std::min(available, Share(rule_.fraction, budget.total_bytes))
+               : available;
   }
 
   int64_t FreeAfterWeights(const DeviceBudget& budget) const {
@@ -306,7 +306,7 @@ class Planner {
     }
     if (plan.shortage.has_value()) {
       plan.binding_rank = plan.shortage->rank;
-      plan.binding_term = plan.shortage->term;
+      plan.limiting_category = plan.shortage->category;
     } else if (binding != nullptr) {
       plan.binding_rank = binding->budget.rank;
     }

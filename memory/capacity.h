@@ -2,9 +2,10 @@
 // the rank and memory category that do not fit. Pure arithmetic: every rank computes the same
 // result from the same budgets, and `plan` computes it without any rank.
 //
-// A rank's room is total - others - reserve (and at most u x total under KvRule::kUtilization). Its
-// arenas are claimed from the room in the order of MemoryCategory; the first claim larger than the
-// remaining room does not fit. The last claim is KV: at least one sequence of max_model_len.
+// Available to a rank is total - others - reserve (and at most u x total under
+// KvRule::kUtilization). Its arenas are claimed from it in the order of MemoryCategory; the first
+// claim larger than the remaining bytes does not fit. The last claim is KV: at least one sequence
+// of max_model_len.
 #pragma once
 
 #include <array>
@@ -73,7 +74,7 @@ struct CapacityRequest {
 
 struct Shortage {
   int rank = 0;
-  MemoryCategory term = MemoryCategory::kWeights;
+  MemoryCategory category = MemoryCategory::kWeights;
   int64_t bytes = 0;         // missing bytes
   int64_t needed_bytes = 0;  // by the category
   int64_t left_bytes = 0;    // available to the category
@@ -89,7 +90,7 @@ struct RankCapacity {
   // 0: no amount is enough, as the rule grants less than one sequence.
   int64_t required_bytes = 0;
   int64_t free_bytes = 0;      // left after arenas, others and reserve
-  int64_t stranded_bytes = 0;  // unused KV memory because another rank binds
+  int64_t stranded_bytes = 0;  // unused KV memory because another rank has less
   std::string rule_text;       // the rule as arithmetic
 };
 
@@ -98,7 +99,7 @@ struct Capacity {
   Limits limits;               // no blocks if it does not fit
   int64_t full_sequences = 0;  // sequences of max_model_len that fit in the pool
   int binding_rank = 0;
-  MemoryCategory binding_term = MemoryCategory::kKv;
+  MemoryCategory limiting_category = MemoryCategory::kKv;
   std::vector<RankCapacity> ranks;
   std::optional<Shortage> shortage;  // the largest shortage, if it does not fit
 };

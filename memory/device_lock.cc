@@ -87,7 +87,7 @@ std::string DeviceLock::FileId() const {
 
 absl::Status DeviceLock::Take(absl::Duration timeout) {
   const absl::Time begin = absl::Now();
-  for (bool told = false; flock(fd_, LOCK_EX | LOCK_NB) != 0;) {
+  for (bool logged = false; flock(fd_, LOCK_EX | LOCK_NB) != 0;) {
     const absl::Duration waited = absl::Now() - begin;
     const std::string holder = HolderText(HolderOf(fd_));
     if (waited >= timeout) {
@@ -96,9 +96,9 @@ absl::Status DeviceLock::Take(absl::Duration timeout) {
                               absl::FormatDuration(timeout), "; ", remedy_)),
                           ExitCode::kGroupNotUp);
     }
-    if (!told && waited >= kLogAfter) {
+    if (!logged && waited >= kLogAfter) {
       BH_LOG(kInfo) << holder << " starts on " << device_ << "; waiting until it is up";
-      told = true;
+      logged = true;
     }
     absl::SleepFor(kLookAgain);
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The house rules that a script can check, and a proof that violations are detected.
+"""The rules of this project that a script can check, and a proof that violations are detected.
 
 layering_test.py checks this project; LAYERING_ROOT names another tree.
 """
@@ -53,8 +53,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2160, "memory": 3780, "comm": 6330, "kernels": 12460, "shard": 3230, "runtime": 17520, "launcher": 16660,
-                "proto": 644, "tools": 2415}
+LINE_BUDGETS = {"base": 2153, "memory": 3778, "comm": 6327, "kernels": 12460, "shard": 3230, "runtime": 17527, "launcher": 16693,
+                "proto": 658, "tools": 2415}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70
@@ -202,7 +202,7 @@ def violations(root):
 
 
 class ThisProject(unittest.TestCase):
-    def test_keeps_the_house_rules(self):
+    def test_keeps_the_rules(self):
         self.assertEqual([], violations(ROOT), "\n" + "\n".join(violations(ROOT)))
 
     def test_has_every_folder_of_the_rules(self):

@@ -129,21 +129,21 @@ std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
                                   absl::string_view key, std::set<int> wanted,
                                   int64_t deadline_ns) {
   std::vector<Caller> callers;
-  std::list<Handshake> greetings;
+  std::list<Handshake> handshakes;
   while (!wanted.empty() && MonotonicNanos() < deadline_ns) {
-    if (greetings.size() < kMaxHandshakes) {
+    if (handshakes.size() < kMaxHandshakes) {
       Socket socket = AcceptFrom(listeners, MonotonicNanos() + kAcceptNanos);
       if (socket.is_open()) {
-        Handshake& greeting = greetings.emplace_back(Handshake{std::move(socket), {}});
+        Handshake& handshake = handshakes.emplace_back(Handshake{std::move(socket), {}});
         const int64_t limit_ns = std::min(deadline_ns, MonotonicNanos() + kHandshakeNanos);
-        greeting.who = std::async(std::launch::async, [&socket = greeting.socket, key, limit_ns] {
+        handshake.who = std::async(std::launch::async, [&socket = handshake.socket, key, limit_ns] {
           return AuthenticateCaller(socket, key, limit_ns);
         });
       }
     } else {
-      greetings.front().who.wait_for(std::chrono::nanoseconds(kAcceptNanos));
+      handshakes.front().who.wait_for(std::chrono::nanoseconds(kAcceptNanos));
     }
-    for (auto at = greetings.begin(); at != greetings.end();) {
+    for (auto at = handshakes.begin(); at != handshakes.end();) {
       if (!at->ended()) {
         ++at;
         continue;
@@ -152,10 +152,10 @@ std::vector<Caller> AcceptCallers(const std::vector<ListeningSocket>& listeners,
       if (who.ok() && wanted.erase(who->rank) > 0) {
         callers.push_back({*who, std::move(at->socket)});
       }
-      at = greetings.erase(at);
+      at = handshakes.erase(at);
     }
   }
-  for (const Handshake& greeting : greetings) shutdown(greeting.socket.fd(), SHUT_RDWR);
+  for (const Handshake& handshake : handshakes) shutdown(handshake.socket.fd(), SHUT_RDWR);
   return callers;
 }
 

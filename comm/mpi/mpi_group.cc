@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
                                                      ? NewSingleHostGroup(*session, timeout)
                                                      : NewMultiHostGroup(*session, timeout);
   if (group.ok()) {
-    absl::Status closed = ports.CloseToStrangers((*group)->exchange(), timeout);
+    absl::Status closed = ports.RejectExternalConnections((*group)->exchange(), timeout);
     if (!closed.ok()) group = std::move(closed);
   }
   if (!group.ok()) {

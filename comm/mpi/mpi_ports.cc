@@ -98,8 +98,8 @@ absl::Status ConnectAll(GroupExchange& exchange, absl::Duration timeout) {
 void WarnOf(const std::string& whose, const std::vector<std::string>& ports,
             const absl::Status& why) {
   const std::string firewall =
-      ports.empty() ? "keep strangers out with a firewall"
-                    : absl::StrCat("keep strangers out as root: ", FirewallLine(ports));
+      ports.empty() ? "keep external connections out with a firewall"
+                    : absl::StrCat("keep external connections out as root: ", FirewallLine(ports));
   BH_LOG(kWarning) << whose << " accepts connections from anyone"
                    << (ports.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(ports, ", ")))
                    << ", and this rank cannot close it (" << why.message() << "); " << firewall;
@@ -130,7 +130,7 @@ MpiPorts::MpiPorts() {
   }
 }
 
-absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration timeout) {
+absl::Status MpiPorts::RejectExternalConnections(GroupExchange& exchange, absl::Duration timeout) {
   BH_RETURN_IF_ERROR(ConnectAll(exchange, timeout));
   std::set<int> ports;
   std::vector<std::string> open;
@@ -168,19 +168,20 @@ absl::Status MpiPorts::CloseToStrangers(GroupExchange& exchange, absl::Duration 
     known.insert(lines.begin() + 1, lines.end());
   }
   if (mpirun_elsewhere && !mpirun_here && exchange.topology().coordinator()) {
-    BH_LOG(kWarning) << "mpirun runs on a host without ranks, so no rank can close its ports to "
-                        "strangers: start it on a host of the group, or behind a firewall";
+    BH_LOG(kWarning)
+        << "mpirun runs on a host without ranks, so no rank can close its ports to "
+           "external connections: start it on a host of the group, or behind a firewall";
   }
-  std::vector<std::string> strangers;
+  std::vector<std::string> external;
   for (const TcpSocket& socket : accepted) {
     if (known.count(Connection(socket.remote, socket.local)) > 0) continue;
     shutdown(socket.fd, SHUT_RDWR);
-    strangers.push_back(socket.remote);
+    external.push_back(socket.remote);
   }
-  if (!strangers.empty()) {
-    BH_LOG(kWarning) << "dropped " << strangers.size()
+  if (!external.empty()) {
+    BH_LOG(kWarning) << "dropped " << external.size()
                      << " connections to MPI that do not belong to a rank, the first from "
-                     << strangers.front();
+                     << external.front();
   }
   return absl::OkStatus();
 }

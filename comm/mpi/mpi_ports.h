@@ -1,7 +1,7 @@
 // MpiPorts: the listening ports of MPI and its launcher, from before MPI_Init until all
-// communicating ranks are connected. After that only strangers would use them, and Open MPI does
-// not tolerate strangers: it listens on every interface, and half a handshake blocks the rank that
-// reads it.
+// communicating ranks are connected. After that only external connections would use them, and Open
+// MPI does not tolerate those: it listens on every interface, and half a handshake blocks the rank
+// that reads it.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +18,8 @@
 namespace bulkhead {
 
 // Open MPI reads the handshake of any incoming connection without a timeout, so
-// that a stranger who sends half of one blocks the thread that calls MPI. While this exists, such
-// connections are shut down.
+// that an external connection with half of one blocks the thread that calls MPI. While this exists,
+// such connections are shut down.
 class HandshakeWatch {
  public:
   // Watches the calling thread: the one that calls MPI.
@@ -54,7 +54,7 @@ class MpiPorts {
   // Collective, over the group's exchange: connects all hosts to each other, closes the ports of
   // every rank and launcher to new connections, and closes connections without a rank at the other
   // end. A launcher's port that remains open is a warning. Errors are the exchange's.
-  absl::Status CloseToStrangers(GroupExchange& exchange, absl::Duration timeout);
+  absl::Status RejectExternalConnections(GroupExchange& exchange, absl::Duration timeout);
 
  private:
   std::set<int> inherited_;  // descriptors that were listening before MPI started

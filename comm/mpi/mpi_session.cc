@@ -110,7 +110,7 @@ struct MpiSession::Ranks {
 
 absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnvironment& launch,
                                                               absl::Duration timeout) {
-  BH_RETURN_IF_ERROR(CheckCanMeet(launch));
+  BH_RETURN_IF_ERROR(CheckCanConnect(launch));
   const std::string segments = SegmentFolder(launch, &std::getenv);
   if (const absl::Status room = CheckRoomForSegments(launch, segments); !room.ok()) {
     ReportForHost(launch, room);

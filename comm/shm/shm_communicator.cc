@@ -152,7 +152,7 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
   const int64_t elements = term_rows_ * term_cols_;
   const std::vector<const float*>& partial_sums = partial_sums_[turn_];
   turn_ ^= 1;
-  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  BH_RETURN_IF_ERROR(barrier_.Wait(elements));
   float* sum = reinterpret_cast<float*>(result_.data());
   if (elements * kFloatBytes <= kSmallSumBytes) {
     TreeSum(partial_sums, 0, elements, sum);
@@ -160,7 +160,7 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
     sum = shared_result();
     TreeSum(partial_sums, ShareBegin(elements, rank(), size()),
             ShareBegin(elements, rank() + 1, size()), sum);
-    BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+    BH_RETURN_IF_ERROR(barrier_.Wait(elements));
   }
   return ConstMatrixView(reinterpret_cast<const std::byte*>(sum), DType::kF32, term_rows_,
                          term_cols_);
@@ -173,7 +173,7 @@ absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
   const int turn = turn_;
   turn_ ^= 1;
   PutPart(part, cols_of_rank, rank(), limits_, reinterpret_cast<float*>(slot(turn, rank())));
-  BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
+  BH_RETURN_IF_ERROR(barrier_.Wait(-1 - rows));
   if (rank() != 0) return absl::OkStatus();
   int64_t col = 0;
   for (int r = 0; r < size(); ++r) {
@@ -189,17 +189,17 @@ absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
   return absl::OkStatus();
 }
 
-absl::Status ShmBarrier::Meet(int64_t note) {
+absl::Status ShmBarrier::Wait(int64_t note) {
   const int own = region_.rank();
-  const int parity = static_cast<int>(++met_ % 2);
+  const int parity = static_cast<int>(++passed_ % 2);
   region_.sums(own).notes[parity] = note;
-  Raise(region_.sums(own), met_);
+  Raise(region_.sums(own), passed_);
   for (int r = 0; r < region_.size(); ++r) {
-    BH_RETURN_IF_ERROR(region_.Wait(region_.sums(r), met_));
+    BH_RETURN_IF_ERROR(region_.Wait(region_.sums(r), passed_));
     const int64_t other = region_.sums(r).notes[parity];
     if (other == note) continue;
     return WithExitCode(
-        absl::InternalError(absl::StrCat("collective ", met_, ": local rank ", own, " brings ",
+        absl::InternalError(absl::StrCat("collective ", passed_, ": local rank ", own, " brings ",
                                          note, " elements, local rank ", r, " ", other)),
         ExitCode::kBug);
   }

@@ -52,11 +52,11 @@ class ShmBarrier {
   explicit ShmBarrier(Region& region) : region_(region) {}
   // `note` identifies this rank's operation; a mismatch between ranks is a bug that would otherwise
   // give wrong numbers.
-  absl::Status Meet(int64_t note);
+  absl::Status Wait(int64_t note);
 
  private:
   Region& region_;
-  uint32_t met_ = 0;  // barriers so far, equal on all ranks
+  uint32_t passed_ = 0;  // barriers so far, equal on all ranks
 };
 
 class ShmCommunicator final : public Communicator {

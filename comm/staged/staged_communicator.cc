@@ -66,10 +66,10 @@ class StagedCommunicator final : public Communicator {
 
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
     const int64_t bytes = view_.rows() * view_.cols() * kFloatBytes;
-    const MatrixView host_term = host_->comm->PartialSum(view_.rows(), view_.cols());
+    const MatrixView host_partial = host_->comm->PartialSum(view_.rows(), view_.cols());
     if (bytes > 0) device_.CopyToHost(view_.data(), outgoing(), bytes);
     BH_RETURN_IF_ERROR(device_.Synchronize());
-    if (bytes > 0) std::memcpy(host_term.data(), outgoing(), bytes);
+    if (bytes > 0) std::memcpy(host_partial.data(), outgoing(), bytes);
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, host_->comm->AllReduceSum());
     if (bytes == 0) return ConstMatrixView(view_);
     std::memcpy(outgoing(), sum.data(), bytes);

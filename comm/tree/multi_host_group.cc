@@ -174,8 +174,8 @@ constexpr int64_t kMaxPollNanos = 2'000'000'000;
 
 }  // namespace
 
-NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
-                             HostLiveness* host_liveness)
+MultiHostLiveness::MultiHostLiveness(ShmLiveness& node, const RankTopology& world,
+                                     const Region& region, HostLiveness* host_liveness)
     : node_(node), world_(world), region_(region), host_liveness_(host_liveness) {
   if (host_liveness_ == nullptr) return;
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
@@ -187,28 +187,28 @@ NodesLiveness::NodesLiveness(ShmLiveness& node, const RankTopology& world, const
   }
 }
 
-NodesLiveness::~NodesLiveness() {
+MultiHostLiveness::~MultiHostLiveness() {
   if (epoll_fd_ >= 0) close(epoll_fd_);
 }
 
-void NodesLiveness::Beat() {
+void MultiHostLiveness::Beat() {
   node_.Beat();
   if (host_liveness_ != nullptr) host_liveness_->Beat();
 }
 
 // This node's knowledge of its own ranks is closer to the cause than reports from elsewhere.
-absl::Status NodesLiveness::Check(absl::Duration silence) {
+absl::Status MultiHostLiveness::Check(absl::Duration silence) {
   absl::Status lost = node_.Check(silence);
   if (lost.ok() && host_liveness_ != nullptr) lost = host_liveness_->Check(silence);
   return lost;
 }
 
-void NodesLiveness::Rearm() {
+void MultiHostLiveness::Rearm() {
   node_.Rearm();
   if (host_liveness_ != nullptr) host_liveness_->Rearm();
 }
 
-Stragglers NodesLiveness::FindStragglers() {
+Stragglers MultiHostLiveness::FindStragglers() {
   const int node = region_.awaited_node();
   if (node < 0) return node_.FindStragglers();
   // A leader that waits for another host keeps polling; one that stopped polling hangs itself.
@@ -221,12 +221,12 @@ Stragglers NodesLiveness::FindStragglers() {
       {}};
 }
 
-void NodesLiveness::Abort(const absl::Status& why) {
+void MultiHostLiveness::Abort(const absl::Status& why) {
   node_.Abort(why);
   if (host_liveness_ != nullptr) host_liveness_->Abort(why);
 }
 
-void NodesLiveness::Ending() {
+void MultiHostLiveness::Ending() {
   node_.Ending();
   if (host_liveness_ != nullptr) host_liveness_->Ending();
 }

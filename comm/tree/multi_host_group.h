@@ -61,14 +61,14 @@ class TreeBus final : public ControlBus {
 };
 
 // A node's own liveness, and that of other nodes if this rank has a HostLiveness.
-class NodesLiveness final : public GroupLiveness {
+class MultiHostLiveness final : public GroupLiveness {
  public:
   // `region`: the node's. `host_liveness` may be null, as in HostLiveness::Connect.
-  NodesLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
-                HostLiveness* host_liveness);
-  NodesLiveness(const NodesLiveness&) = delete;
-  NodesLiveness& operator=(const NodesLiveness&) = delete;
-  ~NodesLiveness() override;
+  MultiHostLiveness(ShmLiveness& node, const RankTopology& world, const Region& region,
+                    HostLiveness* host_liveness);
+  MultiHostLiveness(const MultiHostLiveness&) = delete;
+  MultiHostLiveness& operator=(const MultiHostLiveness&) = delete;
+  ~MultiHostLiveness() override;
   void Beat() override;
   absl::Status Check(absl::Duration silence) override;
   void Rearm() override;
@@ -110,7 +110,7 @@ class MultiHostGroup final : public Group {
   ShareMemory share_;
   TreeExchange exchange_;
   TreeBus bus_;
-  NodesLiveness liveness_;
+  MultiHostLiveness liveness_;
 };
 
 }  // namespace bulkhead

@@ -12,7 +12,7 @@
 // barrier E.
 //   * A rank's first slot, read by others between A and E: written after E.
 //   * The sum, read by its callers until their next PartialSum: rewritten after the next A, which
-//     every rank enters after its PartialSum. Pieces and staging are read between A and E only.
+//     every rank enters after its PartialSum. Subtrees and staging are read between A and E only.
 
 namespace bulkhead {
 namespace {
@@ -22,24 +22,25 @@ constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the L1 cache
 
 int Half(int begin, int end) { return begin + (end - begin + 1) / 2; }
 
-void AddPieces(const std::vector<int>& nodes, int begin, int end, std::vector<Subtree>& pieces) {
+void AddSubtrees(const std::vector<int>& nodes, int begin, int end,
+                 std::vector<Subtree>& subtrees) {
   const bool whole = std::all_of(nodes.begin() + begin, nodes.begin() + end,
                                  [&](int node) { return node == nodes[begin]; });
   if (whole) {
-    pieces.push_back({begin, end, nodes[begin]});
+    subtrees.push_back({begin, end, nodes[begin]});
     return;
   }
-  AddPieces(nodes, begin, Half(begin, end), pieces);
-  AddPieces(nodes, Half(begin, end), end, pieces);
+  AddSubtrees(nodes, begin, Half(begin, end), subtrees);
+  AddSubtrees(nodes, Half(begin, end), end, subtrees);
 }
 
-// Whether `pieces` are the leaves, all at one depth, of the tree over the ranks [begin, end).
-bool IsFullTree(absl::Span<const Subtree> pieces, int begin, int end) {
-  if (pieces.size() == 1) return pieces[0].begin == begin && pieces[0].end == end;
-  if (pieces.size() % 2 != 0) return false;
+// Whether `subtrees` are the leaves, all at one depth, of the tree over the ranks [begin, end).
+bool IsFullTree(absl::Span<const Subtree> subtrees, int begin, int end) {
+  if (subtrees.size() == 1) return subtrees[0].begin == begin && subtrees[0].end == end;
+  if (subtrees.size() % 2 != 0) return false;
   const int half = Half(begin, end);
-  return IsFullTree(pieces.subspan(0, pieces.size() / 2), begin, half) &&
-         IsFullTree(pieces.subspan(pieces.size() / 2), half, end);
+  return IsFullTree(subtrees.subspan(0, subtrees.size() / 2), begin, half) &&
+         IsFullTree(subtrees.subspan(subtrees.size() / 2), half, end);
 }
 
 int LocalIndex(const std::vector<int>& local, int rank) {
@@ -49,17 +50,17 @@ int LocalIndex(const std::vector<int>& local, int rank) {
 }  // namespace
 
 std::vector<Subtree> Subtrees(const std::vector<int>& nodes) {
-  std::vector<Subtree> pieces;
-  AddPieces(nodes, 0, static_cast<int>(nodes.size()), pieces);
-  return pieces;
+  std::vector<Subtree> subtrees;
+  AddSubtrees(nodes, 0, static_cast<int>(nodes.size()), subtrees);
+  return subtrees;
 }
 
 bool UsesRecursiveDoubling(const std::vector<int>& nodes) {
-  const std::vector<Subtree> pieces = Subtrees(nodes);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].node != static_cast<int>(i)) return false;  // a node has several
+  const std::vector<Subtree> subtrees = Subtrees(nodes);
+  for (size_t i = 0; i < subtrees.size(); ++i) {
+    if (subtrees[i].node != static_cast<int>(i)) return false;  // a node has several
   }
-  return IsFullTree(pieces, 0, static_cast<int>(nodes.size()));
+  return IsFullTree(subtrees, 0, static_cast<int>(nodes.size()));
 }
 
 TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTopology& world,
@@ -73,9 +74,9 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
       layout_(limits, world.size),
       tensors_(std::move(tensors)),
       result_(std::move(result)),
-      pieces_(Subtrees(world.nodes)),
+      subtrees_(Subtrees(world.nodes)),
       in_pairs_(UsesRecursiveDoubling(world.nodes)),
-      piece_at_(pieces_.size()),
+      subtree_at_(subtrees_.size()),
       barrier_(*region_) {
   BH_CHECK(world.num_nodes() > 1 && (link != nullptr) == (region_->rank() == 0));
   // First-touched by their rank, to place them on its NUMA node.
@@ -92,10 +93,10 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
   BH_CHECK(limits.max_sum_elements == 0 || chunk_elements_ > 0);
 }
 
-// How much of each piece that node can receive at once.
+// How much of each subtree that node can receive at once.
 int64_t TreeCommunicator::ChunkElements(int node) const {
-  auto foreign = std::count_if(pieces_.begin(), pieces_.end(),
-                               [&](const Subtree& piece) { return piece.node != node; });
+  auto foreign = std::count_if(subtrees_.begin(), subtrees_.end(),
+                               [&](const Subtree& subtree) { return subtree.node != node; });
   if (in_pairs_)
     foreign = std::min<int64_t>(foreign, 2);  // one in staging, one in the place of
                                               // the sum
@@ -119,36 +120,36 @@ absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
   BH_CHECK(has_term_);
   has_term_ = false;
   const int64_t elements = term_rows_ * term_cols_;
-  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  BH_RETURN_IF_ERROR(barrier_.Wait(elements));
   if (elements * kFloatBytes <= kSmallSumBytes) {
-    if (link_ != nullptr) SumOwnPieces(0, elements);
+    if (link_ != nullptr) SumOwnSubtrees(0, elements);
   } else {
-    SumOwnPieces(ShareBegin(elements, region_->rank(), region_->size()),
-                 ShareBegin(elements, region_->rank() + 1, region_->size()));
-    BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+    SumOwnSubtrees(ShareBegin(elements, region_->rank(), region_->size()),
+                   ShareBegin(elements, region_->rank() + 1, region_->size()));
+    BH_RETURN_IF_ERROR(barrier_.Wait(elements));
   }
   if (link_ != nullptr) {
-    BH_RETURN_IF_ERROR(in_pairs_ ? RecursiveDoubling(elements) : ExchangeAllPieces(elements));
+    BH_RETURN_IF_ERROR(in_pairs_ ? RecursiveDoubling(elements) : ExchangeAllSubtrees(elements));
   }
-  BH_RETURN_IF_ERROR(barrier_.Meet(elements));
+  BH_RETURN_IF_ERROR(barrier_.Wait(elements));
   return ConstMatrixView(slot(1, 0), DType::kF32, term_rows_, term_cols_);
 }
 
-// The sum of a piece of this node's ranks: for a single rank, its partial sum.
-float* TreeCommunicator::OwnPiece(const Subtree& piece) const {
-  const int first = LocalIndex(local_, piece.begin);
-  return piece.end - piece.begin == 1 ? partial(first)
-                                      : reinterpret_cast<float*>(slot(1, first + 1));
+// The sum of a subtree of this node's ranks: for a single rank, its partial sum.
+float* TreeCommunicator::OwnSubtree(const Subtree& subtree) const {
+  const int first = LocalIndex(local_, subtree.begin);
+  return subtree.end - subtree.begin == 1 ? partial(first)
+                                          : reinterpret_cast<float*>(slot(1, first + 1));
 }
 
-void TreeCommunicator::SumOwnPieces(int64_t begin, int64_t end) {
-  for (const Subtree& piece : pieces_) {
-    if (piece.node != world_.node() || piece.end - piece.begin == 1) continue;
+void TreeCommunicator::SumOwnSubtrees(int64_t begin, int64_t end) {
+  for (const Subtree& subtree : subtrees_) {
+    if (subtree.node != world_.node() || subtree.end - subtree.begin == 1) continue;
     std::vector<const float*> partial_sums;
-    for (int rank = piece.begin; rank < piece.end; ++rank) {
+    for (int rank = subtree.begin; rank < subtree.end; ++rank) {
       partial_sums.push_back(partial(LocalIndex(local_, rank)));
     }
-    TreeSum(partial_sums, begin, end, OwnPiece(piece));
+    TreeSum(partial_sums, begin, end, OwnSubtree(subtree));
   }
 }
 
@@ -158,7 +159,7 @@ absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
     const int64_t count = std::min(chunk_elements_, elements - begin);
     float* const total = sum() + begin;
-    const float* mine = OwnPiece(pieces_[world_.node()]) + begin;
+    const float* mine = OwnSubtree(subtrees_[world_.node()]) + begin;
     for (int distance = 1; distance < world_.num_nodes(); distance *= 2) {
       const int peer = world_.node() ^ distance;
       float* const theirs = distance == 1 ? total : staging_;
@@ -173,54 +174,54 @@ absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
   return absl::OkStatus();
 }
 
-// Leader: sends its pieces to every other node, receives theirs and adds them all, in chunks that
+// Leader: sends its subtrees to every other node, receives theirs and adds them all, in chunks that
 // fit every node's staging memory.
-absl::Status TreeCommunicator::ExchangeAllPieces(int64_t elements) {
+absl::Status TreeCommunicator::ExchangeAllSubtrees(int64_t elements) {
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
     const int64_t count = std::min(chunk_elements_, elements - begin);
     sends.clear();
     receives.clear();
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      const Subtree& piece = pieces_[i];
-      if (piece.node != world_.node()) {
+    for (size_t i = 0; i < subtrees_.size(); ++i) {
+      const Subtree& subtree = subtrees_[i];
+      if (subtree.node != world_.node()) {
         float* to = receives.empty()
                         ? sum() + begin
                         : staging_ + (static_cast<int64_t>(receives.size()) - 1) * count;
-        receives.push_back({.node = piece.node, .data = to, .row_bytes = count * kFloatBytes});
-        piece_at_[i] = to;
+        receives.push_back({.node = subtree.node, .data = to, .row_bytes = count * kFloatBytes});
+        subtree_at_[i] = to;
         continue;
       }
-      piece_at_[i] = OwnPiece(piece) + begin;
+      subtree_at_[i] = OwnSubtree(subtree) + begin;
       for (int node = 0; node < world_.num_nodes(); ++node) {
-        if (node != piece.node) sends.push_back({node, piece_at_[i], count * kFloatBytes});
+        if (node != subtree.node) sends.push_back({node, subtree_at_[i], count * kFloatBytes});
       }
     }
     BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, sends, receives));
     for (int64_t at = 0; at < count; at += kBlock) {
-      // Not directly into the sum: the first foreign piece is stored there.
+      // Not directly into the sum: the first foreign subtree is stored there.
       float block[kBlock];
-      size_t piece = 0;
+      size_t subtree = 0;
       const int64_t block_count = std::min(kBlock, count - at);
-      AddTree(0, world_.size, piece, at, block_count, block);
+      AddTree(0, world_.size, subtree, at, block_count, block);
       std::memcpy(sum() + begin + at, block, block_count * kFloatBytes);
     }
   }
   return absl::OkStatus();
 }
 
-// Adds the subtree over the ranks [begin, end), of which `piece` is the first piece; advances
-// `piece`.
-void TreeCommunicator::AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count,
+// Adds the subtree over the ranks [begin, end), of which subtrees_[`subtree`] is the first part; advances
+// `subtree`.
+void TreeCommunicator::AddTree(int begin, int end, size_t& subtree, int64_t at, int64_t count,
                                float* sum) const {
-  if (pieces_[piece].begin == begin && pieces_[piece].end == end) {
-    std::memcpy(sum, piece_at_[piece++] + at, count * kFloatBytes);
+  if (subtrees_[subtree].begin == begin && subtrees_[subtree].end == end) {
+    std::memcpy(sum, subtree_at_[subtree++] + at, count * kFloatBytes);
     return;
   }
   float right[kBlock];
-  AddTree(begin, Half(begin, end), piece, at, count, sum);
-  AddTree(Half(begin, end), end, piece, at, count, right);
+  AddTree(begin, Half(begin, end), subtree, at, count, sum);
+  AddTree(Half(begin, end), end, subtree, at, count, right);
   for (int64_t i = 0; i < count; ++i) sum[i] += right[i];
 }
 
@@ -229,13 +230,13 @@ absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
   BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
   const int64_t rows = part.rows();
   PutPart(part, cols_of_rank, rank(), limits_, partial(region_->rank()));
-  BH_RETURN_IF_ERROR(barrier_.Meet(-1 - rows));
+  BH_RETURN_IF_ERROR(barrier_.Wait(-1 - rows));
   if (rank() == 0) {
     BH_RETURN_IF_ERROR(GatherToRank0(part, cols_of_rank, out));
   } else if (link_ != nullptr) {
     BH_RETURN_IF_ERROR(GatherFromNode(rows, cols_of_rank));
   }
-  return barrier_.Meet(-1 - rows);
+  return barrier_.Wait(-1 - rows);
 }
 
 absl::Status TreeCommunicator::GatherFromNode(int64_t rows,

@@ -2,16 +2,16 @@
 // memory; between nodes, leaders use a LeaderLink.
 //
 // The sum uses the tree of communicator.h, independent of the placement of ranks: a node adds up
-// its *pieces*, the largest subtrees whose ranks are all on it, and the leaders combine pieces in
-// tree order. With equal numbers of consecutive ranks on a power of two of nodes, each node has one
-// piece, and leaders use recursive doubling: at distance 1, 2, 4 ... they exchange their subtotals,
-// log2(nodes) messages each. Otherwise every node sends its pieces to all others and adds them all,
-// which is more work and traffic.
+// the largest subtrees whose ranks are all on it, and the leaders combine subtrees
+// in tree order. With equal numbers of consecutive ranks on a power of two of nodes, each node has
+// one subtree, and leaders use recursive doubling: at distance 1, 2, 4 ... they exchange their
+// subtotals, log2(nodes) messages each. Otherwise every node sends its subtrees to all others and
+// adds them all, which is more work and traffic.
 //
 // Memory equals that of a group of the same size on one node (CommunicationBytes). The first of
 // each rank's two slots holds its partial sum; the second slot of the node's first rank holds the
-// sum, and that of a piece's second rank the piece. The space of the shared result stages pieces
-// from other nodes, except the first, which is stored in the place of the sum.
+// sum, and that of a subtree's second rank the subtree. The space of the shared result stages
+// subtrees from other nodes, except the first, which is stored in the place of the sum.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Subtree {
 // Ordered by rank.
 std::vector<Subtree> Subtrees(const std::vector<int>& nodes);
 
-// Whether the leaders can combine the pieces by recursive doubling.
+// Whether the leaders can combine the subtrees by recursive doubling.
 bool UsesRecursiveDoubling(const std::vector<int>& nodes);
 
 class TreeCommunicator final : public Communicator {
@@ -55,12 +55,12 @@ class TreeCommunicator final : public Communicator {
   }
   float* partial(int local_rank) const { return reinterpret_cast<float*>(slot(0, local_rank)); }
   float* sum() const { return reinterpret_cast<float*>(slot(1, 0)); }
-  float* OwnPiece(const Subtree& piece) const;
-  void SumOwnPieces(int64_t begin, int64_t end);
+  float* OwnSubtree(const Subtree& subtree) const;
+  void SumOwnSubtrees(int64_t begin, int64_t end);
   int64_t ChunkElements(int node) const;
   absl::Status RecursiveDoubling(int64_t elements);
-  absl::Status ExchangeAllPieces(int64_t elements);
-  void AddTree(int begin, int end, size_t& piece, int64_t at, int64_t count, float* sum) const;
+  absl::Status ExchangeAllSubtrees(int64_t elements);
+  void AddTree(int begin, int end, size_t& subtree, int64_t at, int64_t count, float* sum) const;
   absl::Status GatherFromNode(int64_t rows, absl::Span<const int64_t> cols_of_rank);
   absl::Status GatherToRank0(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                              MatrixView out);
@@ -73,11 +73,11 @@ class TreeCommunicator final : public Communicator {
   CommunicationLayout layout_;
   SharedMemory tensors_;
   Buffer result_;
-  const std::vector<Subtree> pieces_;
+  const std::vector<Subtree> subtrees_;
   const bool in_pairs_;
-  float* staging_ = nullptr;            // leader: foreign pieces except the first
-  int64_t chunk_elements_ = 0;          // leader: maximum per piece; equal on all nodes
-  std::vector<const float*> piece_at_;  // leader: start of each piece in the current chunk
+  float* staging_ = nullptr;              // leader: foreign subtrees except the first
+  int64_t chunk_elements_ = 0;            // leader: maximum per subtree; equal on all nodes
+  std::vector<const float*> subtree_at_;  // leader: start of each subtree in the current chunk
   ShmBarrier barrier_;
   bool has_term_ = false;
   int64_t term_rows_ = 0;

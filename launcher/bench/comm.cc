@@ -17,9 +17,9 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "bulkhead/internal/step_plan.pb.h"
-#include "launcher/bench/bare_loop.h"
 #include "launcher/bench/collectives.h"
 #include "launcher/bench/median.h"
+#include "launcher/bench/raw_shm_baseline.h"
 #include "launcher/group/group_flags.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
@@ -35,8 +35,8 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kBytesPerCase = int64_t{128} << 20;
-constexpr int kLeastCalls = 16;
-constexpr int kMostCalls = 4000;
+constexpr int kMinCalls = 16;
+constexpr int kMaxCalls = 4000;
 constexpr int kTurns = 8;         // ours and the bare loop alternate so often
 constexpr int kCheckedCalls = 8;  // of each case, before the clock runs
 constexpr double kWarmUpSeconds = 0.3;
@@ -136,9 +136,9 @@ class CommBench {
     if (!bare) return absl::OkStatus();
     BH_ASSIGN_OR_RETURN(
         SharedMemory memory,
-        ShareBetweenProcesses(exchange_, BareLoop::Bytes(topology_.size, max_bytes_),
+        ShareBetweenProcesses(exchange_, RawShmBaseline::Bytes(topology_.size, max_bytes_),
                               options_.engine.startup_timeout));
-    bare_ = std::make_unique<BareLoop>(std::move(memory), topology_.size, max_bytes_);
+    bare_ = std::make_unique<RawShmBaseline>(std::move(memory), topology_.size, max_bytes_);
     whole_.resize(max_bytes_ / 4);
     return absl::OkStatus();
   }
@@ -163,9 +163,9 @@ class CommBench {
 
  private:
   int CallsOf(int64_t bytes) const {
-    if (options_.quick) return kLeastCalls;
+    if (options_.quick) return kMinCalls;
     return static_cast<int>(
-        std::clamp<int64_t>(kBytesPerCase / std::max<int64_t>(bytes, 1), kLeastCalls, kMostCalls));
+        std::clamp<int64_t>(kBytesPerCase / std::max<int64_t>(bytes, 1), kMinCalls, kMaxCalls));
   }
 
   // Until the system has given the ranks a core each, where there are as many.
@@ -174,7 +174,7 @@ class CommBench {
         MakeCollective(Collective::kAllReduce, 4, {group_, *comm_, *pattern_});
     const Stopwatch watch;
     while (!options_.quick) {
-      for (int i = 0; i < kMostCalls; ++i) BH_RETURN_IF_ERROR(collective->Call(i));
+      for (int i = 0; i < kMaxCalls; ++i) BH_RETURN_IF_ERROR(collective->Call(i));
       const char* const mine = watch.Seconds() > kWarmUpSeconds ? "done" : "";
       BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                           exchange_.AllGather(mine, absl::InfiniteDuration()));
@@ -228,8 +228,10 @@ class CommBench {
       BH_RETURN_IF_ERROR(Append(times, one.call_s));
       BH_RETURN_IF_ERROR(RecordCores());
       if (!with_bare) continue;
-      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kWhole), one.bare_whole_s));
-      BH_RETURN_IF_ERROR(Append(BareTurn(one.bytes, BareLoop::Split::kHalf), one.bare_half_s));
+      BH_RETURN_IF_ERROR(
+          Append(BareTurn(one.bytes, RawShmBaseline::Split::kWhole), one.bare_whole_s));
+      BH_RETURN_IF_ERROR(
+          Append(BareTurn(one.bytes, RawShmBaseline::Split::kHalf), one.bare_half_s));
     }
     return absl::OkStatus();
   }
@@ -250,14 +252,14 @@ class CommBench {
     return absl::OkStatus();
   }
 
-  std::vector<double> BareTurn(int64_t bytes, BareLoop::Split split) {
+  std::vector<double> BareTurn(int64_t bytes, RawShmBaseline::Split split) {
     std::vector<double> times;
     const int peer = 1 - topology_.rank;
     for (int i = 0; i < CallsOf(bytes) / kTurns; ++i) times.push_back(BareCall(peer, bytes, split));
     return times;
   }
 
-  double BareCall(int peer, int64_t bytes, BareLoop::Split split) {
+  double BareCall(int peer, int64_t bytes, RawShmBaseline::Split split) {
     const float* part = pattern_->Part(0);
     const Stopwatch watch;
     bare_->Sum(topology_.rank, peer, part, bytes / 4, split, whole_.data());
@@ -275,7 +277,7 @@ class CommBench {
         const int64_t bytes = small ? kPairLatencyBytes : kPairBandwidthBytes;
         std::vector<double> times;
         for (int i = 0; i < CallsOf(bytes); ++i) {
-          times.push_back(BareCall(peer, bytes, BareLoop::Split::kHalf));
+          times.push_back(BareCall(peer, bytes, RawShmBaseline::Split::kHalf));
         }
         seconds[small ? 0 : 1] = Median(times);
       }
@@ -298,7 +300,7 @@ class CommBench {
   std::unique_ptr<MemoryLedger> ledger_;
   std::unique_ptr<Communicator> comm_;
   std::unique_ptr<MessagePattern> pattern_;
-  std::unique_ptr<BareLoop> bare_;  // null where it cannot be
+  std::unique_ptr<RawShmBaseline> bare_;  // null where it cannot be
   std::vector<float> whole_;
 };
 

@@ -1,4 +1,4 @@
-// `bench simulate`: what a step costs rank 0 of a group that is larger than what is at hand.
+// `bench simulate`: what a step costs rank 0 of a group larger than the machines available.
 #pragma once
 
 #include <cstdint>

@@ -189,8 +189,8 @@ class ThroughputJob final : public BatchJob {
   }
 
  private:
-  // Random ids, the same in every run of the program; nobody's prompt begins like another's beyond
-  // the shared part.
+  // Random ids, the same in every run of the program; no two prompts begin alike beyond the
+  // shared part.
   std::vector<TokenId> Prompt(int input_len) {
     std::mt19937_64 shared(1);
     std::vector<TokenId> prompt;

@@ -11,7 +11,7 @@ namespace bulkhead {
 // Processor time of one token, in seconds; medians.
 struct TokenCost {
   int vocab_size = 0;
-  double greedy_s = 0;   // drawing from one row of logits at temperature 0
+  double greedy_s = 0;   // sampling from one row of logits at temperature 0
   double sampled_s = 0;  // at temperature 1, without filters
   double text_s = 0;     // detokenising
 };

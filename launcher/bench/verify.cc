@@ -40,7 +40,7 @@ class DigestSink final : public LogitsSink {
   absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
                       const float* logits) override {
     if (first_position == 0 && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1) {
-      return absl::InternalError("SHA-256 cannot be had");
+      return absl::InternalError("SHA-256 is not available");
     }
     EVP_DigestUpdate(context_.get(), logits, rows * vocab_size * sizeof(float));
     return absl::OkStatus();
@@ -194,7 +194,7 @@ class VerifyJob final : public BatchJob {
   }
 
   // Free-running answers, all at once; then the logits of each prompt with its answer, which must
-  // have the bits that the tokens were drawn from.
+  // have the bits that the tokens were sampled from.
   absl::Status Answer(Coordinator& coordinator) {
     std::mt19937_64 random(1);
     std::vector<Request> requests(options_.num_prompts);

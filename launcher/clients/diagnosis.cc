@@ -229,10 +229,11 @@ void AddSlowRank(const ServerSnapshot& seen, std::vector<Finding>& findings) {
        "see what else runs on its cores, and whether all ranks have equally many (--threads)"});
 }
 
-uint64_t BytesOf(const v1::RankRow& row, std::initializer_list<const char*> terms) {
+uint64_t BytesOf(const v1::RankRow& row, std::initializer_list<const char*> categories) {
   uint64_t bytes = 0;
   for (const v1::Arena& arena : row.arenas()) {
-    if (std::find(terms.begin(), terms.end(), arena.term()) != terms.end()) bytes += arena.bytes();
+    if (std::find(categories.begin(), categories.end(), arena.term()) != categories.end())
+      bytes += arena.bytes();
   }
   return bytes;
 }
@@ -253,9 +254,9 @@ HostGrowth HostGrowthOf(const v1::LoadInfo& load) {
 
 uint64_t HostGrowthBytes(const v1::HostBudget& host) {
   uint64_t standing = 0;  // already at READY
-  for (const v1::Arena& term : host.terms()) {
+  for (const v1::Arena& part : host.terms()) {
     for (const char* name : {"prefix_cache", "tokenizer", "heap_slack"}) {
-      if (term.term() == name) standing += term.bytes();
+      if (part.term() == name) standing += part.bytes();
     }
   }
   return Less(host.total_bytes(), standing);

@@ -83,7 +83,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
   std::string text = absl::StrFormat(
       "%s: %s, %d %s, bulkhead %s, up %s%s\n"
-      "rank %d%s binds (%s)\n\n",
+      "rank %d%s is the bottleneck (%s)\n\n",
       target, seen.model.served_model_name(), seen.server.tensor_parallel_size(),
       seen.server.tensor_parallel_size() == 1 ? "rank" : "ranks", seen.server.version(),
       absl::FormatDuration(absl::Seconds(static_cast<int64_t>(load.uptime_s()))),
@@ -153,9 +153,9 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const ServerS
   const uint64_t bound = std::max(uint64_t{1}, HostGrowthBytes(seen.ranks.host()));
   for (Sample& sample : resident) sample.level -= base;
   std::printf("KV blocks: %s\nsequences: %s\nrank 0's memory: %s\n",
-              TrendText(TrendOf(kv, static_cast<double>(seen.load.num_kv_blocks()))).c_str(),
-              TrendText(TrendOf(slots, seen.now.max_num_seqs())).c_str(),
-              TrendText(TrendOf(resident, static_cast<double>(bound))).c_str());
+              TrendText(FitTrend(kv, static_cast<double>(seen.load.num_kv_blocks()))).c_str(),
+              TrendText(FitTrend(slots, seen.now.max_num_seqs())).c_str(),
+              TrendText(FitTrend(resident, static_cast<double>(bound))).c_str());
   return FlushStandardOutput();
 }
 

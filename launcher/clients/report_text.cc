@@ -37,7 +37,7 @@ std::string StateText(const v1::Report& report) {
                          kills.count, " in ", kills.dir, ")")
           : "Whether the kernel killed it for memory can no longer be determined",
       kills.all_together ? "; its cgroup's processes are killed all together "
-                           "(memory.oom.group), so that nobody was left to say so"
+                           "(memory.oom.group), so that no process was left to report it"
                          : "",
       ".\n\n");
 }
@@ -49,17 +49,18 @@ std::string ExplainReport(const v1::Report& report) {
   const v1::RankRow& row = table.ranks(static_cast<int>(table.binding_rank()));
   const std::string rank =
       absl::StrCat("rank ", row.rank(), row.host().empty() ? "" : absl::StrCat(" on ", row.host()));
-  std::string text = absl::StrCat(
-      StateText(report), report.fits() ? "It fits. " : "It does not fit. ", "Of ",
-      table.ranks_size(), table.ranks_size() == 1 ? " rank " : " ranks ", rank, " binds, with ",
-      table.binding_term(), "; it has ", FormatBytes(static_cast<int64_t>(row.total_bytes())),
-      row.required_bytes() > 0
-          ? absl::StrCat(" and needs at least ",
-                         FormatBytes(static_cast<int64_t>(row.required_bytes())))
-          : ", and under its KV rule no memory is enough",
-      " for max_num_seqs ", table.max_num_seqs(), ", max_model_len ", table.max_model_len(),
-      ", max_num_batched_tokens ", table.max_num_batched_tokens(), ".\n\n",
-      ConsumersTable(table, nullptr), "\n");
+  std::string text =
+      absl::StrCat(StateText(report), report.fits() ? "It fits. " : "It does not fit. ", "Of ",
+                   table.ranks_size(), table.ranks_size() == 1 ? " rank " : " ranks ", rank,
+                   " is the bottleneck, with ", table.binding_term(), "; it has ",
+                   FormatBytes(static_cast<int64_t>(row.total_bytes())),
+                   row.required_bytes() > 0
+                       ? absl::StrCat(" and needs at least ",
+                                      FormatBytes(static_cast<int64_t>(row.required_bytes())))
+                       : ", and under its KV rule no memory is enough",
+                   " for max_num_seqs ", table.max_num_seqs(), ", max_model_len ",
+                   table.max_model_len(), ", max_num_batched_tokens ",
+                   table.max_num_batched_tokens(), ".\n\n", ConsumersTable(table, nullptr), "\n");
   if (!report.fits()) {
     const v1::Shortage& lack = report.short_();
     absl::StrAppend(&text, lack.term(), " needs ", FormatBytes(lack.needed_bytes()), " where ",

@@ -34,7 +34,7 @@ double Correlation(const std::vector<Sample>& samples) {
 
 }  // namespace
 
-Trend TrendOf(const std::vector<Sample>& samples, double limit) {
+Trend FitTrend(const std::vector<Sample>& samples, double limit) {
   if (samples.size() < kMinSamples) return Trend::kTooShort;
   double least = samples[0].level;
   double most = samples[0].level;

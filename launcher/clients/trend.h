@@ -22,7 +22,7 @@ struct Sample {
 };
 
 // `limit` > 0: reference for the level.
-Trend TrendOf(const std::vector<Sample>& samples, double limit);
+Trend FitTrend(const std::vector<Sample>& samples, double limit);
 
 // A short explanation for operators.
 std::string TrendText(Trend trend);

@@ -125,10 +125,10 @@ Flags::Apply DTypeValue(std::optional<DType>* out) {
 
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
   const auto parse = [=](const std::string& text) -> absl::StatusOr<RankSizes> {
-    constexpr int64_t kMost = int64_t{1} << 60;
+    constexpr int64_t kMaxSize = int64_t{1} << 60;
     RankSizes sizes;
     if (!absl::StrContains(text, '=')) {
-      BH_ASSIGN_OR_RETURN(sizes.of_all, ParseInteger(text, min, kMost));
+      BH_ASSIGN_OR_RETURN(sizes.of_all, ParseInteger(text, min, kMaxSize));
       return sizes;
     }
     for (const absl::string_view entry : absl::StrSplit(text, ',')) {
@@ -138,7 +138,7 @@ Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
         return absl::InvalidArgumentError(
             absl::StrCat("'", entry, "' is not RANK=SIZE; write one size, or 0=4GiB,1=2GiB"));
       }
-      BH_ASSIGN_OR_RETURN(const int64_t bytes, ParseInteger(parts[1], min, kMost));
+      BH_ASSIGN_OR_RETURN(const int64_t bytes, ParseInteger(parts[1], min, kMaxSize));
       if (!sizes.of_rank.emplace(rank, bytes).second) {
         return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is named twice"));
       }

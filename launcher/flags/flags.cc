@@ -325,9 +325,11 @@ std::vector<Flags::Flag> Flags::ListedFlags() const {
                     "a TOML file of flags, such as max-num-seqs = 4; the command line and the "
                     "environment (BULKHEAD_MAX_NUM_SEQS=4) take precedence",
                     "Configuration", Apply(), false});
-  listed.push_back({"--print-config", "",
-                    "print every flag's value and where it comes from, and end", "Configuration",
-                    Apply(), false});
+  listed.push_back(
+      {"--print-config", "",
+       "print the flags that were given with their values and where they come from, as a "
+       "file for --config with all others as comments, and end",
+       "Configuration", Apply(), false});
   return listed;
 }
 

@@ -59,8 +59,8 @@ class Flags {
   // True when there is something to print instead: Help(). INVALID_ARGUMENT for whatever does not
   // parse.
   absl::StatusOr<bool> Parse(absl::Span<const std::string> args);
-  // The help; as one JSON object where Parse was given kHelpAsJson; after --print-config every
-  // flag's value and where it comes from, as a --config file.
+  // The help; as one JSON object where Parse was given kHelpAsJson; after --print-config the given
+  // flags' values and where they come from, as a --config file with all others as comments.
   std::string Help() const;
 
   const std::string& command() const { return command_; }

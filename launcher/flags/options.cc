@@ -44,7 +44,7 @@ constexpr std::pair<const char*, const char*> kExitCodes[] = {
     {"3", "the config, checkpoint or tokenizer is refused"},
     {"4", "the model does not fit in memory"},
     {"5", "the group did not come up: a rank missing, the wrong size, too slow"},
-    {"6", "a rank was lost or went silent, or host memory could not be had"},
+    {"6", "a rank was lost or went silent, or host memory was not available"},
     {"7", "a listener could not bind its port"},
     {"70", "an internal error: please report it"},
     {"128+n", "ended by signal n"},

@@ -66,7 +66,7 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
       "bench simulate", "[FLAGS]",
       "Drives the real scheduler of rank 0 with requests and no model, and prints what a "
       "step costs rank 0:\n"
-      "planning, encoding the plan, handing it out, committing; and beside that what drawing "
+      "planning, encoding the plan, handing it out, committing; and beside that what sampling "
       "and detokenising\n"
       "its tokens would add. Only how long a step takes the group is assumed: step + decode "
       "rows + prompt\n"
@@ -122,8 +122,8 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
       "at the sizes\n"
       "of that model's messages: time of the slowest rank, algorithm and bus bandwidth by "
       "nccl-tests' formulas.\n"
-      "Every answer is checked. Between two ranks of one host a bare loop of two processes stands "
-      "beside it.",
+      "Every answer is checked. Between two ranks of one host a bare loop of two processes is "
+      "measured beside it.",
       "mpirun --bind-to none -n 2 bulkhead bench comm --model DIR\n"
       "mpirun --bind-to none -n 4 bulkhead bench comm --collective all_reduce --pairs");
   CommOptions options;

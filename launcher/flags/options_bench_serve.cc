@@ -15,7 +15,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMaxPrompts = 10'000'000;
-constexpr int kMostTokens = 1 << 24;
+constexpr int kMaxTokens = 1 << 24;
 constexpr int kMaxConcurrency = 1 << 16;
 constexpr double kMaxRate = 1e6;
 
@@ -117,17 +117,17 @@ void AddDatasetFlags(DatasetOptions* dataset, RawLengths* lengths, Flags* flags)
   flags->Add("--random-input-len,--input-len,--prefix-repetition-suffix-len", "N",
              "tokens of each prompt, behind the shared ones (default 1024; 256 for "
              "prefix_repetition)",
-             IntegerValue(&lengths->input_len, 1, kMostTokens));
+             IntegerValue(&lengths->input_len, 1, kMaxTokens));
   flags->Add("--random-output-len,--output-len,--prefix-repetition-output-len,--custom-output-len",
              "N", "tokens of each answer (default 128); of custom: where a line has no max_tokens",
-             IntegerValue(&lengths->output_len, 1, kMostTokens));
+             IntegerValue(&lengths->output_len, 1, kMaxTokens));
   flags->Add("--random-range-ratio", "R",
              "draw lengths from (1 - R) to (1 + R) times those (default 0)",
              RealValue(&dataset->range_ratio, 0, 0.99, Border::kIncluded));
   flags->Add("--random-prefix-len,--prefix-repetition-prefix-len", "N",
              "tokens that all prompts, or those of a group, begin with (default 0; 256 for "
              "prefix_repetition)",
-             IntegerValue(&lengths->prefix_len, 0, kMostTokens));
+             IntegerValue(&lengths->prefix_len, 0, kMaxTokens));
   flags->Add("--prefix-repetition-num-prefixes", "N", "groups of prefix_repetition (default 10)",
              IntegerValue(&dataset->num_prefixes, 1, kMaxPrompts));
   flags->Add("--seed", "N", "of data and arrivals (default 0)", SeedValue(&dataset->seed));

@@ -121,7 +121,7 @@ absl::StatusOr<EngineOptions> FlagsOfGroup(const EngineOptions& options, GroupEx
                       GatherMessages(exchange, mine, options.startup_timeout));
   const internal::RankFlags& rank0 = ranks[0];
   absl::StatusOr<EngineOptions> agreed = options;
-  // Another build may have other flags, and is refused with its name later (rank_digest.h).
+  // Another build may have other flags, and is refused with its name later (rank_inputs.h).
   if (!first && rank0.build() == mine.build()) {
     agreed = WithFlagsOfRank0(options.command_line, {rank0.args().begin(), rank0.args().end()});
   }

@@ -115,7 +115,8 @@ PlanAgain PlanAgainOnHosts(const HostsFound& hosts, const std::vector<DeviceBudg
       under.request->ranks_on_host = (under.request->ranks_on_host * size + now - 1) / now;
     }
     const auto budgets_then = changed(*EngineOf(other));
-    if (budgets_then.ok()) under.room = RoomOf(LimitsOfGroup(hosts.limits, size), *budgets_then);
+    if (budgets_then.ok())
+      under.available = AvailabilityOf(LimitsOfGroup(hosts.limits, size), *budgets_then);
     return under;
   };
   PlanAgain plan_again = PlanAgainOn(engine.source, *engine.backend, kind, clients, changed);

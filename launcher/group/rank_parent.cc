@@ -80,8 +80,8 @@ std::string KilledBy(int signal, const OomKills& before) {
       name + (killed ? KilledBy(WTERMSIG(status), before)
                      : absl::StrCat(" ended with exit code ", code, "; its last line says why"));
   if (options.report.has_value()) {
-    const absl::Status told = MarkReportLost(*options.report, child, cause);
-    if (!told.ok()) BH_LOG(kWarning) << told.message();
+    const absl::Status marked = MarkReportLost(*options.report, child, cause);
+    if (!marked.ok()) BH_LOG(kWarning) << marked.message();
   }
   // A rank that exited by itself has reported the cause.
   if (killed) {

@@ -1,5 +1,5 @@
 // RankProcess: a rank's process from start to end: its signals, its group, its watchdog, and
-// exactly one end, whoever requests it first.
+// exactly one end, whatever requests it first.
 //
 // Signals: SIGUSR1 drains; SIGTERM and SIGINT drain a group of one, a second one ends it at once,
 // and so does its parent's end. In a larger group SIGTERM and SIGINT end the streams and the

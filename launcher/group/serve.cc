@@ -81,7 +81,7 @@ class Control final : public EngineControl {
     return info;
   }
   SchedulerLimits Limits() override { return coordinator_.limits(); }
-  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+  absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override {
     return coordinator_.SetLimits(change, before);
   }
@@ -250,15 +250,15 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
 // Every client is a file descriptor: raises the limit to the maximum. gRPC does not survive running
 // out.
 absl::Status RaiseFileLimit() {
-  constexpr rlim_t kLeast = 64;
+  constexpr rlim_t kMinDescriptors = 64;
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_max >= kLeast) return absl::OkStatus();
-  return WithExitCode(absl::ResourceExhaustedError(
-                          absl::StrCat("the limit of open files is ", limit.rlim_max,
-                                       ", and a server needs ", kLeast, "; raise ulimit -n")),
+  if (limit.rlim_max >= kMinDescriptors) return absl::OkStatus();
+  return WithExitCode(absl::ResourceExhaustedError(absl::StrCat(
+                          "the limit of open files is ", limit.rlim_max, ", and a server needs ",
+                          kMinDescriptors, "; raise ulimit -n")),
                       ExitCode::kCannotBind);
 }
 

@@ -24,7 +24,7 @@
 #include "launcher/group/gpu_start.h"
 #include "launcher/group/group_flags.h"
 #include "launcher/group/host_start.h"
-#include "launcher/group/rank_digest.h"
+#include "launcher/group/rank_inputs.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/startup_messages.h"
@@ -145,8 +145,8 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   const ModelConfig& config = engine.source.config.model;
   const DeviceKind kind = engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu;
   const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind);
-  const HostRoom room = RoomOf(hosts.limits, budgets);
-  absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, room);
+  const HostAvailability available = AvailabilityOf(hosts.limits, budgets);
+  absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, available);
   if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: equal on every rank
   BH_RETURN_IF_ERROR(FinalizePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
                                   report, *planned, engine));
@@ -287,14 +287,15 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   BH_RETURN_IF_ERROR(OpenRankDevice(options, group, *engine));
   BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
   group.AllowSpinning(engine->threads.may_spin);
-  std::string digest;
+  internal::RankInputs inputs;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "model", timeout, [&]() -> absl::Status {
     BH_RETURN_IF_ERROR(ReadModel(options, *engine));
-    BH_ASSIGN_OR_RETURN(digest, RankDigest(engine->source));
+    BH_ASSIGN_OR_RETURN(inputs, RankInputsOf(engine->source));
     return absl::OkStatus();
   }));
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> digests, exchange.AllGather(digest, timeout));
-  BH_RETURN_IF_ERROR(MarkAgreed(CompareDigests(engine->topology, digests)));
+  BH_ASSIGN_OR_RETURN(const std::vector<internal::RankInputs> all,
+                      GatherMessages(exchange, inputs, timeout));
+  BH_RETURN_IF_ERROR(MarkAgreed(CompareInputs(engine->topology, all)));
   BH_RETURN_IF_ERROR(PlanMemory(options, group, server, *engine));
   BH_LOG(kInfo) << HeadLine(*engine);
   if (before_memory != nullptr) {

@@ -44,9 +44,9 @@ v1::RankRow RowOf(const RankCapacity& rank, int block_tokens) {
 v1::HostBudget HostBudgetMessage(const HostBudget& host) {
   v1::HostBudget out;
   for (int i = 0; i < kNumHostParts; ++i) {
-    v1::Arena& term = *out.add_terms();
-    term.set_term(HostPartName(static_cast<HostPart>(i)));
-    term.set_bytes(host.part_bytes[i]);
+    v1::Arena& part = *out.add_terms();
+    part.set_term(HostPartName(static_cast<HostPart>(i)));
+    part.set_bytes(host.part_bytes[i]);
   }
   out.set_total_bytes(host.total_bytes());
   out.set_available_bytes(host.available_bytes.value_or(0));
@@ -71,7 +71,7 @@ v1::Shortage ShortageOf(const Capacity& capacity, const std::optional<HostBudget
   }
   const Shortage& shortage = *capacity.shortage;
   out.set_rank(shortage.rank);
-  out.set_term(MemoryCategoryName(shortage.term));
+  out.set_term(MemoryCategoryName(shortage.category));
   out.set_bytes(shortage.bytes);
   out.set_needed_bytes(shortage.needed_bytes);
   out.set_left_bytes(shortage.left_bytes);
@@ -119,7 +119,7 @@ v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const Re
   report.set_kv_tokens(capacity.limits.kv_tokens());
   report.set_full_sequences(capacity.full_sequences);
   report.mutable_binding()->set_rank(capacity.binding_rank);
-  report.mutable_binding()->set_term(MemoryCategoryName(capacity.binding_term));
+  report.mutable_binding()->set_term(MemoryCategoryName(capacity.limiting_category));
   for (const RankCapacity& rank : capacity.ranks) {
     *report.add_ranks() = RowOf(rank, capacity.limits.block_tokens);
   }
@@ -197,7 +197,7 @@ std::string CapacityTable(const Capacity& capacity) {
                FormatBytes(budget.total_bytes), FormatBytes(budget.others_bytes),
                FormatBytes(budget.reserve_bytes)};
     for (int i = 0; i < kNumMemoryCategories; ++i) {
-      const bool marked = binds && static_cast<MemoryCategory>(i) == capacity.binding_term;
+      const bool marked = binds && static_cast<MemoryCategory>(i) == capacity.limiting_category;
       row.push_back(absl::StrCat(FormatBytes(rank.arena_bytes[i]), marked ? " *" : ""));
     }
     row.push_back(capacity.fits && rank.kv_block_bytes > 0 ? FormatCount(rank.own_blocks) : "-");
@@ -217,7 +217,7 @@ std::string CapacityTable(const Capacity& capacity) {
   int64_t stranded = 0;
   for (const RankCapacity& rank : capacity.ranks) stranded += rank.stranded_bytes;
   if (stranded > 0) {
-    absl::StrAppend(&text, "stranded: ", FormatBytes(stranded),
+    absl::StrAppend(&text, "unused: ", FormatBytes(stranded),
                     " of KV that the other ranks could hold and rank ", capacity.binding_rank,
                     " cannot\n");
   }
@@ -276,7 +276,7 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
       "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of "
       "%s%s%s%s",
       shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
-      FormatBytes(shortage.bytes), shortage.bytes, MemoryCategoryName(shortage.term),
+      FormatBytes(shortage.bytes), shortage.bytes, MemoryCategoryName(shortage.category),
       FormatBytes(shortage.needed_bytes),
       shortage.left_bytes > 0 ? absl::StrCat(FormatBytes(shortage.left_bytes), " are")
                               : "nothing is",

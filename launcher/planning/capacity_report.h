@@ -1,5 +1,5 @@
-// The capacity report: what fits and what binds, as a table for people and as a message for
-// programs, whose JSON (base/message_json.h) `plan --json` prints and `serve --report` writes.
+// The capacity report: what fits and what is the bottleneck, as a table for people and as a message
+// for programs, whose JSON (base/message_json.h) `plan --json` prints and `serve --report` writes.
 #pragma once
 
 #include <optional>

@@ -22,7 +22,7 @@ absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource&
                                                             : source.formats.transport;
   }
   const ModelCapacity model(config, formats, options, sizes, kind);
-  return FitGroup(model, budgets, clients.request, clients.room);
+  return FitGroup(model, budgets, clients.request, clients.available);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& ch
 // The part of a server's plan for its clients on rank 0's host; no request: nothing is served.
 struct Clients {
   std::optional<HostRequest> request;
-  HostRoom room;
+  HostAvailability available;
 };
 // Those of a changed command line, for a group of `size`.
 using ClientsUnder = std::function<Clients(const Command& changed, int size)>;

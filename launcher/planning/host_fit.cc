@@ -62,13 +62,15 @@ int64_t LeftBytes(const Capacity& capacity, const std::vector<int>& sharers) {
 
 absl::StatusOr<GroupPlan> PlanMeasured(const ModelCapacity& model,
                                        const std::vector<DeviceBudget>& budgets,
-                                       const HostRequest& request, const HostRoom& room) {
+                                       const HostRequest& request,
+                                       const HostAvailability& available) {
   const int64_t share =
-      request.host_memory.value_or(FreeBytes(budgets, room.sharers) / kShareDivisor);
+      request.host_memory.value_or(FreeBytes(budgets, available.sharers) / kShareDivisor);
   BH_ASSIGN_OR_RETURN(GroupPlan least,
-                      PlanAtStep(model, budgets, request, room.sharers, kNumHostSteps - 1));
+                      PlanAtStep(model, budgets, request, available.sharers, kNumHostSteps - 1));
   for (int step = 0; step < kNumHostSteps - 1; ++step) {
-    BH_ASSIGN_OR_RETURN(GroupPlan plan, PlanAtStep(model, budgets, request, room.sharers, step));
+    BH_ASSIGN_OR_RETURN(GroupPlan plan,
+                        PlanAtStep(model, budgets, request, available.sharers, step));
     const bool limits_stand =
         GivenLimits(plan.capacity.limits) == GivenLimits(least.capacity.limits);
     if (!plan.capacity.fits || !limits_stand || plan.host->total_bytes() > share) continue;
@@ -77,7 +79,7 @@ absl::StatusOr<GroupPlan> PlanMeasured(const ModelCapacity& model,
   }
   least.host->available_bytes = request.host_memory;
   if (!request.host_memory.has_value() && least.capacity.fits) {
-    least.host->available_bytes = LeftBytes(least.capacity, room.sharers);
+    least.host->available_bytes = LeftBytes(least.capacity, available.sharers);
   }
   return least;
 }
@@ -105,16 +107,16 @@ std::vector<DeviceBudget> GroupPlan::budgets() const {
 absl::StatusOr<GroupPlan> FitGroup(const ModelCapacity& model,
                                    absl::Span<const DeviceBudget> budgets,
                                    const std::optional<HostRequest>& request,
-                                   const HostRoom& room) {
-  if (request.has_value() && !room.sharers.empty()) {
-    return PlanMeasured(model, {budgets.begin(), budgets.end()}, *request, room);
+                                   const HostAvailability& available) {
+  if (request.has_value() && !available.sharers.empty()) {
+    return PlanMeasured(model, {budgets.begin(), budgets.end()}, *request, available);
   }
   GroupPlan plan;
   BH_ASSIGN_OR_RETURN(plan.capacity, model.Fit(budgets));
   if (request.has_value()) {
-    const std::optional<int64_t> available =
-        request->host_memory.has_value() ? request->host_memory : room.available_bytes;
-    plan.host = FitHostBudget(*request, plan.capacity, available);
+    const std::optional<int64_t> available_bytes =
+        request->host_memory.has_value() ? request->host_memory : available.available_bytes;
+    plan.host = FitHostBudget(*request, plan.capacity, available_bytes);
   }
   return plan;
 }
@@ -122,8 +124,8 @@ absl::StatusOr<GroupPlan> FitGroup(const ModelCapacity& model,
 absl::StatusOr<GroupPlan> PlanGroup(const ModelCapacity& model,
                                     absl::Span<const DeviceBudget> budgets,
                                     const std::optional<HostRequest>& request,
-                                    const HostRoom& room) {
-  BH_ASSIGN_OR_RETURN(GroupPlan plan, FitGroup(model, budgets, request, room));
+                                    const HostAvailability& available) {
+  BH_ASSIGN_OR_RETURN(GroupPlan plan, FitGroup(model, budgets, request, available));
   BH_ASSIGN_OR_RETURN(plan.capacity, model.Plan(plan.budgets()));
   return plan;
 }

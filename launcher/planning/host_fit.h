@@ -18,7 +18,7 @@ namespace bulkhead {
 HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, int ranks_on_host);
 
 // The source of the host budget's memory.
-struct HostRoom {
+struct HostAvailability {
   // Ranks whose measured memory contains it, in equal parts, so that it does not shrink one rank's
   // KV only: those with the same tightest limit as rank 0. Empty with --device-memory and on GPUs.
   std::vector<int> sharers = {};
@@ -38,11 +38,12 @@ struct GroupPlan {
 // ModelCapacity::Fit.
 absl::StatusOr<GroupPlan> FitGroup(const ModelCapacity& model,
                                    absl::Span<const DeviceBudget> budgets,
-                                   const std::optional<HostRequest>& request, const HostRoom& room);
+                                   const std::optional<HostRequest>& request,
+                                   const HostAvailability& available);
 absl::StatusOr<GroupPlan> PlanGroup(const ModelCapacity& model,
                                     absl::Span<const DeviceBudget> budgets,
                                     const std::optional<HostRequest>& request,
-                                    const HostRoom& room);
+                                    const HostAvailability& available);
 
 // The minimum --host-memory for a plan whose arenas fit, and that ended with `host` at the smallest
 // quotas. On measured memory the pool, and so the prefix cache's index, varies slightly: adds an

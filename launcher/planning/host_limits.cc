@@ -113,15 +113,16 @@ HostMemory ShareOf(const LimitsOfRanks& limits, int rank) {
   return share;
 }
 
-HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budgets) {
-  HostRoom room;
+HostAvailability AvailabilityOf(const LimitsOfRanks& limits,
+                                absl::Span<const DeviceBudget> budgets) {
+  HostAvailability available;
   const bool on_cpu = budgets[0].on_cpu();
   if (on_cpu && budgets[0].probed) {
     const std::string id = TightestOf(limits, 0);
     for (const int rank : RanksUnder(limits, id)) {
-      if (TightestOf(limits, rank) == id) room.sharers.push_back(rank);
+      if (TightestOf(limits, rank) == id) available.sharers.push_back(rank);
     }
-    return room;
+    return available;
   }
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const HostLimit& limit : limits[0]) {
@@ -131,8 +132,8 @@ HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budg
     }
     least = std::min(least, left);
   }
-  room.available_bytes = std::max<int64_t>(0, least);
-  return room;
+  available.available_bytes = std::max<int64_t>(0, least);
+  return available;
 }
 
 absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostRequest>& request,

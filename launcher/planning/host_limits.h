@@ -21,7 +21,8 @@ using LimitsOfRanks = std::vector<std::vector<HostLimit>>;
 HostMemory ShareOf(const LimitsOfRanks& limits, int rank);
 
 // The source of the host budget, once every rank's budget is known.
-HostRoom RoomOf(const LimitsOfRanks& limits, absl::Span<const DeviceBudget> budgets);
+HostAvailability AvailabilityOf(const LimitsOfRanks& limits,
+                                absl::Span<const DeviceBudget> budgets);
 
 // Final check of a plan that fits against the hosts' memory, as far as `plan.host` and
 // --device-memory were given rather than measured. RESOURCE_EXHAUSTED with exit code 4, naming the

@@ -109,7 +109,7 @@ Clients ClientsOfGroup(const EngineOptions& engine, const PlanOptions& options,
   clients.request = HostRequestOf(options.serve, dir, on_host);
   clients.request->prefix_caching = engine.enable_prefix_caching;  // --compare may change it
   if (IsMeasured(engine, options)) {
-    for (int rank = 0; rank < on_host; ++rank) clients.room.sharers.push_back(rank);
+    for (int rank = 0; rank < on_host; ++rank) clients.available.sharers.push_back(rank);
   }
   return clients;
 }
@@ -238,7 +238,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   const Clients clients =
       ClientsOfGroup(engine, options, plan->source.dir, static_cast<int>(plan->budgets.size()));
   BH_ASSIGN_OR_RETURN(GroupPlan group,
-                      PlanGroup(*plan->model, plan->budgets, clients.request, clients.room));
+                      PlanGroup(*plan->model, plan->budgets, clients.request, clients.available));
   plan->free_budgets = std::exchange(plan->budgets, group.budgets());
   plan->capacity = std::move(group.capacity);
   plan->host = *group.host;
@@ -250,7 +250,7 @@ std::string ScalingTableOf(const Planned& plan) {
     BH_ASSIGN_OR_RETURN(const std::vector<DeviceBudget> budgets,
                         BudgetsOfGroup(plan.engine, plan.options, plan.measured, size));
     const Clients clients = ClientsOfGroup(plan.engine, plan.options, plan.source.dir, size);
-    return FitGroup(*plan.model, budgets, clients.request, clients.room);
+    return FitGroup(*plan.model, budgets, clients.request, clients.available);
   });
 }
 

@@ -17,8 +17,8 @@ constexpr int kMaxSeqs = 1024;
 constexpr int kShortest = 128;
 constexpr int kBarWidth = 40;
 
-int64_t ArenaBytes(const RankCapacity& rank, MemoryCategory term) {
-  return rank.arena_bytes[static_cast<int>(term)];
+int64_t ArenaBytes(const RankCapacity& rank, MemoryCategory category) {
+  return rank.arena_bytes[static_cast<int>(category)];
 }
 
 // Whether `seqs` sequences of `len` fit in the pool at once.
@@ -51,7 +51,7 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
     rows.push_back({absl::StrCat(size),
                     fits        ? "yes"
                     : plan.fits ? "host"
-                                : MemoryCategoryName(plan.binding_term),
+                                : MemoryCategoryName(plan.limiting_category),
                     fits ? FormatCount(plan.limits.kv_tokens()) : "-",
                     fits ? FormatCount(plan.full_sequences) : "-",
                     FormatCount(plan.limits.max_model_len),
@@ -136,8 +136,9 @@ std::string CompareTable(const std::vector<std::string>& names,
   add("KV bytes/token/rank", [&](const Capacity& plan) {
     return FormatCount(binding(plan).kv_block_bytes / plan.limits.block_tokens);
   });
-  add("binds", [](const Capacity& plan) {
-    return absl::StrCat("rank ", plan.binding_rank, " ", MemoryCategoryName(plan.binding_term));
+  add("bottleneck", [](const Capacity& plan) {
+    return absl::StrCat("rank ", plan.binding_rank, " ",
+                        MemoryCategoryName(plan.limiting_category));
   });
   for (int i = 0; i < kNumMemoryCategories; ++i) {
     add(MemoryCategoryName(static_cast<MemoryCategory>(i)),

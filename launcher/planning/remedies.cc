@@ -103,10 +103,10 @@ std::string WhyNothingHelps(const Trials& trials, const EngineOptions& options,
     if (!plan.has_value() || !plan->capacity.shortage.has_value()) continue;
     const Shortage& then = *plan->capacity.shortage;
     return absl::StrCat("no number of ranks helps, because with ", more, " ranks ",
-                        MemoryCategoryName(then.term), " still needs ",
+                        MemoryCategoryName(then.category), " still needs ",
                         FormatBytes(then.needed_bytes), " of rank ", then.rank, ", where ",
                         FormatBytes(then.left_bytes), " are left",
-                        then.term == now.term && then.needed_bytes >= now.needed_bytes
+                        then.category == now.category && then.needed_bytes >= now.needed_bytes
                             ? "; more ranks do not divide it"
                             : "");
   }

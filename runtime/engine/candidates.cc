@@ -16,26 +16,26 @@ bool SamplesFromCandidates(const SampleRow& row) {
 
 TokenSampling TokenSamplingOf(const SampleRow& row, int slot, int banned_begin) {
   BH_CHECK(SamplesFromCandidates(row));
-  TokenSampling draw;
-  draw.slot = slot;
-  draw.banned_begin = banned_begin;
-  draw.banned_count = static_cast<int32_t>(row.banned.size());
+  TokenSampling parameters;
+  parameters.slot = slot;
+  parameters.banned_begin = banned_begin;
+  parameters.banned_count = static_cast<int32_t>(row.banned.size());
   const SamplingParams& sampling = row.sampling;
   if (sampling.temperature > 0) {
-    draw.uniform = UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position));
-    draw.per_temperature = 1.0 / double{sampling.temperature};
-    draw.min_p = sampling.min_p;
-    draw.top_p = sampling.top_p;
-    draw.top_k = sampling.top_k;
+    parameters.uniform = UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position));
+    parameters.per_temperature = 1.0 / double{sampling.temperature};
+    parameters.min_p = sampling.min_p;
+    parameters.top_p = sampling.top_p;
+    parameters.top_k = sampling.top_k;
   }
-  return draw;
+  return parameters;
 }
 
-absl::StatusOr<GeneratedToken> SampledToken(int32_t drawn, const SampleRow& row) {
-  if (drawn == kNotFinite) return NotFiniteError(row);
-  if (drawn == kNothingToSample) return NothingToSampleError(row);
-  BH_CHECK(drawn >= 0);
-  return GeneratedToken{.id = drawn, .logprob = {}, .top = {}};
+absl::StatusOr<GeneratedToken> SampledToken(int32_t id, const SampleRow& row) {
+  if (id == kNotFinite) return NotFiniteError(row);
+  if (id == kNothingToSample) return NothingToSampleError(row);
+  BH_CHECK(id >= 0);
+  return GeneratedToken{.id = id, .logprob = {}, .top = {}};
 }
 
 }  // namespace bulkhead

@@ -20,6 +20,6 @@ bool SamplesFromCandidates(const SampleRow& row);
 TokenSampling TokenSamplingOf(const SampleRow& row, int slot, int banned_begin);
 
 // The token sampled by the device, or the error that the Sampler would return.
-absl::StatusOr<GeneratedToken> SampledToken(int32_t drawn, const SampleRow& row);
+absl::StatusOr<GeneratedToken> SampledToken(int32_t id, const SampleRow& row);
 
 }  // namespace bulkhead

@@ -46,29 +46,11 @@ Coordinator::~Coordinator() {
   EndAll(absl::UnavailableError("the server has stopped"), reason::kStopping);
 }
 
-absl::Status Coordinator::CheckOpen(const std::string& request_id) const {
-  const auto closed = [&](absl::string_view why, const char* word) {
-    return WithRetryAfter(
-        WithReason(absl::UnavailableError(why), word, {{"request_id", request_id}}), kRestartRetry);
-  };
-  switch (state_) {
-    case GroupState::kServing:
-      return absl::OkStatus();
-    case GroupState::kStarting:
-      return closed("the server is starting; try again later", reason::kStarting);
-    case GroupState::kDraining:
-      return closed("the server is draining and accepts no new requests", reason::kDraining);
-    case GroupState::kLost:
-      break;
-  }
-  return closed(failure_.message(), reason::kRankLost);
-}
-
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
   const uint64_t now = options_.now_ns();
   const absl::MutexLock lock(&mutex_);
-  BH_RETURN_IF_ERROR(CheckOpen(request.request_id));
+  BH_RETURN_IF_ERROR(WhyClosed(state_, failure_, {{"request_id", request.request_id}}));
   if (live_.contains(request.request_id)) {
     return WithReason(
         absl::AlreadyExistsError(absl::StrCat("request_id '", request.request_id,
@@ -112,7 +94,7 @@ void Coordinator::SetServing() {
   if (state_ == GroupState::kStarting) state_ = GroupState::kServing;
 }
 
-absl::StatusOr<SchedulerLimits> Coordinator::SetLimits(const LiveLimitsChange& change,
+absl::StatusOr<SchedulerLimits> Coordinator::SetLimits(const v1::SetLimitsRequest& change,
                                                        SchedulerLimits* before) {
   const absl::MutexLock lock(&mutex_);
   if (before != nullptr) *before = live_limits_;

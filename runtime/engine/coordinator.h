@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "memory/kv_block_pool.h"
+#include "runtime/engine/group_state.h"
 #include "runtime/engine/load_meter.h"
 #include "runtime/engine/request.h"
 #include "runtime/engine/scheduler.h"
@@ -31,8 +32,6 @@
 #include "runtime/tokenizer/tokenizer.h"
 
 namespace bulkhead {
-
-enum class GroupState { kStarting, kServing, kDraining, kLost };
 
 struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
@@ -66,7 +65,7 @@ class Coordinator final : public RequestInbox {
 
   // Any thread. INVALID_ARGUMENT above the sealed limits. `before`, which may be null, receives the
   // previous limits.
-  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+  absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before);
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after
@@ -93,7 +92,6 @@ class Coordinator final : public RequestInbox {
   struct Delivery;
   struct Arrivals;
 
-  absl::Status CheckOpen(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLength(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

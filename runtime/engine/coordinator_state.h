@@ -14,9 +14,6 @@
 
 namespace bulkhead {
 
-// When another server, or this one after its restart, may take the request.
-inline constexpr absl::Duration kRestartRetry = absl::Seconds(5);
-
 struct Coordinator::EndCause {
   absl::Status status;  // ok: finished
   FinishReason reason = FinishReason::kMaxTokens;

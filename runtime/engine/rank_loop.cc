@@ -64,7 +64,7 @@ class StepLoop {
   int in_flight() const { return static_cast<int>(submitted_ - collected_); }
 
   absl::Status Collect() {
-    if (in_flight() == 0) return Bug("told to collect with no step in flight");
+    if (in_flight() == 0) return Bug("a plan collects with no step in flight");
     absl::StatusOr<StepResult> result = runner_.Collect();
     ++collected_;
     if (watch_ != nullptr) watch_->StepEnds(collected_);

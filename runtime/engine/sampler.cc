@@ -107,7 +107,7 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
     }
     Compact(sampling.min_p);
     if (sampling.top_p < 1) KeepTopP(logits, sampling.top_p);
-    token.id = Draw(UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position)));
+    token.id = SampleToken(UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position)));
   }
   if (row.num_logprobs.has_value()) AddLogprobs(logits, *row.num_logprobs, token);
   return token;
@@ -200,7 +200,7 @@ double Sampler::SumOfWeights() const {
 }
 
 // The first candidate, by id, at which the running sum of SumOfWeights exceeds its share.
-TokenId Sampler::Draw(double uniform) const {
+TokenId Sampler::SampleToken(double uniform) const {
   const double target = uniform * SumOfWeights();
   double sum = 0;
   double chunk_sum = 0;

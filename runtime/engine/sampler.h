@@ -41,7 +41,7 @@ class Sampler {
   void KeepTopP(absl::Span<const float> logits, double top_p);
   void KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket);
   double SumOfWeights() const;
-  TokenId Draw(double uniform) const;
+  TokenId SampleToken(double uniform) const;
   void AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token);
   int64_t SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned,
                      int64_t count);

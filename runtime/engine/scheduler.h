@@ -4,10 +4,10 @@
 //
 // A step is filled in this order: one token for every decoding sequence; chunks of the prompts
 // being prefilled; then new admissions. Prompts longer than a quarter of a step (LongPromptTokens)
-// are queued in a long lane: short prompts take the step's prefill tokens first, except for an
-// eighth that a long prompt in prefill always gets; long prompts take all remaining tokens, one
-// after the other. At admission the head of the long lane counts as having arrived
-// kLongLaneAgeSteps later, so that the wait of each lane for the other is bounded; a long head
+// are queued in a long-prompt queue: short prompts take the step's prefill tokens first, except for
+// an eighth that a long prompt in prefill always gets; long prompts take all remaining tokens, one
+// after the other. At admission the head of the long-prompt queue counts as having arrived
+// kLongQueueAgeSteps later, so that the wait of each queue for the other is bounded; a long head
 // whose turn it is but lacks blocks has free blocks reserved for it, a few more with every step.
 // While short prompts arrive, long ones hold at most three quarters of the slots. With
 // SchedulingPolicy::kPriority all of this applies among requests of equal priority, and higher
@@ -21,7 +21,7 @@
 // one.
 //
 // With prefix caching a sequence starts after the longest cached run of blocks matching its tokens;
-// at least its last token is computed, and its lane depends on the remaining tokens. A full block
+// at least its last token is computed, and its queue depends on the remaining tokens. A full block
 // is cached when the step that completes it is committed, so every rank has written it before any
 // later step reads it. If another sequence has cached a block with the same content by then, that
 // one replaces ours. Nothing else changes: idle cached blocks count as free.
@@ -42,7 +42,7 @@
 #include "runtime/engine/scheduler_limits.h"
 #include "runtime/engine/sequence.h"
 #include "runtime/engine/step_runner.h"
-#include "runtime/engine/waiting_lanes.h"
+#include "runtime/engine/waiting_queues.h"
 
 namespace bulkhead {
 
@@ -81,7 +81,7 @@ struct SchedulerLoad {
   SchedulerPressure pressure;
 };
 
-// A prompt with more tokens to compute than this uses the long lane.
+// A prompt with more tokens to compute than this uses the long-prompt queue.
 int LongPromptTokens(const SchedulerLimits& limits);
 
 class Scheduler {
@@ -179,7 +179,7 @@ class Scheduler {
   std::vector<TokenId> eos_ids_;
   KvBlockPool& pool_;
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  WaitingLanes waiting_;
+  WaitingQueues waiting_;
   std::vector<Sequence*> running_;  // everything with a slot, in order of admission
   std::vector<int> free_slots_;     // a stack
   std::deque<PlannedStep> in_flight_;
@@ -189,8 +189,8 @@ class Scheduler {
   int max_num_seqs_ = 0;  // at most limits_.max_num_seqs
   uint64_t plan_seq_ = 0;
   SequenceId last_id_ = 0;
-  size_t decode_cursor_ = 0;         // where to continue if a step could not hold all decodes
-  int64_t long_credit_eighths_ = 0;  // tokens owed to the long lane, times 8
+  size_t decode_cursor_ = 0;          // where to continue if a step could not hold all decodes
+  int64_t long_deficit_eighths_ = 0;  // deficit of the long-prompt queue in tokens, times 8
   int num_long_running_ = 0;
   SequenceId reserved_for_ = 0;  // the long head for which reserved_blocks_ are held
   int64_t reserved_blocks_ = 0;

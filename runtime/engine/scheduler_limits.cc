@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status.h"
+#include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/refusal.h"
 
 namespace bulkhead {
@@ -18,31 +19,34 @@ absl::Status AtLeast(const char* name, int64_t value, int64_t least) {
       absl::StrCat(name, " is ", value, "; it must be at least ", least));
 }
 
-absl::Status Change(const char* name, std::optional<int64_t> value, int least, int sealed,
-                    int& limit) {
-  if (!value.has_value()) return absl::OkStatus();
-  if (*value < least || *value > sealed) {
+absl::Status Change(const char* name, int64_t value, int least, int sealed, int& limit) {
+  if (value < least || value > sealed) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name, " ", *value, " is outside [", least, ", ", sealed,
+        name, " ", value, " is outside [", least, ", ", sealed,
         "]: while it serves, a group can go no higher than it was started with; restart it with a "
         "larger one"));
   }
-  limit = static_cast<int>(*value);
+  limit = static_cast<int>(value);
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<SchedulerLimits> Changed(const SchedulerLimits& sealed, SchedulerLimits now,
-                                        const LiveLimitsChange& change) {
-  if (change.reset) now = sealed;
-  BH_RETURN_IF_ERROR(
-      Change("max_num_seqs", change.max_num_seqs, 1, sealed.max_num_seqs, now.max_num_seqs));
-  // A one-token prompt and one generated token.
-  BH_RETURN_IF_ERROR(
-      Change("max_model_len", change.max_model_len, 2, sealed.max_model_len, now.max_model_len));
-  BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs, 0,
-                            sealed.max_num_queued_reqs, now.max_num_queued_reqs));
+                                        const v1::SetLimitsRequest& change) {
+  if (change.reset()) now = sealed;
+  if (change.has_max_num_seqs()) {
+    BH_RETURN_IF_ERROR(
+        Change("max_num_seqs", change.max_num_seqs(), 1, sealed.max_num_seqs, now.max_num_seqs));
+  }
+  if (change.has_max_model_len()) {  // a one-token prompt and one generated token
+    BH_RETURN_IF_ERROR(Change("max_model_len", change.max_model_len(), 2, sealed.max_model_len,
+                              now.max_model_len));
+  }
+  if (change.has_max_num_queued_reqs()) {
+    BH_RETURN_IF_ERROR(Change("max_num_queued_reqs", change.max_num_queued_reqs(), 0,
+                              sealed.max_num_queued_reqs, now.max_num_queued_reqs));
+  }
   return now;
 }
 
@@ -70,14 +74,14 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
         absl::StrCat("max_tokens is ", max_tokens, "; it must not be negative"));
   }
   const int64_t given = prompt_tokens + emitted_tokens;
-  const int64_t room = max_tokens == 0 ? 0 : 1;
-  if (given + room > limits.max_model_len) {
+  const int64_t reserved_tokens = max_tokens == 0 ? 0 : 1;
+  if (given + reserved_tokens > limits.max_model_len) {
     const std::string limit =
         absl::StrCat(" no room for output within max_model_len ", limits.max_model_len);
     const std::string text =
         emitted_tokens == 0
             ? absl::StrCat("the prompt has ", prompt_tokens, " tokens, which leaves", limit,
-                           "; shorten it to at most ", limits.max_model_len - room)
+                           "; shorten it to at most ", limits.max_model_len - reserved_tokens)
             : absl::StrCat("the prompt's ", prompt_tokens, " tokens and the ", emitted_tokens,
                            " that were emitted already leave", limit,
                            ": the generation is complete");

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "memory/limits.h"
 
 namespace bulkhead {
+
+namespace v1 {
+class SetLimitsRequest;
+}
 
 enum class Admission {
   kReserve,     // takes blocks for the worst case at admission: never preempts
@@ -35,17 +38,10 @@ struct SchedulerLimits : Limits {
 
 // Of the limits that an operator may lower while the group serves, and raise again up to the sealed
 // values: no memory depends on them. They apply to requests submitted or admitted afterwards;
-// accepted requests are not affected.
-struct LiveLimitsChange {
-  bool reset = false;  // first resets to the sealed values
-  std::optional<int64_t> max_num_seqs = std::nullopt;
-  std::optional<int64_t> max_model_len = std::nullopt;
-  std::optional<int64_t> max_num_queued_reqs = std::nullopt;
-};
-
-// INVALID_ARGUMENT names the limit, the value and the sealed value.
+// accepted requests are not affected. INVALID_ARGUMENT names the limit, the value and the sealed
+// value.
 absl::StatusOr<SchedulerLimits> Changed(const SchedulerLimits& sealed, SchedulerLimits now,
-                                        const LiveLimitsChange& change);
+                                        const v1::SetLimitsRequest& change);
 
 // INVALID_ARGUMENT naming the limit unless every value is valid.
 absl::Status ValidateLimits(const SchedulerLimits& limits);

@@ -10,7 +10,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr uint64_t kShortsSeenSteps =
+constexpr uint64_t kShortPromptsSeenSteps =
     256;  // short prompts are expected for this many steps after the last one
 
 bool SamplesOnHost(const Step& step) {
@@ -51,8 +51,8 @@ struct Scheduler::PrefillBudget {
   int left = 0;
   int kept_for_long = 0;  // part of them
   int given_to_long = 0;
-  bool long_head_waits = false;  // it lacked blocks in this step
-  std::vector<Sequence*> longs;  // in prefill and without a row in this step, by precedence
+  bool long_head_waits = false;         // it lacked blocks in this step
+  std::vector<Sequence*> long_prompts;  // in prefill and without a row in this step, by precedence
 
   int ShortPromptBudget() const { return left - kept_for_long; }
 };
@@ -140,20 +140,20 @@ void Scheduler::PlanPrefills(int tokens, Step& step) {
   PrefillBudget budget;
   budget.total = tokens;
   budget.left = tokens;
-  std::vector<Sequence*> shorts;
+  std::vector<Sequence*> short_prompts;
   for (Sequence* sequence : running_) {
     if (sequence->state != SequenceState::kRunning || !sequence->prefilling()) continue;
-    (sequence->is_long ? budget.longs : shorts).push_back(sequence);
+    (sequence->is_long ? budget.long_prompts : short_prompts).push_back(sequence);
   }
-  std::sort(budget.longs.begin(), budget.longs.end(), PrecedesPtr);
-  std::sort(shorts.begin(), shorts.end(), PrecedesPtr);
-  if (budget.longs.empty()) {
-    long_credit_eighths_ = 0;
+  std::sort(budget.long_prompts.begin(), budget.long_prompts.end(), PrecedesPtr);
+  std::sort(short_prompts.begin(), short_prompts.end(), PrecedesPtr);
+  if (budget.long_prompts.empty()) {
+    long_deficit_eighths_ = 0;
   } else {
-    long_credit_eighths_ += tokens;
-    budget.kept_for_long = static_cast<int>(std::min<int64_t>(tokens, long_credit_eighths_ / 8));
+    long_deficit_eighths_ += tokens;
+    budget.kept_for_long = static_cast<int>(std::min<int64_t>(tokens, long_deficit_eighths_ / 8));
   }
-  for (Sequence* sequence : shorts) {
+  for (Sequence* sequence : short_prompts) {
     ScheduleLongPrompts(budget, sequence->priority, step);
     budget.left -= AddChunk(*sequence, budget.ShortPromptBudget(), step);
   }
@@ -163,22 +163,22 @@ void Scheduler::PlanPrefills(int tokens, Step& step) {
     served = budget.given_to_long;
     ScheduleLongPrompts(budget, std::nullopt, step);
   } while (budget.given_to_long > served && budget.left > 0);
-  long_credit_eighths_ =
-      std::max<int64_t>(0, long_credit_eighths_ - int64_t{8} * budget.given_to_long);
+  long_deficit_eighths_ =
+      std::max<int64_t>(0, long_deficit_eighths_ - int64_t{8} * budget.given_to_long);
 }
 
 // Gives all remaining tokens to long prompts in prefill, or only to those above a priority.
 void Scheduler::ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority,
                                     Step& step) {
-  while (budget.left > 0 && !budget.longs.empty()) {
-    Sequence& first = *budget.longs.front();
+  while (budget.left > 0 && !budget.long_prompts.empty()) {
+    Sequence& first = *budget.long_prompts.front();
     if (above_priority.has_value() && first.priority <= *above_priority) return;
     const int given = AddChunk(first, budget.left, step);
     budget.left -= given;
     budget.given_to_long += given;
     budget.kept_for_long = std::max(0, budget.kept_for_long - given);
-    budget.longs.erase(budget.longs.begin());
-    if (budget.longs.empty()) budget.kept_for_long = 0;
+    budget.long_prompts.erase(budget.long_prompts.begin());
+    if (budget.long_prompts.empty()) budget.kept_for_long = 0;
   }
 }
 
@@ -190,12 +190,12 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
         long_head != nullptr && (short_head == nullptr || waiting_.LongGoesFirst());
     if (long_turn && !budget.long_head_waits && LongMayStart(budget)) {
       if (TryAdmit(*long_head, 0)) {
-        if (budget.longs.empty()) {
-          long_credit_eighths_ = std::max<int64_t>(long_credit_eighths_, budget.total);
+        if (budget.long_prompts.empty()) {
+          long_deficit_eighths_ = std::max<int64_t>(long_deficit_eighths_, budget.total);
           budget.kept_for_long =
-              static_cast<int>(std::min<int64_t>(budget.left, long_credit_eighths_ / 8));
+              static_cast<int>(std::min<int64_t>(budget.left, long_deficit_eighths_ / 8));
         }
-        budget.longs.insert(budget.longs.begin(), long_head);
+        budget.long_prompts.insert(budget.long_prompts.begin(), long_head);
       } else {
         budget.long_head_waits = true;
         ReserveBlocks(*long_head);
@@ -214,10 +214,11 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
 // Only one long prompt is in prefill at a time, unless one of higher priority arrives; and while
 // short prompts arrive, the last quarter of the slots is kept for them.
 bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
-  if (!budget.longs.empty() && !Precedes(*waiting_.LongHead(), *budget.longs.front())) return false;
-  const bool shorts_come =
-      last_short_step_.has_value() && plan_seq_ - *last_short_step_ < kShortsSeenSteps;
-  return !shorts_come || num_long_running_ < max_num_seqs_ - max_num_seqs_ / 4;
+  if (!budget.long_prompts.empty() && !Precedes(*waiting_.LongHead(), *budget.long_prompts.front()))
+    return false;
+  const bool short_prompts_come =
+      last_short_step_.has_value() && plan_seq_ - *last_short_step_ < kShortPromptsSeenSteps;
+  return !short_prompts_come || num_long_running_ < max_num_seqs_ - max_num_seqs_ / 4;
 }
 
 // `blocks_kept`: free blocks not available to this sequence.

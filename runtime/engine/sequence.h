@@ -1,4 +1,4 @@
-// Sequence: one request in the scheduler. Private to the scheduler and its lanes.
+// Sequence: one request in the scheduler. Private to the scheduler and its queues.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Sequence {
   std::vector<ContentSpan> spans;  // of `embeddings`
   int64_t prompt_tokens = 0;
   int64_t max_total_tokens = 0;  // the maximum length
-  bool is_long = false;          // its lane
+  bool is_long = false;          // its queue
   bool never_ran = true;
   bool failed = false;               // one of its rows failed to produce a token: nothing of it is
                                      // cached any more

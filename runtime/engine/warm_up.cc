@@ -1,12 +1,12 @@
 #include "runtime/engine/warm_up.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 
 namespace bulkhead {
@@ -63,12 +63,14 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
 // The maximum of the ranks' times.
 absl::StatusOr<absl::Duration> Longest(absl::Duration mine, GroupExchange& exchange,
                                        absl::Duration timeout) {
-  BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                      exchange.AllGather(absl::StrCat(absl::ToInt64Nanoseconds(mine)), timeout));
+  const int64_t mine_ns = absl::ToInt64Nanoseconds(mine);
+  const absl::string_view bytes(reinterpret_cast<const char*>(&mine_ns), sizeof(mine_ns));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange.AllGather(bytes, timeout));
   int64_t longest_ns = 0;
-  for (const std::string& text : all) {
+  for (const std::string& theirs : all) {
     int64_t ns = 0;
-    if (!absl::SimpleAtoi(text, &ns)) return absl::InternalError("not a rank's time: " + text);
+    if (theirs.size() != sizeof(ns)) return absl::InternalError("what a rank sent is no time");
+    std::memcpy(&ns, theirs.data(), sizeof(ns));
     longest_ns = std::max(longest_ns, ns);
   }
   return absl::Nanoseconds(longest_ns);

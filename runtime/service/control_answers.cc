@@ -62,15 +62,8 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request,
                                        const std::string& client, v1::SetLimitsResponse* response) {
   const auto parts = core_->state.ForControl(request);
   if (!parts.ok()) return parts.status();
-  LiveLimitsChange change;
-  change.reset = request.reset();
-  if (request.has_max_num_seqs()) change.max_num_seqs = request.max_num_seqs();
-  if (request.has_max_model_len()) change.max_model_len = request.max_model_len();
-  if (request.has_max_num_queued_reqs()) {
-    change.max_num_queued_reqs = request.max_num_queued_reqs();
-  }
   SchedulerLimits before;
-  const absl::StatusOr<SchedulerLimits> now = (*parts)->control->SetLimits(change, &before);
+  const absl::StatusOr<SchedulerLimits> now = (*parts)->control->SetLimits(request, &before);
   if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
   static LogPace pace(absl::Seconds(1));  // one per process, as is its log
   int64_t unsaid = 0;

@@ -19,7 +19,7 @@ class EngineControl {
   virtual v1::LoadInfo Load() = 0;
   virtual SchedulerLimits Limits() = 0;
   // INVALID_ARGUMENT above the sealed limits. `before` receives the previous limits.
-  virtual absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+  virtual absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                                     SchedulerLimits* before) = 0;
   // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
   // then ends the group with exit code 0. May be called again: the shorter timeout applies.

@@ -17,17 +17,17 @@ namespace {
 
 // `known`: precision of `tokens`, if not exact.
 absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
-                           int room, absl::string_view known = "") {
+                           int reserved_tokens, absl::string_view known = "") {
   const int started = std::max(rules.started_max_model_len, rules.max_model_len);
-  const std::string raise = tokens <= started - room
+  const std::string raise = tokens <= started - reserved_tokens
                                 ? absl::StrCat("or reset the limit, which was lowered from ",
                                                started, " ('bulkhead limits --reset')")
                                 : "or start the server with a larger --max-model-len";
   return InvalidField(
       field,
-      absl::StrCat(known, tokens, " tokens are more than the ", rules.max_model_len - room,
-                   " that max_model_len ", rules.max_model_len,
-                   " leaves for a prompt; shorten it, ", raise),
+      absl::StrCat(known, tokens, " tokens are more than the ",
+                   rules.max_model_len - reserved_tokens, " that max_model_len ",
+                   rules.max_model_len, " leaves for a prompt; shorten it, ", raise),
       reason::kPromptTooLong,
       {{"prompt_tokens", absl::StrCat(tokens)},
        {"max_model_len", absl::StrCat(rules.max_model_len)}});
@@ -123,8 +123,8 @@ absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
 }
 
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
-                                                 const RequestRules& rules, int room) {
-  const int most = rules.max_model_len - room;
+                                                 const RequestRules& rules, int reserved_tokens) {
+  const int most = rules.max_model_len - reserved_tokens;
   std::vector<TokenId> prompt;
   const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
   if (request.has_text()) {
@@ -133,12 +133,13 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
         rules.tokenizer == nullptr
             ? 0
             : static_cast<int64_t>(rules.tokenizer->MinTokenCount(request.text().size()));
-    if (min_count > most) return PromptTooLong(field, min_count, rules, room, "at least ");
+    if (min_count > most)
+      return PromptTooLong(field, min_count, rules, reserved_tokens, "at least ");
     BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
   } else if (request.has_token_ids()) {
     // Length first: a list that cannot fit is refused before it is copied.
     if (request.token_ids().ids_size() > most) {
-      return PromptTooLong(field, request.token_ids().ids_size(), rules, room);
+      return PromptTooLong(field, request.token_ids().ids_size(), rules, reserved_tokens);
     }
     BH_ASSIGN_OR_RETURN(prompt,
                         CheckedTokenIds(request.token_ids().ids(), rules.vocab_size, field));
@@ -153,7 +154,7 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
     return InvalidField(field, "is empty: there is nothing to continue; send at least one token");
   }
   if (static_cast<int64_t>(prompt.size()) > most) {
-    return PromptTooLong(field, static_cast<int64_t>(prompt.size()), rules, room);
+    return PromptTooLong(field, static_cast<int64_t>(prompt.size()), rules, reserved_tokens);
   }
   for (const TokenId id : prompt) {
     if (id >= 0 && id < rules.vocab_size) continue;

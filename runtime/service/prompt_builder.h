@@ -20,10 +20,10 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message, const
 // request_id, cache_salt, model.
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules);
 
-// The prompt's tokens: at least one, leaving at least `room` tokens of max_model_len, all valid ids
-// of the model.
+// The prompt's tokens: at least one, leaving at least `reserved_tokens` tokens of max_model_len,
+// all valid ids of the model.
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
-                                                 const RequestRules& rules, int room);
+                                                 const RequestRules& rules, int reserved_tokens);
 
 // Detects prompts with two BOS tokens: text rendered with a chat template already starts with BOS,
 // and the tokenizer's post-processor adds another one, which the model was not trained on.

@@ -102,9 +102,9 @@ absl::Status CheckStopStrings(const v1::Stopping& asked) {
   return absl::OkStatus();
 }
 
-// `room`: what the prompt leaves of max_model_len, >= 1.
+// `remaining`: what the prompt leaves of max_model_len, >= 1.
 absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const RequestRules& rules,
-                                             int room) {
+                                             int remaining) {
   StoppingParams out;
   if (asked.has_max_tokens() && asked.max_tokens() < 1) {
     return InvalidField("stopping.max_tokens",
@@ -115,7 +115,7 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
   out.max_tokens =
       asked.has_max_tokens()
           ? static_cast<int>(std::min<uint32_t>(asked.max_tokens(), rules.max_model_len))
-          : std::min(room, rules.default_max_tokens);
+          : std::min(remaining, rules.default_max_tokens);
   const int64_t most = asked.has_max_tokens() ? int64_t{asked.max_tokens()} : out.max_tokens;
   if (asked.min_tokens() > most) {
     return InvalidField(
@@ -210,7 +210,7 @@ absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& message,
   BH_RETURN_IF_ERROR(CheckNames(request, rules));
   Request out;
   out.request_id = message.request_id();
-  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, /*room=*/0));
+  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, /*reserved_tokens=*/0));
   out.priority = message.priority();
   out.wants_text = false;
   return out;
@@ -237,9 +237,9 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
     out.num_logprobs = static_cast<int>(std::min<uint32_t>(output.logprobs(), rules.vocab_size));
   }
   BH_RETURN_IF_ERROR(BuildStopping(request.stopping(), rules, rules.max_model_len).status());
-  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, /*room=*/1));
-  const int room = rules.max_model_len - static_cast<int>(out.prompt.size());
-  BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, room));
+  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, /*reserved_tokens=*/1));
+  const int remaining = rules.max_model_len - static_cast<int>(out.prompt.size());
+  BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, remaining));
   out.priority = request.priority();
   out.cache_salt = request.cache_salt();
   out.wants_text = (!output.has_text() || output.text()) && rules.tokenizer != nullptr;

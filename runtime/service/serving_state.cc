@@ -6,27 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "runtime/engine/group_state.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 namespace {
 
-// Retry delays.
-constexpr absl::Duration kStartRetry = absl::Seconds(2);
-constexpr absl::Duration kRestartRetry = absl::Seconds(5);
-
 std::string NewEpoch() {
   std::random_device device;
   return absl::StrFormat("%08x%08x", device(), device());
-}
-
-absl::Status Draining() {
-  return WithRetryAfter(
-      WithReason(absl::UnavailableError("draining: the server finishes running requests and "
-                                        "accepts no new ones; send it to another server"),
-                 reason::kDraining),
-      kRestartRetry);
 }
 
 // For a status that has none.
@@ -136,11 +125,8 @@ ServingPhase ServingState::phase() const {
 
 absl::Status ServingState::WhyUnavailableLocked() const {
   if (!lost_.ok()) return lost_;
-  if (phase_ >= ServingPhase::kDraining) return Draining();
-  return WithRetryAfter(
-      WithReason(absl::UnavailableError("starting: the model is being loaded; try again soon"),
-                 reason::kStarting),
-      kStartRetry);
+  return WhyClosed(phase_ >= ServingPhase::kDraining ? GroupState::kDraining
+                                                     : GroupState::kStarting);
 }
 
 absl::StatusOr<std::shared_ptr<const ServingParts>> ServingState::ForNewRequest() const {

@@ -49,7 +49,7 @@ TEST(FatalEndTest, AnAllocationThatFailsNamesTermAndLimits) {
         while (true) all.emplace_back(16 << 20);
       },
       ExitCode::kRankLost,
-      "out of host memory \\(term host\\): an allocation failed; resident [0-9]+ MiB, address "
+      "out of host memory \\(category host\\): an allocation failed; resident [0-9]+ MiB, address "
       "space [0-9]+ MiB of 1024 MiB \\(ulimit -v\\)");
 }
 
@@ -63,7 +63,7 @@ TEST(FatalEndTest, ALibraryThatAbortsWhereMallocFailsIsOutOfMemoryToo) {
         while (last != nullptr);
         abort();
       },
-      ExitCode::kRankLost, "out of host memory \\(term host\\): signal 6 \\(ABRT\\); ");
+      ExitCode::kRankLost, "out of host memory \\(category host\\): signal 6 \\(ABRT\\); ");
 }
 
 TEST(FatalEndTest, ALibraryThatUsesTheNullOfMallocIsOutOfMemoryToo) {
@@ -73,7 +73,7 @@ TEST(FatalEndTest, ALibraryThatUsesTheNullOfMallocIsOutOfMemoryToo) {
         while (true) *static_cast<volatile char*>(malloc(1 << 20)) = 1;
       },
       ExitCode::kRankLost,
-      "out of host memory \\(term host\\): signal 11 \\(SEGV\\) at address 0x0; ");
+      "out of host memory \\(category host\\): signal 11 \\(SEGV\\) at address 0x0; ");
 }
 
 TEST(FatalEndTest, ACrashIsABugThatNamesItsAddress) {

@@ -33,7 +33,7 @@ TEST(LaunchEnvironment, MpirunSaysHowManyRanksAndWhetherOnOneHost) {
   EXPECT_EQ(launch.launcher, "mpirun");
   EXPECT_EQ(launch.expected_size, 4);
   EXPECT_TRUE(launch.one_host);
-  EXPECT_TRUE(CheckCanMeet(launch).ok());
+  EXPECT_TRUE(CheckCanConnect(launch).ok());
   EXPECT_TRUE(CheckSize(launch, 4).ok());
   EXPECT_FALSE(Read({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}).one_host);
 }
@@ -73,7 +73,7 @@ TEST(LaunchEnvironment, SrunWithoutPmixIsRefusedWithTheRightCommand) {
                                          {"SLURM_STEP_ID", "0"},
                                          {"SLURM_STEP_NUM_TASKS", "4"}});
   EXPECT_TRUE(launch.by_launcher());
-  const absl::Status refusal = CheckCanMeet(launch);
+  const absl::Status refusal = CheckCanConnect(launch);
   EXPECT_EQ(ExitCodeOf(refusal), ExitCode::kGroupNotUp);
   EXPECT_THAT(std::string(refusal.message()), HasSubstr("mpirun -n 4, or srun --mpi=pmix -n 4"));
 }
@@ -85,7 +85,7 @@ TEST(LaunchEnvironment, SrunWithPmixMayMeet) {
                                          {"SLURM_STEP_NUM_NODES", "1"},
                                          {"PMIX_NAMESPACE", "x"},
                                          {"PMIX_RANK", "2"}});
-  EXPECT_TRUE(CheckCanMeet(launch).ok());
+  EXPECT_TRUE(CheckCanConnect(launch).ok());
   EXPECT_TRUE(launch.one_host);
   const absl::Status alone = CheckSize(launch, 1);
   EXPECT_EQ(ExitCodeOf(alone), ExitCode::kGroupNotUp);
@@ -93,7 +93,7 @@ TEST(LaunchEnvironment, SrunWithPmixMayMeet) {
 }
 
 TEST(LaunchEnvironment, OtherPmiLaunchersAreRefusedWhenTheyStartSeveral) {
-  EXPECT_FALSE(CheckCanMeet(Read({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}})).ok());
+  EXPECT_FALSE(CheckCanConnect(Read({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}})).ok());
   EXPECT_FALSE(Read({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}).by_launcher());
 }
 

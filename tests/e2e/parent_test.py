@@ -196,7 +196,7 @@ class ParentTest(unittest.TestCase):
                     call.exception()
                 channel.close()
             self.assertEqual(g.exit_code(), 6, "\n".join(g.lines[-5:]))
-            self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\): out of host memory \(term host\): ")
+            self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\): out of host memory \(category host\): ")
             self.assertRegex(self.doctor(), "ended with exit code 6; its last line says why")
 
     def test_a_report_that_is_too_large_is_told_and_does_not_kill(self):

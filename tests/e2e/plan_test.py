@@ -172,7 +172,7 @@ class PlanTest(unittest.TestCase):
             drawn = xml.dom.minidom.parse(svg)
             self.assertEqual(drawn.documentElement.tagName, "svg")
             words = {node.firstChild.data for node in drawn.getElementsByTagName("text")}
-            self.assertLess({"rank 0 (binds: kv)", "rank 1", "weights", "kv", "cap", "max_num_seqs", "largest max_model_len"}, words)
+            self.assertLess({"rank 0 (bottleneck: kv)", "rank 1", "weights", "kv", "cap", "max_num_seqs", "largest max_model_len"}, words)
         code, _, errors = plan({"--plot": "/nowhere/memory.svg"}, 1)
         self.assertEqual(code, 2, errors)
         self.assertIn("cannot write --plot /nowhere/memory.svg", errors)

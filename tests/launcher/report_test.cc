@@ -21,7 +21,7 @@ Capacity Refused() {
   Capacity capacity;
   capacity.limits = {4, 64, 128, 16};
   capacity.binding_rank = 1;
-  capacity.binding_term = MemoryCategory::kLogits;
+  capacity.limiting_category = MemoryCategory::kLogits;
   capacity.ranks.resize(2);
   for (int rank = 0; rank < 2; ++rank) {
     capacity.ranks[rank].budget.rank = rank;
@@ -56,7 +56,7 @@ TEST_F(ReportFileTest, RefusalIsReadBackAsItWasWritten) {
   EXPECT_EQ(report->ranks_size(), 2);
   const std::string text = ExplainReport(*report);
   EXPECT_THAT(text, HasSubstr("does not fit"));
-  EXPECT_THAT(text, HasSubstr("rank 1 on a binds, with logits"));
+  EXPECT_THAT(text, HasSubstr("rank 1 on a is the bottleneck, with logits"));
   EXPECT_THAT(text, HasSubstr("2.0 MiB (2097152 bytes) are short"));
   EXPECT_THAT(text, HasSubstr("change first: --max-num-seqs 2"));
   EXPECT_THAT(text, HasSubstr("or instead:   4 ranks"));

@@ -66,7 +66,7 @@ TEST(CapacityTest, TheTightestRankSetsThePoolAndIsNamed) {
       Plan({Cap(0, 400 * kMiB), Cap(1, 300 * kMiB), Cap(2, 350 * kMiB)}, Given(100, 128, 64));
   ASSERT_TRUE(plan.fits);
   EXPECT_EQ(plan.binding_rank, 1);
-  EXPECT_EQ(plan.binding_term, MemoryCategory::kKv);
+  EXPECT_EQ(plan.limiting_category, MemoryCategory::kKv);
   EXPECT_EQ(plan.limits.num_kv_blocks, plan.ranks[1].own_blocks);
   EXPECT_EQ(plan.ranks[1].stranded_bytes, 0);
   EXPECT_EQ(plan.ranks[0].stranded_bytes, 100 * kMiB);
@@ -99,14 +99,14 @@ TEST(CapacityTest, TheFirstClaimThatIsLargerThanWhatIsLeftIsNamed) {
   const CapacityRequest request = Given(4, 128, 2048);
   const Capacity weights = Plan({Cap(0, 99 * kMiB)}, request);
   ASSERT_TRUE(weights.shortage.has_value());
-  EXPECT_EQ(weights.shortage->term, MemoryCategory::kWeights);
+  EXPECT_EQ(weights.shortage->category, MemoryCategory::kWeights);
   EXPECT_EQ(weights.shortage->bytes, kMiB);
   const Capacity activations = Plan({Cap(0, 500 * kMiB), Cap(1, 110 * kMiB)}, request);
   ASSERT_TRUE(activations.shortage.has_value());
-  EXPECT_EQ(activations.shortage->term, MemoryCategory::kActivations);
+  EXPECT_EQ(activations.shortage->category, MemoryCategory::kActivations);
   EXPECT_EQ(activations.shortage->rank, 1);
   EXPECT_EQ(activations.shortage->bytes, 20 * kMiB - 10 * kMiB);
-  EXPECT_EQ(activations.binding_term, MemoryCategory::kActivations);
+  EXPECT_EQ(activations.limiting_category, MemoryCategory::kActivations);
 }
 
 TEST(CapacityTest, TheLeastMemoryStartsAndOneByteLessDoesNot) {
@@ -204,7 +204,7 @@ TEST(CapacityTest, AShareThatCollidesWithTheArenasIsRefused) {
   request.rule = {.kind = KvRule::Kind::kShareOfFree, .fraction = 1.0};
   const Capacity plan = Plan({Cap(0, 1000 * kMiB)}, request);
   ASSERT_TRUE(plan.shortage.has_value());
-  EXPECT_EQ(plan.shortage->term, MemoryCategory::kKv);
+  EXPECT_EQ(plan.shortage->category, MemoryCategory::kKv);
 }
 
 TEST(CapacityTest, WhatIsNotGivenGivesWayInTurn) {

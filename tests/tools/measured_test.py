@@ -166,7 +166,7 @@ class PlanPlotTest(unittest.TestCase):
     def test_arenas_stand_beside_what_each_rank_has_and_the_binding_term_is_marked(self):
         drawn = plan_plot.draw(plan())
         arenas, curve = drawn.axes
-        self.assertEqual([text.get_text() for text in arenas.get_yticklabels()], ["rank 0", "rank 1 (binds: kv)"])
+        self.assertEqual([text.get_text() for text in arenas.get_yticklabels()], ["rank 0", "rank 1 (bottleneck: kv)"])
         widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in arenas.containers}
         self.assertEqual(widths, {"others": [1, 1], "reserve": [1, 1], "weights": [8, 8], "kv": [4, 4]})
         edges = {bars.get_label(): [bar.get_linewidth() > 1 for bar in bars] for bars in arenas.containers}

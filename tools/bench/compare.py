@@ -1,4 +1,4 @@
-"""`bench compare`: whether one result is better than another, or whether nobody can tell."""
+"""`bench compare`: whether one result is better than another, or whether it cannot be decided."""
 import json
 import os
 

@@ -115,9 +115,9 @@ def _steady(steady, table):
 def _memory(memory, table):
     table.title("Memory")
     for rank in memory["ranks"]:
-        binds = f" (binds: {memory['binding_term']})" if rank["rank"] == memory["binding_rank"] else ""
+        bottleneck = f" (bottleneck: {memory['binding_term']})" if rank["rank"] == memory["binding_rank"] else ""
         table.row(f"Rank {rank['rank']}{' on ' + rank['host'] if rank['host'] else ''}:",
-                  f"{bytes_text(sum(rank['arenas'].values()))} taken, {bytes_text(rank['free_bytes'])} left{binds}")
+                  f"{bytes_text(sum(rank['arenas'].values()))} taken, {bytes_text(rank['free_bytes'])} left{bottleneck}")
     if "kv_blocks" not in memory:
         return
     at_least = "" if memory["kv_blocks_used_peak_is_exact"] else "at least "

@@ -91,7 +91,7 @@ def add_flags(flags, default_sizes):
                        help=f"sizes of the groups that are started (default {','.join(map(str, default_sizes))})")
     flags.add_argument("--hosts", metavar="LIST", help="a,b: mpirun spreads each group evenly over these hosts")
     flags.add_argument("--launcher", metavar="WORDS", default=LAUNCHER,
-                       help=f"what stands before '-n RANKS' (default '{LAUNCHER}')")
+                       help=f"what comes before '-n RANKS' (default '{LAUNCHER}')")
     flags.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

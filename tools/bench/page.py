@@ -91,7 +91,7 @@ def _split(split):
 def _memory(memory, load):
     names = list(dict.fromkeys(term for rank in memory["ranks"] for term in rank["arenas"]))
     yield stacked_bars("Memory taken at start", "MiB", {
-        f"rank {rank['rank']}" + (" (binds)" if rank["rank"] == memory["binding_rank"] else ""):
+        f"rank {rank['rank']}" + (" (bottleneck)" if rank["rank"] == memory["binding_rank"] else ""):
             {term: taken / MIB for term, taken in rank["arenas"].items()} for rank in memory["ranks"]}, names)
     if load is not None:
         yield lines("KV blocks in use", "s since the measurement began", "blocks", {

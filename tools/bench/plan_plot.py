@@ -35,9 +35,9 @@ def draw(plan):
 
 
 def draw_arenas(axes, report):
-    """A bar for each rank; a line at its end: what the device has. The binding term of the binding rank has an edge."""
+    """A bar for each rank; a line at its end: what the device has. The limiting category of the limiting rank has an edge."""
     binding = report["binding"]
-    labels = [f"rank {rank['rank']}" + (f" (binds: {binding['term']})" if rank["rank"] == binding["rank"] else "")
+    labels = [f"rank {rank['rank']}" + (f" (bottleneck: {binding['term']})" if rank["rank"] == binding["rank"] else "")
               for rank in report["ranks"]]
     left = [0.0] * len(labels)
     terms = [term for term in report["ranks"][0]["arenas"] if any(rank["arenas"][term] for rank in report["ranks"])]

@@ -17,7 +17,7 @@ def run(program, args):
     flags = Flags("scale", "[--model] DIR [FLAGS]",
                   "Starts a group of every size, one after the other, and puts what 'plan' says of it beside what\n"
                   "'bench throughput' measures in it: tokens/s, efficiency, the share of sums and gathers, KV tokens, and\n"
-                  "the rank and term that bind. Run it alone, without mpirun. Takes every flag of 'bench throughput', too.",
+                  "the limiting rank and category. Run it alone, without mpirun. Takes every flag of 'bench throughput', too.",
                   ["bulkhead bench scale --model DIR --tp 1,2 --batch-size 8 --device-memory 4GiB",
                    "bulkhead bench scale --model DIR --tp 2,4,8 --hosts a,b --cache-max-entry-count 0.8",
                    "bulkhead bench scale --model DIR --launcher 'srun --mpi=pmix'"])
@@ -131,7 +131,7 @@ def scale_table(rows):
         return [f"{one['kv_tokens']:,}" if one["fits"] else "does not fit",
                 f"rank {one['binding']['rank']}, {one['binding']['term']}"]
 
-    text = [["ranks", "KV tokens planned", "binds", "KV tokens measured", "binds", "comm in decode", "in prefill",
+    text = [["ranks", "KV tokens planned", "bottleneck", "KV tokens measured", "bottleneck", "comm in decode", "in prefill",
              "slowest rank", "where"]]
     for row in rows:
         measured = row["measured"]

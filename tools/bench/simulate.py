@@ -58,7 +58,7 @@ def simulate_json(measured):
 
 
 def simulate_table(result):
-    """Drawing and detokenising stand apart: a GPU can draw, and a measured step has both in it."""
+    """Sampling and detokenising are apart: a GPU can sample, and a measured step has both in it."""
     rows = [["ranks", "sequences", "queue", "steps", "plan us", "encode", "hand out", "commit", "rank 0 p50 us", "p99 us",
              "plan bytes", "greedy us", "or sampled", "detokenise"]]
     totals = [["ranks", "sequences", "copies of a plan", "submit us", "simulated s", "tokens/s", "rank 0's share"]]
@@ -72,7 +72,7 @@ def simulate_table(result):
         totals.append([*size, str(one["copies"]), f"{one['submit_us']:.1f}", f"{one['simulated_s']:.1f}",
                        f"{one['tokens_per_s']:.0f}", f"{100 * one['rank0_share']:.2f} %"])
     return ("measured, rank 0's processor time of a step, medians:\n" + table(rows)
-            + f"on top, where rank 0 draws on its CPU, for each sequence: {token['greedy_us']:.1f} us greedily or "
+            + f"on top, where rank 0 samples on its CPU, for each sequence: {token['greedy_us']:.1f} us greedily or "
               f"{token['sampled_us']:.1f} us at temperature 1 from {token['vocab_size']} logits, and "
               f"{token['detokenise_us']:.2f} us for the text\n\n"
               f"assumed of a step: {cost['step_us']:g} us, {cost['decode_row_us']:g} for each decoding sequence, "

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kDefaultPrompts = 1000;
 constexpr int kTraceBlock = 512;  // tokens that one of a trace's hash_ids stands for
-constexpr int kMostTokens = 1 << 24;
+constexpr int kMaxTokens = 1 << 24;
 constexpr double kMsPerS = 1e3;
 constexpr double kLongestTraceS = 7 * 24 * 3600.0;
 // What a request takes in this process: its prompt's ids in a list that grew by doubling, one
@@ -165,9 +165,9 @@ absl::StatusOr<TraceLine> ParseTraceLine(const std::string& text) {
        {std::pair("input_length", &line.input_len), std::pair("output_length", &line.output_len)}) {
     const auto value = json.find(key);
     if (value == json.end() || !value->is_number_integer() || value->get<int64_t>() < 1 ||
-        value->get<int64_t>() > kMostTokens) {
+        value->get<int64_t>() > kMaxTokens) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", key, "\" must be a number of tokens from 1 to ", kMostTokens));
+          absl::StrCat("\"", key, "\" must be a number of tokens from 1 to ", kMaxTokens));
     }
     *out = value->get<int>();
   }

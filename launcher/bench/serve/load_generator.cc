@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 // So many requests in a row without a server: it will not come back by itself.
-constexpr int kMostUnavailable = 16;
+constexpr int kMaxUnavailable = 16;
 constexpr double kNsPerS = 1e9;
 
 std::string ReasonOf(const grpc::Status& status) {
@@ -206,7 +206,7 @@ void LoadGenerator::OnEnd(Call* call) {
   {
     const absl::MutexLock lock(&mutex_);
     consecutive_unavailable_ = call->found_no_server() ? consecutive_unavailable_ + 1 : 0;
-    gone = consecutive_unavailable_ >= kMostUnavailable && !stopped_;
+    gone = consecutive_unavailable_ >= kMaxUnavailable && !stopped_;
     free_slots_.push_back(call->record().end_s);
     --outstanding_;
   }

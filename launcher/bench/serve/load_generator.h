@@ -43,7 +43,7 @@ struct LoadProgress {
 
 class LoadGenerator {
  public:
-  // UNAVAILABLE naming the target, with exit code 1, when nobody answers. `timeout` bounds each
+  // UNAVAILABLE naming the target, with exit code 1, when no server answers. `timeout` bounds each
   // request.
   static absl::StatusOr<std::unique_ptr<LoadGenerator>> Connect(
       const std::string& target, int threads, std::optional<absl::Duration> timeout);

@@ -7,10 +7,10 @@ namespace bulkhead {
 namespace {
 
 // gRPC can answer it, or it is large enough for what gRPC takes.
-bool IsToBeHandedOver(const GuardedCall& call) {
+bool IsReadyForServer(const GuardedCall& call) {
   // A call that streams both ways is answered before its client ends it.
   const bool has_message = call.claimed_bytes > 0 && call.bytes >= call.claimed_bytes;
-  return call.client_ended || has_message || call.held.size() >= kHandOverBytes;
+  return call.client_ended || has_message || call.held.size() >= kMinForwardedBytes;
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ void CallTable::Pass(Iterator call, absl::string_view frame, bool may_hold,
   if (!call->second.is_held()) return AppendFrame(frame, call->second.server_stream, to_server);
   std::string& held = call->second.held;
   held.append(frame.data(), frame.size());
-  if (may_hold && !IsToBeHandedOver(call->second)) return;
+  if (may_hold && !IsReadyForServer(call->second)) return;
   highest_given_ = std::max(highest_given_, call->first);
   call->second.server_stream = next_server_stream_;
   client_streams_[next_server_stream_] = call->first;

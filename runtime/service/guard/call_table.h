@@ -1,7 +1,7 @@
 // CallTable: the open calls of one connection, by the client's stream and by the server's. gRPC
 // takes 12 KiB for a call of which it has 80 bytes of HEADERS; so a call is held here
-// until it can be answered or kHandOverBytes of it have come. gRPC ignores a stream id that does
-// not increase: calls have ids of the server's side, in the order in which they are handed over.
+// until it can be answered or kMinForwardedBytes of it have come. gRPC ignores a stream id that
+// does not increase: calls have ids of the server's side, in the order in which they are forwarded.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace bulkhead {
 // gRPC's 12 KiB, with 160 bytes for each of at most 248 fields of metadata (kMaxMetadataBytes),
 // come to 52 KiB. A held call takes fewer bytes than these, as many spare ones in their string and
 // some 200 of books: in all less than 3 KiB of its kOpenCallBytes.
-inline constexpr size_t kHandOverBytes = 1024;
+inline constexpr size_t kMinForwardedBytes = 1024;
 // On the server's side a stream without a call: not a client's, so that none is ever opened. gRPC
 // decodes its header blocks, counts its DATA in the connection's window, and ignores it otherwise.
 inline constexpr uint32_t kNoCall = 2;

@@ -54,7 +54,7 @@ std::string AddressOf(int fd) {
 }
 
 // The name of the guard's end is what the server sees as its peer: the client's address behind a
-// number that makes it unique. Nobody can connect to it, since it does not listen.
+// number that makes it unique. It does not listen, so no process can connect to it.
 void NameAfterClient(int fd, uint64_t number, const std::string& client) {
   const std::string name = absl::StrCat("bulkhead-", getpid(), "-", number, ",", client);
   sockaddr_un address = {};
@@ -242,7 +242,7 @@ void ConnectionGuard::Watch(uint64_t tag, int fd, uint32_t events, uint32_t* kno
   epoll_event event = {};
   event.events = events;
   event.data.u64 = tag;
-  // Who waits for nothing would still be told, again and again, that the other side has gone.
+  // A descriptor registered for no events would still report EPOLLHUP at every wait.
   const int operation = events == 0 ? EPOLL_CTL_DEL : *known == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
   BH_CHECK(epoll_ctl(epoll_fd_, operation, fd, &event) == 0);
   *known = events;

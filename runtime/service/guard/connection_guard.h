@@ -1,7 +1,7 @@
-// ConnectionGuard: stands between clients' sockets and gRPC. One thread moves bytes between each
+// ConnectionGuard: sits between clients' sockets and gRPC. One thread moves bytes between each
 // client and the server's end of its socket pair, by the rules of ConnectionRules for one
-// connection and of the host's quotas for all. Every buffer is bounded: who does not read is not
-// read from.
+// connection and of the host's quotas for all. Every buffer is bounded: a peer that does not read
+// is not read from.
 #pragma once
 
 #include <atomic>

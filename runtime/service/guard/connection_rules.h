@@ -25,8 +25,8 @@ inline constexpr absl::Duration kMaxFrameTime = absl::Seconds(10);
 inline constexpr size_t kMaxMetadataBytes = size_t{8} << 10;
 inline constexpr size_t kMaxHeaderBlockBytes = size_t{64} << 10;
 inline constexpr int kMaxHeaderBlockFrames = 8;
-// Of the guard's own frames for a client so many bytes wait, and one refusal. Then its frames do,
-// and what ends meanwhile is reset without a word.
+// At most this many bytes of the guard's own frames for a client are queued, and one refusal. Then
+// the client's frames are not read, and calls that end meanwhile are reset without a reason.
 inline constexpr size_t kMaxFramesToClient = size_t{8} << 10;
 // A request whose body gets nowhere, and one that has not ended after kMaxBodyTime and its size at
 // kMinBodyRate, ends; under pressure one that came more slowly than that since kPressedBodyTime.
@@ -34,7 +34,7 @@ inline constexpr absl::Duration kStalledBodyTime = absl::Seconds(10);
 inline constexpr absl::Duration kPressedBodyTime = absl::Seconds(2);
 inline constexpr absl::Duration kMaxBodyTime = absl::Seconds(60);
 inline constexpr int64_t kMinBodyRate = int64_t{64} << 10;  // bytes a second
-// The longest that a connection waits for room; what it waits with is refused then.
+// The longest that a connection waits for free bytes; the body it waits with is refused then.
 inline constexpr absl::Duration kMaxWaitTime = absl::Seconds(5);
 
 // `rate` a second, at most `burst` at once.
@@ -62,7 +62,8 @@ class ConnectionRules {
   // What goes to the client once the server has sent `bytes`: those, but for heads that are not
   // whole and the ends of calls that have ended here, and frames of the guard's own between them.
   std::string FromServer(absl::string_view bytes, absl::Time now);
-  // Now and then. `reading` is false when the client could not send because the server did not read.
+  // Now and then. `reading` is false when the client could not send because the server did not
+  // read.
   void Tick(absl::Time now, bool reading, std::string* to_server);
 
   // Whether a frame fits behind what went to the client: whole frames, the server's settings first,
@@ -109,12 +110,12 @@ class ConnectionRules {
   Step Close(const char* reason, Http2Error error);
   // Ends a call on both sides, for `why`. It is not known any more afterwards.
   void EndCall(Call call, const absl::Status& why, absl::Time now, std::string* to_server);
-  // Tells the client; with `bare` alone where it may not be told why.
+  // Sends the refusal to the client; RST_STREAM with `bare` where it cannot take a reason.
   void Refuse(uint32_t stream, const absl::Status& why, bool client_ended, Http2Error bare);
   void Complete(GuardedCall* call);
   void GiveBackBytes(GuardedCall* call);
   void GiveBackSlot(const GuardedCall& call, absl::Time now);
-  // Resets the call at the server, where it was handed over.
+  // Resets the call at the server, if the server has it.
   void Forget(Call call, absl::Time now, std::string* to_server);
   absl::Status WhyNotOpened() const;
   void ForgetAnswered(Call call);
@@ -145,7 +146,7 @@ class ConnectionRules {
   // Frames but large DATA, and resets of calls that are young.
   TokenBucket frames_{20'000, 20'000};
   TokenBucket resets_{512, 512};
-  bool is_paid_ = false;  // the frame at hand has its token
+  bool is_paid_ = false;  // the current frame has its token
   int incomplete_calls_ = 0;
   uint32_t highest_seen_ = 0;  // stream that the client opened
   uint32_t block_stream_ = 0;  // whose header block has not ended
@@ -154,7 +155,7 @@ class ConnectionRules {
   int block_frames_ = 0;
   absl::Time block_since_;
   // A header block may be held once the server's decoder has no state: the client has acknowledged
-  // a table of size 0, and a block has told the server so.
+  // a table of size 0, and a header block has announced that to the server.
   bool acknowledged_ = false;
   // The client's decoder wants to hear of a smaller table in the block that comes next, which must
   // be gRPC's.

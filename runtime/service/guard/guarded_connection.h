@@ -33,7 +33,8 @@ class GuardedConnection {
   void MoveToServer(absl::Time now);
   void MoveToClient(absl::Time now);
   void Tick(absl::Time now);
-  // The client is told to go, and hung up on. `reason` is what the rules or the guard say.
+  // Sends GOAWAY to the client and closes the connection. `reason` is that of the rules or the
+  // guard.
   void Close(const std::string& reason, absl::Time now);
   // The client has gone, or its connection is broken.
   void DropClient(absl::Time now);

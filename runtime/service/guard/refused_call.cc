@@ -61,8 +61,8 @@ absl::Status TooManyCalls(int64_t open_calls, int limit) {
 absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why) {
   return WithRetryAfter(WithReason(absl::UnavailableError(absl::StrCat(
                                        "the requests of ", incomplete,
-                                       " calls of this connection have not come in whole, and ",
-                                       why, "; the call has not begun: finish those first")),
+                                       " calls of this connection are incomplete, and ", why,
+                                       "; the call has not begun: finish those first")),
                                    reason::kTooManyCalls, {{"value", absl::StrCat(incomplete)}}),
                         kRetry);
 }
@@ -78,8 +78,8 @@ absl::Status MetadataTooLarge(int64_t bytes, int64_t limit_bytes) {
 absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes) {
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "no room for a request of ", bytes, " bytes: of the ", limit_bytes,
-                     " that all requests together have, others hold too many; try again later")),
+                     "a request of ", bytes, " bytes does not fit into the ", limit_bytes,
+                     " that all requests together may hold at the moment; try again later")),
                  reason::kRequestBytes,
                  {{"value", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit_bytes)}}),
       kRetry);
@@ -88,16 +88,16 @@ absl::Status NoRoomForBody(int64_t bytes, int64_t limit_bytes) {
 absl::Status BodyTooSlow(int64_t received_bytes) {
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat(
-          "the request comes too slowly: ", received_bytes,
-          " bytes of it have come in; send it without pauses, at more than 64 KiB a second")),
+          "the request arrives too slowly: ", received_bytes,
+          " bytes of it have been received; send it without pauses, at more than 64 KiB a second")),
       reason::kSlowSender, {{"value", absl::StrCat(received_bytes)}});
 }
 
 absl::Status BodyLongerThanItSays(int64_t received_bytes, int64_t claimed_bytes) {
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat("the request has ", received_bytes,
-                                                " bytes or more, and its head says ", claimed_bytes,
-                                                "; a call takes one message")),
+                                                " bytes or more, and its message head says ",
+                                                claimed_bytes, "; a call takes one message")),
       reason::kMessageTooLarge,
       {{"value", absl::StrCat(received_bytes)}, {"limit", absl::StrCat(claimed_bytes)}});
 }

@@ -74,13 +74,13 @@ TEST(TcpPorts, AClosedPortTakesNobodyAndKeepsThoseItTook) {
   close(accepted);
 }
 
-// A stranger sends half a handshake to a thread that reads without a timeout.
+// An external connection brings half a handshake to a thread that reads without a timeout.
 TEST(HandshakeWatch, AThreadThatReadsHalfAHandshakeGoesOn) {
   const ListeningSocket listener = Listen();
-  const absl::StatusOr<Socket> stranger = Connect(listener, 30 * kSecond);
-  ASSERT_TRUE(stranger.ok()) << stranger.status();
+  const absl::StatusOr<Socket> external = Connect(listener, 30 * kSecond);
+  ASSERT_TRUE(external.ok()) << external.status();
   const int accepted = accept(listener.socket.fd(), nullptr, nullptr);
-  ASSERT_TRUE(SendAll(*stranger, "OPAL-TCP", MonotonicNanos() + kSecond).ok());
+  ASSERT_TRUE(SendAll(*external, "OPAL-TCP", MonotonicNanos() + kSecond).ok());
   const HandshakeWatch watch;
   char handshake[21];
   EXPECT_EQ(recv(accepted, handshake, sizeof(handshake), MSG_WAITALL), 8);

@@ -187,7 +187,7 @@ TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
   world.local_size = 3;
   world.hosts = {"a", "a", "a", "z", "z"};
   world.nodes = {0, 0, 0, 1, 1};
-  NodesLiveness host(*liveness_, world, *regions_[0], nullptr);
+  MultiHostLiveness host(*liveness_, world, *regions_[0], nullptr);
   Raise(regions_[0]->sums(0), 1);  // as if the others hung in a step
   EXPECT_THAT(host.FindStragglers().names, HasSubstr("rank 1 "));
   regions_[0]->set_awaited_node(1, MonotonicNanos());

@@ -137,17 +137,17 @@ TEST_P(MultiHostGroupTest, SumsHaveTheBitsOfOneNodeAndGathersAreWhole) {
 }
 
 TEST(Subtrees, AreTheLargestSubtreesOfANode) {
-  const auto pieces_of = [](const Nodes& nodes) {
+  const auto subtrees_of = [](const Nodes& nodes) {
     std::vector<std::string> texts;
-    for (const Subtree& piece : Subtrees(nodes)) {
-      texts.push_back(absl::StrCat(piece.begin, "-", piece.end, "@", piece.node));
+    for (const Subtree& subtree : Subtrees(nodes)) {
+      texts.push_back(absl::StrCat(subtree.begin, "-", subtree.end, "@", subtree.node));
     }
     return texts;
   };
-  EXPECT_THAT(pieces_of({0, 0, 1, 1}), ElementsAre("0-2@0", "2-4@1"));
-  EXPECT_THAT(pieces_of({0, 0, 0, 1}), ElementsAre("0-2@0", "2-3@0", "3-4@1"));
-  EXPECT_THAT(pieces_of({0, 1, 1}), ElementsAre("0-1@0", "1-2@1", "2-3@1"));
-  EXPECT_THAT(pieces_of({0, 1, 0, 1}), ElementsAre("0-1@0", "1-2@1", "2-3@0", "3-4@1"));
+  EXPECT_THAT(subtrees_of({0, 0, 1, 1}), ElementsAre("0-2@0", "2-4@1"));
+  EXPECT_THAT(subtrees_of({0, 0, 0, 1}), ElementsAre("0-2@0", "2-3@0", "3-4@1"));
+  EXPECT_THAT(subtrees_of({0, 1, 1}), ElementsAre("0-1@0", "1-2@1", "2-3@1"));
+  EXPECT_THAT(subtrees_of({0, 1, 0, 1}), ElementsAre("0-1@0", "1-2@1", "2-3@0", "3-4@1"));
 }
 
 TEST(Subtrees, AreAddedInPairsWhereTheTreeOverNodesIsFull) {

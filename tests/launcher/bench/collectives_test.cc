@@ -6,7 +6,7 @@
 #include "comm/shm/shared_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/bench/bare_loop.h"
+#include "launcher/bench/raw_shm_baseline.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
 #include "tests/support/run_ranks.h"
@@ -47,17 +47,18 @@ TEST(CollectivesTest, EveryAnswerIsCheckedAndAnotherCallsAnswerIsWrong) {
   }
 }
 
-TEST(BareLoopTest, BothWaysAddWhatBothBring) {
+TEST(RawShmBaselineTest, BothWaysAddWhatBothBring) {
   constexpr int64_t kMaxBytes = 40000;
   constexpr int kRanks = 3;
-  const auto memory = NewThreadSharedMemory(BareLoop::Bytes(kRanks, kMaxBytes));
+  const auto memory = NewThreadSharedMemory(RawShmBaseline::Bytes(kRanks, kMaxBytes));
   ASSERT_TRUE(memory.ok());
   const auto run = [&](int rank, int peer) {
-    BareLoop loop(*memory, kRanks, kMaxBytes);
+    RawShmBaseline loop(*memory, kRanks, kMaxBytes);
     const MessagePattern pattern(rank, kMaxBytes / 4);
     std::vector<float> whole(kMaxBytes / 4);
     for (int64_t call = 0; call < 100; ++call) {
-      const auto split = call % 2 == 0 ? BareLoop::Split::kWhole : BareLoop::Split::kHalf;
+      const auto split =
+          call % 2 == 0 ? RawShmBaseline::Split::kWhole : RawShmBaseline::Split::kHalf;
       const int64_t count = call % 3 == 0 ? 1 : kMaxBytes / 4;
       const float* sum = loop.Sum(rank, peer, pattern.Part(call), count, split, whole.data());
       for (const int64_t i : {int64_t{0}, count / 2, count - 1}) {

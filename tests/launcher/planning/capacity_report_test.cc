@@ -47,7 +47,7 @@ TEST(CapacityReportTest, TheBindingRankAndWhatItStrandsAreNamed) {
   EXPECT_THAT(table, HasSubstr("1 <"));
   EXPECT_THAT(table, HasSubstr("30.0 MiB *"));
   EXPECT_THAT(table, HasSubstr("limited by rank 1"));
-  EXPECT_THAT(table, HasSubstr("stranded: 34.0 MiB"));
+  EXPECT_THAT(table, HasSubstr("unused: 34.0 MiB"));
 }
 
 TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {

@@ -43,9 +43,10 @@ class HostFitTest : public testing::Test {
     return budgets;
   }
   GroupPlan Measured(int size, int64_t free_bytes) {
-    HostRoom room;
-    for (int rank = 0; rank < size; ++rank) room.sharers.push_back(rank);
-    const auto plan = PlanGroup(Model(), Budgets(size, free_bytes / size, true), request_, room);
+    HostAvailability available;
+    for (int rank = 0; rank < size; ++rank) available.sharers.push_back(rank);
+    const auto plan =
+        PlanGroup(Model(), Budgets(size, free_bytes / size, true), request_, available);
     EXPECT_TRUE(plan.ok()) << plan.status();
     return plan.value_or(GroupPlan());
   }

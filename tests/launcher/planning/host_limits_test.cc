@@ -56,7 +56,7 @@ TEST(ShareOfTest, RanksShareWhatLimitsThemTogetherAndARankAloneHasAllOfItsCgroup
   EXPECT_EQ(ShareOf(limits, 2).available_bytes, 800 * kMiB);
 }
 
-TEST(RoomOfTest, TheRanksThatShareWhatLimitsRankZeroMostHoldTheBudget) {
+TEST(AvailabilityOfTest, TheRanksThatShareWhatLimitsRankZeroMostHoldTheBudget) {
   const LimitsOfRanks limits = {{Host("a", 8000, 6000), Cgroup("c", 500, 400)},
                                 {Host("a", 8000, 6000), Cgroup("c", 500, 400)},
                                 {Host("a", 8000, 6000)}};
@@ -66,17 +66,17 @@ TEST(RoomOfTest, TheRanksThatShareWhatLimitsRankZeroMostHoldTheBudget) {
     budget.probed = true;
     budget.total_bytes = 250 * kMiB;
   }
-  EXPECT_THAT(RoomOf(limits, budgets).sharers, ElementsAre(0, 1));
+  EXPECT_THAT(AvailabilityOf(limits, budgets).sharers, ElementsAre(0, 1));
   const LimitsOfRanks apart = {{Host("a", 8000, 6000)},
                                {Host("a", 8000, 6000), Cgroup("own", 160, 150)},
                                {Host("a", 8000, 6000)}};
-  EXPECT_THAT(RoomOf(apart, budgets).sharers, ElementsAre(0, 2));
+  EXPECT_THAT(AvailabilityOf(apart, budgets).sharers, ElementsAre(0, 2));
   for (DeviceBudget& budget : budgets) budget.probed = false;
-  const HostRoom capped = RoomOf(limits, budgets);
+  const HostAvailability capped = AvailabilityOf(limits, budgets);
   EXPECT_THAT(capped.sharers, IsEmpty());
   EXPECT_EQ(capped.available_bytes, 0);  // 500 - 2 x 250
   for (DeviceBudget& budget : budgets) budget.device = "a-gpu";
-  EXPECT_EQ(RoomOf(limits, budgets).available_bytes, 500 * kMiB);
+  EXPECT_EQ(AvailabilityOf(limits, budgets).available_bytes, 500 * kMiB);
 }
 
 TEST(SettleHostTest, CapsBeyondACgroupAreRefusedAndBothAreNamed) {

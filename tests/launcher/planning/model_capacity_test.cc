@@ -186,7 +186,7 @@ TEST_F(ModelCapacityTest, SequencesTakeThePublishedBytes) {
 struct Undivided {
   const char* name;
   Shape shape;
-  MemoryCategory term;
+  MemoryCategory category;
   int max_num_seqs, max_model_len, max_num_batched_tokens;
   int64_t cap_bytes;
   int rank;  // -1: any
@@ -202,8 +202,8 @@ TEST_P(Thesis, WhatRanksDoNotDivideIsRefusedAtEveryNumberOfThem) {
   for (const int size : {1, 2, 4, 8}) {
     const Capacity plan = Plan(undivided.shape, size, undivided.cap_bytes);
     ASSERT_TRUE(plan.shortage.has_value()) << size;
-    EXPECT_EQ(plan.shortage->term, undivided.term)
-        << MemoryCategoryName(plan.shortage->term) << " " << size;
+    EXPECT_EQ(plan.shortage->category, undivided.category)
+        << MemoryCategoryName(plan.shortage->category) << " " << size;
     if (undivided.rank >= 0) {
       EXPECT_EQ(plan.shortage->rank, undivided.rank) << size;
     }

@@ -241,7 +241,8 @@ TEST_F(PlanPropertyTest, TheTableOfGroupSizesSaysOfThisSizeWhatThePlanSays) {
     const Capacity& capacity = plan->capacity;
     const std::vector<std::string> row = RowOf(ScalingTableOf(*plan), capacity.ranks.size());
     ASSERT_GT(row.size(), 4U);
-    const std::string why_not = capacity.fits ? "host" : MemoryCategoryName(capacity.binding_term);
+    const std::string why_not =
+        capacity.fits ? "host" : MemoryCategoryName(capacity.limiting_category);
     EXPECT_EQ(row[1], plan->fits() ? "yes" : why_not);
     EXPECT_EQ(row[2], plan->fits() ? FormatCount(capacity.limits.kv_tokens()) : std::string("-"));
     EXPECT_EQ(row[3], plan->fits() ? FormatCount(capacity.full_sequences) : std::string("-"));

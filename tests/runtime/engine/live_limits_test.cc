@@ -1,5 +1,6 @@
 #include <thread>
 
+#include "bulkhead/v1/generation.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/coordinator.h"
@@ -14,17 +15,42 @@ namespace {
 
 using ::testing::HasSubstr;
 
+v1::SetLimitsRequest MaxNumSeqs(uint32_t limit) {
+  v1::SetLimitsRequest change;
+  change.set_max_num_seqs(limit);
+  return change;
+}
+v1::SetLimitsRequest MaxModelLen(uint32_t limit) {
+  v1::SetLimitsRequest change;
+  change.set_max_model_len(limit);
+  return change;
+}
+v1::SetLimitsRequest MaxNumQueuedReqs(uint32_t limit) {
+  v1::SetLimitsRequest change;
+  change.set_max_num_queued_reqs(limit);
+  return change;
+}
+v1::SetLimitsRequest Reset() {
+  v1::SetLimitsRequest change;
+  change.set_reset(true);
+  return change;
+}
+v1::SetLimitsRequest Both(v1::SetLimitsRequest change, const v1::SetLimitsRequest& other) {
+  change.MergeFrom(other);
+  return change;
+}
+
 TEST(LiveLimitsTest, TightenAndWidenUpToWhatWasSealed) {
   const SchedulerLimits sealed = ToyLimits();
   SchedulerLimits expected = sealed;
-  SchedulerLimits now = *Changed(sealed, sealed, {.max_num_seqs = 1, .max_model_len = 32});
+  SchedulerLimits now = *Changed(sealed, sealed, Both(MaxNumSeqs(1), MaxModelLen(32)));
   expected.max_num_seqs = 1;
   expected.max_model_len = 32;
   EXPECT_EQ(now, expected);
-  now = *Changed(sealed, now, {.max_num_queued_reqs = 0});
+  now = *Changed(sealed, now, MaxNumQueuedReqs(0));
   expected.max_num_queued_reqs = 0;
   EXPECT_EQ(now, expected);
-  now = *Changed(sealed, now, {.reset = true, .max_num_seqs = 2});
+  now = *Changed(sealed, now, Both(Reset(), MaxNumSeqs(2)));
   expected = sealed;
   expected.max_num_seqs = 2;
   EXPECT_EQ(now, expected);
@@ -32,13 +58,10 @@ TEST(LiveLimitsTest, TightenAndWidenUpToWhatWasSealed) {
 
 TEST(LiveLimitsTest, WhatWasNotSealedIsRefusedWithItsLimit) {
   const SchedulerLimits sealed = ToyLimits();
-  for (const LiveLimitsChange& change :
-       {LiveLimitsChange{.max_num_seqs = sealed.max_num_seqs + 1},
-        LiveLimitsChange{.max_num_seqs = 0},
-        LiveLimitsChange{.max_model_len = int64_t{sealed.max_model_len} + 1},
-        LiveLimitsChange{.max_model_len = 1}, LiveLimitsChange{.max_model_len = int64_t{1} << 40},
-        LiveLimitsChange{.max_num_queued_reqs = sealed.max_num_queued_reqs + 1},
-        LiveLimitsChange{.max_num_queued_reqs = -1}}) {
+  for (const v1::SetLimitsRequest& change :
+       {MaxNumSeqs(sealed.max_num_seqs + 1), MaxNumSeqs(0), MaxModelLen(sealed.max_model_len + 1),
+        MaxModelLen(1), MaxModelLen(0xffffffff),
+        MaxNumQueuedReqs(sealed.max_num_queued_reqs + 1)}) {
     const absl::Status refused = Changed(sealed, sealed, change).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(refused.message(), HasSubstr("restart it"));
@@ -110,7 +133,7 @@ TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepThei
   ASSERT_TRUE(Submit(10, 40, 1).ok());
   const std::shared_ptr<RecordingSink> promised = last_;
   SchedulerLimits before;
-  ASSERT_TRUE(coordinator_->SetLimits({.max_model_len = 20}, &before).ok());
+  ASSERT_TRUE(coordinator_->SetLimits(MaxModelLen(20), &before).ok());
   EXPECT_EQ(before.max_model_len, 64);
   EXPECT_EQ(ReasonOf(Submit(20, 4, 2)), "PROMPT_TOO_LONG");
   ASSERT_TRUE(Submit(12, 40, 3).ok());
@@ -120,7 +143,7 @@ TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepThei
   const RequestEnd end = shortened->WaitForEnd();
   EXPECT_EQ(end.completion_tokens, 8);
   EXPECT_EQ(end.reason, FinishReason::kModelLength);
-  ASSERT_TRUE(coordinator_->SetLimits({.reset = true}, nullptr).ok());
+  ASSERT_TRUE(coordinator_->SetLimits(Reset(), nullptr).ok());
   ASSERT_TRUE(Submit(20, 4, 4).ok());
   EXPECT_EQ(last_->WaitForEnd().completion_tokens, 4);
   EXPECT_EQ(coordinator_->Load().longest_tokens, 50);
@@ -129,9 +152,9 @@ TEST_F(LiveCoordinatorTest, ShorterLengthsBindNewRequestsAndAcceptedOnesKeepThei
 
 TEST_F(LiveCoordinatorTest, ShorterQueueRefusesAtOnce) {
   ASSERT_TRUE(Submit(4, 4, 1).ok());
-  ASSERT_TRUE(coordinator_->SetLimits({.max_num_seqs = 1, .max_num_queued_reqs = 0}, nullptr).ok());
+  ASSERT_TRUE(coordinator_->SetLimits(Both(MaxNumSeqs(1), MaxNumQueuedReqs(0)), nullptr).ok());
   EXPECT_EQ(ReasonOf(Submit(4, 4, 2)), "QUEUE_FULL");
-  ASSERT_TRUE(coordinator_->SetLimits({.reset = true}, nullptr).ok());
+  ASSERT_TRUE(coordinator_->SetLimits(Reset(), nullptr).ok());
   EXPECT_TRUE(Submit(4, 4, 2).ok());
 }
 

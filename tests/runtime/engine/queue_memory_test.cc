@@ -20,7 +20,7 @@ class DeafSink final : public RequestSink {
 // own state.
 TEST(QueueMemoryTest, ARequestThatWaitsHoldsLittleMoreThanItsStopStrings) {
   constexpr int kRequests = 400;
-  constexpr size_t kMostBytes = size_t{10} << 10;
+  constexpr size_t kMaxBytes = size_t{10} << 10;
   const LetterTokenizer tokenizer;
   Coordinator::Options options;
   options.limits = ToyLimits();
@@ -44,7 +44,7 @@ TEST(QueueMemoryTest, ARequestThatWaitsHoldsLittleMoreThanItsStopStrings) {
   ASSERT_GE(coordinator.Load().scheduler.num_waiting, kRequests - 10);
   const size_t held = heap_bytes() - before;
   std::printf("%zu bytes a request\n", held / kRequests);
-  EXPECT_LT(held / kRequests, kMostBytes);
+  EXPECT_LT(held / kRequests, kMaxBytes);
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(RankLoopTest, EveryRankRunsThePlansOfRankZero) {
   ASSERT_TRUE(coordinator.Submit(ToyRequest(20, 7), sink).ok());
   coordinator.BeginDrain(absl::InfiniteDuration());
   absl::Status other;
-  // A rank without samples draws nothing, so its cache depends on the plans' ids only.
+  // A rank without sample rows samples nothing, so its cache depends on the plans' ids only.
   std::thread thread([&] { other = RunRank(second, &bus, nullptr, nullptr); });
   EXPECT_TRUE(RunRank(first, &bus, &coordinator, nullptr).ok());
   thread.join();

@@ -78,7 +78,7 @@ SchedulerLimits FakeEngine::Limits() {
   return limits_;
 }
 
-absl::StatusOr<SchedulerLimits> FakeEngine::SetLimits(const LiveLimitsChange& change,
+absl::StatusOr<SchedulerLimits> FakeEngine::SetLimits(const v1::SetLimitsRequest& change,
                                                       SchedulerLimits* before) {
   const std::lock_guard<std::mutex> lock(mutex_);
   *before = limits_;

@@ -44,7 +44,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   void Cancel(absl::string_view request_id, absl::Status why) override;
   v1::LoadInfo Load() override;
   SchedulerLimits Limits() override;
-  absl::StatusOr<SchedulerLimits> SetLimits(const LiveLimitsChange& change,
+  absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override;
   void BeginDrain(std::optional<absl::Duration> timeout) override;
 

@@ -35,15 +35,15 @@ TEST(PromptBuilderTest, ATextWhoseLengthSaysThatItIsTooLongIsNotTokenised) {
   rules.max_model_len = 11;
   v1::GenerateRequest request;
   request.set_text(std::string(40, 'a'));
-  EXPECT_EQ(BuildPrompt(request, rules, /*room=*/1).value().size(), 10u);
+  EXPECT_EQ(BuildPrompt(request, rules, /*reserved_tokens=*/1).value().size(), 10u);
   request.set_text(std::string(41, 'a'));
-  const absl::Status refused = BuildPrompt(request, rules, /*room=*/1).status();
+  const absl::Status refused = BuildPrompt(request, rules, /*reserved_tokens=*/1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(refused), reason::kPromptTooLong);
   EXPECT_THAT(std::string(refused.message()),
               StartsWith("prompt.text: at least 11 tokens are more than the 10"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-model-len"));
-  EXPECT_TRUE(BuildPrompt(request, rules, /*room=*/0).ok());
+  EXPECT_TRUE(BuildPrompt(request, rules, /*reserved_tokens=*/0).ok());
 }
 
 // One token per letter; prepends a 7, or nothing.

@@ -32,11 +32,11 @@ inline std::string ShortHeaders(uint32_t stream) {
   return Frame(FrameType::kHeaders, frame_flag::kEndHeaders, stream, "hpack");
 }
 
-// Of a call that ends, or is long enough to be handed over.
+// Of a call that ends, or is long enough to be forwarded.
 inline std::string Headers(uint32_t stream, bool ends = false) {
   return Frame(FrameType::kHeaders,
                frame_flag::kEndHeaders | (ends ? frame_flag::kEndStream : uint8_t{0}), stream,
-               "hpack" + std::string(ends ? 0 : kHandOverBytes, ' '));
+               "hpack" + std::string(ends ? 0 : kMinForwardedBytes, ' '));
 }
 
 // The first frame of a gRPC message of `length` bytes, of which `sent` are in it.

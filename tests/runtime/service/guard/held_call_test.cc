@@ -52,14 +52,14 @@ TEST_F(HeldCallTest, ACallIsHeldUntilItIsLarge) {
   std::string sent = ShortHeaders(3) + Message(3, 1 << 20, 5), out = Sent(rules, sent);
   EXPECT_EQ(out, "");
   for (; out.empty(); out = Sent(rules, Frame(FrameType::kData, 0, 3, "x"))) {
-    ASSERT_LT(sent.size(), kHandOverBytes);
+    ASSERT_LT(sent.size(), kMinForwardedBytes);
     sent += Frame(FrameType::kData, 0, 3, "x");
   }
-  EXPECT_GE(sent.size(), kHandOverBytes);
+  EXPECT_GE(sent.size(), kMinForwardedBytes);
   EXPECT_EQ(out, sent);
 }
 
-TEST_F(HeldCallTest, AHeaderBlockIsHeldAndHandedOverInPieces) {
+TEST_F(HeldCallTest, AHeaderBlockIsHeldAndForwardedInPieces) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
   const std::string begin = Frame(FrameType::kHeaders, 0, 5, "hp");
@@ -72,8 +72,8 @@ TEST_F(HeldCallTest, AHeaderBlockIsHeldAndHandedOverInPieces) {
   };
   Sent(rules, ShortHeaders(3));
   EXPECT_EQ(Sent(rules, begin + more(5, 3, false)), "");
-  EXPECT_EQ(Sent(rules, more(5, kHandOverBytes, false)),
-            as_server(3) + more(3, 3, false) + more(3, kHandOverBytes, false));
+  EXPECT_EQ(Sent(rules, more(5, kMinForwardedBytes, false)),
+            as_server(3) + more(3, 3, false) + more(3, kMinForwardedBytes, false));
   // Even once the server has ended the call.
   FromServer(rules, Headers(3, true) + RstStreamFrame(3, Http2Error::kNoError));
   EXPECT_EQ(Sent(rules, more(5, 7, true)), more(3, 7, true));

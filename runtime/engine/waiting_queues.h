@@ -1,4 +1,4 @@
-// WaitingLanes: the scheduler's queue, a short and a long lane, each ordered by precedence
+// WaitingQueues: the scheduler's queues of short and of long prompts, each ordered by precedence
 // (priority, then arrival). O(log n) to add and remove, O(1) for the head.
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace bulkhead {
 
-// The head of the long lane counts as having arrived this many steps later.
-inline constexpr uint64_t kLongLaneAgeSteps = 32;
+// The head of the long-prompt queue counts as having arrived this many steps later.
+inline constexpr uint64_t kLongQueueAgeSteps = 32;
 
-// Whether `a` is served before `b` within the same lane.
+// Whether `a` is served before `b` within the same queue.
 bool Precedes(const Sequence& a, const Sequence& b);
 
-class WaitingLanes {
+class WaitingQueues {
  public:
   void Add(Sequence& sequence);
   void Remove(Sequence& sequence);

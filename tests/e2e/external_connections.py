@@ -1,7 +1,7 @@
-"""Lists TCP listeners, and simulates strangers who connect to them.
+"""Lists TCP listeners, and simulates external connections to them.
 
-As a program it is a crowd of strangers: strangers.py PORT... connects to all of these ports on
-every address of its host, or to ADDRESS:PORT, sends garbage and partial handshakes, prints the
+As a program it is a crowd of them: external_connections.py PORT... connects to all of these ports
+on every address of its host, or to ADDRESS:PORT, sends garbage and partial handshakes, prints the
 ports that accepted a connection as one line, and holds all connections open until its standard
 input ends.
 """

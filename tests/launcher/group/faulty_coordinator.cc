@@ -1,5 +1,5 @@
 // A rank whose coordinator schedules for a larger group than the sealed one:
-//   lying_coordinator blocks|sequences|tokens RUN-FLAGS...
+//   faulty_coordinator blocks|sequences|tokens RUN-FLAGS...
 // Every rank must refuse the plan before it touches its arenas.
 #include <iostream>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "runtime/engine/waiting_lanes.h"
+#include "runtime/engine/waiting_queues.h"
 
 #include "base/check.h"
 
@@ -9,23 +9,23 @@ bool Precedes(const Sequence& a, const Sequence& b) {
   return a.arrival < b.arrival;
 }
 
-void WaitingLanes::Add(Sequence& sequence) {
+void WaitingQueues::Add(Sequence& sequence) {
   BH_CHECK((sequence.is_long ? long_ : short_).insert(&sequence).second);
   tokens_ += static_cast<int64_t>(sequence.tokens.size());
   if (sequence.never_ran) tokens_never_ran_ += static_cast<int64_t>(sequence.tokens.size());
 }
 
-void WaitingLanes::Remove(Sequence& sequence) {
+void WaitingQueues::Remove(Sequence& sequence) {
   BH_CHECK((sequence.is_long ? long_ : short_).erase(&sequence) == 1);
   tokens_ -= static_cast<int64_t>(sequence.tokens.size());
   if (sequence.never_ran) tokens_never_ran_ -= static_cast<int64_t>(sequence.tokens.size());
 }
 
-bool WaitingLanes::LongGoesFirst() const {
+bool WaitingQueues::LongGoesFirst() const {
   const Sequence& s = **short_.begin();
   const Sequence& l = **long_.begin();
   if (s.priority != l.priority) return l.priority > s.priority;
-  return l.enqueue_step + kLongLaneAgeSteps < s.enqueue_step;
+  return l.enqueue_step + kLongQueueAgeSteps < s.enqueue_step;
 }
 
 }  // namespace bulkhead

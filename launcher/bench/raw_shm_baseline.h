@@ -1,6 +1,6 @@
-// BareLoop: the least that two processes need to add two arrays through memory that both map: each
-// writes its part, raises a flag, adds, raises a flag. What a collective costs beyond that is its
-// own. Knows no abort: a rank that waits for a dead peer is ended by its watchdog.
+// RawShmBaseline: the least that two processes need to add two arrays through memory that both map:
+// each writes its part, raises a flag, adds, raises a flag. What a collective costs beyond that is
+// its own. Knows no abort: a rank that waits for a dead peer is ended by its watchdog.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,12 @@
 
 namespace bulkhead {
 
-class BareLoop {
+class RawShmBaseline {
  public:
   // Bytes that `ranks` ranks must share for sums of at most `max_bytes`; zeroed at first.
   static int64_t Bytes(int ranks, int64_t max_bytes);
 
-  BareLoop(SharedMemory memory, int ranks, int64_t max_bytes);
+  RawShmBaseline(SharedMemory memory, int ranks, int64_t max_bytes);
 
   enum class Split {
     kWhole,  // both add everything, each for itself
@@ -27,11 +27,11 @@ class BareLoop {
 
  private:
   struct alignas(64) Flag {
-    std::atomic<uint64_t> value;  // meetings that one rank has come to with one other
+    std::atomic<uint64_t> value;  // barriers that one rank has entered with one other
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-  void Meet(int rank, int peer);
+  void Barrier(int rank, int peer);
   Flag& flag(int rank, int peer) { return flags_[rank * ranks_ + peer]; }
   float* slot(int rank) { return slots_ + rank * stride_; }
 

@@ -1,4 +1,4 @@
-#include "launcher/bench/bare_loop.h"
+#include "launcher/bench/raw_shm_baseline.h"
 
 #include <sched.h>
 
@@ -25,11 +25,11 @@ void Add(const float* a, const float* b, int64_t count, float* __restrict sum) {
 
 }  // namespace
 
-int64_t BareLoop::Bytes(int ranks, int64_t max_bytes) {
+int64_t RawShmBaseline::Bytes(int ranks, int64_t max_bytes) {
   return FlagBytes(ranks) + (ranks + 1) * StrideOf(max_bytes) * kFloatBytes;
 }
 
-BareLoop::BareLoop(SharedMemory memory, int ranks, int64_t max_bytes)
+RawShmBaseline::RawShmBaseline(SharedMemory memory, int ranks, int64_t max_bytes)
     : memory_(std::move(memory)),
       stride_(StrideOf(max_bytes)),
       ranks_(ranks),
@@ -39,25 +39,25 @@ BareLoop::BareLoop(SharedMemory memory, int ranks, int64_t max_bytes)
   static_assert(sizeof(Flag) == kFlagBytes);
 }
 
-const float* BareLoop::Sum(int rank, int peer, const float* part, int64_t count, Split split,
-                           float* whole) {
+const float* RawShmBaseline::Sum(int rank, int peer, const float* part, int64_t count, Split split,
+                                 float* whole) {
   BH_CHECK(count <= stride_ && rank != peer);
   std::memcpy(slot(rank), part, count * sizeof(float));
-  Meet(rank, peer);
+  Barrier(rank, peer);
   if (split == Split::kWhole) {
     Add(slot(rank), slot(peer), count, whole);
-    Meet(rank, peer);  // the slots may be written again
+    Barrier(rank, peer);  // the slots may be written again
     return whole;
   }
   const int64_t half = count / 2;
   const int64_t begin = rank < peer ? 0 : half;
   const int64_t length = rank < peer ? half : count - half;
   Add(slot(rank) + begin, slot(peer) + begin, length, result_ + begin);
-  Meet(rank, peer);
+  Barrier(rank, peer);
   return result_;
 }
 
-void BareLoop::Meet(int rank, int peer) {
+void RawShmBaseline::Barrier(int rank, int peer) {
   std::atomic<uint64_t>& mine = flag(rank, peer).value;
   const uint64_t turn = mine.load(std::memory_order_relaxed) + 1;
   mine.store(turn, std::memory_order_release);

@@ -7,10 +7,10 @@ import unittest
 import group
 
 
-class LyingCoordinatorTest(unittest.TestCase):
+class FaultyCoordinatorTest(unittest.TestCase):
     def end(self, about, blocks=40):
         return subprocess.run(
-            [*group.front(), os.environ["BULKHEAD_LIAR"], about, "--model", group.MODEL, "--prompts", "/dev/null",
+            [*group.front(), os.environ["BULKHEAD_FAULTY"], about, "--model", group.MODEL, "--prompts", "/dev/null",
              "--max-num-seqs", "4", "--max-model-len", "256", "--max-num-batched-tokens", "256",
              "--device-memory", "80MiB", "--cache-max-entry-count", str(blocks)],
             capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)

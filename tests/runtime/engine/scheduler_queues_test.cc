@@ -1,4 +1,5 @@
-// Short and long lanes: a stream of long prompts must not delay short ones, and must finish.
+// Queues of short and long prompts: a stream of long prompts must not delay short ones, and must
+// finish.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -23,44 +24,45 @@ SchedulerLimits LaneLimits() {
   return limits;
 }
 
-struct LaneRun {
+struct QueueRun {
   std::vector<int> short_steps;  // to the first token
   std::vector<int> long_steps;   // to the end
 };
 
-// Short prompts of 4 to 28 tokens arrive at `shorts_per_step`; at the same time `long_backlog` long
-// ones are always queued or running.
-LaneRun RunLanes(const SchedulerLimits& limits, double shorts_per_step, int long_backlog,
-                 int steps) {
+// Short prompts of 4 to 28 tokens arrive at `short_prompts_per_step`; at the same time
+// `long_backlog` long ones are always queued or running.
+QueueRun RunQueues(const SchedulerLimits& limits, double short_prompts_per_step, int long_backlog,
+                   int steps) {
   ToyLoop loop(limits);
   std::mt19937 random(11);
-  std::map<SequenceId, int> waiting_shorts;
-  std::map<SequenceId, int> longs;
-  LaneRun run;
+  std::map<SequenceId, int> waiting_short_prompts;
+  std::map<SequenceId, int> long_prompts;
+  QueueRun run;
   double due = 0;
-  for (int step = 0; step < steps || !waiting_shorts.empty() || !longs.empty(); ++step) {
+  for (int step = 0; step < steps || !waiting_short_prompts.empty() || !long_prompts.empty();
+       ++step) {
     EXPECT_LT(step, 100 * steps) << "no end in sight";
     if (testing::Test::HasFailure()) break;
     if (step < steps) {
-      due += shorts_per_step * 2 * static_cast<double>(random() % 1000) / 1000;
+      due += short_prompts_per_step * 2 * static_cast<double>(random() % 1000) / 1000;
       for (; due >= 1; due -= 1) {
         const Request request = ToyRequest(4 + static_cast<int>(random() % 25), 8, step);
-        waiting_shorts.emplace(*loop.scheduler().Submit(request), step);
+        waiting_short_prompts.emplace(*loop.scheduler().Submit(request), step);
       }
-      while (static_cast<int>(longs.size()) < long_backlog) {
-        longs.emplace(*loop.scheduler().Submit(ToyRequest(kLongPrompt, 8, step)), step);
+      while (static_cast<int>(long_prompts.size()) < long_backlog) {
+        long_prompts.emplace(*loop.scheduler().Submit(ToyRequest(kLongPrompt, 8, step)), step);
       }
     }
     for (const Emission& emission : loop.Step()) {
-      const auto found = waiting_shorts.find(emission.id);
-      if (found != waiting_shorts.end()) {
+      const auto found = waiting_short_prompts.find(emission.id);
+      if (found != waiting_short_prompts.end()) {
         run.short_steps.push_back(step - found->second + 1);
-        waiting_shorts.erase(found);
+        waiting_short_prompts.erase(found);
       }
-      const auto ended = longs.find(emission.id);
-      if (ended != longs.end() && emission.finish.has_value()) {
+      const auto ended = long_prompts.find(emission.id);
+      if (ended != long_prompts.end() && emission.finish.has_value()) {
         run.long_steps.push_back(step - ended->second + 1);
-        longs.erase(ended);
+        long_prompts.erase(ended);
       }
     }
   }
@@ -75,12 +77,12 @@ int P99(std::vector<int> values) {
 class LanesTest : public testing::TestWithParam<std::tuple<double, Admission, int>> {};
 
 TEST_P(LanesTest, LongPromptsAreHardlyFeltByShortOnesAndEnd) {
-  const auto [shorts_per_step, admission, depth] = GetParam();
+  const auto [short_prompts_per_step, admission, depth] = GetParam();
   SchedulerLimits limits = LaneLimits();
   limits.admission = admission;
   limits.depth = depth;
-  const LaneRun without = RunLanes(limits, shorts_per_step, 0, 3000);
-  const LaneRun with = RunLanes(limits, shorts_per_step, 3, 3000);
+  const QueueRun without = RunQueues(limits, short_prompts_per_step, 0, 3000);
+  const QueueRun with = RunQueues(limits, short_prompts_per_step, 3, 3000);
   ASSERT_GT(without.short_steps.size(), 1000);
   EXPECT_LE(P99(with.short_steps), 2 * P99(without.short_steps));
   ASSERT_GT(with.long_steps.size(), 20);
@@ -128,7 +130,8 @@ TEST(LanesTest, LongPromptKeepsAnEighthOfEveryStep) {
 
 TEST(LanesTest, LongPromptShortOfBlocksIsSavedFor) {
   SchedulerLimits limits = LaneLimits();
-  limits.num_kv_blocks = 110;  // a long one needs 95, shorts take 2 each and never leave many free
+  // A long prompt needs 95, short ones take 2 each and never leave many free.
+  limits.num_kv_blocks = 110;
   ToyLoop loop(limits);
   std::mt19937 random(3);
   int salt = 0;

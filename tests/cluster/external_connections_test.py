@@ -1,5 +1,5 @@
-"""Strangers can end no group: whoever connects to whatever port of it, of mpirun or of its daemons, from the launch on,
-and holds the connection or says what it likes, clients get the same tokens."""
+"""External connections can end no group: to whatever port of it, of mpirun or of its daemons, from the launch on, held
+open or with whatever bytes; clients get the same tokens."""
 import os
 import subprocess
 import sys
@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts  # noqa: E402
 import slurm  # noqa: E402
 from served import Served, group, mpirun, srun  # noqa: E402
-import strangers  # noqa: E402
+import external_connections  # noqa: E402
 
 ROUNDS = int(os.environ.get("BULKHEAD_ROUNDS", "5"))  # of what a race decides
 MPI_PORTS = range(1024, 1032)  # where Open MPI's ranks listen, the first that is free
@@ -27,7 +27,7 @@ assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, 
 os.execvp(sys.argv[1], sys.argv[1:])"""]
 
 
-class StrangersTest(unittest.TestCase):
+class ExternalConnectionsTest(unittest.TestCase):
     def setUp(self):
         self.case = group.golden()[0]
 
@@ -48,12 +48,12 @@ class StrangersTest(unittest.TestCase):
 
     def attack(self, two, served, names):
         """A crowd on each host against every port of the group; the ports that took a connection."""
-        found = {(name, pid): strangers.listening_ports(pid) for name, pid in self.processes(names)}
+        found = {(name, pid): external_connections.listening_ports(pid) for name, pid in self.processes(names)}
         ports = sorted(set().union(*found.values()))
         self.assertGreaterEqual(len(found), len(names))
         targets = ports + [f"{hosts.ADDRESS['hostb']}:{p}" for p in ports]
-        with strangers.Elsewhere(lambda *c: two.command("hosta", *c), targets) as here, \
-             strangers.Elsewhere(lambda *c: two.command("hostb", *c), ports) as there:
+        with external_connections.Elsewhere(lambda *c: two.command("hosta", *c), targets) as here, \
+             external_connections.Elsewhere(lambda *c: two.command("hostb", *c), ports) as there:
             begin = time.monotonic()
             self.check_tokens(served)
             took = {port: [key for key, of in found.items() if port in of] for port in here.took | there.took}
@@ -65,7 +65,7 @@ class StrangersTest(unittest.TestCase):
     def test_of_all_ports_of_a_group_under_mpirun_only_those_of_ready_take_connections(self):
         with hosts.Hosts(slots=2) as two, Served(FRONT) as served:
             found, took = self.attack(two, served, ["bulkhead", "mpirun", "orted"])
-            self.assertEqual(set(took), strangers.ready_ports(served.lines))
+            self.assertEqual(set(took), external_connections.ready_ports(served.lines))
             self.assertTrue(all(found.values()), found)  # each rank and launcher does listen
             self.assertEqual([line for line in served.lines if "WARNING" in line], [])
             self.drain(served)
@@ -75,7 +75,7 @@ class StrangersTest(unittest.TestCase):
             found, took = self.attack(two, served, ["bulkhead", "slurmstepd"])
             # A rank inherits the port of its slurmstepd's PMIx server, which is that one's to answer.
             slurms = set().union(*(ports for (name, _), ports in found.items() if name != "bulkhead"))
-            self.assertEqual(set(took) - slurms, strangers.ready_ports(served.lines))
+            self.assertEqual(set(took) - slurms, external_connections.ready_ports(served.lines))
             self.drain(served)
 
     def test_half_handshakes_from_the_launch_on(self):
@@ -105,7 +105,7 @@ class StrangersTest(unittest.TestCase):
                 self.assertEqual(len(said), 1, served.lines)
                 self.assertIn("pidfd_getfd: Operation not permitted", said[0])
                 self.assertIn("iptables -I INPUT", said[0])
-                for port in strangers.listening_ports(pid):
+                for port in external_connections.listening_ports(pid):
                     self.assertRegex(said[0], rf"\b{port}\b")
             self.attack(two, served, ["bulkhead", "mpirun", "orted"])
             self.drain(served)
@@ -124,17 +124,17 @@ class Rogue:
         while not self._stop.wait(0.002) and len(self.held) < self._most:
             for target in targets:
                 try:
-                    made = strangers.socket.create_connection(target, timeout=0.05)
+                    made = external_connections.socket.create_connection(target, timeout=0.05)
                 except OSError:
                     continue
                 self.held.append(made)
                 if len(self.held) % 2 == 0:
-                    made.sendall(strangers.MAGIC[:8])
+                    made.sendall(external_connections.MAGIC[:8])
 
     def speak(self):
         for made in self.held[::2]:
             try:
-                made.sendall(strangers.MAGIC[:8])
+                made.sendall(external_connections.MAGIC[:8])
             except OSError:
                 pass  # hung up on
 

@@ -1,5 +1,7 @@
-#include "launcher/group/rank_digest.h"
+#include "launcher/group/rank_inputs.h"
 
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,6 +24,8 @@
 namespace bulkhead {
 namespace {
 
+using google::protobuf::util::MessageDifferencer;
+
 RankTopology FourRanks() {
   RankTopology topology;
   topology.size = 4;
@@ -29,52 +33,72 @@ RankTopology FourRanks() {
   return topology;
 }
 
-TEST(CompareDigests, IsOkWhenAllAreEqual) {
-  EXPECT_TRUE(CompareDigests(FourRanks(), {"x=1\ny=2", "x=1\ny=2", "x=1\ny=2", "x=1\ny=2"}).ok());
+// A rank's whose config has these fields.
+internal::RankInputs With(const std::vector<std::string>& fields) {
+  internal::RankInputs inputs;
+  *inputs.mutable_config() = {fields.begin(), fields.end()};
+  return inputs;
 }
 
-TEST(CompareDigests, NamesTheFewWhoDifferWithTheirHost) {
-  const absl::Status differs =
-      CompareDigests(FourRanks(), {"x=1\ny=2", "x=1\ny=2", "x=1\ny=2", "x=1\ny=3"});
+std::vector<internal::RankInputs> Ranks(const std::vector<std::vector<std::string>>& fields) {
+  std::vector<internal::RankInputs> ranks;
+  for (const std::vector<std::string>& of_rank : fields) ranks.push_back(With(of_rank));
+  return ranks;
+}
+
+TEST(CompareInputs, IsOkWhenAllAreEqual) {
+  EXPECT_TRUE(CompareInputs(FourRanks(),
+                            Ranks({{"x=1", "y=2"}, {"x=1", "y=2"}, {"x=1", "y=2"}, {"x=1", "y=2"}}))
+                  .ok());
+}
+
+TEST(CompareInputs, NamesTheFewWhoDifferWithTheirHost) {
+  const absl::Status differs = CompareInputs(
+      FourRanks(), Ranks({{"x=1", "y=2"}, {"x=1", "y=2"}, {"x=1", "y=2"}, {"x=1", "y=3"}}));
   EXPECT_EQ(differs.message(),
-            "rank 3 (host b) has y=3 where rank 0 (host a) has y=2; start every rank with the same "
+            "rank 3 (host b) has config y=3 where rank 0 (host a) has config y=2; start every rank "
+            "with the same "
             "program and model");
   EXPECT_EQ(ExitCodeOf(differs), ExitCode::kGroupNotUp);
 }
 
-TEST(CompareDigests, NamesRank0WhenItIsTheOneThatDiffers) {
-  const absl::Status differs = CompareDigests(FourRanks(), {"x=9", "x=1", "x=1", "x=1"});
+TEST(CompareInputs, NamesRank0WhenItIsTheOneThatDiffers) {
+  const absl::Status differs =
+      CompareInputs(FourRanks(), Ranks({{"x=9"}, {"x=1"}, {"x=1"}, {"x=1"}}));
   EXPECT_EQ(differs.message(),
-            "rank 0 (host a) has x=9 where rank 1 (host a) has x=1; start every rank with the same "
+            "rank 0 (host a) has config x=9 where rank 1 (host a) has config x=1; start every rank "
+            "with the same "
             "program and model");
 }
 
-TEST(CompareDigests, TakesRank0sSideWhenItIsEven) {
-  const absl::Status differs = CompareDigests(FourRanks(), {"x=1", "x=1", "x=2", "x=2"});
+TEST(CompareInputs, TakesRank0sSideWhenItIsEven) {
+  const absl::Status differs =
+      CompareInputs(FourRanks(), Ranks({{"x=1"}, {"x=1"}, {"x=2"}, {"x=2"}}));
   EXPECT_EQ(differs.message(),
-            "rank 2 (host b), rank 3 (host b) have x=2 where rank 0 (host a) has x=1; start every "
+            "rank 2 (host b), rank 3 (host b) have config x=2 where rank 0 (host a) has config "
+            "x=1; start every "
             "rank with the same program and model");
 }
 
-TEST(CompareDigests, AKeyThatARankDoesNotKnowDiffers) {
-  EXPECT_FALSE(CompareDigests(FourRanks(), {"x=1", "x=1\ny=2", "x=1", "x=1"}).ok());
+TEST(CompareInputs, AKeyThatARankDoesNotKnowDiffers) {
+  EXPECT_FALSE(CompareInputs(FourRanks(), Ranks({{"x=1"}, {"x=1", "y=2"}, {"x=1"}, {"x=1"}})).ok());
 }
 
-TEST(RankDigest, NoticesOtherWeightsOfTheSameShapes) {
+TEST(RankInputs, NoticesOtherWeightsOfTheSameShapes) {
   const std::string sample = BH_SOURCE_DIR "/examples/models/sample";
-  const std::string copy = testing::TempDir() + "/rank_digest_copy";
+  const std::string copy = testing::TempDir() + "/rank_inputs_copy";
   std::filesystem::remove_all(copy);
   std::filesystem::copy(sample, copy);
   EngineOptions options;
-  const auto digest_of = [&](const std::string& dir) {
+  const auto inputs_of = [&](const std::string& dir) {
     options.model = dir;
     const auto source = ReadModelSource(options, Weights::kRequired);
     EXPECT_TRUE(source.ok()) << source.status();
-    return *RankDigest(*source);
+    return *RankInputsOf(*source);
   };
-  const std::string digest = digest_of(sample);
+  const internal::RankInputs inputs = inputs_of(sample);
   std::ofstream(copy + "/consolidated.safetensors") << "which nobody reads";
-  EXPECT_EQ(digest, digest_of(copy));
+  EXPECT_TRUE(MessageDifferencer::Equals(inputs_of(copy), inputs));
   for (const auto& entry : std::filesystem::directory_iterator(copy)) {
     if (entry.path().filename() != "model-00002-of-00002.safetensors") continue;
     std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
@@ -84,27 +108,27 @@ TEST(RankDigest, NoticesOtherWeightsOfTheSameShapes) {
     file.put(static_cast<char>(last ^ 1));
   }
   RankTopology topology = FourRanks();
-  const std::string other = digest_of(copy);
-  EXPECT_TRUE(absl::StartsWith(CompareDigests(topology, {digest, digest, digest, other}).message(),
+  const internal::RankInputs other = inputs_of(copy);
+  EXPECT_TRUE(absl::StartsWith(CompareInputs(topology, {inputs, inputs, inputs, other}).message(),
                                "rank 3 (host b) has weights model-00002-of-00002.safetensors="));
   std::filesystem::remove_all(copy);
 }
 
-TEST(RankDigest, EveryPartOfTheConfigIsCompared) {
+TEST(RankInputs, EveryPartOfTheConfigIsCompared) {
   EngineOptions options;
   options.model = BH_SOURCE_DIR "/examples/models/sample";
   auto source = ReadModelSource(options, Weights::kRequired);
   ASSERT_TRUE(source.ok()) << source.status();
-  const std::string usual = *RankDigest(*source);
+  const internal::RankInputs usual = *RankInputsOf(*source);
   std::ifstream file(options.model + "/config.json");
   const auto config = nlohmann::json::parse(file);
-  const auto digest_of = [&](const nlohmann::json& changed) {
+  const auto inputs_of = [&](const nlohmann::json& changed) {
     auto parsed = ParseModelConfig(changed.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     source->config = *std::move(parsed);
-    return *RankDigest(*source);
+    return *RankInputsOf(*source);
   };
-  const std::string again = digest_of(config);
+  const internal::RankInputs again = inputs_of(config);
   const std::vector<std::pair<std::string, nlohmann::json>> changes = {
       {"rms_norm_eps", config["rms_norm_eps"].get<double>() * 1.0000000000000002},
       {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.00001}}},
@@ -120,26 +144,28 @@ TEST(RankDigest, EveryPartOfTheConfigIsCompared) {
     nlohmann::json changed = config;
     changed[field] = value;
     const absl::Status differs =
-        CompareDigests(FourRanks(), {again, again, again, digest_of(changed)});
+        CompareInputs(FourRanks(), {again, again, again, inputs_of(changed)});
     EXPECT_EQ(ExitCodeOf(differs), ExitCode::kGroupNotUp) << field;
     EXPECT_TRUE(absl::StrContains(differs.message(), "rank 3 (host b)")) << differs;
   }
   nlohmann::json harmless = config;
   harmless["_name_or_path"] = "elsewhere";
   harmless["transformers_version"] = "1.2.3";
-  EXPECT_EQ(digest_of(harmless), again);
-  EXPECT_TRUE(absl::StrContains(usual, "\nconfig hidden_size=256\n"));
+  EXPECT_TRUE(MessageDifferencer::Equals(inputs_of(harmless), again));
+  EXPECT_THAT(usual.config(), testing::Contains("hidden_size=256"));
 }
 
 // What no field says: an lm_head of its own unties a config that ties it.
-TEST(RankDigest, TheTableOfTensorsIsCompared) {
+TEST(RankInputs, TheTableOfTensorsIsCompared) {
   EngineOptions options;
   options.model = BH_SOURCE_DIR "/examples/models/sample";
   auto source = ReadModelSource(options, Weights::kRequired);
   ASSERT_TRUE(source.ok()) << source.status();
-  const std::string usual = *RankDigest(*source);
+  const internal::RankInputs usual = *RankInputsOf(*source);
   source->config.model.tie_word_embeddings = !source->config.model.tie_word_embeddings;
-  EXPECT_NE(*RankDigest(*source), usual);
+  EXPECT_TRUE(absl::StrContains(
+      CompareInputs(FourRanks(), {usual, usual, usual, *RankInputsOf(*source)}).message(),
+      "rank 3 (host b) has tensors="));
 }
 
 }  // namespace
