@@ -4,9 +4,10 @@
 
 namespace bulkhead {
 
-void Backend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden,
-                              ConstMatrixView weight, float epsilon, MatrixView normed) {
-  AddResidual(sum, bias, hidden);
+void Backend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, float factor,
+                              MatrixView hidden, ConstMatrixView weight, float epsilon,
+                              MatrixView normed) {
+  AddResidual(sum, bias, factor, hidden);
   RmsNorm(hidden, weight, epsilon, normed);
 }
 

@@ -1,7 +1,7 @@
 // Backend: the few ops a decoder is made of. Ops only enqueue work on the backend's device;
 // faults surface at Device::Synchronize. Activations are f32, but for what products alone read:
-// outputs of RmsNorm, AddResidualNorm, Attend and SwiGlu, and x of MatMul, may be in
-// product_input_dtype.
+// outputs of RmsNorm, LayerNorm, AddResidualNorm, Attend and of activations, and x of MatMul, may
+// be in product_input_dtype.
 //
 // The bits (docs/architecture.md, Determinism): every output of a product is one chain of fused
 // multiply-adds over ascending k per slice, slices joined as a binary tree (memory/linear.h); norms
@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/activation.h"
 #include "base/token_sampling.h"
 #include "memory/device.h"
 #include "memory/kv_cache.h"
@@ -56,6 +57,27 @@ struct HeadLayout {
   int num_kv_heads = 0;                 // k
   int head_dim = 0;                     // d
   const int32_t* head_to_kv = nullptr;  // [h], ascending; host memory, outlives the backend's use
+};
+
+// The norms of a head of q and of k.
+struct HeadNorms {
+  ConstMatrixView q;  // [1, d] f32; empty: none
+  ConstMatrixView k;
+  float epsilon = 0;
+  bool after_rotary = false;  // else before it
+};
+
+// How positions turn the heads of q and k.
+struct Rotary {
+  ConstMatrixView table;     // [max_model_len, r] f32, r <= d: r/2 cosines, r/2 sines; empty: none
+  bool interleaved = false;  // pairs are columns (2i, 2i + 1), else (i, i + r/2)
+  ConstMatrixView q_scale;   // [max_model_len, 1] f32: of a position's q; empty: 1
+};
+
+struct AttentionOptions {
+  float scale = 1;
+  int window = 0;      // 0: all positions
+  float soft_cap = 0;  // of a score; 0: none
 };
 
 // What a backend takes of memory: the same on every machine, with a device or without.

@@ -135,19 +135,30 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                             : ExitCode::kUsage);
 }
 
-absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats, int head_dim,
+absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,
+                                                           const ModelConfig& config,
                                                            bool gemm_library) {
+  // What the CUDA backend's kernels do not do.
+  std::string lacks;
+  if (config.attention_soft_cap != 0) lacks = "soft caps of attention scores";
+  if (config.products_read_residual) lacks = "products of the residual stream without a norm";
+  if (!lacks.empty()) {
+    return WithExitCode(absl::UnimplementedError(absl::StrCat(
+                            config.architecture, " needs ", lacks,
+                            ", which the CUDA backend does not have: add --device cpu")),
+                        ExitCode::kUsage);
+  }
   for (const WeightFormat weights : {formats.weights.layers, formats.weights.tables}) {
-    const absl::Status known = CheckCudaFormats(weights, formats.kv_format, head_dim);
+    const absl::Status known = CheckCudaFormats(weights, formats.kv_format, config.head_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
   }
   return NewCudaSizes(gemm_library);
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
-                                                     Device& device, CudaDriver& driver,
-                                                     bool gemm_library) {
-  BH_RETURN_IF_ERROR(MakeGpuSizes(formats, head_dim, gemm_library).status());
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
+                                                     const ModelConfig& config, Device& device,
+                                                     CudaDriver& driver, bool gemm_library) {
+  BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config, gemm_library).status());
   if (!gemm_library) return NewCudaBackend(device, driver);
   absl::StatusOr<std::unique_ptr<GemmLibrary>> library = NewCublasLt(driver);
   if (!library.ok()) return WithExitCode(library.status(), ExitCode::kGroupNotUp);

@@ -46,12 +46,13 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
 
 // A rank's backend sizes on a GPU, without a GPU: for planning. INVALID_ARGUMENT (exit code 2) for
 // formats that the GPU kernels do not support. `gemm_library`: whether cuBLASLt is used.
-absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats, int head_dim,
+absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,
+                                                           const ModelConfig& config,
                                                            bool gemm_library);
 // The backend, with the same errors; exit code 5 for a GEMM library that does not start.
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats, int head_dim,
-                                                     Device& device, CudaDriver& driver,
-                                                     bool gemm_library);
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
+                                                     const ModelConfig& config, Device& device,
+                                                     CudaDriver& driver, bool gemm_library);
 
 // Collective: the communicator of the chosen transport, from the ledger of the rank's device.
 // `driver` is null on a CPU.

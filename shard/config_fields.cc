@@ -158,6 +158,19 @@ double ConfigFields::RequiredNumber(absl::string_view name, double min, double m
   return value.value_or(min);
 }
 
+std::vector<double> ConfigFields::RequiredNumbers(absl::string_view name, double min, double max) {
+  const json* value = Read(name);
+  std::vector<double> numbers;
+  bool valid = value != nullptr && value->is_array() && value->size() <= kMaxListLength;
+  for (size_t i = 0; valid && i < value->size(); ++i) {
+    const json& item = (*value)[i];
+    valid = item.is_number() && item.get<double>() >= min && item.get<double>() <= max;
+    if (valid) numbers.push_back(item.get<double>());
+  }
+  if (!valid) Invalid(name, absl::StrCat("it must be a list of numbers from ", min, " to ", max));
+  return numbers;
+}
+
 void ConfigFields::Ignore(absl::string_view name) { known_.emplace(name); }
 
 std::optional<std::string> ConfigFields::ValueUnlessOff(absl::string_view name) {

@@ -38,6 +38,7 @@ class ConfigFields {
 
   int RequiredInt(absl::string_view name, int min, int max);
   double RequiredNumber(absl::string_view name, double min, double max);
+  std::vector<double> RequiredNumbers(absl::string_view name, double min, double max);
 
   // Marks a field as known whatever it holds.
   void Ignore(absl::string_view name);

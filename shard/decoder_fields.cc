@@ -1,9 +1,15 @@
 #include "shard/decoder_fields.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace bulkhead {
 namespace {
@@ -21,12 +27,18 @@ void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& 
   config.hidden_size = fields.RequiredInt("hidden_size", 1, kMaxHiddenSize);
   config.intermediate_size = fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
   config.num_hidden_layers = fields.RequiredInt("num_hidden_layers", 1, kMaxLayers);
-  config.num_attention_heads = fields.RequiredInt("num_attention_heads", 1, kMaxHeads);
-  config.vocab_size = fields.RequiredInt("vocab_size", 1, kMaxVocabSize);
+  const auto required = [&fields](const char* name, int max, int by_default) {
+    if (by_default > 0 && !fields.Has(name)) return by_default;
+    return fields.RequiredInt(name, 1, max);
+  };
+  config.num_attention_heads =
+      required("num_attention_heads", kMaxHeads, defaults.num_attention_heads);
+  config.vocab_size = required("vocab_size", kMaxVocabSize, defaults.vocab_size);
   config.max_position_embeddings = fields.Int("max_position_embeddings", 1, kMaxPositionEmbeddings)
                                        .value_or(defaults.max_position_embeddings);
-  config.rms_norm_eps =
-      static_cast<float>(fields.Number("rms_norm_eps", 1e-12, 0.1).value_or(1e-6));
+  fields.Ignore("rms_norm_eps");  // of families whose norms have another name for it
+  config.rms_norm_eps = static_cast<float>(
+      fields.Number(defaults.norm_epsilon_name, 1e-12, 0.1).value_or(defaults.norm_epsilon));
 
   const bool default_kv_heads =
       !fields.Has("num_key_value_heads") && defaults.num_key_value_heads > 0;
@@ -54,6 +66,8 @@ void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& 
         absl::StrCat(fields.source(), ": head_dim is ", config.head_dim,
                      "; it must be an even number from 2 to ", kMaxHeadDim)));
   }
+  config.attention_scale =
+      static_cast<float>(1.0 / std::sqrt(static_cast<double>(std::max(1, config.head_dim))));
 }
 
 void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfig& config) {
@@ -62,16 +76,27 @@ void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfi
                    .value_or(stated ? 0 : defaults.window);
   const bool is_on = fields.Bool("use_sliding_window").value_or(!defaults.is_switched);
   const int max_window_layers = fields.Int("max_window_layers", 0, 1 << 20).value_or(28);
-  if (defaults.window == 0 && window > 0)
+  if (!defaults.has_window && window > 0)
     fields.Unsupported("sliding_window", "this family has none");
+  int pattern = defaults.pattern;
+  for (const char* name : {"sliding_window_pattern", "_sliding_window_pattern"}) {
+    if (defaults.pattern == 0) continue;
+    if (!fields.IsNullOrMissing("layer_types")) {  // which says more, and is what counts
+      fields.Ignore(name);
+    } else {
+      pattern = fields.Int(name, 1, 1 << 20).value_or(pattern);
+    }
+  }
   if (!is_on) window = 0;
   config.sliding_window = window;
 
-  // Qwen's upper layers use the window, Mistral's all do; layer_types says it layer by layer.
+  // Qwen's upper layers use the window, Mistral's all do, Gemma's all but every sixth; layer_types
+  // says it layer by layer.
   const int first_layer = defaults.is_switched ? max_window_layers : 0;
   config.layer_uses_window.resize(config.num_hidden_layers);
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
-    config.layer_uses_window[layer] = window > 0 && layer >= first_layer;
+    config.layer_uses_window[layer] =
+        window > 0 && layer >= first_layer && (pattern == 0 || (layer + 1) % pattern != 0);
   }
   const auto layer_types = fields.Strings("layer_types");
   if (!layer_types.has_value()) return;
@@ -92,12 +117,40 @@ void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfi
   }
 }
 
-void RequireSilu(ConfigFields& fields) {
-  for (const char* name : {"hidden_act", "hidden_activation"}) {
-    const std::string activation = fields.String(name).value_or("silu");
-    if (activation != "silu" && activation != "swish")
-      fields.Unsupported(name, "supported is silu");
+void ReadActivationField(ConfigFields& fields, const char* name,
+                         absl::Span<const Activation> allowed, ModelConfig& config) {
+  static constexpr std::pair<const char*, Activation> kNames[] = {
+      {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"relu2", Activation::kReluSquared}};
+  const std::optional<std::string> text = fields.String(name);
+  if (!text.has_value()) return;
+  std::vector<std::string> supported;
+  for (const auto& [spelling, activation] : kNames) {
+    if (absl::c_find(allowed, activation) == allowed.end()) continue;
+    supported.emplace_back(spelling);
+    if (*text != spelling) continue;
+    config.activation = activation;
+    return;
   }
+  fields.Unsupported(name, absl::StrCat("supported is ", absl::StrJoin(supported, ", ")));
+}
+
+void ReadActivation(ConfigFields& fields, absl::Span<const Activation> allowed,
+                    ModelConfig& config) {
+  config.activation = allowed.front();
+  for (const char* name : {"hidden_act", "hidden_activation"}) {
+    ReadActivationField(fields, name, allowed, config);
+  }
+}
+
+float ReadFactor(ConfigFields& fields, const char* name, double by_default) {
+  return static_cast<float>(fields.Number(name, 1e-6, 1e6).value_or(by_default));
+}
+
+float ReadSoftCap(ConfigFields& fields, const char* name) {
+  return static_cast<float>(fields.Number(name, 1e-3, 1e6).value_or(0));
 }
 
 }  // namespace bulkhead

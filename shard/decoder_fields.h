@@ -2,6 +2,7 @@
 // together. Sizes come with limits that keep every product of two of them from overflowing.
 #pragma once
 
+#include "absl/types/span.h"
 #include "shard/config_fields.h"
 #include "shard/model_config.h"
 
@@ -11,22 +12,40 @@ inline constexpr int kMaxVocabSize = 1 << 22;
 
 // What the fields mean where the file is silent.
 struct SizeDefaults {
+  int vocab_size = 0;  // 0: the file must say it, as the next
+  int num_attention_heads = 0;
   int num_key_value_heads = 0;  // 0: as many as heads
   int head_dim = 0;             // 0: hidden_size / num_attention_heads
   int max_position_embeddings = 2048;
+  const char* norm_epsilon_name = "rms_norm_eps";
+  double norm_epsilon = 1e-6;
 };
 // hidden_size, intermediate_size, the numbers of layers and heads, head_dim, vocab_size,
-// max_position_embeddings, rms_norm_eps.
+// max_position_embeddings, the norms' epsilon. Sets attention_scale to 1 / sqrt(head_dim).
 void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& config);
 
 // Which layers attend to a window alone: layer_types says it layer by layer, else all do.
 struct WindowDefaults {
-  int window = 0;            // where the file is silent; 0: the family has none, and refuses one
+  int window = 0;            // where the file is silent
   bool is_switched = false;  // on by use_sliding_window alone, from layer max_window_layers on
+  // Every so many layers one has no window: sliding_window_pattern; 0: the family has no such
+  // field.
+  int pattern = 0;
+  bool has_window = true;  // else one is refused
 };
 void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfig& config);
 
-// hidden_act and hidden_activation.
-void RequireSilu(ConfigFields& fields);
+// hidden_act and hidden_activation, which must name one of `allowed`; the first of them where both
+// are absent.
+void ReadActivation(ConfigFields& fields, absl::Span<const Activation> allowed,
+                    ModelConfig& config);
+// One field likewise.
+void ReadActivationField(ConfigFields& fields, const char* name,
+                         absl::Span<const Activation> allowed, ModelConfig& config);
+
+// A number from 1e-6 to 1e6; `by_default` where the field is absent.
+float ReadFactor(ConfigFields& fields, const char* name, double by_default);
+// A soft cap: 0 where the field is absent or null.
+float ReadSoftCap(ConfigFields& fields, const char* name);
 
 }  // namespace bulkhead

@@ -9,6 +9,17 @@
 
 namespace bulkhead {
 
+// What a family's rotary embedding is where the file is silent, and what of it may vary.
+struct RopeDefaults {
+  double theta = 10000.0;
+  // Of layers with a window, by rope_parameters {full_attention, sliding_attention} or
+  // rope_local_base_freq; 0: the family has one table for all layers.
+  double window_theta = 0;
+  bool is_partial = false;  // whether partial_rotary_factor may be less than 1
+  double partial_rotary_factor = 1.0;
+  bool scales_q = false;  // by llama_4_scaling_beta
+};
+
 struct FamilySpec {
   const char* architecture;  // "LlamaForCausalLM"
   const char* model_type;    // "llama"
@@ -18,6 +29,12 @@ struct FamilySpec {
   void (*model_tensors)(const ModelConfig& config, TensorTable& table);
   void (*layer_tensors)(const ModelConfig& config, int layer, TensorTable& table);
   const char* layer_prefix = "model.layers.";
+  const char* prefix = "";  // of all names of tensors
+  // Names (fnmatch, by commas) of tensors of the checkpoint that belong to what is not served.
+  const char* not_served = "";
+  RopeDefaults rope = {};
+  // A multimodal checkpoint whose text part is served: its config is the field text_config.
+  bool has_text_config = false;
 };
 using FamilySpecs = absl::Span<const FamilySpec* const>;
 

@@ -10,9 +10,9 @@ namespace {
 constexpr const char* kHarmless[] = {
     "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_from_model_config",
     "_name_or_path", "attention_dropout", "attn_implementation", "begin_suppress_tokens",
-    "bos_token_id", "chunk_size_feed_forward", "decoder_start_token_id", "finetuning_task",
-    "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "hidden_dropout",
-    "id2label", "initializer_range", "is_decoder", "is_llama_config", "label2id",
+    "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id",
+    "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing",
+    "hidden_dropout", "id2label", "initializer_range", "is_decoder", "is_llama_config", "label2id",
     "max_sequence_length", "output_attentions", "output_hidden_states", "output_scores",
     "pad_token_id", "prefix", "problem_type", "return_dict", "return_dict_in_generate",
     "sep_token_id", "suppress_tokens", "task_specific_params", "tf_legacy_loss",
@@ -55,9 +55,8 @@ constexpr const char* kMustBeOff[] = {"add_cross_attention",
                                       "use_parallel_residual",
                                       "use_qk_norm"};
 
-constexpr const char* kMustBeOne[] = {"embedding_multiplier", "logit_scale",
-                                      "logits_scaling",       "partial_rotary_factor",
-                                      "residual_multiplier",  "scale_emb"};
+constexpr const char* kMustBeOne[] = {"embedding_multiplier", "logit_scale", "logits_scaling",
+                                      "residual_multiplier", "scale_emb"};
 
 constexpr const char* kHarmlessInGeneration[] = {
     "_from_model_config", "bos_token_id",      "cache_implementation",    "decoder_start_token_id",

@@ -98,19 +98,37 @@ absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::s
 
 absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
                         UnknownFields unknown_fields, FamilySpecs families, ParsedConfig& parsed) {
-  ConfigFields fields(object, std::string(source));
+  ConfigFields outer(object, std::string(source));
   ModelConfig& config = parsed.model;
-  config.family = FindFamily(fields, families);
-  if (config.family == nullptr) return fields.status();
+  config.family = FindFamily(outer, families);
+  if (config.family == nullptr) return outer.status();
+  const nlohmann::json* text =
+      config.family->has_text_config ? outer.Object("text_config") : nullptr;
+  if (config.family->has_text_config && text == nullptr)
+    outer.Invalid("text_config", "it is needed");
+  BH_RETURN_IF_ERROR(outer.status());
+  std::optional<ConfigFields> nested;
+  if (text != nullptr) nested.emplace(*text, std::string(source), "text_config.");
+  ConfigFields& fields = nested.has_value() ? *nested : outer;
   config.architecture = config.family->architecture;
   config.model_type = config.family->model_type;
   config.family->read_config(fields, config);
-  config.tie_word_embeddings = fields.Bool("tie_word_embeddings").value_or(false);
+  config.tie_word_embeddings =
+      fields.Bool("tie_word_embeddings").value_or(config.tie_word_embeddings);
   ReadDType(fields, config);
   AddEosTokenIds(fields, config);
-  config.quantization = ReadQuantizationConfig(fields);
+  if (nested.has_value()) {
+    parsed.warnings.push_back(absl::StrCat(source, ": of ", config.architecture,
+                                           " the text part is served; there are no images"));
+    for (const char* name : {"architectures", "model_type"}) fields.Ignore(name);
+    ReadDType(outer, config);
+    AddEosTokenIds(outer, config);
+    BH_RETURN_IF_ERROR(outer.status());
+  }
+  config.quantization = ReadQuantizationConfig(outer);
+  BH_RETURN_IF_ERROR(outer.status());
   std::vector<std::string> unknown_in_rope;
-  config.rope = ReadRopeConfig(fields, unknown_in_rope);
+  ReadRope(fields, config.family->rope, config, unknown_in_rope);
   ApplyConfigFieldPolicy(fields);
   BH_RETURN_IF_ERROR(fields.status());
   parsed.fields = fields.Values();
@@ -171,6 +189,10 @@ absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir, UnknownFi
 }
 
 }  // namespace
+
+int RotaryDim(const RopeConfig& rope, int head_dim) {
+  return static_cast<int>(head_dim * rope.partial_rotary_factor);
+}
 
 absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFields unknown_fields,
                                              FamilySpecs families) {

@@ -190,7 +190,7 @@ std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfi
 absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const TensorRow& row,
                                                const ModelConfig& config) {
   const std::vector<std::string> names = QuantizedNamesOf(row, config);
-  const int64_t outputs = row.rows;
+  const int64_t outputs = row.FileSize();
   const int64_t inputs = row.cols;
   QuantizedTensors tensors;
   tensors.config = config.quantization;

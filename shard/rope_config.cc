@@ -1,5 +1,6 @@
 #include "shard/rope_config.h"
 
+#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,52 @@ constexpr double kMinTheta = 1.0;
 constexpr double kMaxTheta = 1e15;
 constexpr double kMaxFactor = 65536;
 
-void ReadScaling(ConfigFields& nested, const std::string& type, RopeConfig& rope) {
+constexpr const char* kSupported = "supported are default, linear, llama3, yarn and longrope";
+
+// The original context: in the nested object, or beside it (Phi-3).
+int OriginalContext(ConfigFields& nested, ConfigFields& fields) {
+  constexpr const char* kName = "original_max_position_embeddings";
+  const std::optional<int> outer = fields.Int(kName, 1, kMaxPositionEmbeddings);
+  if (outer.has_value() && nested.IsNullOrMissing(kName)) return *outer;
+  return nested.RequiredInt(kName, 1, kMaxPositionEmbeddings);
+}
+
+double YarnMscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+void ReadYarn(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) {
+  rope.factor = nested.RequiredNumber("factor", 1, kMaxFactor);
+  rope.original_max_position_embeddings = OriginalContext(nested, fields);
+  rope.beta_fast = nested.Number("beta_fast", 1e-6, kMaxFactor).value_or(32);
+  rope.beta_slow = nested.Number("beta_slow", 1e-6, kMaxFactor).value_or(1);
+  rope.truncate = nested.Bool("truncate").value_or(true);
+  const double mscale = nested.Number("mscale", 0, kMaxFactor).value_or(0);
+  const double mscale_all_dim = nested.Number("mscale_all_dim", 0, kMaxFactor).value_or(0);
+  const double by_default =
+      mscale > 0 && mscale_all_dim > 0
+          ? YarnMscale(rope.factor, mscale) / YarnMscale(rope.factor, mscale_all_dim)
+          : YarnMscale(rope.factor, 1);
+  rope.attention_factor = nested.Number("attention_factor", 1e-6, kMaxFactor).value_or(by_default);
+  rope.llama_4_scaling_beta = nested.Number("llama_4_scaling_beta", 0, kMaxFactor).value_or(0);
+}
+
+void ReadLongRope(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) {
+  rope.original_max_position_embeddings = OriginalContext(nested, fields);
+  const double context = fields.Int("max_position_embeddings", 1, kMaxPositionEmbeddings)
+                             .value_or(rope.original_max_position_embeddings);
+  const double original = rope.original_max_position_embeddings;
+  nested.Ignore("factor");
+  const double factor = context / original;
+  const double by_default =
+      factor <= 1 || original <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
+  rope.attention_factor = nested.Number("attention_factor", 1e-6, kMaxFactor).value_or(by_default);
+  rope.short_factor = nested.RequiredNumbers("short_factor", 1e-6, kMaxFactor);
+  rope.long_factor = nested.RequiredNumbers("long_factor", 1e-6, kMaxFactor);
+}
+
+void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& type,
+                 RopeConfig& rope) {
   if (type == "default") {
     nested.Ignore("factor");
   } else if (type == "linear") {
@@ -28,37 +74,47 @@ void ReadScaling(ConfigFields& nested, const std::string& type, RopeConfig& rope
       nested.Invalid("high_freq_factor", absl::StrCat("it must be greater than low_freq_factor, ",
                                                       rope.low_freq_factor));
     }
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    ReadYarn(nested, fields, rope);
+  } else if (type == "dynamic" && !nested.IsNullOrMissing("alpha")) {
+    rope.scaling = RopeScaling::kNtkAlpha;
+    rope.factor = nested.RequiredNumber("alpha", 1, 1e9);
+    for (const char* name : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
+      nested.Ignore(name);
+    }
+  } else if (type == "longrope" || type == "su") {
+    rope.scaling = RopeScaling::kLongRope;
+    ReadLongRope(nested, fields, rope);
+  } else {
+    nested.Unsupported(nested.IsNullOrMissing("rope_type") ? "type" : "rope_type", kSupported);
   }
 }
 
-// One of rope_scaling and rope_parameters.
-RopeConfig ReadNested(ConfigFields& fields, const char* name, double outer_theta,
-                      std::vector<std::string>& unknown) {
+// What `object`, one of rope_scaling and rope_parameters or a member of the latter, says.
+RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const std::string& name,
+                      const RopeConfig& outer, std::vector<std::string>& unknown) {
   RopeConfig rope;
-  rope.theta = outer_theta;
-  const nlohmann::json* object = fields.Object(name);
-  if (object == nullptr) return rope;
-  ConfigFields nested(*object, fields.source(), absl::StrCat(name, "."));
+  rope.theta = outer.theta;
+  rope.partial_rotary_factor = outer.partial_rotary_factor;
+  ConfigFields nested(object, fields.source(), absl::StrCat(name, "."));
   const std::string older = nested.String("type").value_or("");
   const std::string newer = nested.String("rope_type").value_or(older.empty() ? "default" : older);
-  if (newer != "default" && newer != "linear" && newer != "llama3") {
-    const char* spelling = nested.IsNullOrMissing("rope_type") ? "type" : "rope_type";
-    nested.Unsupported(spelling, "supported are default, linear and llama3");
-  }
   if (!older.empty() && older != newer) {
     nested.Invalid("type", absl::StrCat("it contradicts rope_type, \"", newer.substr(0, 80), "\""));
   }
-  ReadScaling(nested, newer, rope);
+  ReadScaling(nested, fields, newer, rope);
   const std::optional<double> theta = nested.Number("rope_theta", kMinTheta, kMaxTheta);
   if (theta.has_value()) {
-    if (!fields.IsNullOrMissing("rope_theta") && *theta != outer_theta) {
+    if (!fields.IsNullOrMissing("rope_theta") && *theta != outer.theta) {
       nested.Invalid("rope_theta",
-                     absl::StrCat("it contradicts the outer rope_theta, ", outer_theta));
+                     absl::StrCat("it contradicts the outer rope_theta, ", outer.theta));
     }
     rope.theta = *theta;
   }
-  nested.RefuseUnlessOne("partial_rotary_factor");
-  // Rope settings by kind of layer: one of the kinds is not enough.
+  rope.partial_rotary_factor =
+      nested.Number("partial_rotary_factor", 1e-6, 1).value_or(rope.partial_rotary_factor);
+  // Settings by kind of layer: one of the kinds is not enough.
   nested.RefuseUnlessOff("full_attention");
   nested.RefuseUnlessOff("sliding_attention");
   nested.RefuseUnlessOff("mrope_section");
@@ -67,17 +123,98 @@ RopeConfig ReadNested(ConfigFields& fields, const char* name, double outer_theta
   return rope;
 }
 
-}  // namespace
+RopeConfig ReadNested(ConfigFields& fields, const char* name, const RopeConfig& outer,
+                      std::vector<std::string>& unknown) {
+  const nlohmann::json* object = fields.Object(name);
+  return object == nullptr ? outer : ReadObject(*object, fields, name, outer, unknown);
+}
 
-RopeConfig ReadRopeConfig(ConfigFields& fields, std::vector<std::string>& unknown) {
-  const double theta = fields.Number("rope_theta", kMinTheta, kMaxTheta).value_or(10000.0);
-  const RopeConfig older = ReadNested(fields, "rope_scaling", theta, unknown);
-  const RopeConfig newer = ReadNested(fields, "rope_parameters", theta, unknown);
+RopeConfig Outer(ConfigFields& fields, const RopeDefaults& defaults) {
+  RopeConfig outer;
+  outer.theta = fields.Number("rope_theta", kMinTheta, kMaxTheta).value_or(defaults.theta);
+  outer.partial_rotary_factor =
+      fields.Number("partial_rotary_factor", 1e-6, 1).value_or(defaults.partial_rotary_factor);
+  return outer;
+}
+
+RopeConfig ReadForAllLayers(ConfigFields& fields, const RopeConfig& outer,
+                            std::vector<std::string>& unknown) {
+  const RopeConfig older = ReadNested(fields, "rope_scaling", outer, unknown);
+  const RopeConfig newer = ReadNested(fields, "rope_parameters", outer, unknown);
   if (fields.IsNullOrMissing("rope_parameters")) return older;
   if (!fields.IsNullOrMissing("rope_scaling") && !(older == newer)) {
     fields.Invalid("rope_scaling", "it contradicts rope_parameters");
   }
   return newer;
+}
+
+void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& config,
+                std::vector<std::string>& unknown) {
+  const RopeConfig outer = Outer(fields, defaults);
+  RopeConfig& window = config.window_rope.emplace();
+  window.theta =
+      fields.Number("rope_local_base_freq", kMinTheta, kMaxTheta).value_or(defaults.window_theta);
+  const nlohmann::json* object = fields.Object("rope_parameters");
+  if (object == nullptr || !object->contains("full_attention")) {
+    // The older spelling: rope_scaling is that of layers without a window alone.
+    config.rope = ReadForAllLayers(fields, outer, unknown);
+    return;
+  }
+  fields.Ignore("rope_scaling");
+  ConfigFields kinds(*object, fields.source(), "rope_parameters.");
+  const auto read = [&](const char* name, const RopeConfig& by_default) {
+    const nlohmann::json* kind = kinds.Object(name);
+    if (kind == nullptr) return by_default;
+    return ReadObject(*kind, fields, absl::StrCat("rope_parameters.", name), by_default, unknown);
+  };
+  config.rope = read("full_attention", outer);
+  window = read("sliding_attention", window);
+  if (!kinds.status().ok()) fields.Fail(kinds.status());
+  for (const std::string& field : kinds.UnknownNames()) unknown.push_back(field);
+}
+
+void Check(ConfigFields& fields, const RopeDefaults& defaults, const RopeConfig& rope,
+           int head_dim) {
+  const int rotary_dim = RotaryDim(rope, head_dim);
+  const auto is = [&](const char* name, double value) {
+    return absl::StrCat(fields.source(), ": ", name, " is ", value);
+  };
+  if (rope.partial_rotary_factor != 1 && !defaults.is_partial) {
+    fields.Fail(absl::UnimplementedError(
+        absl::StrCat(is("partial_rotary_factor", rope.partial_rotary_factor),
+                     ", which is not supported; it must be absent or 1")));
+  } else if (rotary_dim < 2 || rotary_dim % 2 != 0) {
+    fields.Fail(absl::InvalidArgumentError(
+        absl::StrCat(is("partial_rotary_factor", rope.partial_rotary_factor), "; of head_dim ",
+                     head_dim, " it must give an even number of columns, at least 2")));
+  }
+  const auto half = static_cast<size_t>(rotary_dim / 2);
+  if (rope.scaling == RopeScaling::kLongRope &&
+      (rope.short_factor.size() != half || rope.long_factor.size() != half)) {
+    fields.Fail(absl::InvalidArgumentError(
+        absl::StrCat(fields.source(), ": longrope's short_factor and long_factor have ",
+                     rope.short_factor.size(), " and ", rope.long_factor.size(),
+                     " numbers; they must have ", half, ", one for each pair of turned columns")));
+  }
+  if (rope.llama_4_scaling_beta != 0 && !defaults.scales_q) {
+    fields.Fail(
+        absl::UnimplementedError(absl::StrCat(is("llama_4_scaling_beta", rope.llama_4_scaling_beta),
+                                              ", which is not supported for this family")));
+  }
+}
+
+}  // namespace
+
+void ReadRope(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& config,
+              std::vector<std::string>& unknown) {
+  if (defaults.window_theta > 0) {
+    ReadByKind(fields, defaults, config, unknown);
+    Check(fields, defaults, *config.window_rope, config.head_dim);
+  } else {
+    config.rope = ReadForAllLayers(fields, Outer(fields, defaults), unknown);
+  }
+  Check(fields, defaults, config.rope, config.head_dim);
+  config.q_scale_beta = config.rope.llama_4_scaling_beta;
 }
 
 }  // namespace bulkhead

@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "shard/config_fields.h"
+#include "shard/family_spec.h"
 #include "shard/model_config.h"
 
 namespace bulkhead {
 
-// Errors go to `fields`; unknown fields of the nested object are appended to `unknown`.
-RopeConfig ReadRopeConfig(ConfigFields& fields, std::vector<std::string>& unknown);
+// Into config.rope and, for layers with a window, config.window_rope. Errors go to `fields`;
+// unknown fields of the nested objects are appended to `unknown`.
+void ReadRope(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& config,
+              std::vector<std::string>& unknown);
 
 }  // namespace bulkhead

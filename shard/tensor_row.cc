@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "shard/family_spec.h"
@@ -75,16 +76,17 @@ MatrixFormat FormatOf(const TensorRow& row, const WeightFormats& held_as) {
 }  // namespace
 
 std::string TensorRow::Name() const {
-  if (layer < 0) return absl::StrCat(name, field);
-  return absl::StrCat(layer_prefix, layer, ".", name, field);
+  if (layer < 0) return absl::StrCat(prefix, name, field);
+  return absl::StrCat(prefix, layer_prefix, layer, ".", name, field);
 }
 
 std::vector<int64_t> TensorRow::Shape() const {
-  return is_vector() ? std::vector<int64_t>{cols} : std::vector<int64_t>{rows, cols};
+  return is_vector() ? std::vector<int64_t>{FileSize()} : std::vector<int64_t>{FileSize(), cols};
 }
 
 void TensorTable::Add(TensorRow row) {
-  row.layer_prefix = layer_prefix_;
+  row.prefix = family_.prefix;
+  row.layer_prefix = family_.layer_prefix;
   row.layer = layer_;
   row.expert = expert_;
   rows_.push_back(std::move(row));
@@ -125,20 +127,54 @@ void TensorTable::VocabParallel(int slot, const char* name, int64_t rows, int64_
        .output_split = Split::kVocab});
 }
 
-void TensorTable::Norm(int slot, const char* name, int64_t cols) {
-  Add({.name = name, .field = ".weight", .slot = slot, .cols = cols});
+void TensorTable::FusedColumnParallel(int slot, const char* name, absl::Span<const Part> parts,
+                                      int64_t cols, bool bias) {
+  int64_t size = 0;
+  for (const Part& part : parts) size += part.rows;
+  int64_t begin = 0;
+  for (const Part& part : parts) {
+    Add({.name = name,
+         .field = ".weight",
+         .slot = slot,
+         .held_as = HeldAs::kLayerMatrix,
+         .rows = part.rows,
+         .cols = cols,
+         .output_split = part.split,
+         .file_begin = begin,
+         .file_size = size});
+    if (bias) {
+      Add({.name = name,
+           .field = ".bias",
+           .slot = slot,
+           .cols = part.rows,
+           .output_split = part.split,
+           .file_begin = begin,
+           .file_size = size});
+    }
+    begin += part.rows;
+  }
+}
+
+void TensorTable::Norm(int slot, const char* name, int64_t cols, float offset, bool bias) {
+  Add({.name = name, .field = ".weight", .slot = slot, .cols = cols, .value_offset = offset});
+  if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = cols});
 }
 
 void TensorTable::Optional(const char* name) { Add({.name = name, .optional = true}); }
 
 std::vector<TensorRow> ModelTensors(const ModelConfig& config) {
-  TensorTable table;
+  TensorTable table(*config.family);
   config.family->model_tensors(config, table);
-  return table.Take();
+  std::vector<TensorRow> rows = table.Take();
+  for (const absl::string_view name :
+       absl::StrSplit(config.family->not_served, ',', absl::SkipEmpty())) {
+    rows.push_back({.name = std::string(name), .optional = true});
+  }
+  return rows;
 }
 
 std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
-  TensorTable table(config.family->layer_prefix, layer);
+  TensorTable table(*config.family, layer);
   config.family->layer_tensors(config, layer, table);
   return table.Take();
 }

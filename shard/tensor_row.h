@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "memory/linear.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
@@ -22,6 +23,7 @@ enum class Split { kWhole, kHeads, kKvHeads, kMlp, kVocab, kExperts };
 enum class HeldAs { kLayerMatrix, kTable, kVector };  // in WeightFormats' layers, tables; in f32
 
 struct TensorRow {
+  const char* prefix = "";  // FamilySpec's
   const char* layer_prefix = "";
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
@@ -35,10 +37,17 @@ struct TensorRow {
   int64_t cols = 0;                    // inputs; a vector's elements
   Split output_split = Split::kWhole;  // of a vector's elements too
   Split input_split = Split::kWhole;
+  // Where several rows share one tensor of the file: the first of its rows (a vector's elements)
+  // that is this row's, and how many it has. 0: it is this row's alone.
+  int64_t file_begin = 0;
+  int64_t file_size = 0;
+  float value_offset = 0;  // added to a vector's values
   // May be in the checkpoint, and is not held. Its name may have wildcards (fnmatch).
   bool optional = false;
 
   bool is_vector() const { return held_as == HeldAs::kVector; }
+  // Rows (of a vector elements) of the file's tensor.
+  int64_t FileSize() const { return file_size > 0 ? file_size : is_vector() ? cols : rows; }
   std::string Name() const;  // "model.layers.3.mlp.up_proj.weight"
   // As the checkpoint has it: [rows, cols]; [cols] for a vector.
   std::vector<int64_t> Shape() const;
@@ -50,8 +59,7 @@ enum ModelSlot { kEmbedding, kFinalNorm, kLmHead };
 // Collects the rows of a layer, or of what is outside them; each call is a module of the model.
 class TensorTable {
  public:
-  explicit TensorTable(const char* layer_prefix = "", int layer = -1)
-      : layer_prefix_(layer_prefix), layer_(layer) {}
+  explicit TensorTable(const FamilySpec& family, int layer = -1) : family_(family), layer_(layer) {}
 
   // Rows from here on are of this expert; -1: of none.
   void SetExpert(int expert) { expert_ = expert; }
@@ -61,9 +69,17 @@ class TensorTable {
   // Of one whose inputs are split: ranks have partial sums. Every rank has the whole bias, and adds
   // it to the sum.
   void RowParallel(int slot, const char* name, int64_t rows, int64_t cols, Split split, bool bias);
+  // Column-parallel parts that are one tensor of the file, one after the other.
+  struct Part {
+    int64_t rows;
+    Split split;
+  };
+  void FusedColumnParallel(int slot, const char* name, absl::Span<const Part> parts, int64_t cols,
+                           bool bias);
   // A table of the vocabulary.
   void VocabParallel(int slot, const char* name, int64_t rows, int64_t cols);
-  void Norm(int slot, const char* name, int64_t cols);
+  // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.
+  void Norm(int slot, const char* name, int64_t cols, float offset = 0, bool bias = false);
   void Optional(const char* name);  // with its field: "lm_head.weight"
 
   std::vector<TensorRow> Take() { return std::move(rows_); }
@@ -71,7 +87,7 @@ class TensorTable {
  private:
   void Add(TensorRow row);
 
-  const char* layer_prefix_;
+  const FamilySpec& family_;
   int layer_;
   int expert_ = -1;
   std::vector<TensorRow> rows_;

@@ -144,7 +144,10 @@ class LoadRun {
           absl::StrCat("tensor '", part.tensor.entry->name, "': ", status.message()));
     }
     if (part.target.vector != nullptr) {
-      WidenToF32(staging, part.dtype, part.slice.cols.size(), part.target.vector);
+      const int64_t count = part.slice.cols.size();
+      WidenToF32(staging, part.dtype, count, part.target.vector);
+      const float offset = part.target.row.value_offset;
+      for (int64_t i = 0; offset != 0 && i < count; ++i) part.target.vector[i] += offset;
       return absl::OkStatus();
     }
     const int64_t cols = part.slice.cols.size();
@@ -296,6 +299,8 @@ class SafetensorsCheckpoint : public Checkpoint {
       Part part;
       part.target = target;
       part.slice = SliceOf(target.row, shard);
+      Range& owned = is_vector ? part.slice.cols : part.slice.rows;
+      owned = {owned.begin + target.row.file_begin, owned.end + target.row.file_begin};
       if (IsHeldQuantized(target.row, config)) {
         BH_ASSIGN_OR_RETURN(part.quantized, FindQuantized(index_, target.row, config));
         part.tensor = part.quantized->qweight;
@@ -304,7 +309,7 @@ class SafetensorsCheckpoint : public Checkpoint {
       }
       BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.row));
       part.dtype = *part.tensor.entry->dtype;
-      part.full_cols = target.row.cols;
+      part.full_cols = is_vector ? target.row.FileSize() : target.row.cols;
       const int64_t owned_bytes = part.slice.cols.size() * DTypeBytes(part.dtype);
       part.reads_segments =
           part.slice.cols.size() < part.full_cols && (is_vector || owned_bytes >= kMinSegmentBytes);

@@ -53,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2153, "memory": 3778, "comm": 6327, "kernels": 12460, "shard": 3230, "runtime": 17527, "launcher": 16693,
+LINE_BUDGETS = {"base": 2165, "memory": 3778, "comm": 6328, "kernels": 13026, "shard": 3584, "runtime": 18392, "launcher": 16704,
                 "proto": 658, "tools": 2415}
 
 LONGEST_FILE = 400

@@ -207,7 +207,8 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
 }
 
 void MpiSession::Finalize() {
-  // Of a group that was refused rank 0 may search for a change that helps while the others are here.
+  // Of a group that was refused rank 0 may search for a change that helps while the others are
+  // here.
   constexpr absl::Duration kLimit = absl::Seconds(60);
   const CallLimit limit("MPI_Finalize", kLimit, ExitCode::kRankLost);
   segment_.PutNameBack();

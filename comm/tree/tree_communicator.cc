@@ -211,8 +211,8 @@ absl::Status TreeCommunicator::ExchangeAllSubtrees(int64_t elements) {
   return absl::OkStatus();
 }
 
-// Adds the subtree over the ranks [begin, end), of which subtrees_[`subtree`] is the first part; advances
-// `subtree`.
+// Adds the subtree over the ranks [begin, end), of which subtrees_[`subtree`] is the first part;
+// advances `subtree`.
 void TreeCommunicator::AddTree(int begin, int end, size_t& subtree, int64_t at, int64_t count,
                                float* sum) const {
   if (subtrees_[subtree].begin == begin && subtrees_[subtree].end == end) {

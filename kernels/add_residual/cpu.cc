@@ -3,7 +3,8 @@
 
 namespace bulkhead {
 
-void CpuBackend::AddResidual(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden) {
+void CpuBackend::AddResidual(ConstMatrixView sum, ConstMatrixView bias, float factor,
+                             MatrixView hidden) {
   if (hidden.empty()) return;
   BH_CHECK(sum.rows() == hidden.rows() && sum.cols() == hidden.cols());
   BH_CHECK(bias.empty() || bias.cols() == hidden.cols());
@@ -11,10 +12,10 @@ void CpuBackend::AddResidual(ConstMatrixView sum, ConstMatrixView bias, MatrixVi
     const float* from = sum.F32(t);
     float* to = hidden.F32(t);
     if (bias.empty()) {
-      for (int64_t i = 0; i < hidden.cols(); ++i) to[i] += from[i];
+      for (int64_t i = 0; i < hidden.cols(); ++i) to[i] += factor * from[i];
     } else {
       const float* shift = bias.F32();
-      for (int64_t i = 0; i < hidden.cols(); ++i) to[i] += from[i] + shift[i];
+      for (int64_t i = 0; i < hidden.cols(); ++i) to[i] += factor * (from[i] + shift[i]);
     }
   });
 }

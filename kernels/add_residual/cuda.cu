@@ -12,7 +12,7 @@ BH_KERNEL(kRowThreads) Add(AddParameters p) {
   const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
   float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
   for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) {
-    x[i] += p.bias == nullptr ? addend[i] : addend[i] + p.bias[i];
+    x[i] += p.factor * (p.bias == nullptr ? addend[i] : addend[i] + p.bias[i]);
   }
 }
 
@@ -24,10 +24,11 @@ const KernelRegistration kRegistered(AddKernel());
 
 }  // namespace cuda
 
-void CudaBackend::AddResidual(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden) {
+void CudaBackend::AddResidual(ConstMatrixView sum, ConstMatrixView bias, float factor,
+                              MatrixView hidden) {
   if (hidden.empty()) return;
   Enqueue(driver_, cuda::AddKernel(), cuda::OneBlockPerRow(hidden),
-          {cuda::RowsOf(sum), cuda::VectorOf(bias), static_cast<int>(hidden.cols()),
+          {cuda::RowsOf(sum), cuda::VectorOf(bias), factor, static_cast<int>(hidden.cols()),
            cuda::RowsOf(hidden)});
 }
 

@@ -6,10 +6,11 @@
 
 namespace bulkhead::cuda {
 
-// x += addend (+ bias where there is one).
+// x += factor * (addend (+ bias where there is one)).
 struct AddParameters {
   ConstRows addend;  // stride 0: one row for all
   const float* bias = nullptr;
+  float factor = 1;
   int width = 0;
   Rows x;
 };

@@ -5,6 +5,7 @@
 #include "kernels/attend/op.h"
 #include "kernels/simd/exp.h"
 #include "kernels/simd/exp_constants.h"
+#include "kernels/simd/soft_cap.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -241,6 +242,9 @@ class UnitRun {
     if (seen.empty()) return;
     const Range vectors = VectorsOf(seen);
     float* weights = weights_ + row * kAttentionWeightStride;
+    for (int v = vectors.begin; call_.soft_cap != 0.0f && v < vectors.end; ++v) {
+      Store(weights + v * kLanes, SoftCap(Load(weights + v * kLanes), call_.soft_cap));
+    }
     for (int s = vectors.begin * kLanes; s < seen.begin - chunk_.begin; ++s) {
       weights[s] = -__builtin_inff();
     }

@@ -66,7 +66,7 @@ CpuAttendScratch::CpuAttendScratch(const StepLimits& limits, const HeadLayout& h
 }
 
 void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
-                        const KvLayerView& kv, float scale, int window, MatrixView out) {
+                        const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
   if (!HasHeads(index, heads, qkv) || heads.num_heads == 0) return;
   CheckCache(kv.geometry, heads);
   BH_CHECK(out.rows() == qkv.rows() && out.cols() == int64_t{heads.num_heads} * heads.head_dim);
@@ -89,12 +89,13 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   call.format = kv.geometry.format;
   call.num_heads = heads.num_heads;
   call.head_dim = heads.head_dim;
-  call.scale = scale;
-  call.window = window;
+  call.scale = options.scale;
+  call.window = options.window;
+  call.soft_cap = options.soft_cap;
   call.slots = s.slots;
 
-  const int64_t num_tiles = PlanAttention(index, heads, window, pool_->num_threads(), s.sizes,
-                                          absl::MakeSpan(s.tiles, s.sizes.max_tiles));
+  const int64_t num_tiles = PlanAttention(index, heads, options.window, pool_->num_threads(),
+                                          s.sizes, absl::MakeSpan(s.tiles, s.sizes.max_tiles));
   const auto units = absl::MakeConstSpan(s.tiles, num_tiles);
   const auto attend = BH_OF_ISA(isa_, AttendUnit);
   const auto merge = BH_OF_ISA(isa_, MergeUnit);

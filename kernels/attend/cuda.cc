@@ -92,8 +92,9 @@ void CudaAttention::BeginStep(const StepIndex& host_index) {
 }
 
 void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
-                           const KvLayerView& kv, float scale, int window, MatrixView out) {
+                           const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
   if (out.empty()) return;
+  BH_CHECK(options.soft_cap == 0);  // refused at start (CheckCudaFormats)
   cuda::AttendParameters p;
   p.cache = cuda::CacheOf(index, kv);
   p.qkv = RowsOf(qkv);
@@ -103,8 +104,8 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.splits = scratch_.splits;
   p.num_items = scratch_.list;
   p.items = AttendList::ItemsOf(scratch_.list);
-  p.window = window;
-  p.scale = scale;
+  p.window = options.window;
+  p.scale = options.scale;
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
   p.out = OutRowsOf(out);
@@ -156,8 +157,8 @@ void CudaAttention::AttendPrefill(const StepIndex& index, const HeadLayout& head
 void CudaBackend::BeginStep(const StepIndex& host_index) { attention_->BeginStep(host_index); }
 
 void CudaBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
-                         const KvLayerView& kv, float scale, int window, MatrixView out) {
-  attention_->Attend(index, heads, qkv, kv, scale, window, out);
+                         const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
+  attention_->Attend(index, heads, qkv, kv, options, out);
 }
 
 }  // namespace bulkhead

@@ -23,7 +23,7 @@ class CudaAttention {
   // Backend::BeginStep, Attend.
   void BeginStep(const StepIndex& host_index);
   void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
-              const KvLayerView& kv, float scale, int window, MatrixView out);
+              const KvLayerView& kv, const AttentionOptions& options, MatrixView out);
 
  private:
   // So many steps may be under way, each with a list on its way to the device.

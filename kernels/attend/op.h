@@ -31,6 +31,7 @@ struct AttentionCall {
   int head_dim = 0;
   float scale = 1;
   int window = 0;
+  float soft_cap = 0;      // 0: none
   float* slots = nullptr;  // partial results
 };
 

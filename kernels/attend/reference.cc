@@ -1,6 +1,6 @@
 // Only visible positions take part: nothing else is read. In order, per chunk of kAttentionChunk
 // positions, cut at absolute multiples, that holds a visible one:
-//   score_s = chain over ascending i of fma(q_i, key_s_i, acc) from +0, then * scale
+//   score_s = chain over ascending i of fma(q_i, key_s_i, acc) from +0, then * scale, then capped
 //   m = max score_s          p_s = Exp(score_s - m)          l = sum of p_s in 16 lanes, by s mod
 //   16 o_i = chain over ascending s of fma(p_s, value_s_i, acc) from +0
 // The first chunk is the running state; each later one, ascending, joins it:
@@ -31,6 +31,7 @@ struct Query {
   int first = 0;  // visible positions: [first, last]
   int last = 0;
   float scale = 1;
+  float soft_cap = 0;
 };
 
 struct State {
@@ -46,7 +47,7 @@ State Chunk(const SequenceCache& cache, const Query& query, int begin, int end) 
     for (int i = 0; i < query.head_dim; ++i) {
       score = std::fma(query.q[i], cache.Key(query.kv_head, s, i), score);
     }
-    weights[s - begin] = score * query.scale;
+    weights[s - begin] = ordered::SoftCap(score * query.scale, query.soft_cap);
   }
   State state{*std::max_element(weights.begin(), weights.end()), 0.0f,
               std::vector<float>(query.head_dim, 0.0f)};
@@ -98,7 +99,9 @@ void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) 
     for (int i = 0; i < query.head_dim; ++i) {
       score += double{query.q[i]} * cache.Key(query.kv_head, s, i);
     }
-    weights.push_back(score * query.scale);
+    score *= query.scale;
+    if (query.soft_cap > 0) score = query.soft_cap * std::tanh(score / query.soft_cap);
+    weights.push_back(score);
     max = std::max(max, weights.back());
   }
   double total = 0;
@@ -115,14 +118,20 @@ void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) 
 }  // namespace
 
 void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
-                              const KvLayerView& kv, float scale, int window, MatrixView out) {
+                              const KvLayerView& kv, const AttentionOptions& options,
+                              MatrixView out) {
   const int d = heads.head_dim;
   for (int t = 0; t < index.num_tokens; ++t) {
     const SequenceCache cache(index, index.token_seq[t], kv);
     const int last = index.position[t];
     for (int head = 0; head < heads.num_heads; ++head) {
-      const Query query{qkv.F32(t) + int64_t{head} * d, d,    heads.head_to_kv[head],
-                        FirstVisible(last, window),     last, scale};
+      const Query query{qkv.F32(t) + int64_t{head} * d,
+                        d,
+                        heads.head_to_kv[head],
+                        FirstVisible(last, options.window),
+                        last,
+                        options.scale,
+                        options.soft_cap};
       float* out_head = out.F32(t) + int64_t{head} * d;
       in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
     }

@@ -94,7 +94,8 @@ class Cache {
     return Seconds([&] {
              for (int64_t i = 0; i < calls; ++i) {
                machine_.backend->Attend(step.index, heads_, qkv,
-                                        arena_.Layer(next_layer_++ % num_layers_), 0.1f, 0, out);
+                                        arena_.Layer(next_layer_++ % num_layers_), {.scale = 0.1f},
+                                        out);
              }
            }) /
            static_cast<double>(calls);

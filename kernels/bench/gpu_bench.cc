@@ -229,7 +229,7 @@ absl::Status GpuBench::Attention(const std::string& name, KvFormat format, int n
                   machine_.backend().Attend(
                       device, machine_.heads(),
                       ConstMatrixView(qkv.data(), DType::kF32, num_tokens, width), arena.Layer(0),
-                      0.1F, 0, MatrixView(out.data(), DType::kF32, num_tokens, q));
+                      {.scale = 0.1F}, MatrixView(out.data(), DType::kF32, num_tokens, q));
                 });
 }
 

@@ -10,7 +10,11 @@ struct NormRopeParameters {
   const float* q_norm = nullptr;      // [d] or null, and for k
   const float* k_norm = nullptr;
   float epsilon = 0;
+  bool norm_after_rotary = false;
   ConstRows rope;
+  int rotary_dim = 0;
+  bool interleaved = false;
+  ConstRows q_scale;  // data null: none
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -19,36 +23,44 @@ struct NormRopeParameters {
 
 namespace {
 
-// A warp takes one head of one token: its norm if there is one, then the rotation of its halves.
+// x times its norm, of the head that the warp has: a lane reads and writes columns of its own.
+BH_DEVICE void NormHead(const float* norm, float epsilon, int head_dim, float* x) {
+  float squares = 0.0F;
+  for (int i = LaneIndex(); i < head_dim; i += kWarp) squares = fmaf(x[i], x[i], squares);
+  BH_UNROLL
+  for (int mask = kWarp / 2; mask > 0; mask /= 2)
+    squares += __shfl_xor_sync(kFullMask, squares, mask);
+  const float scale = 1.0F / sqrtf(squares / static_cast<float>(head_dim) + epsilon);
+  for (int i = LaneIndex(); i < head_dim; i += kWarp) x[i] = x[i] * scale * norm[i];
+  __syncwarp();  // the rotation reads columns of other lanes
+}
+
+// A warp takes one head of one token.
 BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
   GridDependencySynchronize();
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
   if (head >= p.num_heads + p.num_kv_heads) return;
-  const int half = p.head_dim / 2;
+  const int half = p.rotary_dim / 2;
   float* const x =
       p.qkv.data + int(blockIdx.x) * p.qkv.stride + static_cast<int64_t>(head) * p.head_dim;
   const float* const norm = head < p.num_heads ? p.q_norm : p.k_norm;
-  float scale = 1.0F;
-  if (norm != nullptr) {
-    float squares = 0.0F;
-    for (int i = LaneIndex(); i < p.head_dim; i += kWarp) squares = fmaf(x[i], x[i], squares);
-    BH_UNROLL
-    for (int mask = kWarp / 2; mask > 0; mask /= 2)
-      squares += __shfl_xor_sync(kFullMask, squares, mask);
-    scale = 1.0F / sqrtf(squares / static_cast<float>(p.head_dim) + p.epsilon);
-  }
-  const float* const cosines = p.rope.data + p.position[int(blockIdx.x)] * p.rope.stride;
+  const int position = p.position[int(blockIdx.x)];
+  if (norm != nullptr && !p.norm_after_rotary) NormHead(norm, p.epsilon, p.head_dim, x);
+  const float* const cosines = p.rope.data + position * p.rope.stride;
   const float* const sines = cosines + half;
   for (int i = LaneIndex(); i < half; i += kWarp) {
-    float first = x[i];
-    float second = x[half + i];
-    if (norm != nullptr) {
-      first = first * scale * norm[i];
-      second = second * scale * norm[half + i];
-    }
-    x[i] = first * cosines[i] - second * sines[i];
-    x[half + i] = second * cosines[i] + first * sines[i];
+    const int at = p.interleaved ? 2 * i : i;
+    const int other = p.interleaved ? 2 * i + 1 : half + i;
+    const float first = x[at];
+    const float second = x[other];
+    x[at] = first * cosines[i] - second * sines[i];
+    x[other] = second * cosines[i] + first * sines[i];
   }
+  __syncwarp();
+  if (norm != nullptr && p.norm_after_rotary) NormHead(norm, p.epsilon, p.head_dim, x);
+  if (p.q_scale.data == nullptr || head >= p.num_heads) return;
+  const float scale = p.q_scale.data[position * p.q_scale.stride];
+  for (int i = LaneIndex(); i < p.head_dim; i += kWarp) x[i] *= scale;
 }
 
 CudaKernelOf<NormRopeParameters> NormRopeKernel() { return KernelOf("norm_rope", NormRope); }
@@ -58,15 +70,25 @@ const KernelRegistration kRegistered(NormRopeKernel());
 }  // namespace
 }  // namespace cuda
 
-void CudaBackend::NormRope(const StepIndex& index, const HeadLayout& heads, ConstMatrixView q_norm,
-                           ConstMatrixView k_norm, float epsilon, ConstMatrixView rope,
-                           MatrixView qkv) {
+void CudaBackend::NormRope(const StepIndex& index, const HeadLayout& heads, const HeadNorms& norms,
+                           const Rotary& rotary, MatrixView qkv) {
   if (qkv.empty()) return;
-  const int all = heads.num_heads + heads.num_kv_heads;
-  Enqueue(
-      driver_, cuda::NormRopeKernel(), cuda::OneWarpPerHead(index.num_tokens, all),
-      {index.position, cuda::VectorOf(q_norm), cuda::VectorOf(k_norm), epsilon, cuda::RowsOf(rope),
-       heads.num_heads, heads.num_kv_heads, heads.head_dim, cuda::RowsOf(qkv)});
+  cuda::NormRopeParameters p;
+  p.position = index.position;
+  p.q_norm = cuda::VectorOf(norms.q);
+  p.k_norm = cuda::VectorOf(norms.k);
+  p.epsilon = norms.epsilon;
+  p.norm_after_rotary = norms.after_rotary;
+  if (!rotary.table.empty()) p.rope = cuda::RowsOf(rotary.table);
+  p.rotary_dim = static_cast<int>(rotary.table.cols());
+  p.interleaved = rotary.interleaved;
+  if (!rotary.q_scale.empty()) p.q_scale = cuda::RowsOf(rotary.q_scale);
+  p.num_heads = heads.num_heads;
+  p.num_kv_heads = heads.num_kv_heads;
+  p.head_dim = heads.head_dim;
+  p.qkv = cuda::RowsOf(qkv);
+  Enqueue(driver_, cuda::NormRopeKernel(),
+          cuda::OneWarpPerHead(index.num_tokens, heads.num_heads + heads.num_kv_heads), p);
 }
 
 }  // namespace bulkhead

@@ -30,4 +30,12 @@ float Exp(float x) {
   return p * std::bit_cast<float>((std::bit_cast<uint32_t>(t) << 23) + 0x3f800000u);
 }
 
+float SoftCap(float x, float soft_cap) {
+  if (soft_cap == 0.0f) return x;
+  const float twice = x * (2.0f / soft_cap);
+  const float e = Exp(-std::fabs(twice));
+  const float tanh = (1.0f - e) / (1.0f + e);
+  return soft_cap * (twice < 0.0f ? -tanh : tanh);
+}
+
 }  // namespace bulkhead::ordered

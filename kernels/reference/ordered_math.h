@@ -13,4 +13,7 @@ float FoldLanes(const float lanes[kLanes]);
 // exp of x <= 0, by kernels/simd/exp_constants.h.
 float Exp(float x);
 
+// soft_cap * tanh(x / soft_cap), by kernels/simd/soft_cap.h; x where soft_cap is 0.
+float SoftCap(float x, float soft_cap);
+
 }  // namespace bulkhead::ordered

@@ -6,7 +6,7 @@
 namespace bulkhead {
 namespace cuda {
 
-// Of x, or of x + addend (+ bias where there is one), which goes to `added`. kNormThreads.
+// Of x, or of x + factor * (addend (+ bias where there is one)), which goes to `added`.
 inline constexpr int kNormThreads = 512;
 // `fours`: rows of up to kMostNormedFours, four by four: a multiple of 4 wide and apart, 16-byte
 // aligned. Each number is then read once.
@@ -16,6 +16,7 @@ struct RmsNormParameters {
   ConstRows x;
   ConstRows addend;  // null: none
   const float* bias = nullptr;
+  float factor = 1;
   Rows added;                     // may be x
   const float* weight = nullptr;  // [D]
   float epsilon = 0;
@@ -62,7 +63,8 @@ BH_DEVICE void AddTo(Floats4 (&rows)[kNormFours], const RmsNormParameters& p) {
     if (p.bias != nullptr) bias = LoadFour(p.bias + ColumnOf(j));
     BH_UNROLL
     for (int i = 0; i < 4; ++i) {
-      rows[j].v[i] += p.bias == nullptr ? addends[j].v[i] : addends[j].v[i] + bias.v[i];
+      rows[j].v[i] +=
+          p.factor * (p.bias == nullptr ? addends[j].v[i] : addends[j].v[i] + bias.v[i]);
     }
     StoreFour(added + ColumnOf(j), rows[j]);
   }
@@ -79,7 +81,7 @@ RmsNorm(RmsNormParameters p) {
     const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
     float* const added = p.added.data + int(blockIdx.x) * p.added.stride;
     for (int i = int(threadIdx.x); i < p.width; i += kNormThreads) {
-      const float sum = x[i] + (p.bias == nullptr ? addend[i] : addend[i] + p.bias[i]);
+      const float sum = x[i] + p.factor * (p.bias == nullptr ? addend[i] : addend[i] + p.bias[i]);
       added[i] = sum;
       squares = fmaf(sum, sum, squares);
     }
@@ -164,12 +166,14 @@ void CudaBackend::RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsil
   cuda::EnqueueNorm(driver_, p, cuda::InFours(x), weight, epsilon, out);
 }
 
-void CudaBackend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, MatrixView hidden,
-                                  ConstMatrixView weight, float epsilon, MatrixView normed) {
+void CudaBackend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, float factor,
+                                  MatrixView hidden, ConstMatrixView weight, float epsilon,
+                                  MatrixView normed) {
   cuda::RmsNormParameters p;
   p.x = cuda::RowsOf(ConstMatrixView(hidden));
   p.addend = cuda::RowsOf(sum);
   p.bias = cuda::VectorOf(bias);
+  p.factor = factor;
   p.added = cuda::RowsOf(hidden);
   cuda::EnqueueNorm(driver_, p, cuda::InFours(sum) && cuda::InFours(bias) && cuda::InFours(hidden),
                     weight, epsilon, normed);

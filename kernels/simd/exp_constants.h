@@ -1,5 +1,5 @@
-// The numbers of our own exp, one for all backends, so that attention and SwiGlu give the same bits
-// everywhere. In f32, every operation rounded once:
+// The numbers of our own exp, one for all backends, so that attention and activations give the same
+// bits everywhere. In f32, every operation rounded once:
 //   t = fma(x, kLog2E, kRoundMagic)      n = t - kRoundMagic: x / ln 2 to the nearest whole number
 //   r = fma(n, -kLn2Low, fma(n, -kLn2High, x))                                    |r| <= 0.347
 //   q = fma(fma(fma(fma(c6, r, c5), r, c4), r, c3), r, c2)

@@ -120,7 +120,7 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
   }
   BH_ASSIGN_OR_RETURN(engine.device, MakeDevice(budget, *engine.driver));
   BH_ASSIGN_OR_RETURN(engine.backend,
-                      MakeBackend(formats, engine.source.config.model.head_dim, *engine.device,
+                      MakeBackend(formats, engine.source.config.model, *engine.device,
                                   *engine.driver, engine.choice.gemm_library));
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@ absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource&
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(options, source));
   const ModelConfig& config = source.config.model;
   if (kind == DeviceKind::kGpu) {
-    BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config.head_dim, false).status());
+    BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config, false).status());
     const auto size = static_cast<int>(budgets.size());
     formats.transport = options.comm == CommOption::kStaged ? GpuTransport(options.comm, size)
                                                             : source.formats.transport;

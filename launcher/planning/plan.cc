@@ -226,8 +226,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   plan->kind = IsGpu(engine, options) ? DeviceKind::kGpu : DeviceKind::kCpu;
   if (plan->kind == DeviceKind::kGpu) {
     BH_ASSIGN_OR_RETURN(
-        plan->sizes,
-        MakeGpuSizes(plan->source.formats, plan->source.config.model.head_dim, UsesCublasLt()));
+        plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model, UsesCublasLt()));
   } else {
     plan->device = MakeDevice(plan->budgets[0]);
     BH_ASSIGN_OR_RETURN(plan->sizes,

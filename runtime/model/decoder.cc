@@ -32,7 +32,7 @@ absl::Status Decoder::Embed(const int32_t* token_ids, absl::Span<const GivenRows
         rows.rows.rows() * rows.rows.cols() * static_cast<int64_t>(sizeof(float)));
   }
   backend_.Fill(0.0F, hidden);
-  return SumPartials(ConstMatrixView());
+  return SumPartials(ConstMatrixView(), config_.embedding_multiplier);
 }
 
 absl::Status Decoder::RunLayers() {
@@ -49,20 +49,50 @@ absl::Status Decoder::RunLayers() {
   return absl::OkStatus();
 }
 
-int Decoder::window() const {
-  return config_.WindowOf(static_cast<int>(shard().layers.begin) + layer_);
+AttentionOptions Decoder::attention() const {
+  return {.scale = config_.attention_scale,
+          .window = config_.WindowOf(model_layer()),
+          .soft_cap = config_.attention_soft_cap};
+}
+
+Rotary Decoder::rotary() const {
+  const PositionTables& tables = parts_.positions;
+  Rotary rotary;
+  rotary.interleaved = config_.rope_interleaved;
+  rotary.q_scale = tables.q_scale;
+  if (!config_.UsesRope(model_layer())) return rotary;
+  const bool is_windowed = config_.WindowOf(model_layer()) > 0;
+  rotary.table = is_windowed && !tables.window_rope.empty() ? tables.window_rope : tables.rope;
+  return rotary;
+}
+
+void Decoder::NormInto(ConstMatrixView x, const Weight& weight, MatrixView out) {
+  const ConstMatrixView all = weight.vector;  // a bias lies behind the weight
+  if (config_.layer_norm) {
+    const int64_t cols = x.cols();
+    const ConstMatrixView bias =
+        all.cols() > cols ? all.Cols(cols, all.cols() - cols) : ConstMatrixView();
+    backend_.LayerNorm(x, all.Cols(0, cols), bias, config_.rms_norm_eps, out);
+  } else {
+    backend_.RmsNorm(x, all, config_.rms_norm_eps, out);
+  }
 }
 
 ConstMatrixView Decoder::Norm(const Weight& weight) {
   const MatrixView hidden = RowsOf(parts_.activations.hidden);
   const MatrixView normed = RowsOf(parts_.activations.normed);
-  if (pending_) {
-    backend_.AddResidualNorm(pending_sum_, pending_bias_, hidden, weight.vector,
-                             config_.rms_norm_eps, normed);
-  } else {
-    backend_.RmsNorm(hidden, weight.vector, config_.rms_norm_eps, normed);
+  if (weight.vector.empty()) {
+    AddPending();
+    return hidden;
   }
-  pending_ = false;
+  if (pending_ && !config_.layer_norm) {
+    backend_.AddResidualNorm(pending_sum_, pending_bias_, pending_factor_, hidden, weight.vector,
+                             config_.rms_norm_eps, normed);
+    pending_ = false;
+    return normed;
+  }
+  AddPending();
+  NormInto(hidden, weight, normed);
   return normed;
 }
 
@@ -84,7 +114,23 @@ absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
   } else {
     backend_.Fill(-0.0F, partial);  // a rank without heads adds nothing to the sum
   }
-  return SumPartials(weight.vector);
+  return SumPartials(weight.vector, config_.residual_multiplier);
+}
+
+absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
+                                   MatrixView normed) {
+  BH_RETURN_IF_ERROR(AddSum(x, weight));
+  if (norm.vector.empty() || warming_up_) return absl::OkStatus();
+  ConstMatrixView sum = pending_sum_;
+  if (!pending_bias_.empty()) {
+    backend_.Fill(0.0F, normed);
+    backend_.AddResidual(sum, pending_bias_, 1, normed);
+    sum = normed;
+  }
+  NormInto(sum, norm, normed);
+  pending_sum_ = normed;
+  pending_bias_ = ConstMatrixView();
+  return absl::OkStatus();
 }
 
 void Decoder::Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
@@ -105,16 +151,18 @@ void Decoder::Multiply(ConstMatrixView x, const std::vector<Linear>& parts, Matr
   }
 }
 
-absl::Status Decoder::SumPartials(ConstMatrixView bias) {
+absl::Status Decoder::SumPartials(ConstMatrixView bias, float factor) {
   BH_ASSIGN_OR_RETURN(pending_sum_, comm_.AllReduceSum());
   pending_bias_ = bias;
+  pending_factor_ = factor;
   pending_ = true;
   return absl::OkStatus();
 }
 
 void Decoder::AddPending() {
   if (pending_) {
-    backend_.AddResidual(pending_sum_, pending_bias_, RowsOf(parts_.activations.hidden));
+    backend_.AddResidual(pending_sum_, pending_bias_, pending_factor_,
+                         RowsOf(parts_.activations.hidden));
   }
   pending_ = false;
 }
@@ -129,8 +177,11 @@ absl::Status Decoder::WarmUpProducts(MatrixView hidden, MatrixView part) {
 }
 
 void Decoder::Logits(MatrixView hidden, MatrixView part) {
-  backend_.RmsNorm(hidden, parts_.weights.model[kFinalNorm].vector, config_.rms_norm_eps, hidden);
+  NormInto(hidden, parts_.weights.model[kFinalNorm], hidden);
   backend_.MatMul(hidden, parts_.weights.model[kLmHead].parts[0], part);
+  if (config_.logit_multiplier != 1 || config_.logit_soft_cap != 0) {
+    backend_.ScaleAndCap(config_.logit_multiplier, config_.logit_soft_cap, part);
+  }
 }
 
 }  // namespace bulkhead

@@ -24,7 +24,7 @@ struct DecoderParts {
   int rank;
   const ModelWeights& weights;
   Activations activations;
-  MatrixView rope;
+  PositionTables positions;
   KvArena kv;
   std::vector<KvPlace> kv_places;  // of this rank's layers
   int64_t table_rows;              // of a group's block tables
@@ -59,28 +59,35 @@ class Decoder {
   const LayerWeights& weights() const { return parts_.weights.layers[layer_]; }
   const HeadLayout& heads() const { return heads_; }
   const StepIndex& index() const { return index_; }
-  ConstMatrixView rope() const { return parts_.rope; }
+  Rotary rotary() const;  // of the layer: without a table where it has no positions
   KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
-  int window() const;  // in tokens; 0: none
+  AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   // [T, cols] of the family's BufferRow of this slot.
   MatrixView Buffer(int slot) const { return RowsOf(parts_.activations.buffers[slot]); }
-  // The norm of the residual stream [T, D], for products to read until the next Norm.
+  // The norm of the residual stream [T, D], for products to read until the next Norm; the stream
+  // itself, until the next AddSum, where the layer has no such norm.
   ConstMatrixView Norm(const Weight& weight);
   // out = x * weight^T + bias: this rank's outputs.
   void MatMul(ConstMatrixView x, const Weight& weight, MatrixView out);
-  // The residual stream += sum over ranks of x * weight^T, + bias. Collective.
+  // The residual stream += the config's multiplier times the sum over ranks of x * weight^T, +
+  // bias. Collective.
   absl::Status AddSum(ConstMatrixView x, const Weight& weight);
+  // The same of the sum's norm, where the layer has one: in `normed` [T, D] until the next Norm.
+  absl::Status AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
+                            MatrixView normed);
 
  private:
   MatrixView RowsOf(MatrixView buffer) const { return buffer.Rows(0, index_.num_tokens); }
   const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
+  int model_layer() const { return static_cast<int>(shard().layers.begin) + layer_; }
   // The residual stream of the tokens before the first layer.
   absl::Status Embed(const int32_t* token_ids, absl::Span<const GivenRows> given);
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
-  // Sums what the ranks have written to PartialSum; `bias` and the sum are pending.
-  absl::Status SumPartials(ConstMatrixView bias);
+  void NormInto(ConstMatrixView x, const Weight& weight, MatrixView out);
+  // Sums what the ranks have written to PartialSum; factor * (sum + bias) is pending.
+  absl::Status SumPartials(ConstMatrixView bias, float factor);
   void AddPending();
 
   DecoderParts parts_;
@@ -95,6 +102,7 @@ class Decoder {
   bool pending_ = false;
   ConstMatrixView pending_sum_;
   ConstMatrixView pending_bias_;
+  float pending_factor_ = 1;
   bool warming_up_ = false;
   absl::Status warm_up_status_;
 };

@@ -133,7 +133,13 @@ StepLimits StepLimitsOf(const ModelLimits& limits, int64_t max_inputs) {
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const StepLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator) {
   Workspace workspace;
-  workspace.rope = F32Matrix(allocator, limits.max_model_len, plan.config().head_dim);
+  const ModelConfig& config = plan.config();
+  const auto table = [&](int64_t cols) { return F32Matrix(allocator, limits.max_model_len, cols); };
+  workspace.positions.rope = table(RotaryDim(config.rope, config.head_dim));
+  if (config.window_rope.has_value()) {
+    workspace.positions.window_rope = table(RotaryDim(*config.window_rope, config.head_dim));
+  }
+  if (config.q_scale_beta != 0) workspace.positions.q_scale = table(1);
   workspace.scratch = allocator.Next(sizes.WorkspaceBytes(limits, HeadLayoutOf(plan, rank)));
   return workspace;
 }

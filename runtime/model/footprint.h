@@ -82,9 +82,15 @@ struct SamplingBuffers {
 SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
                                const BackendSizes& sizes, BumpAllocator& allocator);
 
-// The rope table [max_model_len, d] and the backend's scratch.
+// By position, [max_model_len, cols]: what turns the heads, and q's scale. Those that the model
+// does not need are empty.
+struct PositionTables {
+  MatrixView rope;         // r columns
+  MatrixView window_rope;  // of layers with a window, where theirs is another
+  MatrixView q_scale;      // one column
+};
 struct Workspace {
-  MatrixView rope;
+  PositionTables positions;
   std::byte* scratch = nullptr;
 };
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,

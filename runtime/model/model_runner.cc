@@ -86,14 +86,14 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   }
   BumpAllocator allocator(arenas_.workspace.data());
   const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, allocator);
-  CopyRopeTable(workspace.rope);
+  FillPositionTables(workspace.positions);
   backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
                         HeadLayoutOf(plan_, rank_));
   BumpAllocator activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
-      DecoderParts{plan_, rank_, weights_,
-                   LayOutActivations(plan_, rank_, limits_, backend_, activations), workspace.rope,
-                   kv(), KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
+      DecoderParts{
+          plan_, rank_, weights_, LayOutActivations(plan_, rank_, limits_, backend_, activations),
+          workspace.positions, kv(), KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
@@ -109,16 +109,32 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   }
 }
 
-// Some rows at a time: the whole table may be large. What goes wrong is said by the first step.
-void ModelRunner::CopyRopeTable(MatrixView rope) {
+void ModelRunner::FillPositionTables(const PositionTables& tables) {
+  const ModelConfig& config = plan_.config();
+  const auto rope_rows = [this](const RopeConfig& rope) {
+    return [this, &rope](int64_t first, MatrixView rows) {
+      FillRopeRows(rope, limits_.max_model_len, first, rows);
+    };
+  };
+  CopyTable(tables.rope, rope_rows(config.rope));
+  if (config.window_rope.has_value()) CopyTable(tables.window_rope, rope_rows(*config.window_rope));
+  CopyTable(tables.q_scale, [&config](int64_t first, MatrixView rows) {
+    FillQScale(config.q_scale_beta, config.rope.original_max_position_embeddings, first, rows);
+  });
+}
+
+// Some rows at a time: the whole table may be large. Errors surface at the first step.
+void ModelRunner::CopyTable(MatrixView table,
+                            const std::function<void(int64_t first, MatrixView rows)>& fill) {
   constexpr int64_t kRowsAtOnce = 256;
-  std::vector<float> values(kRowsAtOnce * rope.cols());
-  for (int64_t begin = 0; begin < rope.rows(); begin += kRowsAtOnce) {
-    const int64_t n = std::min(kRowsAtOnce, rope.rows() - begin);
-    const MatrixView rows(reinterpret_cast<std::byte*>(values.data()), DType::kF32, n, rope.cols());
-    FillRopeRows(plan_.config().rope, plan_.config().head_dim, begin, rows);
-    backend_.device().CopyFromHost(rows.data(), rope.RowBytes(begin),
-                                   n * rope.cols() * static_cast<int64_t>(sizeof(float)));
+  std::vector<float> values(kRowsAtOnce * table.cols());
+  for (int64_t begin = 0; begin < table.rows(); begin += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, table.rows() - begin);
+    const MatrixView rows(reinterpret_cast<std::byte*>(values.data()), DType::kF32, n,
+                          table.cols());
+    fill(begin, rows);
+    backend_.device().CopyFromHost(rows.data(), table.RowBytes(begin),
+                                   n * table.cols() * static_cast<int64_t>(sizeof(float)));
     backend_.device().Synchronize().IgnoreError();
   }
 }

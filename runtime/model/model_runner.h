@@ -79,7 +79,8 @@ class ModelRunner final : public StepRunner {
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
   absl::Status CheckGivenRows(const Step& step) const;
-  void CopyRopeTable(MatrixView rope);
+  void FillPositionTables(const PositionTables& tables);
+  void CopyTable(MatrixView table, const std::function<void(int64_t first, MatrixView rows)>& fill);
   // Applies the plan's table changes and lays the indices of the step into the step arrays, on the
   // host; CopyArrays enqueues their way to the device. They are as they were until it has passed.
   StepIndex Prepare(const internal::StepPlan& plan);

@@ -1,5 +1,6 @@
 #include "runtime/model/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -48,17 +49,56 @@ float Llama3Scaled(const RopeConfig& rope, double inverse) {
   return static_cast<float>((1.0 - smooth) * inverse / rope.factor + smooth * inverse);
 }
 
+// The columns between which yarn goes over from the frequencies as they are to those divided by
+// `factor`.
+struct YarnRange {
+  double low;
+  double high;
+};
+YarnRange YarnRangeOf(const RopeConfig& rope, int rotary_dim) {
+  const auto column = [&](double rotations) {
+    const long double pi = 3.14159265358979323846L;
+    const long double length = rope.original_max_position_embeddings;
+    return static_cast<double>(rotary_dim * logl(length / (rotations * 2 * pi)) /
+                               (2 * logl(static_cast<long double>(rope.theta))));
+  };
+  double low = column(rope.beta_fast);
+  double high = column(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, rotary_dim - 1.0);
+  return {low, low == high ? high + 0.001 : high};
+}
+
+float Yarn(const RopeConfig& rope, const YarnRange& range, int column, double plain) {
+  const double ramp = std::clamp((column - range.low) / (range.high - range.low), 0.0, 1.0);
+  return static_cast<float>(plain / rope.factor * ramp + plain * (1 - ramp));
+}
+
 }  // namespace
 
-std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int head_dim) {
-  std::vector<float> inverse(head_dim / 2);
-  for (int i = 0; i < head_dim / 2; ++i) {
+std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int rotary_dim,
+                                          int max_model_len) {
+  const bool is_long = max_model_len > rope.original_max_position_embeddings;
+  const std::vector<double>& factors = is_long ? rope.long_factor : rope.short_factor;
+  const YarnRange range =
+      rope.scaling == RopeScaling::kYarn ? YarnRangeOf(rope, rotary_dim) : YarnRange{};
+  long double theta = rope.theta;
+  if (rope.scaling == RopeScaling::kNtkAlpha) {
+    theta *= powl(static_cast<long double>(rope.factor),
+                  static_cast<long double>(rotary_dim) / (rotary_dim - 2));
+  }
+  std::vector<float> inverse(rotary_dim / 2);
+  for (int i = 0; i < rotary_dim / 2; ++i) {
     // x87 arithmetic: the same on every CPU, which a double pow is not.
-    const long double exponent = static_cast<long double>(2 * i) / head_dim;
-    const float plain =
-        static_cast<float>(1.0L / powl(static_cast<long double>(rope.theta), exponent));
+    const long double exponent = static_cast<long double>(2 * i) / rotary_dim;
+    const float plain = static_cast<float>(1.0L / powl(theta, exponent));
     switch (rope.scaling) {
       case RopeScaling::kNone:
+      case RopeScaling::kNtkAlpha:
         inverse[i] = plain;
         break;
       case RopeScaling::kLinear:
@@ -67,14 +107,22 @@ std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int head_dim) 
       case RopeScaling::kLlama3:
         inverse[i] = Llama3Scaled(rope, plain);
         break;
+      case RopeScaling::kYarn:
+        inverse[i] = Yarn(rope, range, i, plain);
+        break;
+      case RopeScaling::kLongRope:
+        inverse[i] = static_cast<float>(plain / factors[i]);
+        break;
     }
   }
   return inverse;
 }
 
-void FillRopeRows(const RopeConfig& rope, int head_dim, int64_t first_position, MatrixView rows) {
-  const std::vector<float> inverse = RopeInverseFrequencies(rope, head_dim);
-  const int half = head_dim / 2;
+void FillRopeRows(const RopeConfig& rope, int max_model_len, int64_t first_position,
+                  MatrixView rows) {
+  const int half = static_cast<int>(rows.cols()) / 2;
+  const std::vector<float> inverse = RopeInverseFrequencies(rope, 2 * half, max_model_len);
+  const auto factor = static_cast<float>(rope.attention_factor);
   for (int64_t r = 0; r < rows.rows(); ++r) {
     const int64_t position = first_position + r;
     float* row = rows.F32(r);
@@ -82,9 +130,17 @@ void FillRopeRows(const RopeConfig& rope, int head_dim, int64_t first_position, 
       // The angle is rounded to f32, as the implementations that trained these models do.
       const float angle = static_cast<float>(position) * inverse[i];
       const SinCos value = SinCosOf(angle);
-      row[i] = static_cast<float>(value.cos);
-      row[half + i] = static_cast<float>(value.sin);
+      row[i] = static_cast<float>(value.cos) * factor;
+      row[half + i] = static_cast<float>(value.sin) * factor;
     }
+  }
+}
+
+void FillQScale(double beta, int original_context, int64_t first_position, MatrixView rows) {
+  for (int64_t r = 0; r < rows.rows(); ++r) {
+    const int64_t turns = (first_position + r) / original_context;
+    *rows.F32(r) =
+        static_cast<float>(1 + beta * static_cast<double>(log1pl(static_cast<long double>(turns))));
   }
 }
 

@@ -9,12 +9,19 @@
 
 namespace bulkhead {
 
-// Inverse frequencies [d / 2], scaled as config.json says. Source of the llama3 rule: the published
-// Llama 3.1 configuration (factor, low and high frequency factors over the original length).
-std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int head_dim);
+// Inverse frequencies [r / 2], scaled as config.json says. Sources: the published Llama 3.1
+// configuration; "YaRN" (arXiv 2309.00071) and "LongRoPE" (arXiv 2402.13753) as transformers'
+// modeling_rope_utils.py computes them. longrope has its long factors for all positions where
+// max_model_len is beyond the original context.
+std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int rotary_dim,
+                                          int max_model_len);
 
-// rows [n, d] f32, in host memory: the table's rows from `first_position` on. Row p of the table
-// holds d/2 cosines, then d/2 sines of p x inverse frequency.
-void FillRopeRows(const RopeConfig& rope, int head_dim, int64_t first_position, MatrixView rows);
+// rows [n, r] f32, in host memory: the table's rows from `first_position` on. Row p of the table
+// holds r/2 cosines, then r/2 sines of p x inverse frequency, times the attention factor.
+void FillRopeRows(const RopeConfig& rope, int max_model_len, int64_t first_position,
+                  MatrixView rows);
+
+// rows [n, 1] f32: 1 + beta ln(1 + floor(position / original_context)), q's factor (Llama 4).
+void FillQScale(double beta, int original_context, int64_t first_position, MatrixView rows);
 
 }  // namespace bulkhead

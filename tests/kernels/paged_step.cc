@@ -136,7 +136,7 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
   std::vector<uint16_t> rounded(out_dtype == DType::kF32 ? 0 : padded.size(), Bf16OfF32(7.0f));
   const float scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
   backend_.BeginStep(step.index);
-  backend_.Attend(step.index, Heads(), Qkv(step), Layer(), scale, case_.window,
+  backend_.Attend(step.index, Heads(), Qkv(step), Layer(), {scale, case_.window, case_.soft_cap},
                   MatrixView(rounded.empty() ? reinterpret_cast<std::byte*>(padded.data())
                                              : reinterpret_cast<std::byte*>(rounded.data()),
                              out_dtype, step.index.num_tokens, width, stride));

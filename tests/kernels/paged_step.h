@@ -17,6 +17,7 @@ struct AttentionCase {
   KvFormat format = KvFormat::kF32;
   int block_tokens = 16;
   int window = 0;
+  float soft_cap = 0;
 
   int num_heads() const { return static_cast<int>(head_to_kv.size()); }
   // `group` query heads for each KV head.

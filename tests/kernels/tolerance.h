@@ -5,7 +5,7 @@ namespace bulkhead {
 
 inline constexpr double kNormTolerance = 2e-6;
 inline constexpr double kRopeTolerance = 2e-6;
-inline constexpr double kSwiGluTolerance = 1e-6;
+inline constexpr double kActivationTolerance = 1e-6;
 inline constexpr double kAttendTolerance = 1e-5;
 
 }  // namespace bulkhead

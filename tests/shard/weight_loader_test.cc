@@ -88,7 +88,8 @@ struct LoadedRank {
                     int64_t full_cols) const {
     const int64_t width = whole.format == "F32" ? 4 : 2;
     for (int64_t row = 0; row < slice.rows.size(); ++row) {
-      const int64_t at = ((slice.rows.begin + row) * full_cols + slice.cols.begin) * width;
+      const int64_t at =
+          ((rows[i].file_begin + slice.rows.begin + row) * full_cols + slice.cols.begin) * width;
       ASSERT_EQ(sinks[i]->row(kMargin + row), whole.bytes.substr(at, slice.cols.size() * width))
           << whole.name << " row " << row;
     }
@@ -96,7 +97,9 @@ struct LoadedRank {
   }
   void ExpectVector(size_t i, const TensorSlice& slice, const RawTensor& whole) const {
     for (int64_t col = 0; col < slice.cols.size(); ++col) {
-      const float want = Widened(whole.bytes, slice.cols.begin + col, whole.format);
+      const float stored =
+          Widened(whole.bytes, rows[i].file_begin + slice.cols.begin + col, whole.format);
+      const float want = rows[i].value_offset == 0 ? stored : stored + rows[i].value_offset;
       if (std::isnan(want)) {
         ASSERT_TRUE(std::isnan(vectors[i][col]));
       } else {

@@ -12,7 +12,7 @@ enum class AttentionBias { kNone, kRead, kQkvAlways };
 
 struct LlamaFields {
   SizeDefaults sizes = {};
-  WindowDefaults window = {};
+  WindowDefaults window = {.has_window = false};
   AttentionBias attention_bias = AttentionBias::kNone;
   bool reads_mlp_bias = false;
   bool qk_norm = false;

@@ -52,6 +52,8 @@ std::vector<AttentionCase> FloatCases() {
       {groups(1, 9), 1, 80, KvFormat::kF32, 32, 300},
       {{}, 0, 16, KvFormat::kF32, 16, 0},
       {groups(2, 2), 2, 128, KvFormat::kBF16, 64, 0},
+      {groups(2, 2), 2, 32, KvFormat::kF32, 16, 24, 0.5f},
+      {groups(1, 9), 1, 24, KvFormat::kBF16, 32, 0, 0.5f},
   };
 }
 

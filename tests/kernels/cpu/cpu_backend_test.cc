@@ -8,7 +8,7 @@ TEST(CpuBackendTest, NothingHappensOnNoRowsOrColumns) {
   std::vector<float> x(12, 3.0f);
   for (const MatrixView view : {ViewOf(x, 0, 4, 4), ViewOf(x, 3, 0, 4)}) {
     cpu.backend().AddBias(ConstMatrixView(), view);
-    cpu.backend().AddResidual(view, ConstMatrixView(), view);
+    cpu.backend().AddResidual(view, ConstMatrixView(), 1, view);
     cpu.backend().SelectRows(view, nullptr, view);
     cpu.backend().Fill(1.0f, view);
     cpu.backend().Embed(nullptr, Linear{LinearShape::Whole(4, view.cols(), DType::kF32), nullptr},

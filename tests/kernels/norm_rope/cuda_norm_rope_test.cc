@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/kernels/cuda/padded_matrix.h"
 
 namespace bulkhead {
@@ -6,12 +8,20 @@ namespace {
 struct RopeCase {
   int heads, kv_heads, head_dim;
   bool norms;
+  int rotary_dim;
+  bool interleaved = false;
+  bool norm_after_rotary = false;
+  bool scales_q = false;
 };
 class CudaNormRopeTest : public testing::TestWithParam<RopeCase> {};
 INSTANTIATE_TEST_SUITE_P(Heads, CudaNormRopeTest,
-                         testing::Values(RopeCase{8, 4, 16, false}, RopeCase{3, 3, 8, true},
-                                         RopeCase{5, 1, 80, true}, RopeCase{1, 1, 256, false},
-                                         RopeCase{4, 2, 24, true}));
+                         testing::Values(RopeCase{8, 4, 16, false, 16}, RopeCase{3, 3, 8, true, 8},
+                                         RopeCase{5, 1, 80, true, 80},
+                                         RopeCase{1, 1, 256, false, 256},
+                                         RopeCase{4, 2, 24, true, 24}, RopeCase{4, 2, 80, true, 24},
+                                         RopeCase{4, 2, 80, true, 80, true},
+                                         RopeCase{4, 2, 48, true, 20, true, true, true},
+                                         RopeCase{4, 2, 16, true, 0, false, false, true}));
 
 TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
   const RopeCase& c = GetParam();
@@ -19,12 +29,15 @@ TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
     const std::vector<int32_t> kv_of(c.heads, 0);
     const HeadLayout heads{c.heads, c.kv_heads, c.head_dim, kv_of.data()};
     const std::vector<int32_t> position = {0, 7, 3, 3, 9};
-    PaddedMatrix qkv(kRows, (c.heads + 2 * c.kv_heads) * c.head_dim, 8), rope(10, c.head_dim, 9);
-    PaddedMatrix q_norm(1, c.head_dim, 10), k_norm(1, c.head_dim, 11);
+    PaddedMatrix qkv(kRows, (c.heads + 2 * c.kv_heads) * c.head_dim, 8),
+        rope(10, std::max(1, c.rotary_dim), 9);
+    PaddedMatrix q_norm(1, c.head_dim, 10), k_norm(1, c.head_dim, 11), q_scale(10, 1, 12);
     const StepIndex index{.num_seqs = 1, .num_tokens = kRows, .position = position.data()};
-    const auto if_norms = [&](PaddedMatrix& m) { return c.norms ? m.View() : MatrixView(); };
-    backend.NormRope(index, heads, if_norms(q_norm), if_norms(k_norm), 1e-6F, rope.View(),
-                     qkv.View());
+    const auto view_if = [](bool has, PaddedMatrix& m) { return has ? m.View() : MatrixView(); };
+    backend.NormRope(
+        index, heads,
+        {view_if(c.norms, q_norm), view_if(c.norms, k_norm), 1e-6F, c.norm_after_rotary},
+        {view_if(c.rotary_dim > 0, rope), c.interleaved, view_if(c.scales_q, q_scale)}, qkv.View());
     Wait(backend);
     return qkv.Values();
   };

@@ -12,6 +12,10 @@ struct RopeCase {
   int num_kv_heads;
   int head_dim;
   bool has_norm;
+  int rotary_dim = -1;  // all
+  bool interleaved = false;
+  bool norm_after_rotary = false;
+  bool scales_q = false;
 };
 
 TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
@@ -19,8 +23,14 @@ TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
        {RopeCase{8, 4, 16, true}, RopeCase{8, 4, 16, false}, RopeCase{14, 2, 64, false},
         RopeCase{1, 1, 8, true}, RopeCase{6, 3, 24, true}, RopeCase{2, 1, 10, true},
         RopeCase{3, 1, 2, false}, RopeCase{0, 0, 16, true}, RopeCase{4, 2, 128, true},
-        RopeCase{5, 2, 96, false}}) {
-    SCOPED_TRACE(testing::Message() << c.num_heads << "/" << c.num_kv_heads << " d " << c.head_dim);
+        RopeCase{5, 2, 96, false}, RopeCase{4, 2, 24, false, 12}, RopeCase{4, 2, 80, true, 24},
+        RopeCase{4, 2, 16, true, 0}, RopeCase{4, 2, 80, true, 80, true},
+        RopeCase{4, 2, 64, false, 32, true}, RopeCase{4, 2, 48, true, 48, false, true},
+        RopeCase{4, 2, 48, true, 20, true, true, true},
+        RopeCase{2, 2, 16, false, 0, false, false, true}}) {
+    SCOPED_TRACE(testing::Message() << c.num_heads << "/" << c.num_kv_heads << " d " << c.head_dim
+                                    << " r " << c.rotary_dim);
+    const int rotary_dim = c.rotary_dim < 0 ? c.head_dim : c.rotary_dim;
     constexpr int kTokens = 9;
     constexpr int kModelLen = 50;
     const int64_t cols = int64_t{c.num_heads + 2 * c.num_kv_heads} * c.head_dim;
@@ -28,14 +38,15 @@ TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
     const std::vector<float> x = RandomFloats(kTokens * stride, 7);
     const std::vector<float> q_norm = RandomFloats(c.head_dim, 8);
     const std::vector<float> k_norm = RandomFloats(c.head_dim, 9);
-    std::vector<float> rope(kModelLen * c.head_dim);
+    std::vector<float> rope(kModelLen * rotary_dim);
     for (int p = 0; p < kModelLen; ++p) {
-      for (int i = 0; i < c.head_dim / 2; ++i) {
-        const double angle = p * std::pow(1e4, -2.0 * i / c.head_dim);
-        rope[p * c.head_dim + i] = static_cast<float>(std::cos(angle));
-        rope[p * c.head_dim + c.head_dim / 2 + i] = static_cast<float>(std::sin(angle));
+      for (int i = 0; i < rotary_dim / 2; ++i) {
+        const double angle = p * std::pow(1e4, -2.0 * i / rotary_dim);
+        rope[p * rotary_dim + i] = static_cast<float>(std::cos(angle));
+        rope[p * rotary_dim + rotary_dim / 2 + i] = static_cast<float>(std::sin(angle));
       }
     }
+    const std::vector<float> q_scale = RandomFloats(kModelLen, 10);
     const int32_t position[kTokens] = {0, 1, 2, 49, 17, 3, 0, 31, 16};
     StepIndex index;
     index.num_tokens = kTokens;
@@ -46,8 +57,9 @@ TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
     };
     Compare(kRopeTolerance, [&](Backend& backend) {
       std::vector<float> qkv = x;
-      backend.NormRope(index, heads, norm(q_norm), norm(k_norm), 1e-6f,
-                       View(rope, kModelLen, c.head_dim, c.head_dim),
+      backend.NormRope(index, heads, {norm(q_norm), norm(k_norm), 1e-6f, c.norm_after_rotary},
+                       {View(rope, kModelLen, rotary_dim, rotary_dim), c.interleaved,
+                        c.scales_q ? View(q_scale, kModelLen, 1, 1) : ConstMatrixView()},
                        View(qkv, kTokens, cols, stride));
       return qkv;
     });

@@ -24,8 +24,8 @@ TEST_P(CudaRmsNormTest, OfASumForProductsIsTheOtherRounded) {
       PaddedMatrix x(kRows, width, 1), weight(1, width, 2), sum(kRows, width, 5);
       RoundedMatrix normed(dtype, kRows, width);
       PaddedMatrix twice = x;
-      cuda.backend->AddResidualNorm(sum.View(), {}, x.View(), weight.View(), 1e-5F, out.View());
-      cuda.backend->AddResidualNorm(sum.View(), {}, twice.View(), weight.View(), 1e-5F,
+      cuda.backend->AddResidualNorm(sum.View(), {}, 1, x.View(), weight.View(), 1e-5F, out.View());
+      cuda.backend->AddResidualNorm(sum.View(), {}, 1, twice.View(), weight.View(), 1e-5F,
                                     normed.View());
       Wait(*cuda.backend);
       normed.ExpectRounded(out.Values());
@@ -40,9 +40,10 @@ TEST_P(CudaRmsNormTest, ASumAndItsNormAreThoseOfTwoPasses) {
       PaddedMatrix weight(1, GetParam(), 7), normed = PaddedMatrix::Unwritten(kRows, GetParam());
       const ConstMatrixView added = has_bias ? ConstMatrixView(bias.View()) : ConstMatrixView();
       if (one_pass) {
-        backend.AddResidualNorm(sum.View(), added, x.View(), weight.View(), 1e-5F, normed.View());
+        backend.AddResidualNorm(sum.View(), added, 0.5F, x.View(), weight.View(), 1e-5F,
+                                normed.View());
       } else {
-        backend.AddResidual(sum.View(), added, x.View());
+        backend.AddResidual(sum.View(), added, 0.5F, x.View());
         backend.RmsNorm(x.View(), weight.View(), 1e-5F, normed.View());
       }
       Wait(backend);

@@ -37,15 +37,17 @@ class RecordingBackend final : public ReferenceBackend {
   void RmsNorm(ConstMatrixView x, ConstMatrixView, float, MatrixView) override {
     num_other_rows += x.rows();
   }
-  void NormRope(const StepIndex& index, const HeadLayout&, ConstMatrixView, ConstMatrixView, float,
-                ConstMatrixView, MatrixView) override {
+  void NormRope(const StepIndex& index, const HeadLayout&, const HeadNorms&, const Rotary&,
+                MatrixView) override {
     num_other_rows += index.num_tokens;
   }
-  void Attend(const StepIndex& index, const HeadLayout&, ConstMatrixView, const KvLayerView&, float,
-              int, MatrixView) override {
+  void Attend(const StepIndex& index, const HeadLayout&, ConstMatrixView, const KvLayerView&,
+              const AttentionOptions&, MatrixView) override {
     num_other_rows += index.num_tokens;
   }
-  void SwiGlu(ConstMatrixView gate_up, MatrixView) override { num_other_rows += gate_up.rows(); }
+  void GatedActivation(Activation, ConstMatrixView gate_up, MatrixView) override {
+    num_other_rows += gate_up.rows();
+  }
 
   std::set<Product> multiplied, warmed_up;
   absl::Status warm_up_status;
@@ -92,7 +94,7 @@ class DecoderTest : public testing::TestWithParam<int> {
     logits_ = LayOutLogits(plan_, rank_, limits_, backend_, allocator);
     const KvArena kv = {KvGeometryOf(plan_, rank_, limits_), 1, allocator.Next(1 << 16)};
     EXPECT_LE(allocator.used_bytes(), static_cast<int64_t>(memory_.size()));
-    decoder_.emplace(DecoderParts{plan_, rank_, weights_, activations, workspace.rope, kv,
+    decoder_.emplace(DecoderParts{plan_, rank_, weights_, activations, workspace.positions, kv,
                                   KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
                      backend_, comm_);
   }

@@ -148,8 +148,8 @@ TEST(RopeTableTest, SinesAndCosinesAreThoseOfTheMathLibrary) {
   const int positions = 3000;
   std::vector<float> values(positions * d);
   const MatrixView table(reinterpret_cast<std::byte*>(values.data()), DType::kF32, positions, d);
-  FillRopeRows(rope, d, 0, table);
-  const std::vector<float> inverse = RopeInverseFrequencies(rope, d);
+  FillRopeRows(rope, 4096, 0, table);
+  const std::vector<float> inverse = RopeInverseFrequencies(rope, d, 4096);
   for (int p = 0; p < positions; p += 7) {
     for (int i = 0; i < d / 2; ++i) {
       const float angle = static_cast<float>(p) * inverse[i];

@@ -1,0 +1,100 @@
+#include "intrinsics.h"
+#include "kernels/activation/op.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/out_rows.cuh"
+
+namespace bulkhead {
+namespace cuda {
+
+// grid {T, f / kActivationCols}; `fours`: rows a multiple of 4 wide and apart, 16-byte aligned
+inline constexpr int kActivationCols = 4 * kRowThreads;
+struct ActivationParameters {
+  Activation activation = Activation::kSilu;
+  ConstRows x;    // [T, f]
+  int up_at = 0;  // columns from x to what it is multiplied by; 0: nothing
+  int width = 0;  // f
+  OutRows out;
+};
+
+namespace {
+
+BH_DEVICE float Activated(Activation activation, float x) {
+  if (activation == Activation::kSilu) return x / (1.0F + expf(-x));
+  if (activation == Activation::kReluSquared) return x < 0.0F ? 0.0F : x * x;
+  const float y = x * fmaf(x * x, kGeluCubic, kGeluLinear);
+  const float e = expf(-fabsf(y));
+  return (y < 0.0F ? x * e : x) / (1.0F + e);
+}
+
+// A block takes kActivationCols columns of a row; what a thread reads is asked for before any is
+// used.
+template <bool kFours, bool kGated>
+BH_KERNEL(kRowThreads)
+Activate(ActivationParameters p) {
+  GridDependencySynchronize();
+  const float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
+  const float* const up = x + p.up_at;
+  const int64_t row = int(blockIdx.x) * p.out.stride;
+  if constexpr (kFours) {
+    const int col = int(blockIdx.y) * kActivationCols + int(threadIdx.x) * 4;
+    if (col >= p.width) return;
+    Floats4 out = LoadFour(x + col);
+    Floats4 ups = {1.0F, 1.0F, 1.0F, 1.0F};
+    if constexpr (kGated) ups = LoadFour(up + col);
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) out.v[i] = Activated(p.activation, out.v[i]) * ups.v[i];
+    StoreFourOut(p.out, row + col, out);
+  } else {
+    constexpr int kCols = kActivationCols / kRowThreads;
+    const int first = int(blockIdx.y) * kActivationCols + int(threadIdx.x);
+    float values[kCols];
+    float ups[kCols];
+    BH_UNROLL
+    for (int i = 0; i < kCols; ++i) {
+      const int col = first + i * kRowThreads;
+      values[i] = col < p.width ? x[col] : 0.0F;
+      ups[i] = kGated && col < p.width ? up[col] : 1.0F;
+    }
+    BH_UNROLL
+    for (int i = 0; i < kCols; ++i) {
+      const int col = first + i * kRowThreads;
+      if (col < p.width) StoreOut(p.out, row + col, Activated(p.activation, values[i]) * ups[i]);
+    }
+  }
+}
+
+CudaKernelOf<ActivationParameters> ActivationKernel(bool fours, bool gated) {
+  if (gated) {
+    return fours ? KernelOf("gated activation, fours", Activate<true, true>)
+                 : KernelOf("gated activation", Activate<false, true>);
+  }
+  return fours ? KernelOf("activation, fours", Activate<true, false>)
+               : KernelOf("activation", Activate<false, false>);
+}
+
+const KernelRegistration kRegistered(ActivationKernel(false, false), ActivationKernel(false, true),
+                                     ActivationKernel(true, false), ActivationKernel(true, true));
+
+void EnqueueActivation(CudaDriver& driver, Activation activation, ConstMatrixView x, bool gated,
+                       MatrixView out) {
+  if (out.empty()) return;
+  LaunchShape shape = OneBlockPerRow(out);
+  shape.grid[1] = NumBlocks(out.cols(), kActivationCols);
+  const auto width = static_cast<int>(out.cols());
+  Enqueue(driver, ActivationKernel(InFours(x) && InFours(out), gated), shape,
+          {activation, RowsOf(x), gated ? width : 0, width, OutRowsOf(out)});
+}
+
+}  // namespace
+}  // namespace cuda
+
+void CudaBackend::GatedActivation(Activation activation, ConstMatrixView gate_up, MatrixView out) {
+  cuda::EnqueueActivation(driver_, activation, gate_up, true, out);
+}
+
+void CudaBackend::Activate(Activation activation, ConstMatrixView x, MatrixView out) {
+  cuda::EnqueueActivation(driver_, activation, x, false, out);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,19 @@
+// The kernels of one row, for GatedActivation and Activate.
+#pragma once
+
+#include <stdint.h>
+
+#include "base/activation.h"
+#include "kernels/simd/per_isa.h"
+
+namespace bulkhead {
+
+// 2 sqrt(2 / pi), and that times 0.044715.
+inline constexpr float kGeluLinear = 1.5957691216057308f;
+inline constexpr float kGeluCubic = 0.07135481627159984f;
+
+// out_i = activation(x_i) * up_i, or activation(x_i) where `up` is null, for any x; out may be x.
+BH_PER_ISA(void ActivateRow(Activation activation, const float* x, const float* up, int64_t size,
+                            float* out))
+
+}  // namespace bulkhead

@@ -1,0 +1,46 @@
+// The layer of most dense decoders: attention and an MLP, each between norms that a family has or
+// has not. A family names its tensors and sets the config's fields; the rest follows from both.
+#pragma once
+
+#include "runtime/model/decoder.h"
+#include "runtime/model/family.h"
+#include "shard/decoder_fields.h"
+
+namespace bulkhead::families {
+
+// Modules of a layer in the checkpoint; null: the layer has none.
+struct LayerNames {
+  const char* input_norm = "input_layernorm";
+  const char* qkv = nullptr;  // q, k and v as one tensor
+  const char* q = "self_attn.q_proj";
+  const char* k = "self_attn.k_proj";
+  const char* v = "self_attn.v_proj";
+  const char* q_norm = "self_attn.q_norm";  // where config.qk_norm is set
+  const char* k_norm = "self_attn.k_norm";
+  const char* o = "self_attn.o_proj";
+  const char* attention_norm = nullptr;  // of what attention adds
+  const char* mlp_norm = "post_attention_layernorm";
+  const char* gate_up = nullptr;  // both as one tensor
+  const char* gate = "mlp.gate_proj";
+  const char* up = "mlp.up_proj";
+  const char* down = "mlp.down_proj";
+  const char* mlp_out_norm = nullptr;  // of what the MLP adds
+};
+
+// Embedding, final norm and head.
+void ModelTensors(const ModelConfig& config, TensorTable& table);
+void LayerTensors(const LayerNames& names, const ModelConfig& config, TensorTable& table);
+
+std::vector<BufferRow> LayerBuffers(const RankShard& shard);
+// Attention, then the MLP.
+absl::Status SequentialLayer(Decoder& decoder);
+// Both of the same norm of the residual stream (Cohere).
+absl::Status ParallelLayer(Decoder& decoder);
+
+// Biases of q, k and v (and o where `o_too`) by `attention_bias`, of the MLP by `mlp_bias`.
+void ReadBiases(ConfigFields& fields, bool o_too, ModelConfig& config);
+
+// Layers that have positions are those with a window, where there is one.
+void RopeInWindowLayersAlone(ModelConfig& config);
+
+}  // namespace bulkhead::families

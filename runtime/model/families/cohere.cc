@@ -1,0 +1,38 @@
+// Cohere (Command R): attention and MLP of one LayerNorm, neighbouring columns turned, logits
+// scaled.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields,
+            {.max_position_embeddings = 8192,
+             .norm_epsilon_name = "layer_norm_eps",
+             .norm_epsilon = 1e-5},
+            config);
+  config.layer_norm = true;
+  config.rope_interleaved = true;
+  config.tie_word_embeddings = true;
+  ReadBiases(fields, true, config);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  config.logit_multiplier = ReadFactor(fields, "logit_scale", 0.0625);
+  fields.RefuseUnlessOff("use_qk_norm");
+  ReadWindow(fields, {.has_window = false}, config);
+}
+
+}  // namespace
+
+Family cohere() {
+  return {
+      .spec = {.architecture = "CohereForCausalLM",
+               .model_type = "cohere",
+               .read_config = ReadConfig,
+               .model_tensors = ModelTensors,
+               .layer_tensors = [](const ModelConfig& c, int,
+                                   TensorTable& t) { LayerTensors({.mlp_norm = nullptr}, c, t); }},
+      .buffers = LayerBuffers,
+      .forward = ParallelLayer};
+}
+
+}  // namespace bulkhead::families

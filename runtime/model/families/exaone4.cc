@@ -1,0 +1,39 @@
+// EXAONE 4: norms after each half of a layer instead of before, norms of the heads, positions in
+// layers with a window alone.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields,
+            {.num_key_value_heads = 32, .max_position_embeddings = 2048, .norm_epsilon = 1e-5},
+            config);
+  config.qk_norm = true;
+  config.norms_sums = true;
+  config.products_read_residual = true;
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.window = 4096, .pattern = 4}, config);
+  RopeInWindowLayersAlone(config);
+}
+
+}  // namespace
+
+Family exaone4() {
+  return {.spec = {.architecture = "Exaone4ForCausalLM",
+                   .model_type = "exaone4",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors =
+                       [](const ModelConfig& c, int, TensorTable& t) {
+                         LayerTensors({.input_norm = nullptr,
+                                       .attention_norm = "post_attention_layernorm",
+                                       .mlp_norm = nullptr,
+                                       .mlp_out_norm = "post_feedforward_layernorm"},
+                                      c, t);
+                       }},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

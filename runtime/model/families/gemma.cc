@@ -1,0 +1,57 @@
+// Gemma: norms of 1 + w, scaled embeddings, gelu.
+#include "runtime/model/families/gemma.h"
+
+#include <cmath>
+
+namespace bulkhead::families {
+
+void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config) {
+  ReadSizes(fields, sizes, config);
+  config.norm_weight_offset = 1;
+  config.embedding_multiplier =
+      static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  config.tie_word_embeddings = true;
+  ReadBiases(fields, true, config);
+  fields.RefuseUnlessOff("use_bidirectional_attention");
+  // hidden_activation counts where it is; the first configs have hidden_act "gelu" alone, and mean
+  // its tanh form.
+  config.activation = Activation::kGeluTanh;
+  ReadActivationField(fields, "hidden_activation", {Activation::kGeluTanh}, config);
+  if (fields.IsNullOrMissing("hidden_activation") && fields.String("hidden_act") != "gelu") {
+    ReadActivationField(fields, "hidden_act", {Activation::kGeluTanh}, config);
+  }
+  fields.Ignore("hidden_act");
+}
+
+void ReadGemma2Fields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config) {
+  ReadGemmaFields(fields, sizes, config);
+  config.norms_sums = true;
+  config.attention_scale = static_cast<float>(
+      1 / std::sqrt(fields.Number("query_pre_attn_scalar", 1e-6, 1e6).value_or(256)));
+  config.attention_soft_cap = ReadSoftCap(fields, "attn_logit_softcapping");
+  config.logit_soft_cap = ReadSoftCap(fields, "final_logit_softcapping");
+}
+
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadGemmaFields(fields,
+                  {.num_key_value_heads = 16, .head_dim = 256, .max_position_embeddings = 8192},
+                  config);
+  ReadWindow(fields, {.has_window = false}, config);
+}
+
+}  // namespace
+
+Family gemma() {
+  return {.spec = {.architecture = "GemmaForCausalLM",
+                   .model_type = "gemma",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); }},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

@@ -1,0 +1,20 @@
+// What Gemma's generations share: norms of 1 + w, embeddings times sqrt(hidden_size), gelu, heads
+// of 256 columns, a head that is the embedding.
+#pragma once
+
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+
+Family gemma3();
+
+void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
+// From Gemma 2 on: scores by query_pre_attn_scalar, soft caps, norms of what a half of a layer
+// adds.
+void ReadGemma2Fields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
+
+inline constexpr LayerNames kGemma2Layer = {.attention_norm = "post_attention_layernorm",
+                                            .mlp_norm = "pre_feedforward_layernorm",
+                                            .mlp_out_norm = "post_feedforward_layernorm"};
+
+}  // namespace bulkhead::families

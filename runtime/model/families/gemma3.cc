@@ -1,0 +1,35 @@
+// Gemma 3: norms of the heads, a window in five layers of six, which have a rotary table of their
+// own.
+#include "runtime/model/families/gemma.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  // The published multimodal configs leave out what is the default.
+  ReadGemma2Fields(fields,
+                   {.vocab_size = 262208,
+                    .num_attention_heads = 8,
+                    .num_key_value_heads = 4,
+                    .head_dim = 256,
+                    .max_position_embeddings = 131072},
+                   config);
+  config.qk_norm = true;
+  ReadWindow(fields, {.window = 4096, .pattern = 6}, config);
+}
+
+}  // namespace
+
+Family gemma3() {
+  return {.spec = {.architecture = "Gemma3ForCausalLM",
+                   .model_type = "gemma3_text",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors(kGemma2Layer, c, t); },
+                   .rope = {.theta = 1e6, .window_theta = 1e4}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

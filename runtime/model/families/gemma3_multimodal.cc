@@ -1,0 +1,16 @@
+// The text part of a multimodal Gemma 3.
+#include "runtime/model/families/gemma.h"
+
+namespace bulkhead::families {
+
+Family gemma3_multimodal() {
+  Family family = gemma3();
+  family.spec.architecture = "Gemma3ForConditionalGeneration";
+  family.spec.model_type = "gemma3";
+  family.spec.has_text_config = true;
+  family.spec.prefix = "language_model.";
+  family.spec.not_served = "vision_tower.*,multi_modal_projector.*";
+  return family;
+}
+
+}  // namespace bulkhead::families

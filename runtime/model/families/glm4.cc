@@ -1,0 +1,40 @@
+// GLM-4: half of each head turned in neighbouring columns, norms of what a half of a layer adds.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields,
+            {.num_key_value_heads = 2,
+             .head_dim = 128,
+             .max_position_embeddings = 131072,
+             .norm_epsilon = 1.5625e-7},
+            config);
+  config.rope_interleaved = true;
+  config.norms_sums = true;
+  ReadBiases(fields, false, config);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+}
+
+}  // namespace
+
+Family glm4() {
+  return {.spec = {.architecture = "Glm4ForCausalLM",
+                   .model_type = "glm4",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors =
+                       [](const ModelConfig& c, int, TensorTable& t) {
+                         LayerTensors({.attention_norm = "post_self_attn_layernorm",
+                                       .gate_up = "mlp.gate_up_proj",
+                                       .mlp_out_norm = "post_mlp_layernorm"},
+                                      c, t);
+                       },
+                   .rope = {.is_partial = true, .partial_rotary_factor = 0.5}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

@@ -1,0 +1,31 @@
+// Granite: Llama with multipliers of embeddings, scores, residuals and logits.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields, {.max_position_embeddings = 2048}, config);
+  ReadBiases(fields, true, config);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+  config.embedding_multiplier = ReadFactor(fields, "embedding_multiplier", 1);
+  config.attention_scale = ReadFactor(fields, "attention_multiplier", 1);
+  config.residual_multiplier = ReadFactor(fields, "residual_multiplier", 1);
+  config.logit_multiplier = 1 / ReadFactor(fields, "logits_scaling", 1);
+}
+
+}  // namespace
+
+Family granite() {
+  return {.spec = {.architecture = "GraniteForCausalLM",
+                   .model_type = "granite",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); }},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

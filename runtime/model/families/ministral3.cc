@@ -1,0 +1,32 @@
+// Ministral 3: Mistral with yarn and q scaled by position.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields,
+            {.num_key_value_heads = 8,
+             .head_dim = 128,
+             .max_position_embeddings = 262144,
+             .norm_epsilon = 1e-5},
+            config);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {}, config);
+}
+
+}  // namespace
+
+Family ministral3() {
+  return {.spec = {.architecture = "Ministral3ForCausalLM",
+                   .model_type = "ministral3",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); },
+                   .rope = {.scales_q = true}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

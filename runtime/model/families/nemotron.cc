@@ -1,0 +1,36 @@
+// Nemotron: LayerNorm of 1 + w with a bias, an MLP of squared relu without a gate, half of each
+// head turned.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(
+      fields,
+      {.max_position_embeddings = 4096, .norm_epsilon_name = "norm_eps", .norm_epsilon = 1e-5},
+      config);
+  config.layer_norm = true;
+  config.norm_bias = true;
+  config.norm_weight_offset = 1;
+  config.gated_mlp = false;
+  ReadBiases(fields, true, config);
+  ReadActivation(fields, {Activation::kReluSquared}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+}
+
+}  // namespace
+
+Family nemotron() {
+  return {.spec = {.architecture = "NemotronForCausalLM",
+                   .model_type = "nemotron",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); },
+                   .rope = {.is_partial = true, .partial_rotary_factor = 0.5}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

@@ -1,0 +1,31 @@
+// Seed-OSS: Llama with biases of q, k and v, and of o apart.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields, {.num_key_value_heads = 8, .head_dim = 128, .max_position_embeddings = 524288},
+            config);
+  ReadBiases(fields, false, config);
+  config.o_bias = fields.Bool("attention_out_bias").value_or(false);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+  fields.Ignore("residual_dropout");
+}
+
+}  // namespace
+
+Family seed_oss() {
+  return {.spec = {.architecture = "SeedOssForCausalLM",
+                   .model_type = "seed_oss",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); },
+                   .rope = {.theta = 1e7}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

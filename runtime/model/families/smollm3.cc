@@ -1,0 +1,39 @@
+// SmolLM3: Llama with layers without positions.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields, {.num_key_value_heads = 4, .max_position_embeddings = 32768}, config);
+  ReadBiases(fields, true, config);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  config.tie_word_embeddings = true;
+  ReadWindow(fields, {.is_switched = true}, config);
+  // 1 where a layer has positions; else every fourth has none.
+  const int interval = fields.Int("no_rope_layer_interval", 1, 1 << 20).value_or(4);
+  const std::vector<int> uses_rope = fields.IntOrList("no_rope_layers", 0, 1);
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const bool listed = layer < static_cast<int>(uses_rope.size());
+    config.layer_uses_rope.push_back(listed ? uses_rope[layer] == 1 : (layer + 1) % interval != 0);
+  }
+  if (!uses_rope.empty() && static_cast<int>(uses_rope.size()) != config.num_hidden_layers) {
+    fields.Invalid("no_rope_layers", "it must have num_hidden_layers entries");
+  }
+}
+
+}  // namespace
+
+Family smollm3() {
+  return {.spec = {.architecture = "SmolLM3ForCausalLM",
+                   .model_type = "smollm3",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); },
+                   .rope = {.theta = 2e6}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families
