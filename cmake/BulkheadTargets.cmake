@@ -24,7 +24,8 @@ if(BH_SANITIZE)
                  5Mutex5AwaitERKNS0_9ConditionE 5Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE
                  5Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE 7CondVar4WaitEPNS0_5MutexE
                  7CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE 7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE)
-      target_link_options(bulkhead_flags INTERFACE -Wl,--wrap=_ZN4absl7debian3${call})  # tests/support/mutex_for_tsan.cc
+      # tests/support/mutex_for_tsan.cc, which -u takes out of its library wherever it is needed.
+      target_link_options(bulkhead_flags INTERFACE -Wl,--wrap=_ZN4absl7debian3${call} -Wl,-u,__wrap__ZN4absl7debian3${call})
     endforeach()
   endif()
 endif()
