@@ -28,7 +28,7 @@ void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& 
 struct WindowDefaults {
   int window = 0;            // where the file is silent
   bool is_switched = false;  // on by use_sliding_window alone, from layer max_window_layers on
-  // Every so many layers one has no window: sliding_window_pattern; 0: the family has no such
+  // Every pattern-th layer has no window: sliding_window_pattern; 0: the family has no such
   // field.
   int pattern = 0;
   bool has_window = true;  // else one is refused

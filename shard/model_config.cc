@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -132,6 +133,11 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   ApplyConfigFieldPolicy(fields);
   BH_RETURN_IF_ERROR(fields.status());
   parsed.fields = fields.Values();
+  if (nested.has_value()) {
+    for (std::string& field : outer.Values()) {
+      if (!absl::StartsWith(field, "text_config=")) parsed.fields.push_back(std::move(field));
+    }
+  }
   std::vector<std::string> unknown = fields.UnknownNames();
   unknown.insert(unknown.end(), unknown_in_rope.begin(), unknown_in_rope.end());
   return TakeUnknownNames(source, unknown, unknown_fields, parsed.warnings);

@@ -188,6 +188,10 @@ void Check(ConfigFields& fields, const RopeDefaults& defaults, const RopeConfig&
         absl::StrCat(is("partial_rotary_factor", rope.partial_rotary_factor), "; of head_dim ",
                      head_dim, " it must give an even number of columns, at least 2")));
   }
+  if (rope.scaling == RopeScaling::kYarn && rope.theta <= 1) {
+    fields.Fail(absl::InvalidArgumentError(
+        absl::StrCat(is("rope_theta", rope.theta), "; with yarn it must be more than 1")));
+  }
   const auto half = static_cast<size_t>(rotary_dim / 2);
   if (rope.scaling == RopeScaling::kLongRope &&
       (rope.short_factor.size() != half || rope.long_factor.size() != half)) {

@@ -113,7 +113,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   if (index.num_tokens > index.num_seqs) AttendPrefill(index, heads, kv, p);
 }
 
-// The grid depends on limits alone, so that a graph may hold it for any step of so many sequences.
+// The grid depends on limits alone, so that a graph may hold it for any step of N sequences.
 void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& heads,
                                    const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);

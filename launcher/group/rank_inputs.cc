@@ -1,6 +1,7 @@
 #include "launcher/group/rank_inputs.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <string>
 #include <utility>
@@ -22,6 +23,8 @@ uint64_t TensorsDigest(const ModelConfig& model) {
   for (const TensorRow& row : AllTensors(model)) {
     tensors.Add(row.Name());
     for (const int64_t number : row.Shape()) tensors.Add(number);
+    for (const int64_t number : {row.file_begin, row.file_size}) tensors.Add(number);
+    tensors.Add(std::bit_cast<int>(row.value_offset));
     for (const int number :
          {row.slot, static_cast<int>(row.held_as), static_cast<int>(row.output_split),
           static_cast<int>(row.input_split)}) {

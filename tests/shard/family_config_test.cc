@@ -116,6 +116,12 @@ TEST(FamilyConfigTest, HunyuansAlphaScalesTheta) {
   EXPECT_NEAR(RopeInverseFrequencies(rope, 128, 8192)[1], std::pow(theta, -2.0 / 128), 1e-6);
 }
 
+TEST(FamilyConfigTest, YarnWithAThetaOf1IsRefused) {
+  const auto parsed = Parse(Of("LlamaForCausalLM", "llama", R"({"rope_theta": 1, "rope_scaling": {
+      "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})"));
+  EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("rope_theta is 1; with yarn"));
+}
+
 TEST(FamilyConfigTest, YarnGoesOverBetweenItsBorders) {
   const RopeConfig rope = ParseOk(Of("LlamaForCausalLM", "llama", R"({"rope_scaling": {
       "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})"))

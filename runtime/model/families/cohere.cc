@@ -1,11 +1,10 @@
 // Cohere (Command R): attention and MLP of one LayerNorm, neighbouring columns turned, logits
 // scaled.
-#include "runtime/model/decoder_layer.h"
+#include "runtime/model/families/cohere.h"
 
 namespace bulkhead::families {
-namespace {
 
-void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+void ReadCohereFields(ConfigFields& fields, ModelConfig& config) {
   ReadSizes(fields,
             {.max_position_embeddings = 8192,
              .norm_epsilon_name = "layer_norm_eps",
@@ -17,6 +16,12 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadBiases(fields, true, config);
   ReadActivation(fields, {Activation::kSilu}, config);
   config.logit_multiplier = ReadFactor(fields, "logit_scale", 0.0625);
+}
+
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadCohereFields(fields, config);
   fields.RefuseUnlessOff("use_qk_norm");
   ReadWindow(fields, {.has_window = false}, config);
 }
@@ -24,15 +29,14 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family cohere() {
-  return {
-      .spec = {.architecture = "CohereForCausalLM",
-               .model_type = "cohere",
-               .read_config = ReadConfig,
-               .model_tensors = ModelTensors,
-               .layer_tensors = [](const ModelConfig& c, int,
-                                   TensorTable& t) { LayerTensors({.mlp_norm = nullptr}, c, t); }},
-      .buffers = LayerBuffers,
-      .forward = ParallelLayer};
+  return {.spec = {.architecture = "CohereForCausalLM",
+                   .model_type = "cohere",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors(kCohereLayer, c, t); }},
+          .buffers = LayerBuffers,
+          .forward = ParallelLayer};
 }
 
 }  // namespace bulkhead::families

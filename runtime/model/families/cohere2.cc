@@ -1,22 +1,12 @@
 // Cohere 2 (Command R7B, A): Cohere with a window in three layers of four; the fourth has no
 // positions.
-#include "runtime/model/decoder_layer.h"
+#include "runtime/model/families/cohere.h"
 
 namespace bulkhead::families {
 namespace {
 
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
-  ReadSizes(fields,
-            {.max_position_embeddings = 8192,
-             .norm_epsilon_name = "layer_norm_eps",
-             .norm_epsilon = 1e-5},
-            config);
-  config.layer_norm = true;
-  config.rope_interleaved = true;
-  config.tie_word_embeddings = true;
-  ReadBiases(fields, true, config);
-  ReadActivation(fields, {Activation::kSilu}, config);
-  config.logit_multiplier = ReadFactor(fields, "logit_scale", 0.0625);
+  ReadCohereFields(fields, config);
   ReadWindow(fields, {.window = 4096, .pattern = 4}, config);
   RopeInWindowLayersAlone(config);
   fields.RefuseUnlessOne("rotary_pct");
@@ -30,15 +20,14 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family cohere2() {
-  return {
-      .spec = {.architecture = "Cohere2ForCausalLM",
-               .model_type = "cohere2",
-               .read_config = ReadConfig,
-               .model_tensors = ModelTensors,
-               .layer_tensors = [](const ModelConfig& c, int,
-                                   TensorTable& t) { LayerTensors({.mlp_norm = nullptr}, c, t); }},
-      .buffers = LayerBuffers,
-      .forward = ParallelLayer};
+  return {.spec = {.architecture = "Cohere2ForCausalLM",
+                   .model_type = "cohere2",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors(kCohereLayer, c, t); }},
+          .buffers = LayerBuffers,
+          .forward = ParallelLayer};
 }
 
 }  // namespace bulkhead::families
