@@ -13,7 +13,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/activation.h"
+#include "base/router_options.h"
 #include "base/token_sampling.h"
 #include "memory/device.h"
 #include "memory/kv_cache.h"
@@ -43,6 +45,8 @@ struct StepLimits {
   int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
   int64_t max_inputs = 0;       // K at most of any product
   bool quantized_weights = false;  // whether any product has one
+  int experts_per_token = 0;
+  int64_t max_expert_inputs = 0;  // K at most of an expert's product
 };
 
 // In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
@@ -57,14 +61,36 @@ struct HeadLayout {
   int num_kv_heads = 0;                 // k
   int head_dim = 0;                     // d
   const int32_t* head_to_kv = nullptr;  // [h], ascending; host memory, outlives the backend's use
+  // Latent attention: a value is the first value_dim columns of its key. 0: values are apart.
+  int value_dim = 0;
+
+  bool latent() const { return value_dim > 0; }
+  // Columns of q, k and v of a token, and of a head's sum of values.
+  int64_t qkv_dim() const {
+    return int64_t{num_heads + (latent() ? 1 : 2) * num_kv_heads} * head_dim;
+  }
+  int out_dim() const { return latent() ? value_dim : head_dim; }
 };
 
-// The norms of a head of q and of k.
+// The leaves of a sum over this rank's heads: leaf i has the heads of q from q[i] to q[i + 1], and
+// of k likewise. A KV head that several ranks have is in a leaf of one of them.
+struct HeadLeaves {
+  absl::Span<const int64_t> q;  // [leaves + 1], of a power of two of leaves
+  absl::Span<const int64_t> k;
+};
+
+// The norms of q and k: of each head, or of all heads of the model at once.
 struct HeadNorms {
-  ConstMatrixView q;  // [1, d] f32; empty: none
+  ConstMatrixView q;  // [1, d] f32; [1, h d] of all heads; empty: none
   ConstMatrixView k;
   float epsilon = 0;
   bool after_rotary = false;  // else before it
+  // Of all heads: [T, 2] the sums over ranks of SumHeadSquares, and how many numbers are in each.
+  // Empty: of each head.
+  ConstMatrixView squares = {};
+  int64_t q_size = 0;           // H d
+  int64_t k_size = 0;           // K d
+  bool without_weight = false;  // of each head, q and k empty
 };
 
 // How positions turn the heads of q and k.
@@ -76,8 +102,22 @@ struct Rotary {
 
 struct AttentionOptions {
   float scale = 1;
-  int window = 0;      // 0: all positions
-  float soft_cap = 0;  // of a score; 0: none
+  int window = 0;              // 0: all positions
+  float soft_cap = 0;          // of a score; 0: none
+  ConstMatrixView sinks = {};  // [1, h] f32: a score of each head without a value; empty: none
+  int chunk = 0;               // positions from the last multiple of it on alone; 0: all
+};
+
+// Which experts each of T tokens is sent to, k of E; all in device memory. P = T k pairs of a token
+// and an expert.
+struct ExpertRouting {
+  int num_experts = 0;              // E
+  int experts_per_token = 0;        // k
+  int32_t* experts = nullptr;       // [T, k] ascending
+  float* weights = nullptr;         // [T, k]
+  int32_t* expert_begin = nullptr;  // [E + 1] where each expert's pairs begin
+  int32_t* pair_token = nullptr;    // [P] by expert, then by token
+  float* pair_weight = nullptr;     // [P]
 };
 
 // What a backend takes of memory: the same on every machine, with a device or without.
@@ -90,6 +130,10 @@ class BackendSizes {
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
   // Whether tokens are sampled on the device, which takes memory for it.
   virtual bool samples_tokens() const { return false; }
+  // Whether it has the ops of a mixture of experts.
+  virtual bool routes_experts() const { return false; }
+  // Whether it has the ops of latent attention, and attends over a latent cache.
+  virtual bool attends_latents() const { return false; }
   // What rows hold that nothing but products with weights in a format read.
   virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };
@@ -123,6 +167,7 @@ class Backend : public BackendSizes {
   // ---- ops: kernels/ops.inc says what each does
 #define BH_OP(name, ...) virtual void name(__VA_ARGS__) = 0;
 #define BH_OPTIONAL_OP(name, ...) virtual void name(__VA_ARGS__);
+#define BH_HOST_OP(name, ...) virtual void name(__VA_ARGS__);
 #include "kernels/ops.inc"
 };
 

@@ -102,20 +102,6 @@ bool IsGiven(const ordered_json& line, const char* key) {
   return entry != line.end() && !entry->is_null();
 }
 
-ordered_json LogprobsJson(const std::vector<v1::Token>& tokens) {
-  ordered_json list = ordered_json::array();
-  for (const v1::Token& token : tokens) {
-    ordered_json entry = {{"id", token.id()}, {"logprob", token.logprob()}};
-    ordered_json top = ordered_json::array();
-    for (const v1::TokenLogprob& other : token.top()) {
-      top.push_back({{"id", other.id()}, {"logprob", other.logprob()}});
-    }
-    entry["top"] = std::move(top);
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
 }  // namespace
 
 v1::GenerateRequest RequestOf(const RequestOptions& options) {
@@ -262,7 +248,10 @@ std::string ResultLine(const GenerationResult& result) {
   if (result.status.ok()) {
     line["finish_reason"] = std::string(FinishReasonText(result.finish_reason));
     line["seed"] = result.seed;
-    if (result.wants_logprobs) line["logprobs"] = LogprobsJson(result.tokens);
+    if (result.wants_logprobs) line["logprobs"] = ordered_json::array();
+    for (const v1::Token& token : result.tokens) {
+      if (result.wants_logprobs) line["logprobs"].push_back(MessageToJson(token));
+    }
   } else {
     line["error"] = {{"code", absl::StatusCodeToString(result.status.code())},
                      {"message", std::string(result.status.message())}};

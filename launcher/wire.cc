@@ -141,6 +141,10 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
   // What the CUDA backend's kernels do not do.
   std::string lacks;
   if (config.attention_soft_cap != 0) lacks = "soft caps of attention scores";
+  if (config.moe.num_experts > 0) lacks = "a mixture of experts";
+  if (config.attention_sinks) lacks = "attention sinks";
+  if (config.attention_chunk != 0) lacks = "chunked attention";
+  if (config.has_latents()) lacks = "latent attention (MLA)";
   if (config.products_read_residual) lacks = "products of the residual stream without a norm";
   if (!lacks.empty()) {
     return WithExitCode(absl::UnimplementedError(absl::StrCat(
@@ -151,6 +155,14 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
   for (const WeightFormat weights : {formats.weights.layers, formats.weights.tables}) {
     const absl::Status known = CheckCudaFormats(weights, formats.kv_format, config.head_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
+  }
+  if (formats.weights.scales != ScaleFormat::kF16) {
+    return WithExitCode(absl::UnimplementedError(absl::StrCat(
+                            "CUDA computes with scales of weights in float16; those of the "
+                            "checkpoint's ",
+                            WeightFormatName(formats.weights.layers),
+                            " weights are in bfloat16: add --device cpu")),
+                        ExitCode::kUsage);
   }
   return NewCudaSizes(gemm_library);
 }

@@ -5,8 +5,9 @@
 //   keys      [d][token]: one element of neighbouring tokens is one vector of scores
 //   values    [token][d]
 //   scaling   int8 and int4 only, f16: key scales [token], key zeros, value scales, value zeros
-// Elements are f32, bf16, f16, or one-byte codes. int4 packs two codes per byte, the first one in
-// the low half, so that a mask and a shift unpack two whole vectors:
+// A latent cache (multi-head latent attention) has keys and their scaling alone: a value is the
+// first columns of its key. Elements are f32, bf16, f16, or one-byte codes. int4 packs two codes
+// per byte, the first one in the low half, so that a mask and a shift unpack two whole vectors:
 //   keys      [d/2][token]: elements 2i and 2i + 1
 //   values    [token][d/2]: groups of w = 32 columns, the last one may be shorter; byte j of a
 //             group holds its columns j and j + w/2
@@ -36,7 +37,10 @@ struct KvGeometry {
   int head_dim = 0;      // d; even with int4
   int block_tokens = 0;  // a power of two in [16, 256], so that it divides an attention chunk
   KvFormat format = KvFormat::kF32;
+  bool latent = false;  // one vector a token and KV head, which is key and value
 
+  // Keys and values, or keys alone.
+  int num_parts() const { return latent ? 1 : 2; }
   // Bytes of the elements of one key, or of one value.
   int64_t TokenBytes() const {
     const int64_t bits = int64_t{head_dim} * KvElementBits(format);
@@ -44,8 +48,8 @@ struct KvGeometry {
     return bits / 8;
   }
   int64_t KeysBytes() const { return block_tokens * TokenBytes(); }  // and the same for values
-  int64_t HeadBytes() const {  // keys and values of one head, one block, one layer
-    return 2 * block_tokens * (TokenBytes() + KvScalingBytes(format));
+  int64_t HeadBytes() const {  // of one head, one block, one layer
+    return num_parts() * block_tokens * (TokenBytes() + KvScalingBytes(format));
   }
   int64_t LayerBlockBytes() const { return kv_heads * HeadBytes(); }
   int64_t BlockBytes() const { return num_layers * LayerBlockBytes(); }
@@ -62,8 +66,10 @@ struct KvLayerView {
   std::byte* Values(int64_t block, int64_t head) const {
     return Keys(block, head) + geometry.KeysBytes();
   }
-  uint16_t* Scaling(int64_t block, int64_t head) const {  // [4][block_tokens]; int8 and int4 only
-    return reinterpret_cast<uint16_t*>(Keys(block, head) + 2 * geometry.KeysBytes());
+  // [2 parts][block_tokens]; int8 and int4 only
+  uint16_t* Scaling(int64_t block, int64_t head) const {
+    return reinterpret_cast<uint16_t*>(Keys(block, head) +
+                                       geometry.num_parts() * geometry.KeysBytes());
   }
 };
 

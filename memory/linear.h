@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "memory/fp4.h"
 #include "memory/matrix.h"
 #include "memory/weight_format.h"
 
@@ -14,12 +15,15 @@ namespace bulkhead {
 
 // Quantisation groups along the inputs of a weight: the weights of one output and group share a
 // scale s and a zero z; code q means (q - z) * s, exact in f32. int4: codes in [0, 15], zeros in
-// [0, 16]; int8: codes in [1, 255], zero 128.
+// [0, 16]; int8: codes in [0, 255], zero 128. fp4 (E2M1): code q
+// means (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h). fp8
+// (E4M3): the number of code q times s, rounded to f32.
 struct WeightGroups {
   int size = 0;     // group size in inputs, of the whole weight; 0: not quantised
   int phase = 0;    // position of this share's first input in its group
   int indexed = 0;  // 0: groups ascend; else the whole weight's number of groups, and an index
                     // gives each input's group (GPTQ with act order)
+  ScaleFormat scales = ScaleFormat::kF16;
 };
 
 // The shape of one rank's share of a weight.
@@ -66,9 +70,10 @@ struct Linear {
 // Rows of a quantised weight as in the checkpoint; not owned.
 struct QuantizedRows {
   int64_t rows = 0;
-  const uint8_t* codes = nullptr;    // [rows, cols]
-  const uint16_t* scales = nullptr;  // [rows, NumGroups] f16
-  const uint8_t* zeros = nullptr;    // [rows, NumGroups]
+  const uint8_t* codes = nullptr;     // [rows, cols]
+  const uint16_t* scales = nullptr;   // [rows, NumGroups], in the format of WeightGroups
+  const uint8_t* zeros = nullptr;     // [rows, NumGroups]; int8 and int4
+  const float* f32_scales = nullptr;  // instead of `scales`, of fp8
 };
 
 // Takes rows of one Linear and stores them in its format. Different rows may be put by several

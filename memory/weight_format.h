@@ -9,12 +9,22 @@
 
 namespace bulkhead {
 
-enum class WeightFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4 };
+enum class WeightFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kFp4, kFp8 };
 
 // Codes, with a scale and a zero per output and group of inputs.
 constexpr bool IsQuantized(WeightFormat format) {
-  return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
+  return format == WeightFormat::kInt8 || format == WeightFormat::kInt4 ||
+         format == WeightFormat::kFp4 || format == WeightFormat::kFp8;
 }
+
+// Their products with inputs may be in whole numbers (ActivationDType::kInt8).
+constexpr bool HasIntegerCodes(WeightFormat format) {
+  return IsQuantized(format) && format != WeightFormat::kFp8;
+}
+
+// The number format of a quantised weight's scales, each in the low bits of 32. kE8M0 (of kFp4
+// alone): 8 bits e, the scale 2^(e - 127); 255 is NaN. kF32: of kFp8 alone.
+enum class ScaleFormat : uint8_t { kF16, kBF16, kE8M0, kF32 };
 
 constexpr int WeightBits(WeightFormat format) {
   switch (format) {
@@ -24,14 +34,16 @@ constexpr int WeightBits(WeightFormat format) {
     case WeightFormat::kF16:
       return 16;
     case WeightFormat::kInt8:
+    case WeightFormat::kFp8:
       return 8;
     case WeightFormat::kInt4:
+    case WeightFormat::kFp4:
       return 4;
   }
   return 0;
 }
 
-// "float32", "bfloat16", "float16", "int8", "int4".
+// "float32", "bfloat16", "float16", "int8", "int4", "fp4", "fp8".
 absl::string_view WeightFormatName(WeightFormat format);
 
 // The format that stores `dtype` unchanged (f32, bf16, f16), and back.

@@ -23,12 +23,12 @@ def families():
         comment = " ".join(line[2:].strip() for line in text.split("\n\n#", 1)[0].split("\n#")[0].splitlines()
                            if line.startswith("//"))
         names = re.search(r'architecture = "(\w+)".*?model_type = "(\w+)"', text, re.S) or \
-            re.search(r'LlamaLike\("(\w+)", "(\w+)"', text)
+            re.search(r'Like\(\s*"(\w+)",\s*"(\w+)"', text)
         yield names.group(1), names.group(2), comment
 
 
 def page():
-    return HEAD + "".join(f"| `{a}` | `{m}` | {c} |\n" for a, m, c in sorted(families(), key=lambda f: f[0].lower()))
+    return HEAD + "".join(f"| `{a}` | `{m}` | {c} |\n" for a, m, c in sorted(families(), key=lambda f: (f[0].lower(), f[1])))
 
 
 def main():

@@ -1,7 +1,7 @@
 // ConfigFields: reads one JSON object field by field. Every number is checked against limits before
-// anybody sees it, and every field that was asked for is remembered, so that the rest is unknown.
+// anybody sees it, and every field that was read is remembered, so that the rest is unknown.
 //
-// The first error sticks: a failed read returns a harmless value, and status() tells in the end.
+// The first error sticks: a failed read returns a harmless value, and status() returns the error.
 #pragma once
 
 #include <cstdint>

@@ -10,16 +10,17 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/arithmetic.h"
 
 namespace bulkhead {
 namespace {
 
 // The limits keep every product of two of these numbers and a number format's size within 2^45.
 constexpr int kMaxHiddenSize = 1 << 17;
-constexpr int kMaxIntermediateSize = 1 << 20;
-constexpr int kMaxLayers = 1024;
 constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
+// Over all layers: each has tensors of its own, which plans and loads are walked by.
+constexpr int64_t kMaxExpertsOfModel = 1 << 16;
 
 }  // namespace
 
@@ -72,7 +73,7 @@ void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& 
 
 void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfig& config) {
   const bool stated = fields.Has("sliding_window");
-  int window = fields.Int("sliding_window", 1, kMaxPositionEmbeddings)
+  int window = fields.Int("sliding_window", defaults.is_switched ? 0 : 1, kMaxPositionEmbeddings)
                    .value_or(stated ? 0 : defaults.window);
   const bool is_on = fields.Bool("use_sliding_window").value_or(!defaults.is_switched);
   const int max_window_layers = fields.Int("max_window_layers", 0, 1 << 20).value_or(28);
@@ -89,6 +90,11 @@ void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfi
   }
   if (!is_on) window = 0;
   config.sliding_window = window;
+  if (defaults.chunk > 0) {
+    constexpr const char* kChunk = "attention_chunk_size";
+    config.attention_chunk = fields.Int(kChunk, 1, kMaxPositionEmbeddings)
+                                 .value_or(fields.Has(kChunk) ? 0 : defaults.chunk);
+  }
 
   // Qwen's upper layers use the window, Mistral's all do, Gemma's all but every sixth; layer_types
   // says it layer by layer.
@@ -107,13 +113,14 @@ void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfi
   }
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string& type = (*layer_types)[layer];
+    config.layer_uses_window[layer] = type != "full_attention";
+    if (type == "chunked_attention" && config.attention_chunk > 0) continue;
     const bool uses_window = type == "sliding_attention";
     if (!uses_window && type != "full_attention") {
       fields.Unsupported("layer_types", "supported are full_attention and sliding_attention");
     } else if (uses_window && window == 0) {
       fields.Invalid("layer_types", "it has sliding_attention, but sliding_window is off");
     }
-    config.layer_uses_window[layer] = uses_window;
   }
 }
 
@@ -142,6 +149,75 @@ void ReadActivation(ConfigFields& fields, absl::Span<const Activation> allowed,
   config.activation = allowed.front();
   for (const char* name : {"hidden_act", "hidden_activation"}) {
     ReadActivationField(fields, name, allowed, config);
+  }
+}
+
+void ReadMoe(ConfigFields& fields, const MoeFields& names, ModelConfig& config) {
+  MoeConfig& moe = config.moe;
+  const char* stated = names.num_experts.front();
+  for (const char* name : names.num_experts) {
+    if (fields.Has(name)) stated = name;
+  }
+  moe.num_experts = names.default_num_experts > 0 && !fields.Has(stated)
+                        ? names.default_num_experts
+                        : fields.RequiredInt(stated, 1, kMaxExperts);
+  if (int64_t{moe.num_experts} * config.num_hidden_layers > kMaxExpertsOfModel) {
+    fields.Invalid(stated, absl::StrCat("over all ", config.num_hidden_layers,
+                                        " layers there may be ", kMaxExpertsOfModel, " experts"));
+  }
+  moe.num_experts_per_tok = names.num_experts_per_tok > 0 && !fields.Has("num_experts_per_tok")
+                                ? names.num_experts_per_tok
+                                : fields.RequiredInt("num_experts_per_tok", 1, kMaxExpertsPerToken);
+  if (moe.num_experts_per_tok > moe.num_experts) {
+    fields.Invalid("num_experts_per_tok",
+                   absl::StrCat("it must be at most ", stated, ", ", moe.num_experts));
+  }
+  moe.intermediate_size = fields.RequiredInt(names.intermediate_size, 1, kMaxIntermediateSize);
+  // Of training alone.
+  for (const char* name : {"router_aux_loss_coef", "output_router_logits", "router_jitter_noise"}) {
+    fields.Ignore(name);
+  }
+}
+
+void SetExpertLayers(absl::FunctionRef<bool(int layer)> uses_experts, ModelConfig& config) {
+  bool has_others = false;
+  config.moe.layer_uses_experts.resize(config.num_hidden_layers);
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    config.moe.layer_uses_experts[layer] = uses_experts(layer);
+    has_others |= !uses_experts(layer);
+  }
+  if (!has_others) config.intermediate_size = 0;
+}
+
+void ReadMixtralMoe(ConfigFields& fields, ModelConfig& config) {
+  ReadMoe(fields,
+          {.num_experts = {"num_local_experts"},
+           .default_num_experts = 8,
+           .num_experts_per_tok = 2,
+           .intermediate_size = "intermediate_size"},
+          config);
+  SetExpertLayers([](int) { return true; }, config);
+  config.moe.router.normalizes = true;
+}
+
+void ReadExpertGroups(ConfigFields& fields, int experts_per_group_score, ModelConfig& config) {
+  RouterOptions& router = config.moe.router;
+  router.num_groups = fields.Int("n_group", 1, kMaxExperts).value_or(1);
+  router.num_chosen_groups = fields.Int("topk_group", 1, kMaxExperts).value_or(1);
+  router.experts_per_group_score = experts_per_group_score;
+  if (config.moe.num_experts % router.num_groups != 0) {
+    fields.Invalid("n_group",
+                   absl::StrCat("it must divide the number of experts, ", config.moe.num_experts));
+    return;
+  }
+  const int group_size = config.moe.num_experts / router.num_groups;
+  if (router.num_chosen_groups > router.num_groups ||
+      router.num_chosen_groups * group_size < config.moe.num_experts_per_tok) {
+    fields.Invalid(
+        "topk_group",
+        absl::StrCat("it must be at most n_group, ", router.num_groups, ", and at least ",
+                     CeilDiv(config.moe.num_experts_per_tok, group_size),
+                     " for num_experts_per_tok, ", config.moe.num_experts_per_tok));
   }
 }
 

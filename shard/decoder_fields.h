@@ -2,6 +2,9 @@
 // together. Sizes come with limits that keep every product of two of them from overflowing.
 #pragma once
 
+#include <vector>
+
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "shard/config_fields.h"
 #include "shard/model_config.h"
@@ -9,6 +12,8 @@
 namespace bulkhead {
 
 inline constexpr int kMaxVocabSize = 1 << 22;
+inline constexpr int kMaxIntermediateSize = 1 << 20;
+inline constexpr int kMaxLayers = 1024;
 
 // What the fields mean where the file is silent.
 struct SizeDefaults {
@@ -32,6 +37,8 @@ struct WindowDefaults {
   // field.
   int pattern = 0;
   bool has_window = true;  // else one is refused
+  // Of attention_chunk_size, by chunked_attention in layer_types; 0: the family has no such field.
+  int chunk = 0;
 };
 void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfig& config);
 
@@ -42,6 +49,23 @@ void ReadActivation(ConfigFields& fields, absl::Span<const Activation> allowed,
 // One field likewise.
 void ReadActivationField(ConfigFields& fields, const char* name,
                          absl::Span<const Activation> allowed, ModelConfig& config);
+
+// A mixture of experts: the names of its fields, and what they mean where the file is silent.
+struct MoeFields {
+  std::vector<const char*> num_experts = {"num_experts", "num_local_experts"};  // either
+  int default_num_experts = 0;  // 0: the file must say it, as the next
+  int num_experts_per_tok = 0;
+  const char* intermediate_size = "moe_intermediate_size";  // of an expert
+};
+void ReadMoe(ConfigFields& fields, const MoeFields& moe, ModelConfig& config);
+// Which layers have experts. Where all have, there is no MLP of intermediate_size.
+void SetExpertLayers(absl::FunctionRef<bool(int layer)> uses_experts, ModelConfig& config);
+// Mixtral's: in every layer 2 of 8 experts of width intermediate_size, weighed by a softmax over
+// those that are chosen.
+void ReadMixtralMoe(ConfigFields& fields, ModelConfig& config);
+// n_group, topk_group: experts are chosen from the best groups by the sum of their best
+// `experts_per_group_score`.
+void ReadExpertGroups(ConfigFields& fields, int experts_per_group_score, ModelConfig& config);
 
 // A number from 1e-6 to 1e6; `by_default` where the field is absent.
 float ReadFactor(ConfigFields& fields, const char* name, double by_default);

@@ -15,16 +15,18 @@ struct RopeDefaults {
   // Of layers with a window, by rope_parameters {full_attention, sliding_attention} or
   // rope_local_base_freq; 0: the family has one table for all layers.
   double window_theta = 0;
-  bool is_partial = false;  // whether partial_rotary_factor may be less than 1
+  bool window_has_theta = false;  // rope_theta is theirs, too
+  bool is_partial = false;        // whether partial_rotary_factor may be less than 1
   double partial_rotary_factor = 1.0;
-  bool scales_q = false;  // by llama_4_scaling_beta
+  bool scales_q = false;       // by llama_4_scaling_beta
+  bool scales_scores = false;  // by the square of yarn's mscale_all_dim
 };
 
 struct FamilySpec {
   const char* architecture;  // "LlamaForCausalLM"
   const char* model_type;    // "llama"
   // Reads the fields that are the family's business, or refuses their values. Fields that it does
-  // not ask for are refused where they would change the arithmetic (field_policy.h).
+  // not read are refused where they would change the arithmetic (field_policy.h).
   void (*read_config)(ConfigFields& fields, ModelConfig& config);
   void (*model_tensors)(const ModelConfig& config, TensorTable& table);
   void (*layer_tensors)(const ModelConfig& config, int layer, TensorTable& table);

@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// config.json: marks the harmless fields as known and fails on what we do not compute: what the
-// family has asked for is its own business.
+// config.json: marks the harmless fields as known and fails on what we do not compute: the fields
+// that the family has read are left to it.
 void ApplyConfigFieldPolicy(ConfigFields& fields);
 
 // generation_config.json: likewise. Returns a warning for each known field that is not applied at

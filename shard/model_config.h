@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,11 +11,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/activation.h"
+#include "base/router_options.h"
 #include "memory/matrix.h"
 
 namespace bulkhead {
 
-struct FamilySpec;  // shard/family_spec.h
+struct FamilySpec;    // shard/family_spec.h
+struct ModuleFilter;  // shard/module_filter.h
 
 // Each as transformers' modeling_rope_utils.py has it.
 // kNtkAlpha: theta times factor^(r / (r - 2)) (Hunyuan).
@@ -31,6 +34,7 @@ struct RopeConfig {
   double beta_slow = 1.0;
   bool truncate = true;                // yarn: whether its borders are whole columns
   double attention_factor = 1.0;       // yarn, longrope: cosines and sines are multiplied by it
+  double mscale_all_dim = 1.0;         // yarn: what DeepSeek multiplies scores by, squared
   std::vector<double> short_factor;    // longrope [r/2]: where max_model_len is not beyond the
   std::vector<double> long_factor;     // original context, and where it is
   double partial_rotary_factor = 1.0;  // r / d
@@ -42,14 +46,66 @@ struct RopeConfig {
 // r: the columns of a head of `head_dim` that are turned.
 int RotaryDim(const RopeConfig& rope, int head_dim);
 
-// What `quantization_config` says of the layers' matrices: AWQ and GPTQ, 4 bits.
+// What `quantization_config` says of the layers' matrices.
 struct QuantizationConfig {
-  enum class Method { kNone, kAwq, kGptq };
+  // From kPackQuantized on: compressed-tensors; kMxfp4: gpt-oss, experts alone; kFp8: in blocks.
+  enum class Method {
+    kNone,
+    kAwq,
+    kGptq,
+    kPackQuantized,
+    kIntQuantized,
+    kMxfp4PackQuantized,
+    kFloatQuantized,
+    kMxfp4,
+    kFp8
+  };
   Method method = Method::kNone;
-  int group_size = 0;      // inputs: 32, 64 or 128
-  bool act_order = false;  // GPTQ's desc_act: g_idx says which group an input is in
+  int group_size = 0;      // inputs that share a scale; 0: all of them
+  bool act_order = false;  // g_idx says which group an input is in
+  int bits = 4;
+  int group_outputs = 1;                                  // that share a scale; 0: all
+  bool symmetric = false;                                 // compressed-tensors: there are no zeros
+  std::shared_ptr<const ModuleFilter> modules = nullptr;  // null: all
 
   bool operator==(const QuantizationConfig&) const = default;
+};
+
+// A mixture of experts (MoE): in some layers the MLP is `num_experts` of them, of which each token
+// is sent to num_experts_per_tok, and a shared one that all tokens are sent to.
+struct MoeConfig {
+  int num_experts = 0;               // E; 0: the model has none
+  int num_experts_per_tok = 0;       // k
+  int intermediate_size = 0;         // of an expert
+  int shared_intermediate_size = 0;  // of the shared one; 0: there is none
+  bool shared_gate = false;          // its output is multiplied by a gate of the token
+  bool correction_bias = false;      // of the router's choice
+  bool router_bias = false;          // of its logits
+  bool biases = false;               // of the experts' products
+  bool weighs_inputs = false;   // an expert's input is multiplied by its weight, else what it adds
+  bool clamped_swiglu = false;  // for an activation, of gates and ups in turn (gpt-oss)
+  float swiglu_alpha = 0;
+  float swiglu_limit = 0;
+  RouterOptions router;
+  std::vector<bool> layer_uses_experts;  // [L]
+
+  bool operator==(const MoeConfig&) const = default;
+};
+
+// Multi-head latent attention (MLA): a token's keys and values of all heads are products of one
+// vector, which alone is cached. A key is `nope_dim` of them beside the latent's `rope_dim` turned
+// columns.
+struct LatentConfig {
+  int kv_rank = 0;    // of the latent without those; 0: the model has no such attention
+  int q_rank = 0;     // of what q is a product of; 0: of the layer's input
+  int nope_dim = 0;   // columns of a head of q and k that are not turned
+  int rope_dim = 0;   // those that are: ModelConfig::head_dim
+  int value_dim = 0;  // columns of a head of v
+
+  int q_dim() const { return nope_dim + rope_dim; }
+  int cached_dim() const { return kv_rank + rope_dim; }  // of a token and layer
+
+  bool operator==(const LatentConfig&) const = default;
 };
 
 // Greatest context that a config may state (and greatest sliding window).
@@ -66,25 +122,35 @@ struct ModelConfig {
   int intermediate_size = 0;           // F
   int num_hidden_layers = 0;           // L
   int num_attention_heads = 0;         // H
-  int num_key_value_heads = 0;         // K
+  int num_key_value_heads = 0;         // K; of latent attention 1, which every rank has
   int head_dim = 0;                    // d
   int vocab_size = 0;                  // V
-  int num_experts = 0;                 // E; no family reads it yet
+  MoeConfig moe;
+  LatentConfig latent;
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of layers with a window, where theirs is another
   bool rope_interleaved = false;          // pairs are neighbouring columns
   std::vector<bool> layer_uses_rope;      // [L]; empty: all do
-  double q_scale_beta = 0.0;  // q times 1 + beta ln(1 + floor(position / rope's original context))
-  int sliding_window = 0;     // 0: none
-  std::vector<bool> layer_uses_window;  // [L]; all false without a window
+  // q times 1 + beta ln(1 + floor((position + offset) / context)), in layers without positions
+  // alone or in all.
+  double q_scale_beta = 0.0;
+  int q_scale_context = 0;
+  int q_scale_offset = 0;
+  bool q_scale_without_rope = false;
+  int sliding_window = 0;               // 0: none
+  int attention_chunk = 0;              // a layer sees from the last multiple of it on; 0: all
+  std::vector<bool> layer_uses_window;  // [L] or chunk; all false where there is neither
   bool tie_word_embeddings = false;
   bool qkv_bias = false;  // q, k and v projections
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RmsNorm on the heads of q and k (Qwen3)
   bool qk_norm_after_rope = false;
+  bool qk_norm_of_all_heads = false;  // one norm of all heads of q, and one of k (OLMo 2)
+  // Heads of q and k normed without weights, in layers with positions (Llama 4).
+  bool qk_norm_without_weight = false;
   bool layer_norm = false;       // LayerNorm, else RmsNorm
   bool norm_bias = false;        // of LayerNorm
   float norm_weight_offset = 0;  // norms multiply by this + what the checkpoint has
@@ -94,6 +160,7 @@ struct ModelConfig {
   bool products_read_residual = false;  // a half of a layer has no norm before it
   float attention_scale = 0;            // of scores
   float attention_soft_cap = 0;         // 0: none
+  bool attention_sinks = false;         // a score of each head without a value (gpt-oss)
   float embedding_multiplier = 1;
   float residual_multiplier = 1;  // of what a half of a layer adds
   float logit_multiplier = 1;
@@ -104,10 +171,16 @@ struct ModelConfig {
 
   // In tokens; 0: the layer sees all.
   int WindowOf(int layer) const { return layer_uses_window[layer] ? sliding_window : 0; }
+  int ChunkOf(int layer) const { return layer_uses_window[layer] ? attention_chunk : 0; }
+  bool has_latents() const { return latent.kv_rank > 0; }
+  // Columns of what the cache has for a KV head and token as a key, and of a head's sum of values.
+  int CachedDim() const { return has_latents() ? latent.cached_dim() : head_dim; }
+  int ValueDim() const { return has_latents() ? latent.value_dim : head_dim; }
+  bool UsesExperts(int layer) const { return moe.num_experts > 0 && moe.layer_uses_experts[layer]; }
   bool UsesRope(int layer) const { return layer_uses_rope.empty() || layer_uses_rope[layer]; }
 };
 
-// The largest temperature that a request or a checkpoint may ask for.
+// The largest temperature that a request or a checkpoint may have.
 inline constexpr double kMaxTemperature = 100.0;
 
 // Sampling defaults of generation_config.json; unset where it says nothing.

@@ -1,11 +1,12 @@
 #include "shard/quantization_config.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "shard/module_filter.h"
 
 namespace bulkhead {
 namespace {
-
-constexpr int kMaxGroupSize = 1 << 20;
 
 // What files carry besides, and what does not change how weights are read.
 constexpr const char* kHarmless[] = {"backend",
@@ -54,7 +55,62 @@ void ReadGptq(ConfigFields& fields, QuantizationConfig& config) {
   fields.RefuseUnlessOff("dynamic");
 }
 
+// 4 bits in groups.
+void ReadBitsAndGroups(ConfigFields& fields, QuantizationConfig& config) {
+  if (fields.status().ok() && fields.RequiredInt("bits", 1, 64) != 4) {
+    fields.Unsupported("bits", "4 is");
+  }
+  config.group_size = fields.RequiredInt("group_size", -1, kMaxGroupSize);
+  if (fields.status().ok() && !IsGroupSize(config.group_size)) {
+    fields.Unsupported("group_size", "32, 64 and 128 are");
+  }
+  for (const char* name : kHarmless) fields.Ignore(name);
+}
+
+// Names of modules, or their last parts, with all that they hold; they may be patterns.
+void ReadNotConverted(ConfigFields& fields, QuantizationConfig& config) {
+  ModuleFilter modules;
+  modules.targets.AddAll();
+  for (const std::string& name :
+       fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>())) {
+    if (!modules.ignored.AddPattern("(.*[.])?(" + name + ")([.].*)?$")) {
+      fields.Invalid("modules_to_not_convert", "its patterns must be regular expressions");
+    }
+  }
+  config.modules = std::make_shared<ModuleFilter>(std::move(modules));
+}
+
+// gpt-oss.
+void ReadMxfp4(ConfigFields& fields, QuantizationConfig& config) {
+  config.group_size = kMxfp4Group;
+  ReadNotConverted(fields, config);
+  fields.Ignore("dequantize");
+}
+
+// E4M3 in blocks of 128 outputs and inputs; inputs are not quantised.
+void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
+  config.bits = 8;
+  config.group_size = config.group_outputs = 128;
+  if (fields.IntOrList("weight_block_size", 1, kMaxGroupSize) != std::vector<int>{128, 128}) {
+    fields.Unsupported("weight_block_size", "[128, 128] is");
+  }
+  const std::string format = fields.String("fmt").value_or("e4m3");
+  if (format != "e4m3") fields.Unsupported("fmt", "e4m3 is");
+  const std::string scheme = fields.String("activation_scheme").value_or("dynamic");
+  if (scheme != "dynamic") fields.Unsupported("activation_scheme", "dynamic is");
+  ReadNotConverted(fields, config);
+  fields.Ignore("scale_fmt");
+  fields.Ignore("dequantize");
+}
+
 }  // namespace
+
+void RefuseUnknown(ConfigFields& fields) {
+  const std::vector<std::string> unknown = fields.UnknownNames();
+  if (!fields.status().ok() || unknown.empty()) return;
+  fields.Fail(absl::UnimplementedError(fields.source() + ": " + unknown.front() +
+                                       " is not known, and may change what the weights mean"));
+}
 
 QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
   QuantizationConfig config;
@@ -65,27 +121,23 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
   if (method == "awq") {
     config.method = QuantizationConfig::Method::kAwq;
     ReadAwq(fields);
+    ReadBitsAndGroups(fields, config);
   } else if (method == "gptq") {
     config.method = QuantizationConfig::Method::kGptq;
     ReadGptq(fields, config);
+    ReadBitsAndGroups(fields, config);
+  } else if (method == "compressed-tensors") {
+    ReadCompressedTensors(fields, config);
+  } else if (method == "mxfp4") {
+    config.method = QuantizationConfig::Method::kMxfp4;
+    ReadMxfp4(fields, config);
+  } else if (method == "fp8") {
+    config.method = QuantizationConfig::Method::kFp8;
+    ReadFp8(fields, config);
   } else {
-    fields.Unsupported("quant_method", "awq and gptq are");
+    fields.Unsupported("quant_method", "awq, gptq, compressed-tensors, mxfp4 and fp8 are");
   }
-  if (fields.status().ok() && fields.RequiredInt("bits", 1, 64) != 4) {
-    fields.Unsupported("bits", "4 is");
-  }
-  config.group_size = fields.RequiredInt("group_size", -1, kMaxGroupSize);
-  if (fields.status().ok() && config.group_size != 32 && config.group_size != 64 &&
-      config.group_size != 128) {
-    fields.Unsupported("group_size", "32, 64 and 128 are");
-  }
-  for (const char* name : kHarmless) fields.Ignore(name);
-  // A field that nobody knows may change what the numbers mean.
-  const std::vector<std::string> unknown = fields.UnknownNames();
-  if (fields.status().ok() && !unknown.empty()) {
-    fields.Fail(absl::UnimplementedError(outer.source() + ": " + unknown.front() +
-                                         " is not known, and may change what the weights mean"));
-  }
+  RefuseUnknown(fields);
   if (!fields.status().ok()) outer.Fail(fields.status());
   return config;
 }

@@ -1,11 +1,24 @@
-// The tensors of a weight that a checkpoint holds in 4 bits (AWQ "gemm", GPTQ), and rows of it as
-// codes, scales and zeros. Layouts:
+// The tensors of a weight that a checkpoint holds in codes, and rows of it as codes, scales and
+// zeros. Layouts:
 //   AWQ   qweight i32 [in, out / 8]: nibble j of a word is output 8w + (0, 2, 4, 6, 1, 3, 5, 7)[j]
 //         qzeros  i32 [in / group, out / 8], likewise
 //   GPTQ  qweight i32 [in / 8, out]: nibble j is input 8w + j
 //         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, and holds zero - 1
 //         g_idx   i32 [in]: the group of each input
 //   both  scales  f16 [in / group, out]
+// compressed-tensors, scales in the checkpoint's own dtype:
+//   pack-quantized  weight_packed i32 [out, in * bits / 32], the first input in the lowest bits, +
+//   8
+//                   weight_scale [out, in / group]; weight_zero_point i32 [out / 8, in / group]:
+//                   nibble j is output 8w + j; weight_g_idx as GPTQ's; weight_shape i64 [2]
+//   int-quantized   weight i8 [out, in], weight_scale [out, in / group]
+//   mxfp4-pack-quantized  weight_packed u8 [out, in / 2], even inputs in the low half
+//                         weight_scale u8 [out, in / 32], e8m0
+//   float-quantized  weight e4m3 [out, in]; weight_scale f32, bf16 or f16 [out, 1], [1] or a
+//   block's
+// fp8               the same; weight_scale_inv [out / 128, in / 128], which w is multiplied by
+// gpt-oss (mxfp4)   NAME_blocks u8 [experts, out, in / 32, 16], NAME_scales u8 [experts, out, in /
+// 32]
 #pragma once
 
 #include <cstdint>
@@ -21,15 +34,21 @@
 namespace bulkhead {
 
 struct QuantizedTensors {
-  LocatedTensor qweight;
-  LocatedTensor qzeros;
+  LocatedTensor codes;
   LocatedTensor scales;
-  LocatedTensor g_idx;  // GPTQ; its entry is null where the checkpoint has none
+  LocatedTensor zeros;  // these two: their entry is null where the checkpoint has none
+  LocatedTensor g_idx;
   QuantizationConfig config;
-  int64_t outputs = 0;
+  int group_size = 0;   // in memory (WeightFormats)
+  int64_t outputs = 0;  // of the file's tensor; those of all experts, if they share it
   int64_t inputs = 0;
 
+  bool is_fp8() const {
+    return config.method == Method::kFp8 || config.method == Method::kFloatQuantized;
+  }
   bool is_awq() const { return config.method == QuantizationConfig::Method::kAwq; }
+  // Outputs are rows of the file; else inputs are.
+  bool is_by_output() const { return !is_awq() && config.method != Method::kGptq; }
   // The groups that `cols` touch; with act order all.
   Range GroupsOf(Range cols) const;
   // What ReadRows needs to stage `rows` outputs of `cols`, and how much of that it reads.
@@ -40,8 +59,26 @@ struct QuantizedTensors {
   // ends.
   absl::StatusOr<QuantizedRows> ReadRows(Range rows, Range cols, std::byte* staging) const;
   // The group of each input of `cols`; empty without act order. DATA_LOSS for an index that is not
-  // one, or that is not ascending where desc_act says so.
+  // one, or that is not ascending where the config says so.
   absl::StatusOr<std::vector<int32_t>> ReadGroupIndex(Range cols) const;
+
+ private:
+  using Method = QuantizationConfig::Method;
+  struct Staging;
+
+  Staging LayOut(std::byte* memory, int64_t rows, Range cols) const;
+  // The scales of the file that those of `cols` in memory are.
+  Range FileGroupsOf(Range cols) const;
+  int64_t FileGroup(int64_t group) const;
+  // The rows of the file's scales.
+  Range ScaleRowsOf(Range rows) const;
+  // How many bytes of a row hold `cols`.
+  int64_t RowBytes(Range cols) const;
+  absl::Status ReadByInput(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadByOutput(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadCodesByOutput(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadScalesByOutput(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadZerosByOutput(Range rows, Range cols, const Staging& staging) const;
 };
 
 // Whether the checkpoint holds this tensor so.
@@ -52,7 +89,7 @@ bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config);
 absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const TensorRow& row,
                                                const ModelConfig& config);
 
-// The names of its tensors, g_idx last.
+// The names of its tensors, g_idx and what else may be missing last.
 std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfig& config);
 
 }  // namespace bulkhead

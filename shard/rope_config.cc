@@ -34,6 +34,7 @@ void ReadYarn(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) {
   rope.truncate = nested.Bool("truncate").value_or(true);
   const double mscale = nested.Number("mscale", 0, kMaxFactor).value_or(0);
   const double mscale_all_dim = nested.Number("mscale_all_dim", 0, kMaxFactor).value_or(0);
+  if (mscale_all_dim > 0) rope.mscale_all_dim = YarnMscale(rope.factor, mscale_all_dim);
   const double by_default =
       mscale > 0 && mscale_all_dim > 0
           ? YarnMscale(rope.factor, mscale) / YarnMscale(rope.factor, mscale_all_dim)
@@ -152,8 +153,8 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
                 std::vector<std::string>& unknown) {
   const RopeConfig outer = Outer(fields, defaults);
   RopeConfig& window = config.window_rope.emplace();
-  window.theta =
-      fields.Number("rope_local_base_freq", kMinTheta, kMaxTheta).value_or(defaults.window_theta);
+  window.theta = fields.Number("rope_local_base_freq", kMinTheta, kMaxTheta)
+                     .value_or(defaults.window_has_theta ? outer.theta : defaults.window_theta);
   const nlohmann::json* object = fields.Object("rope_parameters");
   if (object == nullptr || !object->contains("full_attention")) {
     // The older spelling: rope_scaling is that of layers without a window alone.
@@ -167,6 +168,11 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
     if (kind == nullptr) return by_default;
     return ReadObject(*kind, fields, absl::StrCat("rope_parameters.", name), by_default, unknown);
   };
+  // transformers writes these beside the kinds, and then reads the kinds alone.
+  for (const char* name : {"rope_type", "rope_theta", "factor", "attention_factor", "beta_fast",
+                           "beta_slow", "original_max_position_embeddings"}) {
+    kinds.Ignore(name);
+  }
   config.rope = read("full_attention", outer);
   window = read("sliding_attention", window);
   if (!kinds.status().ok()) fields.Fail(kinds.status());
@@ -218,7 +224,14 @@ void ReadRope(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& c
     config.rope = ReadForAllLayers(fields, Outer(fields, defaults), unknown);
   }
   Check(fields, defaults, config.rope, config.head_dim);
-  config.q_scale_beta = config.rope.llama_4_scaling_beta;
+  if (config.rope.llama_4_scaling_beta != 0) {
+    config.q_scale_beta = config.rope.llama_4_scaling_beta;
+    config.q_scale_context = config.rope.original_max_position_embeddings;
+  }
+  if (defaults.scales_scores) {
+    config.attention_scale = static_cast<float>(
+        config.attention_scale * config.rope.mscale_all_dim * config.rope.mscale_all_dim);
+  }
 }
 
 }  // namespace bulkhead

@@ -76,21 +76,41 @@ absl::Status CheckSplittable(const ModelConfig& config, int size) {
     return absl::InvalidArgumentError(
         absl::StrCat("a group of ", size, " ranks is not possible; 1 to ", kMaxSize, " are"));
   }
-  const int largest = std::min({config.intermediate_size, config.vocab_size, kMaxSize});
-  const char* field = config.intermediate_size < size ? "intermediate_size" : "vocab_size";
-  const int value = config.intermediate_size < size ? config.intermediate_size : config.vocab_size;
-  if (value >= size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, ", too small to be split over ", size,
-                   " ranks; the largest group that works has ", largest));
+  struct Dimension {
+    const char* field;
+    int value;  // 0: the model does not have it
+  };
+  for (const auto& [field, value] :
+       {Dimension{"intermediate_size", config.intermediate_size},
+        Dimension{"an expert's intermediate size", config.moe.intermediate_size},
+        Dimension{"the shared expert's intermediate size", config.moe.shared_intermediate_size},
+        Dimension{"vocab_size", config.vocab_size}}) {
+    if (value == 0 || value >= size) continue;
+    int largest = config.vocab_size;
+    for (const int other : {config.intermediate_size, config.moe.intermediate_size,
+                            config.moe.shared_intermediate_size, kMaxSize}) {
+      if (other > 0) largest = std::min(largest, other);
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " is ", value, ", too small to be split over ", size,
+                     " ranks; the largest group that works has ", largest));
+  }
+  return absl::OkStatus();
 }
 
 // The KV heads that `heads` read, and where each head finds its own among them.
 void AssignKvHeads(int64_t group, RankShard& shard) {
-  if (shard.heads.empty()) return;
+  if (shard.heads.empty()) {
+    shard.kv_head_borders.assign(shard.head_borders.size(), 0);
+    return;
+  }
   shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
   for (int64_t head = shard.heads.begin; head < shard.heads.end; ++head) {
     shard.head_to_kv.push_back(static_cast<int32_t>(head / group - shard.kv_heads.begin));
+  }
+  for (const int64_t border : shard.head_borders) {
+    shard.kv_head_borders.push_back(CeilDiv(shard.heads.begin + border, group) -
+                                    shard.kv_heads.begin);
   }
 }
 
@@ -136,10 +156,10 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size,
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   std::vector<Range> head_leaves;
   PartitionHeads({0, config.num_attention_heads}, group, num_leaves, head_leaves);
-  const int64_t columns = config.intermediate_size;
-  const int64_t unit = MlpUnit(columns, group_size, num_leaves);
-  return FromLeaves(config, size, head_leaves,
-                    InUnits(PartitionEvenly(CeilDiv(columns, unit), num_leaves), unit, columns));
+  return FromLeaves(config, size, head_leaves, [&](int64_t columns) {
+    const int64_t unit = MlpUnit(columns, group_size, num_leaves);
+    return InUnits(PartitionEvenly(CeilDiv(columns, unit), num_leaves), unit, columns);
+  });
 }
 
 absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
@@ -147,10 +167,14 @@ absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
                                                       int group_size) {
   const int size = static_cast<int>(shares.size());
   absl::Status status = CheckSplittable(config, size);
-  if (status.ok() && config.num_key_value_heads < size) {
+  // Heads of latent attention have no KV heads that they would be grouped by.
+  const int groups = config.has_latents() ? config.num_attention_heads : config.num_key_value_heads;
+  if (status.ok() && groups < size) {
     status = absl::InvalidArgumentError(
-        absl::StrCat("unequal shares need a KV head for every rank; num_key_value_heads is ",
-                     config.num_key_value_heads, " and the group has ", size, " ranks"));
+        absl::StrCat(config.has_latents()
+                         ? "unequal shares need a head for every rank; num_attention_heads is "
+                         : "unequal shares need a KV head for every rank; num_key_value_heads is ",
+                     groups, " and the group has ", size, " ranks"));
   }
   for (const int64_t share : shares) {
     if (status.ok() && share < 1) {
@@ -158,40 +182,48 @@ absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
     }
   }
   if (!status.ok()) return WithExitCode(status, ExitCode::kModelRefused);
-  const int64_t group = config.num_attention_heads / config.num_key_value_heads;
-  std::vector<Range> heads = PartitionByShares(config.num_key_value_heads, shares);
+  const int64_t group = config.num_attention_heads / groups;
+  std::vector<Range> heads = PartitionByShares(groups, shares);
   for (Range& range : heads) range = {range.begin * group, range.end * group};
-  const int64_t columns = config.intermediate_size;
-  const int64_t unit = MlpUnit(columns, group_size, size);
-  return FromLeaves(config, size, heads,
-                    InUnits(PartitionByShares(CeilDiv(columns, unit), shares), unit, columns));
+  return FromLeaves(config, size, heads, [&](int64_t columns) {
+    const int64_t unit = MlpUnit(columns, group_size, size);
+    return InUnits(PartitionByShares(CeilDiv(columns, unit), shares), unit, columns);
+  });
 }
 
 ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
-                                const std::vector<Range>& head_leaves,
-                                const std::vector<Range>& mlp_leaves) {
+                                const std::vector<Range>& head_leaves, CutColumns leaves_of) {
   const int leaves_per_rank = static_cast<int>(head_leaves.size()) / size;
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   const std::vector<Range> vocab = PartitionEvenly(config.vocab_size, size);
-  const std::vector<Range> experts = PartitionEvenly(config.num_experts, size);
+  const std::vector<Range> experts = PartitionEvenly(config.moe.num_experts, size);
+  const auto leaves_if_any = [&](int columns) {
+    return columns > 0 ? leaves_of(columns) : std::vector<Range>(head_leaves.size());
+  };
+  const std::vector<Range> mlp = leaves_if_any(config.intermediate_size);
+  const std::vector<Range> expert_mlp = leaves_if_any(config.moe.intermediate_size);
+  const std::vector<Range> shared_mlp = leaves_if_any(config.moe.shared_intermediate_size);
 
   ShardPlan plan;
   const auto model = std::make_shared<const ModelConfig>(config);
   for (int rank = 0; rank < size; ++rank) {
     const int first = rank * leaves_per_rank;
-    const auto heads = absl::MakeConstSpan(head_leaves).subspan(first, leaves_per_rank);
-    const auto mlp = absl::MakeConstSpan(mlp_leaves).subspan(first, leaves_per_rank);
+    const auto take = [&](const std::vector<Range>& leaves, Range& owned,
+                          std::vector<int64_t>& borders) {
+      owned = {leaves[first].begin, leaves[first + leaves_per_rank - 1].end};
+      borders = BordersOf(absl::MakeConstSpan(leaves).subspan(first, leaves_per_rank));
+    };
     RankShard shard;
     shard.model = model;
     shard.rank = rank;
     shard.size = size;
-    shard.heads = {heads.front().begin, heads.back().end};
-    shard.mlp = {mlp.front().begin, mlp.back().end};
+    take(head_leaves, shard.heads, shard.head_borders);
+    take(mlp, shard.mlp, shard.mlp_borders);
+    take(expert_mlp, shard.expert_mlp, shard.expert_mlp_borders);
+    take(shared_mlp, shard.shared_mlp, shard.shared_mlp_borders);
     shard.vocab = vocab[rank];
     shard.experts = experts[rank];
     shard.layers = {0, config.num_hidden_layers};
-    shard.head_borders = BordersOf(heads);
-    shard.mlp_borders = BordersOf(mlp);
     AssignKvHeads(group, shard);
     plan.ranks_.push_back(std::move(shard));
   }

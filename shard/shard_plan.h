@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "shard/model_config.h"
@@ -42,12 +43,18 @@ struct RankShard {
   Range kv_heads;                   // of K; the heads that `heads` read; empty when heads is
   std::vector<int32_t> head_to_kv;  // [h] index on this rank
   Range mlp;                        // of F
-  Range vocab;                      // of V
-  Range experts;                    // of E; empty where there are none for this rank
-  Range layers;                     // of L; all of them, or a pipeline stage's
-  // The leaves that it owns, counted from its first head and its first MLP column.
+  Range expert_mlp;                 // of the width of every expert, and of the shared one
+  Range shared_mlp;
+  Range vocab;    // of V
+  Range experts;  // of E; empty where there are none for this rank
+  Range layers;   // of L; all of them, or a pipeline stage's
+  // The leaves that it owns, counted from its first head and from its first columns.
   std::vector<int64_t> head_borders;
+  // Likewise, of its KV heads: each counts where its first query head is, so on one rank alone.
+  std::vector<int64_t> kv_head_borders;
   std::vector<int64_t> mlp_borders;
+  std::vector<int64_t> expert_mlp_borders;
+  std::vector<int64_t> shared_mlp_borders;
 
   // The first stage has the embedding, the last one the final norm and the head.
   bool first_stage() const { return layers.begin == 0; }
@@ -82,9 +89,10 @@ class ShardPlan {
 
  private:
   ShardPlan() = default;
+  // Of all that is cut into columns: the leaves of `columns`, as many as of heads.
+  using CutColumns = absl::FunctionRef<std::vector<Range>(int64_t columns)>;
   static ShardPlan FromLeaves(const ModelConfig& config, int size,
-                              const std::vector<Range>& head_leaves,
-                              const std::vector<Range>& mlp_leaves);
+                              const std::vector<Range>& head_leaves, CutColumns leaves_of);
 
   std::vector<RankShard> ranks_;  // never empty
 };

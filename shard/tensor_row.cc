@@ -1,12 +1,14 @@
 #include "shard/tensor_row.h"
 
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "shard/family_spec.h"
+#include "shard/module_filter.h"
 
 namespace bulkhead {
 namespace {
@@ -19,8 +21,10 @@ int64_t WidthOf(int64_t full, int64_t units) {
 
 Range Scaled(Range units, int64_t width) { return {units.begin * width, units.end * width}; }
 
+bool Has(Range range, int64_t i) { return i >= range.begin && i < range.end; }
+
 // The part of a dimension of `full` elements that `shard` owns.
-Range OwnedOf(Split split, int64_t full, int expert, const RankShard& shard) {
+Range OwnedOf(Split split, int64_t full, const TensorRow& row, const RankShard& shard) {
   const ModelConfig& model = *shard.model;
   switch (split) {
     case Split::kWhole:
@@ -31,11 +35,18 @@ Range OwnedOf(Split split, int64_t full, int expert, const RankShard& shard) {
       return Scaled(shard.kv_heads, WidthOf(full, model.num_key_value_heads));
     case Split::kMlp:
       return Scaled(shard.mlp, WidthOf(full, model.intermediate_size));
+    case Split::kExpertMlp:
+      return Scaled(shard.expert_mlp, WidthOf(full, model.moe.intermediate_size));
+    case Split::kSharedMlp:
+      return Scaled(shard.shared_mlp, WidthOf(full, model.moe.shared_intermediate_size));
     case Split::kVocab:
       return Scaled(shard.vocab, WidthOf(full, model.vocab_size));
     case Split::kExperts:
-      BH_CHECK(expert >= 0 && expert < model.num_experts);
-      return {0, expert >= shard.experts.begin && expert < shard.experts.end ? full : 0};
+      BH_CHECK(row.expert >= 0 && row.expert < model.moe.num_experts);
+      return {0, Has(shard.experts, row.expert) ? full : 0};
+    case Split::kEachHead:
+      BH_CHECK(row.head >= 0 && row.head < model.num_attention_heads);
+      return {0, Has(shard.heads, row.head) ? full : 0};
   }
   BH_CHECK(false);
 }
@@ -51,11 +62,17 @@ std::vector<int64_t> InputBorders(const TensorRow& row, const RankShard& shard) 
     case Split::kWhole:
       return {0, row.cols};
     case Split::kExperts:
-      return {0, OwnedOf(row.input_split, row.cols, row.expert, shard).size()};
+    case Split::kEachHead:
+      return {0, OwnedOf(row.input_split, row.cols, row, shard).size()};
     case Split::kHeads:
       return scaled(shard.head_borders, WidthOf(row.cols, model.num_attention_heads));
     case Split::kMlp:
       return scaled(shard.mlp_borders, WidthOf(row.cols, model.intermediate_size));
+    case Split::kExpertMlp:
+      return scaled(shard.expert_mlp_borders, WidthOf(row.cols, model.moe.intermediate_size));
+    case Split::kSharedMlp:
+      return scaled(shard.shared_mlp_borders,
+                    WidthOf(row.cols, model.moe.shared_intermediate_size));
     case Split::kKvHeads:
     case Split::kVocab:
       break;  // no product sums over these
@@ -67,21 +84,34 @@ struct MatrixFormat {
   WeightFormat format;
   int group_size;
   bool act_order;
+  ScaleFormat scales;
 };
 MatrixFormat FormatOf(const TensorRow& row, const WeightFormats& held_as) {
-  if (row.held_as == HeldAs::kTable) return {held_as.tables, held_as.table_group_size, false};
-  return {held_as.layers, held_as.group_size, held_as.act_order};
+  if (row.held_as == HeldAs::kF32Matrix) return {WeightFormat::kF32, 0, false, {}};
+  if (row.held_as == HeldAs::kTable || row.held_as == HeldAs::kKeptMatrix) {
+    return {held_as.tables, held_as.table_group_size, false, ScaleFormat::kF16};
+  }
+  return {held_as.layers, held_as.group_size, held_as.act_order, held_as.scales};
 }
 
 }  // namespace
 
-std::string TensorRow::Name() const {
-  if (layer < 0) return absl::StrCat(prefix, name, field);
-  return absl::StrCat(prefix, layer_prefix, layer, ".", name, field);
+std::string TensorRow::Module() const {
+  if (layer < 0) return absl::StrCat(prefix, name);
+  return absl::StrCat(prefix, layer_prefix, layer, ".", name);
 }
 
+std::string TensorRow::Name() const { return absl::StrCat(Module(), field); }
+
 std::vector<int64_t> TensorRow::Shape() const {
-  return is_vector() ? std::vector<int64_t>{FileSize()} : std::vector<int64_t>{FileSize(), cols};
+  std::vector<int64_t> shape{FileSize()};
+  if (is_transposed) {
+    shape.insert(shape.begin(), file_inputs > 0 ? file_inputs : cols);
+  } else if (!is_vector()) {
+    shape.push_back(cols);
+  }
+  if (file_experts > 0) shape.insert(shape.begin(), file_experts);
+  return shape;
 }
 
 void TensorTable::Add(TensorRow row) {
@@ -92,7 +122,7 @@ void TensorTable::Add(TensorRow row) {
   rows_.push_back(std::move(row));
 }
 
-void TensorTable::ColumnParallel(int slot, const char* name, int64_t rows, int64_t cols,
+void TensorTable::ColumnParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
                                  Split split, bool bias) {
   Add({.name = name,
        .field = ".weight",
@@ -105,8 +135,8 @@ void TensorTable::ColumnParallel(int slot, const char* name, int64_t rows, int64
     Add({.name = name, .field = ".bias", .slot = slot, .cols = rows, .output_split = split});
 }
 
-void TensorTable::RowParallel(int slot, const char* name, int64_t rows, int64_t cols, Split split,
-                              bool bias) {
+void TensorTable::RowParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
+                              Split split, bool bias) {
   Add({.name = name,
        .field = ".weight",
        .slot = slot,
@@ -114,6 +144,63 @@ void TensorTable::RowParallel(int slot, const char* name, int64_t rows, int64_t 
        .rows = rows,
        .cols = cols,
        .input_split = split});
+  if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = rows});
+}
+
+void TensorTable::FusedExperts(int slot, const std::string& name, ExpertPart part, int64_t cols,
+                               Split output_split, Split input_split) {
+  BH_CHECK(expert_ >= 0);
+  Add({.name = name,
+       .slot = slot,
+       .held_as = HeldAs::kLayerMatrix,
+       .rows = part.rows,
+       .cols = cols,
+       .output_split = output_split,
+       .input_split = input_split,
+       .file_begin = part.begin,
+       .file_size = part.size,
+       .file_experts = num_experts_,
+       .is_transposed = part.is_transposed,
+       .file_input_begin = part.is_transposed ? expert_ * cols : 0});
+}
+
+void TensorTable::OfHead(int slot, const char* name, HeadPart part, int64_t cols) {
+  TensorRow row{.name = name,
+                .field = ".weight",
+                .head = part.head,
+                .slot = slot,
+                .held_as = HeldAs::kLayerMatrix,
+                .rows = part.rows,
+                .cols = cols,
+                .output_split = Split::kEachHead,
+                .file_begin = part.begin,
+                .file_size = part.size};
+  if (part.is_transposed) {
+    std::swap(row.rows, row.cols);
+    row.is_transposed = true;
+    row.file_input_begin = std::exchange(row.file_begin, 0);
+    row.file_inputs = std::exchange(row.file_size, cols);
+  }
+  Add(std::move(row));
+}
+
+void TensorTable::FusedExpertBias(int slot, const std::string& name, int64_t size, Split split) {
+  BH_CHECK(expert_ >= 0);
+  Add({.name = name,
+       .slot = slot,
+       .cols = size,
+       .output_split = split,
+       .file_size = size,
+       .file_experts = num_experts_});
+}
+
+void TensorTable::Replicated(int slot, const char* name, int64_t rows, int64_t cols, bool bias) {
+  Add({.name = name,
+       .field = ".weight",
+       .slot = slot,
+       .held_as = HeldAs::kF32Matrix,
+       .rows = rows,
+       .cols = cols});
   if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = rows});
 }
 
@@ -160,7 +247,12 @@ void TensorTable::Norm(int slot, const char* name, int64_t cols, float offset, b
   if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = cols});
 }
 
-void TensorTable::Optional(const char* name) { Add({.name = name, .optional = true}); }
+void TensorTable::Optional(const std::string& name) { Add({.name = name, .optional = true}); }
+
+void TensorTable::Vector(int slot, const std::string& name, int64_t cols, Split split,
+                         float offset) {
+  Add({.name = name, .slot = slot, .cols = cols, .output_split = split, .value_offset = offset});
+}
 
 std::vector<TensorRow> ModelTensors(const ModelConfig& config) {
   TensorTable table(*config.family);
@@ -173,10 +265,27 @@ std::vector<TensorRow> ModelTensors(const ModelConfig& config) {
   return rows;
 }
 
+namespace {
+
+bool IsQuantisedInFile(const TensorRow& row, const QuantizationConfig& quantization) {
+  const bool experts_alone = quantization.method == QuantizationConfig::Method::kMxfp4;
+  if (experts_alone && row.file_experts == 0) return false;
+  return quantization.modules == nullptr || quantization.modules->Selects(row.Module());
+}
+
+}  // namespace
+
 std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
-  TensorTable table(*config.family, layer);
+  TensorTable table(*config.family, layer, config.moe.num_experts);
   config.family->layer_tensors(config, layer, table);
-  return table.Take();
+  std::vector<TensorRow> rows = table.Take();
+  if (config.quantization.method == QuantizationConfig::Method::kNone) return rows;
+  for (TensorRow& row : rows) {
+    if (row.held_as == HeldAs::kLayerMatrix && !IsQuantisedInFile(row, config.quantization)) {
+      row.held_as = HeldAs::kKeptMatrix;
+    }
+  }
+  return rows;
 }
 
 namespace {
@@ -215,9 +324,7 @@ std::vector<TensorRow> TensorsOf(const RankShard& shard) {
 }
 
 TensorSlice SliceOf(const TensorRow& row, const RankShard& shard) {
-  const auto owned = [&](Split split, int64_t full) {
-    return OwnedOf(split, full, row.expert, shard);
-  };
+  const auto owned = [&](Split split, int64_t full) { return OwnedOf(split, full, row, shard); };
   if (row.is_vector()) return {{0, 1}, owned(row.output_split, row.cols)};
   return {owned(row.output_split, row.rows), owned(row.input_split, row.cols)};
 }
@@ -229,6 +336,7 @@ LinearShape LinearShapeOf(const TensorRow& row, const RankShard& shard,
   LinearShape shape{slice.rows.size(), slice.cols.size(), held.format, InputBorders(row, shard)};
   if (!IsQuantized(held.format)) return shape;
   shape.groups.size = held.group_size;
+  shape.groups.scales = held.scales;
   if (held.act_order) {
     shape.groups.indexed = static_cast<int>(CeilDiv(row.cols, held.group_size));
   } else {
@@ -244,8 +352,11 @@ int64_t StoredBytes(const TensorRow& row, const RankShard& shard, const WeightFo
   if (!IsQuantized(held.format)) return count * WeightBits(held.format) / 8;
   if (row.is_vector()) return count * 2;  // as files of this kind hold norms and biases
   const int64_t groups = slice.rows.size() * CeilDiv(slice.cols.size(), held.group_size);
-  return count * WeightBits(held.format) / 8 +
-         groups * (held.format == WeightFormat::kInt4 ? 3 : 2);
+  const int group_bytes = held.format == WeightFormat::kFp8    ? 4
+                          : held.format == WeightFormat::kFp4  ? 1
+                          : held.format == WeightFormat::kInt4 ? 3
+                                                               : 2;
+  return count * WeightBits(held.format) / 8 + groups * group_bytes;
 }
 
 }  // namespace bulkhead

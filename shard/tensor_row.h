@@ -17,10 +17,24 @@ namespace bulkhead {
 
 // Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of
 // them for each head, n / F for each MLP column ...
-// kExperts: a tensor of one expert, which the rank with that expert has whole.
-enum class Split { kWhole, kHeads, kKvHeads, kMlp, kVocab, kExperts };
+// kExpertMlp, kSharedMlp: likewise the columns of an expert, and of the shared one.
+// kExperts, kEachHead: a tensor of one expert, or of one head, which the rank with that expert or
+// head has whole.
+enum class Split {
+  kWhole,
+  kHeads,
+  kKvHeads,
+  kMlp,
+  kExpertMlp,
+  kSharedMlp,
+  kVocab,
+  kExperts,
+  kEachHead
+};
 
-enum class HeldAs { kLayerMatrix, kTable, kVector };  // in WeightFormats' layers, tables; in f32
+// In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's that a quantised
+// checkpoint holds in numbers, in the format of the tables.
+enum class HeldAs { kLayerMatrix, kKeptMatrix, kTable, kF32Matrix, kVector };
 
 struct TensorRow {
   const char* prefix = "";  // FamilySpec's
@@ -28,7 +42,9 @@ struct TensorRow {
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
   const char* field = "";  // "weight"
-  int expert = -1;         // whose tensor it is, for Split::kExperts
+  // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head.
+  int expert = -1;
+  int head = -1;
   // Where the forward pass finds it: rows of one slot lie one after the other, matrices in one
   // matrix, vectors (their biases) in one vector.
   int slot = 0;
@@ -41,15 +57,26 @@ struct TensorRow {
   // that is this row's, and how many it has. 0: it is this row's alone.
   int64_t file_begin = 0;
   int64_t file_size = 0;
+  // Where all experts share one tensor of the file: how many they are, its first dimension. 0: this
+  // expert's tensor is its own.
+  int file_experts = 0;
+  // In the file: inputs, then outputs. The first of the file's inputs that is this row's, and how
+  // many a tensor (of an expert where they share it) has; 0: it has this row's alone.
+  bool is_transposed = false;
+  int64_t file_input_begin = 0;
+  int64_t file_inputs = 0;
   float value_offset = 0;  // added to a vector's values
   // May be in the checkpoint, and is not held. Its name may have wildcards (fnmatch).
   bool optional = false;
 
   bool is_vector() const { return held_as == HeldAs::kVector; }
+  int member() const { return head >= 0 ? head : expert; }
   // Rows (of a vector elements) of the file's tensor.
   int64_t FileSize() const { return file_size > 0 ? file_size : is_vector() ? cols : rows; }
-  std::string Name() const;  // "model.layers.3.mlp.up_proj.weight"
-  // As the checkpoint has it: [rows, cols]; [cols] for a vector.
+  std::string Name() const;    // "model.layers.3.mlp.up_proj.weight"
+  std::string Module() const;  // without the field
+  // As the checkpoint has it: [rows, cols]; [cols] for a vector; behind the experts, if they share
+  // it.
   std::vector<int64_t> Shape() const;
 };
 
@@ -59,16 +86,18 @@ enum ModelSlot { kEmbedding, kFinalNorm, kLmHead };
 // Collects the rows of a layer, or of what is outside them; each call is a module of the model.
 class TensorTable {
  public:
-  explicit TensorTable(const FamilySpec& family, int layer = -1) : family_(family), layer_(layer) {}
+  explicit TensorTable(const FamilySpec& family, int layer = -1, int num_experts = 0)
+      : family_(family), layer_(layer), num_experts_(num_experts) {}
 
   // Rows from here on are of this expert; -1: of none.
   void SetExpert(int expert) { expert_ = expert; }
   // Weight [rows, cols] and bias of a product whose outputs are split.
-  void ColumnParallel(int slot, const char* name, int64_t rows, int64_t cols, Split split,
+  void ColumnParallel(int slot, const std::string& name, int64_t rows, int64_t cols, Split split,
                       bool bias);
   // Of one whose inputs are split: ranks have partial sums. Every rank has the whole bias, and adds
   // it to the sum.
-  void RowParallel(int slot, const char* name, int64_t rows, int64_t cols, Split split, bool bias);
+  void RowParallel(int slot, const std::string& name, int64_t rows, int64_t cols, Split split,
+                   bool bias);
   // Column-parallel parts that are one tensor of the file, one after the other.
   struct Part {
     int64_t rows;
@@ -76,11 +105,38 @@ class TensorTable {
   };
   void FusedColumnParallel(int slot, const char* name, absl::Span<const Part> parts, int64_t cols,
                            bool bias);
+  // A part of the tensor that all experts share, without a field of its own in its name: rows
+  // [begin, begin + rows) of `size` of this expert.
+  struct ExpertPart {
+    int64_t begin;
+    int64_t rows;
+    int64_t size;
+    bool is_transposed = false;
+  };
+  void FusedExperts(int slot, const std::string& name, ExpertPart part, int64_t cols,
+                    Split output_split, Split input_split);
+  void FusedExpertBias(int slot, const std::string& name, int64_t size, Split split);
+  // Rows [begin, begin + rows) of `size` of a tensor of all heads: the matrix of this head.
+  // Transposed: they are its inputs, of `cols` outputs.
+  struct HeadPart {
+    int head;
+    int64_t begin;
+    int64_t rows;
+    int64_t size;
+    bool is_transposed = false;
+  };
+  void OfHead(int slot, const char* name, HeadPart part, int64_t cols);
+  // A matrix that every rank has whole, in f32.
+  void Replicated(int slot, const char* name, int64_t rows, int64_t cols, bool bias = false);
   // A table of the vocabulary.
   void VocabParallel(int slot, const char* name, int64_t rows, int64_t cols);
   // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.
   void Norm(int slot, const char* name, int64_t cols, float offset = 0, bool bias = false);
-  void Optional(const char* name);  // with its field: "lm_head.weight"
+  void Optional(const std::string& name);  // with its field: "lm_head.weight"
+  void Vector(int slot, const std::string& name, int64_t cols, Split split,
+              float offset = 0);  // likewise
+
+  int layer() const { return layer_; }
 
   std::vector<TensorRow> Take() { return std::move(rows_); }
 
@@ -89,6 +145,7 @@ class TensorTable {
 
   const FamilySpec& family_;
   int layer_;
+  int num_experts_;
   int expert_ = -1;
   std::vector<TensorRow> rows_;
 };
@@ -112,8 +169,8 @@ TensorSlice SliceOf(const TensorRow& row, const RankShard& shard);
 LinearShape LinearShapeOf(const TensorRow& row, const RankShard& shard,
                           const WeightFormats& held_as);
 
-// The slice as a tensor of `held_as`, with no rounding to panels; of quantised ones codes, f16
-// scales and, with 4 bits, a byte for each zero.
+// The slice as a tensor of `held_as`, with no rounding to panels; of quantised ones codes, scales
+// and, of int4, a byte for each zero.
 int64_t StoredBytes(const TensorRow& row, const RankShard& shard, const WeightFormats& held_as);
 
 }  // namespace bulkhead

@@ -1,6 +1,7 @@
 #include "shard/weight_formats.h"
 
 #include "absl/strings/str_cat.h"
+#include "shard/quantization_config.h"
 
 namespace bulkhead {
 namespace {
@@ -19,9 +20,16 @@ WeightFormats WeightFormats::Of(DType dtype) {
 WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
   WeightFormats formats = Of(dtype);
   if (config.quantization.method == QuantizationConfig::Method::kNone) return formats;
-  formats.layers = WeightFormat::kInt4;
-  formats.group_size = config.quantization.group_size;
-  formats.act_order = config.quantization.act_order;
+  const QuantizationConfig& quantization = config.quantization;
+  formats.scales = ScalesOf(config);
+  formats.layers = formats.scales == ScaleFormat::kE8M0  ? WeightFormat::kFp4
+                   : formats.scales == ScaleFormat::kF32 ? WeightFormat::kFp8
+                   : quantization.bits == 8              ? WeightFormat::kInt8
+                                                         : WeightFormat::kInt4;
+  // A wider group is several with one scale.
+  formats.group_size =
+      IsGroupSize(quantization.group_size) ? quantization.group_size : kMaxHeldGroup;
+  formats.act_order = quantization.act_order;
   return formats;
 }
 
@@ -32,6 +40,15 @@ WeightFormats WeightFormats::AtLoad(WeightFormat format, int group_size) {
   formats.tables = WeightFormat::kInt8;
   formats.table_group_size = format == WeightFormat::kInt8 ? formats.group_size : kGroupAtLoad;
   return formats;
+}
+
+ScaleFormat ScalesOf(const ModelConfig& config) {
+  using Method = QuantizationConfig::Method;
+  const Method method = config.quantization.method;
+  if (method == Method::kMxfp4 || method == Method::kMxfp4PackQuantized) return ScaleFormat::kE8M0;
+  if (method == Method::kFp8 || method == Method::kFloatQuantized) return ScaleFormat::kF32;
+  if (method == Method::kAwq || method == Method::kGptq) return ScaleFormat::kF16;
+  return config.dtype == DType::kF16 ? ScaleFormat::kF16 : ScaleFormat::kBF16;
 }
 
 std::string WeightFormatsText(const WeightFormats& formats) {

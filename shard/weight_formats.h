@@ -12,6 +12,7 @@ struct WeightFormats {
   WeightFormat layers = WeightFormat::kF32;  // the layers' matrices
   int group_size = 0;                        // of the layers', where quantised
   bool act_order = false;                    // their groups have an index
+  ScaleFormat scales = ScaleFormat::kF16;    // of the layers'; those of tables are in f16
   WeightFormat tables = WeightFormat::kF32;  // embedding and lm_head
   int table_group_size = 0;
 
@@ -24,6 +25,8 @@ struct WeightFormats {
   static WeightFormats AtLoad(WeightFormat format, int group_size = 0);
   bool operator==(const WeightFormats&) const = default;
 };
+// What the checkpoint's scales are held in.
+ScaleFormat ScalesOf(const ModelConfig& config);
 // "bfloat16"; "int4 in groups of 128, tables float16".
 std::string WeightFormatsText(const WeightFormats& formats);
 

@@ -1,8 +1,6 @@
 #include "shard/weight_loader.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -20,6 +18,7 @@
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
 #include "shard/weight_samples.h"
+#include "shard/widen.h"
 
 namespace bulkhead {
 namespace {
@@ -34,9 +33,9 @@ constexpr int64_t kBlockRows = 32;
 
 // Rows of `row_bytes` that are read at a time.
 int64_t RowsPerBlock(int64_t row_bytes) {
-  const int64_t most = Checkpoint::kStagingBytes / row_bytes;
+  const int64_t max_rows = Checkpoint::kStagingBytes / row_bytes;
   const int64_t rows = std::max(kBlockBytes / row_bytes, kBlockRows) / kBlockRows * kBlockRows;
-  return std::max<int64_t>(1, std::min(rows, most));
+  return std::max<int64_t>(1, std::min(rows, max_rows));
 }
 
 // What one target needs of its tensor.
@@ -50,6 +49,7 @@ struct Part {
   // Where the checkpoint holds it in codes; `tensor` is then the one with the codes.
   std::optional<QuantizedTensors> quantized;
 
+  bool is_transposed() const { return target.row.is_transposed; }
   int64_t BytesPerRow() const {
     return (reads_segments ? slice.cols.size() : full_cols) * DTypeBytes(dtype);
   }
@@ -64,36 +64,11 @@ struct Block {
                                        : rows.size() * part->BytesPerRow();
   }
   int64_t staging_bytes() const {
-    return part->quantized.has_value()
-               ? part->quantized->StagingBytes(part->slice.cols, rows.size())
-               : bytes();
+    if (part->quantized.has_value())
+      return part->quantized->StagingBytes(part->slice.cols, rows.size());
+    return part->is_transposed() ? 2 * bytes() : bytes();
   }
 };
-
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1fU;
-  const uint32_t mantissa = half & 0x3ffU;
-  if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24, exactly
-    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 31 ? 0xffU : exponent + 112;
-  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
-}
-
-void WidenToF32(const std::byte* values, DType dtype, int64_t count, float* out) {
-  if (dtype == DType::kF32) {
-    std::memcpy(out, values, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, values + i * 2, sizeof(bits));
-    out[i] = dtype == DType::kBF16 ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
-                                   : HalfToFloat(bits);
-  }
-}
 
 // One load: the blocks, and the threads that take them from one queue.
 class LoadRun {
@@ -111,7 +86,7 @@ class LoadRun {
     try {
       for (int i = 1; i < num_threads; ++i) threads.emplace_back([this] { TakeBlocks({}); });
     } catch (const std::system_error&) {
-      // Fewer threads than asked for load the same bytes.
+      // Fewer threads than requested load the same bytes.
     }
     TakeBlocks(cancelled);
     for (std::thread& thread : threads) thread.join();
@@ -151,12 +126,31 @@ class LoadRun {
       return absl::OkStatus();
     }
     const int64_t cols = part.slice.cols.size();
+    if (part.is_transposed()) {
+      std::byte* const rows = staging + block.bytes();
+      Transpose(staging, cols, block.rows.size(), DTypeBytes(part.dtype), rows);
+      staging = rows;
+    }
     ConstMatrixView rows(staging, part.dtype, block.rows.size(),
                          part.reads_segments ? cols : part.full_cols);
     if (!part.reads_segments) rows = rows.Cols(part.slice.cols.begin, cols);
     part.target.sink->PutRows(part.target.sink_row + block.rows.begin - part.slice.rows.begin,
                               rows);
     return absl::OkStatus();
+  }
+
+  // to [cols, rows] = the transpose of from [rows, cols], of elements of 2 or 4 bytes.
+  static void Transpose(const std::byte* from, int64_t rows, int64_t cols, int64_t element_bytes,
+                        std::byte* to) {
+    constexpr int64_t kTile = 32;
+    for (int64_t tile = 0; tile < cols; tile += kTile) {
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t col = tile; col < std::min(tile + kTile, cols); ++col) {
+          std::memcpy(to + (col * rows + row) * element_bytes,
+                      from + (row * cols + col) * element_bytes, element_bytes);
+        }
+      }
+    }
   }
 
   static absl::Status LoadQuantizedBlock(const Block& block, std::byte* staging) {
@@ -174,6 +168,7 @@ class LoadRun {
   static absl::Status ReadRows(const Block& block, std::byte* staging) {
     const Part& part = *block.part;
     const LocalFile& file = *part.tensor.file;
+    if (part.is_transposed()) return ReadColumns(block, staging);
     const int64_t row_bytes = part.full_cols * DTypeBytes(part.dtype);
     const int64_t begin = part.tensor.entry->begin + block.rows.begin * row_bytes;
     if (!part.reads_segments) return file.ReadAt(begin, block.bytes(), staging);
@@ -181,6 +176,26 @@ class LoadRun {
     for (int64_t row = 0; row < block.rows.size(); ++row) {
       BH_RETURN_IF_ERROR(file.ReadAt(begin + row * row_bytes + skipped, part.BytesPerRow(),
                                      staging + row * part.BytesPerRow()));
+    }
+    return absl::OkStatus();
+  }
+
+  // Of a tensor whose rows are the inputs: [inputs, block.rows], at once where that is all of them.
+  static absl::Status ReadColumns(const Block& block, std::byte* staging) {
+    const Part& part = *block.part;
+    const TensorRow& row = part.target.row;
+    const int64_t element_bytes = DTypeBytes(part.dtype);
+    const int64_t bytes = block.rows.size() * element_bytes;
+    const auto place_of = [&](int64_t input) {
+      const int64_t at = (row.file_input_begin + input) * row.file_size + block.rows.begin;
+      return part.tensor.entry->begin + at * element_bytes;
+    };
+    const Range inputs = part.slice.cols;
+    if (block.rows.size() == row.file_size) {
+      return part.tensor.file->ReadAt(place_of(inputs.begin), inputs.size() * bytes, staging);
+    }
+    for (int64_t input = inputs.begin; input < inputs.end; ++input, staging += bytes) {
+      BH_RETURN_IF_ERROR(part.tensor.file->ReadAt(place_of(input), bytes, staging));
     }
     return absl::OkStatus();
   }
@@ -203,8 +218,8 @@ class LoadRun {
 void AddQuantizedBlocks(const Part& part, std::vector<Block>& blocks) {
   constexpr int64_t kWord = 8;
   const int64_t word_bytes = part.quantized->StagingBytes(part.slice.cols, kWord);
-  const int64_t most = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
-  const int64_t rows = most > kBlockRows ? most / kBlockRows * kBlockRows : most;
+  const int64_t max_rows = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
+  const int64_t rows = max_rows > kBlockRows ? max_rows / kBlockRows * kBlockRows : max_rows;
   for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end;) {
     const int64_t end = std::min((row / kWord) * kWord + rows, part.slice.rows.end);
     blocks.push_back({&part, {row, end}});
@@ -221,7 +236,11 @@ std::vector<Block> BlocksOf(const std::vector<Part>& parts) {
       continue;
     }
     BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ModelConfig's limits see to it
-    const int64_t rows = RowsPerBlock(part.BytesPerRow());
+    // Transposed rows are read in many short pieces, so as many as there is room for.
+    const int64_t rows =
+        part.is_transposed()
+            ? std::max<int64_t>(1, Checkpoint::kStagingBytes / (2 * part.BytesPerRow()))
+            : RowsPerBlock(part.BytesPerRow());
     for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end; row += rows) {
       blocks.push_back({&part, {row, std::min(row + rows, part.slice.rows.end)}});
     }
@@ -300,19 +319,26 @@ class SafetensorsCheckpoint : public Checkpoint {
       part.target = target;
       part.slice = SliceOf(target.row, shard);
       Range& owned = is_vector ? part.slice.cols : part.slice.rows;
-      owned = {owned.begin + target.row.file_begin, owned.end + target.row.file_begin};
-      if (IsHeldQuantized(target.row, config)) {
+      int64_t first = target.row.file_begin;
+      const bool quantized = IsHeldQuantized(target.row, config);
+      if (target.row.file_experts > 0 && (quantized || !target.row.is_transposed)) {
+        first += target.row.expert * target.row.file_size;
+      }
+      owned = {owned.begin + first, owned.end + first};
+      if (quantized) {
         BH_ASSIGN_OR_RETURN(part.quantized, FindQuantized(index_, target.row, config));
-        part.tensor = part.quantized->qweight;
+        part.tensor = part.quantized->codes;
         parts.push_back(std::move(part));
         continue;
       }
       BH_ASSIGN_OR_RETURN(part.tensor, index_.Find(target.row));
       part.dtype = *part.tensor.entry->dtype;
-      part.full_cols = is_vector ? target.row.FileSize() : target.row.cols;
+      part.full_cols = is_vector ? target.row.FileSize() * std::max(1, target.row.file_experts)
+                                 : target.row.cols;
       const int64_t owned_bytes = part.slice.cols.size() * DTypeBytes(part.dtype);
       part.reads_segments =
-          part.slice.cols.size() < part.full_cols && (is_vector || owned_bytes >= kMinSegmentBytes);
+          part.is_transposed() || (part.slice.cols.size() < part.full_cols &&
+                                   (is_vector || owned_bytes >= kMinSegmentBytes));
       parts.push_back(part);
     }
     return parts;

@@ -53,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2165, "memory": 3778, "comm": 6328, "kernels": 13026, "shard": 3594, "runtime": 18398, "launcher": 16707,
+LINE_BUDGETS = {"base": 2190, "memory": 3817, "comm": 6328, "kernels": 14657, "shard": 4805, "runtime": 19547, "launcher": 16682,
                 "proto": 658, "tools": 2415}
 
 LONGEST_FILE = 400

@@ -97,6 +97,18 @@ class LintTest(unittest.TestCase):
         self.write("base/counter.h", HEADER.replace("  int Add();\n", "  Counter(int begin) : count_(begin) {}\n  int Add();\n"))
         self.assert_found("tidy", "google-explicit-constructor")
 
+    def test_only_what_differs_from_a_commit_is_checked(self):
+        self.write("base/other.h", "int  a;\n")  # not formatted
+        subprocess.run(["git", "-C", self.root, "add", "base"], check=True)
+        subprocess.run(["git", "-C", self.root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "All"], check=True)
+        code, output = self.lint("--checks", "format", "--since", "HEAD")
+        self.assertEqual((0, "format: 0 files\n"), (code, output))
+        self.write("base/counter.cc", SOURCE.replace("++count_", "++  count_"))
+        code, output = self.lint("--checks", "format", "--since", "HEAD")
+        self.assertEqual(1, code, output)
+        self.assertIn("counter.cc", output)
+        self.assertNotIn("other.h", output)
+
     def test_without_a_build_nothing_is_checked_and_the_reason_is_told(self):
         shutil.rmtree(os.path.join(self.root, "build"))
         code, output = self.lint()

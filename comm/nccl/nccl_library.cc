@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kOldestVersion = 21900;  // first with ncclMemAlloc
+constexpr int kMinVersion = 21900;  // first with ncclMemAlloc
 
 std::vector<std::string> Candidates() {
   const char* named = std::getenv("BULKHEAD_NCCL");
@@ -65,9 +65,9 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
   if (!missing.empty()) {
     return absl::UnavailableError(absl::StrCat(path, " is not a usable NCCL: it has no ", missing));
   }
-  if (nccl.Version() < kOldestVersion) {
+  if (nccl.Version() < kMinVersion) {
     return absl::UnavailableError(absl::StrCat(path, " is not a usable NCCL: version ",
-                                               nccl.Version(), ", at least ", kOldestVersion,
+                                               nccl.Version(), ", at least ", kMinVersion,
                                                " is needed"));
   }
   return absl::OkStatus();

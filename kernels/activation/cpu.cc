@@ -34,6 +34,14 @@ void CpuBackend::GatedActivation(Activation activation, ConstMatrixView gate_up,
   });
 }
 
+void CpuBackend::ClampedSwiglu(float alpha, float limit, ConstMatrixView gate_up, MatrixView out) {
+  BH_CHECK(gate_up.rows() == out.rows() && gate_up.cols() == 2 * out.cols());
+  const auto activate = BH_OF_ISA(isa_, ClampedSwigluRow);
+  ForParts(*pool_, out, [&](int64_t row, int64_t column, int64_t count) {
+    activate(alpha, limit, gate_up.F32(row) + 2 * column, count, out.F32(row) + column);
+  });
+}
+
 void CpuBackend::Activate(Activation activation, ConstMatrixView x, MatrixView out) {
   BH_CHECK(x.rows() == out.rows() && x.cols() == out.cols());
   const auto activate = BH_OF_ISA(isa_, ActivateRow);

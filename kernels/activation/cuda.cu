@@ -7,7 +7,7 @@
 namespace bulkhead {
 namespace cuda {
 
-// grid {T, f / kActivationCols}; `fours`: rows a multiple of 4 wide and apart, 16-byte aligned
+// grid {T, f / kActivationCols}; `vec4`: width and stride are multiples of 4, 16-byte aligned
 inline constexpr int kActivationCols = 4 * kRowThreads;
 struct ActivationParameters {
   Activation activation = Activation::kSilu;
@@ -22,21 +22,22 @@ namespace {
 BH_DEVICE float Activated(Activation activation, float x) {
   if (activation == Activation::kSilu) return x / (1.0F + expf(-x));
   if (activation == Activation::kReluSquared) return x < 0.0F ? 0.0F : x * x;
+  if (activation == Activation::kSigmoid) return 1.0F / (1.0F + expf(-x));
   const float y = x * fmaf(x * x, kGeluCubic, kGeluLinear);
   const float e = expf(-fabsf(y));
   return (y < 0.0F ? x * e : x) / (1.0F + e);
 }
 
-// A block takes kActivationCols columns of a row; what a thread reads is asked for before any is
-// used.
-template <bool kFours, bool kGated>
+// A block takes kActivationCols columns of a row; a thread issues all of its loads before it uses
+// any.
+template <bool kVec4, bool kGated>
 BH_KERNEL(kRowThreads)
 Activate(ActivationParameters p) {
   GridDependencySynchronize();
   const float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
   const float* const up = x + p.up_at;
   const int64_t row = int(blockIdx.x) * p.out.stride;
-  if constexpr (kFours) {
+  if constexpr (kVec4) {
     const int col = int(blockIdx.y) * kActivationCols + int(threadIdx.x) * 4;
     if (col >= p.width) return;
     Floats4 out = LoadFour(x + col);
@@ -64,13 +65,13 @@ Activate(ActivationParameters p) {
   }
 }
 
-CudaKernelOf<ActivationParameters> ActivationKernel(bool fours, bool gated) {
+CudaKernelOf<ActivationParameters> ActivationKernel(bool vec4, bool gated) {
   if (gated) {
-    return fours ? KernelOf("gated activation, fours", Activate<true, true>)
-                 : KernelOf("gated activation", Activate<false, true>);
+    return vec4 ? KernelOf("gated activation, vec4", Activate<true, true>)
+                : KernelOf("gated activation", Activate<false, true>);
   }
-  return fours ? KernelOf("activation, fours", Activate<true, false>)
-               : KernelOf("activation", Activate<false, false>);
+  return vec4 ? KernelOf("activation, vec4", Activate<true, false>)
+              : KernelOf("activation", Activate<false, false>);
 }
 
 const KernelRegistration kRegistered(ActivationKernel(false, false), ActivationKernel(false, true),
@@ -82,7 +83,7 @@ void EnqueueActivation(CudaDriver& driver, Activation activation, ConstMatrixVie
   LaunchShape shape = OneBlockPerRow(out);
   shape.grid[1] = NumBlocks(out.cols(), kActivationCols);
   const auto width = static_cast<int>(out.cols());
-  Enqueue(driver, ActivationKernel(InFours(x) && InFours(out), gated), shape,
+  Enqueue(driver, ActivationKernel(IsVec4(x) && IsVec4(out), gated), shape,
           {activation, RowsOf(x), gated ? width : 0, width, OutRowsOf(out)});
 }
 

@@ -16,4 +16,8 @@ inline constexpr float kGeluCubic = 0.07135481627159984f;
 BH_PER_ISA(void ActivateRow(Activation activation, const float* x, const float* up, int64_t size,
                             float* out))
 
+// ClampedSwiglu of one row: out [size], gate_up [2 size].
+BH_PER_ISA(void ClampedSwigluRow(float alpha, float limit, const float* gate_up, int64_t size,
+                                 float* out))
+
 }  // namespace bulkhead

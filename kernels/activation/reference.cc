@@ -25,6 +25,8 @@ float InOrder(Activation activation, float x) {
       const float positive = x < 0.0f ? 0.0f : x;
       return positive * positive;
     }
+    case Activation::kSigmoid:
+      return TimesSigmoid(1.0F, x);
   }
   BH_CHECK(false);
 }
@@ -37,6 +39,8 @@ double InDouble(Activation activation, double x) {
       return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kReluSquared:
       return x < 0 ? 0 : x * x;
+    case Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
   }
   BH_CHECK(false);
 }
@@ -51,6 +55,20 @@ void ReferenceBackend::GatedActivation(Activation activation, ConstMatrixView ga
     for (int64_t i = 0; i < out.cols(); ++i) {
       out.F32(t)[i] = in_order_ ? InOrder(activation, gate[i]) * up[i]
                                 : static_cast<float>(InDouble(activation, gate[i]) * up[i]);
+    }
+  }
+}
+
+void ReferenceBackend::ClampedSwiglu(float alpha, float limit, ConstMatrixView gate_up,
+                                     MatrixView out) {
+  for (int64_t t = 0; t < out.rows(); ++t) {
+    for (int64_t i = 0; i < out.cols(); ++i) {
+      const float gate = gate_up.F32(t)[2 * i] > limit ? limit : gate_up.F32(t)[2 * i];
+      float up = gate_up.F32(t)[2 * i + 1] > limit ? limit : gate_up.F32(t)[2 * i + 1];
+      up = up < -limit ? -limit : up;
+      const double exact = gate / (1 + std::exp(-double{alpha} * gate)) * (up + 1.0);
+      out.F32(t)[i] =
+          in_order_ ? TimesSigmoid(gate, gate * alpha) * (up + 1.0F) : static_cast<float>(exact);
     }
   }
 }

@@ -46,18 +46,18 @@ struct Scaling {
 
 // Of the d numbers that the warp's lanes share.
 BH_DEVICE Scaling ScalingOf(const float* x, int head_dim, float levels) {
-  float least = x[0];
-  float most = x[0];
+  float min = x[0];
+  float max = x[0];
   int bad = 0;
   for (int i = LaneIndex(); i < head_dim; i += kWarp) {
-    least = fminf(least, x[i]);
-    most = fmaxf(most, x[i]);
+    min = fminf(min, x[i]);
+    max = fmaxf(max, x[i]);
     bad |= fabsf(x[i]) <= 3.4028235e38F ? 0 : 1;
   }
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    least = fminf(least, __shfl_xor_sync(kFullMask, least, mask));
-    most = fmaxf(most, __shfl_xor_sync(kFullMask, most, mask));
+    min = fminf(min, __shfl_xor_sync(kFullMask, min, mask));
+    max = fmaxf(max, __shfl_xor_sync(kFullMask, max, mask));
     bad |= __shfl_xor_sync(kFullMask, bad, mask);
   }
   Scaling scaling;
@@ -66,10 +66,10 @@ BH_DEVICE Scaling ScalingOf(const float* x, int head_dim, float levels) {
     scaling.scale_bits = scaling.zero_bits = kF16Nan;
     return scaling;
   }
-  const float min = fminf(fmaxf(least, -kF16Max), kF16Max) + 0.0F;
-  const float max = fminf(fmaxf(most, -kF16Max), kF16Max) + 0.0F;
-  scaling.scale_bits = F16OfF32((max - min) / levels);
-  scaling.zero_bits = F16OfF32(min);
+  const float range_min = fminf(fmaxf(min, -kF16Max), kF16Max) + 0.0F;
+  const float range_max = fminf(fmaxf(max, -kF16Max), kF16Max) + 0.0F;
+  scaling.scale_bits = F16OfF32((range_max - range_min) / levels);
+  scaling.zero_bits = F16OfF32(range_min);
   const float scale = F32OfF16(scaling.scale_bits);
   scaling.zero = F32OfF16(scaling.zero_bits);
   if (scale != 0.0F) scaling.inverse = 1.0F / scale;

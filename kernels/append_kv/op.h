@@ -11,13 +11,13 @@ namespace bulkhead {
 // Token `offset` of a block of one head; memory/kv_cache.h has the layout.
 struct KvPlace {
   void* keys = nullptr;
-  void* values = nullptr;
+  void* values = nullptr;       // null: of a latent cache
   uint16_t* scaling = nullptr;  // int8 and int4
   int64_t block_tokens = 0;
   int64_t offset = 0;
 };
 
-// key [d], value [d].
+// key [d], value [d] where there are values.
 BH_PER_ISA(void AppendToken(const float* key, const float* value, int head_dim, KvFormat format,
                             const KvPlace& place))
 

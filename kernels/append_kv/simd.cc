@@ -72,7 +72,7 @@ void AppendFloats(const float* key, const float* value, int head_dim, const KvPl
   Element* value_out = static_cast<Element*>(place.values) + place.offset * head_dim;
   for (int i = 0; i < head_dim; i += kLanes) {
     const int n = head_dim - i < kLanes ? head_dim - i : kLanes;
-    Format::Store(value_out + i, LoadN(value + i, n), n);
+    if (place.values != nullptr) Format::Store(value_out + i, LoadN(value + i, n), n);
     Element rounded[kLanes];
     Format::Store(rounded, LoadN(key + i, n), n);
     for (int lane = 0; lane < n; ++lane) key_out[(i + lane) * place.block_tokens] = rounded[lane];
@@ -104,6 +104,7 @@ BH_INLINE void QuantizeBoth(const float* key, const float* value, int head_dim,
   uint16_t* scaling = place.scaling + place.offset;
   const int64_t stride = place.block_tokens;
   Quantize<kLevels>(key, head_dim, scaling, scaling + stride, emit_keys);
+  if (place.values == nullptr) return;
   Quantize<kLevels>(value, head_dim, scaling + 2 * stride, scaling + 3 * stride, emit_values);
 }
 

@@ -20,7 +20,7 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
   const int begin = range.first / kAttendTokens * kAttendTokens;
   AttendLane<kFormat, kDimTiles, kTiles, kShare> lane(p, columns, SharedMemory());
   if constexpr (Shape::kQuantized) {
-    // Few columns leave registers to bring a tile while the one before it is used.
+    // Few columns leave registers to load a tile while the one before it is used.
     constexpr bool kAhead = !Shape::kByColumns;
     RawTile<Shape::kDims, KvElementBits(kFormat)> raw;
     if constexpr (kAhead) raw.Load(head, begin, range);
@@ -113,7 +113,7 @@ AttendPrefill(AttendParameters p) {
   GridDependencySynchronize();
   const int kv_head = int(blockIdx.x) / p.head_tiles;
   Columns columns = HeadsOfBlock(p, int(blockIdx.x));
-  // The last tokens see most: they begin.
+  // The last tokens attend to most: they begin.
   const int tile = p.tiles - 1 - int(blockIdx.z) * kTilesOfLayer - int(blockIdx.y);
   if (columns.heads <= 0 || tile < 0) return;
   int end = (tile + 1) * p.tile_tokens;

@@ -4,7 +4,7 @@
 //   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
 // with a running maximum and sum for each column, in base 2. A block's four warps share either
 //   kTokens    the same columns, 16 of each 64 tokens each; at the end their sums are merged
-//   kColumns   each its own columns, over all tokens: four times as many share what is read
+//   kColumns   each its own columns, over all tokens: four times as many columns share what is read
 #pragma once
 
 #include "intrinsics.h"
@@ -109,11 +109,11 @@ class AttendLane {
       const int last_column = FirstColumn() + Shape::kWarpColumns < columns_.size()
                                   ? FirstColumn() + Shape::kWarpColumns
                                   : columns_.size();
-      const int least = p_.cache.position[columns_.Token(FirstColumn())];
-      const int most = p_.cache.position[columns_.Token(last_column - 1)];
-      if (token0 > most) return;
-      const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= least &&
-                            (p_.window == 0 || token0 > most - p_.window);
+      const int min_position = p_.cache.position[columns_.Token(FirstColumn())];
+      const int max_position = p_.cache.position[columns_.Token(last_column - 1)];
+      if (token0 > max_position) return;
+      const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= min_position &&
+                            (p_.window == 0 || token0 > max_position - p_.window);
       BH_NO_UNROLL
       for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
         AddParts(tile, token0, first, range, all_seen);
@@ -123,36 +123,36 @@ class AttendLane {
     }
   }
 
-  // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, greatest score, sum
+  // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, max score, sum
   // of p). The tiles' shared memory is used again.
   template <typename Put>
   BH_DEVICE void Merge(const Put& put) {
-    auto* const greatest = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
-    auto* const sums = greatest + Shape::kMerged * Shape::kColumns;
+    auto* const maxima = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
+    auto* const sums = maxima + Shape::kMerged * Shape::kColumns;
     auto* const zeros = sums + Shape::kMerged * Shape::kColumns;
     auto* const outs = zeros + Shape::kMerged * Shape::kColumns;
     __syncthreads();
-    StoreSums(greatest, sums, zeros, outs);
+    StoreSums(maxima, sums, zeros, outs);
     __syncthreads();
     const int d = p_.cache.head_dim;
     for (int i = int(threadIdx.x); i < columns_.size() * d; i += kAttendThreads) {
       const int column = i / d;
       const int dim = i % d;
-      float most = kMaskedScore;
+      float max = kMaskedScore;
       BH_UNROLL
       for (int w = 0; w < Shape::kMerged; ++w) {
-        most = fmaxf(most, greatest[w * Shape::kColumns + column]);
+        max = fmaxf(max, maxima[w * Shape::kColumns + column]);
       }
       float sum = 0.0F;
       float out = 0.0F;
       BH_UNROLL
       for (int w = 0; w < Shape::kMerged; ++w) {
         const int at = w * Shape::kColumns + column;
-        const float scale = Exp2(greatest[at] - most);
+        const float scale = Exp2(maxima[at] - max);
         sum = fmaf(scale, sums[at], sum);
         out = fmaf(scale, outs[at * Shape::kDims + dim] + zeros[at], out);
       }
-      put(column, dim, out, most, sum);
+      put(column, dim, out, max, sum);
     }
   }
 
@@ -260,18 +260,18 @@ class AttendLane {
     for (int n = 0; n < kTiles; ++n) {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
-        float most = fmaxf(scores[0][n][i], scores[0][n][2 + i]);
+        float max = fmaxf(scores[0][n][i], scores[0][n][2 + i]);
         BH_UNROLL
         for (int part = 1; part < Shape::kParts; ++part) {
-          most = fmaxf(most, fmaxf(scores[part][n][i], scores[part][n][2 + i]));
+          max = fmaxf(max, fmaxf(scores[part][n][i], scores[part][n][2 + i]));
         }
-        Raise(n, i, most);
+        Raise(n, i, max);
       }
     }
     ForEach([&](int part, int n, int i) {
       // A column that has seen nothing yet: its weights must be 0, not 2^0.
-      const float most = row_max_[n][i % 2] > kMaskedScore ? row_max_[n][i % 2] : 0.0F;
-      float weight = Exp2(scores[part][n][i] - most);
+      const float max = row_max_[n][i % 2] > kMaskedScore ? row_max_[n][i % 2] : 0.0F;
+      float weight = Exp2(scores[part][n][i] - max);
       sum_[n][i % 2] += weight;
       if constexpr (Shape::kQuantized) {
         const int at = 2 * kAttendTokens + TokenOf(first, part, i);
@@ -329,14 +329,14 @@ class AttendLane {
     return first + 16 * part + LaneIndex() / 4 + i / 2 * 8;
   }
 
-  // A column's greatest score is `score` of this lane or of one of its warp, or stays.
+  // A column's max score is `score` of this lane or of one of its warp, or stays.
   BH_DEVICE void Raise(int n, int i, float score) {
     BH_UNROLL
     for (int mask = 4; mask < kWarp; mask *= 2)
       score = fmaxf(score, __shfl_xor_sync(kFullMask, score, mask));
-    const float most = fmaxf(score, row_max_[n][i]);
-    const float shrink = Exp2(row_max_[n][i] - most);
-    row_max_[n][i] = most;
+    const float max = fmaxf(score, row_max_[n][i]);
+    const float shrink = Exp2(row_max_[n][i] - max);
+    row_max_[n][i] = max;
     sum_[n][i] *= shrink;
     if constexpr (Shape::kQuantized) zero_sum_[n][i] *= shrink;
     BH_UNROLL
@@ -346,7 +346,7 @@ class AttendLane {
     }
   }
 
-  BH_DEVICE void StoreSums(float* greatest, float* sums, float* zeros, float* outs) {
+  BH_DEVICE void StoreSums(float* maxima, float* sums, float* zeros, float* outs) {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       BH_UNROLL
@@ -359,7 +359,7 @@ class AttendLane {
         }
         const int at = (Shape::kByColumns ? 0 : WarpIndex() * Shape::kColumns) + ColumnOf(n, i);
         if (LaneIndex() < 4) {
-          greatest[at] = row_max_[n][i];
+          maxima[at] = row_max_[n][i];
           sums[at] = sum_[n][i];
           zeros[at] = zero_sum_[n][i];
         }

@@ -165,9 +165,8 @@ BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
   }
 }
 
-// What a thread brings of a tile of codes: all of it is asked for before any is used. Masked
-// tokens, and dims that are only filled up, become finite numbers that queries or weights of 0
-// meet.
+// What a thread loads of a tile of codes: all loads are issued before any is used. Masked tokens
+// and padded dims become finite numbers, which are multiplied by queries or weights of 0.
 template <int kDims, int kBits>
 class RawTile {
  public:

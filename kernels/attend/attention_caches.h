@@ -1,7 +1,7 @@
 // The cache's formats as attention reads them: vectors of keys (lanes along tokens) and of values
 // (lanes along the head), widened to f32. memory/kv_cache.h has the layout and the numbers.
 //   Element       what pointers into the cache step by
-//   kInMemory     whether its numbers are worth fetching ahead
+//   kInMemory     whether its numbers are worth prefetching
 //   kQuantized    whether numbers have a scale and a zero
 //   kNumbers      numbers in one element
 //   kColumns      columns of a value that are read together: d must be a multiple to be read as is

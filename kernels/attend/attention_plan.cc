@@ -11,29 +11,44 @@ namespace {
 
 // Units per thread to aim at: enough that the last one to end is short.
 constexpr int64_t kUnitsPerThread = 4;
-// Sequences of full length whose partial results have room.
+// Sequences of full length whose partial results have room; of the many heads of a latent cache
+// those of one.
 constexpr int64_t kSplitSequences = 4;
+constexpr int64_t kSplitLatentSequences = 1;
 
-int64_t LargestGroup(const HeadLayout& heads) {
-  int64_t largest = 0;
-  int64_t run = 0;
-  for (int i = 0; i < heads.num_heads; ++i) {
-    run = i > 0 && heads.head_to_kv[i] == heads.head_to_kv[i - 1] ? run + 1 : 1;
-    largest = std::max(largest, run);
+// The query heads that read `kv_head`.
+HeadPart HeadsOf(const HeadLayout& heads, int kv_head) {
+  const int32_t* end = heads.head_to_kv + heads.num_heads;
+  const auto [first, last] = std::equal_range(heads.head_to_kv, end, kv_head);
+  return {kv_head, static_cast<int>(first - heads.head_to_kv), static_cast<int>(last - first)};
+}
+
+int PartsOf(const HeadPart& all) { return static_cast<int>(CeilDiv(all.count, kAttentionRows)); }
+
+int64_t LargestPart(const HeadLayout& heads) {
+  int largest = 0;
+  for (int i = 0; i < NumHeadParts(heads); ++i) {
+    largest = std::max(largest, HeadPartOf(heads, i).count);
   }
   return largest;
 }
 
-AttentionUnit TileOf(const StepIndex& index, int seq, int first_token, int num_tokens, int window) {
+int FirstSeen(int position, const AttentionOptions& options) {
+  const int window = options.window > 0 ? std::max(0, position - options.window + 1) : 0;
+  const int chunk = options.chunk > 0 ? position / options.chunk * options.chunk : 0;
+  return std::max(window, chunk);
+}
+
+AttentionUnit TileOf(const StepIndex& index, int seq, int first_token, int num_tokens,
+                     const AttentionOptions& options) {
   AttentionUnit tile;
   tile.first_token = first_token;
   tile.num_tokens = num_tokens;
   tile.blocks = index.block_tables + int64_t{index.seq_slot[seq]} * index.block_table_stride;
-  const auto [least, most] =
+  const auto [min_position, max_position] =
       std::minmax_element(index.position + first_token, index.position + first_token + num_tokens);
-  const int first = window > 0 ? std::max(0, *least - window + 1) : 0;
-  tile.chunk_begin = first / kAttentionChunk;
-  tile.chunk_end = *most / kAttentionChunk + 1;
+  tile.chunk_begin = FirstSeen(*min_position, options) / kAttentionChunk;
+  tile.chunk_end = *max_position / kAttentionChunk + 1;
   tile.tile_chunk_begin = tile.chunk_begin;
   tile.tile_chunks = tile.chunk_end - tile.chunk_begin;
   return tile;
@@ -44,12 +59,13 @@ int64_t CostPerChunk(const AttentionUnit& tile) { return std::max(tile.num_token
 
 // emit(tile) for every tile of the step.
 template <typename Emit>
-void ForTiles(const StepIndex& index, int window, int tile_tokens, const Emit& emit) {
+void ForTiles(const StepIndex& index, const AttentionOptions& options, int tile_tokens,
+              const Emit& emit) {
   for (int seq = 0; seq < index.num_seqs; ++seq) {
     const int begin = index.seq_begin[seq];
     for (int end = index.seq_begin[seq + 1]; end > begin;) {
       const int first = begin + (end - 1 - begin) / tile_tokens * tile_tokens;
-      emit(TileOf(index, seq, first, end - first, window));
+      emit(TileOf(index, seq, first, end - first, options));
       end = first;
     }
   }
@@ -59,36 +75,50 @@ void ForTiles(const StepIndex& index, int window, int tile_tokens, const Emit& e
 
 AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads) {
   if (heads.num_heads == 0) return;
-  const int64_t group = LargestGroup(heads);
+  const int64_t part = LargestPart(heads);
   const int64_t tokens = limits.max_num_batched_tokens;
   const int64_t seqs = std::min<int64_t>(limits.max_num_seqs, tokens);
-  tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / group));
-  scratch_floats = AttentionScratchFloats(std::max<int64_t>(kAttentionRows, group), heads.head_dim);
+  tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
+  scratch_floats = AttentionScratchFloats(kAttentionRows, heads.head_dim, heads.out_dim());
   // Cutting tiles adds at most one unit for each fair share.
   max_tiles = tokens / tile_tokens + seqs + kMaxThreads * kUnitsPerThread;
-  num_slots = std::min(seqs, kSplitSequences) * heads.num_heads *
-              CeilDiv(limits.max_model_len, kAttentionChunk);
+  num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *
+              heads.num_heads * CeilDiv(limits.max_model_len, kAttentionChunk);
 }
 
 int64_t AttentionSizes::SlotFloats(const HeadLayout& heads) const {
-  return num_slots * AttentionSlotFloats(heads.head_dim);
+  return num_slots * AttentionSlotFloats(heads.out_dim());
 }
 
-HeadRange HeadsOf(const HeadLayout& heads, int kv_head) {
-  const int32_t* end = heads.head_to_kv + heads.num_heads;
-  const auto [first, last] = std::equal_range(heads.head_to_kv, end, kv_head);
-  return {static_cast<int>(first - heads.head_to_kv), static_cast<int>(last - first)};
+int NumHeadParts(const HeadLayout& heads) {
+  int parts = 0;
+  for (int kv = 0; kv < heads.num_kv_heads; ++kv) parts += PartsOf(HeadsOf(heads, kv));
+  return parts;
 }
 
-int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads, int window, int num_threads,
-                      const AttentionSizes& sizes, absl::Span<AttentionUnit> tiles) {
+HeadPart HeadPartOf(const HeadLayout& heads, int part) {
+  for (int kv = 0;; ++kv) {
+    BH_CHECK(kv < heads.num_kv_heads);
+    const HeadPart all = HeadsOf(heads, kv);
+    const int parts = PartsOf(all);
+    if (part < parts) {
+      const int begin = all.count * part / parts;
+      return {kv, all.first + begin, all.count * (part + 1) / parts - begin};
+    }
+    part -= parts;
+  }
+}
+
+int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads,
+                      const AttentionOptions& options, int num_threads, const AttentionSizes& sizes,
+                      absl::Span<AttentionUnit> tiles) {
   int64_t cost = 0;
-  ForTiles(index, window, sizes.tile_tokens,
+  ForTiles(index, options, sizes.tile_tokens,
            [&](const AttentionUnit& tile) { cost += tile.tile_chunks * CostPerChunk(tile); });
-  const int64_t fair_cost = CeilDiv(cost * heads.num_kv_heads, num_threads * kUnitsPerThread);
+  const int64_t fair_cost = CeilDiv(cost * NumHeadParts(heads), num_threads * kUnitsPerThread);
   int64_t count = 0;
   int64_t slots = 0;
-  ForTiles(index, window, sizes.tile_tokens, [&](AttentionUnit tile) {
+  ForTiles(index, options, sizes.tile_tokens, [&](AttentionUnit tile) {
     const int64_t tile_slots = int64_t{tile.num_tokens} * heads.num_heads * tile.tile_chunks;
     const int64_t parts =
         std::min<int64_t>(tile.tile_chunks, tile.tile_chunks * CostPerChunk(tile) / fair_cost);

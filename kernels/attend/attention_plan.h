@@ -23,17 +23,20 @@ struct AttentionSizes {
   int64_t SlotFloats(const HeadLayout& heads) const;
 };
 
-// The query heads that read `kv_head`.
-struct HeadRange {
+// The query heads of one KV head, or some of them: kAttentionRows at most.
+struct HeadPart {
+  int kv_head = 0;
   int first = 0;
   int count = 0;
 };
-HeadRange HeadsOf(const HeadLayout& heads, int kv_head);
+int NumHeadParts(const HeadLayout& heads);
+HeadPart HeadPartOf(const HeadLayout& heads, int part);  // in [0, NumHeadParts)
 
 // Writes the tiles of a step to `tiles`, each a unit whose head fields are left open, and returns
 // how many. With several threads, a tile that costs more than its fair share becomes several units
 // of fewer chunks while slots last. Sequences in order, a sequence's longest tile first.
-int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads, int window, int num_threads,
-                      const AttentionSizes& sizes, absl::Span<AttentionUnit> tiles);
+int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads,
+                      const AttentionOptions& options, int num_threads, const AttentionSizes& sizes,
+                      absl::Span<AttentionUnit> tiles);
 
 }  // namespace bulkhead

@@ -1,49 +1,14 @@
 // One unit of attention at work, in the scratch of one thread.
 #pragma once
 
+#include "kernels/attend/attention_rows.h"
 #include "kernels/attend/attention_tiles.h"
 #include "kernels/attend/op.h"
-#include "kernels/simd/exp.h"
 #include "kernels/simd/exp_constants.h"
 #include "kernels/simd/soft_cap.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
-
-BH_INLINE int Least(int a, int b) { return a < b ? a : b; }
-BH_INLINE int Most(int a, int b) { return a > b ? a : b; }
-
-struct Range {  // [begin, end)
-  int begin;
-  int end;
-  BH_INLINE bool empty() const { return begin >= end; }
-};
-
-BH_INLINE Range Common(Range a, Range b) { return {Most(a.begin, b.begin), Least(a.end, b.end)}; }
-
-BH_INLINE Range VisibleTo(int position, int window) {
-  return {window > 0 && position >= window ? position - window + 1 : 0, position + 1};
-}
-
-// A chunk's result joins the running one of the same row.
-BH_INLINE void Join(float chunk_m, float chunk_l, const float* chunk_o, float* m, float* l,
-                    float* o, int width) {
-  const F32x16 old_m = Set1(*m);
-  const F32x16 new_m = Max(old_m, Set1(chunk_m));
-  const F32x16 a = Exp(Sub(old_m, new_m));
-  const F32x16 b = Exp(Sub(Set1(chunk_m), new_m));
-  StoreN(m, new_m, 1);
-  StoreN(l, Fma(Set1(*l), a, Mul(Set1(chunk_l), b)), 1);
-  for (int c = 0; c < width; c += kLanes) {
-    Store(o + c, Fma(Load(o + c), a, Mul(Load(chunk_o + c), b)));
-  }
-}
-
-BH_INLINE void WriteOut(const float* o, float l, int head_dim, float* out) {
-  for (int c = 0; c < head_dim; c += kLanes) {
-    StoreN(out + c, Div(Load(o + c), Set1(l)), Least(kLanes, head_dim - c));
-  }
-}
 
 template <typename Cache>
 class UnitRun {
@@ -54,15 +19,15 @@ class UnitRun {
       : call_(call),
         unit_(unit),
         rows_(unit.num_tokens * unit.num_heads),
-        width_(PaddedHeadDim(call.head_dim)),
+        width_(PaddedHeadDim(call.value_dim)),
         direct_(call.head_dim % Cache::kColumns == 0 &&
                 (rows_ <= kDirectRows || call.format == KvFormat::kF32)),
         q_(scratch),
-        weights_(q_ + int64_t{rows_} * width_),
+        weights_(q_ + int64_t{rows_} * PaddedHeadDim(call.head_dim)),
         chunk_o_(weights_ + int64_t{rows_} * kAttentionWeightStride),
         o_(chunk_o_ + int64_t{rows_} * width_),
         span_(o_ + int64_t{rows_} * width_),
-        chunk_l_(span_ + int64_t{kAttentionSpan} * width_),
+        chunk_l_(span_ + int64_t{kAttentionSpan} * PaddedHeadDim(call.head_dim)),
         chunk_m_(chunk_l_ + rows_),
         l_(chunk_m_ + rows_),
         m_(l_ + rows_),
@@ -70,7 +35,8 @@ class UnitRun {
     const int tiles = (rows_ + kTileRows - 1) / kTileRows;
     tile_rows_ = (rows_ + tiles - 1) / tiles;
     // One register tile passes over a chunk at once; more share a span while the caches hold it.
-    span_vectors_ = direct_ && tiles == 1 ? kChunkVectors : kAttentionSpan / kLanes;
+    const bool at_once = direct_ && tiles == 1 && !call.latent;
+    span_vectors_ = at_once ? kChunkVectors : kAttentionSpan / kLanes;
   }
 
   void Run() {
@@ -91,7 +57,9 @@ class UnitRun {
     }
     if (unit_.first_slot >= 0) return;
     for (int row = 0; row < rows_; ++row) {
-      WriteOut(o_ + int64_t{row} * width_, l_[row], call_.head_dim, RowOut(row));
+      float* o = o_ + int64_t{row} * width_;
+      if (call_.sinks != nullptr) JoinSink(call_.sinks[HeadOf(row)], m_[row], l_ + row, o, width_);
+      WriteOut(o, l_[row], call_.value_dim, RowOut(row));
     }
   }
 
@@ -106,17 +74,16 @@ class UnitRun {
                                           : kDirectRows;
 
   int TokenOf(int row) const { return unit_.first_token + row / unit_.num_heads; }
-  int64_t HeadOffset(int row) const {
-    return int64_t{unit_.first_head + row % unit_.num_heads} * call_.head_dim;
-  }
+  int HeadOf(int row) const { return unit_.first_head + row % unit_.num_heads; }
   float* RowOut(int row) const {
-    return call_.out + TokenOf(row) * call_.out_stride + HeadOffset(row);
+    return call_.out + TokenOf(row) * call_.out_stride + HeadOf(row) * call_.value_dim;
   }
   // Between the values of neighbouring tokens, in elements.
   int64_t ValueStride() const { return call_.head_dim / Cache::kNumbers; }
   TokenScalings KeyScalings() const { return {scaling_[0], scaling_[1]}; }
   TokenScalings ValueScalings() const { return {scaling_[2], scaling_[3]}; }
-  int TileRowsFrom(int row) const { return Least(tile_rows_, rows_ - row); }
+  int NumScalings() const { return call_.latent ? 2 : 4; }
+  int TileRowsFrom(int row) const { return Min(tile_rows_, rows_ - row); }
 
   // Vectors of 16 tokens, counted from the chunk's begin.
   Range VectorsOf(Range positions) const {
@@ -125,22 +92,22 @@ class UnitRun {
   }
   Range FirstSpan(Range vectors) const {
     const int next = (vectors.begin / span_vectors_ + 1) * span_vectors_;
-    return {vectors.begin, Least(next, vectors.end)};
+    return {vectors.begin, Min(next, vectors.end)};
   }
   Range NextSpan(Range span, Range vectors) const {
-    return {span.end, Least(span.end + span_vectors_, vectors.end)};
+    return {span.end, Min(span.end + span_vectors_, vectors.end)};
   }
 
   // Visible ranges, and the queries of each register tile as [d][rows].
   void SetUpRows() {
-    visible_to_any_ = VisibleTo(call_.position[unit_.first_token], call_.window);
+    visible_to_any_ = VisibleTo(call_.position[unit_.first_token], call_);
     for (int row = 0; row < rows_; ++row) {
-      visible_[row] = VisibleTo(call_.position[TokenOf(row)], call_.window);
-      visible_to_any_.begin = Least(visible_to_any_.begin, visible_[row].begin);
-      visible_to_any_.end = Most(visible_to_any_.end, visible_[row].end);
+      visible_[row] = VisibleTo(call_.position[TokenOf(row)], call_);
+      visible_to_any_.begin = Min(visible_to_any_.begin, visible_[row].begin);
+      visible_to_any_.end = Max(visible_to_any_.end, visible_[row].end);
       const int first = row / tile_rows_ * tile_rows_;
       const int stride = TileRowsFrom(first);
-      const float* q = call_.q + TokenOf(row) * call_.q_stride + HeadOffset(row);
+      const float* q = call_.q + TokenOf(row) * call_.q_stride + HeadOf(row) * call_.head_dim;
       float* packed = q_ + int64_t{first} * call_.head_dim + row - first;
       for (int i = 0; i < call_.head_dim; ++i) packed[i * stride] = q[i];
     }
@@ -168,7 +135,7 @@ class UnitRun {
   // the next chunk's first keys. Its scaling, far apart, is fetched at once.
   void LookAhead(Range vectors, int next_chunk) {
     for (int i = 0; i < kAttentionAhead; ++i) {
-      keys_[vectors.end + i] = values_[Least(vectors.begin + i, vectors.end - 1)];
+      keys_[vectors.end + i] = values_[Min(vectors.begin + i, vectors.end - 1)];
       values_[vectors.end + i] = values_[vectors.end - 1];
     }
     if (next_chunk == unit_.chunk_end) return;
@@ -183,14 +150,14 @@ class UnitRun {
       }
       if constexpr (Cache::kQuantized) {
         const uint16_t* scaling = reinterpret_cast<const uint16_t*>(head + call_.scaling_offset);
-        for (int j = 0; j < 4; ++j) Prefetch(scaling + j * call_.block_tokens + offset);
+        for (int j = 0; j < NumScalings(); ++j) Prefetch(scaling + j * call_.block_tokens + offset);
       }
     }
   }
 
   void WidenScaling(const char* scaling, int64_t offset, int v) {
     const uint16_t* p = reinterpret_cast<const uint16_t*>(scaling) + offset;
-    for (int i = 0; i < 4; ++i, p += call_.block_tokens) {
+    for (int i = 0; i < NumScalings(); ++i, p += call_.block_tokens) {
       Store(scaling_[i] + v * kLanes, LoadF16(p));
     }
   }
@@ -219,7 +186,7 @@ class UnitRun {
       const int rows = TileRowsFrom(row);
       Range seen = visible_[row];
       for (int r = row + 1; r < row + rows; ++r) {
-        seen = {Least(seen.begin, visible_[r].begin), Most(seen.end, visible_[r].end)};
+        seen = {Min(seen.begin, visible_[r].begin), Max(seen.end, visible_[r].end)};
       }
       seen = Common(seen, chunk_);
       if (seen.empty()) continue;
@@ -268,6 +235,7 @@ class UnitRun {
   }
 
   void Sum(Range span) {
+    if (call_.latent) return SumKeys(span);
     if (direct_) return SumSpan<Cache>(values_, ValueStride(), span);
     const float* wide[kChunkVectors];
     for (int v = span.begin; v < span.end; ++v) {
@@ -277,6 +245,29 @@ class UnitRun {
       for (int s = 0; s < kLanes; ++s, value += ValueStride(), out += width_) {
         const Scaling scaling = ScalingOfToken<Cache>(ValueScalings(), v * kLanes + s);
         Cache::WidenValue(value, call_.head_dim, width_, scaling, out);
+      }
+    }
+    SumSpan<WidenedSpan>(wide, width_, span);
+  }
+
+  // The same where values are the first columns of keys, whose tokens are neighbours.
+  void SumKeys(Range span) {
+    constexpr int kNumbers = Cache::kNumbers;
+    const float* wide[kChunkVectors];
+    for (int v = span.begin; v < span.end; ++v) {
+      float* out = span_ + v * kLanes % kAttentionSpan * width_;
+      wide[v] = out;
+      const Element* key = keys_[v];
+      const Scaling scaling = ScalingOfTokens<Cache>(KeyScalings(), v * kLanes);
+      for (int c = 0; c < width_; c += kLanes) {
+        I32x16 columns[kLanes];
+        for (int i = 0; i < kLanes; i += kNumbers, key += call_.block_tokens) {
+          F32x16 k[kNumbers] = {};
+          if (c + i < call_.head_dim) Cache::LoadKeys(key, scaling, k);
+          for (int j = 0; j < kNumbers; ++j) columns[i + j] = BitsOf(k[j]);
+        }
+        Transpose(columns);
+        for (int s = 0; s < kLanes; ++s) Store(out + s * width_ + c, FromBits(columns[s]));
       }
     }
     SumSpan<WidenedSpan>(wide, width_, span);
@@ -324,9 +315,9 @@ class UnitRun {
     const float* chunk_o = chunk_o_ + int64_t{row} * width_;
     const int chunk = chunk_.begin / kAttentionChunk;
     if (unit_.first_slot >= 0) {
-      const int head = unit_.first_head + row % unit_.num_heads;
-      float* slot = call_.slots + AttentionSlot(call_, unit_, row / unit_.num_heads, head, chunk) *
-                                      AttentionSlotFloats(call_.head_dim);
+      const int token = row / unit_.num_heads;
+      float* slot = call_.slots + AttentionSlot(call_, unit_, token, HeadOf(row), chunk) *
+                                      AttentionSlotFloats(call_.value_dim);
       Keep(row, slot, slot + width_, slot + width_ + 1);
     } else if (chunk == visible_[row].begin / kAttentionChunk) {
       Keep(row, o_ + int64_t{row} * width_, m_ + row, l_ + row);

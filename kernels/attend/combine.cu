@@ -7,11 +7,11 @@
 namespace bulkhead::cuda {
 namespace {
 
-constexpr int kAtOnce = 8;  // splits whose sums are asked for before any is used
+constexpr int kAtOnce = 8;  // splits whose loads are issued before any is used
 
-// A warp takes one head of one sequence. Lane i weighs split i, kMostSplits being a warp's lanes.
+// A warp takes one head of one sequence. Lane i weighs split i, kMaxSplits being a warp's lanes.
 BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
-  static_assert(kMostSplits <= kWarp);
+  static_assert(kMaxSplits <= kWarp);
   GridDependencySynchronize();
   const int seq = blockIdx.x;
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();

@@ -10,13 +10,11 @@
 namespace bulkhead {
 namespace {
 
-// One tile for one KV head.
-AttentionUnit UnitOf(const AttentionUnit& tile, const HeadLayout& heads, int kv_head) {
-  const HeadRange range = HeadsOf(heads, kv_head);
+AttentionUnit UnitOf(const AttentionUnit& tile, const HeadPart& heads) {
   AttentionUnit unit = tile;
-  unit.kv_head = kv_head;
-  unit.first_head = range.first;
-  unit.num_heads = range.count;
+  unit.kv_head = heads.kv_head;
+  unit.first_head = heads.first;
+  unit.num_heads = heads.count;
   return unit;
 }
 
@@ -28,19 +26,18 @@ int64_t Products(absl::Span<const AttentionUnit> tiles, const HeadLayout& heads)
   return rows * kAttentionChunk * heads.num_heads * heads.head_dim;
 }
 
-// visit(thread, tile, kv head) for all of them, each thread taking the next when it is done with
-// one.
+// visit(thread, unit) for each tile and part of the heads, each thread taking the next when it is
+// done with one.
 template <typename Visit>
 void ForUnits(ThreadPool& pool, absl::Span<const AttentionUnit> tiles, const HeadLayout& heads,
               const Visit& visit) {
-  const int64_t count = static_cast<int64_t>(tiles.size()) * heads.num_kv_heads;
+  const int64_t parts = NumHeadParts(heads);
+  const int64_t count = static_cast<int64_t>(tiles.size()) * parts;
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
     for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      const AttentionUnit unit =
-          UnitOf(tiles[i / heads.num_kv_heads], heads, static_cast<int>(i % heads.num_kv_heads));
-      if (unit.num_heads > 0) visit(thread, unit);
+      visit(thread, UnitOf(tiles[i / parts], HeadPartOf(heads, static_cast<int>(i % parts))));
     }
   };
   pool.ParallelForWork(pool.num_threads(), Products(tiles, heads),
@@ -55,7 +52,8 @@ CpuAttendScratch::CpuAttendScratch(const StepLimits& limits, const HeadLayout& h
       max_tokens(limits.max_num_batched_tokens),
       max_seqs(limits.max_num_seqs),
       num_heads(heads.num_heads),
-      head_dim(heads.head_dim) {
+      head_dim(heads.head_dim),
+      value_dim(heads.value_dim) {
   const auto floats = [&](int64_t count) {
     return reinterpret_cast<float*>(allocator.Next(count * int64_t{sizeof(float)}));
   };
@@ -69,10 +67,11 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
                         const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
   if (!HasHeads(index, heads, qkv) || heads.num_heads == 0) return;
   CheckCache(kv.geometry, heads);
-  BH_CHECK(out.rows() == qkv.rows() && out.cols() == int64_t{heads.num_heads} * heads.head_dim);
+  BH_CHECK(out.rows() == qkv.rows() && out.cols() == int64_t{heads.num_heads} * heads.out_dim());
   const CpuAttendScratch& s = attend_scratch_;
   BH_CHECK(index.num_tokens <= s.max_tokens && index.num_seqs <= s.max_seqs &&
-           heads.num_heads == s.num_heads && heads.head_dim == s.head_dim && s.tiles != nullptr);
+           heads.num_heads == s.num_heads && heads.head_dim == s.head_dim &&
+           heads.value_dim == s.value_dim && s.tiles != nullptr);
 
   AttentionCall call;
   call.q = qkv.F32();
@@ -83,19 +82,24 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   call.kv = reinterpret_cast<const char*>(kv.base);
   call.block_bytes = kv.geometry.LayerBlockBytes();
   call.head_bytes = kv.geometry.HeadBytes();
-  call.values_offset = kv.geometry.KeysBytes();
-  call.scaling_offset = 2 * kv.geometry.KeysBytes();
+  call.values_offset = kv.geometry.latent ? 0 : kv.geometry.KeysBytes();
+  call.scaling_offset = kv.geometry.num_parts() * kv.geometry.KeysBytes();
   call.block_tokens = kv.geometry.block_tokens;
   call.format = kv.geometry.format;
   call.num_heads = heads.num_heads;
   call.head_dim = heads.head_dim;
+  call.value_dim = heads.out_dim();
+  call.latent = kv.geometry.latent;
   call.scale = options.scale;
   call.window = options.window;
   call.soft_cap = options.soft_cap;
+  call.chunk = options.chunk;
+  BH_CHECK(options.sinks.empty() || options.sinks.cols() == heads.num_heads);
+  call.sinks = options.sinks.empty() ? nullptr : options.sinks.F32();
   call.slots = s.slots;
 
-  const int64_t num_tiles = PlanAttention(index, heads, options.window, pool_->num_threads(),
-                                          s.sizes, absl::MakeSpan(s.tiles, s.sizes.max_tiles));
+  const int64_t num_tiles = PlanAttention(index, heads, options, pool_->num_threads(), s.sizes,
+                                          absl::MakeSpan(s.tiles, s.sizes.max_tiles));
   const auto units = absl::MakeConstSpan(s.tiles, num_tiles);
   const auto attend = BH_OF_ISA(isa_, AttendUnit);
   const auto merge = BH_OF_ISA(isa_, MergeUnit);

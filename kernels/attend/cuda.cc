@@ -24,15 +24,15 @@ struct AttentionCuts {
   int column_tiles = 1;
   int columns = 8;
 
-  AttentionCuts(int most_heads_of_kv, const KvGeometry& geometry, bool split) {
+  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool split) {
     if (geometry.head_dim <= 128) {
       column_tiles = !split                 ? cuda::WholeColumnTiles(geometry.format)
-                     : most_heads_of_kv > 8 ? 2
+                     : max_heads_per_kv > 8 ? 2
                                             : 1;
     }
     columns = 8 * column_tiles * (split ? 1 : cuda::kAttendWarps);
-    heads_of_tile = std::clamp(most_heads_of_kv, 1, columns);
-    head_tiles = NumBlocks(std::max(most_heads_of_kv, 1), heads_of_tile);
+    heads_of_tile = std::clamp(max_heads_per_kv, 1, columns);
+    head_tiles = NumBlocks(std::max(max_heads_per_kv, 1), heads_of_tile);
   }
   int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
 };
@@ -53,7 +53,7 @@ cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, boo
   BH_CHECK(false);
 }
 
-// As many as a multiprocessor runs at once: those behind them would begin when the others end, with
+// The blocks that a multiprocessor runs at once: further ones would begin when the others end, with
 // their part of the items.
 int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
   const int64_t fit =
@@ -66,11 +66,11 @@ int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
 void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads) {
   scratch_ = scratch;
   head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
-  most_heads_of_kv_ = 0;
+  max_heads_per_kv_ = 0;
   for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
     const int32_t* const all = heads.head_to_kv;
     head_begin_[kv] = static_cast<int32_t>(std::lower_bound(all, all + heads.num_heads, kv) - all);
-    most_heads_of_kv_ = std::max(most_heads_of_kv_, head_begin_[kv + 1] - head_begin_[kv]);
+    max_heads_per_kv_ = std::max(max_heads_per_kv_, head_begin_[kv + 1] - head_begin_[kv]);
   }
   device_.CopyFromHost(head_begin_.data(), reinterpret_cast<std::byte*>(scratch_.head_begin),
                        static_cast<int64_t>(head_begin_.size()) * 4);
@@ -84,7 +84,7 @@ void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLa
 void CudaAttention::BeginStep(const StepIndex& host_index) {
   const HostBuffer& memory = host_lists_[next_list_];
   if (memory == nullptr) return;  // the next wait says so
-  next_list_ = (next_list_ + 1) % kStepsUnderWay;
+  next_list_ = (next_list_ + 1) % kStepsInFlight;
   auto* const list = reinterpret_cast<int32_t*>(memory.get());
   const int64_t bytes = AttendList::Fill(host_index, list);
   device_.CopyFromHost(list, reinterpret_cast<std::byte*>(scratch_.list), bytes);
@@ -94,7 +94,8 @@ void CudaAttention::BeginStep(const StepIndex& host_index) {
 void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                            const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
   if (out.empty()) return;
-  BH_CHECK(options.soft_cap == 0);  // refused at start (CheckCudaFormats)
+  // Refused at start (MakeGpuSizes).
+  BH_CHECK(options.soft_cap == 0 && options.sinks.empty() && options.chunk == 0);
   cuda::AttendParameters p;
   p.cache = cuda::CacheOf(index, kv);
   p.qkv = RowsOf(qkv);
@@ -117,7 +118,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
 void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& heads,
                                    const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
-  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, true);
+  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, true);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   const cuda::AttendLaunch launch =
@@ -139,7 +140,7 @@ void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& hea
 
 void CudaAttention::AttendPrefill(const StepIndex& index, const HeadLayout& heads,
                                   const KvLayerView& kv, cuda::AttendParameters p) {
-  const AttentionCuts cuts(most_heads_of_kv_, kv.geometry, false);
+  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, false);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();

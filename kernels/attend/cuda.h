@@ -26,8 +26,8 @@ class CudaAttention {
               const KvLayerView& kv, const AttentionOptions& options, MatrixView out);
 
  private:
-  // So many steps may be under way, each with a list on its way to the device.
-  static constexpr int kStepsUnderWay = 2;
+  // Steps that may be in flight, each with a list that is being copied to the device.
+  static constexpr int kStepsInFlight = 2;
 
   void AttendToSplits(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
                       cuda::AttendParameters p);
@@ -38,8 +38,8 @@ class CudaAttention {
   CudaDriver& driver_;
   CudaAttentionScratch scratch_;
   std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
-  int most_heads_of_kv_ = 0;
-  HostBuffer host_lists_[kStepsUnderWay];
+  int max_heads_per_kv_ = 0;
+  HostBuffer host_lists_[kStepsInFlight];
   int next_list_ = 0;
   bool listed_ = false;  // whether a step has begun
 };

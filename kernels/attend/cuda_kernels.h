@@ -9,21 +9,21 @@
 
 namespace bulkhead::cuda {
 
-// Causal attention. A block takes up to so many pairs of a token and a query head that share a KV
-// head, its columns, and 64 tokens of the cache at a time. Two kernels share the work:
+// Causal attention. A block takes pairs of a token and a query head that share a KV head, its
+// columns, and 64 tokens of the cache at a time. Two kernels share the work:
 //   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
 //                            a split of SplitTokens of the cache, its sums to `parts`;
 //                            CombineKernel adds
 //   sequences of more        grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
 //                            kTilesOfLayer}: whole, to `out`; the last tokens of all heads
 //                            begin, so that no long block begins late
-inline constexpr int kLeastSplitTokens = 256;
-inline constexpr int kMostSplits = 32;  // of a context, so that their sums take a fixed room
+inline constexpr int kMinSplitTokens = 256;
+inline constexpr int kMaxSplits = 32;  // of a context, so that the size of their sums is fixed
 // Tokens of a split of a context of `tokens`: from the context alone, so that a row's bits do not
 // depend on the others.
 constexpr int SplitTokens(int tokens) {
-  int split_tokens = kLeastSplitTokens;
-  while (tokens > split_tokens * kMostSplits) split_tokens *= 2;
+  int split_tokens = kMinSplitTokens;
+  while (tokens > split_tokens * kMaxSplits) split_tokens *= 2;
   return split_tokens;
 }
 struct AttendItem {
@@ -62,7 +62,7 @@ struct AttendLaunch {
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
 // the two, whose blocks have 8 column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the
-// second have four times as many, up to 128 dims of WholeColumnTiles, beyond of one.
+// second have four times that, up to 128 dims of WholeColumnTiles, beyond of one.
 constexpr int WholeColumnTiles(KvFormat format) { return IsQuantized(format) ? 2 : 4; }
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);

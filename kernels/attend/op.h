@@ -1,8 +1,8 @@
 // The work of attention as plain structs, between the planning (attention_plan.h) and the kernels
 // of each instruction set (simd.cc).
 //
-// A unit is a tile of neighbouring tokens of one sequence, the query heads of one KV head, and a
-// range of chunks of kAttentionChunk positions. Its rows are (token, head), token-major. A tile
+// A unit is a tile of neighbouring tokens of one sequence, query heads of one KV head, and a range
+// of chunks of kAttentionChunk positions. Its rows are (token, head), token-major. A tile
 // whose context several units share leaves each chunk's partial result in a slot; `merge` joins
 // them in order.
 #pragma once
@@ -23,23 +23,27 @@ struct AttentionCall {
   const char* kv = nullptr;           // [block][kv head], as memory/kv_cache.h has it
   int64_t block_bytes = 0;
   int64_t head_bytes = 0;
-  int64_t values_offset = 0;   // within a head
+  int64_t values_offset = 0;   // within a head; latent: keys are values
   int64_t scaling_offset = 0;  // int8 and int4
   int block_tokens = 0;
   KvFormat format = KvFormat::kF32;
   int num_heads = 0;
   int head_dim = 0;
+  int value_dim = 0;  // columns of a value
+  bool latent = false;
   float scale = 1;
   int window = 0;
-  float soft_cap = 0;      // 0: none
-  float* slots = nullptr;  // partial results
+  float soft_cap = 0;            // 0: none
+  int chunk = 0;                 // positions from the last multiple of it on; 0: all
+  const float* sinks = nullptr;  // [num_heads]; null: none
+  float* slots = nullptr;        // partial results
 };
 
 struct AttentionUnit {
   int first_token = 0;
   int num_tokens = 0;
   int kv_head = 0;
-  int first_head = 0;  // query heads [first_head, first_head + num_heads) read kv_head
+  int first_head = 0;  // query heads [first_head, first_head + num_heads), which read kv_head
   int num_heads = 0;
   const int32_t* blocks = nullptr;  // the sequence's block table
   int chunk_begin = 0;
@@ -55,9 +59,9 @@ static constexpr int PaddedHeadDim(int head_dim) {
   return (head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes;
 }
 
-// A slot: o [padded d], then m and l, padded to a vector.
-static constexpr int64_t AttentionSlotFloats(int head_dim) {
-  return PaddedHeadDim(head_dim) + kAttentionLanes;
+// A slot: o [padded value_dim], then m and l, padded to a vector.
+static constexpr int64_t AttentionSlotFloats(int value_dim) {
+  return PaddedHeadDim(value_dim) + kAttentionLanes;
 }
 // The slot of (token of the tile, head, chunk).
 static constexpr int64_t AttentionSlot(const AttentionCall& call, const AttentionUnit& unit,
@@ -79,9 +83,11 @@ inline constexpr int kAttentionWeightStride = 256 + 16;
 
 // Floats of scratch per thread, for at most `max_rows` rows: queries, weights, two outputs, a span
 // of keys or values, and per row m, l and the visible range.
-static constexpr int64_t AttentionScratchFloats(int64_t max_rows, int head_dim) {
+static constexpr int64_t AttentionScratchFloats(int64_t max_rows, int head_dim, int value_dim) {
   const int64_t width = PaddedHeadDim(head_dim);
-  return max_rows * (3 * width + kAttentionWeightStride + kAttentionLanes) + kAttentionSpan * width;
+  const int64_t value_width = PaddedHeadDim(value_dim);
+  return max_rows * (width + 2 * value_width + kAttentionWeightStride + kAttentionLanes) +
+         kAttentionSpan * width;
 }
 
 // `scratch`: AttentionScratchFloats, 64-byte aligned.

@@ -6,6 +6,8 @@
 // The first chunk is the running state; each later one, ascending, joins it:
 //   m' = max(m, m_c)   a = Exp(m - m')   b = Exp(m_c - m')
 //   l' = fma(l, a, l_c * b)               o'_i = fma(o_i, a, o_c_i * b)
+// A head's sink s, a score without a value, joins behind the last one:
+//   m' = max(m, s)   a = Exp(m - m')   l' = fma(l, a, Exp(s - m'))   o'_i = o_i * a
 // and at the end out_i = o_i / l.
 #include <algorithm>
 #include <cmath>
@@ -27,11 +29,13 @@ using ordered::kLanes;
 struct Query {
   const float* q = nullptr;  // [d]
   int head_dim = 0;          // d
+  int out_dim = 0;           // columns of a value
   int kv_head = 0;
   int first = 0;  // visible positions: [first, last]
   int last = 0;
   float scale = 1;
   float soft_cap = 0;
+  const float* sink = nullptr;  // null: none
 };
 
 struct State {
@@ -50,13 +54,13 @@ State Chunk(const SequenceCache& cache, const Query& query, int begin, int end) 
     weights[s - begin] = ordered::SoftCap(score * query.scale, query.soft_cap);
   }
   State state{*std::max_element(weights.begin(), weights.end()), 0.0f,
-              std::vector<float>(query.head_dim, 0.0f)};
+              std::vector<float>(query.out_dim, 0.0f)};
   float lanes[kLanes] = {};
   for (int s = begin; s < end; ++s) {
     float& weight = weights[s - begin];
     weight = Exp(weight - state.m);
     lanes[s % kLanes] += weight;
-    for (int i = 0; i < query.head_dim; ++i) {
+    for (int i = 0; i < query.out_dim; ++i) {
       state.o[i] = std::fma(weight, cache.Value(query.kv_head, s, i), state.o[i]);
     }
   }
@@ -88,12 +92,18 @@ void AttendInOrder(const SequenceCache& cache, const Query& query, float* out) {
       Join(state, running);
     }
   }
-  for (int i = 0; i < query.head_dim; ++i) out[i] = running.o[i] / running.l;
+  if (query.sink != nullptr) {
+    const float m = std::max(running.m, *query.sink);
+    const float a = Exp(running.m - m);
+    running.l = std::fma(running.l, a, Exp(*query.sink - m));
+    for (float& o : running.o) o *= a;
+  }
+  for (int i = 0; i < query.out_dim; ++i) out[i] = running.o[i] / running.l;
 }
 
 void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) {
   std::vector<double> weights;
-  double max = -HUGE_VAL;
+  double max = query.sink != nullptr ? *query.sink : -HUGE_VAL;
   for (int s = query.first; s <= query.last; ++s) {
     double score = 0;
     for (int i = 0; i < query.head_dim; ++i) {
@@ -104,9 +114,9 @@ void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) 
     weights.push_back(score);
     max = std::max(max, weights.back());
   }
-  double total = 0;
+  double total = query.sink != nullptr ? std::exp(*query.sink - max) : 0;
   for (double& weight : weights) total += weight = std::exp(weight - max);
-  for (int i = 0; i < query.head_dim; ++i) {
+  for (int i = 0; i < query.out_dim; ++i) {
     double sum = 0;
     for (int s = query.first; s <= query.last; ++s) {
       sum += weights[s - query.first] * cache.Value(query.kv_head, s, i);
@@ -127,12 +137,14 @@ void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, C
     for (int head = 0; head < heads.num_heads; ++head) {
       const Query query{qkv.F32(t) + int64_t{head} * d,
                         d,
+                        heads.out_dim(),
                         heads.head_to_kv[head],
-                        FirstVisible(last, options.window),
+                        FirstVisible(last, options),
                         last,
                         options.scale,
-                        options.soft_cap};
-      float* out_head = out.F32(t) + int64_t{head} * d;
+                        options.soft_cap,
+                        options.sinks.empty() ? nullptr : options.sinks.F32() + head};
+      float* out_head = out.F32(t) + int64_t{head} * heads.out_dim();
       in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
     }
   }

@@ -25,10 +25,10 @@ void AttendUnit(const AttentionCall& call, const AttentionUnit& unit, float* scr
 }
 
 void MergeUnit(const AttentionCall& call, const AttentionUnit& unit) {
-  const int width = PaddedHeadDim(call.head_dim);
-  const int64_t slot_floats = AttentionSlotFloats(call.head_dim);
+  const int width = PaddedHeadDim(call.value_dim);
+  const int64_t slot_floats = AttentionSlotFloats(call.value_dim);
   for (int token = 0; token < unit.num_tokens; ++token) {
-    const Range visible = VisibleTo(call.position[unit.first_token + token], call.window);
+    const Range visible = VisibleTo(call.position[unit.first_token + token], call);
     const int first = visible.begin / kAttentionChunk;
     const int last = (visible.end - 1) / kAttentionChunk;
     for (int head = unit.first_head; head < unit.first_head + unit.num_heads; ++head) {
@@ -39,9 +39,10 @@ void MergeUnit(const AttentionCall& call, const AttentionUnit& unit) {
         chunk += slot_floats;
         Join(chunk[width], chunk[width + 1], chunk, o + width, o + width + 1, o, width);
       }
+      if (call.sinks != nullptr) JoinSink(call.sinks[head], o[width], o + width + 1, o, width);
       float* out =
-          call.out + (unit.first_token + token) * call.out_stride + int64_t{head} * call.head_dim;
-      WriteOut(o, o[width + 1], call.head_dim, out);
+          call.out + (unit.first_token + token) * call.out_stride + int64_t{head} * call.value_dim;
+      WriteOut(o, o[width + 1], call.value_dim, out);
     }
   }
 }

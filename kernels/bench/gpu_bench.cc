@@ -135,9 +135,9 @@ absl::Status GpuBench::Products(const Shape& shape, WeightFormat format, int gro
   BH_ASSIGN_OR_RETURN(const Buffer memory,
                       machine_.Numbers(std::max(weight_bytes, machine_.scale().weight_bytes)));
   BH_ASSIGN_OR_RETURN(const std::vector<Linear> copies, Pack(linear, memory));
-  const int64_t most = machine_.scale().context;
-  BH_ASSIGN_OR_RETURN(const Buffer x, machine_.Numbers(most * shape.inputs * 2));
-  const int64_t out_rows = std::min(most, (int64_t{2} << 30) / 4 / shape.outputs);
+  const int64_t max_rows = machine_.scale().context;
+  BH_ASSIGN_OR_RETURN(const Buffer x, machine_.Numbers(max_rows * shape.inputs * 2));
+  const int64_t out_rows = std::min(max_rows, (int64_t{2} << 30) / 4 / shape.outputs);
   BH_ASSIGN_OR_RETURN(const Buffer out, machine_.Floats(out_rows * shape.outputs));
   const auto copy_of = [&](int64_t call) -> const Linear& { return copies[call % copies.size()]; };
   std::vector<int> counts(std::begin(kFewTokens), std::end(kFewTokens));

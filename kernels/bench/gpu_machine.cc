@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kMostCalls = 200;  // of a graph
+constexpr int64_t kMaxCalls = 200;  // of a graph
 constexpr int kReadBlocksPerSm = 8;
 constexpr int64_t kChunkBytes = int64_t{16} << 20;
 
@@ -57,12 +57,12 @@ absl::Status GpuMachine::SetUp() {
     head_to_kv_[i] = i * scale_.num_kv_heads / scale_.num_heads;
   }
   heads_ = {scale_.num_heads, scale_.num_kv_heads, scale_.head_dim, head_to_kv_.data()};
-  const int64_t most_inputs = std::max(scale_.hidden, scale_.ffn);
+  const int64_t max_inputs = std::max(scale_.hidden, scale_.ffn);
   const StepLimits limits{.max_num_batched_tokens = scale_.context,
                           .max_num_seqs = scale_.num_seqs,
                           .max_model_len = scale_.context,
-                          .max_int8_inputs = most_inputs,
-                          .max_inputs = most_inputs,
+                          .max_int8_inputs = max_inputs,
+                          .max_inputs = max_inputs,
                           .quantized_weights = true};
   BH_ASSIGN_OR_RETURN(workspace_, device_->Allocate(backend_->WorkspaceBytes(limits, heads_)));
   BH_RETURN_IF_ERROR(device_->Commit(workspace_));
@@ -82,7 +82,7 @@ absl::StatusOr<double> GpuMachine::Seconds(const std::function<void(int64_t call
   BH_RETURN_IF_ERROR(driver_.Synchronize());
   const double one = std::max(Now() - begin, 1e-9);
   const auto calls =
-      std::clamp<int64_t>(static_cast<int64_t>(scale_.round_seconds / one), 1, kMostCalls);
+      std::clamp<int64_t>(static_cast<int64_t>(scale_.round_seconds / one), 1, kMaxCalls);
   driver_.BeginCapture();
   for (int64_t call = 0; call < calls; ++call) body(call);
   BH_ASSIGN_OR_RETURN(const CudaGraph graph, driver_.EndCapture());

@@ -41,7 +41,7 @@ class GpuMachine {
                                                             const GpuBenchScale& scale);
 
   // Seconds of one call of `body`, which enqueues work: the median of rounds, each of them one
-  // graph of so many calls that its launch does not count. `body` is told which call it is.
+  // graph of enough calls that its launch does not count. `body` is told which call it is.
   absl::StatusOr<double> Seconds(const std::function<void(int64_t call)>& body);
 
   // Device memory with numbers between 1/128 and 2, read as bf16, or 1 and 2, as f16; and f32 rows.

@@ -21,7 +21,7 @@ struct KernelResult {
   double share_of_read = 0;
   double gop_per_s = 0;  // floating point or int8 operations
   double peak_gop_per_s = 0;
-  double share_of_peak = 0;  // 0: this instruction set has no peak worth the name
+  double share_of_peak = 0;  // 0: this instruction set has no known peak
 };
 
 struct KernelsBenchOptions {

@@ -22,7 +22,7 @@ struct Machine {
   void SetWorkspace(const StepLimits& limits, const HeadLayout& heads);
   // GB/s, over one part of a buffer far larger than the caches, another one each round.
   double ReadBandwidth(int round);
-  // GFLOP/s of f32; 0 for plain, which has no peak worth the name.
+  // GFLOP/s of f32; 0 for plain, which has no known peak.
   double FmaPeak();
   // Giga-operations per second of products of bytes; 0 where the CPU has no vpdpbusd.
   double Int8Peak();

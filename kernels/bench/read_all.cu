@@ -4,7 +4,7 @@
 namespace bulkhead::cuda {
 namespace {
 
-constexpr int kAhead = 8;  // loads of a thread under way
+constexpr int kAhead = 8;  // loads of a thread in flight
 
 BH_KERNEL(kRowThreads) ReadAll(ReadAllParameters p) {
   GridDependencySynchronize();

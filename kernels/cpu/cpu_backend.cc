@@ -38,12 +38,13 @@ void CpuBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
 bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
   if (index.num_tokens == 0 || heads.num_heads + heads.num_kv_heads == 0) return false;
   BH_CHECK(qkv.rows() == index.num_tokens);
-  BH_CHECK(qkv.cols() == int64_t{heads.num_heads + 2 * heads.num_kv_heads} * heads.head_dim);
+  BH_CHECK(qkv.cols() == heads.qkv_dim());
   return true;
 }
 
 void CheckCache(const KvGeometry& geometry, const HeadLayout& heads) {
   BH_CHECK(geometry.kv_heads == heads.num_kv_heads && geometry.head_dim == heads.head_dim);
+  BH_CHECK(geometry.latent == heads.latent() && heads.value_dim <= heads.head_dim);
   BH_CHECK(geometry.block_tokens % kAttentionLanes == 0 &&
            kAttentionChunk % geometry.block_tokens == 0);
 }

@@ -20,14 +20,19 @@ class CpuBackend final : public Backend {
   int64_t PackedBytes(const LinearShape& shape) const override;
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
+  bool routes_experts() const override { return true; }
+  bool attends_latents() const override { return true; }
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)
+#define BH_HOST_OP(name, ...) void name(__VA_ARGS__) override;
 #include "kernels/ops.inc"
 
  private:
+  // Whether products with such a weight quantise their inputs.
+  bool InInt8(const LinearShape& shape) const;
   // body(row) for each row of `x`.
   template <typename Body>
   void ForRows(MatrixView x, const Body& body) {

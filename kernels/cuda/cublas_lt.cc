@@ -42,7 +42,7 @@ class Owned {
 
 // The library's matrices are column-major: a row-major [r][c] is its [c][r]. So it computes
 // out^T [outputs][tokens] = (weight^T)^T x^T.
-struct Way {
+struct Plan {
   Owned<cublasLtMatmulDesc_t> operation;
   Owned<cublasLtMatrixLayout_t> weight;  // [depth][outputs], transposed by the operation
   Owned<cublasLtMatrixLayout_t> x;       // [depth][tokens]
@@ -56,7 +56,7 @@ class CublasLt final : public GemmLibrary {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
   ~CublasLt() override {
-    ways_.clear();
+    plans_.clear();
     if (handle_ != nullptr) lt_.destroy(handle_);
   }
 
@@ -71,19 +71,19 @@ class CublasLt final : public GemmLibrary {
 
   absl::Status Prepare(const GemmProblem& problem) override {
     if (IsPrepared(problem)) return absl::OkStatus();
-    BH_ASSIGN_OR_RETURN(Way way, Describe(problem));
-    BH_RETURN_IF_ERROR(Choose(problem, way));
-    ways_.emplace(problem, std::move(way));
+    BH_ASSIGN_OR_RETURN(Plan plan, Describe(problem));
+    BH_RETURN_IF_ERROR(Choose(problem, plan));
+    plans_.emplace(problem, std::move(plan));
     return absl::OkStatus();
   }
 
-  bool IsPrepared(const GemmProblem& problem) const override { return ways_.contains(problem); }
+  bool IsPrepared(const GemmProblem& problem) const override { return plans_.contains(problem); }
 
   void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight, float* out,
                 std::byte* workspace) override {
-    const auto way = ways_.find(problem);
-    BH_CHECK(way != ways_.end());
-    const Way& w = way->second;
+    const auto plan = plans_.find(problem);
+    BH_CHECK(plan != plans_.end());
+    const Plan& w = plan->second;
     const float one = 1;
     const float zero = 0;
     const absl::Status enqueued =
@@ -100,7 +100,7 @@ class CublasLt final : public GemmLibrary {
     return absl::InternalError(absl::StrCat(call, ": ", lt_.status_text(status)));
   }
 
-  absl::StatusOr<Way> Describe(const GemmProblem& problem) const {
+  absl::StatusOr<Plan> Describe(const GemmProblem& problem) const {
     const cudaDataType_t operands = problem.f16 ? CUDA_R_16F : CUDA_R_16BF;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const auto layout = [&](cudaDataType_t type, int64_t rows, int64_t cols, int64_t stride,
@@ -110,24 +110,25 @@ class CublasLt final : public GemmLibrary {
                                         static_cast<uint64_t>(cols), stride),
                       "cublasLtMatrixLayoutCreate");
     };
-    Way way;
-    way.operation = Owned<cublasLtMatmulDesc_t>(lt_.operation_destroy);
+    Plan plan;
+    plan.operation = Owned<cublasLtMatmulDesc_t>(lt_.operation_destroy);
     BH_RETURN_IF_ERROR(
-        StatusOf(lt_.operation_create(way.operation.to_fill(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        StatusOf(lt_.operation_create(plan.operation.to_fill(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "cublasLtMatmulDescCreate"));
-    BH_RETURN_IF_ERROR(StatusOf(lt_.operation_set(way.operation.get(), CUBLASLT_MATMUL_DESC_TRANSA,
+    BH_RETURN_IF_ERROR(StatusOf(lt_.operation_set(plan.operation.get(), CUBLASLT_MATMUL_DESC_TRANSA,
                                                   &transposed, sizeof(transposed)),
                                 "cublasLtMatmulDescSetAttribute"));
-    BH_RETURN_IF_ERROR(layout(operands, problem.depth, problem.outputs, problem.depth, way.weight));
-    BH_RETURN_IF_ERROR(layout(operands, problem.depth, problem.tokens, problem.depth, way.x));
     BH_RETURN_IF_ERROR(
-        layout(CUDA_R_32F, problem.outputs, problem.tokens, problem.out_stride, way.out));
-    return way;
+        layout(operands, problem.depth, problem.outputs, problem.depth, plan.weight));
+    BH_RETURN_IF_ERROR(layout(operands, problem.depth, problem.tokens, problem.depth, plan.x));
+    BH_RETURN_IF_ERROR(
+        layout(CUDA_R_32F, problem.outputs, problem.tokens, problem.out_stride, plan.out));
+    return plan;
   }
 
   // The first algorithm that the library proposes. Parts of the depth may be added up in f32 and in
-  // a fixed order alone: other schemes round on their way, or add in the order of time.
-  absl::Status Choose(const GemmProblem& problem, Way& way) const {
+  // a fixed order alone: other schemes round intermediate sums, or add in the order of time.
+  absl::Status Choose(const GemmProblem& problem, Plan& plan) const {
     Owned<cublasLtMatmulPreference_t> preference(lt_.preference_destroy);
     BH_RETURN_IF_ERROR(
         StatusOf(lt_.preference_create(preference.to_fill()), "cublasLtMatmulPreferenceCreate"));
@@ -149,25 +150,25 @@ class CublasLt final : public GemmLibrary {
     BH_RETURN_IF_ERROR(set);
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
-    const absl::Status asked =
-        StatusOf(lt_.heuristic(handle_, way.operation.get(), way.weight.get(), way.x.get(),
-                               way.out.get(), way.out.get(), preference.get(), 1, &found, &count),
+    const absl::Status status =
+        StatusOf(lt_.heuristic(handle_, plan.operation.get(), plan.weight.get(), plan.x.get(),
+                               plan.out.get(), plan.out.get(), preference.get(), 1, &found, &count),
                  "cublasLtMatmulAlgoGetHeuristic");
-    if (!asked.ok() || count == 0 || found.state != CUBLAS_STATUS_SUCCESS ||
+    if (!status.ok() || count == 0 || found.state != CUBLAS_STATUS_SUCCESS ||
         found.workspaceSize > static_cast<size_t>(kWorkspaceBytes)) {
       return absl::NotFoundError(
-          absl::StrCat("cuBLASLt has no way to multiply ", problem.tokens, " tokens of ",
+          absl::StrCat("cuBLASLt has no algorithm to multiply ", problem.tokens, " tokens of ",
                        problem.depth, " inputs with ", problem.outputs, " outputs",
-                       asked.ok() ? "" : absl::StrCat(" (", asked.message(), ")")));
+                       status.ok() ? "" : absl::StrCat(" (", status.message(), ")")));
     }
-    way.algorithm = found.algo;
+    plan.algorithm = found.algo;
     return absl::OkStatus();
   }
 
   const CublasLtLibrary& lt_;
   CudaDriver& driver_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<GemmProblem, Way> ways_;
+  std::map<GemmProblem, Plan> plans_;
 };
 
 }  // namespace

@@ -14,8 +14,8 @@
 namespace bulkhead {
 namespace {
 
-// Older ones know nothing of Hopper; its interface has not changed since.
-constexpr size_t kOldestVersion = 120000;
+// Older ones do not support Hopper; its interface has not changed since.
+constexpr size_t kMinVersion = 120000;
 
 std::vector<std::string> Candidates() {
   const char* named = std::getenv("BULKHEAD_CUBLASLT");
@@ -66,10 +66,9 @@ absl::Status FindFunctions(void* library, CublasLtLibrary& lt) {
         absl::StrCat(lt.path, " is no cuBLASLt that can be used: it has no ", missing));
   }
   lt.version = get_version();
-  if (lt.version >= kOldestVersion) return absl::OkStatus();
+  if (lt.version >= kMinVersion) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(lt.path, " is no cuBLASLt that can be used: version ",
-                                             lt.version, ", at least ", kOldestVersion,
-                                             " is needed"));
+                                             lt.version, ", at least ", kMinVersion, " is needed"));
 }
 
 absl::StatusOr<const CublasLtLibrary*> Open() {

@@ -35,6 +35,7 @@ class CudaBackend final : public Backend {
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...) void name(__VA_ARGS__) override;
+#define BH_HOST_OP(name, ...)
 #include "kernels/ops.inc"
 
  private:

@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostHeadDim = 256;
+constexpr int kMaxHeadDim = 256;
 
 class CudaSizes final : public BackendSizes {
  public:
@@ -48,7 +48,7 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
   inputs = reinterpret_cast<uint16_t*>(allocator.Next(inputs_count * 2));
   if (!gemm_library) return;
   library = allocator.Next(GemmLibrary::kWorkspaceBytes);
-  if (limits.quantized_weights && max_tokens >= kLeastUnpackedTokens) {
+  if (limits.quantized_weights && max_tokens >= kMinUnpackedTokens) {
     unpacked = reinterpret_cast<uint16_t*>(allocator.Next(unpacked_bytes));
   }
 }
@@ -56,7 +56,7 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
 CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads,
                                            BumpAllocator& allocator) {
   splits = static_cast<int>(std::clamp<int64_t>(
-      CeilDiv(limits.max_model_len, cuda::kLeastSplitTokens), 1, cuda::kMostSplits));
+      CeilDiv(limits.max_model_len, cuda::kMinSplitTokens), 1, cuda::kMaxSplits));
   head_begin = reinterpret_cast<int32_t*>(allocator.Next((heads.num_kv_heads + 1) * 4));
   list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
   list = reinterpret_cast<int32_t*>(allocator.Next(list_bytes));
@@ -76,14 +76,19 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
         "--dtype "
         "bfloat16, or --device cpu");
   }
+  if (weights == WeightFormat::kFp4 || weights == WeightFormat::kFp8) {
+    return absl::UnimplementedError(
+        absl::StrCat("CUDA computes with weights in bfloat16, float16, int8 or int4, not in ",
+                     WeightFormatName(weights), ": add --device cpu"));
+  }
   if (cache == KvFormat::kF32) {
     return absl::InvalidArgumentError(
         absl::StrCat("CUDA keeps keys and values in bfloat16, float16, int8 or int4, not in ",
                      KvFormatName(cache), ": add --kv-cache-dtype bfloat16, or --device cpu"));
   }
-  if (head_dim % 8 != 0 || head_dim > kMostHeadDim) {
+  if (head_dim % 8 != 0 || head_dim > kMaxHeadDim) {
     return absl::InvalidArgumentError(
-        absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", kMostHeadDim,
+        absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", kMaxHeadDim,
                      " numbers; the model's have ", head_dim, ": add --device cpu"));
   }
   return absl::OkStatus();

@@ -14,18 +14,18 @@
 
 namespace bulkhead {
 
-// INVALID_ARGUMENT, with what to ask for instead, unless the CUDA backend can compute with weights
+// INVALID_ARGUMENT, with the flag to set instead, unless the CUDA backend can compute with weights
 // and a cache in these formats and heads of this size.
 absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
 
 // Those of NewCudaBackend, to the byte, with a library of products or without. Any thread.
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);
 
-// Beyond so many tokens weights are worth a way through shared memory.
-inline constexpr int64_t kMostFewTokens = 64;
-// From so many tokens on to write and read quantised weights as bf16 costs less than the library
-// wins.
-inline constexpr int64_t kLeastUnpackedTokens = 512;
+// Beyond this number of tokens weights go through shared memory.
+inline constexpr int64_t kMaxFewTokens = 64;
+// From this number of tokens on the library saves more than it costs to write and read quantised
+// weights as bf16.
+inline constexpr int64_t kMinUnpackedTokens = 512;
 
 // The parts of the workspace, in this order. Null pointers where there is no memory behind the
 // allocator.
@@ -35,7 +35,7 @@ struct CudaProductScratch {
   uint16_t* inputs = nullptr;  // of a product, in 16 bits
   int64_t inputs_count = 0;
   int64_t max_tokens = 0;
-  std::byte* library = nullptr;  // what the library asks for
+  std::byte* library = nullptr;  // the library's workspace
   uint16_t* unpacked = nullptr;  // rows of a quantised weight, for the library
 
   CudaProductScratch() = default;

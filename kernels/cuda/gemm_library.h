@@ -34,7 +34,7 @@ class GemmLibrary {
 
   virtual ~GemmLibrary() = default;
   // Settles how a problem is computed, for good: equal operands then give equal bits. NOT_FOUND
-  // when the library has no way to compute it.
+  // when the library has no algorithm for it.
   virtual absl::Status Prepare(const GemmProblem& problem) = 0;
   virtual bool IsPrepared(const GemmProblem& problem) const = 0;
   // Enqueues a problem that was prepared; pointers are device memory. What goes wrong surfaces at

@@ -28,7 +28,7 @@ inline OutRows OutRowsOf(MatrixView x) {
   return {x.data(), x.row_stride(), numbers};
 }
 // Whether rows are read and written four numbers at a time.
-inline bool InFours(ConstMatrixView x) {
+inline bool IsVec4(ConstMatrixView x) {
   return x.empty() || (x.cols() % 4 == 0 && x.row_stride() % 4 == 0 &&
                        reinterpret_cast<uintptr_t>(x.data()) % (4 * DTypeBytes(x.dtype())) == 0);
 }

@@ -1,4 +1,4 @@
-// Every kernel that the CUDA backend may launch: all are brought onto the device before its memory
+// Every kernel that the CUDA backend may launch: all are loaded onto the device before its memory
 // is measured, since code that is loaded later takes memory later.
 #pragma once
 

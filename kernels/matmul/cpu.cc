@@ -30,13 +30,13 @@ struct Grid {
 
 Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
   Grid best;
-  int64_t least = panels * rows;
+  int64_t min_largest = panels * rows;
   for (int64_t panel_parts = std::min<int64_t>(num_threads, panels); panel_parts >= 1;
        --panel_parts) {
     const int64_t row_parts = std::min(num_threads / panel_parts, rows);
     const int64_t largest = CeilDiv(panels, panel_parts) * CeilDiv(rows, row_parts);
-    if (largest >= least) continue;
-    least = largest;
+    if (largest >= min_largest) continue;
+    min_largest = largest;
     best = {panel_parts, row_parts};
   }
   return best;
@@ -67,28 +67,18 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
   BH_CHECK(scratch.inputs.codes != nullptr && rows <= scratch.max_rows &&
            shape.cols <= scratch.max_inputs);
   const QuantizedPanels panels = QuantizedPanelsOf(weight);
-  QuantizedInputs inputs = scratch.inputs;
-  inputs.row_bytes = panels.x_bytes;
-  inputs.cells = panels.num_cells;
-  const int64_t tiles = CeilDiv(rows, BH_OF_ISA_OR_VNNI(isa, kInt8MostTileRows));
+  const QuantizedInputs inputs = scratch.InputsFor(panels);
+  const int64_t tiles = CeilDiv(rows, BH_OF_ISA_OR_VNNI(isa, kInt8MaxTileRows));
   const auto quantize = BH_OF_ISA_OR_VNNI(isa, QuantizeCell);
-  pool.ParallelForWork(
-      tiles * inputs.cells, rows * shape.cols, [&](int, int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          quantize(panels, x.F32(), x.row_stride(), InputTileOf(rows, tiles, i / inputs.cells),
-                   static_cast<int>(i % inputs.cells), inputs);
-        }
-      });
-  const Int8Product product{&panels,
-                            shape.format == WeightFormat::kInt4,
-                            inputs,
-                            rows,
-                            tiles,
-                            shape.rows,
-                            shape.k_borders.data(),
-                            shape.num_slices(),
-                            out.F32(),
-                            out.row_stride()};
+  pool.ParallelForWork(tiles * inputs.cells, rows * shape.cols,
+                       [&](int, int64_t begin, int64_t end) {
+                         for (int64_t i = begin; i < end; ++i) {
+                           quantize(panels, {x.F32(), x.row_stride(), nullptr},
+                                    InputTileOf(rows, tiles, i / inputs.cells),
+                                    static_cast<int>(i % inputs.cells), inputs);
+                         }
+                       });
+  const Int8Product product = Int8ProductOf(weight, panels, inputs, rows, tiles, out);
   const auto multiply = BH_OF_ISA_OR_VNNI(isa, MultiplyInt8);
   ForGrid(pool, CeilDiv(shape.rows, kPanelColumns), rows, tiles, rows * shape.rows * shape.cols,
           [&](int, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
@@ -130,48 +120,91 @@ void MultiplySlices(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
 
 }  // namespace
 
+Product ProductOf(ConstMatrixView x, const Linear& weight, MatrixView out,
+                  QuantizedPanels& panels) {
+  const LinearShape& shape = weight.shape;
+  const bool is_quantized = IsQuantized(shape.format);
+  if (is_quantized) panels = QuantizedPanelsOf(weight);
+  return {.x = x.F32(),
+          .x_stride = x.row_stride(),
+          .x_rows = nullptr,
+          .weight = weight.packed,
+          .format = PanelFormatOf(shape.format),
+          .outputs = shape.rows,
+          .inputs = shape.cols,
+          .k_borders = shape.k_borders.data(),
+          .num_slices = shape.num_slices(),
+          .out = out.F32(),
+          .out_stride = out.row_stride(),
+          .quantized = is_quantized ? &panels : nullptr};
+}
+
+Int8Product Int8ProductOf(const Linear& weight, const QuantizedPanels& panels,
+                          const QuantizedInputs& x, int64_t rows, int64_t tiles, MatrixView out) {
+  return {.weight = &panels,
+          .format = PanelFormatOf(weight.shape.format),
+          .x = x,
+          .rows = rows,
+          .tiles = tiles,
+          .outputs = weight.shape.rows,
+          .k_borders = weight.shape.k_borders.data(),
+          .num_slices = weight.shape.num_slices(),
+          .out = out.F32(),
+          .out_stride = out.row_stride()};
+}
+
 CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allocator)
     : thread_floats(std::min<int64_t>(limits.max_num_batched_tokens, kGroupRows) *
                     kScratchFloatsPerRow),
       max_rows(limits.max_num_batched_tokens),
       max_inputs(limits.max_int8_inputs) {
+  if (limits.experts_per_token > 0) {
+    thread_floats = std::max(
+        {thread_floats, kExpertSumFloats, limits.max_expert_inputs * int64_t{kMaxFewRowsOfAnyIsa}});
+  }
   floats = reinterpret_cast<float*>(
       allocator.Next(kMaxThreads * thread_floats * int64_t{sizeof(float)}));
   if (max_inputs == 0) return;
-  inputs.row_bytes = MostInputBytes(max_inputs);
-  inputs.cells = MostCells(max_inputs);
   const int64_t rows = limits.max_num_batched_tokens;
-  inputs.codes = reinterpret_cast<int8_t*>(allocator.Next(rows * inputs.row_bytes));
-  inputs.scales = reinterpret_cast<float*>(allocator.Next(rows * inputs.cells * 4));
-  inputs.sums = reinterpret_cast<int32_t*>(allocator.Next(rows * inputs.cells * 4));
+  // Of a step's tokens, or of all pairs of a token and an expert and of the shared expert's tokens.
+  const int64_t expert_rows =
+      limits.experts_per_token > 0 ? rows * (limits.experts_per_token + 1) : 0;
+  const int64_t expert_inputs = limits.max_expert_inputs;
+  const int64_t bytes =
+      std::max(rows * MaxInputBytes(max_inputs), expert_rows * MaxInputBytes(expert_inputs));
+  const int64_t cells =
+      std::max(rows * MaxCells(max_inputs), expert_rows * MaxCells(expert_inputs));
+  inputs.codes = reinterpret_cast<int8_t*>(allocator.Next(bytes));
+  inputs.scales = reinterpret_cast<float*>(allocator.Next(cells * 4));
+  inputs.sums = reinterpret_cast<int32_t*>(allocator.Next(cells * 4));
+}
+
+QuantizedInputs CpuMatMulScratch::InputsFor(const QuantizedPanels& panels) const {
+  QuantizedInputs of_panels = inputs;
+  of_panels.row_bytes = panels.x_bytes;
+  of_panels.cells = panels.num_cells;
+  return of_panels;
+}
+
+bool CpuBackend::InInt8(const LinearShape& shape) const {
+  return activation_ == ActivationDType::kInt8 && HasIntegerCodes(shape.format) &&
+         shape.groups.indexed == 0;
 }
 
 void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
   if (x.empty() || out.empty()) return;
   const LinearShape& shape = weight.shape;
   CheckShapes(x, shape, out);
-  const bool quantized = IsQuantized(shape.format);
-  if (activation_ == ActivationDType::kInt8 && quantized && shape.groups.indexed == 0) {
+  if (InInt8(shape)) {
     return MatMulInInt8(*pool_, isa_, mat_mul_scratch_, x, weight, out);
   }
   const int num_slices = shape.num_slices();
-  const QuantizedPanels quantized_panels =
-      quantized ? QuantizedPanelsOf(weight) : QuantizedPanels{};
-  const Product product{x.F32(),
-                        x.row_stride(),
-                        weight.packed,
-                        PanelFormatOf(shape.format),
-                        shape.rows,
-                        shape.cols,
-                        shape.k_borders.data(),
-                        num_slices,
-                        out.F32(),
-                        out.row_stride(),
-                        quantized ? &quantized_panels : nullptr};
+  QuantizedPanels quantized_panels{};
+  const Product product = ProductOf(x, weight, out, quantized_panels);
   const int64_t rows = x.rows();
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   const int64_t work = rows * shape.rows * shape.cols;
-  const bool few = rows <= BH_OF_ISA(isa_, kMostFewRows);
+  const bool few = rows <= BH_OF_ISA(isa_, kMaxFewRows);
   if (few && (panels >= pool_->num_threads() || num_slices == 1)) {
     const auto multiply = BH_OF_ISA(isa_, MultiplyFew);
     return pool_->ParallelForWork(panels, work, [&](int, int64_t begin, int64_t end) {

@@ -5,22 +5,35 @@
 
 #include "kernels/backend.h"
 #include "kernels/matmul/int8.h"
+#include "kernels/matmul/op.h"
 #include "memory/ledger.h"
 
 namespace bulkhead {
+
+// Of a thread's scratch in SumExperts: slices' sums of a panel's columns for some tokens.
+inline constexpr int64_t kExpertSumTokens = 256;
+inline constexpr int64_t kExpertSumFloats = kExpertSumTokens * kMaxSlices * kPanelColumns;
 
 // Null pointers where there is no memory behind the allocator.
 struct CpuMatMulScratch {
   CpuMatMulScratch() = default;
   CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allocator);
   float* Of(int thread) const { return floats + thread * thread_floats; }
+  // Where quantised inputs of a weight of these panels lie.
+  QuantizedInputs InputsFor(const QuantizedPanels& panels) const;
 
   float* floats = nullptr;  // blocks of x and unfinished sums, for each of kMaxThreads threads
   int64_t thread_floats = 0;
   int max_rows = 0;
-  // Quantised inputs: the most that one product has.
+  // Quantised inputs: the most that one product of all tokens has.
   int64_t max_inputs = 0;
   QuantizedInputs inputs{};
 };
+
+// x * weight^T as the kernels take it; points to `panels` where the weight is quantised.
+Product ProductOf(ConstMatrixView x, const Linear& weight, MatrixView out, QuantizedPanels& panels);
+// The same in int8, of `rows` quantised inputs in `tiles`.
+Int8Product Int8ProductOf(const Linear& weight, const QuantizedPanels& panels,
+                          const QuantizedInputs& x, int64_t rows, int64_t tiles, MatrixView out);
 
 }  // namespace bulkhead

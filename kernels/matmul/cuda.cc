@@ -12,16 +12,16 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMostTokenTiles = 4;
-constexpr int64_t kLeastSteppedBucket = 64;  // up to here powers of two
-constexpr int64_t kLeastBucketStep = 128;
+constexpr int kMaxTokenTiles = 4;
+constexpr int64_t kMinSteppedBucket = 64;  // up to here powers of two
+constexpr int64_t kMinBucketStep = 128;
 constexpr int64_t kBucketsPerOctave = 8;
 
 using cuda::NumBlocks;
 using cuda::RowsOf;
 
-int64_t LeastLibraryTokens(WeightFormat format) {
-  return IsQuantized(format) ? kLeastUnpackedTokens : 1;
+int64_t MinLibraryTokens(WeightFormat format) {
+  return IsQuantized(format) ? kMinUnpackedTokens : 1;
 }
 
 // Whether rows lie as products take them.
@@ -32,13 +32,13 @@ bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight) {
 
 // The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
 // bucket alone, and the warm-up meets every product that a step may need.
-int64_t BucketOf(int64_t tokens, int64_t most) {
-  if (tokens <= kLeastSteppedBucket) {
-    return std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens))), most);
+int64_t BucketOf(int64_t tokens, int64_t max_tokens) {
+  if (tokens <= kMinSteppedBucket) {
+    return std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens))), max_tokens);
   }
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
-  const int64_t step = std::max(kLeastBucketStep, octave / kBucketsPerOctave);
-  return std::min(RoundUp(tokens, step), most);
+  const int64_t step = std::max(kMinBucketStep, octave / kBucketsPerOctave);
+  return std::min(RoundUp(tokens, step), max_tokens);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
     const uint16_t* const inputs = Inputs(x.Rows(row, rows), format, packed);
-    if (rows <= warmed_up && rows >= LeastLibraryTokens(format)) {
+    if (rows <= warmed_up && rows >= MinLibraryTokens(format)) {
       const int64_t bucket = BucketOf(rows, std::min(warmed_up, rows_at_once));
       const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
       if (row + bucket <= warmed_up && IsPrepared(cut)) {
@@ -78,9 +78,9 @@ absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, Matri
   BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
   const PackedLayout layout(weight.shape);
   warmed_up_rows_[weight.packed] = x.rows();
-  const int64_t most = std::min(x.rows(), RowsAtOnce(layout));
-  for (int64_t tokens = LeastLibraryTokens(weight.shape.format); tokens <= most; ++tokens) {
-    tokens = BucketOf(tokens, most);
+  const int64_t max_tokens = std::min(x.rows(), RowsAtOnce(layout));
+  for (int64_t tokens = MinLibraryTokens(weight.shape.format); tokens <= max_tokens; ++tokens) {
+    tokens = BucketOf(tokens, max_tokens);
     const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);
     if (IsPrepared(cut) || !Prepare(cut)) continue;
     MatMul(x.Rows(0, tokens), weight, out.Rows(0, tokens));
@@ -101,9 +101,9 @@ CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, i
   cut.last = cut.piece;
   if (!IsQuantized(shape.format)) return cut;
   // Equal pieces, whole tiles of rows each.
-  const int64_t most = unpacked_bytes_ / 2 / depth / cuda::kTileRows * cuda::kTileRows;
-  BH_CHECK(most > 0);
-  cut.pieces = CeilDiv(shape.rows, most);
+  const int64_t max_rows = unpacked_bytes_ / 2 / depth / cuda::kTileRows * cuda::kTileRows;
+  BH_CHECK(max_rows > 0);
+  cut.pieces = CeilDiv(shape.rows, max_rows);
   cut.piece.outputs = RoundUp(CeilDiv(shape.rows, cut.pieces), cuda::kTileRows);
   cut.pieces = CeilDiv(shape.rows, cut.piece.outputs);
   cut.last.outputs = shape.rows - (cut.pieces - 1) * cut.piece.outputs;
@@ -120,7 +120,7 @@ bool CudaProducts::Prepare(const Cut& cut) {
     if (refused_.contains(problem)) return false;
     const absl::Status prepared = library_->Prepare(problem);
     if (prepared.ok()) continue;
-    BH_LOG(kWarning) << prepared.message() << "; our own kernel does";
+    BH_LOG(kWarning) << prepared.message() << "; using our own kernel";
     refused_.insert(problem);
     return false;
   }
@@ -169,7 +169,7 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const 
 
 void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                                     const cuda::PackedWeight& weight, MatrixView out) {
-  if (tokens > kMostFewTokens) {
+  if (tokens > kMaxFewTokens) {
     const LaunchShape shape{
         .grid = {NumBlocks(weight.rows, cuda::kGemmTile), NumBlocks(tokens, cuda::kGemmTile), 1},
         .block = {cuda::kGemmThreads, 1, 1},
@@ -177,7 +177,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
     return Enqueue(driver_, cuda::GemmKernel(format), shape, {inputs, tokens, weight, RowsOf(out)});
   }
   int token_tiles = 1;
-  while (token_tiles < kMostTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
+  while (token_tiles < kMaxTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
   const LaunchShape shape{
       .grid = {NumBlocks(weight.rows, cuda::kTileRows), NumBlocks(tokens, token_tiles * 8), 1},
       .block = {cuda::kLinearThreads, 1, 1},

@@ -39,7 +39,7 @@ inline constexpr int kGemmTile = 128;
 inline constexpr int kGemmSharedBytes = 80 << 10;
 CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format);
 
-// out[n - first_row] = row n of a quantised weight in bf16, for products that know no codes. Rows
+// out[n - first_row] = row n of a quantised weight in bf16, for a library that takes no codes. Rows
 // from first_row on, a multiple of 16; grid {rows / 16, depth / (64 kUnpackWarps)}.
 struct UnpackParameters {
   PackedWeight weight;

@@ -11,8 +11,8 @@
 namespace bulkhead {
 
 // Rows of quantised inputs, in tiles that lie one behind the other: of a tile its cells' codes
-// [words][rows of the tile][4], padded with 0 to fours, and for each cell scales and sums of codes
-// [rows of the tile].
+// [words][rows of the tile][4], padded with 0 to whole words, and for each cell scales and sums of
+// codes [rows of the tile].
 struct QuantizedInputs {
   int8_t* codes;
   int64_t row_bytes;  // QuantizedPanels::x_bytes
@@ -34,7 +34,7 @@ static constexpr InputTile InputTileOf(int64_t rows, int64_t tiles, int64_t tile
 
 struct Int8Product {
   const QuantizedPanels* weight;
-  bool is_int4;
+  PanelFormat format;
   QuantizedInputs x;
   int64_t rows;
   int64_t tiles;
@@ -53,13 +53,24 @@ struct Int8Part {
   int64_t tile_end;
 };
 
+inline constexpr int kMaxInt8TileRowsOfAnyIsa = 12;
 // Rows of a tile at most.
-BH_PER_ISA_AND_VNNI(extern const int kInt8MostTileRows)
-// One cell of a tile of x from `inputs` [rows, stride].
-BH_PER_ISA_AND_VNNI(void QuantizeCell(const QuantizedPanels& weight, const float* inputs,
-                                      int64_t stride, const InputTile& tile, int cell_index,
+BH_PER_ISA_AND_VNNI(extern const int kInt8MaxTileRows)
+// Rows of inputs before they are quantised; `rows` as Product::x_rows.
+struct FloatRows {
+  const float* x;
+  int64_t stride;
+  const int32_t* rows;
+};
+// One cell of a tile of x.
+BH_PER_ISA_AND_VNNI(void QuantizeCell(const QuantizedPanels& weight, const FloatRows& inputs,
+                                      const InputTile& tile, int cell_index,
                                       const QuantizedInputs& x))
 // No scratch.
 BH_PER_ISA_AND_VNNI(void MultiplyInt8(const Int8Product& product, const Int8Part& part))
+// The chains of one tile of one panel, slice by slice: into sums [num_slices][rows of the
+// tile][32].
+BH_PER_ISA_AND_VNNI(void MultiplyInt8Slices(const Int8Product& product, int64_t panel, int64_t tile,
+                                            float* sums))
 
 }  // namespace bulkhead

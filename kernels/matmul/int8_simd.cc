@@ -4,27 +4,29 @@
 
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/panel_tree.h"
+#include "kernels/matmul/quantized_codes.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
 namespace {
 
+static_assert(kInt8TileRows <= kMaxInt8TileRowsOfAnyIsa);
 constexpr int64_t kGroupTiles = 96 / kInt8TileRows;  // whose inputs stay in L2 while panels pass
 constexpr int kRowsInRegisters = 6;                  // with sums and chains
 constexpr int64_t kPrefetchBytes = 8192;
-constexpr float kLeastMagnitude = 1e-30f;
+constexpr float kMinMagnitude = 1e-30f;
 constexpr float kRounding = 12582912.0f;  // x + this - this: to nearest even, for |x| < 2^22
 
 // The magnitudes' bits order as they do, and above all those of infinities and NaNs.
 float LargestMagnitude(const float* x, int count) {
   const I32x16 magnitude_bits = SetI1(0x7FFFFFFF);
-  I32x16 most = SetI1(0);
+  I32x16 max = SetI1(0);
   int i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    most = MaxI(most, And(BitsOf(Load(x + i)), magnitude_bits));
+    max = MaxI(max, And(BitsOf(Load(x + i)), magnitude_bits));
   }
-  if (i < count) most = MaxI(most, And(BitsOf(LoadN(x + i, count - i)), magnitude_bits));
-  const int32_t bits = MaxLanes(most);
+  if (i < count) max = MaxI(max, And(BitsOf(LoadN(x + i, count - i)), magnitude_bits));
+  const int32_t bits = MaxLanes(max);
   float magnitude;
   __builtin_memcpy(&magnitude, &bits, sizeof(magnitude));
   return magnitude;
@@ -38,16 +40,16 @@ BH_INLINE I32x16 CodesOf(F32x16 inputs, float inverse) {
 // One row of one cell, into words `step` bytes apart; its scale and the sum of its codes.
 void QuantizeInputs(const float* from, const PackedCell& cell, int8_t* words, int64_t step,
                     float& scale, int32_t& code_sum) {
-  const float most = LargestMagnitude(from, cell.count);
-  const bool finite = most <= 3.402823466e38f;  // false for a NaN, too
-  const bool zero = !(finite && most >= kLeastMagnitude);
-  scale = finite ? (zero ? 0.0f : most / 127.0f) : __builtin_nanf("");
+  const float max = LargestMagnitude(from, cell.count);
+  const bool finite = max <= 3.402823466e38f;  // false for a NaN, too
+  const bool zero = !(finite && max >= kMinMagnitude);
+  scale = finite ? (zero ? 0.0f : max / 127.0f) : __builtin_nanf("");
   code_sum = 0;
   if (zero) {
     for (int word = 0; word < cell.words; ++word, words += step) __builtin_memset(words, 0, 4);
     return;
   }
-  const float inverse = 127.0f / most;
+  const float inverse = 127.0f / max;
   uint8_t codes[kLanes];
   I32x16 sum = SetI1(0);
   int k = 0;
@@ -68,33 +70,11 @@ void QuantizeInputs(const float* from, const PackedCell& cell, int8_t* words, in
   code_sum = SumLanes(sum);
 }
 
-template <bool kIsInt4>
-struct Words;
-
-template <>
-struct Words<false> {
-  I32x16 v[2];
-  BH_INLINE static Words Load(const char* p) {
-    const int32_t* words = reinterpret_cast<const int32_t*>(p);
-    return {{LoadI(words), LoadI(words + kLanes)}};
-  }
-  BH_INLINE static I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
-    return DotBytes(acc, codes, x);
-  }
-};
-
-template <>
-struct Words<true> {
-  I32x16 v[2];
-  BH_INLINE static Words Load(const char* p) {
-    const I32x16 bits = LoadI(reinterpret_cast<const int32_t*>(p));
-    const I32x16 mask = SetI1(0x0F0F0F0F);
-    return {{And(bits, mask), And(ShiftRight<4>(bits), mask)}};
-  }
-  BH_INLINE static I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
-    return DotNibbles(acc, codes, x);
-  }
-};
+// `codes` of four inputs; those of nibbles are at most 24.
+template <PanelFormat kFormat>
+BH_INLINE I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
+  return kFormat == PanelFormat::kInt8 ? DotBytes(acc, codes, x) : DotNibbles(acc, codes, x);
+}
 
 BH_INLINE I32x16 Broadcast(const int8_t* p) {
   int32_t four;
@@ -118,31 +98,34 @@ struct TileInputs {
 template <int kRows>
 using Chains = F32x16[kRows][2];
 
-// The sums of a cell's (q - z) x before all words are in: with int8 the zero is the same for all.
-template <bool kIsInt4>
+// The sums of a cell's (q - z) x before all words are in: but for int4 the zero is the same for
+// all.
+template <PanelFormat kFormat>
 BH_INLINE I32x16 FreshSum(int32_t input_sum) {
-  return SetI1(kIsInt4 ? 0 : -128 * input_sum);
+  return SetI1(kFormat == PanelFormat::kInt4 ? 0 : -kZeroOf<kFormat> * input_sum);
 }
 
 // sum - zero * input_sum, in f32: whole numbers below 2^24 are exact, and cheaper than products of
 // integers.
-template <bool kIsInt4>
+template <PanelFormat kFormat>
 BH_INLINE F32x16 FinishSum(I32x16 sum, F32x16 zero, int32_t input_sum) {
-  return kIsInt4 ? Fnma(zero, ToF32(SetI1(input_sum)), ToF32(sum)) : ToF32(sum);
+  if constexpr (kFormat != PanelFormat::kInt4) return ToF32(sum);
+  return Fnma(zero, ToF32(SetI1(input_sum)), ToF32(sum));
 }
 
 // chains = fma(sum of (q - z) x, weight scale * input scale, chains)
-template <bool kIsInt4, int kRows>
-BH_INLINE void AddCell(const char* at, int words, const TileInputs& x, Ahead ahead,
-                       Chains<kRows>& chains) {
-  constexpr int kWordBytes = QuantizedWordBytes(kIsInt4);
+template <PanelFormat kFormat, int kRows>
+BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const TileInputs& x,
+                       Ahead ahead, Chains<kRows>& chains) {
+  constexpr int kWordBytes = QuantizedWordBytes(kFormat);
   I32x16 sums[kRows][2];
 #pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = FreshSum<kIsInt4>(x.sums[r]);
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = FreshSum<kFormat>(x.sums[r]);
   const int8_t* inputs = x.codes;
 #pragma GCC unroll 1
   for (int word = 0; word < words; ++word) {
-    const Words<kIsInt4> weight = Words<kIsInt4>::Load(at);
+    I32x16 weight[2];
+    LoadCodes<kFormat>(at, weight);
     for (int line = 0; line < kWordBytes; line += 64) {
       if constexpr (kRows == 1) {
         Prefetch(ahead.at + line);
@@ -154,37 +137,36 @@ BH_INLINE void AddCell(const char* at, int words, const TileInputs& x, Ahead ahe
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       const I32x16 input = Broadcast(inputs + 4 * r);
-      sums[r][0] = Words<kIsInt4>::Dot(sums[r][0], weight.v[0], input);
-      sums[r][1] = Words<kIsInt4>::Dot(sums[r][1], weight.v[1], input);
+      sums[r][0] = Dot<kFormat>(sums[r][0], weight[0], input);
+      sums[r][1] = Dot<kFormat>(sums[r][1], weight[1], input);
     }
     inputs += 4 * kRows;
     at += kWordBytes;
   }
-  const uint16_t* f16 = reinterpret_cast<const uint16_t*>(at);
-  const uint8_t* zeros = reinterpret_cast<const uint8_t*>(at + 64);
+  const CellScaling scaling = LoadScaling<kFormat>(at, at + ScaleBytes(kFormat), bf16_scales);
 #pragma GCC unroll 2
   for (int v = 0; v < 2; ++v) {
-    const F32x16 scale = LoadF16(f16 + v * kLanes);
-    const F32x16 zero = kIsInt4 ? ToF32(LoadBytes(zeros + v * kLanes)) : Set1(0.0f);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const F32x16 sum = FinishSum<kIsInt4>(sums[r][v], zero, x.sums[r]);
-      chains[r][v] = Fma(sum, Mul(scale, Set1(x.scales[r])), chains[r][v]);
+      const F32x16 sum = FinishSum<kFormat>(sums[r][v], scaling.zero[v], x.sums[r]);
+      chains[r][v] = Fma(sum, Mul(scaling.scale[v], Set1(x.scales[r])), chains[r][v]);
     }
   }
 }
 
 // Where the sums fill the registers the chains have to stay in memory: g++ does that only across a
 // call.
-template <bool kIsInt4, int kRows>
-[[gnu::noinline]] void AddCellApart(const char* at, int words, const TileInputs& x, Ahead ahead,
-                                    Chains<kRows>& chains) {
-  AddCell<kIsInt4, kRows>(at, words, x, ahead, chains);
+template <PanelFormat kFormat, int kRows>
+[[gnu::noinline]] void AddCellApart(const char* at, int words, bool bf16_scales,
+                                    const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
+  AddCell<kFormat, kRows>(at, words, bf16_scales, x, ahead, chains);
 }
 
-// The rows of one tile of one panel.
-template <bool kIsInt4, int kRows>
-void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahead) {
+// The rows of one tile of one panel; slices join into the product's `out`, or lie apart in
+// `slice_sums` where it is not null.
+template <PanelFormat kFormat, int kRows>
+void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahead,
+              float* slice_sums) {
   const QuantizedPanels& weight = *product.weight;
   const QuantizedInputs& x = product.x;
   const char* codes = weight.panels + panel * weight.panel_bytes;
@@ -205,11 +187,19 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
                               x.scales + first, x.sums + first};
       const char* at = codes + packed.offset;
       if constexpr (kRows <= kRowsInRegisters) {
-        AddCell<kIsInt4, kRows>(at, packed.words, inputs, ahead, chains);
+        AddCell<kFormat, kRows>(at, packed.words, weight.bf16_scales, inputs, ahead, chains);
       } else {
-        AddCellApart<kIsInt4, kRows>(at, packed.words, inputs, ahead, chains);
+        AddCellApart<kFormat, kRows>(at, packed.words, weight.bf16_scales, inputs, ahead, chains);
       }
       ahead.at += ahead.step * packed.words;
+    }
+    if (slice_sums != nullptr) {
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r, slice_sums += kPanelColumns) {
+        Store(slice_sums, chains[r][0]);
+        Store(slice_sums + kLanes, chains[r][1]);
+      }
+      continue;
     }
     const int joins = JoinsAfter(slice);
     const bool last = slice + 1 == product.num_slices;
@@ -231,45 +221,60 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
 }
 
 using RunPanelFunction = void (*)(const Int8Product& product, int64_t panel, int64_t row,
-                                  Ahead ahead);
+                                  Ahead ahead, float* slice_sums);
 
 struct PanelTable {
   RunPanelFunction run[kInt8TileRows];  // by rows - 1
 };
 
-template <bool kIsInt4, int kRows>
+template <PanelFormat kFormat, int kRows>
 constexpr void Fill(PanelTable& table) {
-  table.run[kRows - 1] = &RunPanel<kIsInt4, kRows>;
-  if constexpr (kRows > 1) Fill<kIsInt4, kRows - 1>(table);
+  table.run[kRows - 1] = &RunPanel<kFormat, kRows>;
+  if constexpr (kRows > 1) Fill<kFormat, kRows - 1>(table);
 }
 
-template <bool kIsInt4>
+template <PanelFormat kFormat>
 constexpr PanelTable TableOf() {
   PanelTable table{};
-  Fill<kIsInt4, kInt8TileRows>(table);
+  Fill<kFormat, kInt8TileRows>(table);
   return table;
 }
 
-constexpr PanelTable kInt8Table = TableOf<false>();
-constexpr PanelTable kInt4Table = TableOf<true>();
+constexpr PanelTable kInt8Table = TableOf<PanelFormat::kInt8>();
+constexpr PanelTable kInt4Table = TableOf<PanelFormat::kInt4>();
+constexpr PanelTable kFp4Table = TableOf<PanelFormat::kFp4>();
+
+const PanelTable& TableFor(PanelFormat format) {
+  if (format == PanelFormat::kFp4) return kFp4Table;
+  return format == PanelFormat::kInt4 ? kInt4Table : kInt8Table;
+}
 
 }  // namespace
 
-const int kInt8MostTileRows = kInt8TileRows;
+const int kInt8MaxTileRows = kInt8TileRows;
 
-void QuantizeCell(const QuantizedPanels& weight, const float* inputs, int64_t stride,
-                  const InputTile& tile, int cell_index, const QuantizedInputs& x) {
+void QuantizeCell(const QuantizedPanels& weight, const FloatRows& inputs, const InputTile& tile,
+                  int cell_index, const QuantizedInputs& x) {
   const PackedCell& cell = weight.cells[cell_index];
   int8_t* words = x.codes + tile.begin * x.row_bytes + cell.x_offset * tile.rows;
   const int64_t first = tile.begin * x.cells + cell_index * tile.rows;
   for (int64_t r = 0; r < tile.rows; ++r) {
-    QuantizeInputs(inputs + (tile.begin + r) * stride + cell.begin, cell, words + 4 * r,
-                   4 * tile.rows, x.scales[first + r], x.sums[first + r]);
+    const int64_t row = inputs.rows == nullptr ? tile.begin + r : inputs.rows[tile.begin + r];
+    QuantizeInputs(inputs.x + row * inputs.stride + cell.begin, cell, words + 4 * r, 4 * tile.rows,
+                   x.scales[first + r], x.sums[first + r]);
   }
 }
 
+void MultiplyInt8Slices(const Int8Product& product, int64_t panel, int64_t tile, float* sums) {
+  const InputTile rows = InputTileOf(product.rows, product.tiles, tile);
+  const char* codes = product.weight->panels + panel * product.weight->panel_bytes;
+  const Ahead ahead{codes + kPrefetchBytes, QuantizedWordBytes(product.format)};
+  const PanelTable& table = TableFor(product.format);
+  table.run[rows.rows - 1](product, panel, rows.begin, ahead, sums);
+}
+
 void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
-  const PanelTable& table = product.is_int4 ? kInt4Table : kInt8Table;
+  const PanelTable& table = TableFor(product.format);
   const int64_t panel_bytes = product.weight->panel_bytes;
   for (int64_t group = part.tile_begin; group < part.tile_end; group += kGroupTiles) {
     const int64_t tiles = part.tile_end - group < kGroupTiles ? part.tile_end - group : kGroupTiles;
@@ -280,8 +285,8 @@ void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
         const char* codes = product.weight->panels + panel * panel_bytes;
         const Ahead ahead{
             codes + (tiles == 1 ? kPrefetchBytes : panel_bytes + panel_bytes * i / tiles),
-            QuantizedWordBytes(product.is_int4) / tiles};
-        table.run[tile.rows - 1](product, panel, tile.begin, ahead);
+            QuantizedWordBytes(product.format) / tiles};
+        table.run[tile.rows - 1](product, panel, tile.begin, ahead, nullptr);
       }
     }
   }

@@ -73,7 +73,7 @@ struct WeightTile {
   }
 };
 
-// Sums of one warp: of what is done, and of the cell under way.
+// Sums of one warp: of what is done, and of the cell in progress.
 template <WeightFormat kFormat, int kTiles>
 struct Sums {
   float done[kTiles][4] = {};
@@ -99,7 +99,7 @@ struct Sums {
     }
   }
 
-  // Asked for now, wanted when the cell is complete.
+  // Loads issued now, used when the cell is complete.
   BH_DEVICE void BeginCell(const PackedWeight& weight, int row0, int which) {
     const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
     const uint32_t* const of_row = weight.scaling + which * padded_rows + row0 + LaneIndex() / 4;
@@ -178,8 +178,8 @@ BH_DEVICE void MultiplyStep(const LinearParameters& p, const WeightTile<kFormat>
   }
 }
 
-// Steps of a warp that are asked for and not used yet: bytes under way hide the memory's latency,
-// and few rows make few warps. With more tokens registers run out, and warps are more.
+// Steps of a warp whose loads are issued and not used yet: bytes in flight hide the memory's
+// latency, and few rows make few warps. With more tokens registers run out, and warps are more.
 template <WeightFormat kFormat, int kTiles>
 inline constexpr int kAhead = (kFormat == WeightFormat::kInt4   ? 8
                                : kFormat == WeightFormat::kInt8 ? 6

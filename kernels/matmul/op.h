@@ -27,7 +27,8 @@ inline constexpr int64_t kScratchFloatsPerRow =
 struct Product {
   const float* x;  // [rows, inputs]
   int64_t x_stride;
-  const void* weight;  // packed; of a float format
+  const int32_t* x_rows;  // where each row is in x, for MultiplyMany; null: in this order
+  const void* weight;     // packed; of a float format
   PanelFormat format;
   int64_t outputs;           // N
   int64_t inputs;            // K
@@ -35,7 +36,7 @@ struct Product {
   int num_slices;            // a power of two, at most kMaxSlices
   float* out;                // [rows, outputs]
   int64_t out_stride;
-  // Of kInt8 and kInt4, whose weights are widened to f32 cell by cell; else null.
+  // Of the formats behind those, whose weights are widened to f32 cell by cell; else null.
   const QuantizedPanels* quantized;
 };
 
@@ -48,14 +49,15 @@ struct ProductPart {
   float* scratch;  // [min(rows, kGroupRows) * kScratchFloatsPerRow]
 };
 
+inline constexpr int kMaxFewRowsOfAnyIsa = 4;
 // At most this many rows are read in place, each panel streamed once from its first byte to its
 // last.
-BH_PER_ISA(extern const int kMostFewRows)
-// At most kMostFewRows rows; no scratch.
+BH_PER_ISA(extern const int kMaxFewRows)
+// At most kMaxFewRows rows; no scratch.
 BH_PER_ISA(void MultiplyFew(const Product& product, const ProductPart& part))
 // Any number of rows.
 BH_PER_ISA(void MultiplyMany(const Product& product, const ProductPart& part))
-// The chain of one slice of one panel, for at most kMostFewRows rows: into sums [rows][32].
+// The chain of one slice of one panel, for at most kMaxFewRows rows: into sums [rows][32].
 BH_PER_ISA(void MultiplySlice(const Product& product, const ProductPart& part, int slice,
                               float* sums))
 

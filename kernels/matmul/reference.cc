@@ -4,18 +4,9 @@
 #include "kernels/matmul/input_quantizer.h"
 #include "kernels/reference/quantized_weight.h"
 #include "kernels/reference/reference_backend.h"
-#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 namespace {
-
-// Slices join in pairs, pairs of pairs ...; destroys them.
-float Join(std::vector<float>& sums) {
-  for (size_t width = 1; width < sums.size(); width *= 2) {
-    for (size_t i = 0; i < sums.size(); i += 2 * width) sums[i] += sums[i + width];
-  }
-  return sums[0];
-}
 
 // fma(x_k, w_k, acc) over ascending k in [begin, end), from +0; an empty slice is -0.0.
 float Chain(const float* x, const float* weight, int64_t begin, int64_t end) {
@@ -25,14 +16,9 @@ float Chain(const float* x, const float* weight, int64_t begin, int64_t end) {
   return acc;
 }
 
-float SumInDouble(const float* x, const std::vector<float>& weight) {
-  double sum = 0;
-  for (size_t i = 0; i < weight.size(); ++i) sum += double{x[i]} * weight[i];
-  return static_cast<float>(sum);
-}
-
 // One chain over the cells of each slice.
-void MatMulInInt8(ConstMatrixView x, const Linear& linear, MatrixView out) {
+void VisitInInt8(const Linear& linear, ConstMatrixView x,
+                 ReferenceBackend::SliceSumsVisitor visit) {
   const QuantizedWeight weight(linear);
   const std::vector<WeightCell>& cells = weight.cells();
   const std::vector<int64_t>& borders = linear.shape.k_borders;
@@ -45,7 +31,7 @@ void MatMulInInt8(ConstMatrixView x, const Linear& linear, MatrixView out) {
       scalings[i] =
           QuantizeInputs({x.F32(t) + cells[i].begin, size}, {inputs.data() + cells[i].begin, size});
     }
-    for (int64_t n = 0; n < out.cols(); ++n) {
+    for (int64_t n = 0; n < linear.shape.rows; ++n) {
       for (size_t slice = 0; slice < sums.size(); ++slice) {
         sums[slice] = borders[slice] == borders[slice + 1] ? -0.0f : 0.0f;
       }
@@ -56,36 +42,60 @@ void MatMulInInt8(ConstMatrixView x, const Linear& linear, MatrixView out) {
           sum += int32_t{weight.codes(n)[k]} * inputs[k];
         }
         float& acc = sums[cells[i].slice];
-        acc = std::fma(static_cast<float>(sum), F32OfF16(scaling.scale) * scalings[i].scale, acc);
+        acc = std::fma(static_cast<float>(sum), scaling.Scale() * scalings[i].scale, acc);
       }
-      out.F32(t)[n] = Join(sums);
+      visit(t, n, sums);
     }
   }
 }
 
 }  // namespace
 
-// In order: one chain per slice.
-void ReferenceBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
-  if (x.empty()) return;
-  if (activation_ == ActivationDType::kInt8 && IsQuantized(weight.shape.format) &&
+float ReferenceBackend::Join(std::vector<float>& sums) {
+  for (size_t width = 1; width < sums.size(); width *= 2) {
+    for (size_t i = 0; i < sums.size(); i += 2 * width) sums[i] += sums[i + width];
+  }
+  return sums[0];
+}
+
+void ReferenceBackend::VisitSliceSums(const Linear& weight, ConstMatrixView x,
+                                      SliceSumsVisitor visit) const {
+  if (activation_ == ActivationDType::kInt8 && HasIntegerCodes(weight.shape.format) &&
       weight.shape.groups.indexed == 0) {
-    return MatMulInInt8(x, weight, out);
+    return VisitInInt8(weight, x, visit);
   }
   const std::vector<int64_t>& borders = weight.shape.k_borders;
   std::vector<float> row(x.cols());
   std::vector<float> sums(borders.size() - 1);
-  for (int64_t n = 0; n < out.cols(); ++n) {
+  for (int64_t n = 0; n < weight.shape.rows; ++n) {
     WeightRow(weight, n, row.data());
     for (int64_t t = 0; t < x.rows(); ++t) {
-      if (!in_order_) {
-        out.F32(t)[n] = SumInDouble(x.F32(t), row);
-        continue;
-      }
       for (size_t slice = 0; slice < sums.size(); ++slice) {
         sums[slice] = Chain(x.F32(t), row.data(), borders[slice], borders[slice + 1]);
       }
+      visit(t, n, sums);
+    }
+  }
+}
+
+double ReferenceBackend::DotInDouble(const float* x, const std::vector<float>& weight) {
+  double sum = 0;
+  for (size_t i = 0; i < weight.size(); ++i) sum += double{x[i]} * weight[i];
+  return sum;
+}
+
+void ReferenceBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  if (x.empty()) return;
+  if (in_order_) {
+    return VisitSliceSums(weight, x, [&](int64_t t, int64_t n, std::vector<float>& sums) {
       out.F32(t)[n] = Join(sums);
+    });
+  }
+  std::vector<float> row(x.cols());
+  for (int64_t n = 0; n < out.cols(); ++n) {
+    WeightRow(weight, n, row.data());
+    for (int64_t t = 0; t < x.rows(); ++t) {
+      out.F32(t)[n] = static_cast<float>(DotInDouble(x.F32(t), row));
     }
   }
 }

@@ -10,6 +10,7 @@ namespace bulkhead::BH_ISA {
 namespace {
 
 constexpr int kFewRows = kTileVectors == 2 ? 4 : 2;
+static_assert(kFewRows <= kMaxFewRowsOfAnyIsa);
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
 
@@ -38,10 +39,15 @@ const Kernels& KernelsFor(PanelFormat format) {
 }
 
 void Dequantize(const Product& product, int64_t panel, const PackedCell& cell, float* out) {
-  if (product.format == PanelFormat::kInt4) {
-    DequantizeCell<true>(*product.quantized, panel, cell, out);
-  } else {
-    DequantizeCell<false>(*product.quantized, panel, cell, out);
+  switch (product.format) {
+    case PanelFormat::kInt4:
+      return DequantizeCell<PanelFormat::kInt4>(*product.quantized, panel, cell, out);
+    case PanelFormat::kFp8:
+      return DequantizeCell<PanelFormat::kFp8>(*product.quantized, panel, cell, out);
+    case PanelFormat::kFp4:
+      return DequantizeCell<PanelFormat::kFp4>(*product.quantized, panel, cell, out);
+    default:
+      return DequantizeCell<PanelFormat::kInt8>(*product.quantized, panel, cell, out);
   }
 }
 
@@ -145,9 +151,9 @@ void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t pa
 using Four = float __attribute__((vector_size(16)));
 
 // Four k's of four rows: `to` gets rows side by side, k's `to_stride` apart.
-BH_INLINE void TransposeFour(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+BH_INLINE void TransposeFour(const float* const* from, int64_t at, float* to, int64_t to_stride) {
   Four row[4];
-  for (int r = 0; r < 4; ++r) __builtin_memcpy(&row[r], from + r * from_stride, sizeof(Four));
+  for (int r = 0; r < 4; ++r) __builtin_memcpy(&row[r], from[r] + at, sizeof(Four));
   const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
   const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
   const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
@@ -159,21 +165,28 @@ BH_INLINE void TransposeFour(const float* from, int64_t from_stride, float* to, 
   for (int i = 0; i < 4; ++i) __builtin_memcpy(to + i * to_stride, &k[i], sizeof(Four));
 }
 
-// to [count][rows] = the transpose of from [rows][count].
-void PackRows(const float* from, int64_t from_stride, int64_t rows, int64_t count, float* to) {
+// Row `row` of x, from input `k` on.
+BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) {
+  return product.x + (product.x_rows == nullptr ? row : product.x_rows[row]) * product.x_stride + k;
+}
+
+// to [count][rows] = the transpose of inputs [begin, begin + count) of rows [first, first + rows)
+// of x.
+void PackRows(const Product& product, int64_t first, int64_t rows, int64_t begin, int64_t count,
+              float* to) {
   const int64_t whole_rows = rows / 4 * 4;
   const int64_t whole_count = count / 4 * 4;
   for (int64_t r = 0; r < whole_rows; r += 4) {
-    const float* source = from + r * from_stride;
-    for (int64_t k = 0; k < whole_count; k += 4) {
-      TransposeFour(source + k, from_stride, to + k * rows + r, rows);
-    }
+    const float* from[4];
+    for (int i = 0; i < 4; ++i) from[i] = InputsOf(product, first + r + i, begin);
+    for (int64_t k = 0; k < whole_count; k += 4) TransposeFour(from, k, to + k * rows + r, rows);
     for (int64_t k = whole_count; k < count; ++k) {
-      for (int64_t i = 0; i < 4; ++i) to[k * rows + r + i] = source[i * from_stride + k];
+      for (int i = 0; i < 4; ++i) to[k * rows + r + i] = from[i][k];
     }
   }
   for (int64_t r = whole_rows; r < rows; ++r) {
-    for (int64_t k = 0; k < count; ++k) to[k * rows + r] = from[r * from_stride + k];
+    const float* from = InputsOf(product, first + r, begin);
+    for (int64_t k = 0; k < count; ++k) to[k * rows + r] = from[k];
   }
 }
 
@@ -266,8 +279,8 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
       for (int64_t t = 0; t < block.num_tiles; ++t) {
         const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
         const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
-        PackRows(product.x + (block.row_begin + row) * product.x_stride + block.k_begin,
-                 product.x_stride, rows, count, packed_x + row * count);
+        PackRows(product, block.row_begin + row, rows, block.k_begin, count,
+                 packed_x + row * count);
       }
       for (int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
         MultiplyPanel(product, block, panel);
@@ -278,7 +291,7 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
 
 }  // namespace
 
-const int kMostFewRows = kFewRows;
+const int kMaxFewRows = kFewRows;
 
 void MultiplyFew(const Product& product, const ProductPart& part) {
   const Kernels& kernels = KernelsFor(product.format);

@@ -7,10 +7,14 @@ namespace cuda {
 
 struct NormRopeParameters {
   const int32_t* position = nullptr;  // [T]
-  const float* q_norm = nullptr;      // [d] or null, and for k
+  const float* q_norm = nullptr;      // [d], of all heads [h d], or null, and for k
   const float* k_norm = nullptr;
   float epsilon = 0;
   bool norm_after_rotary = false;
+  bool norm_without_weight = false;
+  ConstRows squares;  // of all heads, [T, 2]; data null: norms are of each head
+  float q_size = 0;
+  float k_size = 0;
   ConstRows rope;
   int rotary_dim = 0;
   bool interleaved = false;
@@ -23,15 +27,29 @@ struct NormRopeParameters {
 
 namespace {
 
-// x times its norm, of the head that the warp has: a lane reads and writes columns of its own.
-BH_DEVICE void NormHead(const float* norm, float epsilon, int head_dim, float* x) {
+BH_DEVICE float MeanSquare(const NormRopeParameters& p, bool is_q, const float* x) {
+  if (p.squares.data != nullptr) {
+    const float* const squares = p.squares.data + int(blockIdx.x) * p.squares.stride;
+    return is_q ? squares[0] / p.q_size : squares[1] / p.k_size;
+  }
   float squares = 0.0F;
-  for (int i = LaneIndex(); i < head_dim; i += kWarp) squares = fmaf(x[i], x[i], squares);
+  for (int i = LaneIndex(); i < p.head_dim; i += kWarp) squares = fmaf(x[i], x[i], squares);
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2)
     squares += __shfl_xor_sync(kFullMask, squares, mask);
-  const float scale = 1.0F / sqrtf(squares / static_cast<float>(head_dim) + epsilon);
-  for (int i = LaneIndex(); i < head_dim; i += kWarp) x[i] = x[i] * scale * norm[i];
+  return squares / static_cast<float>(p.head_dim);
+}
+
+// The norm of the head that the warp has: a lane reads and writes columns of its own.
+BH_DEVICE void NormHead(const NormRopeParameters& p, int head, float* x) {
+  const bool is_q = head < p.num_heads;
+  const float* norm = is_q ? p.q_norm : p.k_norm;
+  if (norm == nullptr && !p.norm_without_weight) return;
+  if (p.squares.data != nullptr) norm += (is_q ? head : head - p.num_heads) * p.head_dim;
+  const float scale = 1.0F / sqrtf(MeanSquare(p, is_q, x) + p.epsilon);
+  for (int i = LaneIndex(); i < p.head_dim; i += kWarp) {
+    x[i] = norm == nullptr ? x[i] * scale : x[i] * scale * norm[i];
+  }
   __syncwarp();  // the rotation reads columns of other lanes
 }
 
@@ -43,9 +61,8 @@ BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
   const int half = p.rotary_dim / 2;
   float* const x =
       p.qkv.data + int(blockIdx.x) * p.qkv.stride + static_cast<int64_t>(head) * p.head_dim;
-  const float* const norm = head < p.num_heads ? p.q_norm : p.k_norm;
   const int position = p.position[int(blockIdx.x)];
-  if (norm != nullptr && !p.norm_after_rotary) NormHead(norm, p.epsilon, p.head_dim, x);
+  if (!p.norm_after_rotary) NormHead(p, head, x);
   const float* const cosines = p.rope.data + position * p.rope.stride;
   const float* const sines = cosines + half;
   for (int i = LaneIndex(); i < half; i += kWarp) {
@@ -57,7 +74,7 @@ BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
     x[other] = second * cosines[i] + first * sines[i];
   }
   __syncwarp();
-  if (norm != nullptr && p.norm_after_rotary) NormHead(norm, p.epsilon, p.head_dim, x);
+  if (p.norm_after_rotary) NormHead(p, head, x);
   if (p.q_scale.data == nullptr || head >= p.num_heads) return;
   const float scale = p.q_scale.data[position * p.q_scale.stride];
   for (int i = LaneIndex(); i < p.head_dim; i += kWarp) x[i] *= scale;
@@ -79,6 +96,10 @@ void CudaBackend::NormRope(const StepIndex& index, const HeadLayout& heads, cons
   p.k_norm = cuda::VectorOf(norms.k);
   p.epsilon = norms.epsilon;
   p.norm_after_rotary = norms.after_rotary;
+  p.norm_without_weight = norms.without_weight;
+  if (!norms.squares.empty()) p.squares = cuda::RowsOf(norms.squares);
+  p.q_size = static_cast<float>(norms.q_size);
+  p.k_size = static_cast<float>(norms.k_size);
   if (!rotary.table.empty()) p.rope = cuda::RowsOf(rotary.table);
   p.rotary_dim = static_cast<int>(rotary.table.cols());
   p.interleaved = rotary.interleaved;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -44,15 +45,42 @@ void RotateInDouble(const Rotary& rotary, int position, std::vector<double>& x) 
   }
 }
 
-std::vector<double> NormInDouble(const std::vector<double>& x, ConstMatrixView weight,
-                                 float epsilon) {
-  if (weight.empty()) return x;
-  double squares = 0;
-  for (const double value : x) squares += value * value;
-  const double scale = 1 / std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
-  std::vector<double> out = x;
-  for (size_t i = 0; i < x.size(); ++i) out[i] *= scale * weight.F32()[i];
-  return out;
+// One head of one token and its norm.
+struct Head {
+  const HeadNorms& norms;
+  bool is_q;
+  int64_t token;
+  int64_t index;  // among those of q or k
+
+  ConstMatrixView Weight() const { return is_q ? norms.q : norms.k; }
+  bool IsNormed() const { return norms.without_weight || !Weight().empty(); }
+  float WeightAt(int64_t i, int64_t d) const {
+    if (norms.without_weight) return 1;
+    return Weight().F32()[norms.squares.empty() ? i : index * d + i];
+  }
+  float Squares() const { return norms.squares.F32(token)[is_q ? 0 : 1]; }
+  int64_t Size() const { return is_q ? norms.q_size : norms.k_size; }
+};
+
+void NormHeadInOrder(const Head& head, int d, float* x) {
+  if (!head.IsNormed()) return;
+  const float mean = head.norms.squares.empty() ? SumOfSquaresInOrder(x, d) / static_cast<float>(d)
+                                                : head.Squares() / static_cast<float>(head.Size());
+  const float scale = 1.0f / std::sqrt(mean + head.norms.epsilon);
+  for (int i = 0; i < d; ++i) x[i] = x[i] * scale * head.WeightAt(i, d);
+}
+
+void NormHeadInDouble(const Head& head, std::vector<double>& x) {
+  if (!head.IsNormed()) return;
+  const auto d = static_cast<int64_t>(x.size());
+  double mean = 0;
+  if (head.norms.squares.empty()) {
+    for (const double value : x) mean += value * value / static_cast<double>(d);
+  } else {
+    mean = double{head.Squares()} / static_cast<double>(head.Size());
+  }
+  const double scale = 1 / std::sqrt(mean + head.norms.epsilon);
+  for (int64_t i = 0; i < d; ++i) x[i] *= scale * head.WeightAt(i, d);
 }
 
 }  // namespace
@@ -65,23 +93,40 @@ void ReferenceBackend::NormRope(const StepIndex& index, const HeadLayout& heads,
     for (int head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
       const bool is_q = head < heads.num_heads;
       float* x = qkv.F32(t) + int64_t{head} * d;
-      const ConstMatrixView norm = is_q ? norms.q : norms.k;
+      const Head normed{norms, is_q, t, is_q ? head : head - heads.num_heads};
       const float scale = is_q && !rotary.q_scale.empty() ? *rotary.q_scale.F32(position) : 1.0f;
       if (in_order_) {
-        const auto norm_head = [&] {
-          if (!norm.empty()) NormInOrder(x, norm, norms.epsilon, d, x);
-        };
-        if (!norms.after_rotary) norm_head();
+        if (!norms.after_rotary) NormHeadInOrder(normed, d, x);
         RotateInOrder(rotary, position, x);
-        if (norms.after_rotary) norm_head();
+        if (norms.after_rotary) NormHeadInOrder(normed, d, x);
         for (int i = 0; i < d; ++i) x[i] *= scale;
       } else {
         std::vector<double> row(x, x + d);
-        if (!norms.after_rotary) row = NormInDouble(row, norm, norms.epsilon);
+        if (!norms.after_rotary) NormHeadInDouble(normed, row);
         RotateInDouble(rotary, position, row);
-        if (norms.after_rotary) row = NormInDouble(row, norm, norms.epsilon);
+        if (norms.after_rotary) NormHeadInDouble(normed, row);
         for (int i = 0; i < d; ++i) x[i] = static_cast<float>(row[i] * scale);
       }
+    }
+  }
+}
+
+void ReferenceBackend::RopeLatents(const StepIndex& index, const HeadLayout& heads,
+                                   const Rotary& rotary, ConstMatrixView q, MatrixView qkv) {
+  if (heads.num_heads == 0) return;
+  const int64_t q_dim = q.cols() / heads.num_heads;
+  const int64_t r = rotary.table.cols();
+  for (int t = 0; t < index.num_tokens; ++t) {
+    for (int head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
+      float* const x = qkv.F32(t) + (int64_t{head} + 1) * heads.head_dim - r;
+      if (head < heads.num_heads) std::copy_n(q.F32(t) + (head + 1) * q_dim - r, r, x);
+      if (in_order_) {
+        RotateInOrder(rotary, index.position[t], x);
+        continue;
+      }
+      std::vector<double> row(x, x + r);
+      RotateInDouble(rotary, index.position[t], row);
+      for (int64_t i = 0; i < r; ++i) x[i] = static_cast<float>(row[i]);
     }
   }
 }

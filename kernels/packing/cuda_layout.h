@@ -1,5 +1,5 @@
 // How the CUDA backend packs a weight, so that every byte goes once from memory straight into the
-// registers that the tensor cores want. Plain: kernels and host code include this.
+// registers that the tensor cores need. Plain: kernels and host code include this.
 //
 // Inputs are cut into chunks of 32. Within a chunk lane 4g + j of a warp reads row g and row g + 8
 // of a tile of 16 rows, inputs 8j .. 8j + 7: two products of 16 inputs, the first with 8j + {0, 1}

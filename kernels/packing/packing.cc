@@ -171,9 +171,13 @@ PanelFormat PanelFormatOf(WeightFormat format) {
     case WeightFormat::kInt8:
       return PanelFormat::kInt8;
     case WeightFormat::kInt4:
+      return PanelFormat::kInt4;
+    case WeightFormat::kFp4:
+      return PanelFormat::kFp4;
+    case WeightFormat::kFp8:
       break;
   }
-  return PanelFormat::kInt4;
+  return PanelFormat::kFp8;
 }
 
 int64_t PanelBytes(const LinearShape& shape) {

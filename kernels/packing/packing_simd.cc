@@ -77,29 +77,29 @@ void PairNibbles(const void* const low[16], const void* const high[16], int64_t 
 }
 
 WeightRange RangeOf(const float* weights, int64_t count) {
-  F32x16 least = Zero();
-  F32x16 most = Zero();
+  F32x16 min = Zero();
+  F32x16 max = Zero();
   I32x16 magnitude = SetI1(0);
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t left = count - i;
     const F32x16 part =
         left >= kLanes ? Load(weights + i) : LoadN(weights + i, static_cast<int>(left));
-    least = Min(part, least);
-    most = Max(part, most);
+    min = Min(part, min);
+    max = Max(part, max);
     magnitude = MaxI(magnitude, And(BitsOf(part), SetI1(0x7FFFFFFF)));
   }
-  const float below = MaxLanes(Sub(Zero(), least));
-  return {below > 0 ? -below : 0.0f, MaxLanes(most), MaxLanes(magnitude) < kInfinityBits};
+  const float below = MaxLanes(Sub(Zero(), min));
+  return {below > 0 ? -below : 0.0f, MaxLanes(max), MaxLanes(magnitude) < kInfinityBits};
 }
 
-void Encode(const float* weights, int64_t count, float inverse, float zero, float least, float most,
+void Encode(const float* weights, int64_t count, float inverse, float zero, float min, float max,
             uint8_t* codes) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int n = count - i < kLanes ? static_cast<int>(count - i) : kLanes;
     const F32x16 part = n == kLanes ? Load(weights + i) : LoadN(weights + i, n);
     const F32x16 steps = Min(Max(Mul(part, Set1(inverse)), Set1(-1e6f)), Set1(1e6f));
     const F32x16 rounded = Sub(Add(steps, Set1(kRounding)), Set1(kRounding));
-    const I32x16 code = ToI32(Min(Max(Add(rounded, Set1(zero)), Set1(least)), Set1(most)));
+    const I32x16 code = ToI32(Min(Max(Add(rounded, Set1(zero)), Set1(min)), Set1(max)));
     if (n == kLanes) {
       StoreBytes(codes + i, code);
       continue;

@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4 };
+enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4, kFp4, kFp8 };
 inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
 
 }  // namespace bulkhead

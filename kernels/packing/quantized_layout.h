@@ -1,15 +1,19 @@
 // How a quantised weight lies in memory: a header, the cells, with an index the group of each
 // input, then panels of 32 outputs. A panel is one stream: for each cell codes, then scales, then
 // zeros
-//   int8  [inputs/4][2][16][4] u8   four inputs of column i (+ 16), then 32 f16 scales; the zero is
-//   128 int4  [inputs/4][16][4] u8      low nibbles column i, high nibbles column 16 + i; 32 f16
-//   scales,
-//                                   32 u8 zeros
-// with an index the scales and zeros of all groups behind the last cell. Inputs are padded to fours
-// with code 0. Plain: kernel sources include this.
+//   int8  [inputs/4][2][16][4] u8   four inputs of column i (+ 16); 32 scales, f16 or bf16; the
+//                                   zero is 128
+//   int4  [inputs/4][16][4] u8      low nibbles column i, high nibbles column 16 + i; 32 scales,
+//                                   likewise; 32 u8 zeros
+//   fp4   likewise; 32 u8 scales (e8m0)
+//   fp8   as int8; 32 f32 scales
+// with an index the scales and zeros of all groups behind the last cell. Inputs are padded with
+// code 0 to a multiple of 4. Plain: kernel sources include this.
 #pragma once
 
 #include <stdint.h>
+
+#include "kernels/packing/panel_format.h"
 
 namespace bulkhead {
 
@@ -19,7 +23,7 @@ struct PackedCell {
   int32_t begin;     // of the share's inputs
   int32_t count;     // inputs
   int32_t slice;     // of the product's
-  int32_t words;     // fours of inputs
+  int32_t words;     // of 4 inputs each
   int64_t offset;    // of its codes in a panel
   int64_t x_offset;  // of its codes in a row of quantised inputs
 };
@@ -30,11 +34,21 @@ struct QuantizedPanels {
   const char* panels;
   int64_t panel_bytes;
   const int32_t* group_of_input;  // null without an index
-  int64_t scales_offset;          // in a panel, with an index: [groups][32] f16
+  int64_t scales_offset;          // in a panel, with an index: [groups][32]
   int64_t zeros_offset;           // likewise [groups][32] u8
   int64_t x_bytes;                // of a row of quantised inputs
+  bool bf16_scales;
 };
 
-static constexpr int QuantizedWordBytes(bool is_int4) { return is_int4 ? 64 : 128; }
+static constexpr int QuantizedWordBytes(PanelFormat format) {
+  return format == PanelFormat::kInt8 || format == PanelFormat::kFp8 ? 128 : 64;
+}
+// Of a cell (a group, with an index) in a panel.
+static constexpr int ScaleBytes(PanelFormat format) {
+  return kPanelColumns * (format == PanelFormat::kFp8 ? 4 : format == PanelFormat::kFp4 ? 1 : 2);
+}
+static constexpr int ZeroBytes(PanelFormat format) {
+  return format == PanelFormat::kInt4 ? kPanelColumns : 0;
+}
 
 }  // namespace bulkhead

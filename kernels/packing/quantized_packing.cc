@@ -2,21 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <vector>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "kernels/matmul/op.h"
+#include "kernels/packing/packing.h"
 #include "kernels/packing/weight_quantizer.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr int64_t kAlign = 64;
-constexpr int64_t kScaleBytes = kPanelColumns * 2;
-constexpr int64_t kZeroBytes = kPanelColumns;
-constexpr int64_t kLeastGroup = 32;
+constexpr int64_t kMinGroup = 32;
 
 struct Header {
   int64_t num_cells;
@@ -26,6 +26,7 @@ struct Header {
   int64_t zeros_offset;
   int64_t x_bytes;
   int64_t index_begin;  // 0: none
+  int64_t bf16_scales;  // 0 or 1
 };
 
 struct Layout {
@@ -35,8 +36,10 @@ struct Layout {
 };
 
 Layout LayoutOf(const LinearShape& shape) {
-  const bool is_int4 = shape.format == WeightFormat::kInt4;
+  const PanelFormat format = PanelFormatOf(shape.format);
   const bool indexed = shape.groups.indexed > 0;
+  BH_CHECK((format == PanelFormat::kFp4) == (shape.groups.scales == ScaleFormat::kE8M0));
+  BH_CHECK((format == PanelFormat::kFp8) == (shape.groups.scales == ScaleFormat::kF32));
   Layout layout{};
   int64_t offset = 0;
   int64_t x_offset = 0;
@@ -44,15 +47,16 @@ Layout LayoutOf(const LinearShape& shape) {
     const int64_t words = (cell.size() + 3) / 4;
     layout.cells.push_back({static_cast<int32_t>(cell.begin), static_cast<int32_t>(cell.size()),
                             cell.slice, static_cast<int32_t>(words), offset, x_offset});
-    offset += words * QuantizedWordBytes(is_int4);
-    if (!indexed) offset += kScaleBytes + (is_int4 ? kZeroBytes : 0);
+    offset += words * QuantizedWordBytes(format);
+    if (!indexed) offset += ScaleBytes(format) + ZeroBytes(format);
     x_offset += 4 * words;
   }
   Header& header = layout.header;
   header.scales_offset = offset;
-  if (indexed) offset += shape.groups.indexed * kScaleBytes;
+  if (indexed) offset += shape.groups.indexed * int64_t{ScaleBytes(format)};
   header.zeros_offset = offset;
-  if (indexed) offset += shape.groups.indexed * kZeroBytes;
+  if (indexed) offset += shape.groups.indexed * int64_t{ZeroBytes(format)};
+  header.bf16_scales = shape.groups.scales == ScaleFormat::kBF16 ? 1 : 0;
   header.num_cells = static_cast<int64_t>(layout.cells.size());
   header.panel_bytes = RoundUp(offset, kAlign);
   header.x_bytes = RoundUp(x_offset + 16, kAlign);
@@ -98,13 +102,20 @@ class Sink final : public WeightSink {
     const int64_t groups = NumGroups(shape);
     for (int64_t i = 0; i < rows.rows; ++i) {
       const auto put = [&](ScalingPlace place, int64_t group) {
-        PutScaling(row_begin + i, place,
-                   {rows.scales[i * groups + group], rows.zeros[i * groups + group]});
+        const int64_t at = i * groups + group;
+        WeightScaling scaling;
+        if (format_ == PanelFormat::kFp8) {
+          scaling.scale = std::bit_cast<uint32_t>(rows.f32_scales[at]);
+        } else {
+          scaling.scale = rows.scales[at];
+        }
+        if (ZeroBytes(format_) > 0) scaling.zero = rows.zeros[at];
+        PutScaling(row_begin + i, place, scaling);
       };
       if (shape.groups.indexed > 0) {
         for (int64_t group = 0; group < groups; ++group) {
-          put({panels_.scales_offset + group * kScaleBytes,
-               panels_.zeros_offset + group * kZeroBytes},
+          put({panels_.scales_offset + group * ScaleBytes(format_),
+               panels_.zeros_offset + group * ZeroBytes(format_)},
               group);
         }
       } else {
@@ -135,19 +146,20 @@ class Sink final : public WeightSink {
   char* PanelOf(int64_t row) const {
     return const_cast<char*>(panels_.panels) + row / kPanelColumns * panels_.panel_bytes;
   }
-  bool is_int4() const { return linear_.shape.format == WeightFormat::kInt4; }
+  bool in_nibbles() const { return QuantizedWordBytes(format_) == 64; }
 
   ScalingPlace CellScaling(int64_t cell) const {
     const PackedCell& packed = panels_.cells[cell];
-    const int64_t scales = packed.offset + int64_t{packed.words} * QuantizedWordBytes(is_int4());
-    return {scales, scales + kScaleBytes};
+    const int64_t scales = packed.offset + int64_t{packed.words} * QuantizedWordBytes(format_);
+    return {scales, scales + ScaleBytes(format_)};
   }
 
   void PutScaling(int64_t row, ScalingPlace place, WeightScaling scaling) {
     char* panel = PanelOf(row);
     const int64_t column = row % kPanelColumns;
-    std::memcpy(panel + place.scales + 2 * column, &scaling.scale, 2);
-    if (is_int4()) panel[place.zeros + column] = static_cast<char>(scaling.zero);
+    const int bytes = ScaleBytes(format_) / kPanelColumns;
+    std::memcpy(panel + place.scales + bytes * column, &scaling.scale, bytes);
+    if (ZeroBytes(format_) > 0) panel[place.zeros + column] = static_cast<char>(scaling.zero);
   }
 
   void Widen(ConstMatrixView rows, int64_t row, float* out) const {
@@ -194,7 +206,7 @@ class Sink final : public WeightSink {
       for (int64_t r = 0; r < kPanelColumns; ++r) rows[r] = codes + r * cols + cell.begin;
       uint32_t* out = reinterpret_cast<uint32_t*>(PanelOf(row) + cell.offset);
       const int whole_words = cell.count / 4;
-      if (is_int4()) {
+      if (in_nibbles()) {
         packing_.pair_nibbles(rows, rows + 16, whole_words, out);
       } else {
         packing_.interleave(rows, whole_words, kPanelColumns, out);
@@ -211,14 +223,14 @@ class Sink final : public WeightSink {
   void PutWords(int64_t row, const PackedCell& cell, int32_t first_word, const uint8_t* codes) {
     char* panel = PanelOf(row);
     const int64_t column = row % kPanelColumns;
-    char* at = panel + cell.offset + column % 16 * 4 + (is_int4() ? 0 : column / 16 * 64);
-    const int shift = is_int4() && column >= 16 ? 4 : 0;
+    char* at = panel + cell.offset + column % 16 * 4 + (in_nibbles() ? 0 : column / 16 * 64);
+    const int shift = in_nibbles() && column >= 16 ? 4 : 0;
     for (int32_t word = first_word; word < cell.words; ++word) {
       uint32_t four = 0;
       const int count = std::min(4, cell.count - 4 * word);
       std::memcpy(&four, codes + cell.begin + 4 * word, count);
-      uint32_t& to = *reinterpret_cast<uint32_t*>(at + word * QuantizedWordBytes(is_int4()));
-      if (is_int4()) {
+      uint32_t& to = *reinterpret_cast<uint32_t*>(at + word * QuantizedWordBytes(format_));
+      if (in_nibbles()) {
         // The other half of each byte may be another thread's.
         std::atomic_ref<uint32_t>(to).fetch_or(four << shift, std::memory_order_relaxed);
       } else {
@@ -228,6 +240,7 @@ class Sink final : public WeightSink {
   }
 
   const Linear linear_;
+  const PanelFormat format_ = PanelFormatOf(linear_.shape.format);
   const std::vector<WeightCell> cells_;
   const ConvertKernels& convert_;
   const PackingKernels& packing_;
@@ -262,44 +275,49 @@ QuantizedPanels QuantizedPanelsOf(const Linear& linear) {
   panels.scales_offset = header.scales_offset;
   panels.zeros_offset = header.zeros_offset;
   panels.x_bytes = header.x_bytes;
+  panels.bf16_scales = header.bf16_scales != 0;
   return panels;
 }
 
 void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out) {
   const QuantizedPanels weight = QuantizedPanelsOf(linear);
-  const bool is_int4 = linear.shape.format == WeightFormat::kInt4;
+  const PanelFormat format = PanelFormatOf(linear.shape.format);
+  const bool in_nibbles = QuantizedWordBytes(format) == 64;
   const char* panel = weight.panels + row / kPanelColumns * weight.panel_bytes;
   const int64_t column = row % kPanelColumns;
   const auto scaling_at = [&](int64_t scales, int64_t zeros) {
-    WeightScaling scaling{0, 128};
-    std::memcpy(&scaling.scale, panel + scales + 2 * column, 2);
-    if (is_int4) scaling.zero = static_cast<uint8_t>(panel[zeros + column]);
+    WeightScaling scaling{0, format == PanelFormat::kFp4 ? kFp4Zero : uint8_t{128},
+                          linear.shape.groups.scales};
+    const int bytes = ScaleBytes(format) / kPanelColumns;
+    std::memcpy(&scaling.scale, panel + scales + bytes * column, bytes);
+    if (ZeroBytes(format) > 0) scaling.zero = static_cast<uint8_t>(panel[zeros + column]);
     return scaling;
   };
   for (int i = 0; i < weight.num_cells; ++i) {
     const PackedCell& cell = weight.cells[i];
-    const int64_t scales = cell.offset + int64_t{cell.words} * QuantizedWordBytes(is_int4);
+    const int64_t scales = cell.offset + int64_t{cell.words} * QuantizedWordBytes(format);
     WeightScaling scaling{};
-    if (weight.group_of_input == nullptr) scaling = scaling_at(scales, scales + kScaleBytes);
+    if (weight.group_of_input == nullptr) scaling = scaling_at(scales, scales + ScaleBytes(format));
     for (int32_t k = 0; k < cell.count; ++k) {
       if (weight.group_of_input != nullptr) {
         const int64_t group = weight.group_of_input[cell.begin + k];
-        scaling = scaling_at(weight.scales_offset + group * kScaleBytes,
-                             weight.zeros_offset + group * kZeroBytes);
+        scaling = scaling_at(weight.scales_offset + group * ScaleBytes(format),
+                             weight.zeros_offset + group * ZeroBytes(format));
       }
-      const char* word = panel + cell.offset + k / 4 * QuantizedWordBytes(is_int4);
-      const auto code =
-          static_cast<uint8_t>(word[column % 16 * 4 + k % 4 + (is_int4 ? 0 : column / 16 * 64)]);
-      const auto half = static_cast<uint8_t>(column < 16 ? code & 0xF : code >> 4);
-      out[cell.begin + k] = DequantizeWeight(is_int4 ? half : code, scaling) + 0.0F;
+      const char* word = panel + cell.offset + k / 4 * QuantizedWordBytes(format);
+      auto code =
+          static_cast<uint8_t>(word[column % 16 * 4 + k % 4 + (in_nibbles ? 0 : column / 16 * 64)]);
+      if (in_nibbles) code = column < 16 ? code & 0xF : code >> 4;
+      if (format == PanelFormat::kFp4) code = kFp4Steps[code];
+      out[cell.begin + k] = DequantizeWeight(code, scaling) + 0.0F;
     }
   }
 }
 
-int64_t MostCells(int64_t inputs) { return inputs / kLeastGroup + 2 * kMaxSlices; }
+int64_t MaxCells(int64_t inputs) { return inputs / kMinGroup + 2 * kMaxSlices; }
 
-int64_t MostInputBytes(int64_t inputs) {
-  return RoundUp(inputs + 3 * MostCells(inputs) + 16, kAlign);
+int64_t MaxInputBytes(int64_t inputs) {
+  return RoundUp(inputs + 3 * MaxCells(inputs) + 16, kAlign);
 }
 
 }  // namespace bulkhead

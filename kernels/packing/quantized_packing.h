@@ -24,9 +24,9 @@ QuantizedPanels QuantizedPanelsOf(const Linear& linear);
 // out [K] = row `row` of the weight, each + 0.0.
 void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out);
 
-// At most so many bytes for a row of quantised inputs, and so many cells, for any weight of
-// `inputs` inputs.
-int64_t MostInputBytes(int64_t inputs);
-int64_t MostCells(int64_t inputs);
+// The maximum bytes of a row of quantised inputs, and the maximum cells, of any weight of `inputs`
+// inputs.
+int64_t MaxInputBytes(int64_t inputs);
+int64_t MaxCells(int64_t inputs);
 
 }  // namespace bulkhead

@@ -10,7 +10,7 @@ namespace bulkhead {
 namespace {
 
 constexpr uint16_t kF16Nan = 0x7e00;
-constexpr uint16_t kF16Largest = 0x7bff;
+constexpr uint16_t kF16MaxBits = 0x7bff;
 constexpr uint8_t kInt8Zero = 128;
 
 // To nearest even, for |x| < 2^22.
@@ -19,26 +19,26 @@ float Round(float x) { return (x + 12582912.0F) - 12582912.0F; }
 // A stored scale so that `range` is at most `steps` and half a step of it: small scales have few
 // digits in f16 and may not round down far.
 uint16_t ScaleFor(float range, float steps) {
-  uint16_t scale = std::min(F16OfF32(range / steps), kF16Largest);
-  if (F32OfF16(scale) * (steps + 0.5F) < range && scale < kF16Largest) ++scale;
+  uint16_t scale = std::min(F16OfF32(range / steps), kF16MaxBits);
+  if (F32OfF16(scale) * (steps + 0.5F) < range && scale < kF16MaxBits) ++scale;
   return scale;
 }
 
 WeightRange RangeOf(const float* weights, int64_t count) {
   WeightRange range{0.0F, 0.0F, true};
   for (int64_t i = 0; i < count; ++i) {
-    range.least = std::min(range.least, weights[i]);
-    range.most = std::max(range.most, weights[i]);
+    range.min = std::min(range.min, weights[i]);
+    range.max = std::max(range.max, weights[i]);
     range.finite = range.finite && std::isfinite(weights[i]);
   }
   return range;
 }
 
-void Encode(const float* weights, int64_t count, float inverse, float zero, float least, float most,
+void Encode(const float* weights, int64_t count, float inverse, float zero, float min, float max,
             uint8_t* codes) {
   for (int64_t i = 0; i < count; ++i) {
     const float steps = std::min(std::max(weights[i] * inverse, -1e6F), 1e6F);
-    codes[i] = static_cast<uint8_t>(std::min(std::max(Round(steps) + zero, least), most));
+    codes[i] = static_cast<uint8_t>(std::min(std::max(Round(steps) + zero, min), max));
   }
 }
 
@@ -48,17 +48,18 @@ const WeightLoops kPlainWeightLoops = {RangeOf, Encode};
 
 WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat format,
                               const WeightLoops& loops, absl::Span<uint8_t> codes) {
-  BH_CHECK(IsQuantized(format) && codes.size() == weights.size());
+  BH_CHECK((format == WeightFormat::kInt8 || format == WeightFormat::kInt4) &&
+           codes.size() == weights.size());
   const auto count = static_cast<int64_t>(weights.size());
-  const auto [least, most, finite] = loops.range_of(weights.data(), count);
+  const auto [min, max, finite] = loops.range_of(weights.data(), count);
   WeightScaling scaling;
   const bool is_int8 = format == WeightFormat::kInt8;
   if (is_int8) {
-    scaling = {ScaleFor(std::max(-least, most), 127.0F), kInt8Zero};
+    scaling = {ScaleFor(std::max(-min, max), 127.0F), kInt8Zero};
   } else {
-    scaling.scale = ScaleFor(most / 2 - least / 2, 7.5F);  // halved: no overflow
+    scaling.scale = ScaleFor(max / 2 - min / 2, 7.5F);  // halved: no overflow
     const float scale = F32OfF16(scaling.scale);
-    const float zero = scale == 0.0F ? 0.0F : Round(std::min(-least / scale, 15.0F));
+    const float zero = scale == 0.0F ? 0.0F : Round(std::min(-min / scale, 15.0F));
     scaling.zero = static_cast<uint8_t>(zero);
   }
   if (!finite) {
@@ -73,8 +74,27 @@ WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat form
   return scaling;
 }
 
+float WeightScaling::Scale() const {
+  switch (format) {
+    case ScaleFormat::kF16:
+      return F32OfF16(static_cast<uint16_t>(scale));
+    case ScaleFormat::kBF16:
+      return F32OfBf16(static_cast<uint16_t>(scale));
+    case ScaleFormat::kF32:
+      return F32OfBits(scale);
+    case ScaleFormat::kE8M0:
+      break;
+  }
+  // 2^-127 is subnormal; steps are halves.
+  return F32OfBits(scale == 0 ? 0x00400000 : scale << 23) * 0.5F;
+}
+
 float DequantizeWeight(uint8_t code, WeightScaling scaling) {
-  return static_cast<float>(int{code} - int{scaling.zero}) * F32OfF16(scaling.scale);
+  if (scaling.format == ScaleFormat::kF32) {  // E4M3: as f32, but for 2^-120
+    const uint32_t bits = uint32_t{code & 0x80u} << 24 | uint32_t{code & 0x7Fu} << 20;
+    return F32OfBits(bits) * 0x1p120F * scaling.Scale();
+  }
+  return static_cast<float>(int{code} - int{scaling.zero}) * scaling.Scale();
 }
 
 }  // namespace bulkhead

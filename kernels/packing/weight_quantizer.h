@@ -11,21 +11,25 @@
 namespace bulkhead {
 
 struct WeightScaling {
-  uint16_t scale = 0;  // f16
+  uint32_t scale = 0;  // its bits
   uint8_t zero = 0;
+  ScaleFormat format = ScaleFormat::kF16;  // of the scale
+
+  float Scale() const;
 };
 
 // The weights of one output and one cell: codes [weights.size()]. int8: symmetric, scale the
 // largest magnitude / 127. int4: from the least to the largest, 0 included, in 15 steps. Codes are
 // computed with the scale as it is stored, to nearest even. A weight that is no finite number makes
-// the scale NaN.
+// the scale NaN. int8 and int4 alone.
 WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat format,
                               const WeightLoops& loops, absl::Span<uint8_t> codes);
 
 // Said plainly: what every other implementation equals.
 extern const WeightLoops kPlainWeightLoops;
 
-// (code - zero) * scale, exactly.
+// (code - zero) * scale, exactly; fp4: of a step (memory/linear.h), not a code; fp8: the number *
+// scale.
 float DequantizeWeight(uint8_t code, WeightScaling scaling);
 
 }  // namespace bulkhead

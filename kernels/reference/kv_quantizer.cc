@@ -22,9 +22,9 @@ KvScaling QuantizeKv(absl::Span<const float> numbers, int levels, absl::Span<uin
   for (const float x : numbers) {
     if (!std::isfinite(x)) return KvScaling{kF16Nan, kF16Nan};
   }
-  const auto [least, most] = std::minmax_element(numbers.begin(), numbers.end());
-  const float min = Limited(*least);
-  const float range = Limited(*most) - min;
+  const auto [smallest, largest] = std::minmax_element(numbers.begin(), numbers.end());
+  const float min = Limited(*smallest);
+  const float range = Limited(*largest) - min;
   const KvScaling scaling{F16OfF32(range / static_cast<float>(levels)), F16OfF32(min)};
   const float scale = F32OfF16(scaling.scale);
   if (scale == 0.0f) return scaling;

@@ -1,6 +1,7 @@
 #include "kernels/reference/quantized_weight.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -46,10 +47,15 @@ class Sink final : public WeightSink {
     const int64_t groups = NumGroups(shape);
     for (int64_t row = 0; row < rows.rows; ++row) {
       const int64_t to = row_begin + row;
-      std::copy_n(rows.codes + row * shape.cols, shape.cols, weight_.codes(to));
+      PutCodes(rows.codes + row * shape.cols, weight_.codes(to));
       const auto put = [&](int64_t at, int64_t group) {
-        weight_.scales(to)[at] = rows.scales[row * groups + group];
-        weight_.zeros(to)[at] = rows.zeros[row * groups + group];
+        weight_.scales(to)[at] =
+            rows.f32_scales != nullptr
+                ? std::bit_cast<uint32_t>(rows.f32_scales[row * groups + group])
+                : rows.scales[row * groups + group];
+        weight_.zeros(to)[at] = is_fp4()                     ? kFp4Zero
+                                : rows.f32_scales != nullptr ? uint8_t{0}
+                                                             : rows.zeros[row * groups + group];
       };
       if (shape.groups.indexed > 0) {
         for (int64_t group = 0; group < groups; ++group) put(group, group);
@@ -66,6 +72,14 @@ class Sink final : public WeightSink {
   }
 
  private:
+  bool is_fp4() const { return weight_.shape().format == WeightFormat::kFp4; }
+  // Of a row; of fp4 the steps.
+  void PutCodes(const uint8_t* from, uint8_t* to) const {
+    for (int64_t col = 0; col < weight_.shape().cols; ++col) {
+      to[col] = is_fp4() ? kFp4Steps[from[col]] : from[col];
+    }
+  }
+
   const QuantizedWeight weight_;
 };
 
@@ -77,8 +91,8 @@ QuantizedWeight::QuantizedWeight(const Linear& linear)
   std::byte* at = linear_.packed;
   codes_ = reinterpret_cast<uint8_t*>(at);
   at += RoundUp(shape.rows * shape.cols, kAlignBytes);
-  scales_ = reinterpret_cast<uint16_t*>(at);
-  at += RoundUp(shape.rows * scalings_ * 2, kAlignBytes);
+  scales_ = reinterpret_cast<uint32_t*>(at);
+  at += RoundUp(shape.rows * scalings_ * 4, kAlignBytes);
   zeros_ = reinterpret_cast<uint8_t*>(at);
   at += RoundUp(shape.rows * scalings_, kAlignBytes);
   index_ = shape.groups.indexed > 0 ? reinterpret_cast<int32_t*>(at) : nullptr;
@@ -87,7 +101,7 @@ QuantizedWeight::QuantizedWeight(const Linear& linear)
 int64_t QuantizedWeight::Bytes(const LinearShape& shape) {
   const int64_t scalings = ScalingsOf(shape);
   return RoundUp(shape.rows * shape.cols, kAlignBytes) +
-         RoundUp(shape.rows * scalings * 2, kAlignBytes) +
+         RoundUp(shape.rows * scalings * 4, kAlignBytes) +
          RoundUp(shape.rows * scalings, kAlignBytes) +
          (shape.groups.indexed > 0 ? 4 * shape.cols : 0);
 }

@@ -1,5 +1,5 @@
-// A quantised weight as the reference backends hold it: row by row, codes, then the scales and
-// zeros of each row's cells (of its groups, with an index), then the index.
+// A quantised weight as the reference backends hold it: row by row, codes (of fp4 steps), then the
+// scales and zeros of each row's cells (of its groups, with an index), then the index.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ class QuantizedWeight {
   const LinearShape& shape() const { return linear_.shape; }
   const std::vector<WeightCell>& cells() const { return cells_; }
   uint8_t* codes(int64_t row) const { return codes_ + row * shape().cols; }
-  uint16_t* scales(int64_t row) const { return scales_ + row * scalings_; }
+  uint32_t* scales(int64_t row) const { return scales_ + row * scalings_; }
   uint8_t* zeros(int64_t row) const { return zeros_ + row * scalings_; }
   int32_t* index() const { return index_; }  // [cols]; null without one
 
   // Of one of the cells; not with an index.
   WeightScaling ScalingOf(int64_t row, int64_t cell) const {
-    return {scales(row)[cell], zeros(row)[cell]};
+    return {scales(row)[cell], zeros(row)[cell], shape().groups.scales};
   }
   // All inputs of one output, dequantised.
   void Row(int64_t row, float* out) const;
@@ -35,7 +35,7 @@ class QuantizedWeight {
   const std::vector<WeightCell> cells_;
   const int64_t scalings_;  // of a row
   uint8_t* codes_;
-  uint16_t* scales_;
+  uint32_t* scales_;
   uint8_t* zeros_;
   int32_t* index_;
 };

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/backend.h"
 
 namespace bulkhead {
@@ -22,15 +24,27 @@ class ReferenceBackend : public Backend {
   int64_t PackedBytes(const LinearShape& shape) const override;
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits&, const HeadLayout&) const override { return 0; }
+  bool routes_experts() const override { return true; }
+  bool attends_latents() const override { return true; }
   void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override {}
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)
+#define BH_HOST_OP(name, ...) void name(__VA_ARGS__) override;
 #include "kernels/ops.inc"
+
+  // Gets a row of x, an output and the chains of its slices, which it may overwrite.
+  using SliceSumsVisitor =
+      absl::FunctionRef<void(int64_t row, int64_t output, std::vector<float>& sums)>;
 
  private:
   // One output's weights, as f32: out [K].
   static void WeightRow(const Linear& linear, int64_t row, float* out);
+  static double DotInDouble(const float* x, const std::vector<float>& weight);
+  // In the promised order, for all rows of x and all outputs.
+  void VisitSliceSums(const Linear& weight, ConstMatrixView x, SliceSumsVisitor visit) const;
+  // Slices join in pairs, pairs of pairs ...; destroys them.
+  static float Join(std::vector<float>& sums);
 
   Device& device_;
   const bool in_order_;  // promised

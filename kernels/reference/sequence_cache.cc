@@ -27,12 +27,12 @@ float SequenceCache::Key(int head, int position, int i) const {
 }
 
 float SequenceCache::Value(int head, int position, int i) const {
-  return Get(Part::kValue, head, position, i);
+  return Get(kv_.geometry.latent ? Part::kKey : Part::kValue, head, position, i);
 }
 
 void SequenceCache::Put(int head, int position, const float* key, const float* value) const {
   Put(Part::kKey, head, position, key);
-  Put(Part::kValue, head, position, value);
+  if (!kv_.geometry.latent) Put(Part::kValue, head, position, value);
 }
 
 float SequenceCache::Get(Part part, int head, int position, int i) const {

@@ -36,8 +36,13 @@ class SequenceCache {
 };
 
 // The first position that a query at `position` sees.
-inline int FirstVisible(int position, int window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
+inline int FirstVisible(int position, const AttentionOptions& options) {
+  int first = 0;
+  if (options.window > 0 && position >= options.window) first = position - options.window + 1;
+  if (options.chunk > 0 && position % options.chunk < position - first) {
+    first = position - position % options.chunk;
+  }
+  return first;
 }
 
 }  // namespace bulkhead

@@ -8,10 +8,10 @@ namespace cuda {
 
 // Of x, or of x + factor * (addend (+ bias where there is one)), which goes to `added`.
 inline constexpr int kNormThreads = 512;
-// `fours`: rows of up to kMostNormedFours, four by four: a multiple of 4 wide and apart, 16-byte
-// aligned. Each number is then read once.
-inline constexpr int kNormFours = 4;  // of a thread
-inline constexpr int kMostNormedFours = kNormFours * kNormThreads * 4;
+// `vec4`: rows of up to kMaxNormVec4Cols in vectors of 4: width and stride are multiples of 4,
+// 16-byte aligned. Each number is then read once.
+inline constexpr int kNormVec4 = 4;  // vectors of a thread
+inline constexpr int kMaxNormVec4Cols = kNormVec4 * kNormThreads * 4;
 struct RmsNormParameters {
   ConstRows x;
   ConstRows addend;  // null: none
@@ -48,16 +48,16 @@ BH_DEVICE float ScaleOf(float squares, const RmsNormParameters& p) {
 BH_DEVICE int ColumnOf(int j) { return (j * kNormThreads + int(threadIdx.x)) * 4; }
 
 // rows += addend (+ bias), which goes to `added`, too.
-BH_DEVICE void AddTo(Floats4 (&rows)[kNormFours], const RmsNormParameters& p) {
+BH_DEVICE void AddTo(Floats4 (&rows)[kNormVec4], const RmsNormParameters& p) {
   const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
   float* const added = p.added.data + int(blockIdx.x) * p.added.stride;
-  Floats4 addends[kNormFours] = {};
+  Floats4 addends[kNormVec4] = {};
   BH_UNROLL
-  for (int j = 0; j < kNormFours; ++j) {
+  for (int j = 0; j < kNormVec4; ++j) {
     if (ColumnOf(j) < p.width) addends[j] = LoadFour(addend + ColumnOf(j));
   }
   BH_UNROLL
-  for (int j = 0; j < kNormFours; ++j) {
+  for (int j = 0; j < kNormVec4; ++j) {
     if (ColumnOf(j) >= p.width) break;
     Floats4 bias = {};
     if (p.bias != nullptr) bias = LoadFour(p.bias + ColumnOf(j));
@@ -97,33 +97,33 @@ RmsNorm(RmsNormParameters p) {
   }
 }
 
-// The same of rows that lie well: everything is asked for before any is used, the weight, which no
+// The same of aligned rows: all loads are issued before any is used, those of the weight, which no
 // kernel writes, before the kernel in front has ended.
 template <bool kAdds>
 BH_KERNEL(kNormThreads)
-RmsNormOfFours(RmsNormParameters p) {
-  Floats4 weights[kNormFours] = {};
-  Floats4 rows[kNormFours] = {};
+RmsNormVec4(RmsNormParameters p) {
+  Floats4 weights[kNormVec4] = {};
+  Floats4 rows[kNormVec4] = {};
   BH_UNROLL
-  for (int j = 0; j < kNormFours; ++j) {
+  for (int j = 0; j < kNormVec4; ++j) {
     if (ColumnOf(j) < p.width) weights[j] = LoadFour(p.weight + ColumnOf(j));
   }
   GridDependencySynchronize();
   const float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
   BH_UNROLL
-  for (int j = 0; j < kNormFours; ++j) {
+  for (int j = 0; j < kNormVec4; ++j) {
     if (ColumnOf(j) < p.width) rows[j] = LoadFour(x + ColumnOf(j));
   }
   if constexpr (kAdds) AddTo(rows, p);
   float squares = 0.0F;
   BH_UNROLL
-  for (int j = 0; j < kNormFours; ++j) {
+  for (int j = 0; j < kNormVec4; ++j) {
     BH_UNROLL
     for (int i = 0; i < 4; ++i) squares = fmaf(rows[j].v[i], rows[j].v[i], squares);
   }
   const float scale = ScaleOf(squares, p);
   BH_UNROLL
-  for (int j = 0; j < kNormFours; ++j) {
+  for (int j = 0; j < kNormVec4; ++j) {
     if (ColumnOf(j) >= p.width) break;
     BH_UNROLL
     for (int i = 0; i < 4; ++i) rows[j].v[i] = rows[j].v[i] * scale * weights[j].v[i];
@@ -131,10 +131,10 @@ RmsNormOfFours(RmsNormParameters p) {
   }
 }
 
-CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool fours) {
-  if (fours) {
-    return adds ? KernelOf("rms_norm of a sum, fours", RmsNormOfFours<true>)
-                : KernelOf("rms_norm, fours", RmsNormOfFours<false>);
+CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool vec4) {
+  if (vec4) {
+    return adds ? KernelOf("rms_norm of a sum, vec4", RmsNormVec4<true>)
+                : KernelOf("rms_norm, vec4", RmsNormVec4<false>);
   }
   return adds ? KernelOf("rms_norm of a sum", RmsNorm<true>) : KernelOf("rms_norm", RmsNorm<false>);
 }
@@ -142,18 +142,18 @@ CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool fours) {
 const KernelRegistration kRegistered(RmsNormKernel(false, false), RmsNormKernel(false, true),
                                      RmsNormKernel(true, false), RmsNormKernel(true, true));
 
-void EnqueueNorm(CudaDriver& driver, RmsNormParameters p, bool in_fours, ConstMatrixView weight,
+void EnqueueNorm(CudaDriver& driver, RmsNormParameters p, bool in_vec4, ConstMatrixView weight,
                  float epsilon, MatrixView out) {
   if (out.empty()) return;
   p.weight = weight.F32();
   p.epsilon = epsilon;
   p.width = static_cast<int>(out.cols());
   p.out = OutRowsOf(out);
-  const bool fours = in_fours && InFours(weight) && InFours(out) && out.cols() <= kMostNormedFours;
+  const bool vec4 = in_vec4 && IsVec4(weight) && IsVec4(out) && out.cols() <= kMaxNormVec4Cols;
   LaunchShape shape = OneBlockPerRow(out);
   shape.block[0] = kNormThreads;
   shape.shared_bytes = kNormThreads / 32 * 4;
-  Enqueue(driver, RmsNormKernel(p.addend.data != nullptr, fours), shape, p);
+  Enqueue(driver, RmsNormKernel(p.addend.data != nullptr, vec4), shape, p);
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ void CudaBackend::RmsNorm(ConstMatrixView x, ConstMatrixView weight, float epsil
                           MatrixView out) {
   cuda::RmsNormParameters p;
   p.x = cuda::RowsOf(x);
-  cuda::EnqueueNorm(driver_, p, cuda::InFours(x), weight, epsilon, out);
+  cuda::EnqueueNorm(driver_, p, cuda::IsVec4(x), weight, epsilon, out);
 }
 
 void CudaBackend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, float factor,
@@ -175,7 +175,7 @@ void CudaBackend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, flo
   p.bias = cuda::VectorOf(bias);
   p.factor = factor;
   p.added = cuda::RowsOf(hidden);
-  cuda::EnqueueNorm(driver_, p, cuda::InFours(sum) && cuda::InFours(bias) && cuda::InFours(hidden),
+  cuda::EnqueueNorm(driver_, p, cuda::IsVec4(sum) && cuda::IsVec4(bias) && cuda::IsVec4(hidden),
                     weight, epsilon, normed);
 }
 

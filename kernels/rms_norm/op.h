@@ -1,4 +1,4 @@
-// The kernel of one row's norm, for RmsNorm and NormRope.
+// The kernels of one row's norm, for RmsNorm, SumHeadSquares and NormRope.
 #pragma once
 
 #include <stdint.h>
@@ -7,8 +7,14 @@
 
 namespace bulkhead {
 
-// out_i = (x_i * scale) * weight_i, scale = 1 / sqrt(mean(x^2) + epsilon); out may be x.
+// out_i = (x_i * scale) * weight_i, scale = 1 / sqrt(mean(x^2) + epsilon); out may be x. weight
+// null: of ones.
 BH_PER_ISA(void NormRow(const float* x, const float* weight, float epsilon, int64_t size,
                         float* out))
+// In 16 lanes.
+BH_PER_ISA(float SumOfSquares(const float* x, int64_t size))
+// The same with that scale.
+BH_PER_ISA(void ScaleRow(const float* x, float scale, const float* weight, int64_t size,
+                         float* out))
 
 }  // namespace bulkhead

@@ -8,13 +8,17 @@
 
 namespace bulkhead {
 
-void NormInOrder(const float* x, ConstMatrixView weight, float epsilon, int64_t size, float* out) {
+float SumOfSquaresInOrder(const float* x, int64_t size) {
   float lanes[ordered::kLanes] = {};
   for (int64_t k = 0; k < size; ++k) {
     float& lane = lanes[k % ordered::kLanes];
     lane = std::fma(x[k], x[k], lane);
   }
-  const float mean = ordered::FoldLanes(lanes) / static_cast<float>(size);
+  return ordered::FoldLanes(lanes);
+}
+
+void NormInOrder(const float* x, ConstMatrixView weight, float epsilon, int64_t size, float* out) {
+  const float mean = SumOfSquaresInOrder(x, size) / static_cast<float>(size);
   const float scale = 1.0f / std::sqrt(mean + epsilon);
   for (int64_t i = 0; i < size; ++i) out[i] = x[i] * scale * weight.F32()[i];
 }

@@ -1,4 +1,5 @@
-// One row's norm in both orders of the reference backends, for RmsNorm and NormRope.
+// One row's norm in both orders of the reference backends, for RmsNorm, SumHeadSquares and
+// NormRope.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 
 namespace bulkhead {
 
+// The sum of squares by fma(x, x, lane).
+float SumOfSquaresInOrder(const float* x, int64_t size);
 // out_i = (x_i * scale) * weight_i, scale = 1 / sqrt(mean(x^2) + epsilon): squares by fma(x, x,
 // lane), then sum / size, + epsilon, square root, reciprocal, each rounded once. out may be x.
 void NormInOrder(const float* x, ConstMatrixView weight, float epsilon, int64_t size, float* out);

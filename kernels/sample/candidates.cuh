@@ -28,7 +28,7 @@ BH_DEVICE int32_t IdOf(CandidateKey key) {
 }
 // Whether it is neither NaN nor +inf, and whether it is not -inf.
 BH_DEVICE bool IsFinite(CandidateKey key) { return key >> 32 < 0xFF800000; }
-BH_DEVICE bool CanBeDrawn(CandidateKey key) { return key >> 32 > 0x007FFFFF; }
+BH_DEVICE bool CanBeSampled(CandidateKey key) { return key >> 32 > 0x007FFFFF; }
 
 inline constexpr int kSortKeys = 1024;
 
@@ -60,7 +60,7 @@ BH_DEVICE void SortHeld(CandidateKey* keys, int held) {
 // there are fewer. Takes kSelectThreads threads; `next` is shared, too.
 template <typename KeyAt>
 BH_DEVICE void SelectBest(const KeyAt& key_at, int count, CandidateKey* keys, int* next) {
-  constexpr int kAhead = 8;  // reads under way
+  constexpr int kAhead = 8;  // reads in flight
   if (int(threadIdx.x) == 0) *next = 0;
   __syncthreads();
   int held = 0;

@@ -143,33 +143,33 @@ BH_DEVICE int32_t SampleOne(const SampleSpace& space, int count, double uniform)
   return id;  // the product was rounded up to the sum
 }
 
-BH_DEVICE bool IsBanned(const SampleParameters& p, const TokenSampling& draw, int32_t id) {
-  const int32_t* const banned = p.banned + draw.banned_begin;
-  for (int i = 0; i < draw.banned_count; ++i) {
+BH_DEVICE bool IsBanned(const SampleParameters& p, const TokenSampling& sampling, int32_t id) {
+  const int32_t* const banned = p.banned + sampling.banned_begin;
+  for (int i = 0; i < sampling.banned_count; ++i) {
     if (banned[i] == id) return true;
   }
   return false;
 }
 
-// Rules out what cannot be drawn, keeps top_k and min_p, and lays out weights by place and by id;
+// Rules out what cannot be sampled, keeps top_k and min_p, and lays out weights by place and by id;
 // returns how many ids there are.
-BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& draw,
+BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& sampling,
                               SampleSpace& space) {
   const int i = threadIdx.x;
   const CandidateKey key = i < kCandidates ? space.keys[i] : 0;
-  const bool stays = CanBeDrawn(key) && !IsBanned(p, draw, IdOf(key));
+  const bool stays = CanBeSampled(key) && !IsBanned(p, sampling, IdOf(key));
   if (i < kCandidates && !stays) space.keys[i] = 0;
   const int left = __syncthreads_count(stays);
   SortKeys(space.keys, kCandidates);
-  const int count = left < draw.top_k ? left : draw.top_k;
+  const int count = left < sampling.top_k ? left : sampling.top_k;
   const CandidateKey mine = i < count ? space.keys[i] : 0;
   if (i == 0) space.max = LogitOf(mine);
   __syncthreads();
   if (i < kCandidates) {
-    const double least = draw.min_p > kNoWeight ? draw.min_p : kNoWeight;
+    const double min_weight = sampling.min_p > kNoWeight ? sampling.min_p : kNoWeight;
     const double weight =
-        mine == 0 ? 0.0 : WeightOf(LogitOf(mine), space.max, draw.per_temperature);
-    space.weight_of_place[i] = weight >= least ? weight : 0.0;
+        mine == 0 ? 0.0 : WeightOf(LogitOf(mine), space.max, sampling.per_temperature);
+    space.weight_of_place[i] = weight >= min_weight ? weight : 0.0;
     // The low half of a key is greater for a lower id.
     space.keys[i] = mine == 0 ? 0 : mine << 32 | static_cast<uint32_t>(i);
   }
@@ -188,8 +188,8 @@ BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& dr
 
 BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
   GridDependencySynchronize();
-  const TokenSampling draw = p.params[int(blockIdx.x)];
-  if (draw.slot < 0) return;
+  const TokenSampling sampling = p.params[int(blockIdx.x)];
+  if (sampling.slot < 0) return;
   SampleSpace& space = *reinterpret_cast<SampleSpace*>(SharedMemory());
   const float* const lists = p.candidates.data + int(blockIdx.x) * p.candidates.stride;
   const auto key_at = [=](int at) -> CandidateKey {
@@ -200,16 +200,16 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
   SelectBest(key_at, p.lists * kCandidates, space.keys, &space.next);
   const bool finite = IsFinite(space.keys[0]);
   __syncthreads();
-  const int count = WeighCandidates(p, draw, space);
+  const int count = WeighCandidates(p, sampling, space);
   if (int(threadIdx.x) != 0) return;
   int32_t id = kNotFinite;
   if (finite && count == 0) id = kNothingToSample;
   if (finite && count > 0) {
-    if (draw.top_p < 1) KeepTopP(space, count, draw.top_p);
-    id = SampleOne(space, count, draw.uniform);
+    if (sampling.top_p < 1) KeepTopP(space, count, sampling.top_p);
+    id = SampleOne(space, count, sampling.uniform);
   }
   p.sampled[int(blockIdx.x)] = id;
-  p.last_sampled[draw.slot] = id < 0 ? 0 : id;
+  p.last_sampled[sampling.slot] = id < 0 ? 0 : id;
 }
 
 CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf("sample", Sample); }

@@ -1,6 +1,6 @@
 // Sampling on the device, so that whole rows of logits need not reach the host.
 //
-// A list of candidates is kCandidates logits (f32), then as many ids (int32), of one row: the
+// A list of candidates is kCandidates logits (f32), then kCandidates ids (int32), of one row: the
 // likeliest first, ties by the lower id, NaN before everything; an id of -1 ends a shorter one.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace bulkhead {
 
 inline constexpr int64_t kCandidateCols = int64_t{2} * kCandidates;  // of a list, as f32
 
-// How many lists a rank makes of a row when the widest has so many columns: one of each slice, so
-// that several blocks share a long row.
+// Lists that a rank makes of a row when the widest rank has `widest_cols` columns: one of each
+// slice, so that several blocks share a long row.
 inline constexpr int64_t kSliceCols = 16384;
 constexpr int64_t ListsOfRank(int64_t widest_cols) {
   return widest_cols > kSliceCols ? CeilDiv(widest_cols, kSliceCols) : 1;

@@ -53,6 +53,11 @@ BH_INLINE I32x16 MaxI(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)};
 BH_INLINE I32x16 Add(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
+// Each byte of `indices`, below 16, becomes that byte of `table` [16].
+BH_INLINE I32x16 LookUpBytes(const uint8_t* table, I32x16 indices) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), indices.v)};
+}
 template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm512_slli_epi32(a.v, kBits)};

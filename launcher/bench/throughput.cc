@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/message_json.h"
@@ -29,26 +27,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json TotalsJson(const StepTotals& totals) {
-  return {{"steps", totals.steps()},
-          {"step_s", totals.total_s()},
-          {"comm_s", totals.comm_s()},
-          {"longest_s", totals.longest_s()}};
-}
-
 ordered_json RanksJson(const std::vector<RankFigures>& ranks) {
   ordered_json list = ordered_json::array();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankFigures& figures = ranks[rank];
-    list.push_back({{"rank", rank},
-                    {"host", figures.host()},
-                    {"load_s", figures.load_s()},
-                    {"load_bytes", figures.load_bytes()},
-                    {"resident_bytes_peak", figures.resident_bytes_peak()},
-                    {"clock_offset_us", figures.clock_offset_us()},
-                    {"clock_error_us", figures.clock_error_us()},
-                    {"decode", TotalsJson(figures.decode())},
-                    {"prefill", TotalsJson(figures.prefill())}});
+    RankFigures figures = ranks[rank];
+    figures.mutable_decode();  // zeros where there was none
+    figures.mutable_prefill();
+    list.push_back(MessageToJson(figures));
+    list.back()["rank"] = rank;
   }
   return list;
 }
@@ -70,59 +56,6 @@ ordered_json CaseJson(const ThroughputCase& one) {
           {"output_len", one.output_len},
           {"runs", std::move(runs)}};
 }
-
-// When every token of a batch came. Thread-safe.
-class BatchTimes {
- public:
-  explicit BatchTimes(int batch_size) : sequences_(batch_size) {}
-
-  // The rank loop waits here until all sequences were submitted: else the first of them may have
-  // ended before the last has begun, where the machine is busy.
-  void AddTokens(int i, size_t count) {
-    const absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&all_submitted_));
-    const double now = std::chrono::duration<double>(Clock::now() - begin_).count();
-    sequences_[i].token_s.insert(sequences_[i].token_s.end(), count, now);
-  }
-  void AllSubmitted() {
-    const absl::MutexLock lock(&mutex_);
-    all_submitted_ = true;
-  }
-  void End(const absl::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    status_.Update(status);
-    all_ended_ = ++ended_ == sequences_.size();
-  }
-  // When all have ended: their times, or what went wrong first.
-  absl::StatusOr<std::vector<SequenceTimes>> Wait() {
-    const absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&all_ended_));
-    if (!status_.ok()) return status_;
-    return sequences_;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  const Clock::time_point begin_ = Clock::now();
-  absl::Mutex mutex_;
-  bool all_submitted_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<SequenceTimes> sequences_ ABSL_GUARDED_BY(mutex_);
-  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool all_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
-
-class TimeSink final : public RequestSink {
- public:
-  TimeSink(std::shared_ptr<BatchTimes> times, int i) : times_(std::move(times)), i_(i) {}
-  void OnDelta(OutputDelta delta) override { times_->AddTokens(i_, delta.tokens.size()); }
-  void OnEnd(RequestEnd end) override { times_->End(end.status); }
-
- private:
-  const std::shared_ptr<BatchTimes> times_;
-  const int i_;
-};
 
 class ThroughputJob final : public BatchJob {
  public:
@@ -205,21 +138,19 @@ class ThroughputJob final : public BatchJob {
   absl::StatusOr<ThroughputRun> RunOnce(Coordinator& coordinator, const ThroughputCase& one) {
     std::vector<Request> requests(one.batch_size);
     for (Request& request : requests) {
-      request.request_id = absl::StrCat(++last_request_);
       request.prompt = Prompt(one.input_len);
       request.sampling.temperature = 0;
       request.stopping.max_tokens = one.output_len;
       request.stopping.ignore_eos = true;
-      request.wants_text = false;
     }
-    auto times = std::make_shared<BatchTimes>(one.batch_size);
-    for (int i = 0; i < one.batch_size; ++i) {
-      const absl::Status status =
-          coordinator.Submit(std::move(requests[i]), std::make_shared<TimeSink>(times, i));
-      if (!status.ok()) times->End(status);
-    }
-    times->AllSubmitted();
-    BH_ASSIGN_OR_RETURN(const std::vector<SequenceTimes> sequences, times->Wait());
+    std::vector<SequenceTimes> sequences(one.batch_size);
+    const auto begin = std::chrono::steady_clock::now();
+    BH_RETURN_IF_ERROR(GenerateAll(
+        coordinator, std::move(requests), last_request_, [&](size_t i, const OutputDelta& delta) {
+          const std::chrono::duration<double> now = std::chrono::steady_clock::now() - begin;
+          std::vector<double>& token_s = sequences[i].token_s;
+          token_s.insert(token_s.end(), delta.tokens.size(), now.count());
+        }));
     const int computed = std::max(one.input_len - options_.shared_prefix_len, 1);
     return RunOf(sequences, int64_t{one.batch_size} * computed);
   }

@@ -12,11 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -55,45 +53,6 @@ class DigestSink final : public LogitsSink {
 
  private:
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
-// What becomes of requests that were submitted together. Thread-safe.
-class Answers {
- public:
-  explicit Answers(size_t count) : tokens_(count) {}
-  void Add(size_t i, const std::vector<GeneratedToken>& tokens) {
-    const absl::MutexLock lock(&mutex_);
-    tokens_[i].insert(tokens_[i].end(), tokens.begin(), tokens.end());
-  }
-  void End(const absl::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    status_.Update(status);
-    all_ended_ = ++ended_ == tokens_.size();
-  }
-  absl::StatusOr<std::vector<std::vector<GeneratedToken>>> Wait() {
-    const absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&all_ended_));
-    if (!status_.ok()) return status_;
-    return tokens_;
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<std::vector<GeneratedToken>> tokens_ ABSL_GUARDED_BY(mutex_);
-  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool all_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
-
-class AnswerSink final : public RequestSink {
- public:
-  AnswerSink(std::shared_ptr<Answers> answers, size_t i) : answers_(std::move(answers)), i_(i) {}
-  void OnDelta(OutputDelta delta) override { answers_->Add(i_, delta.tokens); }
-  void OnEnd(RequestEnd end) override { answers_->End(end.status); }
-
- private:
-  const std::shared_ptr<Answers> answers_;
-  const size_t i_;
 };
 
 class VerifyJob final : public BatchJob {
@@ -214,7 +173,11 @@ class VerifyJob final : public BatchJob {
       request.stopping.ignore_eos = true;
       request.num_logprobs = 0;
     }
-    BH_ASSIGN_OR_RETURN(const auto generated, RunAll(coordinator, std::move(requests)));
+    std::vector<std::vector<GeneratedToken>> generated(requests.size());
+    BH_RETURN_IF_ERROR(GenerateAll(
+        coordinator, std::move(requests), last_request_, [&](size_t i, const OutputDelta& delta) {
+          generated[i].insert(generated[i].end(), delta.tokens.begin(), delta.tokens.end());
+        }));
     std::vector<Request> again(options_.num_prompts);
     std::vector<DigestSink> digests(options_.num_prompts);
     for (size_t i = 0; i < again.size(); ++i) {
@@ -230,24 +193,12 @@ class VerifyJob final : public BatchJob {
       group_["answers"][i]["logprob_bits"] = std::move(logprob_bits);
       again[i].prompt_logits = &digests[i];
     }
-    BH_RETURN_IF_ERROR(RunAll(coordinator, std::move(again)).status());
+    BH_RETURN_IF_ERROR(GenerateAll(coordinator, std::move(again), last_request_,
+                                   [](size_t, const OutputDelta&) {}));
     for (size_t i = 0; i < digests.size(); ++i) {
       group_["answers"][i]["logits_sha256"] = digests[i].Hex();
     }
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::vector<std::vector<GeneratedToken>>> RunAll(Coordinator& coordinator,
-                                                                  std::vector<Request> requests) {
-    auto answers = std::make_shared<Answers>(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i].request_id = absl::StrCat(++last_request_);
-      requests[i].wants_text = false;
-      const absl::Status status =
-          coordinator.Submit(std::move(requests[i]), std::make_shared<AnswerSink>(answers, i));
-      if (!status.ok()) answers->End(status);
-    }
-    return answers->Wait();
   }
 
   const VerifyOptions& options_;

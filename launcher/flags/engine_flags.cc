@@ -41,7 +41,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add("--dtype", "TYPE",
              "number format of the weights: auto, float32, bfloat16, float16 (default auto: as in "
              "the checkpoint)",
-             DTypeValue(&options.dtype));
+             NamedValue(&options.dtype, ParseDType, {"float32", "bfloat16", "float16"}));
   flags->Add(
       "--weight-dtype", "TYPE",
       "quantise the weights at load: int8 or int4 (default auto: as in the checkpoint)",
@@ -159,7 +159,8 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Group("KV cache");
   flags->Add("--kv-cache-dtype", "TYPE",
              "auto, float32, bfloat16, float16, int8, int4 (default auto: the checkpoint's)",
-             KvFormatValue(&options.kv_cache_dtype));
+             NamedValue(&options.kv_cache_dtype, ParseKvFormat,
+                        {"float32", "bfloat16", "float16", "int8", "int4"}));
   flags->Add("--quant-policy", "N",
              "LMDeploy's name for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
              ChoiceValue<std::optional<KvFormat>>(

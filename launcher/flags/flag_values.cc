@@ -11,7 +11,6 @@
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/status.h"
-#include "memory/kv_format_name.h"
 
 namespace bulkhead {
 namespace {
@@ -113,16 +112,6 @@ Flags::Apply PortValue(int* out) {
   return WithRange(apply, 0, 65535);
 }
 
-Flags::Apply DTypeValue(std::optional<DType>* out) {
-  const auto parse = [](const std::string& text) {
-    const absl::StatusOr<DType> value = ParseDType(text);
-    if (value.ok()) return value;
-    return absl::StatusOr<DType>(
-        NotOneOf(text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)"}));
-  };
-  return WithChoices(OptionalValue(out, parse), {"auto", "float32", "bfloat16", "float16"});
-}
-
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min) {
   const auto parse = [=](const std::string& text) -> absl::StatusOr<RankSizes> {
     constexpr int64_t kMaxSize = int64_t{1} << 60;
@@ -154,10 +143,8 @@ Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic) {
     out->clear();
     *automatic = text == "auto";
     if (*automatic) return absl::OkStatus();
-    for (const absl::string_view share : absl::StrSplit(text, ',')) {
-      BH_ASSIGN_OR_RETURN(out->emplace_back(), ParseInteger(std::string(share), 1, kMaxShare));
-    }
-    return absl::OkStatus();
+    return ListValue(
+        out, [](const std::string& share) { return ParseInteger(share, 1, kMaxShare); })(text);
   };
 }
 
@@ -181,29 +168,8 @@ Flags::Apply EntryCountValue(std::optional<KvRule>* out) {
   };
 }
 
-Flags::Apply KvFormatValue(std::optional<KvFormat>* out) {
-  const auto parse = [](const std::string& text) {
-    const absl::StatusOr<KvFormat> value = ParseKvFormat(text);
-    if (value.ok()) return value;
-    return absl::StatusOr<KvFormat>(NotOneOf(
-        text, {"auto", "float32 (f32)", "bfloat16 (bf16)", "float16 (f16)", "int8", "int4"}));
-  };
-  return WithChoices(OptionalValue(out, parse),
-                     {"auto", "float32", "bfloat16", "float16", "int8", "int4"});
-}
-
 Flags::Apply IntegersValue(std::vector<int>* out, int min, int max) {
-  return [=](const std::string& text) -> absl::Status {
-    std::vector<int> values;
-    for (const absl::string_view part : absl::StrSplit(text, ',')) {
-      std::optional<int> value;
-      BH_RETURN_IF_ERROR(IntegerValue(&value, min, max)(std::string(part)));
-      if (!value.has_value()) return absl::InvalidArgumentError("give numbers, as in 1,8,16");
-      values.push_back(*value);
-    }
-    *out = std::move(values);
-    return absl::OkStatus();
-  };
+  return ListValue(out, [=](const std::string& text) { return ParseInteger(text, min, max); });
 }
 
 absl::StatusOr<std::string> ParseText(const std::string& text) {

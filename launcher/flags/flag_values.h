@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "launcher/flags/flags.h"
 #include "launcher/flags/options.h"
-#include "memory/kv_format.h"
-#include "memory/matrix.h"
 
 namespace bulkhead {
 
@@ -28,6 +28,8 @@ Flags::Apply WithChoices(Flags::Apply apply, std::vector<std::string> choices);
 Flags::Apply WithRange(Flags::Apply apply, int64_t min, int64_t max);
 enum class Border { kIncluded, kExcluded };
 Flags::Apply WithRange(Flags::Apply apply, double min, double max, Border at_min);
+
+absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
 
 // Stores what `parse` makes of the text.
 template <typename Out, typename Parse>
@@ -85,17 +87,35 @@ template <typename Out>
 Flags::Apply DurationValue(Out* out) {
   return ParsedValue(out, &ParseSeconds);
 }
-// "auto" or a number format.
-Flags::Apply DTypeValue(std::optional<DType>* out);
-// "auto" or a KV cache format.
-Flags::Apply KvFormatValue(std::optional<KvFormat>* out);
+// "auto", or what `parse` knows: `names`, and shorter spellings of them.
+template <typename T>
+Flags::Apply NamedValue(std::optional<T>* out, absl::StatusOr<T> (*parse)(absl::string_view),
+                        std::vector<std::string> names) {
+  names.insert(names.begin(), "auto");
+  const auto known = [=](const std::string& text) -> absl::StatusOr<T> {
+    absl::StatusOr<T> value = parse(text);
+    return value.ok() ? value : absl::StatusOr<T>(NotOneOf(text, names));
+  };
+  return WithChoices(OptionalValue(out, known), names);
+}
 // A size for all ranks, or a list "0=4GiB,1=2GiB"; "auto" means not given.
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
 // "2,1,1", or "auto".
 Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
 // "0.8": a share of what is free after the weights; "100", without a point: blocks.
 Flags::Apply EntryCountValue(std::optional<KvRule>* out);
-// "1,8,16".
+// A list as in "1,8,16".
+template <typename T, typename Parse>
+Flags::Apply ListValue(std::vector<T>* out, Parse parse) {
+  return [=](const std::string& text) -> absl::Status {
+    std::vector<T> values;
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      BH_ASSIGN_OR_RETURN(values.emplace_back(), parse(std::string(part)));
+    }
+    *out = std::move(values);
+    return absl::OkStatus();
+  };
+}
 Flags::Apply IntegersValue(std::vector<int>* out, int min, int max);
 // Any non-empty text.
 absl::StatusOr<std::string> ParseText(const std::string& text);
@@ -105,8 +125,6 @@ Flags::Apply TextValue(Out* out) {
 }
 // Appends to a list.
 Flags::Apply TextListValue(std::vector<std::string>* out);
-
-absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
 
 template <typename T>
 Flags::Apply ChoiceValue(T* out, const std::vector<std::pair<std::string, T>>& choices) {

@@ -19,42 +19,23 @@ constexpr int kMaxTokens = 1 << 24;
 constexpr int kMaxConcurrency = 1 << 16;
 constexpr double kMaxRate = 1e6;
 
-absl::StatusOr<double> ParseNumber(absl::string_view text, double least, double most) {
-  const absl::StatusOr<double> value = ParseDecimal(text);
-  if (!value.ok() || *value < least || *value > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a number from ", least, " to ", most));
-  }
-  return value;
-}
-
 // A number, or "inf".
-Flags::Apply RateValue(double* out, double least) {
-  return [=](const std::string& text) -> absl::Status {
-    if (text == "inf") {
-      *out = std::numeric_limits<double>::infinity();
-      return absl::OkStatus();
-    }
-    const absl::StatusOr<double> value = ParseNumber(text, least, kMaxRate);
-    if (!value.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(value.status().message(), ", nor inf"));
-    }
-    *out = *value;
-    return absl::OkStatus();
-  };
+Flags::Apply RateValue(double* out, double min) {
+  return ParsedValue(out, [=](const std::string& text) -> absl::StatusOr<double> {
+    if (text == "inf") return std::numeric_limits<double>::infinity();
+    return ParseReal(text, min, kMaxRate, Border::kIncluded);
+  });
 }
 
 Flags::Apply PercentilesValue(std::vector<double>* out) {
   return [=](const std::string& text) -> absl::Status {
-    std::vector<double> values;
-    for (const absl::string_view part : absl::StrSplit(text, ',')) {
-      BH_ASSIGN_OR_RETURN(const double value, ParseNumber(part, 1, 99.99));
-      if (std::find(values.begin(), values.end(), value) != values.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(part, " is named twice"));
-      }
-      values.push_back(value);
+    BH_RETURN_IF_ERROR(ListValue(out, [](const std::string& part) {
+      return ParseReal(part, 1, 99.99, Border::kIncluded);
+    })(text));
+    for (const double value : *out) {
+      if (std::count(out->begin(), out->end(), value) == 1) continue;
+      return absl::InvalidArgumentError(absl::StrCat(value, " is named twice"));
     }
-    *out = std::move(values);
     return absl::OkStatus();
   };
 }
@@ -77,7 +58,7 @@ Flags::Apply GoodputValue(Goodput* out) {
       if (!named.insert(limit).second) {
         return absl::InvalidArgumentError(absl::StrCat(pair.first, " is named twice"));
       }
-      BH_ASSIGN_OR_RETURN(*limit, ParseNumber(pair.second, 0, 1e9));
+      BH_ASSIGN_OR_RETURN(*limit, ParseReal(pair.second, 0, 1e9, Border::kIncluded));
     }
     return absl::OkStatus();
   };

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "base/whole_file.h"
@@ -20,6 +21,50 @@
 
 namespace bulkhead {
 namespace {
+
+// Requests that were submitted together. Thread-safe.
+class GeneratedBatch {
+ public:
+  GeneratedBatch(size_t count, std::function<void(size_t, OutputDelta)> on_delta)
+      : on_delta_(std::move(on_delta)), unfinished_(count), none_left_(count == 0) {}
+
+  void Add(size_t i, OutputDelta delta) {
+    all_submitted_.WaitForNotification();
+    on_delta_(i, std::move(delta));
+  }
+  void End(const absl::Status& status) {
+    const absl::MutexLock lock(&mutex_);
+    status_.Update(status);
+    none_left_ = --unfinished_ == 0;
+  }
+  // Once all are submitted.
+  absl::Status Wait() {
+    all_submitted_.Notify();
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&none_left_));
+    return status_;
+  }
+
+ private:
+  const std::function<void(size_t, OutputDelta)> on_delta_;
+  absl::Notification all_submitted_;
+  absl::Mutex mutex_;
+  size_t unfinished_ ABSL_GUARDED_BY(mutex_);
+  bool none_left_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+class GeneratedSink final : public RequestSink {
+ public:
+  GeneratedSink(std::shared_ptr<GeneratedBatch> batch, size_t i)
+      : batch_(std::move(batch)), i_(i) {}
+  void OnDelta(OutputDelta delta) override { batch_->Add(i_, std::move(delta)); }
+  void OnEnd(RequestEnd end) override { batch_->End(end.status); }
+
+ private:
+  const std::shared_ptr<GeneratedBatch> batch_;
+  const size_t i_;
+};
 
 int64_t PeakResidentBytes() {
   rusage usage;
@@ -146,6 +191,19 @@ absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
   return RunRankProcess(options,
                         [&](RankProcess& process) { return RunOnGroup(options, process, make); });
+}
+
+absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests, int64_t& last_id,
+                         const std::function<void(size_t i, OutputDelta delta)>& on_delta) {
+  const auto batch = std::make_shared<GeneratedBatch>(requests.size(), on_delta);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].request_id = absl::StrCat(++last_id);
+    requests[i].wants_text = false;
+    const absl::Status status =
+        coordinator.Submit(std::move(requests[i]), std::make_shared<GeneratedSink>(batch, i));
+    if (!status.ok()) batch->End(status);
+  }
+  return batch->Wait();
 }
 
 absl::Status FailedLines(int failed, size_t count, const char* what) {

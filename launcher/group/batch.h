@@ -67,6 +67,12 @@ class BatchJob {
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make);
 
+// Submits all requests, their ids 1, 2, ... after `last_id`, and waits until all have ended.
+// Returns the first error. `on_delta` gets what request i generates, on the rank loop's thread,
+// from when all are submitted: else the first might have ended before the last has begun.
+absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests, int64_t& last_id,
+                         const std::function<void(size_t i, OutputDelta delta)>& on_delta);
+
 // Exit code 1 and a count, unless all lines succeeded. `what` is the singular: "prompt".
 absl::Status FailedLines(int failed, size_t count, const char* what);
 

@@ -331,8 +331,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
 
 void LogReport(const RankEngine& engine) {
   LogLines(LogLevel::kVerbose, CapacityTable(engine.capacity));
-  BH_LOG(kVerbose) << MoreRanksText(engine.source.config.model.num_key_value_heads,
-                                    engine.topology.size);
+  BH_LOG(kVerbose) << MoreRanksText(engine.source.config.model, engine.topology.size);
   BH_LOG(kInfo) << CapacityText(engine.capacity);
 }
 

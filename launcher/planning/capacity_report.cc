@@ -255,10 +255,18 @@ std::string HostText(const HostBudget& host) {
                       FormatCount(host.max_num_queued_reqs), " requests wait at once");
 }
 
-std::string MoreRanksText(int num_kv_heads, int size) {
+std::string MoreRanksText(const ModelConfig& config, int size) {
   const std::string rest =
       "; weights fall further, hidden-width activations, block tables, rank 0's logits and "
       "workspace do not";
+  if (const LatentConfig& latent = config.latent; config.has_latents()) {
+    return absl::StrCat(
+        "more ranks: KV bytes per token and rank stay as they are, latent attention "
+        "caches one vector of ",
+        latent.cached_dim(), " numbers (", latent.kv_rank, " + ", latent.rope_dim,
+        ") a token and layer for all heads, and every rank has all of it", rest);
+  }
+  const int num_kv_heads = config.num_key_value_heads;
   if (size >= num_kv_heads) {
     return absl::StrCat("more ranks: KV bytes per token and rank stay as they are, each of the ",
                         num_kv_heads, " KV heads has a rank of its own already", rest);

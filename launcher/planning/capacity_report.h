@@ -9,6 +9,7 @@
 #include "launcher/planning/host_budget.h"
 #include "launcher/planning/remedies.h"
 #include "memory/capacity.h"
+#include "shard/model_config.h"
 
 namespace bulkhead {
 
@@ -48,7 +49,7 @@ std::string RanksText(size_t ranks);
 std::string HostText(const HostBudget& host);
 
 // What more ranks would and would not change, for a group of `size`, in one line.
-std::string MoreRanksText(int num_kv_heads, int size);
+std::string MoreRanksText(const ModelConfig& config, int size);
 
 // Why it does not fit, in one line: rank, host, category, and missing bytes. `host`: as in
 // ReportFacts.

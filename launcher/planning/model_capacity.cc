@@ -28,7 +28,12 @@ Transport GpuTransport(CommOption comm, int size) {
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,
                              const EngineOptions& options, const BackendSizes& sizes,
                              DeviceKind kind)
-    : config_(config), formats_(formats), options_(options), sizes_(sizes), kind_(kind) {}
+    : config_(config),
+      formats_(formats),
+      options_(options),
+      sizes_(sizes),
+      kind_(kind),
+      layers_(config) {}
 
 absl::StatusOr<Capacity> ModelCapacity::Plan(absl::Span<const DeviceBudget> budgets) const {
   absl::StatusOr<Capacity> plan = Fit(budgets);
@@ -43,14 +48,32 @@ absl::StatusOr<Capacity> ModelCapacity::Fit(absl::Span<const DeviceBudget> budge
   return PlanAt(budgets, options_.limits);
 }
 
-absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> budgets) const {
-  const int size = static_cast<int>(budgets.size());
+std::vector<int64_t> ModelCapacity::SharesOf(absl::Span<const DeviceBudget> budgets) const {
   std::vector<int64_t> shares = options_.tp_shares;
   if (options_.tp_shares_auto) {
     for (const DeviceBudget& budget : budgets) {
       shares.push_back(std::max<int64_t>(1, budget.free_bytes() - budget.reserve_bytes));
     }
   }
+  return shares;
+}
+
+const std::vector<WeightNeeds>& ModelCapacity::WeightsOf(absl::Span<const DeviceBudget> budgets,
+                                                         const ShardPlan& plan) const {
+  std::vector<int64_t> shares = SharesOf(budgets);
+  if (static_cast<int>(weights_.size()) == plan.size() && weighed_shares_ == shares)
+    return weights_;
+  weighed_shares_ = std::move(shares);
+  weights_.clear();
+  for (int rank = 0; rank < plan.size(); ++rank) {
+    weights_.push_back(WeightNeedsOf(plan.rank(rank), formats_.weights, sizes_, layers_));
+  }
+  return weights_;
+}
+
+absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> budgets) const {
+  const int size = static_cast<int>(budgets.size());
+  const std::vector<int64_t> shares = SharesOf(budgets);
   const int group_size = std::max(1, formats_.weights.group_size);
   if (shares.empty()) return ShardPlan::Create(config_, size, group_size);
   if (static_cast<int>(shares.size()) == size) {
@@ -84,10 +107,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
       .block_tokens = formats_.block_tokens};
   request.cap_at_max_num_seqs = !gpu;
   request.rule = options_.kv_rule;
-  std::vector<WeightNeeds> weights;
-  for (int rank = 0; rank < plan.size(); ++rank) {
-    weights.push_back(WeightNeedsOf(plan.rank(rank), formats_.weights, sizes_));
-  }
+  const std::vector<WeightNeeds>& weights = WeightsOf(budgets, plan);
   return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
     limits.Limits::operator=(fitted);
     return FootprintOf(plan, rank, limits, sizes_, weights[rank]);

@@ -1,6 +1,9 @@
 // ModelCapacity: how much memory a model needs on how many ranks, and what fits. Shared by `plan`
-// and `serve`, so that the plan is exact.
+// and `serve`, so that the plan is exact. Not for several threads at once.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -8,6 +11,7 @@
 #include "launcher/flags/options.h"
 #include "memory/capacity.h"
 #include "runtime/model/footprint.h"
+#include "runtime/model/weights.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 
@@ -38,15 +42,26 @@ class ModelCapacity {
   absl::StatusOr<ShardPlan> Split(absl::Span<const DeviceBudget> budgets) const;
   // On how many ranks of a group of `size` each KV head is replicated.
   int KvHeadCopies(int size) const;
+  bool caches_latents() const { return config_.has_latents(); }
   const GivenLimits& given() const { return options_.limits; }
   int longest() const { return config_.max_position_embeddings; }
 
  private:
+  std::vector<int64_t> SharesOf(absl::Span<const DeviceBudget> budgets) const;  // empty: equal
+  // Of each rank of the split over these.
+  const std::vector<WeightNeeds>& WeightsOf(absl::Span<const DeviceBudget> budgets,
+                                            const ShardPlan& plan) const;
+
   const ModelConfig& config_;
   const ModelLimits formats_;
   const EngineOptions& options_;
   const BackendSizes& sizes_;
   const DeviceKind kind_;
+  const LayerKinds layers_;
+  // Weights of the ranks of the last split that was planned, by its shares; a table plans one split
+  // with hundreds of limits.
+  mutable std::vector<int64_t> weighed_shares_;
+  mutable std::vector<WeightNeeds> weights_;
 };
 
 }  // namespace bulkhead

@@ -78,7 +78,7 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights) {
   const bool fast =
-      (IsQuantized(weights.layers) && !weights.act_order) || IsQuantized(weights.tables);
+      (HasIntegerCodes(weights.layers) && !weights.act_order) || HasIntegerCodes(weights.tables);
   return options.activation_dtype.value_or(fast ? ActivationDType::kInt8 : ActivationDType::kF32);
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "base/exit_code.h"
 #include "base/host_cores.h"
 #include "base/log.h"
@@ -126,20 +127,39 @@ std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
   return DriverRange{guess.least_bytes, guess.most_bytes, most->limits.kv_tokens()};
 }
 
-// Exact savings of quantised weights, including scales and zeros.
+// Exact savings of quantised weights, including scales and zeros; what is read of experts.
 std::string WeightsText(const Planned& plan) {
   const WeightFormats& weights = plan.source.formats.weights;
+  const MoeConfig& moe = plan.source.config.model.moe;
   std::string text = absl::StrCat("weights: ", WeightFormatsText(weights));
   const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
-  if (!IsQuantized(weights.layers) || !split.ok()) return text;
-  const auto bytes = [&](const WeightFormats& held_as) {
-    int64_t sum = 0;
-    for (int rank = 0; rank < split->size(); ++rank)
-      sum += StoredWeightBytes(split->rank(rank), held_as);
-    return static_cast<double>(sum);
+  if (!split.ok()) return text;
+  const auto sum_over_ranks = [&](const auto& bytes_of) {
+    double sum = 0;
+    for (int rank = 0; rank < split->size(); ++rank) {
+      sum += static_cast<double>(bytes_of(split->rank(rank)));
+    }
+    return sum;
   };
-  absl::StrAppendFormat(&text, ", %.2fx smaller than bfloat16",
-                        bytes(WeightFormats::Of(DType::kBF16)) / bytes(weights));
+  const auto stored = [&](const WeightFormats& held_as) {
+    return sum_over_ranks(
+        [&](const RankShard& shard) { return StoredWeightBytes(shard, held_as); });
+  };
+  if (IsQuantized(weights.layers)) {
+    absl::StrAppendFormat(&text, ", %.2fx smaller than bfloat16",
+                          stored(WeightFormats::Of(DType::kBF16)) / stored(weights));
+  }
+  if (moe.num_experts == 0) return text;
+  const auto read = [&](int batch) {
+    return FormatBytes(static_cast<int64_t>(sum_over_ranks(
+        [&](const RankShard& shard) { return ReadWeightBytes(shard, weights, batch); })));
+  };
+  absl::StrAppend(&text, "; of ", FormatBytes(static_cast<int64_t>(stored(weights))),
+                  " one token reads ", read(1), " (", moe.num_experts_per_tok, " of ",
+                  moe.num_experts, " experts)");
+  for (const int batch : {4, 16, 64}) {
+    absl::StrAppend(&text, ", a batch of ", batch, " about ", read(batch));
+  }
   return text;
 }
 
@@ -157,8 +177,7 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
   }
   if (!plan.fits()) std::cout << RemediesText(RemediesOf(plan)) << "\n";
   std::cout << HostText(plan.host) << "\n";
-  std::cout << MoreRanksText(plan.source.config.model.num_key_value_heads,
-                             static_cast<int>(plan.budgets.size()))
+  std::cout << MoreRanksText(plan.source.config.model, static_cast<int>(plan.budgets.size()))
             << "\n";
   const bool equal_caps =
       !plan.engine.device_memory.has_value() || plan.engine.device_memory->of_rank.empty();

@@ -38,9 +38,9 @@ std::string Bar(double part) {
 }  // namespace
 
 std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of_size) {
-  std::vector<std::vector<std::string>> rows = {{"ranks", "fits", "KV tokens", "sequences",
-                                                 "max_model_len", "KV bytes/token/rank",
-                                                 "weights/rank", "KV heads on"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"ranks", "fits", "KV tokens", "sequences", "max_model_len", "KV bytes/token/rank",
+       "weights/rank", model.caches_latents() ? "latents on" : "KV heads on"}};
   for (int size = 1; size <= kMaxTriedRanks; size *= 2) {
     const absl::StatusOr<GroupPlan> group = group_of_size(size);
     if (!group.ok()) break;  // cannot be split this far

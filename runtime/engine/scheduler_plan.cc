@@ -23,7 +23,7 @@ int PaddedTokens(const SchedulerLimits& limits, const internal::StepPlan& plan) 
   const int tokens = plan.token_ids_size();
   if (!limits.pads_decodes || tokens > plan.slot_size()) return tokens;
   return PaddedDecodeRows(tokens,
-                          MostDecodeRows(limits.max_num_seqs, limits.max_num_batched_tokens));
+                          MaxDecodeRows(limits.max_num_seqs, limits.max_num_batched_tokens));
 }
 
 // The positions [begin, end) of the sequence are the last tokens of the step.

@@ -7,7 +7,7 @@
 namespace bulkhead {
 
 DecodeGraphs::~DecodeGraphs() {
-  driver_.Synchronize().IgnoreError();  // a lost device was told of before
+  driver_.Synchronize().IgnoreError();  // a lost device was reported before
   Free();
 }
 

@@ -1,6 +1,6 @@
 // DecodeGraphs: the forward pass of steps in which every sequence has one token, recorded once for
-// each of a few sizes and launched as a whole ever after: a launch costs the host about as much as
-// one kernel. Nothing is recorded after start-up.
+// each of a few sizes and launched as a whole from then on: a launch costs the host about as much
+// as one kernel. Nothing is recorded after start-up.
 #pragma once
 
 #include <functional>
@@ -25,12 +25,12 @@ class DecodeGraphs {
   DecodeGraphs& operator=(const DecodeGraphs&) = delete;
   ~DecodeGraphs();
 
-  // Collective. Records the pass of so many rows, which has run before: whatever a first run loads
+  // Collective. Records the pass of `rows` rows, which has run before: whatever a first run loads
   // or connects is there.
   absl::Status Record(int rows);
   // Collective. Records every size again, since addresses have changed. Runs nothing.
   absl::Status RecordAgain();
-  // Enqueues the pass of so many rows; false where none was recorded.
+  // Enqueues the pass of `rows` rows; false where none was recorded.
   bool Launch(int rows);
 
  private:

@@ -52,15 +52,17 @@ absl::Status Decoder::RunLayers() {
 AttentionOptions Decoder::attention() const {
   return {.scale = config_.attention_scale,
           .window = config_.WindowOf(model_layer()),
-          .soft_cap = config_.attention_soft_cap};
+          .soft_cap = config_.attention_soft_cap,
+          .chunk = config_.ChunkOf(model_layer())};
 }
 
 Rotary Decoder::rotary() const {
   const PositionTables& tables = parts_.positions;
   Rotary rotary;
   rotary.interleaved = config_.rope_interleaved;
-  rotary.q_scale = tables.q_scale;
-  if (!config_.UsesRope(model_layer())) return rotary;
+  const bool uses_rope = config_.UsesRope(model_layer());
+  if (!uses_rope || !config_.q_scale_without_rope) rotary.q_scale = tables.q_scale;
+  if (!uses_rope) return rotary;
   const bool is_windowed = config_.WindowOf(model_layer()) > 0;
   rotary.table = is_windowed && !tables.window_rope.empty() ? tables.window_rope : tables.rope;
   return rotary;
@@ -101,6 +103,14 @@ void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
   if (!weight.vector.empty()) backend_.AddBias(weight.vector, out);
 }
 
+absl::StatusOr<ConstMatrixView> Decoder::SumHeadSquares(ConstMatrixView qkv) {
+  AddPending();  // the sum before it is gone from here on
+  if (warming_up_) return ConstMatrixView();
+  backend_.SumHeadSquares(heads_, {shard().head_borders, shard().kv_head_borders}, qkv,
+                          comm_.PartialSum(index_.num_tokens, 2));
+  return comm_.AllReduceSum();
+}
+
 absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
   AddPending();  // the sum before it is gone from here on
   const MatrixView hidden = RowsOf(parts_.activations.hidden);
@@ -115,6 +125,26 @@ absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
     backend_.Fill(-0.0F, partial);  // a rank without heads adds nothing to the sum
   }
   return SumPartials(weight.vector, config_.residual_multiplier);
+}
+
+absl::Status Decoder::AddExpertsSum(ConstMatrixView x, const Weight& experts,
+                                    ConstMatrixView shared_x, const Weight& shared) {
+  if (warming_up_) return absl::OkStatus();
+  AddPending();
+  const MatrixView hidden = RowsOf(parts_.activations.hidden);
+  backend_.SumExperts(x, experts.parts, routing(), shared_x,
+                      shared.parts.empty() ? nullptr : &shared.parts[0],
+                      comm_.PartialSum(hidden.rows(), hidden.cols()));
+  BH_RETURN_IF_ERROR(SumPartials(ConstMatrixView(), config_.residual_multiplier));
+  if (experts.vector.empty()) return absl::OkStatus();
+  AddPending();
+  backend_.AddWeightedBiases(PerExpert(experts.vector), routing(), hidden);
+  return absl::OkStatus();
+}
+
+ConstMatrixView Decoder::PerExpert(ConstMatrixView vector) const {
+  const int64_t num_experts = config_.moe.num_experts;
+  return ConstMatrixView(vector.data(), vector.dtype(), num_experts, vector.cols() / num_experts);
 }
 
 absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,

@@ -63,7 +63,14 @@ class Decoder {
   KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
-  // [T, cols] of the family's BufferRow of this slot.
+  int64_t first_head() const { return shard().heads.begin; }  // of the model's
+  bool uses_experts() const { return config_.UsesExperts(model_layer()); }
+  const ExpertRouting& routing() const { return parts_.activations.routing; }
+  // The sums over ranks of the squares of q's and of k's heads in qkv [T, (h + 2k) d], until the
+  // next sum: [T, 2]. Collective.
+  absl::StatusOr<ConstMatrixView> SumHeadSquares(ConstMatrixView qkv);
+  ConstMatrixView PerExpert(ConstMatrixView vector) const;  // [E, n] of a vector of E n
+  // [T x rows_per_token, cols] of the family's BufferRow of this slot.
   MatrixView Buffer(int slot) const { return RowsOf(parts_.activations.buffers[slot]); }
   // The norm of the residual stream [T, D], for products to read until the next Norm; the stream
   // itself, until the next AddSum, where the layer has no such norm.
@@ -77,8 +84,16 @@ class Decoder {
   absl::Status AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
                             MatrixView normed);
 
+  // The same of the sum of `experts` and of the shared one, if the layer has it (kernels/ops.inc:
+  // SumExperts).
+  absl::Status AddExpertsSum(ConstMatrixView x, const Weight& experts, ConstMatrixView shared_x,
+                             const Weight& shared);
+
  private:
-  MatrixView RowsOf(MatrixView buffer) const { return buffer.Rows(0, index_.num_tokens); }
+  MatrixView RowsOf(MatrixView buffer) const {
+    const int64_t rows_per_token = buffer.rows() / parts_.activations.hidden.rows();
+    return buffer.Rows(0, index_.num_tokens * rows_per_token);
+  }
   const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
   int model_layer() const { return static_cast<int>(shard().layers.begin) + layer_; }
   // The residual stream of the tokens before the first layer.

@@ -1,6 +1,8 @@
 #include "runtime/model/decoder_layer.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "runtime/model/mla_layer.h"
 
 namespace bulkhead::families {
 namespace {
@@ -10,6 +12,7 @@ enum Weights {
   kQkv,
   kQNorm,
   kKNorm,
+  kSinks,
   kO,
   kAttentionNorm,
   kMlpNorm,
@@ -24,16 +27,26 @@ void Norm(const ModelConfig& c, int slot, const char* name, TensorTable& t) {
 }
 
 // The heads' sums of V [T, h d].
-MatrixView Attention(Decoder& d, ConstMatrixView x) {
+absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
+  if (d.config().has_latents()) return LatentAttention(d, x);
   const LayerWeights& w = d.weights();
+  const ModelConfig& c = d.config();
   const MatrixView qkv = d.Buffer(kQkvOut);  // [T, (h + 2k) d]
   const MatrixView attended = d.Buffer(kAttended);
-  const HeadNorms norms{w[kQNorm].vector, w[kKNorm].vector, d.config().rms_norm_eps,
-                        d.config().qk_norm_after_rope};
+  const Rotary rotary = d.rotary();
+  HeadNorms norms{w[kQNorm].vector, w[kKNorm].vector, c.rms_norm_eps, c.qk_norm_after_rope};
+  norms.without_weight = c.qk_norm_without_weight && !rotary.table.empty();
   d.MatMul(x, w[kQkv], qkv);
-  d.ops().NormRope(d.index(), d.heads(), norms, d.rotary(), qkv);
+  if (c.qk_norm_of_all_heads) {
+    BH_ASSIGN_OR_RETURN(norms.squares, d.SumHeadSquares(qkv));
+    norms.q_size = int64_t{c.num_attention_heads} * c.head_dim;
+    norms.k_size = int64_t{c.num_key_value_heads} * c.head_dim;
+  }
+  d.ops().NormRope(d.index(), d.heads(), norms, rotary, qkv);
   d.ops().AppendKv(d.index(), d.heads(), qkv, d.kv());
-  d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), d.attention(), attended);
+  AttentionOptions options = d.attention();
+  options.sinks = w[kSinks].vector;
+  d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), options, attended);
   return attended;
 }
 
@@ -64,13 +77,20 @@ void ModelTensors(const ModelConfig& c, TensorTable& t) {
   t.Optional("model.layers.*.self_attn.rotary_emb.inv_freq");
 }
 
+void ModelTensorsWithDrafts(const ModelConfig& c, TensorTable& t) {
+  ModelTensors(c, t);
+  t.Optional(absl::StrCat("model.layers.", c.num_hidden_layers, ".*"));
+}
+
 void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t hidden = c.hidden_size;
-  const int64_t q = int64_t{c.num_attention_heads} * c.head_dim;
+  const int64_t q = int64_t{c.num_attention_heads} * c.ValueDim();
   const int64_t kv = int64_t{c.num_key_value_heads} * c.head_dim;
   const int64_t mlp = c.intermediate_size;
   Norm(c, kInputNorm, names.input_norm, t);
-  if (names.qkv != nullptr) {
+  if (c.has_latents()) {
+    LatentTensors(c, t);
+  } else if (names.qkv != nullptr) {
     t.FusedColumnParallel(kQkv, names.qkv,
                           {{q, Split::kHeads}, {kv, Split::kKvHeads}, {kv, Split::kKvHeads}},
                           hidden, c.qkv_bias);
@@ -79,13 +99,19 @@ void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t)
     t.ColumnParallel(kQkv, names.k, kv, hidden, Split::kKvHeads, c.qkv_bias);
     t.ColumnParallel(kQkv, names.v, kv, hidden, Split::kKvHeads, c.qkv_bias);
   }
-  if (c.qk_norm) {
+  if (c.qk_norm && c.qk_norm_of_all_heads) {
+    t.Vector(kQNorm, absl::StrCat(names.q_norm, ".weight"), q, Split::kHeads, c.norm_weight_offset);
+    t.Vector(kKNorm, absl::StrCat(names.k_norm, ".weight"), kv, Split::kKvHeads,
+             c.norm_weight_offset);
+  } else if (c.qk_norm) {
     t.Norm(kQNorm, names.q_norm, c.head_dim, c.norm_weight_offset);
     t.Norm(kKNorm, names.k_norm, c.head_dim, c.norm_weight_offset);
   }
+  if (c.attention_sinks) t.Vector(kSinks, names.sinks, c.num_attention_heads, Split::kHeads);
   t.RowParallel(kO, names.o, hidden, q, Split::kHeads, c.o_bias);
   Norm(c, kAttentionNorm, names.attention_norm, t);
   Norm(c, kMlpNorm, names.mlp_norm, t);
+  if (c.UsesExperts(t.layer())) return MoeTensors(names.moe, c, t);
   if (names.gate_up != nullptr) {
     t.FusedColumnParallel(kGateUp, names.gate_up, {{mlp, Split::kMlp}, {mlp, Split::kMlp}}, hidden,
                           c.mlp_bias);
@@ -103,27 +129,34 @@ std::vector<BufferRow> LayerBuffers(const RankShard& shard) {
   const int64_t kv = shard.kv_heads.size() * c.head_dim;
   const int64_t mlp = shard.mlp.size();
   std::vector<BufferRow> rows = {
-      {.slot = kQkvOut, .cols = q + 2 * kv, .stage = 0},
-      {.slot = kAttended, .cols = q, .product_input = true, .stage = 0},
       {.slot = kGateUpOut, .cols = c.gated_mlp ? 2 * mlp : mlp, .stage = 1},
       {.slot = kActivated, .cols = mlp, .product_input = true, .stage = 1}};
+  if (c.has_latents()) {
+    for (const BufferRow& row : LatentBuffers(shard)) rows.push_back(row);
+  } else {
+    rows.push_back({.slot = kQkvOut, .cols = q + 2 * kv, .stage = 0});
+    rows.push_back({.slot = kAttended, .cols = q, .product_input = true, .stage = 0});
+  }
   // Written when the products of a half are done, and read before those of the next.
   rows.push_back({.slot = kNormedSum, .cols = c.norms_sums ? c.hidden_size : 0, .stage = 2});
+  for (const BufferRow& row : MoeBuffers(shard)) rows.push_back(row);
   return rows;
 }
 
 absl::Status SequentialLayer(Decoder& d) {
   const LayerWeights& w = d.weights();
   const MatrixView normed = d.Buffer(kNormedSum);
-  BH_RETURN_IF_ERROR(
-      d.AddNormedSum(Attention(d, d.Norm(w[kInputNorm])), w[kO], w[kAttentionNorm], normed));
+  BH_ASSIGN_OR_RETURN(const MatrixView attended, Attention(d, d.Norm(w[kInputNorm])));
+  BH_RETURN_IF_ERROR(d.AddNormedSum(attended, w[kO], w[kAttentionNorm], normed));
+  if (d.uses_experts()) return AddMoe(d, d.Norm(w[kMlpNorm]));
   return d.AddNormedSum(MlpInner(d, d.Norm(w[kMlpNorm])), w[kDown], w[kMlpOutNorm], normed);
 }
 
 absl::Status ParallelLayer(Decoder& d) {
   const LayerWeights& w = d.weights();
   const ConstMatrixView normed = d.Norm(w[kInputNorm]);
-  BH_RETURN_IF_ERROR(d.AddSum(Attention(d, normed), w[kO]));
+  BH_ASSIGN_OR_RETURN(const MatrixView attended, Attention(d, normed));
+  BH_RETURN_IF_ERROR(d.AddSum(attended, w[kO]));
   return d.AddSum(MlpInner(d, normed), w[kDown]);
 }
 

@@ -1,9 +1,10 @@
-// The layer of most dense decoders: attention and an MLP, each between norms that a family has or
-// has not. A family names its tensors and sets the config's fields; the rest follows from both.
+// The layer of most decoders: attention and an MLP or experts, each between norms that a family has
+// or has not. A family names its tensors and sets the config's fields; the rest follows from both.
 #pragma once
 
 #include "runtime/model/decoder.h"
 #include "runtime/model/family.h"
+#include "runtime/model/moe_layer.h"
 #include "shard/decoder_fields.h"
 
 namespace bulkhead::families {
@@ -17,6 +18,7 @@ struct LayerNames {
   const char* v = "self_attn.v_proj";
   const char* q_norm = "self_attn.q_norm";  // where config.qk_norm is set
   const char* k_norm = "self_attn.k_norm";
+  const char* sinks = "self_attn.sinks";  // where config.attention_sinks is set, with its field
   const char* o = "self_attn.o_proj";
   const char* attention_norm = nullptr;  // of what attention adds
   const char* mlp_norm = "post_attention_layernorm";
@@ -25,10 +27,19 @@ struct LayerNames {
   const char* up = "mlp.up_proj";
   const char* down = "mlp.down_proj";
   const char* mlp_out_norm = nullptr;  // of what the MLP adds
+  MoeNames moe = {};                   // instead of an MLP where config.UsesExperts
 };
+
+// With norms of what a half adds, and none before it (config.norms_sums).
+inline constexpr LayerNames kNormedSumsLayer = {.input_norm = nullptr,
+                                                .attention_norm = "post_attention_layernorm",
+                                                .mlp_norm = nullptr,
+                                                .mlp_out_norm = "post_feedforward_layernorm"};
 
 // Embedding, final norm and head.
 void ModelTensors(const ModelConfig& config, TensorTable& table);
+// The same of a checkpoint that may have layers behind the last, which draft tokens; not served.
+void ModelTensorsWithDrafts(const ModelConfig& config, TensorTable& table);
 void LayerTensors(const LayerNames& names, const ModelConfig& config, TensorTable& table);
 
 std::vector<BufferRow> LayerBuffers(const RankShard& shard);

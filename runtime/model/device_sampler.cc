@@ -15,11 +15,11 @@ constexpr int64_t kIdBytes = sizeof(int32_t);
 
 DeviceSampler::Staging DeviceSampler::LayOut(int64_t max_num_seqs, BumpAllocator& allocator) {
   Staging staging;
-  staging.draws = reinterpret_cast<TokenSampling*>(
+  staging.params = reinterpret_cast<TokenSampling*>(
       allocator.Next(max_num_seqs * static_cast<int64_t>(sizeof(TokenSampling))));
   staging.banned =
       reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kCandidates * kIdBytes));
-  staging.drawn = reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kIdBytes));
+  staging.sampled = reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kIdBytes));
   return staging;
 }
 
@@ -50,17 +50,17 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
   staging.rows = 0;
   int banned = 0;
   for (const SampleRow& row : step.samples) {
-    if (!Draws(step.plan, row.seq_index)) continue;
-    staging.draws[staging.rows++] = TokenSamplingOf(row, step.plan.slot(row.seq_index), banned);
+    if (!Samples(step.plan, row.seq_index)) continue;
+    staging.params[staging.rows++] = TokenSamplingOf(row, step.plan.slot(row.seq_index), banned);
     std::copy(row.banned.begin(), row.banned.end(), staging.banned + banned);
     banned += static_cast<int>(row.banned.size());
   }
   BH_CHECK(staging.rows <= rows && rows <= max_num_seqs_);
-  std::fill(staging.draws + staging.rows, staging.draws + rows, TokenSampling());
+  std::fill(staging.params + staging.rows, staging.params + rows, TokenSampling());
   const auto copy = [&](const void* host, void* device, int64_t bytes) {
     if (bytes > 0) device_.CopyFromHost(host, static_cast<std::byte*>(device), bytes);
   };
-  copy(staging.draws, buffers_.draws, rows * static_cast<int64_t>(sizeof(TokenSampling)));
+  copy(staging.params, buffers_.params, rows * static_cast<int64_t>(sizeof(TokenSampling)));
   copy(staging.banned, buffers_.banned, banned * kIdBytes);
   return absl::OkStatus();
 }
@@ -73,14 +73,14 @@ void DeviceSampler::Select(int64_t first_row, ConstMatrixView logits) {
   backend_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(first_row, logits.rows()));
 }
 
-absl::Status DeviceSampler::Draw(int64_t rows) {
+absl::Status DeviceSampler::Sample(int64_t rows) {
   const bool first = comm_.rank() == 0;
   const MatrixView lists = buffers_.lists.Rows(0, rows);
   MatrixView all_lists;  // on rank 0
   if (first) all_lists = buffers_.all_lists.Rows(0, rows);
   if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
   if (first) {
-    backend_.Sample(all_lists, buffers_.draws, buffers_.banned, buffers_.drawn,
+    backend_.Sample(all_lists, buffers_.params, buffers_.banned, buffers_.sampled,
                     buffers_.last_sampled);
   }
   if (comm_.size() == 1) return absl::OkStatus();
@@ -91,7 +91,7 @@ void DeviceSampler::Download() {
   if (comm_.rank() != 0) return;
   const Staging& staging = staging_[(uploads_ - 1) % staging_.size()];
   if (staging.rows == 0) return;
-  device_.CopyToHost(reinterpret_cast<const std::byte*>(buffers_.drawn), staging.drawn,
+  device_.CopyToHost(reinterpret_cast<const std::byte*>(buffers_.sampled), staging.sampled,
                      staging.rows * kIdBytes);
 }
 
@@ -101,8 +101,8 @@ void DeviceSampler::Collect(const Step& step, StepResult& result) {
   int64_t next = 0;
   for (size_t i = 0; i < step.samples.size(); ++i) {
     const SampleRow& row = step.samples[i];
-    if (!Draws(step.plan, row.seq_index)) continue;
-    result.samples[i] = SampledToken(staging.drawn[next++], row);
+    if (!Samples(step.plan, row.seq_index)) continue;
+    result.samples[i] = SampledToken(staging.sampled[next++], row);
   }
   BH_CHECK(next == staging.rows);
 }

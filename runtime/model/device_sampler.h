@@ -1,9 +1,9 @@
-// DeviceSampler: the tokens of one rank's steps, drawn where the logits are: each rank brings the
-// likeliest ids of its columns, rank 0's device draws from all of them, and the ids stay on every
-// rank's device, by slot, for the steps to come. The host gets four bytes a row.
+// DeviceSampler: the tokens of one rank's steps, sampled where the logits are: each rank selects
+// the likeliest ids of its columns, rank 0's device samples from all of them, and the ids stay on
+// every rank's device, by slot, for the steps to come. The host gets four bytes a row.
 //
 // A step makes the calls in the order below. Only Collect needs the device to have come past them,
-// so that two steps may be under way. Everything is collective; rank 0 alone has what is said to be
+// so that two steps may be in flight. Everything is collective; rank 0 alone has what is said to be
 // its own.
 #pragma once
 
@@ -27,19 +27,19 @@ class DeviceSampler {
   DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs, Device& device,
                 Backend& backend, Communicator& comm);
 
-  // Whether a sequence of the plan is drawn here.
-  static bool Draws(const internal::StepPlan& plan, int seq_index) {
+  // Whether a sequence of the plan is sampled here.
+  static bool Samples(const internal::StepPlan& plan, int seq_index) {
     return seq_index < plan.from_candidates_size() && plan.from_candidates(seq_index);
   }
 
-  // Rank 0: how the step's rows are drawn, on its way to the device; of `rows`, those behind the
+  // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those behind the
   // step's are padding.
   absl::Status Upload(const Step& step, int64_t rows);
   // Puts ids that are on the device into the step's tokens where the plan did not know them.
   void FillIn(const StepIndex& index, int32_t* token_ids);
-  // Logits of drawn rows, this rank's columns; rows in the order of the plan.
+  // Logits of sampled rows, this rank's columns; rows in the order of the plan.
   void Select(int64_t first_row, ConstMatrixView logits);
-  absl::Status Draw(int64_t rows);
+  absl::Status Sample(int64_t rows);
   // Rank 0: the ids on their way to the host.
   void Download();
   // Rank 0: the tokens of the oldest step that was not collected, into result.samples, which has
@@ -49,9 +49,9 @@ class DeviceSampler {
  private:
   // Pinned memory of a step in flight; there may be two.
   struct Staging {
-    TokenSampling* draws = nullptr;
+    TokenSampling* params = nullptr;
     int32_t* banned = nullptr;
-    int32_t* drawn = nullptr;
+    int32_t* sampled = nullptr;
     int64_t rows = 0;
   };
   static Staging LayOut(int64_t max_num_seqs, BumpAllocator& allocator);

@@ -11,7 +11,7 @@ namespace bulkhead {
 
 class Decoder;  // runtime/model/decoder.h
 
-// What a layer computes between products, [T, cols] in the activations arena.
+// What a layer computes between products, [T x rows_per_token, cols] in the activations arena.
 struct BufferRow {
   int slot = 0;  // where the forward pass finds it
   int64_t cols = 0;
@@ -19,6 +19,7 @@ struct BufferRow {
   bool product_input = false;
   // Buffers of different stages never live at the same time, and share memory.
   int stage = 0;
+  int rows_per_token = 1;  // of a mixture of experts, whose tokens are several experts' inputs
 };
 
 struct Family {

@@ -20,6 +20,10 @@ int32_t* Int32Array(BumpAllocator& allocator, int64_t count) {
   return reinterpret_cast<int32_t*>(allocator.Next(count * static_cast<int64_t>(sizeof(int32_t))));
 }
 
+float* F32Array(BumpAllocator& allocator, int64_t count) {
+  return reinterpret_cast<float*>(allocator.Next(count * static_cast<int64_t>(sizeof(float))));
+}
+
 int64_t TileRows(const ModelLimits& limits) {
   return std::min(kLogitTileRows, limits.max_num_batched_tokens);
 }
@@ -39,12 +43,23 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   Activations act;
   act.hidden = F32Matrix(allocator, rows, plan.config().hidden_size);
   act.normed = Matrix(allocator, inputs, rows, plan.config().hidden_size);
-  const std::vector<BufferRow> buffers = FamilyOf(plan.config()).buffers(plan.rank(rank));
-  act.buffers.resize(buffers.size());
+  const MoeConfig& moe = plan.config().moe;
+  if (moe.num_experts > 0) {
+    const int64_t pairs = rows * moe.num_experts_per_tok;
+    act.routing = {.num_experts = moe.num_experts,
+                   .experts_per_token = moe.num_experts_per_tok,
+                   .experts = Int32Array(allocator, pairs),
+                   .weights = F32Array(allocator, pairs),
+                   .expert_begin = Int32Array(allocator, moe.num_experts + 1),
+                   .pair_token = Int32Array(allocator, pairs),
+                   .pair_weight = F32Array(allocator, pairs)};
+  }
   std::map<int, BumpAllocator> stages;
-  for (const BufferRow& row : buffers) {
+  for (const BufferRow& row : FamilyOf(plan.config()).buffers(plan.rank(rank))) {
     BumpAllocator& stage = stages.try_emplace(row.stage, allocator).first->second;
-    act.buffers[row.slot] = Matrix(stage, row.product_input ? inputs : DType::kF32, rows, row.cols);
+    if (row.slot >= static_cast<int>(act.buffers.size())) act.buffers.resize(row.slot + 1);
+    act.buffers[row.slot] = Matrix(stage, row.product_input ? inputs : DType::kF32,
+                                   rows * row.rows_per_token, row.cols);
   }
   for (const auto& [number, stage] : stages) {
     if (stage.used_bytes() > allocator.used_bytes()) allocator = stage;
@@ -53,8 +68,8 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
 }
 
 int ModelLimits::num_kv_groups() const {
-  const auto most = std::max_element(kv_group_of_layer.begin(), kv_group_of_layer.end());
-  return most == kv_group_of_layer.end() ? 1 : *most + 1;
+  const auto last = std::max_element(kv_group_of_layer.begin(), kv_group_of_layer.end());
+  return last == kv_group_of_layer.end() ? 1 : *last + 1;
 }
 
 std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits) {
@@ -113,19 +128,25 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
   if (rank != 0) return buffers;
   buffers.all_lists =
       plan.size() == 1 ? buffers.lists : F32Matrix(allocator, rows, plan.size() * ListCols(plan));
-  buffers.draws = reinterpret_cast<TokenSampling*>(
+  buffers.params = reinterpret_cast<TokenSampling*>(
       allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
   buffers.banned = Int32Array(allocator, rows * kCandidates);
-  buffers.drawn = Int32Array(allocator, rows);
+  buffers.sampled = Int32Array(allocator, rows);
   return buffers;
 }
 
 namespace {
 
-StepLimits StepLimitsOf(const ModelLimits& limits, int64_t max_inputs) {
+StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64_t max_inputs) {
   StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
   step.max_inputs = max_inputs;
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = max_inputs;
+  const ModelConfig& model = *shard.model;
+  if (model.moe.num_experts > 0) {
+    step.experts_per_token = model.moe.num_experts_per_tok;
+    step.max_expert_inputs =
+        std::max<int64_t>({model.hidden_size, shard.expert_mlp.size(), shard.shared_mlp.size()});
+  }
   step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
   return step;
 }
@@ -147,7 +168,8 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const StepLimits& lim
 }  // namespace
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
-  return StepLimitsOf(limits, MaxInputsOf(TensorsOf(plan.rank(rank)), plan.rank(rank)));
+  const RankShard& shard = plan.rank(rank);
+  return StepLimitsOf(shard, limits, MaxInputsOf(TensorsOf(shard), shard));
 }
 
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
@@ -162,26 +184,30 @@ KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limi
   }
   return KvGeometry{.num_layers = num_layers,
                     .kv_heads = static_cast<int>(plan.rank(rank).kv_heads.size()),
-                    .head_dim = plan.config().head_dim,
+                    .head_dim = plan.config().CachedDim(),
                     .block_tokens = limits.block_tokens,
-                    .format = limits.kv_format};
+                    .format = limits.kv_format,
+                    .latent = plan.config().has_latents()};
 }
 
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank) {
   const RankShard& shard = plan.rank(rank);
   return HeadLayout{.num_heads = static_cast<int>(shard.heads.size()),
                     .num_kv_heads = static_cast<int>(shard.kv_heads.size()),
-                    .head_dim = plan.config().head_dim,
-                    .head_to_kv = shard.head_to_kv.data()};
+                    .head_dim = plan.config().CachedDim(),
+                    .head_to_kv = shard.head_to_kv.data(),
+                    .value_dim = plan.config().latent.kv_rank};
 }
 
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   const std::vector<int64_t> cols = plan.vocab_cols();
   CommLimits comm;
   comm.transport = limits.transport;
-  comm.max_sum_elements = int64_t{limits.max_num_batched_tokens} * plan.config().hidden_size;
+  // Of the residual stream, and of the squares of q's and of k's heads.
+  comm.max_sum_elements =
+      int64_t{limits.max_num_batched_tokens} * std::max(2, plan.config().hidden_size);
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
-  if (limits.transport != Transport::kShared) {  // devices, which draw from candidates
+  if (limits.transport != Transport::kShared) {  // devices, which sample from candidates
     comm.max_gather_elements =
         std::max(comm.max_gather_elements, limits.max_num_seqs * ListCols(plan));
   }
@@ -215,7 +241,8 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   needs.stored_weight_bytes = weights.stored_bytes;
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   BumpAllocator workspace;
-  LayOutWorkspace(plan, rank, StepLimitsOf(limits, weights.max_inputs), sizes, workspace);
+  LayOutWorkspace(plan, rank, StepLimitsOf(plan.rank(rank), limits, weights.max_inputs), sizes,
+                  workspace);
   set(MemoryCategory::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
   return needs;
 }

@@ -32,7 +32,7 @@ struct ModelLimits : Limits {
 };
 
 // Rows whose logits the host wants are computed in tiles of at most this many, rows that the device
-// draws from in larger ones: it reads the vocabulary's weight once a tile.
+// samples from in larger ones: it reads the vocabulary's weight once a tile.
 inline constexpr int kLogitTileRows = 32;
 inline constexpr int kSampledTileRows = 128;
 
@@ -41,6 +41,7 @@ struct Activations {
   MatrixView hidden;                // [T, D] f32: the residual stream
   MatrixView normed;                // [T, D] product inputs
   std::vector<MatrixView> buffers;  // of the family, by slot
+  ExpertRouting routing;            // of a mixture of experts
 };
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               const BackendSizes& sizes, BumpAllocator& allocator);
@@ -68,16 +69,16 @@ struct LogitBuffers {
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator);
 
-// What drawing on the device takes (kernels/sample/op.h); nothing where the host draws. S =
+// What sampling on the device takes (kernels/sample/op.h); nothing where the host samples. S =
 // max_num_seqs.
 struct SamplingBuffers {
   int32_t* last_sampled = nullptr;  // [S] by slot
   MatrixView lists;                 // [S, slices x kCandidateCols] this rank's candidates
   // Rank 0:
-  MatrixView all_lists;            // [S, ranks x lists' columns]; the rank's own in a group of one
-  TokenSampling* draws = nullptr;  // [S]
-  int32_t* banned = nullptr;       // [S x kCandidates]
-  int32_t* drawn = nullptr;        // [S]
+  MatrixView all_lists;             // [S, ranks x lists' columns]; the rank's own in a group of one
+  TokenSampling* params = nullptr;  // [S]
+  int32_t* banned = nullptr;        // [S x kCandidates]
+  int32_t* sampled = nullptr;       // [S]
 };
 SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
                                const BackendSizes& sizes, BumpAllocator& allocator);

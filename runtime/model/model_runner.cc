@@ -71,8 +71,8 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
   const bool last_stage = plan_.rank(rank_).last_stage();
   if (last_stage && backend_.samples_tokens()) {
-    draws_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
-                   backend_.device(), backend_, comm_);
+    device_sampler_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
+                            backend_.device(), backend_, comm_);
   }
   if (last_stage && rank_ == 0) {
     std::byte* scratch = logits_.sampler_scratch;
@@ -102,7 +102,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
     graphs_ = std::make_unique<DecodeGraphs>(*driver, [this](int rows) {
       return decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status();
     });
-    if (draws_.has_value()) {
+    if (device_sampler_.has_value()) {
       copied_ = driver->NewEvent();
       ended_ = {driver->NewEvent(), driver->NewEvent()};
     }
@@ -118,9 +118,8 @@ void ModelRunner::FillPositionTables(const PositionTables& tables) {
   };
   CopyTable(tables.rope, rope_rows(config.rope));
   if (config.window_rope.has_value()) CopyTable(tables.window_rope, rope_rows(*config.window_rope));
-  CopyTable(tables.q_scale, [&config](int64_t first, MatrixView rows) {
-    FillQScale(config.q_scale_beta, config.rope.original_max_position_embeddings, first, rows);
-  });
+  CopyTable(tables.q_scale,
+            [&config](int64_t first, MatrixView rows) { FillQScale(config, first, rows); });
 }
 
 // Some rows at a time: the whole table may be large. Errors surface at the first step.
@@ -153,10 +152,10 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
 absl::Status ModelRunner::WarmUpDecodes() {
   if (backend_.device().cuda_driver() == nullptr) return absl::OkStatus();
   BH_RETURN_IF_ERROR(host_steps_.status());
-  const int most = MostDecodeRows(limits_.max_num_seqs, limits_.max_num_batched_tokens);
+  const int max_rows = MaxDecodeRows(limits_.max_num_seqs, limits_.max_num_batched_tokens);
   logit_seq_.clear();
-  CopyArrays(Pad(0, 0, most));
-  for (int rows = 1;; rows = PaddedDecodeRows(rows + 1, most)) {
+  CopyArrays(Pad(0, 0, max_rows));
+  for (int rows = 1;; rows = PaddedDecodeRows(rows + 1, max_rows)) {
     BH_RETURN_IF_ERROR(decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status());
     if (plan_.rank(rank_).last_stage()) {
       const int64_t logit_rows = std::min<int64_t>(rows, logits_.selected.rows());
@@ -166,7 +165,7 @@ absl::Status ModelRunner::WarmUpDecodes() {
       BH_RETURN_IF_ERROR(graphs_->Record(rows));
       BH_CHECK(graphs_->Launch(rows));
     }
-    if (rows == most) return backend_.device().Synchronize();
+    if (rows == max_rows) return backend_.device().Synchronize();
   }
 }
 
@@ -209,13 +208,13 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
       return overstep("logits", plan.num_logits(s), n);
     if (SampledOnDevice(plan, s) && plan.num_logits(s) != 1)
-      return overstep("logits to draw from", plan.num_logits(s), 1);
+      return overstep("logits to sample from", plan.num_logits(s), 1);
     sum += n;
   }
   if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);
   for (const int32_t id : plan.token_ids()) {
     const bool known = id >= 0 && id < plan_.config().vocab_size;
-    if (!known && id != kGivenRow && !(id == kLastSampled && draws_.has_value()))
+    if (!known && id != kGivenRow && !(id == kLastSampled && device_sampler_.has_value()))
       return overstep("token id", id, plan_.config().vocab_size - 1);
   }
   for (int i = 0; i < plan.table_slot_size(); ++i) {
@@ -363,9 +362,9 @@ absl::Status ModelRunner::Submit(Step step) {
   const StepIndex index = Prepare(step.plan);
   CopyArrays(index);
   if (depth() > 1) driver->Record(*copied_);
-  if (draws_.has_value()) {
-    BH_RETURN_IF_ERROR(draws_->Upload(step, num_sampled_rows_));
-    draws_->FillIn(index, arrays_.token_ids);
+  if (device_sampler_.has_value()) {
+    BH_RETURN_IF_ERROR(device_sampler_->Upload(step, num_sampled_rows_));
+    device_sampler_->FillIn(index, arrays_.token_ids);
   }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index, step));
   InFlight& mine = in_flight_.emplace_back();
@@ -385,7 +384,7 @@ absl::StatusOr<StepResult> ModelRunner::Collect() {
                          : device.Synchronize());
   InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (draws_.has_value()) draws_->Collect(oldest.step, oldest.result);
+  if (device_sampler_.has_value()) device_sampler_->Collect(oldest.step, oldest.result);
   return std::move(oldest.result);
 }
 

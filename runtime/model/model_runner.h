@@ -69,7 +69,7 @@ class ModelRunner final : public StepRunner {
   // every size that decoding has and records it where it can be: nothing is loaded or recorded
   // later. Writes to block 0 alone.
   absl::Status WarmUpDecodes();
-  // 2 where the device draws tokens and no sum waits on the host.
+  // 2 where the device samples tokens and no sum waits on the host.
   int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
@@ -92,10 +92,10 @@ class ModelRunner final : public StepRunner {
   // The last layer's output [T, D].
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const Step& step);
   // Lists the rows of the step whose logits are wanted: first those that the host sees, then those
-  // that are drawn on the device, each in the order of the plan.
+  // that are sampled on the device, each in the order of the plan.
   void ListLogitRows(const internal::StepPlan& plan);
   bool SampledOnDevice(const internal::StepPlan& plan, int seq_index) const {
-    return draws_.has_value() && DeviceSampler::Draws(plan, seq_index);
+    return device_sampler_.has_value() && DeviceSampler::Samples(plan, seq_index);
   }
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
   // Brings the columns of a tile's rows together on rank 0 and hands them out.
@@ -129,7 +129,7 @@ class ModelRunner final : public StepRunner {
   int64_t num_sampled_rows_ = 0;     // of the logit rows; the last ones
   std::optional<Sampler> sampler_;   // rank 0
   uint64_t sampling_ns_ = 0;
-  std::optional<DeviceSampler> draws_;  // where the device can
+  std::optional<DeviceSampler> device_sampler_;  // where the device can
   struct InFlight {
     Step step;
     StepResult result;

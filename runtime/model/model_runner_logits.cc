@@ -1,4 +1,4 @@
-// The rows of a step whose logits are wanted: on the device where they are drawn there, whole on
+// The rows of a step whose logits are wanted: on the device where they are sampled there, whole on
 // rank 0's host for everything else.
 #include <algorithm>
 
@@ -14,18 +14,18 @@ void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
   logit_seq_.clear();
   logit_position_.clear();
   size_t host_rows = 0;
-  for (const bool drawn : {false, true}) {
+  for (const bool on_device : {false, true}) {
     int end = 0;  // of the sequence's tokens in the step
     for (int s = 0; s < plan.slot_size(); ++s) {
       end += plan.num_tokens(s);
-      if (SampledOnDevice(plan, s) != drawn) continue;
+      if (SampledOnDevice(plan, s) != on_device) continue;
       for (int left = plan.num_logits(s); left > 0; --left) {
         host_arrays_.logit_rows[logit_seq_.size()] = end - left;
         logit_seq_.push_back(s);
         logit_position_.push_back(plan.start_position(s) + plan.num_tokens(s) - left);
       }
     }
-    if (!drawn) host_rows = logit_seq_.size();
+    if (!on_device) host_rows = logit_seq_.size();
   }
   num_sampled_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
 }
@@ -45,12 +45,12 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
     if (first < host_rows) {
       BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
     } else {
-      draws_->Select(first - host_rows, part);
+      device_sampler_->Select(first - host_rows, part);
     }
   }
   if (num_sampled_rows_ == 0) return absl::OkStatus();
-  BH_RETURN_IF_ERROR(draws_->Draw(num_sampled_rows_));
-  draws_->Download();
+  BH_RETURN_IF_ERROR(device_sampler_->Sample(num_sampled_rows_));
+  device_sampler_->Download();
   return absl::OkStatus();
 }
 
@@ -89,11 +89,11 @@ void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView 
           logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
     }
     for (; row < end; ++row) {
-      const std::pair<int, int64_t> drawn(seq, logit_position_[first_row + row] + 1);
+      const std::pair<int, int64_t> place(seq, logit_position_[first_row + row] + 1);
       const auto sample = std::lower_bound(
-          step.samples.begin(), step.samples.end(), drawn,
+          step.samples.begin(), step.samples.end(), place,
           [](const SampleRow& a, const auto& b) { return std::pair(a.seq_index, a.position) < b; });
-      if (sample == step.samples.end() || std::pair(sample->seq_index, sample->position) != drawn) {
+      if (sample == step.samples.end() || std::pair(sample->seq_index, sample->position) != place) {
         continue;
       }
       const int64_t begin_ns = MonotonicNanos();

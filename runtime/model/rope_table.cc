@@ -136,11 +136,11 @@ void FillRopeRows(const RopeConfig& rope, int max_model_len, int64_t first_posit
   }
 }
 
-void FillQScale(double beta, int original_context, int64_t first_position, MatrixView rows) {
+void FillQScale(const ModelConfig& config, int64_t first_position, MatrixView rows) {
   for (int64_t r = 0; r < rows.rows(); ++r) {
-    const int64_t turns = (first_position + r) / original_context;
-    *rows.F32(r) =
-        static_cast<float>(1 + beta * static_cast<double>(log1pl(static_cast<long double>(turns))));
+    const int64_t turns = (first_position + r + config.q_scale_offset) / config.q_scale_context;
+    const auto log = static_cast<double>(log1pl(static_cast<long double>(turns)));
+    *rows.F32(r) = static_cast<float>(1 + config.q_scale_beta * log);
   }
 }
 

@@ -21,7 +21,7 @@ std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int rotary_dim
 void FillRopeRows(const RopeConfig& rope, int max_model_len, int64_t first_position,
                   MatrixView rows);
 
-// rows [n, 1] f32: 1 + beta ln(1 + floor(position / original_context)), q's factor (Llama 4).
-void FillQScale(double beta, int original_context, int64_t first_position, MatrixView rows);
+// rows [n, 1] f32: q's factor by position (ModelConfig::q_scale_beta).
+void FillQScale(const ModelConfig& config, int64_t first_position, MatrixView rows);
 
 }  // namespace bulkhead

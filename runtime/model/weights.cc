@@ -1,8 +1,11 @@
 #include "runtime/model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
+#include <tuple>
+#include <utility>
 
 #include "base/status.h"
 
@@ -13,6 +16,7 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
                          const WeightFormats& held_as, const BackendSizes& sizes,
                          BumpAllocator& allocator) {
   LayerWeights weights;
+  std::map<int, int> members;  // whose the last part is, by slot
   for (const TensorRow& row : rows) {
     if (row.optional) continue;
     Weight& weight = weights.At(row.slot);
@@ -22,8 +26,11 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
       continue;
     }
     LinearShape shape = LinearShapeOf(row, shard, held_as);
-    if (weight.parts.empty() || shape.groups.indexed > 0) {
+    int& member = members.try_emplace(row.slot, -1).first->second;
+    if (weight.parts.empty() || shape.groups.indexed > 0 || row.member() != member ||
+        shape.format != weight.parts.back().shape.format) {
       weight.parts.push_back({std::move(shape), nullptr});
+      member = row.member();
     } else {
       weight.parts.back().shape.rows += shape.rows;
     }
@@ -35,6 +42,15 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
                                     cols > 0 ? 1 : 0, cols);
   }
   return weights;
+}
+
+// Whether all that a layout reads of two rows is equal.
+bool HeldAlike(const TensorRow& a, const TensorRow& b) {
+  const auto read = [](const TensorRow& row) {
+    return std::tie(row.expert, row.head, row.slot, row.held_as, row.rows, row.cols,
+                    row.output_split, row.input_split, row.optional);
+  };
+  return read(a) == read(b);
 }
 
 // The loader's targets: which part of which arena each tensor fills.
@@ -58,13 +74,13 @@ class Targets {
         end += slice.cols.size();
       } else {
         auto& [part, end] = matrix_ends[row.slot];
-        target.sink = SinkOf(weight.parts[part]);
-        target.sink_row = end;
-        end += slice.rows.size();
-        if (part + 1 < weight.parts.size()) {  // each row has its own
+        if (end == weight.parts[part].shape.rows && part + 1 < weight.parts.size()) {
           ++part;
           end = 0;
         }
+        target.sink = SinkOf(weight.parts[part]);
+        target.sink_row = end;
+        end += slice.rows.size();
       }
       target.row = std::move(row);
       list_.push_back(std::move(target));
@@ -120,11 +136,11 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
 }
 
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard) {
-  int64_t most = 0;
+  int64_t max_cols = 0;
   for (const TensorRow& row : rows) {
-    if (!row.is_vector()) most = std::max(most, SliceOf(row, shard).cols.size());
+    if (!row.is_vector()) max_cols = std::max(max_cols, SliceOf(row, shard).cols.size());
   }
-  return most;
+  return max_cols;
 }
 
 int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) {
@@ -133,23 +149,64 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) 
   return bytes;
 }
 
+double ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as, int batch) {
+  const MoeConfig& moe = shard.model->moe;
+  double of_experts = 0;  // the part of them that is read
+  if (moe.num_experts > 0) {
+    of_experts = 1 - std::pow(1 - double{1} * moe.num_experts_per_tok / moe.num_experts, batch);
+  }
+  double bytes = 0;
+  for (const TensorRow& row : TensorsOf(shard)) {
+    const bool is_looked_up =
+        row.layer < 0 && row.slot == kEmbedding && !shard.model->tie_word_embeddings;
+    if (is_looked_up) continue;
+    bytes +=
+        static_cast<double>(StoredBytes(row, shard, held_as)) * (row.expert >= 0 ? of_experts : 1);
+  }
+  return bytes;
+}
+
+LayerKinds::LayerKinds(const ModelConfig& config) {
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    std::vector<TensorRow> rows = LayerTensors(config, layer);
+    int kind = 0;
+    while (kind < size() && !std::equal(rows.begin(), rows.end(), kinds_[kind].begin(),
+                                        kinds_[kind].end(), HeldAlike)) {
+      ++kind;
+    }
+    if (kind == size()) kinds_.push_back(std::move(rows));
+    kind_of_layer_.push_back(kind);
+  }
+}
+
+int64_t LayerKinds::CountIn(Range layers, int kind) const {
+  const auto begin = kind_of_layer_.begin();
+  return std::count(begin + layers.begin, begin + layers.end, kind);
+}
+
 WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
-                          const BackendSizes& sizes) {
+                          const BackendSizes& sizes, const LayerKinds& layers) {
   WeightNeeds needs;
-  BumpAllocator arena;
-  const auto add = [&](const std::vector<TensorRow>& rows) {
+  const auto add = [&](const std::vector<TensorRow>& rows, int64_t times) {
+    if (times == 0) return;
+    BumpAllocator arena;  // parts of the whole one, which are aligned
     LayOutSlots(rows, shard, held_as, sizes, arena);
+    needs.arena_bytes += times * arena.used_bytes();
     needs.max_inputs = std::max(needs.max_inputs, MaxInputsOf(rows, shard));
     for (const TensorRow& row : rows) {
-      if (!row.optional) needs.stored_bytes += StoredBytes(row, shard, held_as);
+      if (!row.optional) needs.stored_bytes += times * StoredBytes(row, shard, held_as);
     }
   };
-  add(ModelTensorsOf(shard));
-  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-    add(LayerTensors(*shard.model, static_cast<int>(layer)));
+  add(ModelTensorsOf(shard), 1);
+  for (int kind = 0; kind < layers.size(); ++kind) {
+    add(layers.Rows(kind), layers.CountIn(shard.layers, kind));
   }
-  needs.arena_bytes = arena.used_bytes();
   return needs;
+}
+
+WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
+                          const BackendSizes& sizes) {
+  return WeightNeedsOf(shard, held_as, sizes, LayerKinds(*shard.model));
 }
 
 absl::Status LoadWeights(const Checkpoint& checkpoint, const RankShard& shard,

@@ -21,7 +21,8 @@ namespace bulkhead {
 
 // What the rows of one slot are: a matrix, a vector, or a matrix and its bias.
 struct Weight {
-  // The rows' outputs one after the other in one matrix; apart where each has an index of its own.
+  // The rows' outputs one after the other in one matrix; apart where each has an index of its own,
+  // and a matrix for each expert, or head; of those that are not this rank's without outputs.
   std::vector<Linear> parts;
   ConstMatrixView vector;  // [1, n] f32; of no columns where there is none
 };
@@ -51,6 +52,22 @@ struct ModelWeights {
 ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
                            const BackendSizes& sizes, BumpAllocator& allocator);
 
+// The rows of a model's layers, once for all layers whose rows differ in their names alone: of
+// hundreds of experts and heads a layer, in dozens of layers, they take longest to find.
+class LayerKinds {
+ public:
+  explicit LayerKinds(const ModelConfig& config);
+
+  int size() const { return static_cast<int>(kinds_.size()); }
+  const std::vector<TensorRow>& Rows(int kind) const { return kinds_[kind]; }
+  // How many of these layers are of the kind.
+  int64_t CountIn(Range layers, int kind) const;
+
+ private:
+  std::vector<std::vector<TensorRow>> kinds_;
+  std::vector<int> kind_of_layer_;  // [L]
+};
+
 // What follows from a rank's tensors alone: no limit changes it.
 struct WeightNeeds {
   int64_t arena_bytes = 0;   // of LayOutWeights
@@ -58,9 +75,15 @@ struct WeightNeeds {
   int64_t max_inputs = 0;    // K at most of a product
 };
 WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
+                          const BackendSizes& sizes, const LayerKinds& layers);
+WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
                           const BackendSizes& sizes);
 // The sum of StoredBytes (shard/tensor_row.h) of the rank's slices.
 int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
+// What a step of one token reads of them: of a mixture of experts those that the token is sent to,
+// and of the embedding nothing unless it is the head, too. A batch reads the distinct experts that
+// its tokens are expected to be sent to, were they chosen at random.
+double ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as, int batch);
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard);
 
 // Reads this rank's part of the checkpoint into weights that were laid out over memory. Not

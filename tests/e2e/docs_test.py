@@ -212,6 +212,9 @@ class AllPagesTest(unittest.TestCase):
     def test_the_models_page_is_what_the_families_files_say(self):
         subprocess.run([os.path.join(SOURCE, "scripts", "models_page.py"), "--check"], check=True)
 
+    def test_the_capacity_page_is_what_plan_says(self):
+        subprocess.run([os.path.join(SOURCE, "scripts", "capacity_table.py"), PROGRAM, "--check"], check=True)
+
     def test_every_folder_says_what_it_is(self):
         folders = {os.path.dirname(path) for path in subprocess.run(
             ["git", "-C", SOURCE, "ls-files"], capture_output=True, text=True, check=True).stdout.split()}

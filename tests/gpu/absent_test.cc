@@ -27,6 +27,7 @@ TEST(WithoutCuda, NcclIsRefusedWithTheRemedy) {
 
 TEST(WithoutCuda, APlanForAGpuHasItsSizes) {
   EXPECT_TRUE(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 128).ok());
+  ExpectAbsent(CheckCudaFormats(WeightFormat::kFp4, KvFormat::kBF16, 128), "fp4", "--device cpu");
   LinearShape shape;
   shape.rows = 100;
   shape.cols = 130;

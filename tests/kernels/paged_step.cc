@@ -26,7 +26,8 @@ std::vector<int32_t> AttentionCase::Groups(int num_kv_heads, int group) {
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << c.num_heads() << "/" << c.num_kv_heads << " heads, d " << c.head_dim << ", "
              << KvFormatName(c.format) << ", blocks of " << c.block_tokens << ", window "
-             << c.window;
+             << c.window << ", chunk " << c.chunk << (c.has_sinks ? ", sinks" : "")
+             << ", value_dim " << c.value_dim;
 }
 
 PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_case,
@@ -42,6 +43,7 @@ PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_
   for (size_t i = 0; i < lengths_.size(); ++i) {
     qkv_.push_back(RandomFloats(lengths_[i] * QkvWidth(), seed + static_cast<uint32_t>(i)));
   }
+  if (case_.has_sinks) sinks_ = RandomFloats(case_.num_heads(), seed + 100);
   arena_.resize((num_blocks + 1) * Layer().geometry.LayerBlockBytes() + 1, kPoison);
   const StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
                           static_cast<int>(lengths_.size()), longest};
@@ -52,17 +54,16 @@ PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_
   backend_.SetWorkspace(static_cast<std::byte*>(aligned), limits, Heads());
 }
 
-int64_t PagedSequences::QkvWidth() const {
-  return int64_t{case_.num_heads() + 2 * case_.num_kv_heads} * case_.head_dim;
-}
+int64_t PagedSequences::QkvWidth() const { return Heads().qkv_dim(); }
 
 HeadLayout PagedSequences::Heads() const {
-  return HeadLayout{case_.num_heads(), case_.num_kv_heads, case_.head_dim, case_.head_to_kv.data()};
+  return HeadLayout{case_.num_heads(), case_.num_kv_heads, case_.head_dim, case_.head_to_kv.data(),
+                    case_.value_dim};
 }
 
 KvLayerView PagedSequences::Layer() {
-  const KvGeometry geometry{1, case_.num_kv_heads, case_.head_dim, case_.block_tokens,
-                            case_.format};
+  const KvGeometry geometry{
+      1, case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.format, case_.value_dim > 0};
   return KvLayerView{geometry, arena_.data()};
 }
 
@@ -109,8 +110,11 @@ void PagedSequences::PoisonBefore(int seq, int position) {
       for (int64_t i = 0; i < token_bytes / element; ++i) {
         std::fill_n(layer.Keys(block, head) + (i * bt + s % bt) * element, element, kPoison);
       }
-      std::fill_n(layer.Values(block, head) + s % bt * token_bytes, token_bytes, kPoison);
-      for (int i = 0; i < (IsQuantized(case_.format) ? 4 : 0); ++i) {
+      const int parts = layer.geometry.num_parts();
+      if (parts == 2) {
+        std::fill_n(layer.Values(block, head) + s % bt * token_bytes, token_bytes, kPoison);
+      }
+      for (int i = 0; i < (IsQuantized(case_.format) ? 2 * parts : 0); ++i) {
         layer.Scaling(block, head)[i * bt + s % bt] = 0xffff;
       }
     }
@@ -129,14 +133,22 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
   backend_.AppendKv(step.index, Heads(), Qkv(step), Layer());
   for (const Piece& piece : pieces) {
     if (case_.window > 0) PoisonBefore(piece.seq, piece.begin - case_.window + 1);
+    if (case_.chunk > 0) PoisonBefore(piece.seq, piece.begin / case_.chunk * case_.chunk);
   }
-  const int64_t width = int64_t{case_.num_heads()} * case_.head_dim;
+  const int64_t width = int64_t{case_.num_heads()} * Heads().out_dim();
   const int64_t stride = width + 3;
   std::vector<float> padded(step.index.num_tokens * stride, 7.0f);
   std::vector<uint16_t> rounded(out_dtype == DType::kF32 ? 0 : padded.size(), Bf16OfF32(7.0f));
-  const float scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
+  AttentionOptions options{.scale = 1 / std::sqrt(static_cast<float>(case_.head_dim)),
+                           .window = case_.window,
+                           .soft_cap = case_.soft_cap,
+                           .chunk = case_.chunk};
+  if (case_.has_sinks) {
+    options.sinks = ConstMatrixView(reinterpret_cast<const std::byte*>(sinks_.data()), DType::kF32,
+                                    1, case_.num_heads());
+  }
   backend_.BeginStep(step.index);
-  backend_.Attend(step.index, Heads(), Qkv(step), Layer(), {scale, case_.window, case_.soft_cap},
+  backend_.Attend(step.index, Heads(), Qkv(step), Layer(), options,
                   MatrixView(rounded.empty() ? reinterpret_cast<std::byte*>(padded.data())
                                              : reinterpret_cast<std::byte*>(rounded.data()),
                              out_dtype, step.index.num_tokens, width, stride));

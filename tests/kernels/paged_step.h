@@ -18,6 +18,9 @@ struct AttentionCase {
   int block_tokens = 16;
   int window = 0;
   float soft_cap = 0;
+  bool has_sinks = false;
+  int chunk = 0;
+  int value_dim = 0;  // of a latent cache
 
   int num_heads() const { return static_cast<int>(head_to_kv.size()); }
   // `group` query heads for each KV head.
@@ -44,7 +47,7 @@ class PagedSequences {
 
   // Appends the pieces' keys and values in one step.
   void Append(const std::vector<Piece>& pieces);
-  // Appends, attends, and returns [tokens, h d], the pieces' tokens in order.
+  // Appends, attends, and returns the heads' sums [tokens, h out_dim], the pieces' tokens in order.
   // `out_dtype`: f32 or bf16, which is widened.
   std::vector<float> AppendAndAttend(const std::vector<Piece>& pieces,
                                      DType out_dtype = DType::kF32);
@@ -66,9 +69,10 @@ class PagedSequences {
   Backend& backend_;
   AttentionCase case_;
   std::vector<int> lengths_;
-  std::vector<std::vector<float>> qkv_;  // per sequence [length, (h + 2k) d]
+  std::vector<std::vector<float>> qkv_;  // per sequence [length, qkv_dim]
   int table_stride_ = 0;
   std::vector<int32_t> block_tables_;
+  std::vector<float> sinks_;  // of each head, where the case has any
   std::vector<std::byte> arena_;
   std::vector<std::byte> workspace_;
 };

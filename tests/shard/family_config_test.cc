@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "nlohmann/json.hpp"
 #include "runtime/model/family.h"
 #include "runtime/model/rope_table.h"
+#include "shard/config_fields.h"
+#include "shard/decoder_fields.h"
 #include "shard/model_config.h"
 
 namespace bulkhead {
@@ -116,6 +119,59 @@ TEST(FamilyConfigTest, HunyuansAlphaScalesTheta) {
   EXPECT_NEAR(RopeInverseFrequencies(rope, 128, 8192)[1], std::pow(theta, -2.0 / 128), 1e-6);
 }
 
+// Llama 4: log1p(floor((position + 1) / floor_scale)) * attn_scale + 1.
+TEST(FamilyConfigTest, QIsScaledByPosition) {
+  ModelConfig config;
+  config.q_scale_beta = 0.1;
+  config.q_scale_context = 32;
+  config.q_scale_offset = 1;
+  std::vector<float> scales(3);
+  FillQScale(config, 30,
+             MatrixView(reinterpret_cast<std::byte*>(scales.data()), DType::kF32, 3, 1));
+  EXPECT_EQ(scales[0], 1.0F);
+  EXPECT_FLOAT_EQ(scales[1], static_cast<float>(1 + 0.1 * std::log(2.0)));
+  EXPECT_EQ(scales[2], scales[1]);
+}
+
+TEST(FamilyConfigTest, LayersMayBeChunked) {
+  const auto read = [](const char* text, ModelConfig& config) {
+    const json object = json::parse(text);
+    ConfigFields fields(object, "config.json");
+    config.num_hidden_layers = 2;
+    ReadWindow(fields, {.has_window = false, .chunk = 8192}, config);
+    return fields.status();
+  };
+  ModelConfig config;
+  ASSERT_TRUE(read(R"({"layer_types": ["chunked_attention", "full_attention"]})", config).ok());
+  EXPECT_EQ(config.ChunkOf(0), 8192);
+  EXPECT_EQ(config.WindowOf(0), 0);
+  EXPECT_EQ(config.ChunkOf(1), 0);
+  ASSERT_TRUE(read(R"({"attention_chunk_size": 64,
+                       "layer_types": ["full_attention", "chunked_attention"]})",
+                   config)
+                  .ok());
+  EXPECT_EQ(config.ChunkOf(0), 0);
+  EXPECT_EQ(config.ChunkOf(1), 64);
+  EXPECT_FALSE(read(R"({"attention_chunk_size": null,
+                        "layer_types": ["full_attention", "chunked_attention"]})",
+                    config)
+                   .ok());
+  EXPECT_FALSE(read(R"({"layer_types": ["full_attention", "sliding_attention"]})", config).ok());
+}
+
+TEST(FamilyConfigTest, YarnIsThatOfOlmo3sFullLayersAlone) {
+  const json config = Of("Olmo3ForCausalLM", "olmo3", R"({"rope_theta": 1e5, "rope_scaling": {
+      "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192}})");
+  const ModelConfig olmo = ParseOk(config);
+  EXPECT_EQ(olmo.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(olmo.rope.theta, 1e5);
+  ASSERT_TRUE(olmo.window_rope.has_value());
+  EXPECT_EQ(olmo.window_rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(olmo.window_rope->theta, 1e5);
+  EXPECT_EQ(olmo.WindowOf(2), 4096);
+  EXPECT_EQ(olmo.WindowOf(3), 0);
+}
+
 TEST(FamilyConfigTest, YarnWithAThetaOf1IsRefused) {
   const auto parsed = Parse(Of("LlamaForCausalLM", "llama", R"({"rope_theta": 1, "rope_scaling": {
       "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})"));
@@ -131,6 +187,112 @@ TEST(FamilyConfigTest, YarnGoesOverBetweenItsBorders) {
   EXPECT_EQ(inverse[0], 1.0F);                                             // fast: as it is
   EXPECT_NEAR(inverse[63] * 4, std::pow(1e4, -126.0 / 128), 1e-9);         // slow: divided
   EXPECT_LT(inverse[32], static_cast<float>(std::pow(1e4, -64.0 / 128)));  // between them
+}
+
+// The published config of DeepSeek V3, but for the format of its weights.
+json DeepseekV3() {
+  return json::parse(R"({"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "aux_loss_alpha": 0.001, "bos_token_id": 0, "eos_token_id": 1,
+      "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,
+      "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
+      "max_position_embeddings": 163840, "model_type": "deepseek_v3",
+      "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256,
+      "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128,
+      "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 128,
+      "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+      "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_scaling": {"beta_fast": 32,
+      "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+      "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000,
+      "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": true,
+      "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+      "torch_dtype": "bfloat16", "use_cache": true, "v_head_dim": 128, "vocab_size": 129280})");
+}
+
+TEST(FamilyConfigTest, DeepseekV3IsReadAsPublished) {
+  const ModelConfig config = ParseOk(DeepseekV3());
+  EXPECT_EQ(config.latent, (LatentConfig{512, 1536, 128, 64, 128}));
+  EXPECT_EQ(config.CachedDim(), 576);
+  EXPECT_EQ(config.num_key_value_heads, 1);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_TRUE(config.rope_interleaved);
+  const double mscale = 0.1 * std::log(40.0) + 1;
+  EXPECT_NEAR(config.attention_scale, mscale * mscale / std::sqrt(192.0), 1e-7);
+  EXPECT_NEAR(config.rope.attention_factor, 1, 1e-12);
+  EXPECT_FALSE(config.UsesExperts(2));
+  EXPECT_TRUE(config.UsesExperts(3));
+  EXPECT_EQ(config.moe.shared_intermediate_size, 2048);
+  EXPECT_EQ(config.moe.router.num_groups, 8);
+  EXPECT_EQ(config.moe.router.num_chosen_groups, 4);
+  EXPECT_EQ(config.moe.router.experts_per_group_score, 2);
+}
+
+TEST(FamilyConfigTest, KimiK2IsDeepseekV3WithItsOwnType) {
+  json json_config = DeepseekV3();
+  json_config.update(json::parse(R"({"model_type": "kimi_k2", "n_routed_experts": 384, "n_group": 1,
+      "topk_group": 1, "num_attention_heads": 64, "num_key_value_heads": 64})"));
+  const ModelConfig config = ParseOk(json_config);
+  EXPECT_EQ(config.moe.num_experts, 384);
+  EXPECT_EQ(config.CachedDim(), 576);
+}
+
+TEST(FamilyConfigTest, DeepseekV2ChoosesOfAllExpertsOrOfTheBestGroups) {
+  json v2 = DeepseekV3();
+  v2.update(json::parse(R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+      "q_lora_rank": null, "scoring_func": "softmax", "topk_method": "greedy",
+      "norm_topk_prob": false, "num_nextn_predict_layers": null})"));
+  EXPECT_EQ(ParseOk(v2).latent.q_rank, 0);
+  EXPECT_EQ(ParseOk(v2).moe.router.num_groups, 1);
+  v2["topk_method"] = "group_limited_greedy";
+  const RouterOptions router = ParseOk(v2).moe.router;
+  EXPECT_EQ(router.num_groups, 8);
+  EXPECT_EQ(router.experts_per_group_score, 1);
+  v2["topk_method"] = "noaux_tc";
+  EXPECT_THAT(std::string(Parse(v2).status().message()), HasSubstr("topk_method"));
+}
+
+TEST(FamilyConfigTest, HostileSizesOfLatentsAreRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {{"kv_lora_rank", "0"},
+                                                       {"kv_lora_rank", "-512"},
+                                                       {"kv_lora_rank", "513"},
+                                                       {"kv_lora_rank", "1000000"},
+                                                       {"kv_lora_rank", "null"},
+                                                       {"kv_lora_rank", "512.5"},
+                                                       {"q_lora_rank", "0"},
+                                                       {"q_lora_rank", "100000"},
+                                                       {"qk_nope_head_dim", "0"},
+                                                       {"qk_nope_head_dim", "2048"},
+                                                       {"qk_rope_head_dim", "0"},
+                                                       {"qk_rope_head_dim", "63"},
+                                                       {"qk_rope_head_dim", "2000"},
+                                                       {"v_head_dim", "0"},
+                                                       {"v_head_dim", "2147483647"},
+                                                       {"qk_head_dim", "191"},
+                                                       {"num_key_value_heads", "8"},
+                                                       {"head_dim", "128"},
+                                                       {"n_group", "7"},
+                                                       {"topk_group", "9"},
+                                                       {"scoring_func", "\"softmax\""},
+                                                       {"first_k_dense_replace", "62"},
+                                                       {"moe_layer_freq", "0"},
+                                                       {"mlp_bias", "true"},
+                                                       {"num_attention_heads", "100000"}};
+  for (const auto& [field, value] : cases) {
+    json config = DeepseekV3();
+    config[field] = json::parse(value);
+    const auto parsed = Parse(config);
+    ASSERT_FALSE(parsed.ok()) << field << " " << value;
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(field)) << value;
+  }
+}
+
+TEST(FamilyConfigTest, LatentAttentionIsRefusedInAFormatOfItsOwn) {
+  json config = DeepseekV3();
+  config["quantization_config"] = json::parse(R"({"quant_method": "awq", "bits": 4,
+      "group_size": 128, "version": "gemm", "zero_point": true})");
+  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("latent attention"));
+  config["quantization_config"] =
+      json::parse(R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})");
+  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("latent attention"));
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "runtime/model/family.h"
+#include "shard/module_filter.h"
+#include "shard/tensor_row.h"
+#include "shard/weight_formats.h"
 
 namespace bulkhead {
 namespace {
@@ -36,6 +39,172 @@ json Gptq() {
   return {{"quant_method", "gptq"}, {"bits", 4},          {"group_size", 64},
           {"desc_act", true},       {"sym", false},       {"checkpoint_format", "gptq"},
           {"lm_head", false},       {"damp_percent", 0.1}};
+}
+
+// compressed-tensors, with these of the weights.
+json Packed(const std::string& format, const json& weights) {
+  return {{"quant_method", "compressed-tensors"},
+          {"format", format},
+          {"quantization_status", "compressed"},
+          {"ignore", {"lm_head", "re:.*mlp[.]gate$", "model.layers.0.self_attn.q_proj"}},
+          {"kv_cache_scheme", nullptr},
+          {"version", "0.9"},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}}}}}};
+}
+json FourBits() {
+  return {{"num_bits", 4},     {"type", "int"},       {"symmetric", true}, {"strategy", "group"},
+          {"group_size", 128}, {"actorder", nullptr}, {"dynamic", false},  {"observer", "minmax"}};
+}
+json EightBits() {
+  return {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}};
+}
+json Fp8(const char* strategy) {
+  return {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", strategy}};
+}
+json Mxfp4() {
+  return {{"num_bits", 4},       {"type", "float"},  {"symmetric", true},
+          {"strategy", "group"}, {"group_size", 32}, {"scale_dtype", "torch.uint8"}};
+}
+
+TEST(QuantizationConfigTest, CompressedTensorsAreRead) {
+  struct Case {
+    json quantization;
+    QuantizationConfig::Method method;
+    int bits;
+    int group_size;
+    WeightFormats formats;
+  };
+  using Method = QuantizationConfig::Method;
+  const auto formats = [](WeightFormat format, int group_size, ScaleFormat scales) {
+    WeightFormats held = WeightFormats::Of(DType::kBF16);
+    held.layers = format;
+    held.group_size = group_size;
+    held.scales = scales;
+    return held;
+  };
+  json wide = FourBits();
+  wide["group_size"] = 1024;
+  for (const Case& c : {Case{Packed("pack-quantized", FourBits()), Method::kPackQuantized, 4, 128,
+                             formats(WeightFormat::kInt4, 128, ScaleFormat::kBF16)},
+                        Case{Packed("pack-quantized", wide), Method::kPackQuantized, 4, 1024,
+                             formats(WeightFormat::kInt4, 128, ScaleFormat::kBF16)},
+                        Case{Packed("int-quantized", EightBits()), Method::kIntQuantized, 8, 0,
+                             formats(WeightFormat::kInt8, 128, ScaleFormat::kBF16)},
+                        Case{Packed("float-quantized", Fp8("channel")), Method::kFloatQuantized, 8,
+                             0, formats(WeightFormat::kFp8, 128, ScaleFormat::kF32)},
+                        Case{Packed("float-quantized", Fp8("tensor")), Method::kFloatQuantized, 8,
+                             0, formats(WeightFormat::kFp8, 128, ScaleFormat::kF32)},
+                        Case{Packed("mxfp4-pack-quantized", Mxfp4()), Method::kMxfp4PackQuantized,
+                             4, 32, formats(WeightFormat::kFp4, 32, ScaleFormat::kE8M0)}}) {
+    SCOPED_TRACE(c.quantization.dump());
+    const auto config = Parse(c.quantization);
+    ASSERT_TRUE(config.ok()) << config.status();
+    const QuantizationConfig& quantization = config->model.quantization;
+    EXPECT_EQ(quantization.method, c.method);
+    EXPECT_EQ(quantization.bits, c.bits);
+    EXPECT_EQ(quantization.group_size, c.group_size);
+    EXPECT_EQ(WeightFormats::StoredBy(config->model, DType::kBF16), c.formats);
+    EXPECT_TRUE(config->warnings.empty());
+    ASSERT_NE(quantization.modules, nullptr);
+    EXPECT_TRUE(quantization.modules->Selects("model.layers.0.mlp.gate_proj"));
+    EXPECT_FALSE(quantization.modules->Selects("model.layers.7.mlp.gate"));
+    EXPECT_FALSE(quantization.modules->Selects("lm_head"));
+    // What is ignored is held in numbers, beside what is not.
+    for (const TensorRow& row : LayerTensors(config->model, 0)) {
+      if (row.is_vector()) continue;
+      EXPECT_EQ(row.held_as, row.Module() == "model.layers.0.self_attn.q_proj"
+                                 ? HeldAs::kKeptMatrix
+                                 : HeldAs::kLayerMatrix)
+          << row.Name();
+    }
+  }
+}
+
+TEST(QuantizationConfigTest, OtherCompressedTensorsAreRefusedByName) {
+  struct Case {
+    const char* pointer;
+    json value;
+    const char* names;
+    json base = Packed("pack-quantized", FourBits());
+  };
+  const char* const group = "/config_groups/group_0";
+  const auto in_group = [&](const char* field) { return std::string(group) + field; };
+  for (const Case& c :
+       {Case{"/weights/num_bits", 3, "weights.num_bits is 3"},
+        Case{"/weights/strategy", "tensor", "strategy"},
+        Case{"/weights/strategy", "block", "strategy"},
+        Case{"/weights/group_size", 48, "group_size"},
+        Case{"/weights/actorder", "sideways", "actorder"}, Case{"/weights/type", "float", "type"},
+        Case{"/weights/dynamic", true, "dynamic"},
+        Case{"/weights/rotation", "hadamard", "rotation"},
+        Case{"/weights/symmetric", false, "symmetric", Packed("int-quantized", EightBits())},
+        Case{"/weights/num_bits", 4, "num_bits", Packed("int-quantized", EightBits())},
+        Case{"/weights/group_size", 16, "group_size", Packed("mxfp4-pack-quantized", Mxfp4())},
+        Case{"/weights/strategy", "group", "strategy", Packed("float-quantized", Fp8("tensor"))},
+        Case{"/format", "nvfp4-pack-quantized", "nvfp4-pack-quantized"},
+        Case{"/output_activations", {{"num_bits", 8}}, "output_activations"},
+        Case{"/input_activations", {{"num_bits", 8}, {"type", "float"}}, "input_activations.type"},
+        Case{"/input_activations",
+             {{"num_bits", 8}, {"type", "int"}, {"dynamic", false}},
+             "input_activations.dynamic"}}) {
+    SCOPED_TRACE(c.pointer);
+    json quantization = c.base;
+    quantization[json::json_pointer(in_group(c.pointer))] = c.value;
+    const absl::Status status = Parse(quantization).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.names));
+  }
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"kv_cache_scheme", {{"num_bits", 8}}},
+        {"quantization_status", "frozen"},
+        {"sparsity_config", {{"format", "sparse-24"}}},
+        {"config_groups", {{"a", {{"x", 1}}}, {"b", {{"x", 1}}}}},
+        {"config_groups", {{"a", 7}}},
+        {"config_groups", nullptr}}) {
+    json quantization = Packed("pack-quantized", FourBits());
+    quantization[field] = value;
+    EXPECT_THAT(std::string(Parse(quantization).status().message()), HasSubstr(field));
+  }
+  json pattern = Packed("pack-quantized", FourBits());
+  pattern["ignore"] = {"re:(("};
+  EXPECT_THAT(std::string(Parse(pattern).status().message()), HasSubstr("ignore"));
+}
+
+TEST(QuantizationConfigTest, Fp8InBlocksIsReadAndOtherwiseRefused) {
+  const json blocks = {{"quant_method", "fp8"},
+                       {"fmt", "e4m3"},
+                       {"activation_scheme", "dynamic"},
+                       {"weight_block_size", {128, 128}},
+                       {"modules_to_not_convert", {"model.layers.0.mlp.gate", "lm_head"}}};
+  const auto config = Parse(blocks);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const QuantizationConfig& quantization = config->model.quantization;
+  EXPECT_EQ(quantization.method, QuantizationConfig::Method::kFp8);
+  EXPECT_EQ(quantization.group_outputs, 128);
+  EXPECT_EQ(WeightFormats::StoredBy(config->model, DType::kBF16).layers, WeightFormat::kFp8);
+  EXPECT_TRUE(quantization.modules->Selects("model.layers.0.mlp.gate_proj"));
+  EXPECT_FALSE(quantization.modules->Selects("model.layers.0.mlp.gate"));
+  EXPECT_FALSE(quantization.modules->Selects("lm_head"));
+  for (const auto& [field, value] : {std::pair<const char*, json>{"weight_block_size", {64, 128}},
+                                     {"weight_block_size", nullptr},
+                                     {"fmt", "e5m2"},
+                                     {"activation_scheme", "static"},
+                                     {"rotation", 1}}) {
+    json other = blocks;
+    other[field] = value;
+    EXPECT_THAT(std::string(Parse(other).status().message()), HasSubstr(field));
+  }
+}
+
+TEST(QuantizationConfigTest, APatternThatTakesTooLongMatchesNothing) {
+  ModuleList modules;
+  ASSERT_TRUE(modules.AddPattern("(a+a+)+b"));
+  EXPECT_FALSE(modules.Contains(std::string(60, 'a')));
+  EXPECT_TRUE(modules.Contains("aaab.c"));
+  EXPECT_FALSE(modules.Contains("xaaab"));  // as re.match: from the begin
 }
 
 TEST(QuantizationConfigTest, AwqAndGptqAreRead) {

@@ -1,4 +1,4 @@
-// What a checkpoint in 4 bits may get wrong, and its rows against a plain reading of its tensors.
+// What a quantised checkpoint may get wrong, and its rows against a plain reading of its tensors.
 #include "shard/quantized_tensors.h"
 
 #include <cstring>
@@ -50,6 +50,7 @@ TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
   const auto tensors = FindQuantized(
       index_, RowOf(config_.model, "model.layers.1.mlp.down_proj.weight"), config_.model);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
+  if (tensors->is_by_output()) return;  // the test below
   const RawTensor& qweight = raw_.at(stem + "qweight");
   const RawTensor& qzeros = raw_.at(stem + "qzeros");
   const int64_t outputs = tensors->outputs;
@@ -78,13 +79,60 @@ TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
   }
 }
 
+TEST_P(QuantizedTensorsTest, AnyPartByOutputIsThatPartOfAPlainReading) {
+  const std::string stem = "model.layers.1.mlp.down_proj.weight";
+  const auto tensors = FindQuantized(index_, RowOf(config_.model, stem), config_.model);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  if (!tensors->is_by_output()) return;
+  const bool has_zeros = tensors->zeros.entry != nullptr;
+  const RawTensor& codes = raw_.at(stem + "_packed");
+  const RawTensor& scales = raw_.at(stem + "_scale");
+  for (const auto& [rows, cols] :
+       {std::pair{Range{0, 256}, Range{0, 384}}, std::pair{Range{3, 21}, Range{37, 101}},
+        std::pair{Range{120, 128}, Range{0, 33}}, std::pair{Range{7, 8}, Range{383, 384}}}) {
+    std::vector<std::byte> staging(tensors->StagingBytes(cols, rows.size()));
+    const auto read = tensors->ReadRows(rows, cols, staging.data());
+    ASSERT_TRUE(read.ok()) << read.status();
+    const Range groups = tensors->GroupsOf(cols);
+    EXPECT_EQ(groups.end, (cols.end + 31) / 32);
+    for (int64_t o = rows.begin; o < rows.end; ++o) {
+      for (int64_t i = cols.begin; i < cols.end; ++i) {
+        ASSERT_EQ(read->codes[(o - rows.begin) * cols.size() + i - cols.begin],
+                  Nibble(WordAt(codes, o * 48 + i / 8), i % 8));
+      }
+      for (int64_t g = groups.begin; g < groups.end; ++g) {
+        const int64_t at = (o - rows.begin) * groups.size() + g - groups.begin;
+        uint16_t scale = static_cast<uint8_t>(scales.bytes[o * 12 + g]);
+        if (has_zeros) std::memcpy(&scale, scales.bytes.data() + (o * 12 + g) * 2, 2);
+        ASSERT_EQ(read->scales[at], scale);
+        if (!has_zeros) continue;
+        const RawTensor& zeros = raw_.at(stem + "_zero_point");
+        ASSERT_EQ(read->zeros[at], Nibble(WordAt(zeros, o / 8 * 12 + g), o % 8));
+      }
+    }
+  }
+}
+
+TEST_P(QuantizedTensorsTest, AShapeTensorThatDisagreesIsRefused) {
+  const std::string name = "model.layers.0.self_attn.q_proj.weight_shape";
+  if (!raw_.contains(name)) return;
+  raw_.at(name).bytes[0] ^= 1;
+  const TemporaryFolder dir;
+  Write(dir, raw_);
+  const absl::Status status = (*Checkpoint::Open(dir.path()))->CheckAgainst(config_.model);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+}
+
 TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
   for (const std::string& part : QuantizedNamesOf(RowOf(config_.model, kFirstQ), config_.model)) {
     SCOPED_TRACE(part);
     const TemporaryFolder dir;
     std::map<std::string, RawTensor> tensors = raw_;
     tensors.erase(part);
-    const bool optional = absl::StrContains(part, "g_idx") && !config_.model.quantization.act_order;
+    const bool optional =
+        absl::StrContains(part, "weight_shape") ||
+        (absl::StrContains(part, "g_idx") && !config_.model.quantization.act_order);
     Write(dir, tensors);
     absl::Status status = (*Checkpoint::Open(dir.path()))->CheckAgainst(config_.model);
     EXPECT_EQ(status.ok(), optional) << status;
@@ -96,7 +144,9 @@ TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
       tensors = raw_;
       RawTensor& tensor = tensors.at(part);
       if (format) {
-        tensor.format = tensor.format == "I32" ? "F32" : "BF16";  // as wide
+        const std::map<std::string, std::string> as_wide = {
+            {"I32", "F32"}, {"F16", "BF16"}, {"BF16", "F16"}, {"U8", "I8"}, {"I64", "F64"}};
+        tensor.format = as_wide.at(tensor.format);
       } else {
         tensor.shape.insert(tensor.shape.begin(), 1);
       }
@@ -111,14 +161,15 @@ TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
 
 TEST_P(QuantizedTensorsTest, SizesThatGroupsDoNotDivideAreRefused) {
   ModelConfig config = config_.model;
-  config.quantization.group_size = 128;  // intermediate_size is 320
+  config.quantization.group_size = 256;  // intermediate_size is 320 or 384
   const auto found =
       FindQuantized(index_, RowOf(config, "model.layers.0.mlp.down_proj.weight"), config);
   EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, QuantizedTensorsTest,
-                         testing::Values("awq", "gptq", "gptq_act_order"),
+                         testing::Values("awq", "gptq", "gptq_act_order", "ct_int4_g32_asym",
+                                         "ct_mxfp4"),
                          [](const auto& info) { return std::string(info.param); });
 
 class GroupIndexTest : public testing::Test {

@@ -95,25 +95,33 @@ TEST(ShardPlanTest, RangesCoverTheModelExactlyOnceInOrder) {
       const ShardPlan plan = PlanOf(config, size);
       ASSERT_EQ(plan.size(), size);
       int64_t heads = 0;
-      int64_t mlp = 0;
+      // Of the MLP, the experts and the shared expert; 0: the model has none.
+      const int64_t widths[] = {config.intermediate_size, config.moe.intermediate_size,
+                                config.moe.shared_intermediate_size};
+      int64_t columns[] = {0, 0, 0};
       int64_t vocab = 0;
       for (int rank = 0; rank < size; ++rank) {
         const RankShard& shard = plan.rank(rank);
         EXPECT_EQ(shard.heads.begin, heads);
-        EXPECT_EQ(shard.mlp.begin, mlp);
         EXPECT_EQ(shard.vocab.begin, vocab);
         EXPECT_GE(shard.heads.size(), 0);
-        EXPECT_GT(shard.mlp.size(), 0);
         EXPECT_GT(shard.vocab.size(), 0);
         ExpectKvHeadsMatch(config, shard);
         ExpectBorders(shard.head_borders, size, shard.heads.size());
-        ExpectBorders(shard.mlp_borders, size, shard.mlp.size());
+        const Range owned[] = {shard.mlp, shard.expert_mlp, shard.shared_mlp};
+        const std::vector<int64_t>* borders[] = {&shard.mlp_borders, &shard.expert_mlp_borders,
+                                                 &shard.shared_mlp_borders};
+        for (int i = 0; i < 3; ++i) {
+          EXPECT_EQ(owned[i].begin, columns[i]);
+          EXPECT_EQ(owned[i].empty(), widths[i] == 0);
+          ExpectBorders(*borders[i], size, owned[i].size());
+          columns[i] = owned[i].end;
+        }
         heads = shard.heads.end;
-        mlp = shard.mlp.end;
         vocab = shard.vocab.end;
       }
       EXPECT_EQ(heads, config.num_attention_heads);
-      EXPECT_EQ(mlp, config.intermediate_size);
+      EXPECT_THAT(columns, testing::ElementsAreArray(widths));
       EXPECT_EQ(vocab, config.vocab_size);
     }
   }
@@ -195,6 +203,21 @@ TEST(ShardPlanTest, SharesCutAtGroupsInProportion) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("num_key_value_heads is 2"));
 }
 
+TEST(ShardPlanTest, HeadsOfLatentAttentionHaveOneKvHeadOnEveryRank) {
+  ModelConfig config = ConfigWithHeads(16, 1);
+  config.latent.kv_rank = 32;
+  for (const int size : {1, 2, 3, 8}) {
+    const ShardPlan plan = PlanOf(config, size);
+    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(plan.rank(rank).kv_heads, (Range{0, 1}));
+  }
+  const auto plan = ShardPlan::CreateWithShares(config, {3, 1});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->rank(0).heads, (Range{0, 12}));
+  EXPECT_EQ(plan->rank(1).kv_heads, (Range{0, 1}));
+  const auto refused = ShardPlan::CreateWithShares(config, std::vector<int64_t>(17, 1));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("num_attention_heads is 16"));
+}
+
 TEST(ShardPlanTest, ARankWithoutHeadsIsLegal) {
   const ShardPlan plan = PlanOf(ConfigWithHeads(4, 1), 8);
   const RankShard& idle = plan.rank(1);
@@ -209,6 +232,34 @@ TEST(ShardPlanTest, KvHeadsAreReplicatedWhereAGroupIsCut) {
   EXPECT_TRUE(PlanOf(ConfigWithHeads(8, 4), 8).replicates_kv_heads());
   EXPECT_TRUE(PlanOf(ConfigWithHeads(8, 1), 2).replicates_kv_heads());
   EXPECT_FALSE(PlanOf(ConfigWithHeads(8, 1), 1).replicates_kv_heads());
+}
+
+// A sum over KV heads has each once, and in the same leaf at every group size.
+TEST(ShardPlanTest, AKvHeadCountsInTheLeafOfItsFirstQueryHead) {
+  const auto counted = [](const ShardPlan& plan) {
+    std::vector<std::vector<int64_t>> leaves;
+    for (int rank = 0; rank < plan.size(); ++rank) {
+      const RankShard& shard = plan.rank(rank);
+      EXPECT_EQ(shard.kv_head_borders.size(), shard.head_borders.size());
+      for (size_t i = 1; i < shard.kv_head_borders.size(); ++i) {
+        std::vector<int64_t>& leaf = leaves.emplace_back();
+        for (int64_t head = shard.kv_head_borders[i - 1]; head < shard.kv_head_borders[i]; ++head) {
+          leaf.push_back(shard.kv_heads.begin + head);
+        }
+      }
+    }
+    return leaves;
+  };
+  for (const ModelConfig& config : ManyConfigs()) {
+    const auto whole = counted(PlanOf(config, 1));
+    std::vector<int64_t> all;
+    for (const auto& leaf : whole) all.insert(all.end(), leaf.begin(), leaf.end());
+    std::vector<int64_t> expected(config.num_key_value_heads);
+    std::iota(expected.begin(), expected.end(), 0);
+    EXPECT_EQ(all, expected);
+    for (const int size : {2, 4, 8}) EXPECT_EQ(counted(PlanOf(config, size)), whole);
+  }
+  EXPECT_THAT(PlanOf(ConfigWithHeads(8, 1), 2).rank(1).kv_head_borders, ElementsAre(1, 1, 1, 1, 1));
 }
 
 TEST(ShardPlanTest, WhatCannotBeSplitIsRefusedByName) {

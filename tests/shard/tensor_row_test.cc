@@ -121,7 +121,7 @@ void ExpertTensors(const ModelConfig& c, int /*layer*/, TensorTable& t) {
   static const char* const names[] = {"experts.0", "experts.1", "experts.2", "experts.3",
                                       "experts.4"};
   t.Norm(0, "norm", c.hidden_size);
-  for (int expert = 0; expert < c.num_experts; ++expert) {
+  for (int expert = 0; expert < c.moe.num_experts; ++expert) {
     t.SetExpert(expert);
     t.ColumnParallel(1 + 2 * expert, names[expert], c.intermediate_size, c.hidden_size, split,
                      true);
@@ -131,13 +131,40 @@ void ExpertTensors(const ModelConfig& c, int /*layer*/, TensorTable& t) {
   t.ColumnParallel(20, "shared", c.intermediate_size, c.hidden_size, Split::kMlp, false);
 }
 
+TEST(TensorRowTest, VectorsWithAPartForEachHeadAreSplitLikeHeads) {
+  ModelConfig config = FullConfig();
+  config.qk_norm_of_all_heads = config.attention_sinks = true;
+  for (const int size : {1, 2, 3, 8}) {
+    const auto plan = ShardPlan::Create(config, size);
+    ASSERT_TRUE(plan.ok());
+    for (int rank = 0; rank < size; ++rank) {
+      const RankShard& shard = plan->rank(rank);
+      int found = 0;
+      for (const TensorRow& row : LayerTensors(config, 1)) {
+        const Range slice = SliceOf(row, shard).cols;
+        const auto expect = [&](const char* name, Range heads, int64_t width) {
+          if (row.Name() != name) return;
+          ++found;
+          EXPECT_TRUE(row.is_vector());
+          EXPECT_EQ(slice.begin, heads.begin * width) << name;
+          EXPECT_EQ(slice.end, heads.end * width) << name;
+        };
+        expect("model.layers.1.self_attn.q_norm.weight", shard.heads, config.head_dim);
+        expect("model.layers.1.self_attn.k_norm.weight", shard.kv_heads, config.head_dim);
+        expect("model.layers.1.self_attn.sinks", shard.heads, 1);
+      }
+      EXPECT_EQ(found, 3);
+    }
+  }
+}
+
 TEST(TensorRowTest, ExpertsAreSplitByExpertOrByWidth) {
   for (const bool by_expert : {true, false}) {
     FamilySpec family = *SmallConfig().family;
     family.layer_tensors = by_expert ? ExpertTensors<Split::kExperts> : ExpertTensors<Split::kMlp>;
     ModelConfig config = SmallConfig();
     config.family = &family;
-    config.num_experts = 5;
+    config.moe.num_experts = 5;
     const WeightFormats bf16 = WeightFormats::Of(DType::kBF16);
     for (const int size : {1, 2, 3, 8}) {
       SCOPED_TRACE(testing::Message() << size << (by_expert ? " by expert" : " by width"));
@@ -213,6 +240,59 @@ TEST(TensorRowTest, QuantisedSharesKnowWhereTheirGroupsBegin) {
   EXPECT_EQ(table.format, WeightFormat::kInt8);
   EXPECT_EQ(table.groups.size, 128);
   EXPECT_EQ(table.groups.indexed, 0);
+}
+
+// Of a tensor of all heads each rank has the matrices of its own heads, as they are or transposed.
+TEST(TensorRowTest, MatricesOfHeadsAreWithTheRankOfTheHead) {
+  FamilySpec family = *SmallConfig().family;
+  family.layer_tensors = [](const ModelConfig& c, int, TensorTable& t) {
+    for (int head = 0; head < c.num_attention_heads; ++head) {
+      t.OfHead(0, "kv", {head, head * int64_t{7}, 4, 42, true}, 5);
+      t.OfHead(1, "kv", {head, head * int64_t{7} + 4, 3, 42}, 5);
+    }
+  };
+  ModelConfig config = SmallConfig();
+  config.family = &family;
+  const WeightFormats bf16 = WeightFormats::Of(DType::kBF16);
+  for (const int size : {1, 2, 3, 8}) {
+    SCOPED_TRACE(size);
+    const auto plan = ShardPlan::Create(config, size);
+    ASSERT_TRUE(plan.ok());
+    for (const TensorRow& row : LayerTensors(config, 1)) {
+      EXPECT_THAT(row.Shape(), ElementsAre(42, 5));
+      EXPECT_EQ(row.rows, row.is_transposed ? 5 : 3);
+      EXPECT_EQ(row.cols, row.is_transposed ? 4 : 5);
+      EXPECT_EQ(row.is_transposed ? row.file_input_begin : row.file_begin - 4, row.head * 7);
+      for (int rank = 0; rank < size; ++rank) {
+        const RankShard& shard = plan->rank(rank);
+        const bool is_own = row.head >= shard.heads.begin && row.head < shard.heads.end;
+        EXPECT_EQ(StoredBytes(row, shard, bf16), is_own ? row.rows * row.cols * 2 : 0);
+        EXPECT_EQ(LinearShapeOf(row, shard, bf16).rows, is_own ? row.rows : 0);
+      }
+    }
+  }
+}
+
+// Codes, scales and zeros as they are stored; what is kept in numbers beside them.
+TEST(TensorRowTest, BytesOfQuantisedRowsAreThoseOfTheirFormat) {
+  const ModelConfig config = SmallConfig();
+  const auto plan = ShardPlan::Create(config, 1);
+  TensorRow up = RowOf(config, "model.layers.0.mlp.up_proj.weight");
+  WeightFormats formats = WeightFormats::Of(DType::kBF16);
+  const auto bytes = [&](WeightFormat format, int group_size) {
+    formats.layers = format;
+    formats.group_size = group_size;
+    return StoredBytes(up, plan->rank(0), formats);
+  };
+  const int64_t count = up.rows * up.cols;
+  ASSERT_EQ(up.cols % 4, 0);
+  EXPECT_EQ(bytes(WeightFormat::kFp4, 4), count / 2 + count / 4);
+  EXPECT_EQ(bytes(WeightFormat::kInt4, 4), count / 2 + 3 * count / 4);
+  EXPECT_EQ(bytes(WeightFormat::kInt8, 4), count + 2 * count / 4);
+  EXPECT_EQ(bytes(WeightFormat::kFp8, 4), count + 4 * count / 4);
+  up.held_as = HeldAs::kKeptMatrix;
+  EXPECT_EQ(bytes(WeightFormat::kFp4, 4), 2 * count);
+  EXPECT_EQ(LinearShapeOf(up, plan->rank(0), formats).format, WeightFormat::kBF16);
 }
 
 }  // namespace

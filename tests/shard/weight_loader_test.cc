@@ -84,21 +84,31 @@ struct LoadedRank {
     }
   }
 
+  // Of a number of the row's matrix in the tensor that the file holds.
+  static int64_t IndexOf(const TensorRow& of, int64_t row, int64_t col, int64_t cols) {
+    if (of.is_transposed) return (of.file_input_begin + col) * of.file_size + of.file_begin + row;
+    const int64_t expert = of.file_experts > 0 ? of.expert * of.file_size * cols : 0;
+    if (of.is_vector()) return expert + of.file_begin + col;
+    return expert + (of.file_begin + row) * cols + col;
+  }
+
   void ExpectMatrix(size_t i, const TensorSlice& slice, const RawTensor& whole,
                     int64_t full_cols) const {
     const int64_t width = whole.format == "F32" ? 4 : 2;
     for (int64_t row = 0; row < slice.rows.size(); ++row) {
-      const int64_t at =
-          ((rows[i].file_begin + slice.rows.begin + row) * full_cols + slice.cols.begin) * width;
-      ASSERT_EQ(sinks[i]->row(kMargin + row), whole.bytes.substr(at, slice.cols.size() * width))
-          << whole.name << " row " << row;
+      std::string want;
+      for (int64_t col = slice.cols.begin; col < slice.cols.end; ++col) {
+        want += whole.bytes.substr(IndexOf(rows[i], slice.rows.begin + row, col, full_cols) * width,
+                                   width);
+      }
+      ASSERT_EQ(sinks[i]->row(kMargin + row), want) << whole.name << " row " << row;
     }
     for (int64_t row = 0; row < kMargin; ++row) ASSERT_TRUE(sinks[i]->row(row).empty());
   }
   void ExpectVector(size_t i, const TensorSlice& slice, const RawTensor& whole) const {
     for (int64_t col = 0; col < slice.cols.size(); ++col) {
       const float stored =
-          Widened(whole.bytes, rows[i].file_begin + slice.cols.begin + col, whole.format);
+          Widened(whole.bytes, IndexOf(rows[i], 0, slice.cols.begin + col, 1), whole.format);
       const float want = rows[i].value_offset == 0 ? stored : stored + rows[i].value_offset;
       if (std::isnan(want)) {
         ASSERT_TRUE(std::isnan(vectors[i][col]));

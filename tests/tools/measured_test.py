@@ -13,7 +13,7 @@ from bench.text import bytes_text, clock, placement, table
 
 
 def totals(compute_s, comm_s, steps=1):
-    return {"steps": steps, "step_s": compute_s + comm_s, "comm_s": comm_s, "longest_s": compute_s + comm_s}
+    return {"steps": steps, "total_s": compute_s + comm_s, "comm_s": comm_s, "longest_s": compute_s + comm_s}
 
 
 def rank_of(rank, host, compute_s, comm_s):

@@ -9,7 +9,7 @@ def _share(part, whole):
 
 
 def _compute_s(totals):
-    return totals["step_s"] - totals["comm_s"]
+    return totals["total_s"] - totals["comm_s"]
 
 
 def skew(ranks, kind):
@@ -22,15 +22,15 @@ def skew(ranks, kind):
 
 def comm_share(ranks, kind):
     """Time in sums and gathers over time in steps, of all ranks together; 0 of no step."""
-    return _share(sum(rank[kind]["comm_s"] for rank in ranks), sum(rank[kind]["step_s"] for rank in ranks))
+    return _share(sum(rank[kind]["comm_s"] for rank in ranks), sum(rank[kind]["total_s"] for rank in ranks))
 
 
 def ranks_json(ranks):
     def means(totals):
         steps = totals["steps"]
-        return {"steps": steps, "step_ms": 1e3 * _share(totals["step_s"], steps),
+        return {"steps": steps, "step_ms": 1e3 * _share(totals["total_s"], steps),
                 "compute_ms": 1e3 * _share(_compute_s(totals), steps),
-                "comm_share": _share(totals["comm_s"], totals["step_s"]), "longest_ms": 1e3 * totals["longest_s"]}
+                "comm_share": _share(totals["comm_s"], totals["total_s"]), "longest_ms": 1e3 * totals["longest_s"]}
 
     json = {"ranks": [{**rank, **{kind: means(rank[kind]) for kind in KINDS}} for rank in ranks]}
     for kind in KINDS:
@@ -43,8 +43,8 @@ def ranks_table(ranks):
     def cells(totals):
         steps = totals["steps"]
         return ["-"] * 3 if steps == 0 else [
-            f"{1e3 * totals['step_s'] / steps:.3f}", f"{1e3 * _compute_s(totals) / steps:.3f}",
-            percent(_share(totals["comm_s"], totals["step_s"]))]
+            f"{1e3 * totals['total_s'] / steps:.3f}", f"{1e3 * _compute_s(totals) / steps:.3f}",
+            percent(_share(totals["comm_s"], totals["total_s"]))]
 
     rows = [["rank", "host", "loaded in s", "read", "peak resident", "clock us", "decode ms/step", "compute ms", "comm",
              "prefill ms/step", "compute ms", "comm"]]

@@ -12,7 +12,7 @@
 #include "memory/cuda_kernel.h"
 
 #define BH_KERNEL(threads) BH_KERNEL_SHARING(threads, 1)
-// So many blocks at least on a multiprocessor.
+// At least `blocks` blocks on a multiprocessor.
 #define BH_KERNEL_SHARING(threads, blocks) static __global__ __launch_bounds__(threads, blocks) void
 #define BH_DEVICE __device__ __forceinline__
 #define BH_UNROLL _Pragma("unroll")
@@ -58,7 +58,7 @@ BH_DEVICE void CpAsync16(void* shared, const void* global, bool valid) {
                : "memory");
 }
 BH_DEVICE void CpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most `kLeft` groups of this thread are under way; a kernel waits for all that it began.
+// Until at most `kLeft` groups of this thread are in flight; a kernel waits for all that it began.
 template <int kLeft>
 BH_DEVICE void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");

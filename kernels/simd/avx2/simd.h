@@ -100,6 +100,11 @@ BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) {
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
+BH_INLINE I32x16 LookUpBytes(const uint8_t* table, I32x16 indices) {
+  const __m256i bytes =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(bytes, indices.lo), _mm256_shuffle_epi8(bytes, indices.hi)};
+}
 template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};

@@ -109,6 +109,16 @@ BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) {
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) {
   return ForLanes<I32x16>([&](int i) { return a.v[i] & b.v[i]; });
 }
+BH_INLINE I32x16 LookUpBytes(const uint8_t* table, I32x16 indices) {
+  for (int32_t& lane : indices.v) {
+    uint32_t bytes = 0;
+    for (int shift = 0; shift < 32; shift += 8) {
+      bytes |= uint32_t{table[(Unsigned(lane) >> shift) & 0xF]} << shift;
+    }
+    lane = Wrapped(bytes);
+  }
+  return indices;
+}
 template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) << kBits); });

@@ -24,14 +24,8 @@ Family exaone4() {
                    .model_type = "exaone4",
                    .read_config = ReadConfig,
                    .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.input_norm = nullptr,
-                                       .attention_norm = "post_attention_layernorm",
-                                       .mlp_norm = nullptr,
-                                       .mlp_out_norm = "post_feedforward_layernorm"},
-                                      c, t);
-                       }},
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors(kNormedSumsLayer, c, t); }},
           .buffers = LayerBuffers,
           .forward = SequentialLayer};
 }

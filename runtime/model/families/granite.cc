@@ -1,10 +1,11 @@
 // Granite: Llama with multipliers of embeddings, scores, residuals and logits.
+#include "runtime/model/families/granite.h"
+
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
-namespace {
 
-void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+void ReadGraniteFields(ConfigFields& fields, ModelConfig& config) {
   ReadSizes(fields, {.max_position_embeddings = 2048}, config);
   ReadBiases(fields, true, config);
   ReadActivation(fields, {Activation::kSilu}, config);
@@ -15,12 +16,10 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   config.logit_multiplier = 1 / ReadFactor(fields, "logits_scaling", 1);
 }
 
-}  // namespace
-
 Family granite() {
   return {.spec = {.architecture = "GraniteForCausalLM",
                    .model_type = "granite",
-                   .read_config = ReadConfig,
+                   .read_config = ReadGraniteFields,
                    .model_tensors = ModelTensors,
                    .layer_tensors = [](const ModelConfig& c, int,
                                        TensorTable& t) { LayerTensors({}, c, t); }},

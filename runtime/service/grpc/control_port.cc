@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "bulkhead/v1/generation.grpc.pb.h"
 #include "runtime/service/grpc/raw_message.h"
 #include "runtime/service/grpc/status_conversion.h"
 #include "runtime/service/guard/connection_guard.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/service/grpc/control_service.h"
+#include "runtime/service/control_answers.h"
 #include "runtime/service/grpc/guarded_port.h"
 #include "runtime/service/grpc/health_service.h"
 

@@ -3,8 +3,14 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+#include <string>
+
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "runtime/service/control_answers.h"
+#include "runtime/service/grpc/call_reactors.h"
+#include "runtime/service/guard/connection_guard.h"
+#include "runtime/service/local_call.h"
 
 namespace bulkhead {
 
@@ -16,38 +22,49 @@ using RawControl = v1::Control::WithRawCallbackMethod_GetServerInfo<
 
 // Raw like Generation: the size of a parsed request is bounded, and its answer counted.
 class ControlService final : public RawControl {
+  using Reactor = grpc::ServerUnaryReactor;
+  using Context = grpc::CallbackServerContext;
+  using Buffer = grpc::ByteBuffer;
+
  public:
   explicit ControlService(ServiceCore* core) : core_(core), answers_(core) {}
 
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetRankTable(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* SetLimits(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* response) override;
+  Reactor* GetServerInfo(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::GetServerInfo);
+  }
+  Reactor* GetModelInfo(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::GetModelInfo);
+  }
+  Reactor* GetLoad(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::GetLoad);
+  }
+  Reactor* GetRankTable(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::GetRankTable);
+  }
+  Reactor* SetLimits(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::SetLimits);
+  }
+  Reactor* Abort(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::Abort);
+  }
+  Reactor* Drain(Context* context, const Buffer* request, Buffer* response) override {
+    return Run(context, request, response, &ControlAnswers::Drain);
+  }
 
  private:
   template <typename Request, typename Response>
-  using Method = absl::Status (ControlAnswers::*)(const Request&, const std::string&, Response*);
-  template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context,
-                                const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                Method<Request, Response> method);
+  Reactor* Run(Context* context, const Buffer* request, Buffer* response,
+               absl::Status (ControlAnswers::*method)(const Request&, const std::string&,
+                                                      Response*)) {
+    return RunUnary(context, request, response, [&](CallTransport* transport) {
+      return std::make_shared<LocalCall>(
+          core_, transport, LocalCall::Kind::kControl,
+          RespondWith<Request, Response>([this, method, client = ClientAddress(context->peer())](
+                                             const Request& message, Response* answer) {
+            return (answers_.*method)(message, client, answer);
+          }));
+    });
+  }
 
   ServiceCore* const core_;
   ControlAnswers answers_;

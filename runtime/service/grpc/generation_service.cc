@@ -11,12 +11,12 @@
 
 namespace bulkhead {
 
+using Unary = grpc::ServerUnaryReactor;
 using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 
-grpc::ServerUnaryReactor* GenerationService::Generate(CallbackServerContext* context,
-                                                      const ByteBuffer* request,
-                                                      ByteBuffer* response) {
+Unary* GenerationService::Generate(CallbackServerContext* context, const ByteBuffer* request,
+                                   ByteBuffer* response) {
   EchoRequestId(*context);
   return RunUnary(context, request, response, [this](CallTransport* transport) {
     return std::make_shared<GenerateUnary>(core_, transport);
@@ -31,27 +31,24 @@ grpc::ServerWriteReactor<ByteBuffer>* GenerationService::GenerateStream(
   });
 }
 
-grpc::ServerUnaryReactor* GenerationService::Score(CallbackServerContext* context,
-                                                   const ByteBuffer* request,
-                                                   ByteBuffer* response) {
+Unary* GenerationService::Score(CallbackServerContext* context, const ByteBuffer* request,
+                                ByteBuffer* response) {
   EchoRequestId(*context);
   return RunUnary(context, request, response, [this](CallTransport* transport) {
     return std::make_shared<ScoreCall>(core_, transport);
   });
 }
 
-grpc::ServerUnaryReactor* GenerationService::Tokenize(CallbackServerContext* context,
-                                                      const ByteBuffer* request,
-                                                      ByteBuffer* response) {
+Unary* GenerationService::Tokenize(CallbackServerContext* context, const ByteBuffer* request,
+                                   ByteBuffer* response) {
   return RunUnary(context, request, response, [this](CallTransport* transport) {
     return std::make_shared<LocalCall>(core_, transport, LocalCall::Kind::kWork,
                                        bulkhead::Tokenize);
   });
 }
 
-grpc::ServerUnaryReactor* GenerationService::Detokenize(CallbackServerContext* context,
-                                                        const ByteBuffer* request,
-                                                        ByteBuffer* response) {
+Unary* GenerationService::Detokenize(CallbackServerContext* context, const ByteBuffer* request,
+                                     ByteBuffer* response) {
   return RunUnary(context, request, response, [this](CallTransport* transport) {
     return std::make_shared<LocalCall>(core_, transport, LocalCall::Kind::kWork,
                                        bulkhead::Detokenize);

@@ -15,23 +15,19 @@ using RawGeneration = v1::Generation::WithRawCallbackMethod_Generate<
             v1::Generation::WithRawCallbackMethod_Detokenize<v1::Generation::Service>>>>>;
 
 class GenerationService final : public RawGeneration {
+  using Reactor = grpc::ServerUnaryReactor;
+  using StreamReactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
+  using Context = grpc::CallbackServerContext;
+  using Buffer = grpc::ByteBuffer;
+
  public:
   explicit GenerationService(ServiceCore* core) : core_(core) {}
 
-  grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override;
+  Reactor* Generate(Context* context, const Buffer* request, Buffer* response) override;
+  StreamReactor* GenerateStream(Context* context, const Buffer* request) override;
+  Reactor* Score(Context* context, const Buffer* request, Buffer* response) override;
+  Reactor* Tokenize(Context* context, const Buffer* request, Buffer* response) override;
+  Reactor* Detokenize(Context* context, const Buffer* request, Buffer* response) override;
 
  private:
   ServiceCore* const core_;

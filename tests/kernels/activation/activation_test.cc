@@ -9,7 +9,7 @@ namespace {
 using ActivationTest = OpTest;
 
 constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
-                                       Activation::kReluSquared};
+                                       Activation::kReluSquared, Activation::kSigmoid};
 
 TEST_P(ActivationTest, IsTheSameOnAnyShapeAndStrideWithAGateAndWithout) {
   for (const Activation activation : kActivations) {
@@ -49,6 +49,25 @@ TEST_P(ActivationTest, OfExtremeGatesIsFinite) {
       return out;
     });
   }
+}
+
+TEST_P(ActivationTest, ClampedSwigluReadsGatesAndUpsInTurn) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.cols);
+    const int64_t stride = 2 * shape.cols + 3;
+    std::vector<float> gate_up = RandomFloats(shape.rows * stride, 12);
+    for (float& number : gate_up) number *= 6;  // a good part of them is clamped
+    Compare(kActivationTolerance, [&](Backend& backend) {
+      std::vector<float> out(shape.rows * (shape.cols + 1), 0.0f);
+      backend.ClampedSwiglu(1.702f, 7.0f, View(gate_up, shape.rows, 2 * shape.cols, stride),
+                            View(out, shape.rows, shape.cols, shape.cols + 1));
+      return out;
+    });
+  }
+  std::vector<float> one = {1e4f, 1e4f, -1e4f, -1e4f}, out(2);
+  backend_->ClampedSwiglu(1.702f, 7.0f, View(one, 1, 4, 4), View(out, 1, 2, 2));
+  EXPECT_NEAR(out[0], 7 * 8, 1e-3);
+  EXPECT_EQ(out[1], 0.0f);
 }
 
 TEST_P(ActivationTest, ANanStaysANan) {

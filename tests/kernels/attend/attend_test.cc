@@ -54,6 +54,17 @@ std::vector<AttentionCase> FloatCases() {
       {groups(2, 2), 2, 128, KvFormat::kBF16, 64, 0},
       {groups(2, 2), 2, 32, KvFormat::kF32, 16, 24, 0.5f},
       {groups(1, 9), 1, 24, KvFormat::kBF16, 32, 0, 0.5f},
+      {groups(2, 4), 2, 40, KvFormat::kBF16, 16, 0, 0, true},
+      {groups(1, 3), 1, 16, KvFormat::kF32, 32, 24, 0.5f, true},
+      {groups(2, 2), 2, 32, KvFormat::kF32, 16, 0, 0, false, 64},
+      {groups(1, 5), 1, 24, KvFormat::kBF16, 32, 0, 0, false, 250},
+      // Latent caches: a value is the first columns of its key.
+      {groups(1, 8), 1, 40, KvFormat::kF32, 32, 0, 0, false, 0, 32},
+      {groups(1, 4), 1, 144, KvFormat::kBF16, 16, 0, 0, false, 0, 128},
+      {groups(1, 2), 1, 144, KvFormat::kF32, 256, 0, 0, false, 0, 128},
+      {groups(1, 3), 1, 22, KvFormat::kF16, 64, 300, 0.5f, false, 0, 14},
+      {groups(2, 3), 2, 18, KvFormat::kBF16, 16, 24, 0, false, 0, 16},
+      {crowd, 1, 24, KvFormat::kBF16, 16, 0, 0, false, 0, 16},
   };
 }
 
@@ -62,12 +73,19 @@ std::vector<AttentionCase> FloatCases() {
 std::vector<AttentionCase> QuantizedCases(KvFormat format) {
   const auto groups = AttentionCase::Groups;
   return {
-      {groups(2, 2), 2, 64, format, 64, 0},   {groups(1, 1), 1, 128, format, 16, 300},
-      {groups(1, 3), 1, 96, format, 32, 24},  {groups(1, 8), 1, 32, format, 128, 0},
-      {groups(2, 4), 2, 48, format, 16, 24},  {{0, 2, 2}, 3, 10, format, 32, 0},
-      {groups(1, 5), 1, 24, format, 256, 0},  {groups(1, 9), 1, 80, format, 16, 300},
-      {groups(1, 7), 1, 64, format, 16, 1},   {groups(1, 12), 1, 64, format, 32, 0},
+      {groups(2, 2), 2, 64, format, 64, 0},
+      {groups(1, 1), 1, 128, format, 16, 300},
+      {groups(1, 3), 1, 96, format, 32, 24},
+      {groups(1, 8), 1, 32, format, 128, 0},
+      {groups(2, 4), 2, 48, format, 16, 24},
+      {{0, 2, 2}, 3, 10, format, 32, 0},
+      {groups(1, 5), 1, 24, format, 256, 0},
+      {groups(1, 9), 1, 80, format, 16, 300},
+      {groups(1, 7), 1, 64, format, 16, 1},
+      {groups(1, 12), 1, 64, format, 32, 0},
       {groups(1, 6), 1, 160, format, 16, 24},
+      {groups(1, 5), 1, 40, format, 16, 0, 0, false, 0, 32},
+      {groups(1, 9), 1, 74, format, 64, 300, 0, false, 0, 64},
   };
 }
 
@@ -131,6 +149,8 @@ std::vector<AttentionCase> PieceCases() {
        {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0});
     cases.push_back({{0, 0, 0}, 1, 24, format, 16, 270});
+    cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0, 0, true, 130});
+    cases.push_back({{0, 0, 0}, 1, 24, format, 16, 0, 0, false, 0, 16});
   }
   return cases;
 }
@@ -172,7 +192,10 @@ std::vector<AttentionCase> LongCases() {
   return {{groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0},
           {groups(3, 2), 3, 32, KvFormat::kBF16, 32, 0},
           {groups(1, 2), 1, 32, KvFormat::kInt8, 32, 0},
-          {groups(1, 2), 1, 32, KvFormat::kInt4, 32, 0}};
+          {groups(1, 2), 1, 32, KvFormat::kInt4, 32, 0},
+          {groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0, 0, true},
+          {groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0, 0, true, 700},
+          {groups(1, 2), 1, 40, KvFormat::kBF16, 32, 0, 0, false, 0, 32}};
 }
 
 std::vector<float> RunLongContext(Backend& backend, int i) {

@@ -26,7 +26,7 @@ std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>
   index.num_tokens = static_cast<int>(position.size());
   index.seq_begin = seq_begin.data();
   index.position = position.data();
-  std::vector<int32_t> list(AttendList::Bytes(index.num_seqs, cuda::kMostSplits) / 4 + 1, -7);
+  std::vector<int32_t> list(AttendList::Bytes(index.num_seqs, cuda::kMaxSplits) / 4 + 1, -7);
   const int64_t bytes = AttendList::Fill(index, list.data());
   EXPECT_EQ(bytes, (1 + list[0]) * static_cast<int64_t>(sizeof(cuda::AttendItem)));
   EXPECT_EQ(list.back(), -7);
@@ -44,8 +44,8 @@ TEST(AttendListTest, HasEverySplitOnceTheLongestFirst) {
 }
 
 TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
-  const int longest = cuda::kLeastSplitTokens * cuda::kMostSplits;
-  EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMostSplits);
+  const int longest = cuda::kMinSplitTokens * cuda::kMaxSplits;
+  EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMaxSplits);
   const auto items = ItemsFor({{300, 1}, {longest + 44, 1}});  // splits of 512, a rest of 45
   EXPECT_EQ(items.size(), 1U + 1 + 17);
   EXPECT_EQ(items[0], std::make_pair(1, 0));
@@ -57,7 +57,7 @@ TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
 TEST(AttendListTest, NoContextHasMoreSplitsThanThereIsRoomFor) {
   for (int tokens = 1; tokens < 2'000'000; tokens += 1 + tokens / 100) {
     const int split_tokens = cuda::SplitTokens(tokens);
-    EXPECT_LE((tokens + split_tokens - 1) / split_tokens, cuda::kMostSplits) << tokens;
+    EXPECT_LE((tokens + split_tokens - 1) / split_tokens, cuda::kMaxSplits) << tokens;
   }
 }
 

@@ -38,30 +38,42 @@ std::vector<Case> Cases() {
 struct Quantized {
   std::vector<uint8_t> codes, zeros;
   std::vector<uint16_t> scales;
+  std::vector<float> f32_scales;
   std::vector<int32_t> index;
 
   Quantized(const LinearShape& shape, uint32_t seed) {
     std::mt19937 random(seed);
     const int64_t groups = NumGroups(shape);
     const bool is_int4 = shape.format == WeightFormat::kInt4;
+    const bool has_bytes = WeightBits(shape.format) == 8;
     for (int64_t i = 0; i < shape.rows * shape.cols; ++i) {
-      codes.push_back(static_cast<uint8_t>(is_int4 ? random() % 16 : 1 + random() % 255));
+      codes.push_back(static_cast<uint8_t>(random() % (has_bytes ? 256 : 16)));
     }
     for (int64_t i = 0; i < shape.rows * groups; ++i) {
-      scales.push_back(F16OfF32(0.001F + 0.01F * static_cast<float>(random() % 100)));
+      f32_scales.push_back(1e-3F * static_cast<float>(1 + random() % 100));
+      scales.push_back(Scale(shape.groups.scales, static_cast<int>(random() % 100)));
       zeros.push_back(static_cast<uint8_t>(is_int4 ? random() % 17 : 128));
     }
     for (int64_t i = 0; i < shape.cols; ++i) {
       index.push_back(static_cast<int32_t>(random() % std::max(shape.groups.indexed, 1)));
     }
   }
+  // Among those of bf16 one that f16 cannot hold, of e8m0 the least.
+  static uint16_t Scale(ScaleFormat format, int step) {
+    const float scale = 0.001F + 0.01F * static_cast<float>(step);
+    if (format == ScaleFormat::kF16) return F16OfF32(scale);
+    if (format == ScaleFormat::kBF16) return Bf16OfF32(step == 0 ? 3e-9F : scale);
+    return static_cast<uint16_t>(step == 0 ? 0 : 110 + step % 20);
+  }
   void Put(const LinearShape& shape, WeightSink& sink) const {
     const int64_t groups = NumGroups(shape);
     if (shape.groups.indexed > 0) sink.PutGroupIndex(index);
     const int64_t half = shape.rows / 2;  // in two parts, as a loader does
     for (const auto& [begin, end] : {std::pair{half, shape.rows}, std::pair{int64_t{0}, half}}) {
-      sink.PutQuantizedRows(begin, {end - begin, codes.data() + begin * shape.cols,
-                                    scales.data() + begin * groups, zeros.data() + begin * groups});
+      QuantizedRows rows{end - begin, codes.data() + begin * shape.cols,
+                         scales.data() + begin * groups, zeros.data() + begin * groups};
+      if (shape.format == WeightFormat::kFp8) rows.f32_scales = f32_scales.data() + begin * groups;
+      sink.PutQuantizedRows(begin, rows);
     }
   }
 };
@@ -103,9 +115,14 @@ class QuantizedProductsTest : public testing::TestWithParam<std::tuple<Isa, int>
 };
 
 TEST_P(QuantizedProductsTest, CodesOfACheckpointEqualTheOrderedReference) {
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+  const std::pair<WeightFormat, ScaleFormat> formats[] = {
+      {WeightFormat::kInt8, ScaleFormat::kF16},  {WeightFormat::kInt4, ScaleFormat::kF16},
+      {WeightFormat::kInt8, ScaleFormat::kBF16}, {WeightFormat::kInt4, ScaleFormat::kBF16},
+      {WeightFormat::kFp4, ScaleFormat::kE8M0},  {WeightFormat::kFp8, ScaleFormat::kF32}};
+  for (const auto& [format, scales] : formats) {
     for (const Case& c : Cases()) {
-      const LinearShape shape{c.outputs, c.inputs, format, c.k_borders, c.groups};
+      LinearShape shape{c.outputs, c.inputs, format, c.k_borders, c.groups};
+      shape.groups.scales = scales;
       const Quantized quantized(shape, 3);
       ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
     }
@@ -131,6 +148,62 @@ TEST_P(QuantizedProductsTest, GroupsByIndexEqualTheOrderedReference) {
         c.outputs, c.inputs, WeightFormat::kInt4, c.k_borders, {c.groups.size, 0, 5}};
     const Quantized quantized(shape, 7);
     ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+  }
+}
+
+TEST_P(QuantizedProductsTest, Fp4RowsAreWidenedExactly) {
+  const auto [isa, threads] = GetParam();
+  CpuFixture cpu(isa, threads);
+  LinearShape shape{33, 64, WeightFormat::kFp4, {0, 64}, {32, 0, 0, ScaleFormat::kE8M0}};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  Buffer memory = std::move(device->Allocate(cpu.backend().PackedBytes(shape))).value();
+  std::memset(memory.data(), 0, cpu.backend().PackedBytes(shape));
+  const Linear linear{shape, memory.data()};
+  std::vector<uint8_t> codes(33 * 64);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i % 16);
+  std::vector<uint16_t> scales(33 * 2, 127);
+  scales[32 * 2] = 0;        // 2^-127
+  scales[32 * 2 + 1] = 130;  // 8
+  cpu.backend().Pack(linear)->PutQuantizedRows(0, {33, codes.data(), scales.data(), nullptr});
+  const float numbers[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, 0, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+  const std::vector<int32_t> tokens = {3, 32};
+  std::vector<float> got(2 * 64);
+  cpu.backend().Embed(tokens.data(), linear, 0, ViewOf(got, 2, 64, 64));
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(got[i], numbers[i % 16]);
+    EXPECT_EQ(got[64 + i], numbers[i % 16] * (i < 32 ? 0x1p-127F : 8.0F));
+  }
+}
+
+TEST_P(QuantizedProductsTest, Fp8RowsAreWidenedExactly) {
+  const auto [isa, threads] = GetParam();
+  CpuFixture cpu(isa, threads);
+  const LinearShape shape{1, 254, WeightFormat::kFp8, {0, 254}, {128, 0, 0, ScaleFormat::kF32}};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  Buffer memory = std::move(device->Allocate(cpu.backend().PackedBytes(shape))).value();
+  std::memset(memory.data(), 0, cpu.backend().PackedBytes(shape));
+  const Linear linear{shape, memory.data()};
+  std::vector<uint8_t> codes;  // but those of NaN
+  for (int i = 0; i < 254; ++i) codes.push_back(static_cast<uint8_t>(i < 127 ? i : i + 1));
+  const float scales[2] = {1.0F, 0.1F};
+  QuantizedRows rows{1, codes.data()};
+  rows.f32_scales = scales;
+  cpu.backend().Pack(linear)->PutQuantizedRows(0, rows);
+  const int32_t token = 0;
+  std::vector<float> got(254);
+  cpu.backend().Embed(&token, linear, 0, ViewOf(got, 1, 254, 254));
+  for (int i = 0; i < 254; ++i) {
+    const int exponent = codes[i] >> 3 & 15;
+    const float fraction = static_cast<float>(codes[i] & 7) / 8;
+    const float number =
+        exponent == 0 ? std::ldexp(fraction, -6) : std::ldexp(1 + fraction, exponent - 7);
+    const float want = (codes[i] >= 128 ? -number : number) * (i < 128 ? 1.0F : 0.1F);
+    EXPECT_EQ(got[i], want + 0.0F) << i;
+    std::vector<float> one(254, 0.0F);
+    one[i] = 1;
+    std::vector<float> out(1);
+    cpu.backend().MatMul(ViewOf(one, 1, 254, 254), linear, ViewOf(out, 1, 1, 1));
+    EXPECT_EQ(out[0], want + 0.0F) << i;
   }
 }
 

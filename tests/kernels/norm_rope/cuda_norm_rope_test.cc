@@ -12,16 +12,20 @@ struct RopeCase {
   bool interleaved = false;
   bool norm_after_rotary = false;
   bool scales_q = false;
+  bool of_all_heads = false;
+  bool without_weight = false;
 };
 class CudaNormRopeTest : public testing::TestWithParam<RopeCase> {};
-INSTANTIATE_TEST_SUITE_P(Heads, CudaNormRopeTest,
-                         testing::Values(RopeCase{8, 4, 16, false, 16}, RopeCase{3, 3, 8, true, 8},
-                                         RopeCase{5, 1, 80, true, 80},
-                                         RopeCase{1, 1, 256, false, 256},
-                                         RopeCase{4, 2, 24, true, 24}, RopeCase{4, 2, 80, true, 24},
-                                         RopeCase{4, 2, 80, true, 80, true},
-                                         RopeCase{4, 2, 48, true, 20, true, true, true},
-                                         RopeCase{4, 2, 16, true, 0, false, false, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Heads, CudaNormRopeTest,
+    testing::Values(RopeCase{8, 4, 16, false, 16}, RopeCase{3, 3, 8, true, 8},
+                    RopeCase{5, 1, 80, true, 80}, RopeCase{1, 1, 256, false, 256},
+                    RopeCase{4, 2, 24, true, 24}, RopeCase{4, 2, 80, true, 24},
+                    RopeCase{4, 2, 80, true, 80, true},
+                    RopeCase{4, 2, 48, true, 20, true, true, true},
+                    RopeCase{4, 2, 16, true, 0, false, false, true},
+                    RopeCase{5, 2, 24, true, 24, false, false, false, true},
+                    RopeCase{4, 2, 24, false, 24, true, true, false, false, true}));
 
 TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
   const RopeCase& c = GetParam();
@@ -31,13 +35,23 @@ TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
     const std::vector<int32_t> position = {0, 7, 3, 3, 9};
     PaddedMatrix qkv(kRows, (c.heads + 2 * c.kv_heads) * c.head_dim, 8),
         rope(10, std::max(1, c.rotary_dim), 9);
-    PaddedMatrix q_norm(1, c.head_dim, 10), k_norm(1, c.head_dim, 11), q_scale(10, 1, 12);
+    const int q_norms = c.of_all_heads ? c.heads : 1;
+    const int k_norms = c.of_all_heads ? c.kv_heads : 1;
+    PaddedMatrix q_norm(1, q_norms * c.head_dim, 10), k_norm(1, k_norms * c.head_dim, 11),
+        q_scale(10, 1, 12), squares(kRows, 2, 13);
+    for (int row = 0; row < kRows; ++row) {
+      for (int part : {0, 1}) squares.View().F32(row)[part] = static_cast<float>(50 + row + part);
+    }
     const StepIndex index{.num_seqs = 1, .num_tokens = kRows, .position = position.data()};
     const auto view_if = [](bool has, PaddedMatrix& m) { return has ? m.View() : MatrixView(); };
-    backend.NormRope(
-        index, heads,
-        {view_if(c.norms, q_norm), view_if(c.norms, k_norm), 1e-6F, c.norm_after_rotary},
-        {view_if(c.rotary_dim > 0, rope), c.interleaved, view_if(c.scales_q, q_scale)}, qkv.View());
+    HeadNorms norms{view_if(c.norms, q_norm), view_if(c.norms, k_norm), 1e-6F, c.norm_after_rotary};
+    norms.squares = view_if(c.of_all_heads, squares);
+    norms.without_weight = c.without_weight;
+    norms.q_size = 200;
+    norms.k_size = 90;
+    backend.NormRope(index, heads, norms,
+                     {view_if(c.rotary_dim > 0, rope), c.interleaved, view_if(c.scales_q, q_scale)},
+                     qkv.View());
     Wait(backend);
     return qkv.Values();
   };

@@ -224,8 +224,8 @@ TEST_P(ConvertTest, QuantisesToTheSameCodesAsThePlainLoops) {
       const WeightRange plain = kPlainWeightLoops.range_of(weights.data(), count);
       ASSERT_EQ(range.finite, plain.finite);
       if (!range.finite) continue;
-      EXPECT_EQ(Bits(range.least), Bits(plain.least));
-      EXPECT_EQ(Bits(range.most), Bits(plain.most));
+      EXPECT_EQ(Bits(range.min), Bits(plain.min));
+      EXPECT_EQ(Bits(range.max), Bits(plain.max));
       for (const float inverse : {0.0F, 0.7F, 127.0F, 1e30F}) {
         std::vector<uint8_t> codes(count + 1, 0xEE);
         std::vector<uint8_t> expected(count + 1, 0xEE);

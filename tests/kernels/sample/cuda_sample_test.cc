@@ -1,4 +1,4 @@
-// Tokens drawn on a device from the lists of several ranks, against the host's sampler on whole
+// Tokens sampled on a device from the lists of several ranks, against the host's sampler on whole
 // rows: the same ids.
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kSlots = 64;
 
-// Rows of logits and how each is drawn.
+// Rows of logits and how each is sampled.
 struct Rows {
   explicit Rows(int64_t vocab_size) : vocab(vocab_size) {}
   void Add(std::vector<float> row, SampleRow sample) {
@@ -47,16 +47,16 @@ SampleRow Sample(float temperature, int top_k, float top_p = 1, float min_p = 0)
 std::vector<int32_t> SampledByHost(const Rows& rows) {
   std::vector<std::byte> scratch(Sampler::ScratchBytes(rows.vocab));
   Sampler sampler(rows.vocab, scratch.data());
-  std::vector<int32_t> drawn;
+  std::vector<int32_t> sampled;
   for (int i = 0; i < rows.size(); ++i) {
     const SampleRow& row = rows.samples[i];
     const auto token = sampler.Sample(
         absl::MakeConstSpan(&rows.logits[i * rows.vocab], static_cast<size_t>(rows.vocab)), row);
-    drawn.push_back(token.ok()                              ? token->id
-                    : token.status() == NotFiniteError(row) ? kNotFinite
-                                                            : kNothingToSample);
+    sampled.push_back(token.ok()                              ? token->id
+                      : token.status() == NotFiniteError(row) ? kNotFinite
+                                                              : kNothingToSample);
   }
-  return drawn;
+  return sampled;
 }
 
 // Rank r has the columns [begins[r], begins[r + 1]) and makes `slices` lists of them.
@@ -76,23 +76,23 @@ std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
                           cols_of_rank, ranks * cols_of_rank);
     cuda.backend->SelectCandidates(part, begins[r], list);
   }
-  std::vector<TokenSampling> draws;
+  std::vector<TokenSampling> params;
   std::vector<int32_t> banned = {-1};  // nobody's
   for (int i = 0; i < n; ++i) {
     const SampleRow& row = rows.samples[i];
-    draws.push_back(TokenSamplingOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
+    params.push_back(TokenSamplingOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
     banned.insert(banned.end(), row.banned.begin(), row.banned.end());
   }
   int32_t* const on_device = arrays.New<int32_t>(n);
   int32_t* const by_slot = arrays.Put(std::vector<int32_t>(kSlots, -99));
-  cuda.backend->Sample(all, arrays.Put(draws), arrays.Put(banned), on_device, by_slot);
-  std::vector<int32_t> drawn = arrays.Get(on_device, n);
+  cuda.backend->Sample(all, arrays.Put(params), arrays.Put(banned), on_device, by_slot);
+  std::vector<int32_t> sampled = arrays.Get(on_device, n);
   const std::vector<int32_t> last_sampled = arrays.Get(by_slot, kSlots);
   for (int slot = 0; slot < kSlots; ++slot) {
     const int row = kSlots - 1 - slot;
-    EXPECT_EQ(last_sampled[slot], row < n ? std::max(drawn[row], 0) : -99);
+    EXPECT_EQ(last_sampled[slot], row < n ? std::max(sampled[row], 0) : -99);
   }
-  return drawn;
+  return sampled;
 }
 
 void ExpectTheHostsTokens(const Rows& rows, const std::vector<int64_t>& begins, int64_t slices) {
@@ -203,7 +203,7 @@ TEST(SamplingOfLongRows, FindsTheLikeliestWhereverTheyAre) {
   ExpectTheHostsTokens(rows, {0, 7000, kVocab}, 2);
 }
 
-// Through the range of random numbers: the running sums must be the host's, wherever a draw ends.
+// Through the range of random numbers: the running sums must be the host's, wherever a sample ends.
 TEST(SamplingOfOneRow, FollowsTheHostThroughManyPositions) {
   constexpr int64_t kVocab = 3000;  // in three chunks of the sums
   std::mt19937 random(10);
@@ -223,9 +223,9 @@ TEST(SamplingOfNoRow, WritesNothing) {
   DeviceArrays arrays(*cuda.driver);
   const ConstMatrixView lists(reinterpret_cast<const std::byte*>(arrays.New<float>(kCandidateCols)),
                               DType::kF32, 1, kCandidateCols);
-  int32_t* const drawn = arrays.Put<int32_t>({-98, -99});
-  cuda.backend->Sample(lists, arrays.Put<TokenSampling>({{}}), nullptr, drawn, drawn + 1);
-  EXPECT_EQ(arrays.Get(drawn, 2), (std::vector<int32_t>{-98, -99}));
+  int32_t* const sampled = arrays.Put<int32_t>({-98, -99});
+  cuda.backend->Sample(lists, arrays.Put<TokenSampling>({{}}), nullptr, sampled, sampled + 1);
+  EXPECT_EQ(arrays.Get(sampled, 2), (std::vector<int32_t>{-98, -99}));
 }
 
 TEST(SamplingOfALongRow, HasAsManyListsAsSlices) {

@@ -176,8 +176,20 @@ TEST(CapacityReportTest, TooLittleHostMemoryIsNamedWithTheLeastAndTheRemedy) {
 }
 
 TEST(CapacityReportTest, MoreRanksShrinkKvUntilEveryHeadHasItsRank) {
-  EXPECT_THAT(MoreRanksText(8, 2), HasSubstr("fall until there are 8"));
-  EXPECT_THAT(MoreRanksText(8, 8), HasSubstr("stay as they are"));
+  ModelConfig config;
+  config.num_key_value_heads = 8;
+  EXPECT_THAT(MoreRanksText(config, 2), HasSubstr("fall until there are 8"));
+  EXPECT_THAT(MoreRanksText(config, 8), HasSubstr("stay as they are"));
+}
+
+TEST(CapacityReportTest, MoreRanksNeverShrinkWhatLatentAttentionCaches) {
+  ModelConfig config;
+  config.num_key_value_heads = 1;
+  config.latent = {.kv_rank = 512, .rope_dim = 64};
+  for (const int size : {1, 2, 8}) {
+    EXPECT_THAT(MoreRanksText(config, size), HasSubstr("one vector of 576 numbers (512 + 64)"));
+    EXPECT_THAT(MoreRanksText(config, size), HasSubstr("every rank has all of it"));
+  }
 }
 
 }  // namespace

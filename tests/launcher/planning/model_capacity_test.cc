@@ -116,6 +116,36 @@ TEST_F(ModelCapacityTest, WeightsAreThoseOfThePublishedModels) {
   EXPECT_EQ(Plan(kLlama2_13B, 1, 1000 * kGiB).ranks[0].stored_weight_bytes, 26'031'728'640);
 }
 
+// What latent attention caches of a token, 576 numbers a layer, is on every rank, however many
+// there are.
+TEST_F(ModelCapacityTest, MoreRanksDoNotShrinkALatentCache) {
+  config_ = ConfigOf(kLlama3_8B);
+  config_.family = FamilyNamed("deepseek_v2");
+  config_.num_key_value_heads = 1;
+  config_.head_dim = 64;
+  config_.latent = {.kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+  for (const int size : {1, 2, 8, 16}) {
+    const auto plan =
+        Model().Plan(std::vector<DeviceBudget>(size, DeviceBudget{.total_bytes = 100 * kGiB}));
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (const RankCapacity& rank : plan->ranks) {
+      EXPECT_EQ(rank.kv_block_bytes, 16 * 32 * 576 * 2) << size;
+    }
+    EXPECT_EQ(Model().KvHeadCopies(size), size);
+  }
+}
+
+TEST_F(ModelCapacityTest, PlansOfOneModelDoNotDependOnThoseBefore) {
+  config_ = ConfigOf(kLlama3_8B);
+  const ModelCapacity model(config_, formats_, options_, *backend_);
+  const auto weights_at = [](const ModelCapacity& at, int size) {
+    const std::vector<DeviceBudget> budgets(size, DeviceBudget{.total_bytes = 1000 * kGiB});
+    return at.Plan(budgets)->ranks.back().stored_weight_bytes;
+  };
+  for (const int size : {1, 8, 8, 2, 1})
+    EXPECT_EQ(weights_at(model, size), weights_at(Model(), size));
+}
+
 TEST_F(ModelCapacityTest, WeightsPerRankAreThePublishedColumnsWithinOnePercent) {
   struct Column {
     Shape shape;

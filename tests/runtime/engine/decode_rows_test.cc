@@ -15,8 +15,8 @@ TEST(DecodeRowsTest, DecodesComeInFewSizesAndTheLargestIsAllThatMayRun) {
                                                  {17, 24}, {24, 24}, {25, 27}, {27, 27}};
   for (const auto& [num_seqs, padded] : want) EXPECT_EQ(rows(num_seqs), padded) << num_seqs;
   EXPECT_EQ(PaddedDecodeRows(5, 6), 6);
-  EXPECT_EQ(MostDecodeRows(64, 2048), 64);
-  EXPECT_EQ(MostDecodeRows(64, 32), 32);
+  EXPECT_EQ(MaxDecodeRows(64, 2048), 64);
+  EXPECT_EQ(MaxDecodeRows(64, 32), 32);
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ TEST(CudaDecodeGraphs, GiveTheBitsOfStepsWithoutThemAtEverySize) {
 TEST(CudaDecodeGraphs, StepsOfOtherSizesRunWithoutThem) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
   std::vector<std::vector<int32_t>> prompts = EqualPrompts(dir, 3);
-  prompts[1].resize(3);  // is drawn from while the others' prompts are computed
+  prompts[1].resize(3);  // is sampled while the others' prompts are computed
   RigOptions options;
   options.kv_format = KvFormat::kBF16;
   options.decode_tokens = 5;
@@ -197,7 +197,7 @@ TEST(CudaDecodeGraphs, StepsOfOtherSizesRunWithoutThem) {
   EXPECT_LT(driver->graph_launches(), 4 + with.decode_steps);
 }
 // Prompts of different lengths in small chunks: steps mix rows that the host sees whole with rows
-// that are drawn on the device, whose tokens the next plan does not name.
+// that are sampled on the device, whose tokens the next plan does not name.
 class CudaModelSampling : public testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(CudaModelSampling, AreTheHostsAndFeedTheNextStepOnTheDevice) {
@@ -228,8 +228,8 @@ TEST_P(CudaModelSampling, AreTheHostsAndFeedTheNextStepOnTheDevice) {
 INSTANTIATE_TEST_SUITE_P(Groups, CudaModelSampling,
                          testing::Combine(testing::Values(1, 2), testing::Bool()));
 
-// Requests that draw on the device, on the host, or now one and now the other, and end at different
-// times while steps are in flight.
+// Requests that are sampled on the device, on the host, or now one and now the other, and end at
+// different times while steps are in flight.
 std::vector<Request> MixedRequests(const std::string& dir) {
   const std::vector<int32_t> all = ReadGolden(dir).prompts[2];
   std::vector<Request> requests;

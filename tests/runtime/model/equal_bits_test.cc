@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "gtest/gtest.h"
 #include "memory/kv_format_name.h"
 #include "tests/support/golden.h"
@@ -46,6 +47,13 @@ class EqualBits : public testing::TestWithParam<std::string> {
   RigOptions base_{.decode_tokens = kDecodeTokens};
 
   RigResult Run(const RigOptions& options) { return RunRig(dir_, golden_.prompts, options); }
+
+  // How far rounding of the cache may move logits; where it sends a token to another expert, far.
+  double Tolerance(double of_dense) const {
+    const auto config = ReadSmallFile(dir_ + "/config.json", 1 << 20);
+    const bool routes = config.ok() && config->find("num_experts_per_tok") != std::string::npos;
+    return routes ? std::max(of_dense, 0.3) : of_dense;
+  }
 
   // Tokens in the full blocks in front of the last token, of all prompts with `more` tokens each.
   int64_t WholeBlocks(int64_t more) const {
@@ -99,7 +107,7 @@ TEST_P(EqualBits, WithTheCacheInBfloat16Too) {
   RigOptions options = base_;
   options.kv_format = KvFormat::kBF16;
   const RigResult want = Run(options);
-  EXPECT_LT(RelativeError(want.logits.back(), golden_.logits.back()), 0.05);
+  EXPECT_LT(RelativeError(want.logits.back(), golden_.logits.back()), Tolerance(0.05));
   for (const int size : {2, 8}) {
     SCOPED_TRACE(size);
     RigOptions split = options;
@@ -117,7 +125,7 @@ TEST_P(EqualBits, WithAQuantizedCacheToo) {
     options.kv_format = format;
     const RigResult want = Run(options);
     EXPECT_LT(RelativeError(want.logits.back(), golden_.logits.back()),
-              format == KvFormat::kInt8 ? 0.05 : 0.5);
+              Tolerance(format == KvFormat::kInt8 ? 0.05 : 0.5));
     for (const int size : {2, 4, 8}) {
       SCOPED_TRACE(size);
       RigOptions split = options;

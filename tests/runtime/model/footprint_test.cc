@@ -141,6 +141,34 @@ TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
   }
 }
 
+// What latent attention caches is one vector a token and layer, and the same on every rank.
+TEST(FootprintTest, ALatentCacheIsWholeOnEveryRank) {
+  ModelConfig config = Config();
+  config.family = FamilyNamed("deepseek_v2");
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 1;
+  config.head_dim = 8;
+  config.latent = {.kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .value_dim = 16};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewOrderedBackend(*device);
+  for (const auto& [format, bits] : {std::pair<KvFormat, int>{KvFormat::kF32, 32 * 40},
+                                     {KvFormat::kBF16, 16 * 40},
+                                     {KvFormat::kInt8, 8 * 40 + 32},
+                                     {KvFormat::kInt4, 4 * 40 + 32}}) {
+    for (const int size : {1, 2, 4, 8}) {
+      const auto plan = ShardPlan::Create(config, size);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      ModelLimits limits = SmallLimits();
+      limits.kv_format = format;
+      for (int rank = 0; rank < size; ++rank) {
+        const int64_t block_bytes = FootprintOf(*plan, rank, limits, *backend).kv_block_bytes;
+        EXPECT_EQ(block_bytes, int64_t{2} * limits.block_tokens * bits / 8) << size;
+      }
+      EXPECT_EQ(plan->replicates_kv_heads(), size > 1);
+    }
+  }
+}
+
 TEST(RopeTableTest, SinesAndCosinesAreThoseOfTheMathLibrary) {
   RopeConfig rope;
   rope.theta = 500000;

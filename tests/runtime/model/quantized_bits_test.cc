@@ -24,11 +24,16 @@ constexpr Held kHeld[] = {
     {"awq", "quantised/awq", {}},
     {"gptq", "quantised/gptq", {}},
     {"gptq_act_order", "quantised/gptq_act_order", {}},
+    {"packed_int4", "quantised/ct_int4_g32_asym", {}},
+    {"packed_mxfp4", "quantised/ct_mxfp4", {}},
+    {"gpt_oss_mxfp4", "quantised/gpt_oss_mxfp4", {}},
     {"int8", "models/llama3_gqa_bf16", WeightFormat::kInt8},
     {"int4", "models/llama3_gqa_bf16", WeightFormat::kInt4},
     {"int8_of_uneven_sizes", "models/llama_uneven_f32", WeightFormat::kInt8},
     {"int4_of_uneven_sizes", "models/llama_uneven_f32", WeightFormat::kInt4},
     {"int8_tied", "models/llama32_tied_bf16", WeightFormat::kInt8},
+    {"int8_of_latents", "models/deepseek_v2_bf16", WeightFormat::kInt8},
+    {"int4_of_latents", "models/deepseek_v2_bf16", WeightFormat::kInt4},
 };
 
 class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationDType>> {
@@ -55,11 +60,12 @@ TEST_P(QuantizedBits, AreTheSameAtAnyTensorParallelDegree) {
     options.size = size;
     ExpectSameBits(Run(options), one);
   }
-  // Near the weights' own answer: exactly it with f32 activations of a quantised checkpoint.
+  // Near the weights' own answer: exactly it with f32 activations of a quantised checkpoint. A
+  // token of a mixture may go to another expert.
   const bool stored = !held().weight_dtype.has_value();
   const bool exact = base_.activation == ActivationDType::kF32;
   const double bound = stored && exact                              ? 1e-4
-                       : held().weight_dtype == WeightFormat::kInt4 ? 0.5
+                       : held().weight_dtype == WeightFormat::kInt4 ? 0.6
                                                                     : 0.1;
   for (size_t i = 0; i < golden_.prompts.size(); ++i) {
     EXPECT_LE(RelativeError(one.logits[i], golden_.logits[i]), bound) << "prompt " << i;
@@ -97,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(Held, QuantizedBits,
                          });
 
 TEST(QuantizedBits, ThreeRanksGiveTheGoldenTokens) {
-  for (const char* name : {"awq", "gptq", "gptq_act_order"}) {
+  for (const char* name :
+       {"awq", "gptq", "gptq_act_order", "ct_int4_g32_asym", "ct_mxfp4", "gpt_oss_mxfp4"}) {
     SCOPED_TRACE(name);
     const std::string dir = std::string(BH_TEST_DATA) + "/quantised/" + name;
     const Golden golden = ReadGolden(dir);

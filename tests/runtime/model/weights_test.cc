@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <set>
 
 #include "runtime/model/family.h"
+#include "shard/module_filter.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
@@ -87,6 +89,30 @@ TEST(WeightsTest, NothingOverlapsInTheArena) {
   EXPECT_LT(memory.data() + arena.used_bytes() - end, BumpAllocator::kAlignBytes);
 }
 
+// Layers that are alike are looked at once; their sums are those of all.
+TEST(WeightsTest, NeedsAreThoseOfTheLayout) {
+  const WeightFormats formats = WeightFormats::Of(DType::kBF16);
+  for (const std::string& dir : FixtureDirs()) {
+    const ModelConfig config = FixtureConfig(dir);
+    const LayerKinds layers(config);
+    EXPECT_LE(layers.size(), 2) << dir;  // dense ones, and those with experts
+    for (const int size : {1, 2, 8}) {
+      SCOPED_TRACE(testing::Message() << dir << " at " << size);
+      const auto plan = ShardPlan::Create(config, size);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      for (const ShardPlan& stage : {*plan, plan->OfLayers({1, config.num_hidden_layers})}) {
+        const RankShard& shard = stage.rank(size - 1);
+        BumpAllocator arena;
+        LayOutWeights(shard, formats, PlainSizes(), arena);
+        const WeightNeeds needs = WeightNeedsOf(shard, formats, PlainSizes(), layers);
+        EXPECT_EQ(needs.arena_bytes, arena.used_bytes());
+        EXPECT_EQ(needs.stored_bytes, StoredWeightBytes(shard, formats));
+        EXPECT_EQ(needs.max_inputs, MaxInputsOf(TensorsOf(shard), shard));
+      }
+    }
+  }
+}
+
 TEST(WeightsTest, ATiedHeadIsTheEmbedding) {
   ModelConfig config = SmallConfig();
   config.tie_word_embeddings = true;
@@ -97,6 +123,28 @@ TEST(WeightsTest, ATiedHeadIsTheEmbedding) {
       LayOutWeights(plan->rank(0), WeightFormats::Of(DType::kBF16), PlainSizes(), arena);
   ASSERT_EQ(weights.model[kLmHead].parts.size(), 1u);
   EXPECT_EQ(weights.model[kLmHead].parts[0].packed, weights.model[kEmbedding].parts[0].packed);
+}
+
+// Rows of one slot that a checkpoint holds in unlike formats lie apart.
+TEST(WeightsTest, RowsOfUnlikeFormatsLieApart) {
+  ModelConfig config = SmallConfig();
+  auto modules = std::make_shared<ModuleFilter>();
+  modules->targets.AddAll();
+  modules->ignored.AddName("model.layers.0.self_attn.k_proj");
+  config.quantization = {.method = QuantizationConfig::Method::kPackQuantized, .group_size = 32};
+  config.quantization.modules = modules;
+  const auto plan = ShardPlan::Create(config, 2);
+  BumpAllocator arena;
+  const ModelWeights weights = LayOutWeights(
+      plan->rank(0), WeightFormats::StoredBy(config, DType::kBF16), PlainSizes(), arena);
+  const TensorRow row = RowOf(config, "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(row.held_as, HeldAs::kKeptMatrix);
+  const auto& parts = weights.layers[0][row.slot].parts;
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts[0].shape.format, WeightFormat::kInt4);
+  EXPECT_EQ(parts[1].shape.format, WeightFormat::kBF16);
+  EXPECT_EQ(parts[2].shape.format, WeightFormat::kInt4);
+  EXPECT_EQ(weights.layers[1][row.slot].parts.size(), 1u);
 }
 
 // With act order every row has an index of its own, so that none are fused.

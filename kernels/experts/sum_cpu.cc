@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/experts/runs.h"
+#include "kernels/matmul/op.h"
+#include "kernels/packing/quantized_packing.h"
+
+namespace bulkhead {
+namespace {
+
+// One op: blocks of tokens one after the other, in each all experts.
+class SumOfExperts {
+ public:
+  SumOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch, bool in_int8,
+               ConstMatrixView x, absl::Span<const Linear> experts, const ExpertRouting& routing,
+               ConstMatrixView shared_x, const Linear* shared, MatrixView out)
+      : isa_(isa),
+        pool_(pool),
+        scratch_(scratch),
+        in_int8_(in_int8),
+        x_(x),
+        experts_(experts),
+        routing_(routing),
+        shared_x_(shared_x),
+        shared_(shared),
+        out_(out),
+        shape_(experts[0].shape) {}
+
+  void Run() {
+    for (int64_t token = 0; token < out_.rows(); token += kExpertSumTokens) {
+      first_token_ = token;
+      num_tokens_ = std::min(kExpertSumTokens, out_.rows() - token);
+      FindRows();
+      if (in_int8_) Quantize();
+      const int64_t panels = CeilDiv(shape_.rows, kPanelColumns);
+      const int64_t rows = num_tokens_ * (routing_.experts_per_token + 1);
+      pool_.ParallelForWork(panels, rows * shape_.rows * shape_.cols,
+                            [&](int thread, int64_t begin, int64_t end) {
+                              SumPanels(scratch_.Of(thread), begin, end);
+                            });
+    }
+  }
+
+ private:
+  // The block's pairs of each expert.
+  void FindRows() {
+    const int32_t* const tokens = routing_.pair_token;
+    for (int e = 0; e < routing_.num_experts; ++e) {
+      const int32_t* const begin = tokens + routing_.expert_begin[e];
+      const int32_t* const end = tokens + routing_.expert_begin[e + 1];
+      begin_[e] = static_cast<int32_t>(std::lower_bound(begin, end, first_token_) - tokens);
+      end_[e] =
+          static_cast<int32_t>(std::lower_bound(begin, end, first_token_ + num_tokens_) - tokens);
+    }
+  }
+
+  bool has_shared() const { return shared_ != nullptr; }
+  int num_runs() const { return routing_.num_experts + (has_shared() ? 1 : 0); }
+  int64_t RowsOf(int run) const {
+    return run < routing_.num_experts ? end_[run] - begin_[run] : num_tokens_;
+  }
+  const Linear& WeightOf(int run) const {
+    return run < routing_.num_experts ? experts_[run] : *shared_;
+  }
+  ConstMatrixView InputsOf(int run) const {
+    return run < routing_.num_experts ? x_.Rows(begin_[run], RowsOf(run))
+                                      : shared_x_.Rows(first_token_, num_tokens_);
+  }
+  // The shared expert's lie behind those of all pairs, whose rows have other sizes.
+  Int8Runs RunsOf(int run) const {
+    const QuantizedPanels panels = QuantizedPanelsOf(WeightOf(run));
+    QuantizedInputs inputs = scratch_.InputsFor(panels);
+    if (run == routing_.num_experts) {
+      const QuantizedInputs of_pairs = scratch_.InputsFor(QuantizedPanelsOf(experts_[0]));
+      inputs.codes += RoundUp(x_.rows() * of_pairs.row_bytes, int64_t{64});
+      inputs.scales += x_.rows() * of_pairs.cells;
+      inputs.sums += x_.rows() * of_pairs.cells;
+    }
+    return Int8Runs(isa_, panels, inputs);
+  }
+  int64_t FirstRowOf(int run) const { return run < routing_.num_experts ? begin_[run] : 0; }
+
+  void Quantize() {
+    const Int8Runs pairs = RunsOf(0);
+    const auto units = [&](int run) {
+      return run < routing_.num_experts ? pairs.UnitsOf(RowsOf(run))
+                                        : RunsOf(run).UnitsOf(RowsOf(run));
+    };
+    ForExperts(
+        pool_, num_runs(), x_.rows() * x_.cols(), units, [](int) { return int64_t{1}; },
+        [&](int, int run, int64_t begin, int64_t end) {
+          const ConstMatrixView x = InputsOf(run);
+          RunsOf(run).Quantize({x.F32(), x.row_stride(), nullptr}, FirstRowOf(run), RowsOf(run),
+                               begin, end);
+        });
+  }
+
+  // As many panels together as there is room for: few tokens read on in one expert.
+  void SumPanels(float* sums, int64_t begin, int64_t end) const {
+    const int64_t panel_floats = shape_.num_slices() * num_tokens_ * kPanelColumns;
+    const int64_t together = std::max<int64_t>(1, kExpertSumTokens / num_tokens_);
+    for (int64_t first = begin; first < end; first += together) {
+      const int64_t panels = std::min(together, end - first);
+      std::fill_n(sums, panels * panel_floats, -0.0F);
+      for (int run = 0; run < num_runs(); ++run) {
+        if (RowsOf(run) == 0) continue;
+        if (in_int8_) {
+          AddInInt8(run, first, panels, sums);
+        } else {
+          AddInF32(run, first, panels, sums);
+        }
+      }
+      for (int64_t i = 0; i < panels; ++i) Join(first + i, sums + i * panel_floats);
+    }
+  }
+
+  // sums [panel][slice][token][32] += added [slice][row][32]
+  void Add(int run, int64_t first_row, int64_t rows, int num_slices, const float* added,
+           float* sums) const {
+    const int32_t* const tokens =
+        run < routing_.num_experts ? routing_.pair_token + begin_[run] : nullptr;
+    for (int slice = 0; slice < num_slices; ++slice) {
+      for (int64_t r = 0; r < rows; ++r, added += kPanelColumns) {
+        const int64_t row = first_row + r;
+        const int64_t token = tokens == nullptr ? row : tokens[row] - first_token_;
+        float* const sum = sums + (slice * num_tokens_ + token) * kPanelColumns;
+        for (int i = 0; i < kPanelColumns; ++i) sum[i] += added[i];
+      }
+    }
+  }
+
+  void AddInInt8(int run, int64_t first_panel, int64_t panels, float* sums) const {
+    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8Slices);
+    const Linear& weight = WeightOf(run);
+    const QuantizedPanels quantized = QuantizedPanelsOf(weight);
+    const Int8Runs runs = RunsOf(run);
+    const int64_t rows = RowsOf(run);
+    const int64_t tiles = runs.TilesOf(rows);
+    const Int8Product product =
+        Int8ProductOf(weight, quantized, runs.From(FirstRowOf(run)), rows, tiles, MatrixView());
+    const int num_slices = product.num_slices;
+    alignas(64) float added[kMaxSlices * kMaxInt8TileRowsOfAnyIsa * kPanelColumns];
+    for (int64_t i = 0; i < panels; ++i) {
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const InputTile of_tile = InputTileOf(rows, tiles, tile);
+        multiply(product, first_panel + i, tile, added);
+        Add(run, of_tile.begin, of_tile.rows, num_slices, added,
+            sums + i * num_slices * num_tokens_ * kPanelColumns);
+      }
+    }
+  }
+
+  void AddInF32(int run, int64_t first_panel, int64_t panels, float* sums) const {
+    const auto multiply = BH_OF_ISA(isa_, MultiplySlice);
+    const int64_t most = BH_OF_ISA(isa_, kMaxFewRows);
+    QuantizedPanels quantized{};
+    const Product product = ProductOf(InputsOf(run), WeightOf(run), MatrixView(), quantized);
+    const int64_t rows = RowsOf(run);
+    alignas(64) float added[kMaxSlices * kMaxFewRowsOfAnyIsa * kPanelColumns] = {};
+    for (int64_t i = 0; i < panels; ++i) {
+      const int64_t panel = first_panel + i;
+      for (int64_t row = 0; row < rows; row += most) {
+        const int64_t count = std::min(most, rows - row);
+        for (int slice = 0; slice < product.num_slices; ++slice) {
+          multiply(product, {panel, panel + 1, row, row + count, nullptr}, slice,
+                   added + slice * count * kPanelColumns);
+        }
+        Add(run, row, count, product.num_slices, added,
+            sums + i * product.num_slices * num_tokens_ * kPanelColumns);
+      }
+    }
+  }
+
+  // The slices of one panel join into out.
+  void Join(int64_t panel, float* sums) const {
+    const int num_slices = shape_.num_slices();
+    const int64_t slice_floats = num_tokens_ * kPanelColumns;
+    for (int width = 1; width < num_slices; width *= 2) {
+      for (int i = 0; i < num_slices; i += 2 * width) {
+        float* const left = sums + i * slice_floats;
+        const float* const right = left + width * slice_floats;
+        for (int64_t at = 0; at < slice_floats; ++at) left[at] += right[at];
+      }
+    }
+    const int64_t column = panel * kPanelColumns;
+    const int64_t columns = std::min<int64_t>(kPanelColumns, shape_.rows - column);
+    for (int64_t token = 0; token < num_tokens_; ++token) {
+      std::copy_n(sums + token * kPanelColumns, columns, out_.F32(first_token_ + token) + column);
+    }
+  }
+
+  const Isa isa_;
+  ThreadPool& pool_;
+  const CpuMatMulScratch& scratch_;
+  const bool in_int8_;
+  const ConstMatrixView x_;
+  const absl::Span<const Linear> experts_;
+  const ExpertRouting& routing_;
+  const ConstMatrixView shared_x_;
+  const Linear* const shared_;
+  const MatrixView out_;
+  const LinearShape& shape_;
+  int64_t first_token_ = 0;  // of the block
+  int64_t num_tokens_ = 0;
+  int32_t begin_[kMaxExperts];
+  int32_t end_[kMaxExperts];
+};
+
+}  // namespace
+
+void CpuBackend::SumExperts(ConstMatrixView x, absl::Span<const Linear> experts,
+                            const ExpertRouting& routing, ConstMatrixView shared_x,
+                            const Linear* shared, MatrixView out) {
+  if (out.empty()) return;
+  const LinearShape& shape = experts[0].shape;
+  BH_CHECK(x.cols() == shape.cols && out.cols() == shape.rows);
+  BH_CHECK(x.rows() == out.rows() * routing.experts_per_token);
+  BH_CHECK(routing.num_experts <= kMaxExperts && shape.num_slices() <= kMaxSlices);
+  BH_CHECK(shared == nullptr ||
+           (shared_x.rows() == out.rows() && shared->shape.num_slices() == shape.num_slices()));
+  SumOfExperts(isa_, *pool_, mat_mul_scratch_, InInt8(shape), x, experts, routing, shared_x, shared,
+               out)
+      .Run();
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,60 @@
+// The words, scales and zeros of a cell of a quantised panel. Compiled per instruction set.
+#pragma once
+
+#include "kernels/packing/quantized_layout.h"
+#include "memory/fp4.h"
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+
+// Of the formats with one zero for all.
+template <PanelFormat kFormat>
+inline constexpr int kZeroOf = kFormat == PanelFormat::kFp4 ? kFp4Zero : 128;
+
+// A word: four inputs of both vectors of columns, a byte each; of fp4 the steps.
+template <PanelFormat kFormat>
+BH_INLINE void LoadCodes(const char* word, I32x16 (&codes)[2]) {
+  const int32_t* from = reinterpret_cast<const int32_t*>(word);
+  codes[0] = LoadI(from);
+  if constexpr (QuantizedWordBytes(kFormat) == 128) {
+    codes[1] = LoadI(from + kLanes);
+  } else {
+    const I32x16 mask = SetI1(0x0F0F0F0F);
+    codes[1] = And(ShiftRight<4>(codes[0]), mask);
+    codes[0] = And(codes[0], mask);
+  }
+  if constexpr (kFormat == PanelFormat::kFp4) {
+    codes[0] = LookUpBytes(kFp4Steps, codes[0]);
+    codes[1] = LookUpBytes(kFp4Steps, codes[1]);
+  }
+}
+
+struct CellScaling {
+  F32x16 scale[2];
+  F32x16 zero[2];
+};
+
+template <PanelFormat kFormat>
+BH_INLINE CellScaling LoadScaling(const char* scales, const char* zeros, bool bf16_scales) {
+  const F32x16 zero = Set1(static_cast<float>(kZeroOf<kFormat>));
+  CellScaling scaling{{}, {zero, zero}};
+  for (int v = 0; v < 2; ++v) {
+    if constexpr (kFormat == PanelFormat::kFp4) {
+      // e8m0: the exponent's bits, 2^-127 a subnormal number; steps are halves.
+      const uint8_t* exponents = reinterpret_cast<const uint8_t*>(scales);
+      const I32x16 bits = ShiftLeft<23>(LoadBytes(exponents + v * kLanes));
+      scaling.scale[v] = Mul(FromBits(MaxI(bits, SetI1(0x00400000))), Set1(0.5f));
+    } else if constexpr (kFormat == PanelFormat::kFp8) {
+      scaling.scale[v] = Load(reinterpret_cast<const float*>(scales) + v * kLanes);
+    } else {
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(scales) + v * kLanes;
+      scaling.scale[v] = bf16_scales ? LoadBf16(halves) : LoadF16(halves);
+    }
+    if constexpr (kFormat == PanelFormat::kInt4) {
+      scaling.zero[v] = ToF32(LoadBytes(reinterpret_cast<const uint8_t*>(zeros) + v * kLanes));
+    }
+  }
+  return scaling;
+}
+
+}  // namespace bulkhead::BH_ISA

@@ -1,0 +1,71 @@
+// DeepSeek V2: latent attention (MLA), shared experts, the first layers dense; experts chosen by a
+// softmax, of all or of the groups with the best one.
+#include "runtime/model/decoder_layer.h"
+#include "runtime/model/families/deepseek.h"
+#include "runtime/model/mla_layer.h"
+
+namespace bulkhead::families {
+
+void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelConfig& config) {
+  ReadLatents(fields, config);
+  ReadSizes(fields, {.head_dim = config.latent.rope_dim}, config);
+  SetLatentHeads(fields, config);
+  config.qkv_bias = fields.Bool("attention_bias").value_or(false);
+  config.o_bias = config.qkv_bias;
+  fields.RefuseUnlessOff("mlp_bias");
+  config.rope_interleaved = fields.Bool("rope_interleave").value_or(true);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+  ReadMoe(fields, {.num_experts = {"n_routed_experts"}}, config);
+  MoeConfig& moe = config.moe;
+  moe.shared_intermediate_size =
+      moe.intermediate_size *
+      fields.Int("n_shared_experts", 0, 64).value_or(default_shared_experts);
+  moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
+  const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(0);
+  const int every = fields.Int("moe_layer_freq", 1, kMaxLayers).value_or(1);
+  SetExpertLayers([&](int layer) { return layer >= dense && layer % every == 0; }, config);
+  // Of training, of another program's parallelism, and of layers that draft tokens.
+  for (const char* name : {"aux_loss_alpha", "seq_aux", "ep_size", "num_nextn_predict_layers"}) {
+    fields.Ignore(name);
+  }
+}
+
+Family DeepseekLike(const char* architecture, const char* model_type,
+                    void (*read_config)(ConfigFields& fields, ModelConfig& config)) {
+  return {.spec = {.architecture = architecture,
+                   .model_type = model_type,
+                   .read_config = read_config,
+                   .model_tensors = ModelTensorsWithDrafts,
+                   .layer_tensors =
+                       [](const ModelConfig& c, int, TensorTable& t) {
+                         LayerTensors({.moe = kSharedExpertsMoe}, c, t);
+                       },
+                   .rope = {.scales_scores = true}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadDeepseekFields(fields, 2, config);
+  fields.RefuseUnlessOff("norm_topk_prob");
+  if (fields.String("scoring_func").value_or("softmax") != "softmax") {
+    fields.Unsupported("scoring_func", "supported is softmax");
+  }
+  const std::string method = fields.String("topk_method").value_or("greedy");
+  if (method == "group_limited_greedy") {
+    ReadExpertGroups(fields, 1, config);
+  } else if (method == "greedy") {
+    for (const char* name : {"n_group", "topk_group"}) fields.Ignore(name);
+  } else {
+    fields.Unsupported("topk_method", "supported are greedy and group_limited_greedy");
+  }
+}
+
+}  // namespace
+
+Family deepseek_v2() { return DeepseekLike("DeepseekV2ForCausalLM", "deepseek_v2", ReadConfig); }
+
+}  // namespace bulkhead::families

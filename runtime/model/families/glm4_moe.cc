@@ -1,0 +1,44 @@
+// GLM-4.5 and GLM-4.6: experts chosen by a sigmoid and a bias, a shared one, the first layers
+// dense; biases of q, k and v, half of a head rotated.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields, {.num_key_value_heads = 8, .norm_epsilon = 1e-5}, config);
+  ReadBiases(fields, false, config);
+  config.qk_norm = fields.Bool("use_qk_norm").value_or(false);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+  ReadMoe(fields, {.num_experts = {"n_routed_experts"}}, config);
+  MoeConfig& moe = config.moe;
+  moe.correction_bias = true;
+  moe.shared_intermediate_size =
+      moe.intermediate_size * fields.Int("n_shared_experts", 0, 64).value_or(1);
+  moe.router.scoring = RouterScoring::kSigmoid;
+  moe.router.normalizes = fields.Bool("norm_topk_prob").value_or(true);
+  moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
+  ReadExpertGroups(fields, 2, config);
+  const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(1);
+  SetExpertLayers([&](int layer) { return layer >= dense; }, config);
+  fields.Ignore("num_nextn_predict_layers");  // they draft tokens, and are not served
+}
+
+}  // namespace
+
+Family glm4_moe() {
+  return {.spec = {.architecture = "Glm4MoeForCausalLM",
+                   .model_type = "glm4_moe",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensorsWithDrafts,
+                   .layer_tensors =
+                       [](const ModelConfig& c, int, TensorTable& t) {
+                         LayerTensors({.moe = kSharedExpertsMoe}, c, t);
+                       },
+                   .rope = {.is_partial = true, .partial_rotary_factor = 0.5}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

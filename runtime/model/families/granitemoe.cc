@@ -1,0 +1,32 @@
+// Granite MoE: Granite with experts, whose tensors are one for all of them.
+#include "runtime/model/decoder_layer.h"
+#include "runtime/model/families/granite.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadGraniteFields(fields, config);
+  ReadMixtralMoe(fields, config);
+}
+
+}  // namespace
+
+Family granitemoe() {
+  return {.spec = {.architecture = "GraniteMoeForCausalLM",
+                   .model_type = "granitemoe",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors =
+                       [](const ModelConfig& c, int, TensorTable& t) {
+                         LayerTensors(
+                             {.moe = {.router = "block_sparse_moe.router.layer",
+                                      .fused_gate_up = "block_sparse_moe.input_linear.weight",
+                                      .fused_down = "block_sparse_moe.output_linear.weight"}},
+                             c, t);
+                       }},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

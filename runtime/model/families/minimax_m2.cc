@@ -1,0 +1,75 @@
+// MiniMax M2: experts chosen by a sigmoid and a bias, one norm of all heads of q, and one of k, a
+// part of a head rotated.
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+namespace {
+
+constexpr double kRotatedPart = 0.5;
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  ReadSizes(fields, {.head_dim = 128}, config);
+  config.qk_norm = fields.Bool("use_qk_norm").value_or(true);
+  config.qk_norm_of_all_heads = true;
+  const std::optional<int> rotary_dim = fields.Int("rotary_dim", 2, config.head_dim);
+  if (rotary_dim.has_value() && *rotary_dim != kRotatedPart * config.head_dim) {
+    fields.Unsupported("rotary_dim", "supported is half of head_dim");
+  }
+  ReadActivation(fields, {Activation::kSilu}, config);
+  ReadWindow(fields, {.has_window = false}, config);
+  ReadMoe(fields, {.num_experts = {"num_local_experts"}, .intermediate_size = "intermediate_size"},
+          config);
+  SetExpertLayers([](int) { return true; }, config);
+  config.moe.correction_bias = true;
+  config.moe.router.scoring = RouterScoring::kSigmoid;
+  config.moe.router.normalizes = true;
+  const std::optional<std::string> scoring = fields.String("scoring_func");
+  if (scoring.has_value() && *scoring != "sigmoid") {
+    fields.Unsupported("scoring_func", "supported is sigmoid");
+  }
+  if (!fields.Bool("use_routing_bias").value_or(true)) {
+    fields.Unsupported("use_routing_bias", "supported is true");
+  }
+  if (fields.Int("shared_intermediate_size", 0, kMaxIntermediateSize).value_or(0) != 0) {
+    fields.Unsupported("shared_intermediate_size", "supported is 0");
+  }
+  fields.IntOrList("attn_type_list", 1, 1);  // 1: softmax attention, all that M2 has
+  const std::optional<std::string> norm_type = fields.String("qk_norm_type");
+  if (norm_type.has_value() && *norm_type != "per_layer") {
+    fields.Unsupported("qk_norm_type", "supported is per_layer");
+  }
+  // Modules that draft tokens are not served; the rest is of MiniMax's other models.
+  for (const char* name : {"use_mtp", "num_mtp_modules", "mtp_transformer_layers",
+                           "mlp_intermediate_size", "shared_moe_mode"}) {
+    fields.Ignore(name);
+  }
+  for (const char* name :
+       {"layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"}) {
+    fields.RefuseUnlessOne(name);
+  }
+}
+
+}  // namespace
+
+Family minimax_m2() {
+  return {
+      .spec = {.architecture = "MiniMaxM2ForCausalLM",
+               .model_type = "minimax_m2",
+               .read_config = ReadConfig,
+               .model_tensors = ModelTensors,
+               .layer_tensors =
+                   [](const ModelConfig& c, int, TensorTable& t) {
+                     LayerTensors(
+                         {.moe = {.router = "block_sparse_moe.gate",
+                                  .correction_bias = "block_sparse_moe.e_score_correction_bias",
+                                  .gate = "block_sparse_moe.experts.$0.w1",
+                                  .up = "block_sparse_moe.experts.$0.w3",
+                                  .down = "block_sparse_moe.experts.$0.w2"}},
+                         c, t);
+                   },
+               .rope = {.theta = 5e6, .is_partial = true, .partial_rotary_factor = kRotatedPart}},
+      .buffers = LayerBuffers,
+      .forward = SequentialLayer};
+}
+
+}  // namespace bulkhead::families

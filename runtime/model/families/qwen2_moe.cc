@@ -1,0 +1,38 @@
+// Qwen2-MoE: Qwen2 with experts, and one that every token is sent to, behind a gate.
+#include "absl/algorithm/container.h"
+#include "runtime/model/families/llama.h"
+#include "runtime/model/families/qwen_moe.h"
+
+namespace bulkhead::families {
+namespace {
+
+void ReadConfig(ConfigFields& fields, ModelConfig& config) {
+  const bool qkv_bias = fields.Bool("qkv_bias").value_or(true);
+  ReadLlamaFields(fields,
+                  {.sizes = {.num_key_value_heads = 16, .max_position_embeddings = 32768},
+                   .window = {.window = 4096, .is_switched = true},
+                   .attention_bias = AttentionBias::kQkvAlways},
+                  config);
+  config.qkv_bias = qkv_bias;
+  ReadQwenMoe(fields, config);
+  config.moe.shared_intermediate_size =
+      fields.RequiredInt("shared_expert_intermediate_size", 1, kMaxIntermediateSize);
+  config.moe.shared_gate = true;
+}
+
+}  // namespace
+
+void ReadQwenMoe(ConfigFields& fields, ModelConfig& config) {
+  ReadMoe(fields, {}, config);
+  config.moe.router.normalizes = fields.Bool("norm_topk_prob").value_or(false);
+  const int step = fields.Int("decoder_sparse_step", 1, kMaxLayers).value_or(1);
+  const std::vector<int> dense =
+      fields.IntOrList("mlp_only_layers", 0, config.num_hidden_layers - 1);
+  SetExpertLayers(
+      [&](int layer) { return (layer + 1) % step == 0 && !absl::c_linear_search(dense, layer); },
+      config);
+}
+
+Family qwen2_moe() { return LlamaLike("Qwen2MoeForCausalLM", "qwen2_moe", ReadConfig); }
+
+}  // namespace bulkhead::families

@@ -1,0 +1,47 @@
+// ModuleList: names and patterns of modules, as quantization_config has them.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+// Const methods may be called from several threads at once.
+class ModuleList {
+ public:
+  ModuleList();
+  ~ModuleList();
+  ModuleList(ModuleList&&) noexcept;
+
+  void AddAll() { has_all_ = true; }
+  void AddName(std::string name) { names_.insert(std::move(name)); }
+  // A regular expression that matches from a name's begin, as Python's re.match does. False: it is
+  // not one.
+  bool AddPattern(const std::string& pattern);
+
+  // A pattern that takes too long does not match.
+  bool Contains(absl::string_view module) const;
+
+ private:
+  class Pattern;
+
+  bool has_all_ = false;
+  std::set<std::string, std::less<>> names_;
+  std::vector<std::unique_ptr<Pattern>> patterns_;
+};
+
+// Which modules of a checkpoint are quantised: the targets that are not ignored.
+struct ModuleFilter {
+  ModuleList targets;
+  ModuleList ignored;
+
+  bool Selects(absl::string_view module) const {
+    return targets.Contains(module) && !ignored.Contains(module);
+  }
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,279 @@
+// Routing and the products of experts: every variant has the values of the oracle and the bits of
+// the promised order, whatever the tokens beside one.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/kernels/op_test.h"
+#include "tests/kernels/products_support.h"
+
+namespace bulkhead {
+namespace {
+
+// Memory of a routing of `num_tokens` tokens.
+struct Routing {
+  Routing(int64_t num_tokens, int num_experts, int k)
+      : experts(num_tokens * k),
+        weights(num_tokens * k),
+        expert_begin(num_experts + 1),
+        pair_token(num_tokens * k),
+        pair_weight(num_tokens * k),
+        view{num_experts,         k,
+             experts.data(),      weights.data(),
+             expert_begin.data(), pair_token.data(),
+             pair_weight.data()} {}
+
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+  std::vector<int32_t> expert_begin;
+  std::vector<int32_t> pair_token;
+  std::vector<float> pair_weight;
+  ExpertRouting view;
+};
+
+class RouteTokensTest : public OpTest {
+ protected:
+  Routing Route(Backend& backend, const std::vector<float>& logits, int num_experts, int k,
+                const RouterOptions& options, const std::vector<float>& bias = {}) {
+    const auto tokens = static_cast<int64_t>(logits.size()) / num_experts;
+    Routing routing(tokens, num_experts, k);
+    backend.RouteTokens(View(logits, tokens, num_experts, num_experts),
+                        bias.empty() ? ConstMatrixView() : RowOf(bias), options, routing.view);
+    return routing;
+  }
+};
+
+TEST_P(RouteTokensTest, ChoosesAndWeighsAsTheOracleDoes) {
+  const RouterOptions kinds[] = {
+      {},
+      {.normalizes = true},
+      {.scoring = RouterScoring::kSigmoid, .normalizes = true, .scale = 2.5F},
+      {.scoring = RouterScoring::kSigmoid,
+       .normalizes = true,
+       .num_groups = 4,
+       .num_chosen_groups = 2,
+       .experts_per_group_score = 2},
+      {.num_groups = 4, .num_chosen_groups = 1}};
+  for (const RouterOptions& options : kinds) {
+    for (const int num_experts : {8, 60, 256}) {
+      for (const bool has_bias : {false, true}) {
+        SCOPED_TRACE(testing::Message() << num_experts << " experts, bias " << has_bias);
+        const std::vector<float> logits = RandomFloats(21 * num_experts, 3);
+        const std::vector<float> bias =
+            has_bias ? RandomFloats(num_experts, 4) : std::vector<float>();
+        const Routing got = Route(*backend_, logits, num_experts, 2, options, bias);
+        const Routing want = Route(*oracle_, logits, num_experts, 2, options, bias);
+        const Routing bits = Route(*ordered_, logits, num_experts, 2, options, bias);
+        EXPECT_EQ(got.experts, want.experts);
+        ExpectNear(got.weights, want.weights, 1e-5);
+        EXPECT_EQ(got.experts, bits.experts);
+        ExpectSameBits(got.weights, bits.weights);
+      }
+    }
+  }
+}
+
+TEST_P(RouteTokensTest, SortsPairsByExpertThenByToken) {
+  const std::vector<float> logits = RandomFloats(100 * 16, 5);
+  const Routing routing = Route(*backend_, logits, 16, 3, {});
+  EXPECT_EQ(routing.expert_begin.front(), 0);
+  EXPECT_EQ(routing.expert_begin.back(), 300);
+  for (int e = 0; e < 16; ++e) {
+    for (int pair = routing.expert_begin[e]; pair < routing.expert_begin[e + 1]; ++pair) {
+      const int token = routing.pair_token[pair];
+      EXPECT_LT(pair == routing.expert_begin[e] ? -1 : routing.pair_token[pair - 1], token);
+      bool is_there = false;
+      for (int i = 3 * token; i < 3 * token + 3; ++i) {
+        is_there |= routing.experts[i] == e && routing.weights[i] == routing.pair_weight[pair];
+      }
+      EXPECT_TRUE(is_there) << "expert " << e << ", token " << token;
+    }
+  }
+}
+
+TEST_P(RouteTokensTest, TiesGoToTheLowestId) {
+  EXPECT_EQ(Route(*backend_, {1, 2, 2, 2, 0}, 5, 2, {}).experts, std::vector<int32_t>({1, 2}));
+  EXPECT_EQ(Route(*backend_, {0, 0, 0, 0, 0}, 5, 3, {}).experts, std::vector<int32_t>({0, 1, 2}));
+}
+
+// Else a bias that is no number would choose, and nothing would show it.
+TEST_P(RouteTokensTest, ANanMakesEveryWeightOfTheTokenNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto expect_nan = [](const Routing& routing) {
+    for (const float weight : routing.weights) EXPECT_TRUE(std::isnan(weight));
+    for (const int32_t expert : routing.experts) EXPECT_TRUE(expert >= 0 && expert < 5) << expert;
+    EXPECT_LT(routing.experts[0], routing.experts[1]);
+  };
+  for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
+    const RouterOptions options = {.scoring = scoring, .normalizes = true};
+    expect_nan(Route(*backend_, {nan, 2, nan, 1, nan}, 5, 2, options));
+    expect_nan(Route(*backend_, {0, 2, 3, 1, nan}, 5, 2, options));
+    expect_nan(Route(*backend_, {0, 2, 3, 1, 4}, 5, 2, options, {0, nan, 0, 0, 0}));
+  }
+}
+
+TEST_P(RouteTokensTest, BiasesAreThoseOfThePairsAndOfTheTokensExperts) {
+  constexpr int kNumExperts = 6, kCols = 37, kTokens = 50;
+  const std::vector<float> logits = RandomFloats(kTokens * kNumExperts, 6);
+  const std::vector<float> biases = RandomFloats(kNumExperts * kCols, 7);
+  for (const bool of_pairs : {true, false}) {
+    Compare(1e-5, [&](Backend& backend) {
+      const Routing routing = Route(backend, logits, kNumExperts, 2, {.normalizes = true});
+      const int64_t rows = of_pairs ? 2 * kTokens : kTokens;
+      std::vector<float> x = RandomFloats(rows * kCols, 8);
+      const ConstMatrixView view = View(biases, kNumExperts, kCols, kCols);
+      if (of_pairs) {
+        backend.AddExpertBias(view, routing.view, View(x, rows, kCols, kCols));
+      } else {
+        backend.AddWeightedBiases(view, routing.view, View(x, rows, kCols, kCols));
+      }
+      return x;
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, RouteTokensTest, testing::ValuesIn(AllVariants()),
+                         [](const auto& info) { return info.param.Name(); });
+
+// ---- products
+
+struct ProductsCase {
+  WeightFormat format;
+  ActivationDType activation;
+  int num_slices;
+};
+std::ostream& operator<<(std::ostream& out, const ProductsCase& c) {
+  return out << WeightFormatName(c.format)
+             << (c.activation == ActivationDType::kInt8 ? " in int8" : "") << ", " << c.num_slices
+             << " slices";
+}
+
+constexpr int kExperts = 7;
+constexpr int kPerToken = 3;
+constexpr int32_t kHeadToKv = 0;
+
+class ExpertProducts : public testing::TestWithParam<ProductsCase> {
+ protected:
+  // `cols` in slices, one of which is empty.
+  LinearShape ShapeOf(int64_t rows, int64_t cols, int num_slices) const {
+    LinearShape shape{rows, cols, GetParam().format, {0}};
+    for (int i = 1; i < num_slices; ++i) {
+      shape.k_borders.push_back(i == 1 ? 0 : cols * i / num_slices);
+    }
+    shape.k_borders.push_back(cols);
+    if (IsQuantized(shape.format)) shape.groups.size = 32;
+    return shape;
+  }
+
+  // All experts' weights and the shared one's, packed.
+  std::vector<Linear> Pack(Backend& backend, std::vector<LinearShape> shapes) {
+    std::vector<Linear> weights;
+    uint32_t seed = 0;
+    for (LinearShape& shape : shapes) {
+      auto memory = device_->Allocate(std::max<int64_t>(64, backend.PackedBytes(shape)));
+      memory_.push_back(std::move(memory).value());
+      const Linear weight{std::move(shape), memory_.back().data()};
+      const std::vector<float> values = NormalFloats(weight.shape.rows * weight.shape.cols, ++seed);
+      backend.Pack(weight)->PutRows(
+          0, ConstMatrixView(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                             weight.shape.rows, weight.shape.cols));
+      weights.push_back(weight);
+    }
+    return weights;
+  }
+
+  // Both products of an MLP of experts without what is between them, over `tokens` tokens. Those of
+  // `first` alone where count is given.
+  std::vector<float> Run(Backend& backend, int64_t tokens, bool has_shared, int64_t first = 0,
+                         int64_t count = -1) {
+    constexpr int64_t kHidden = 70, kWidth = 72, kSharedWidth = 40;
+    std::vector<LinearShape> ups(kExperts, ShapeOf(kWidth, kHidden, 1));
+    std::vector<LinearShape> downs(kExperts, ShapeOf(kHidden, kWidth, GetParam().num_slices));
+    downs.push_back(ShapeOf(kHidden, kSharedWidth, GetParam().num_slices));
+    const std::vector<Linear> up = Pack(backend, ups), down = Pack(backend, downs);
+    const StepLimits limits{.max_num_batched_tokens = 600,
+                            .max_num_seqs = 1,
+                            .max_model_len = 16,
+                            .max_int8_inputs = kWidth,
+                            .max_inputs = kWidth,
+                            .experts_per_token = kPerToken,
+                            .max_expert_inputs = kWidth};
+    const HeadLayout heads{1, 1, 16, &kHeadToKv};
+    Buffer workspace =
+        std::move(device_->Allocate(std::max<int64_t>(64, backend.WorkspaceBytes(limits, heads))))
+            .value();
+    backend.SetWorkspace(workspace.data(), limits, heads);
+    if (count < 0) count = tokens;
+    const auto rows = [&](std::vector<float> values, int64_t cols) {
+      return std::vector<float>(values.begin() + first * cols,
+                                values.begin() + (first + count) * cols);
+    };
+    const std::vector<float> logits = rows(NormalFloats(tokens * kExperts, 100), kExperts);
+    const std::vector<float> x = rows(NormalFloats(tokens * kHidden, 101), kHidden);
+    const std::vector<float> shared_x =
+        rows(NormalFloats(tokens * kSharedWidth, 102), kSharedWidth);
+    Routing routing(count, kExperts, kPerToken);
+    backend.RouteTokens(View(logits, count, kExperts, kExperts), {}, {.normalizes = true},
+                        routing.view);
+    std::vector<float> inner(count * kPerToken * kWidth, NAN), out(count * kHidden, NAN);
+    const MatrixView pairs = View(inner, count * kPerToken, kWidth, kWidth);
+    backend.MatMulExperts(View(x, count, kHidden, kHidden), up, routing.view, pairs);
+    backend.ScaleRows(routing.pair_weight.data(), pairs);
+    backend.SumExperts(pairs, absl::MakeSpan(down).subspan(0, kExperts), routing.view,
+                       View(shared_x, count, kSharedWidth, kSharedWidth),
+                       has_shared ? &down.back() : nullptr, View(out, count, kHidden, kHidden));
+    return out;
+  }
+
+  std::unique_ptr<Backend> Cpu(const char* isa, int threads) {
+    return std::move(NewCpuBackend(*device_, {.num_threads = threads,
+                                              .isa = isa,
+                                              .activation = GetParam().activation,
+                                              .may_spin = false}))
+        .value();
+  }
+
+  std::unique_ptr<Device> device_ = NewHostDevice(0);
+  std::vector<Buffer> memory_;
+};
+
+TEST_P(ExpertProducts, HaveTheBitsOfThePromisedOrder) {
+  for (const bool has_shared : {false, true}) {
+    for (const int64_t tokens : {0, 1, 2, 9, 64, 300}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, shared " << has_shared);
+      const auto ordered = NewOrderedBackend(*device_, GetParam().activation);
+      const std::vector<float> want = Run(*ordered, tokens, has_shared);
+      for (const char* isa : {"plain", "avx2", "auto"}) {
+        for (const int threads : {1, 3}) {
+          SCOPED_TRACE(testing::Message() << isa << ", threads " << threads);
+          ExpectSameBits(Run(*Cpu(isa, threads), tokens, has_shared), want);
+        }
+      }
+      if (GetParam().activation == ActivationDType::kInt8 || tokens > 64) continue;
+      ExpectNear(want, Run(*NewReferenceBackend(*device_), tokens, has_shared), 1e-4);
+    }
+  }
+}
+
+TEST_P(ExpertProducts, OfATokenDoNotDependOnTheOthers) {
+  const auto backend = Cpu("auto", 2);
+  const std::vector<float> all = Run(*backend, 300, true);
+  const int64_t cols = static_cast<int64_t>(all.size()) / 300;
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {17, 1}, {250, 20}}) {
+    ExpectSameBits(Run(*backend, 300, true, first, count),
+                   {all.begin() + first * cols, all.begin() + (first + count) * cols});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, ExpertProducts,
+    testing::Values(ProductsCase{WeightFormat::kF32, ActivationDType::kF32, 8},
+                    ProductsCase{WeightFormat::kBF16, ActivationDType::kF32, 8},
+                    ProductsCase{WeightFormat::kF16, ActivationDType::kF32, 1},
+                    ProductsCase{WeightFormat::kInt8, ActivationDType::kF32, 4},
+                    ProductsCase{WeightFormat::kInt4, ActivationDType::kF32, 8},
+                    ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 8},
+                    ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 2}));
+
+}  // namespace
+}  // namespace bulkhead
