@@ -53,4 +53,13 @@ void Backend::RopeLatents(const StepIndex&, const HeadLayout&, const Rotary&, Co
   BH_CHECK(attends_latents());
 }
 
+// Only backends that keep states get these.
+void Backend::CausalConv(const StepIndex&, ConstMatrixView, const StateLayerView&, MatrixView) {
+  BH_CHECK(keeps_states());
+}
+void Backend::GatedDelta(const StepIndex&, const GatedDeltaWeights&, ConstMatrixView,
+                         ConstMatrixView, const StateLayerView&, MatrixView) {
+  BH_CHECK(keeps_states());
+}
+
 }  // namespace bulkhead

@@ -21,6 +21,7 @@
 #include "memory/kv_cache.h"
 #include "memory/linear.h"
 #include "memory/matrix.h"
+#include "memory/recurrent_state.h"
 
 namespace bulkhead {
 
@@ -47,6 +48,8 @@ struct StepLimits {
   bool quantized_weights = false;  // whether any product has one
   int experts_per_token = 0;
   int64_t max_expert_inputs = 0;  // K at most of an expert's product
+  int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
+  int delta_value_dim = 0;
 };
 
 // In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
@@ -120,6 +123,14 @@ struct ExpertRouting {
   float* pair_weight = nullptr;     // [P]
 };
 
+// Of a layer's GatedDelta: [1, value heads] f32, and the norm of a head's outputs [1, value_dim].
+struct GatedDeltaWeights {
+  ConstMatrixView a_log;
+  ConstMatrixView dt_bias;
+  ConstMatrixView norm;
+  float epsilon = 0;
+};
+
 // What a backend takes of memory: the same on every machine, with a device or without.
 class BackendSizes {
  public:
@@ -134,6 +145,8 @@ class BackendSizes {
   virtual bool routes_experts() const { return false; }
   // Whether it has the ops of latent attention, and attends over a latent cache.
   virtual bool attends_latents() const { return false; }
+  // Whether it has the ops of linear attention.
+  virtual bool keeps_states() const { return false; }
   // What rows hold that nothing but products with weights in a format read.
   virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };

@@ -145,6 +145,7 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
   if (config.attention_sinks) lacks = "attention sinks";
   if (config.attention_chunk != 0) lacks = "chunked attention";
   if (config.has_latents()) lacks = "latent attention (MLA)";
+  if (config.keeps_states()) lacks = "linear attention (gated delta rule)";
   if (config.products_read_residual) lacks = "products of the residual stream without a norm";
   if (!lacks.empty()) {
     return WithExitCode(absl::UnimplementedError(absl::StrCat(

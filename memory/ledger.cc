@@ -10,7 +10,8 @@ namespace bulkhead {
 namespace {
 
 constexpr std::array<const char*, kNumMemoryCategories> kMemoryCategoryNames = {
-    "weights", "communication", "activations", "block_tables", "logits", "workspace", "kv"};
+    "weights", "communication", "activations", "block_tables",
+    "logits",  "state",         "workspace",   "kv"};
 
 }  // namespace
 
@@ -51,6 +52,7 @@ absl::StatusOr<Buffer> MemoryLedger::Allocate(MemoryCategory category, int64_t b
 
 absl::StatusOr<Buffer> MemoryLedger::Take(MemoryCategory category, int64_t bytes) {
   BH_RETURN_IF_ERROR(CountTaken(category, bytes));
+  if (bytes == 0) return Buffer();
   return Allocate(category, bytes);
 }
 

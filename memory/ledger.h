@@ -22,10 +22,11 @@ enum class MemoryCategory : int {
   kActivations,
   kBlockTables,
   kLogits,
+  kState,
   kWorkspace,
   kKv
 };
-inline constexpr int kNumMemoryCategories = 7;
+inline constexpr int kNumMemoryCategories = 8;
 
 // "weights", "communication", ...
 const char* MemoryCategoryName(MemoryCategory category);

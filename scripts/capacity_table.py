@@ -14,15 +14,18 @@ HEAD = """# Capacity of published models
 
 What `bulkhead plan` says of each `config.json` in `tests/data/configs/` (some fields of the published file that change no size are left
 out), in bfloat16 with a bfloat16 KV cache and 80 GB (`--device-memory 74GiB`) for each rank; written by `scripts/capacity_table.py`.
-Weights are as Bulkhead holds them: routers of experts in float32. *KV bytes* are of one token on one rank of 8. Under *ranks* is how
+Weights are as Bulkhead holds them: routers of experts in float32. *KV bytes* are of one token on one rank of 8, and *state* is of one sequence there. Under *ranks* is how
 many thousand tokens the KV cache holds, at most those of 256 sequences of 4,096; `-` does not fit. *Read* is what one token reads
 of the weights, all ranks together.
 
-| model | weights / 2 bytes | weights | read | KV bytes | """ + " | ".join(f"{n} ranks" if n > 1 else "1 rank" for n in SIZES) + """ |
-|---|---|---|---|---|""" + "---|" * len(SIZES) + "\n"
+| model | weights / 2 bytes | weights | read | KV bytes | state | """ + " | ".join(f"{n} ranks" if n > 1 else "1 rank" for n in SIZES) + """ |
+|---|---|---|---|---|---|""" + "---|" * len(SIZES) + "\n"
 TAIL = """
 Latent attention (DeepSeek, Kimi) keeps one vector of 576 numbers a token and layer, which every rank needs whole: its KV bytes a
 rank are the same at any number of ranks, and more ranks hold more tokens only as their share of the weights falls.
+
+Linear attention (Qwen3-Next, Qwen3.5) keeps a state for each of `max_num_seqs` sequences, before its first token and however long
+it gets: what a rank has for 256 of them is gone before the KV cache. More ranks divide it, up to one for each value head.
 """
 
 
@@ -51,8 +54,9 @@ def row(binary, path):
         read = read_of(plan(binary, folder, 1, text=True))
     stored = plans[1]["ranks"][0]["stored_weight_bytes"]
     kv = plans[8]["ranks"][0]["kv_bytes_per_token"]
+    state = plans[8]["ranks"][0]["arenas"]["state"] / 256
     cells = [f"{p['kv_tokens'] / 1000:,.0f}" if p["fits"] else "-" for p in plans.values()]
-    return f"| {name} | {stored / 2e9:,.2f} B | {stored / 2**30:,.1f} GiB | {read} | {kv:,} | " + " | ".join(cells) + " |\n"
+    return f"| {name} | {stored / 2e9:,.2f} B | {stored / 2**30:,.1f} GiB | {read} | {kv:,} | {f'{state / 2**20:,.1f} MiB' if state else '-'} | " + " | ".join(cells) + " |\n"
 
 
 def main():

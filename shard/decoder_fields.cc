@@ -19,6 +19,7 @@ namespace {
 constexpr int kMaxHiddenSize = 1 << 17;
 constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
+constexpr int kMaxConvTaps = 16;
 // Over all layers: each has tensors of its own, which plans and loads are walked by.
 constexpr int64_t kMaxExpertsOfModel = 1 << 16;
 
@@ -26,7 +27,9 @@ constexpr int64_t kMaxExpertsOfModel = 1 << 16;
 
 void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& config) {
   config.hidden_size = fields.RequiredInt("hidden_size", 1, kMaxHiddenSize);
-  config.intermediate_size = fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
+  config.intermediate_size = defaults.intermediate_size > 0 && !fields.Has("intermediate_size")
+                                 ? defaults.intermediate_size
+                                 : fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
   config.num_hidden_layers = fields.RequiredInt("num_hidden_layers", 1, kMaxLayers);
   const auto required = [&fields](const char* name, int max, int by_default) {
     if (by_default > 0 && !fields.Has(name)) return by_default;
@@ -219,6 +222,42 @@ void ReadExpertGroups(ConfigFields& fields, int experts_per_group_score, ModelCo
                      CeilDiv(config.moe.num_experts_per_tok, group_size),
                      " for num_experts_per_tok, ", config.moe.num_experts_per_tok));
   }
+}
+
+void ReadGatedDelta(ConfigFields& fields, ModelConfig& config) {
+  GatedDeltaConfig& delta = config.delta;
+  delta.num_key_heads = fields.Int("linear_num_key_heads", 1, kMaxHeads).value_or(16);
+  delta.num_value_heads = fields.Int("linear_num_value_heads", 1, kMaxHeads).value_or(32);
+  delta.key_dim = fields.Int("linear_key_head_dim", 1, kMaxHeadDim).value_or(128);
+  delta.value_dim = fields.Int("linear_value_head_dim", 1, kMaxHeadDim).value_or(128);
+  delta.conv_taps = fields.Int("linear_conv_kernel_dim", 2, kMaxConvTaps).value_or(4);
+  if (delta.num_value_heads % delta.num_key_heads != 0) {
+    fields.Invalid(
+        "linear_num_value_heads",
+        absl::StrCat("it must be a multiple of linear_num_key_heads, ", delta.num_key_heads));
+  }
+  config.attention_gate = fields.Bool("attn_output_gate").value_or(true);
+  const int interval = fields.Int("full_attention_interval", 1, kMaxLayers).value_or(4);
+  const auto types = fields.Strings("layer_types");
+  if (types.has_value() && static_cast<int>(types->size()) != config.num_hidden_layers) {
+    fields.Invalid("layer_types", absl::StrCat("it must have num_hidden_layers entries, ",
+                                               config.num_hidden_layers));
+    return;
+  }
+  config.layer_uses_window.resize(config.num_hidden_layers);
+  delta.layer_uses_delta.resize(config.num_hidden_layers);
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const bool has_attention =
+        types.has_value() ? (*types)[layer] == "full_attention" : (layer + 1) % interval == 0;
+    delta.layer_uses_delta[layer] = !has_attention;
+    if (types.has_value() && !has_attention && (*types)[layer] != "linear_attention") {
+      fields.Unsupported("layer_types", "supported are full_attention and linear_attention");
+    }
+  }
+  if (!absl::c_linear_search(delta.layer_uses_delta, false)) {
+    fields.Invalid("layer_types", "one layer at least must have full_attention");
+  }
+  fields.Ignore("mamba_ssm_dtype");  // states are f32
 }
 
 float ReadFactor(ConfigFields& fields, const char* name, double by_default) {

@@ -21,6 +21,7 @@ struct SizeDefaults {
   int num_attention_heads = 0;
   int num_key_value_heads = 0;  // 0: as many as heads
   int head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int intermediate_size = 0;    // 0: the file must say it
   int max_position_embeddings = 2048;
   const char* norm_epsilon_name = "rms_norm_eps";
   double norm_epsilon = 1e-6;
@@ -66,6 +67,10 @@ void ReadMixtralMoe(ConfigFields& fields, ModelConfig& config);
 // n_group, topk_group: experts are chosen from the best groups by the sum of their best
 // `experts_per_group_score`.
 void ReadExpertGroups(ConfigFields& fields, int experts_per_group_score, ModelConfig& config);
+
+// Linear attention by the gated delta rule in the layers that layer_types calls linear_attention,
+// else in all but every full_attention_interval-th; the others have a gate by attn_output_gate.
+void ReadGatedDelta(ConfigFields& fields, ModelConfig& config);
 
 // A number from 1e-6 to 1e6; `by_default` where the field is absent.
 float ReadFactor(ConfigFields& fields, const char* name, double by_default);

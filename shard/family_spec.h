@@ -30,8 +30,8 @@ struct FamilySpec {
   void (*read_config)(ConfigFields& fields, ModelConfig& config);
   void (*model_tensors)(const ModelConfig& config, TensorTable& table);
   void (*layer_tensors)(const ModelConfig& config, int layer, TensorTable& table);
-  const char* layer_prefix = "model.layers.";
-  const char* prefix = "";  // of all names of tensors
+  const char* prefix = "";              // of all names of tensors
+  const char* model_prefix = "model.";  // behind it, of all but the head's
   // Names (fnmatch, by commas) of tensors of the checkpoint that belong to what is not served.
   const char* not_served = "";
   RopeDefaults rope = {};

@@ -108,6 +108,18 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
+// Linear attention by the gated delta rule, of a state in place of keys and values.
+struct GatedDeltaConfig {
+  int num_key_heads = 0;  // 0: the model has no such layers
+  int num_value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int conv_taps = 0;                   // of the convolution before it
+  std::vector<bool> layer_uses_delta;  // [L]; the others have attention
+
+  bool operator==(const GatedDeltaConfig&) const = default;
+};
+
 // Greatest context that a config may state (and greatest sliding window).
 inline constexpr int kMaxPositionEmbeddings = 1 << 24;
 
@@ -127,6 +139,7 @@ struct ModelConfig {
   int vocab_size = 0;                  // V
   MoeConfig moe;
   LatentConfig latent;
+  GatedDeltaConfig delta;
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;
@@ -160,6 +173,7 @@ struct ModelConfig {
   bool products_read_residual = false;  // a half of a layer has no norm before it
   float attention_scale = 0;            // of scores
   float attention_soft_cap = 0;         // 0: none
+  bool attention_gate = false;          // sums of values are multiplied by a gate (Qwen3-Next)
   bool attention_sinks = false;         // a score of each head without a value (gpt-oss)
   float embedding_multiplier = 1;
   float residual_multiplier = 1;  // of what a half of a layer adds
@@ -176,6 +190,8 @@ struct ModelConfig {
   // Columns of what the cache has for a KV head and token as a key, and of a head's sum of values.
   int CachedDim() const { return has_latents() ? latent.cached_dim() : head_dim; }
   int ValueDim() const { return has_latents() ? latent.value_dim : head_dim; }
+  bool keeps_states() const { return delta.num_key_heads > 0; }
+  bool UsesDelta(int layer) const { return keeps_states() && delta.layer_uses_delta[layer]; }
   bool UsesExperts(int layer) const { return moe.num_experts > 0 && moe.layer_uses_experts[layer]; }
   bool UsesRope(int layer) const { return layer_uses_rope.empty() || layer_uses_rope[layer]; }
 };

@@ -118,7 +118,8 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   // Settings by kind of layer: one of the kinds is not enough.
   nested.RefuseUnlessOff("full_attention");
   nested.RefuseUnlessOff("sliding_attention");
-  nested.RefuseUnlessOff("mrope_section");
+  // Columns by the axes of an image; all positions of a token of text are equal.
+  for (const char* field : {"mrope_section", "mrope_interleaved"}) nested.Ignore(field);
   if (!nested.status().ok()) fields.Fail(nested.status());
   for (const std::string& field : nested.UnknownNames()) unknown.push_back(field);
   return rope;

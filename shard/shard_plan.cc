@@ -98,20 +98,31 @@ absl::Status CheckSplittable(const ModelConfig& config, int size) {
   return absl::OkStatus();
 }
 
-// The KV heads that `heads` read, and where each head finds its own among them.
+// The heads that `heads` read, of which each is read by `group`, and where each head finds its own.
+void AssignRead(Range heads, int64_t group, Range& read, std::vector<int32_t>& head_to_read) {
+  if (heads.empty()) return;
+  read = {heads.begin / group, (heads.end - 1) / group + 1};
+  for (int64_t head = heads.begin; head < heads.end; ++head) {
+    head_to_read.push_back(static_cast<int32_t>(head / group - read.begin));
+  }
+}
+
 void AssignKvHeads(int64_t group, RankShard& shard) {
+  AssignRead(shard.heads, group, shard.kv_heads, shard.head_to_kv);
   if (shard.heads.empty()) {
     shard.kv_head_borders.assign(shard.head_borders.size(), 0);
     return;
-  }
-  shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
-  for (int64_t head = shard.heads.begin; head < shard.heads.end; ++head) {
-    shard.head_to_kv.push_back(static_cast<int32_t>(head / group - shard.kv_heads.begin));
   }
   for (const int64_t border : shard.head_borders) {
     shard.kv_head_borders.push_back(CeilDiv(shard.heads.begin + border, group) -
                                     shard.kv_heads.begin);
   }
+}
+
+// Value heads of linear attention that read one key head.
+int64_t DeltaGroup(const ModelConfig& config) {
+  const GatedDeltaConfig& delta = config.delta;
+  return delta.num_key_heads > 0 ? delta.num_value_heads / delta.num_key_heads : 1;
 }
 
 }  // namespace
@@ -156,7 +167,9 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size,
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   std::vector<Range> head_leaves;
   PartitionHeads({0, config.num_attention_heads}, group, num_leaves, head_leaves);
-  return FromLeaves(config, size, head_leaves, [&](int64_t columns) {
+  std::vector<Range> delta_leaves;
+  PartitionHeads({0, config.delta.num_value_heads}, DeltaGroup(config), num_leaves, delta_leaves);
+  return FromLeaves(config, size, head_leaves, delta_leaves, [&](int64_t columns) {
     const int64_t unit = MlpUnit(columns, group_size, num_leaves);
     return InUnits(PartitionEvenly(CeilDiv(columns, unit), num_leaves), unit, columns);
   });
@@ -176,23 +189,36 @@ absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
                          : "unequal shares need a KV head for every rank; num_key_value_heads is ",
                      groups, " and the group has ", size, " ranks"));
   }
+  const int delta_keys = config.delta.num_key_heads;
+  if (status.ok() && delta_keys > 0 && delta_keys < size) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("unequal shares need a key head of linear attention for every rank; "
+                     "linear_num_key_heads is ",
+                     delta_keys, " and the group has ", size, " ranks"));
+  }
   for (const int64_t share : shares) {
     if (status.ok() && share < 1) {
       status = absl::InvalidArgumentError(absl::StrCat("a share of ", share, " is less than 1"));
     }
   }
   if (!status.ok()) return WithExitCode(status, ExitCode::kModelRefused);
-  const int64_t group = config.num_attention_heads / groups;
-  std::vector<Range> heads = PartitionByShares(groups, shares);
-  for (Range& range : heads) range = {range.begin * group, range.end * group};
-  return FromLeaves(config, size, heads, [&](int64_t columns) {
+  const auto by_groups = [&](int64_t num_groups, int64_t group) {
+    std::vector<Range> ranges = PartitionByShares(num_groups, shares);
+    for (Range& range : ranges) range = {range.begin * group, range.end * group};
+    return ranges;
+  };
+  const std::vector<Range> heads = by_groups(groups, config.num_attention_heads / groups);
+  const std::vector<Range> delta_heads =
+      delta_keys > 0 ? by_groups(delta_keys, DeltaGroup(config)) : std::vector<Range>(size);
+  return FromLeaves(config, size, heads, delta_heads, [&](int64_t columns) {
     const int64_t unit = MlpUnit(columns, group_size, size);
     return InUnits(PartitionByShares(CeilDiv(columns, unit), shares), unit, columns);
   });
 }
 
 ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
-                                const std::vector<Range>& head_leaves, CutColumns leaves_of) {
+                                const std::vector<Range>& head_leaves,
+                                const std::vector<Range>& delta_leaves, CutColumns leaves_of) {
   const int leaves_per_rank = static_cast<int>(head_leaves.size()) / size;
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   const std::vector<Range> vocab = PartitionEvenly(config.vocab_size, size);
@@ -218,6 +244,7 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
     shard.rank = rank;
     shard.size = size;
     take(head_leaves, shard.heads, shard.head_borders);
+    take(delta_leaves, shard.delta_values, shard.delta_borders);
     take(mlp, shard.mlp, shard.mlp_borders);
     take(expert_mlp, shard.expert_mlp, shard.expert_mlp_borders);
     take(shared_mlp, shard.shared_mlp, shard.shared_mlp_borders);
@@ -225,6 +252,7 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
     shard.experts = experts[rank];
     shard.layers = {0, config.num_hidden_layers};
     AssignKvHeads(group, shard);
+    AssignRead(shard.delta_values, DeltaGroup(config), shard.delta_keys, shard.value_to_key);
     plan.ranks_.push_back(std::move(shard));
   }
   return plan;

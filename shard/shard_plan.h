@@ -39,11 +39,14 @@ struct RankShard {
   std::shared_ptr<const ModelConfig> model;  // what it is a part of; never null
   int rank = 0;
   int size = 1;
-  Range heads;                      // of H; may be empty, or less than a KV group
-  Range kv_heads;                   // of K; the heads that `heads` read; empty when heads is
-  std::vector<int32_t> head_to_kv;  // [h] index on this rank
-  Range mlp;                        // of F
-  Range expert_mlp;                 // of the width of every expert, and of the shared one
+  Range heads;                        // of H; may be empty, or less than a KV group
+  Range kv_heads;                     // of K; the heads that `heads` read; empty when heads is
+  std::vector<int32_t> head_to_kv;    // [h] index on this rank
+  Range delta_values;                 // likewise, of linear attention's value heads
+  Range delta_keys;                   // that those read
+  std::vector<int32_t> value_to_key;  // [delta_values] index on this rank
+  Range mlp;                          // of F
+  Range expert_mlp;                   // of the width of every expert, and of the shared one
   Range shared_mlp;
   Range vocab;    // of V
   Range experts;  // of E; empty where there are none for this rank
@@ -52,6 +55,7 @@ struct RankShard {
   std::vector<int64_t> head_borders;
   // Likewise, of its KV heads: each counts where its first query head is, so on one rank alone.
   std::vector<int64_t> kv_head_borders;
+  std::vector<int64_t> delta_borders;  // of its value heads
   std::vector<int64_t> mlp_borders;
   std::vector<int64_t> expert_mlp_borders;
   std::vector<int64_t> shared_mlp_borders;
@@ -92,7 +96,8 @@ class ShardPlan {
   // Of all that is cut into columns: the leaves of `columns`, as many as of heads.
   using CutColumns = absl::FunctionRef<std::vector<Range>(int64_t columns)>;
   static ShardPlan FromLeaves(const ModelConfig& config, int size,
-                              const std::vector<Range>& head_leaves, CutColumns leaves_of);
+                              const std::vector<Range>& head_leaves,
+                              const std::vector<Range>& delta_leaves, CutColumns leaves_of);
 
   std::vector<RankShard> ranks_;  // never empty
 };

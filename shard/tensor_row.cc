@@ -41,12 +41,20 @@ Range OwnedOf(Split split, int64_t full, const TensorRow& row, const RankShard& 
       return Scaled(shard.shared_mlp, WidthOf(full, model.moe.shared_intermediate_size));
     case Split::kVocab:
       return Scaled(shard.vocab, WidthOf(full, model.vocab_size));
+    case Split::kDeltaKeys:
+      return Scaled(shard.delta_keys, WidthOf(full, model.delta.num_key_heads));
+    case Split::kDeltaValues:
+      return Scaled(shard.delta_values, WidthOf(full, model.delta.num_value_heads));
     case Split::kExperts:
       BH_CHECK(row.expert >= 0 && row.expert < model.moe.num_experts);
       return {0, Has(shard.experts, row.expert) ? full : 0};
     case Split::kEachHead:
       BH_CHECK(row.head >= 0 && row.head < model.num_attention_heads);
       return {0, Has(shard.heads, row.head) ? full : 0};
+    case Split::kEachDeltaKey:
+      return {0, Has(shard.delta_keys, row.head) ? full : 0};
+    case Split::kEachDeltaValue:
+      return {0, Has(shard.delta_values, row.head) ? full : 0};
   }
   BH_CHECK(false);
 }
@@ -73,8 +81,13 @@ std::vector<int64_t> InputBorders(const TensorRow& row, const RankShard& shard) 
     case Split::kSharedMlp:
       return scaled(shard.shared_mlp_borders,
                     WidthOf(row.cols, model.moe.shared_intermediate_size));
+    case Split::kDeltaValues:
+      return scaled(shard.delta_borders, WidthOf(row.cols, model.delta.num_value_heads));
     case Split::kKvHeads:
     case Split::kVocab:
+    case Split::kDeltaKeys:
+    case Split::kEachDeltaKey:
+    case Split::kEachDeltaValue:
       break;  // no product sums over these
   }
   BH_CHECK(false);
@@ -98,7 +111,7 @@ MatrixFormat FormatOf(const TensorRow& row, const WeightFormats& held_as) {
 
 std::string TensorRow::Module() const {
   if (layer < 0) return absl::StrCat(prefix, name);
-  return absl::StrCat(prefix, layer_prefix, layer, ".", name);
+  return absl::StrCat(prefix, model_prefix, "layers.", layer, ".", name);
 }
 
 std::string TensorRow::Name() const { return absl::StrCat(Module(), field); }
@@ -110,13 +123,14 @@ std::vector<int64_t> TensorRow::Shape() const {
   } else if (!is_vector()) {
     shape.push_back(cols);
   }
+  if (file_taps > 0) shape = {FileSize() / file_taps, 1, file_taps};
   if (file_experts > 0) shape.insert(shape.begin(), file_experts);
   return shape;
 }
 
 void TensorTable::Add(TensorRow row) {
   row.prefix = family_.prefix;
-  row.layer_prefix = family_.layer_prefix;
+  row.model_prefix = family_.model_prefix;
   row.layer = layer_;
   row.expert = expert_;
   rows_.push_back(std::move(row));
@@ -184,6 +198,29 @@ void TensorTable::OfHead(int slot, const char* name, HeadPart part, int64_t cols
   Add(std::move(row));
 }
 
+void TensorTable::JoinedHead(int slot, const char* name, HeadPart part, int64_t cols, Split split) {
+  OfHead(slot, name, part, cols);
+  rows_.back().joins_heads = true;
+  rows_.back().output_split = split;
+}
+
+void TensorTable::Convolution(int slot, const char* name, absl::Span<const Part> parts, int taps) {
+  int64_t size = 0;
+  for (const Part& part : parts) size += part.rows * taps;
+  int64_t begin = 0;
+  for (const Part& part : parts) {
+    Add({.name = name,
+         .field = ".weight",
+         .slot = slot,
+         .cols = part.rows * taps,
+         .output_split = part.split,
+         .file_begin = begin,
+         .file_size = size,
+         .file_taps = taps});
+    begin += part.rows * taps;
+  }
+}
+
 void TensorTable::FusedExpertBias(int slot, const std::string& name, int64_t size, Split split) {
   BH_CHECK(expert_ >= 0);
   Add({.name = name,
@@ -204,7 +241,7 @@ void TensorTable::Replicated(int slot, const char* name, int64_t rows, int64_t c
   if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = rows});
 }
 
-void TensorTable::VocabParallel(int slot, const char* name, int64_t rows, int64_t cols) {
+void TensorTable::VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols) {
   Add({.name = name,
        .field = ".weight",
        .slot = slot,
@@ -242,7 +279,7 @@ void TensorTable::FusedColumnParallel(int slot, const char* name, absl::Span<con
   }
 }
 
-void TensorTable::Norm(int slot, const char* name, int64_t cols, float offset, bool bias) {
+void TensorTable::Norm(int slot, const std::string& name, int64_t cols, float offset, bool bias) {
   Add({.name = name, .field = ".weight", .slot = slot, .cols = cols, .value_offset = offset});
   if (bias) Add({.name = name, .field = ".bias", .slot = slot, .cols = cols});
 }

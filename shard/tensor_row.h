@@ -18,8 +18,9 @@ namespace bulkhead {
 // Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of
 // them for each head, n / F for each MLP column ...
 // kExpertMlp, kSharedMlp: likewise the columns of an expert, and of the shared one.
-// kExperts, kEachHead: a tensor of one expert, or of one head, which the rank with that expert or
-// head has whole.
+// kDeltaKeys, kDeltaValues: likewise the key and value heads of linear attention.
+// kExperts, kEachHead, kEachDeltaKey, kEachDeltaValue: a tensor of one expert, or of one head,
+// which the rank with that expert or head has whole.
 enum class Split {
   kWhole,
   kHeads,
@@ -28,8 +29,12 @@ enum class Split {
   kExpertMlp,
   kSharedMlp,
   kVocab,
+  kDeltaKeys,
+  kDeltaValues,
   kExperts,
-  kEachHead
+  kEachHead,
+  kEachDeltaKey,
+  kEachDeltaValue
 };
 
 // In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's that a quantised
@@ -38,13 +43,15 @@ enum class HeldAs { kLayerMatrix, kKeptMatrix, kTable, kF32Matrix, kVector };
 
 struct TensorRow {
   const char* prefix = "";  // FamilySpec's
-  const char* layer_prefix = "";
+  const char* model_prefix = "";
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
   const char* field = "";  // "weight"
-  // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head.
+  // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head unless
+  // they are joined.
   int expert = -1;
   int head = -1;
+  bool joins_heads = false;
   // Where the forward pass finds it: rows of one slot lie one after the other, matrices in one
   // matrix, vectors (their biases) in one vector.
   int slot = 0;
@@ -60,6 +67,8 @@ struct TensorRow {
   // Where all experts share one tensor of the file: how many they are, its first dimension. 0: this
   // expert's tensor is its own.
   int file_experts = 0;
+  // A vector's file has a kernel of a convolution for each channel: [cols / taps, 1, taps]. 0: not.
+  int file_taps = 0;
   // In the file: inputs, then outputs. The first of the file's inputs that is this row's, and how
   // many a tensor (of an expert where they share it) has; 0: it has this row's alone.
   bool is_transposed = false;
@@ -70,7 +79,7 @@ struct TensorRow {
   bool optional = false;
 
   bool is_vector() const { return held_as == HeldAs::kVector; }
-  int member() const { return head >= 0 ? head : expert; }
+  int member() const { return head >= 0 && !joins_heads ? head : expert; }
   // Rows (of a vector elements) of the file's tensor.
   int64_t FileSize() const { return file_size > 0 ? file_size : is_vector() ? cols : rows; }
   std::string Name() const;    // "model.layers.3.mlp.up_proj.weight"
@@ -126,12 +135,16 @@ class TensorTable {
     bool is_transposed = false;
   };
   void OfHead(int slot, const char* name, HeadPart part, int64_t cols);
+  // The same outputs, in one matrix with the slot's others, of heads that `split` says which.
+  void JoinedHead(int slot, const char* name, HeadPart part, int64_t cols, Split split);
+  // The kernels of a convolution, of channels that are split in parts.
+  void Convolution(int slot, const char* name, absl::Span<const Part> parts, int taps);
   // A matrix that every rank has whole, in f32.
   void Replicated(int slot, const char* name, int64_t rows, int64_t cols, bool bias = false);
   // A table of the vocabulary.
-  void VocabParallel(int slot, const char* name, int64_t rows, int64_t cols);
+  void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols);
   // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.
-  void Norm(int slot, const char* name, int64_t cols, float offset = 0, bool bias = false);
+  void Norm(int slot, const std::string& name, int64_t cols, float offset = 0, bool bias = false);
   void Optional(const std::string& name);  // with its field: "lm_head.weight"
   void Vector(int slot, const std::string& name, int64_t cols, Split split,
               float offset = 0);  // likewise

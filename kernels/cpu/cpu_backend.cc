@@ -25,6 +25,7 @@ int64_t CpuBackend::WorkspaceBytes(const StepLimits& limits, const HeadLayout& h
   BumpAllocator allocator;
   const CpuMatMulScratch mat_mul(limits, allocator);
   const CpuAttendScratch attend(limits, heads, allocator);
+  const CpuDeltaScratch delta(limits, allocator);
   return allocator.used_bytes();
 }
 
@@ -33,6 +34,7 @@ void CpuBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
   BumpAllocator allocator(workspace);
   mat_mul_scratch_ = CpuMatMulScratch(limits, allocator);
   attend_scratch_ = CpuAttendScratch(limits, heads, allocator);
+  delta_scratch_ = CpuDeltaScratch(limits, allocator);
 }
 
 bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {

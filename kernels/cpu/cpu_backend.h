@@ -7,6 +7,7 @@
 #include "kernels/attend/cpu.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/gated_delta/cpu.h"
 #include "kernels/matmul/cpu.h"
 #include "kernels/simd/per_isa.h"
 
@@ -22,6 +23,7 @@ class CpuBackend final : public Backend {
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
   bool routes_experts() const override { return true; }
   bool attends_latents() const override { return true; }
+  bool keeps_states() const override { return true; }
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
 
@@ -47,6 +49,7 @@ class CpuBackend final : public Backend {
   const std::unique_ptr<ThreadPool> pool_;
   CpuMatMulScratch mat_mul_scratch_;
   CpuAttendScratch attend_scratch_;
+  CpuDeltaScratch delta_scratch_;
 };
 
 // Whether there is anything to do with qkv: a rank may own no head at all.

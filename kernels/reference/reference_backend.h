@@ -26,6 +26,7 @@ class ReferenceBackend : public Backend {
   int64_t WorkspaceBytes(const StepLimits&, const HeadLayout&) const override { return 0; }
   bool routes_experts() const override { return true; }
   bool attends_latents() const override { return true; }
+  bool keeps_states() const override { return true; }
   void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override {}
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;

@@ -173,6 +173,23 @@ std::string KvText(const Capacity& capacity) {
           : "");
 }
 
+bool KeepsStates(const Capacity& capacity) {
+  return std::any_of(capacity.ranks.begin(), capacity.ranks.end(), [](const RankCapacity& rank) {
+    return rank.arena_bytes[static_cast<int>(MemoryCategory::kState)] > 0;
+  });
+}
+
+// What each sequence takes before its first token, where the model has states.
+std::string StateText(const Capacity& capacity) {
+  if (!KeepsStates(capacity)) return "";
+  const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
+  const int seqs = capacity.limits.max_num_seqs;
+  return absl::StrCat(
+      "state: ", FormatBytes(binding.arena_bytes[static_cast<int>(MemoryCategory::kState)] / seqs),
+      " on rank ", capacity.binding_rank, " for each of max_num_seqs ", FormatCount(seqs),
+      " sequences, however long they are\n");
+}
+
 std::string LimitsText(const Limits& limits) {
   return absl::StrCat("limits: max_num_seqs ", FormatCount(limits.max_num_seqs), ", max_model_len ",
                       FormatCount(limits.max_model_len), ", max_num_batched_tokens ",
@@ -186,9 +203,17 @@ std::string CapacityText(const Capacity& capacity) {
 }
 
 std::string CapacityTable(const Capacity& capacity) {
-  std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve", "weights", "comm",
-                            "activations", "tables", "logits", "workspace", "kv", "blocks", "free",
-                            "least to start"}};
+  static constexpr const char* kHeads[kNumMemoryCategories] = {
+      "weights", "comm", "activations", "tables", "logits", "state", "workspace", "kv"};
+  const bool has_states = KeepsStates(capacity);
+  const auto is_shown = [&](int category) {
+    return has_states || static_cast<MemoryCategory>(category) != MemoryCategory::kState;
+  };
+  std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve"}};
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    if (is_shown(i)) rows[0].push_back(kHeads[i]);
+  }
+  rows[0].insert(rows[0].end(), {"blocks", "free", "least to start"});
   for (const RankCapacity& rank : capacity.ranks) {
     const DeviceBudget& budget = rank.budget;
     const bool binds = budget.rank == capacity.binding_rank;
@@ -197,6 +222,7 @@ std::string CapacityTable(const Capacity& capacity) {
                FormatBytes(budget.total_bytes), FormatBytes(budget.others_bytes),
                FormatBytes(budget.reserve_bytes)};
     for (int i = 0; i < kNumMemoryCategories; ++i) {
+      if (!is_shown(i)) continue;
       const bool marked = binds && static_cast<MemoryCategory>(i) == capacity.limiting_category;
       row.push_back(absl::StrCat(FormatBytes(rank.arena_bytes[i]), marked ? " *" : ""));
     }
@@ -206,7 +232,7 @@ std::string CapacityTable(const Capacity& capacity) {
     rows.push_back(std::move(row));
   }
   std::string text = TextTable(rows);
-  absl::StrAppend(&text, LimitsText(capacity.limits), "\n");
+  absl::StrAppend(&text, LimitsText(capacity.limits), "\n", StateText(capacity));
   if (const int64_t staging = capacity.ranks[0].budget.transient_bytes; staging > 0) {
     absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
                     " of staging on rank 0, within its reserve\n");
@@ -256,9 +282,15 @@ std::string HostText(const HostBudget& host) {
 }
 
 std::string MoreRanksText(const ModelConfig& config, int size) {
+  const std::string states =
+      config.keeps_states()
+          ? absl::StrCat("; states fall until there are ", config.delta.num_value_heads,
+                         ", one for each value head of linear attention")
+          : "";
   const std::string rest =
-      "; weights fall further, hidden-width activations, block tables, rank 0's logits and "
-      "workspace do not";
+      absl::StrCat(states,
+                   "; weights fall further, hidden-width activations, block tables, rank 0's "
+                   "logits and workspace do not");
   if (const LatentConfig& latent = config.latent; config.has_latents()) {
     return absl::StrCat(
         "more ranks: KV bytes per token and rank stay as they are, latent attention "

@@ -1,7 +1,7 @@
 #include "runtime/engine/candidates.h"
 
 #include "base/check.h"
-#include "runtime/engine/portable_math.h"
+#include "base/portable_math.h"
 #include "runtime/engine/sampler.h"
 
 namespace bulkhead {

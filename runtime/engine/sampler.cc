@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/portable_math.h"
 #include "base/token_sampling.h"
-#include "runtime/engine/portable_math.h"
 
 namespace bulkhead {
 namespace {

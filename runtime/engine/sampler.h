@@ -4,8 +4,8 @@
 // the most likely one, top-k keeps the k most likely, and top-p keeps the shortest prefix of the
 // remaining ones, by probability, whose share reaches p (the same filter order as vLLM). Ties go to
 // the lowest id everywhere, so top-k keeps exactly k. Bit-identical on every x86-64: exp and log
-// are our own (base/token_sampling.h, portable_math.h), sums use fixed chunks of 1024 ids, and the
-// randomness depends on (seed, sample index 0, absolute position) only.
+// are our own (base/token_sampling.h, base/portable_math.h), sums use fixed chunks of 1024 ids, and
+// the randomness depends on (seed, sample index 0, absolute position) only.
 #pragma once
 
 #include <cstddef>

@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "memory/kv_cache.h"
+#include "memory/recurrent_state.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/family.h"
 #include "runtime/model/footprint.h"
@@ -26,6 +27,7 @@ struct DecoderParts {
   Activations activations;
   PositionTables positions;
   KvArena kv;
+  StateArena state;
   std::vector<KvPlace> kv_places;  // of this rank's layers
   int64_t table_rows;              // of a group's block tables
 };
@@ -61,9 +63,11 @@ class Decoder {
   const StepIndex& index() const { return index_; }
   Rotary rotary() const;  // of the layer: without a table where it has no positions
   KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
+  StateLayerView state() const { return parts_.state.Layer(parts_.kv_places[layer_].layer); }
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   int64_t first_head() const { return shard().heads.begin; }  // of the model's
+  bool uses_delta() const { return config_.UsesDelta(model_layer()); }
   bool uses_experts() const { return config_.UsesExperts(model_layer()); }
   const ExpertRouting& routing() const { return parts_.activations.routing; }
   // The sums over ranks of the squares of q's and of k's heads in qkv [T, (h + 2k) d], until the

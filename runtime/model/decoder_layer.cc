@@ -18,9 +18,10 @@ enum Weights {
   kMlpNorm,
   kGateUp,
   kDown,
-  kMlpOutNorm
+  kMlpOutNorm,
+  kGate
 };
-enum Buffers { kQkvOut, kAttended, kGateUpOut, kActivated, kNormedSum };
+enum Buffers { kQkvOut, kAttended, kGateUpOut, kActivated, kNormedSum, kGateAndSum };
 
 void Norm(const ModelConfig& c, int slot, const char* name, TensorTable& t) {
   if (name != nullptr) t.Norm(slot, name, c.hidden_size, c.norm_weight_offset, c.norm_bias);
@@ -29,6 +30,7 @@ void Norm(const ModelConfig& c, int slot, const char* name, TensorTable& t) {
 // The heads' sums of V [T, h d].
 absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   if (d.config().has_latents()) return LatentAttention(d, x);
+  if (d.uses_delta()) return DeltaAttention(d, x);
   const LayerWeights& w = d.weights();
   const ModelConfig& c = d.config();
   const MatrixView qkv = d.Buffer(kQkvOut);  // [T, (h + 2k) d]
@@ -46,8 +48,56 @@ absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   d.ops().AppendKv(d.index(), d.heads(), qkv, d.kv());
   AttentionOptions options = d.attention();
   options.sinks = w[kSinks].vector;
-  d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), options, attended);
+  if (!c.attention_gate) {
+    d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), options, attended);
+    return attended;
+  }
+  const MatrixView both = d.Buffer(kGateAndSum);  // [T, 2 h d]
+  d.MatMul(x, w[kGate], both.Cols(0, attended.cols()));
+  d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), options,
+                 both.Cols(attended.cols(), attended.cols()));
+  d.ops().GatedActivation(Activation::kSigmoid, both, attended);
   return attended;
+}
+
+// Of the layer's attention, q and a gate of each head being one tensor where it has one.
+void QkvTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
+  const int64_t hidden = c.hidden_size;
+  const int64_t q = int64_t{c.num_attention_heads} * c.head_dim;
+  const int64_t kv = int64_t{c.num_key_value_heads} * c.head_dim;
+  if (names.qkv != nullptr) {
+    return t.FusedColumnParallel(kQkv, names.qkv,
+                                 {{q, Split::kHeads}, {kv, Split::kKvHeads}, {kv, Split::kKvHeads}},
+                                 hidden, c.qkv_bias);
+  }
+  if (c.attention_gate) {
+    for (const int slot : {kQkv, kGate}) {
+      for (int head = 0; head < c.num_attention_heads; ++head) {
+        const int64_t begin = (2 * head + (slot == kGate ? 1 : 0)) * int64_t{c.head_dim};
+        t.JoinedHead(slot, names.q, {head, begin, c.head_dim, 2 * q}, hidden, Split::kEachHead);
+      }
+    }
+  } else {
+    t.ColumnParallel(kQkv, names.q, q, hidden, Split::kHeads, c.qkv_bias);
+  }
+  t.ColumnParallel(kQkv, names.k, kv, hidden, Split::kKvHeads, c.qkv_bias);
+  t.ColumnParallel(kQkv, names.v, kv, hidden, Split::kKvHeads, c.qkv_bias);
+}
+
+void AttentionTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
+  const int64_t q = int64_t{c.num_attention_heads} * c.ValueDim();
+  const int64_t kv = int64_t{c.num_key_value_heads} * c.head_dim;
+  c.has_latents() ? LatentTensors(c, t) : QkvTensors(names, c, t);
+  if (c.qk_norm && c.qk_norm_of_all_heads) {
+    t.Vector(kQNorm, absl::StrCat(names.q_norm, ".weight"), q, Split::kHeads, c.norm_weight_offset);
+    t.Vector(kKNorm, absl::StrCat(names.k_norm, ".weight"), kv, Split::kKvHeads,
+             c.norm_weight_offset);
+  } else if (c.qk_norm) {
+    t.Norm(kQNorm, names.q_norm, c.head_dim, c.norm_weight_offset);
+    t.Norm(kKNorm, names.k_norm, c.head_dim, c.norm_weight_offset);
+  }
+  if (c.attention_sinks) t.Vector(kSinks, names.sinks, c.num_attention_heads, Split::kHeads);
+  t.RowParallel(kO, names.o, c.hidden_size, q, Split::kHeads, c.o_bias);
 }
 
 // What the MLP's last product reads [T, f].
@@ -66,49 +116,34 @@ MatrixView MlpInner(Decoder& d, ConstMatrixView x) {
 }  // namespace
 
 void ModelTensors(const ModelConfig& c, TensorTable& t) {
-  t.VocabParallel(kEmbedding, "model.embed_tokens", c.vocab_size, c.hidden_size);
-  Norm(c, kFinalNorm, "model.norm", t);
+  const auto name = [&](const char* of) { return absl::StrCat(c.family->model_prefix, of); };
+  t.VocabParallel(kEmbedding, name("embed_tokens"), c.vocab_size, c.hidden_size);
+  Norm(c, kFinalNorm, name("norm").c_str(), t);
   if (c.tie_word_embeddings) {
     t.Optional("lm_head.weight");
   } else {
     t.VocabParallel(kLmHead, "lm_head", c.vocab_size, c.hidden_size);
   }
-  t.Optional("model.rotary_emb.inv_freq");
-  t.Optional("model.layers.*.self_attn.rotary_emb.inv_freq");
+  t.Optional(name("rotary_emb.inv_freq"));
+  t.Optional(name("layers.*.self_attn.rotary_emb.inv_freq"));
 }
 
 void ModelTensorsWithDrafts(const ModelConfig& c, TensorTable& t) {
   ModelTensors(c, t);
-  t.Optional(absl::StrCat("model.layers.", c.num_hidden_layers, ".*"));
+  t.Optional(absl::StrCat(c.family->model_prefix, "layers.", c.num_hidden_layers, ".*"));
 }
 
 void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t hidden = c.hidden_size;
-  const int64_t q = int64_t{c.num_attention_heads} * c.ValueDim();
-  const int64_t kv = int64_t{c.num_key_value_heads} * c.head_dim;
   const int64_t mlp = c.intermediate_size;
   Norm(c, kInputNorm, names.input_norm, t);
-  if (c.has_latents()) {
-    LatentTensors(c, t);
-  } else if (names.qkv != nullptr) {
-    t.FusedColumnParallel(kQkv, names.qkv,
-                          {{q, Split::kHeads}, {kv, Split::kKvHeads}, {kv, Split::kKvHeads}},
-                          hidden, c.qkv_bias);
+  if (c.UsesDelta(t.layer())) {
+    DeltaTensors(names.delta, c, t);
+    t.RowParallel(kO, names.delta.out, hidden, int64_t{c.delta.num_value_heads} * c.delta.value_dim,
+                  Split::kDeltaValues, false);
   } else {
-    t.ColumnParallel(kQkv, names.q, q, hidden, Split::kHeads, c.qkv_bias);
-    t.ColumnParallel(kQkv, names.k, kv, hidden, Split::kKvHeads, c.qkv_bias);
-    t.ColumnParallel(kQkv, names.v, kv, hidden, Split::kKvHeads, c.qkv_bias);
+    AttentionTensors(names, c, t);
   }
-  if (c.qk_norm && c.qk_norm_of_all_heads) {
-    t.Vector(kQNorm, absl::StrCat(names.q_norm, ".weight"), q, Split::kHeads, c.norm_weight_offset);
-    t.Vector(kKNorm, absl::StrCat(names.k_norm, ".weight"), kv, Split::kKvHeads,
-             c.norm_weight_offset);
-  } else if (c.qk_norm) {
-    t.Norm(kQNorm, names.q_norm, c.head_dim, c.norm_weight_offset);
-    t.Norm(kKNorm, names.k_norm, c.head_dim, c.norm_weight_offset);
-  }
-  if (c.attention_sinks) t.Vector(kSinks, names.sinks, c.num_attention_heads, Split::kHeads);
-  t.RowParallel(kO, names.o, hidden, q, Split::kHeads, c.o_bias);
   Norm(c, kAttentionNorm, names.attention_norm, t);
   Norm(c, kMlpNorm, names.mlp_norm, t);
   if (c.UsesExperts(t.layer())) return MoeTensors(names.moe, c, t);
@@ -136,10 +171,12 @@ std::vector<BufferRow> LayerBuffers(const RankShard& shard) {
   } else {
     rows.push_back({.slot = kQkvOut, .cols = q + 2 * kv, .stage = 0});
     rows.push_back({.slot = kAttended, .cols = q, .product_input = true, .stage = 0});
+    rows.push_back({.slot = kGateAndSum, .cols = c.attention_gate ? 2 * q : 0, .stage = 0});
   }
   // Written when the products of a half are done, and read before those of the next.
   rows.push_back({.slot = kNormedSum, .cols = c.norms_sums ? c.hidden_size : 0, .stage = 2});
   for (const BufferRow& row : MoeBuffers(shard)) rows.push_back(row);
+  for (const BufferRow& row : DeltaBuffers(shard)) rows.push_back(row);
   return rows;
 }
 

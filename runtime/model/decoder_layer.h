@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/model/decoder.h"
+#include "runtime/model/delta_layer.h"
 #include "runtime/model/family.h"
 #include "runtime/model/moe_layer.h"
 #include "shard/decoder_fields.h"
@@ -28,6 +29,7 @@ struct LayerNames {
   const char* down = "mlp.down_proj";
   const char* mlp_out_norm = nullptr;  // of what the MLP adds
   MoeNames moe = {};                   // instead of an MLP where config.UsesExperts
+  DeltaNames delta = {};               // instead of attention where config.UsesDelta
 };
 
 // With norms of what a half adds, and none before it (config.norms_sums).

@@ -75,7 +75,12 @@ int ModelLimits::num_kv_groups() const {
 std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits) {
   std::vector<KvPlace> places;
   std::vector<int> layers(limits.num_kv_groups(), 0);  // of each group so far
+  int states = 0;
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+    if (shard.model->UsesDelta(static_cast<int>(layer))) {
+      places.push_back({0, states++});
+      continue;
+    }
     const int group = limits.kv_group_of_layer.empty() ? 0 : limits.kv_group_of_layer[layer];
     places.push_back({group, layers[group]++});
   }
@@ -147,6 +152,8 @@ StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64
     step.max_expert_inputs =
         std::max<int64_t>({model.hidden_size, shard.expert_mlp.size(), shard.shared_mlp.size()});
   }
+  step.delta_key_dim = model.delta.key_dim;
+  step.delta_value_dim = model.delta.value_dim;
   step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
   return step;
 }
@@ -178,16 +185,35 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
 }
 
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
+  const RankShard& shard = plan.rank(rank);
+  const std::vector<KvPlace> places = KvPlacesOf(shard, limits);
   int num_layers = 0;
-  for (const KvPlace& place : KvPlacesOf(plan.rank(rank), limits)) {
-    num_layers = std::max(num_layers, place.layer + 1);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
+    if (!shard.model->UsesDelta(layer)) num_layers = std::max(num_layers, places[i].layer + 1);
   }
   return KvGeometry{.num_layers = num_layers,
-                    .kv_heads = static_cast<int>(plan.rank(rank).kv_heads.size()),
+                    .kv_heads = static_cast<int>(shard.kv_heads.size()),
                     .head_dim = plan.config().CachedDim(),
                     .block_tokens = limits.block_tokens,
                     .format = limits.kv_format,
                     .latent = plan.config().has_latents()};
+}
+
+StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
+  const RankShard& shard = plan.rank(rank);
+  const GatedDeltaConfig& delta = shard.model->delta;
+  StateGeometry geometry{.num_slots = limits.max_num_seqs,
+                         .conv_taps = delta.conv_taps,
+                         .heads = {.num_key_heads = static_cast<int>(shard.delta_keys.size()),
+                                   .num_value_heads = static_cast<int>(shard.delta_values.size()),
+                                   .key_dim = delta.key_dim,
+                                   .value_dim = delta.value_dim,
+                                   .value_to_key = shard.value_to_key.data()}};
+  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+    geometry.num_layers += shard.model->UsesDelta(static_cast<int>(layer)) ? 1 : 0;
+  }
+  return geometry;
 }
 
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank) {
@@ -238,6 +264,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   LayOutLogits(plan, rank, limits, sizes, logits);
   LayOutSampling(plan, rank, limits, sizes, logits);
   set(MemoryCategory::kLogits, logits.used_bytes());
+  set(MemoryCategory::kState, StateGeometryOf(plan, rank, limits).Bytes());
   needs.stored_weight_bytes = weights.stored_bytes;
   needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
   BumpAllocator workspace;

@@ -11,6 +11,7 @@
 #include "memory/capacity.h"
 #include "memory/kv_cache.h"
 #include "memory/ledger.h"
+#include "memory/recurrent_state.h"
 #include "runtime/model/weights.h"
 #include "shard/shard_plan.h"
 
@@ -98,7 +99,8 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
                           const BackendSizes& sizes, BumpAllocator& allocator);
 
 // Where a layer's K and V are: whose block tables it reads, and which of the arena's layers it is.
-// A block is one group's, and holds as many layers as the group with most of them has.
+// A block is one group's, and holds as many layers as the group with most of them has. Of a layer
+// with a state: which of that arena's layers it is.
 struct KvPlace {
   int group = 0;
   int layer = 0;
@@ -106,6 +108,7 @@ struct KvPlace {
 std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits);  // [its layers]
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
+StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);

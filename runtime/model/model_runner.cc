@@ -39,6 +39,7 @@ absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_bl
   BH_ASSIGN_OR_RETURN(arenas.activations, take(MemoryCategory::kActivations, 0));
   BH_ASSIGN_OR_RETURN(arenas.block_tables, take(MemoryCategory::kBlockTables, 0));
   BH_ASSIGN_OR_RETURN(arenas.logits, take(MemoryCategory::kLogits, 0));
+  BH_ASSIGN_OR_RETURN(arenas.state, take(MemoryCategory::kState, 0));
   BH_ASSIGN_OR_RETURN(arenas.workspace, take(MemoryCategory::kWorkspace, needs.kv_block_bytes));
   BH_ASSIGN_OR_RETURN(
       arenas.kv, ledger.TakeTogether(MemoryCategory::kWorkspace, needs.kv_block_bytes,
@@ -91,9 +92,15 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
                         HeadLayoutOf(plan_, rank_));
   BumpAllocator activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
-      DecoderParts{
-          plan_, rank_, weights_, LayOutActivations(plan_, rank_, limits_, backend_, activations),
-          workspace.positions, kv(), KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
+      DecoderParts{plan_,
+                   rank_,
+                   weights_,
+                   LayOutActivations(plan_, rank_, limits_, backend_, activations),
+                   workspace.positions,
+                   kv(),
+                   {StateGeometryOf(plan_, rank_, limits_), arenas_.state.data()},
+                   KvPlacesOf(plan_.rank(rank_), limits_),
+                   limits_.table_rows()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);

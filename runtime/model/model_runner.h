@@ -29,6 +29,7 @@ struct ModelArenas {
   Buffer activations;
   Buffer block_tables;
   Buffer logits;
+  Buffer state;      // of the slots
   Buffer workspace;  // rope table, scratch
   Buffer kv;         // block 0 and the usable blocks
 };

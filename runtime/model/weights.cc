@@ -47,8 +47,8 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
 // Whether all that a layout reads of two rows is equal.
 bool HeldAlike(const TensorRow& a, const TensorRow& b) {
   const auto read = [](const TensorRow& row) {
-    return std::tie(row.expert, row.head, row.slot, row.held_as, row.rows, row.cols,
-                    row.output_split, row.input_split, row.optional);
+    return std::tie(row.expert, row.head, row.joins_heads, row.slot, row.held_as, row.rows,
+                    row.cols, row.output_split, row.input_split, row.optional);
   };
   return read(a) == read(b);
 }

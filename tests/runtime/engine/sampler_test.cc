@@ -7,10 +7,10 @@
 #include <random>
 #include <vector>
 
+#include "base/portable_math.h"
 #include "base/token_sampling.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "runtime/engine/portable_math.h"
 
 namespace bulkhead {
 namespace {

@@ -94,8 +94,15 @@ class DecoderTest : public testing::TestWithParam<int> {
     logits_ = LayOutLogits(plan_, rank_, limits_, backend_, allocator);
     const KvArena kv = {KvGeometryOf(plan_, rank_, limits_), 1, allocator.Next(1 << 16)};
     EXPECT_LE(allocator.used_bytes(), static_cast<int64_t>(memory_.size()));
-    decoder_.emplace(DecoderParts{plan_, rank_, weights_, activations, workspace.positions, kv,
-                                  KvPlacesOf(plan_.rank(rank_), limits_), limits_.table_rows()},
+    decoder_.emplace(DecoderParts{plan_,
+                                  rank_,
+                                  weights_,
+                                  activations,
+                                  workspace.positions,
+                                  kv,
+                                  {},
+                                  KvPlacesOf(plan_.rank(rank_), limits_),
+                                  limits_.table_rows()},
                      backend_, comm_);
   }
   static ModelConfig Config() {

@@ -1,11 +1,13 @@
-// log and random numbers that are bit-identical on every x86-64, like exp (base/token_sampling.h):
-// products and sums in double as written (the build forbids fused multiply-add and reordering), no
-// calls into a libm that dispatches by CPU.
+// log, what is made of it, and random numbers that are bit-identical on every x86-64, like exp
+// (base/token_sampling.h): products and sums in double as written (the build forbids fused
+// multiply-add and reordering), no calls into a libm that dispatches by CPU.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstdint>
+
+#include "base/token_sampling.h"
 
 namespace bulkhead {
 
@@ -24,6 +26,25 @@ inline double LogOfAtLeastOne(double x) {
   double sum = 0;
   for (int k = 23; k >= 1; k -= 2) sum = sum * s2 + 1.0 / k;
   return static_cast<double>(exponent) * kLn2 + 2.0 * s * sum;
+}
+
+// e^x for |x| < 708; a NaN stays one.
+inline double ExpOf(double x) {
+  if (x != x) return x;
+  return x > 0 ? 1.0 / ExpOfNonPositive(-x) : ExpOfNonPositive(x);
+}
+
+// ln(1 + e^x); a NaN stays one.
+inline double Softplus(double x) {
+  if (x != x) return x;
+  return (x > 0 ? x : 0.0) + LogOfAtLeastOne(1.0 + ExpOfNonPositive(x > 0 ? -x : x));
+}
+
+// 1 / (1 + e^-x); a NaN stays one.
+inline double SigmoidOf(double x) {
+  if (x != x) return x;
+  const double e = ExpOfNonPositive(x > 0 ? -x : x);
+  return (x > 0 ? 1.0 : e) / (1.0 + e);
 }
 
 // Philox4x32-10 (Salmon et al., 2011): a counter and a key in, 128 random bits out.

@@ -1,0 +1,24 @@
+// The kernel of a causal convolution: some channels of one sequence.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/simd/per_isa.h"
+
+namespace bulkhead {
+
+struct ConvRows {
+  const float* weight;  // [channels, taps]
+  int taps;
+  int64_t channels;
+  float* inputs;  // [taps - 1, channels]: memory/recurrent_state.h
+  int64_t inputs_stride;
+  float* x;  // [rows, channels], in place
+  int64_t x_stride;
+  int64_t rows;
+  int64_t position;  // of the first row
+};
+
+BH_PER_ISA(void Convolve(const ConvRows& rows))
+
+}  // namespace bulkhead

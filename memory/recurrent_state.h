@@ -1,0 +1,101 @@
+// The state that layers of linear attention keep of a sequence, in place of keys and values: of a
+// fixed size, however long the sequence is. Pure arithmetic, and views of the arena.
+//
+// The arena is [layer][slot]. A slot holds what the layer's ops (kernels/causal_conv,
+// kernels/gated_delta) need of the positions before: of a step's tokens at position p
+//   inputs     [taps - 1, channels] f32: the convolution's input at position q in row q mod
+//              (taps - 1)
+//   matrices   [value head][key_dim, padded value_dim] f32: the state behind the last position of
+//              the block of kStateBlock positions before p's
+//   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed
+//   corrected  [value head][kStateBlock, padded value_dim] f32: its corrected values
+//   decays     [value head][kStateBlock] f64: the sums of its logarithms of decay
+// Nothing of a slot is read at position 0, and no matrix before position kStateBlock, so that a
+// slot is not cleared for the next sequence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/arithmetic.h"
+
+namespace bulkhead {
+
+// Blocks begin at absolute multiples of this many positions.
+inline constexpr int kStateBlock = 64;
+
+// The heads of linear attention of one rank. Value head i reads key head value_to_key[i].
+struct DeltaHeads {
+  int num_key_heads = 0;
+  int num_value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  const int32_t* value_to_key = nullptr;  // ascending; host memory, outlives its use
+
+  // Of q, k and v side by side.
+  int64_t qkv_dim() const {
+    return 2 * int64_t{num_key_heads} * key_dim + int64_t{num_value_heads} * value_dim;
+  }
+  int64_t out_dim() const { return int64_t{num_value_heads} * value_dim; }
+};
+
+struct StateGeometry {
+  int num_layers = 0;
+  int num_slots = 0;
+  int conv_taps = 0;
+  DeltaHeads heads;
+
+  int64_t padded_value_dim() const { return RoundUp(heads.value_dim, 16); }
+  int64_t InputFloats() const { return (conv_taps - 1) * heads.qkv_dim(); }
+  int64_t MatrixFloats() const { return heads.key_dim * padded_value_dim(); }
+  int64_t KeyFloats() const { return int64_t{heads.key_dim} * kStateBlock; }
+  int64_t CorrectedFloats() const { return kStateBlock * padded_value_dim(); }
+  // Of one sequence and layer; whole cache lines.
+  int64_t SlotBytes() const {
+    constexpr int64_t kF32 = 4;
+    constexpr int64_t kF64 = 8;
+    const int64_t floats = InputFloats() +
+                           heads.num_value_heads * (MatrixFloats() + CorrectedFloats()) +
+                           heads.num_key_heads * KeyFloats();
+    return RoundUp(heads.num_value_heads * kStateBlock * kF64 + floats * kF32, 64);
+  }
+  int64_t SequenceBytes() const { return num_layers * SlotBytes(); }
+  int64_t Bytes() const { return num_slots * SequenceBytes(); }
+};
+
+// One layer, as its ops see it.
+struct StateLayerView {
+  StateGeometry geometry;
+  std::byte* base = nullptr;
+
+  double* Decays(int64_t slot, int64_t value_head) const {
+    return reinterpret_cast<double*>(base + slot * geometry.SlotBytes()) + value_head * kStateBlock;
+  }
+  float* Matrix(int64_t slot, int64_t value_head) const {
+    return Floats(slot) + value_head * geometry.MatrixFloats();
+  }
+  float* Corrected(int64_t slot, int64_t value_head) const {
+    return Floats(slot) + geometry.heads.num_value_heads * geometry.MatrixFloats() +
+           value_head * geometry.CorrectedFloats();
+  }
+  float* Keys(int64_t slot, int64_t key_head) const {
+    return Corrected(slot, geometry.heads.num_value_heads) + key_head * geometry.KeyFloats();
+  }
+  float* Inputs(int64_t slot) const { return Keys(slot, geometry.heads.num_key_heads); }
+
+ private:
+  float* Floats(int64_t slot) const {
+    return reinterpret_cast<float*>(Decays(slot, geometry.heads.num_value_heads));
+  }
+};
+
+struct StateArena {
+  StateGeometry geometry;
+  std::byte* base = nullptr;
+
+  StateLayerView Layer(int layer) const {
+    return {geometry, base + layer * geometry.num_slots * geometry.SlotBytes()};
+  }
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,55 @@
+// Qwen3.5: linear attention by the gated delta rule in three layers of four.
+#include "runtime/model/families/qwen_hybrid.h"
+
+namespace bulkhead::families {
+
+void ReadQwenHybrid(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config) {
+  ReadSizes(fields, sizes, config);
+  ReadActivation(fields, {Activation::kSilu}, config);
+  fields.RefuseUnlessOff("attention_bias");
+  config.qk_norm = true;
+  config.norm_weight_offset = 1;
+  ReadGatedDelta(fields, config);
+  // Layers that draft tokens, which are not served.
+  for (const char* name : {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}) {
+    fields.Ignore(name);
+  }
+}
+
+Family QwenHybrid(const char* architecture, const char* model_type,
+                  void (*read_config)(ConfigFields& fields, ModelConfig& config)) {
+  return {.spec = {.architecture = architecture,
+                   .model_type = model_type,
+                   .read_config = read_config,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors({}, c, t); },
+                   .not_served = "mtp.*",
+                   .rope = {.is_partial = true, .partial_rotary_factor = 0.25}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
+
+Family QwenHybridText(Family family, const char* architecture, const char* model_type) {
+  family.spec.architecture = architecture;
+  family.spec.model_type = model_type;
+  family.spec.has_text_config = true;
+  family.spec.model_prefix = "model.language_model.";
+  family.spec.not_served = "model.visual.*,mtp.*";
+  return family;
+}
+
+Family qwen3_5() {
+  return QwenHybrid("Qwen3_5ForCausalLM", "qwen3_5_text",
+                    [](ConfigFields& fields, ModelConfig& config) {
+                      ReadQwenHybrid(fields,
+                                     {.vocab_size = 248320,
+                                      .num_attention_heads = 16,
+                                      .num_key_value_heads = 4,
+                                      .head_dim = 256,
+                                      .max_position_embeddings = 32768},
+                                     config);
+                    });
+}
+
+}  // namespace bulkhead::families

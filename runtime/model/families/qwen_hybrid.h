@@ -1,0 +1,20 @@
+// What Qwen's hybrids share: linear attention in three layers of four, a gate behind the attention
+// of the others, norms of 1 + w.
+#pragma once
+
+#include "runtime/model/decoder_layer.h"
+
+namespace bulkhead::families {
+
+void ReadQwenHybrid(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
+// Experts in every layer, and a shared one behind a gate.
+void ReadQwenHybridMoe(ConfigFields& fields, ModelConfig& config);
+Family QwenHybrid(const char* architecture, const char* model_type,
+                  void (*read_config)(ConfigFields& fields, ModelConfig& config));
+// The text part of a multimodal checkpoint of such a family.
+Family QwenHybridText(Family family, const char* architecture, const char* model_type);
+
+Family qwen3_5();
+Family qwen3_5_moe();
+
+}  // namespace bulkhead::families
