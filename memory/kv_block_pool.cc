@@ -7,8 +7,12 @@
 
 namespace bulkhead {
 
-KvBlockPool::KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache)
-    : num_blocks_(num_blocks), cache_(std::move(cache)), out_(num_blocks + 1, false) {
+KvBlockPool::KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache,
+                         std::unique_ptr<SnapshotPool> snapshots)
+    : num_blocks_(num_blocks),
+      cache_(std::move(cache)),
+      snapshots_(std::move(snapshots)),
+      out_(num_blocks + 1, false) {
   BH_CHECK(num_blocks >= 0 && num_blocks < INT32_MAX);
   free_.reserve(num_blocks);
   for (int64_t block = num_blocks; block >= 1; --block)
@@ -23,6 +27,7 @@ bool KvBlockPool::Grow(std::vector<BlockId>& blocks, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     if (free_.empty()) {
       free_.push_back(cache_->EvictOldest());
+      if (snapshots_ != nullptr) snapshots_->Drop(free_.back());
       ++num_evictions_;
     }
     blocks.push_back(free_.back());
@@ -64,8 +69,19 @@ void KvBlockPool::UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) con
     if (block == 0) break;
     blocks.push_back(block);
   }
-  prefix.num_idle =
-      std::count_if(blocks.begin(), blocks.end(), [this](BlockId block) { return !out_[block]; });
+  prefix.num_idle = NumIdleOf(blocks);
+}
+
+int64_t KvBlockPool::NumIdleOf(const std::vector<BlockId>& blocks) const {
+  return std::count_if(blocks.begin(), blocks.end(),
+                       [this](BlockId block) { return !out_[block]; });
+}
+
+CachedPrefix KvBlockPool::FirstBlocks(const CachedPrefix& prefix, int64_t count) const {
+  CachedPrefix first = prefix;
+  first.blocks.resize(count);
+  first.num_idle = NumIdleOf(first.blocks);
+  return first;
 }
 
 void KvBlockPool::TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "memory/prefix_cache.h"
+#include "memory/snapshot_pool.h"
 
 namespace bulkhead {
 
@@ -24,7 +25,9 @@ class KvBlockPool {
  public:
   // Blocks 1..num_blocks; block 0 is for padding and never allocated. `cache` must cover as many
   // blocks; null disables prefix caching.
-  explicit KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache = nullptr);
+  // `snapshots`: of a model with states, whose prefixes can be taken up to one of them.
+  explicit KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache = nullptr,
+                       std::unique_ptr<SnapshotPool> snapshots = nullptr);
   // All lists must have been returned: a block still held is a leak, and a bug.
   ~KvBlockPool();
 
@@ -38,12 +41,15 @@ class KvBlockPool {
   // Updates a prefix of the same sequence. If nothing was evicted since, only the blocks after it
   // are looked up.
   void UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) const;
+  // Its first `count` blocks.
+  CachedPrefix FirstBlocks(const CachedPrefix& prefix, int64_t count) const;
   // Appends the blocks of the prefix, which may be shared: they are never written again.
   void TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks);
   // Caches the full, computed `block`, whose only holder also holds `key.parent`. Returns the block
   // to hold from now on: itself, or an equal cached one; then `block` is freed.
   BlockId CacheBlock(const BlockKey& key, BlockId block);
 
+  SnapshotPool* snapshots() const { return snapshots_.get(); }
   bool caches() const { return cache_ != nullptr; }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()) + num_idle(); }
   int64_t num_idle() const { return cache_ == nullptr ? 0 : cache_->num_idle(); }
@@ -54,10 +60,12 @@ class KvBlockPool {
   const PrefixCache* cache() const { return cache_.get(); }
 
  private:
+  int64_t NumIdleOf(const std::vector<BlockId>& blocks) const;
   bool Cached(BlockId block) const { return cache_ != nullptr && cache_->Contains(block); }
 
   int64_t num_blocks_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<SnapshotPool> snapshots_;
   std::vector<BlockId> free_;  // a stack: recently returned blocks are still in the CPU caches
   std::vector<bool> out_;      // [block] held by some list
   uint64_t num_evictions_ = 0;

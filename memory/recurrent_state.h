@@ -10,12 +10,15 @@
 //   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed
 //   corrected  [value head][kStateBlock, padded value_dim] f32: its corrected values
 //   decays     [value head][kStateBlock] f64: the sums of its logarithms of decay
+// Behind the slots are snapshots, of all layers: a slot's matrices and inputs at a multiple of
+// kStateBlock, which is all that is read of it there.
 // Nothing of a slot is read at position 0, and no matrix before position kStateBlock, so that a
 // slot is not cleared for the next sequence.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/arithmetic.h"
 
@@ -42,6 +45,7 @@ struct DeltaHeads {
 struct StateGeometry {
   int num_layers = 0;
   int num_slots = 0;
+  int num_snapshots = 0;
   int conv_taps = 0;
   DeltaHeads heads;
 
@@ -60,7 +64,14 @@ struct StateGeometry {
     return RoundUp(heads.num_value_heads * kStateBlock * kF64 + floats * kF32, 64);
   }
   int64_t SequenceBytes() const { return num_layers * SlotBytes(); }
-  int64_t Bytes() const { return num_slots * SequenceBytes(); }
+  // Of a snapshot and layer.
+  int64_t SnapshotBytes() const {
+    constexpr int64_t kF32 = 4;
+    return RoundUp((heads.num_value_heads * MatrixFloats() + InputFloats()) * kF32, 64);
+  }
+  int64_t Bytes() const {
+    return num_slots * SequenceBytes() + num_layers * num_snapshots * SnapshotBytes();
+  }
 };
 
 // One layer, as its ops see it.
@@ -93,8 +104,30 @@ struct StateArena {
   StateGeometry geometry;
   std::byte* base = nullptr;
 
+  // A slot's states as they are at a multiple of kStateBlock positions, in all layers; on the host.
+  void Save(int slot, int snapshot) const { CopySnapshot(slot, snapshot, true); }
+  void Restore(int slot, int snapshot) const { CopySnapshot(slot, snapshot, false); }
+
   StateLayerView Layer(int layer) const {
     return {geometry, base + layer * geometry.num_slots * geometry.SlotBytes()};
+  }
+
+ private:
+  void CopySnapshot(int slot, int snapshot, bool saves) const {
+    std::byte* at = base + geometry.num_slots * geometry.SequenceBytes() +
+                    int64_t{snapshot} * geometry.num_layers * geometry.SnapshotBytes();
+    const auto matrices =
+        static_cast<size_t>(geometry.heads.num_value_heads * geometry.MatrixFloats()) *
+        sizeof(float);
+    const auto inputs = static_cast<size_t>(geometry.InputFloats()) * sizeof(float);
+    const auto copy = [saves](std::byte* snapshot_part, float* state, size_t bytes) {
+      saves ? std::memcpy(snapshot_part, state, bytes) : std::memcpy(state, snapshot_part, bytes);
+    };
+    for (int layer = 0; layer < geometry.num_layers; ++layer, at += geometry.SnapshotBytes()) {
+      const StateLayerView view = Layer(layer);
+      copy(at, view.Matrix(slot, 0), matrices);
+      copy(at + matrices, view.Inputs(slot), inputs);
+    }
   }
 };
 

@@ -14,9 +14,9 @@ HEAD = """# Capacity of published models
 
 What `bulkhead plan` says of each `config.json` in `tests/data/configs/` (some fields of the published file that change no size are left
 out), in bfloat16 with a bfloat16 KV cache and 80 GB (`--device-memory 74GiB`) for each rank; written by `scripts/capacity_table.py`.
-Weights are as Bulkhead holds them: routers of experts in float32. *KV bytes* are of one token on one rank of 8, and *state* is of one sequence there. Under *ranks* is how
-many thousand tokens the KV cache holds, at most those of 256 sequences of 4,096; `-` does not fit. *Read* is what one token reads
-of the weights, all ranks together.
+Weights are as Bulkhead holds them: routers of experts in float32. *KV bytes* are of one token on one rank of 8, and *state* is of one
+sequence there, with its snapshot for prefix caching. Under *ranks* is how many thousand tokens the KV cache holds, at most those of
+256 sequences of 4,096; `-` does not fit. *Read* is what one token reads of the weights, all ranks together.
 
 | model | weights / 2 bytes | weights | read | KV bytes | state | """ + " | ".join(f"{n} ranks" if n > 1 else "1 rank" for n in SIZES) + """ |
 |---|---|---|---|---|---|""" + "---|" * len(SIZES) + "\n"

@@ -7,8 +7,11 @@
 
 namespace bulkhead {
 
+inline constexpr int kMaxConvTaps = 16;
+inline constexpr int kConvChannels = 256;  // of a call at most
+
 struct ConvRows {
-  const float* weight;  // [channels, taps]
+  const float* weight;  // [taps, kConvChannels]
   int taps;
   int64_t channels;
   float* inputs;  // [taps - 1, channels]: memory/recurrent_state.h

@@ -321,8 +321,10 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.max_num_queued_tokens = int64_t{max_num_queued_reqs} * engine.limits.max_model_len;
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
-  limits.prefix_caching =
-      options.enable_prefix_caching && !engine.source.config.model.keeps_states();
+  limits.prefix_caching = options.enable_prefix_caching;
+  if (engine.source.config.model.keeps_states()) {
+    limits.state_tokens = std::max(kStateBlock, limits.block_tokens);  // both powers of two
+  }
   if (engine.runner != nullptr) {  // otherwise nothing runs yet
     limits.depth = engine.runner->depth();
     limits.pads_decodes = engine.runner->has_decode_graphs();

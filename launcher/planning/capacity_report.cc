@@ -187,7 +187,7 @@ std::string StateText(const Capacity& capacity) {
   return absl::StrCat(
       "state: ", FormatBytes(binding.arena_bytes[static_cast<int>(MemoryCategory::kState)] / seqs),
       " on rank ", capacity.binding_rank, " for each of max_num_seqs ", FormatCount(seqs),
-      " sequences, however long they are\n");
+      " sequences, however long they are, with what prefix caching keeps of them\n");
 }
 
 std::string LimitsText(const Limits& limits) {

@@ -115,6 +115,7 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
   formats.activation = ActivationOf(options, formats.weights);
   formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
   formats.block_tokens = options.block_size;
+  formats.caches_states = options.enable_prefix_caching && model.keeps_states();
   return formats;
 }
 

@@ -26,6 +26,11 @@ std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits) {
   return std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens);
 }
 
+std::unique_ptr<SnapshotPool> NewSnapshotPool(const SchedulerLimits& limits) {
+  if (limits.num_snapshots() == 0) return nullptr;
+  return std::make_unique<SnapshotPool>(limits.num_snapshots());
+}
+
 Coordinator::Options WithClock(Coordinator::Options options) {
   if (options.now_ns == nullptr)
     options.now_ns = [] { return static_cast<uint64_t>(MonotonicNanos()); };
@@ -37,7 +42,8 @@ Coordinator::Options WithClock(Coordinator::Options options) {
 Coordinator::Coordinator(Options options)
     : options_(WithClock(std::move(options))),
       live_limits_(options_.limits),
-      pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits)),
+      pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits),
+            NewSnapshotPool(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
              options_.limits.num_kv_blocks) {}

@@ -20,6 +20,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids
       max_num_seqs_(limits.max_num_seqs) {
   BH_CHECK(ValidateLimits(limits).ok() && pool.num_blocks() == limits.num_kv_blocks);
   BH_CHECK(pool.caches() == limits.prefix_caching);
+  BH_CHECK((pool.snapshots() != nullptr) == (limits.num_snapshots() > 0));
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -171,6 +172,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
     emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
   }
   if (!sequence.failed) CacheFullBlocks(sequence, row.end);
+  if (row.snapshot >= 0) KeepSnapshot(sequence, row);
   const bool ends = !emission.status.ok() || emission.finish.has_value();
   if (ends) Leave(sequence, SequenceState::kEnded);
   --sequence.in_flight;
@@ -203,6 +205,28 @@ void Scheduler::UpdatePrefix(Sequence& sequence) const {
                      sequence.prefix);
 }
 
+// What of sequence.prefix it can start from: with states, up to the last block with a snapshot.
+CachedPrefix Scheduler::UsablePrefix(const Sequence& sequence) const {
+  const SnapshotPool* const snapshots = pool_.snapshots();
+  const std::vector<BlockId>& blocks = sequence.prefix.blocks;
+  if (snapshots == nullptr) return sequence.prefix;
+  auto count = static_cast<int64_t>(blocks.size());
+  while (count > 0 && snapshots->Of(blocks[count - 1]) < 0) --count;
+  return pool_.FirstBlocks(sequence.prefix, count);
+}
+
+// The row's step was committed, and its blocks cached if they are to be.
+void Scheduler::KeepSnapshot(Sequence& sequence, const PlannedRow& row) {
+  SnapshotPool& snapshots = *pool_.snapshots();
+  const int64_t blocks = row.end / limits_.block_tokens;
+  if (sequence.failed || blocks > sequence.blocks_cached) return snapshots.Return(row.snapshot);
+  const BlockId block = sequence.blocks[blocks - 1];
+  snapshots.Attach(row.snapshot, block);
+  if (row.end <= sequence.prompt_tokens) return;
+  if (sequence.kept_block != block) snapshots.Drop(sequence.kept_block);
+  sequence.kept_block = block;
+}
+
 // After the commit of a step that computed the positions below `end`.
 void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
   if (!pool_.caches()) return;
@@ -230,7 +254,8 @@ void Scheduler::Enqueue(Sequence& sequence) {
   sequence.blocks_cached = 0;
   // Based on the cache now; it may change before admission.
   UpdatePrefix(sequence);
-  const int64_t cached = static_cast<int64_t>(sequence.prefix.blocks.size()) * limits_.block_tokens;
+  const int64_t cached =
+      static_cast<int64_t>(UsablePrefix(sequence).blocks.size()) * limits_.block_tokens;
   sequence.is_long = sequence.tokens_to_plan() - cached > LongPromptTokens(limits_);
   waiting_.Add(sequence);
 }
@@ -265,6 +290,9 @@ void Scheduler::ReleaseIfUnused(Sequence& sequence) {
 
 void Scheduler::ReleaseSlot(Sequence& sequence) {
   blocks_pending_release_ -= static_cast<int64_t>(sequence.blocks.size());
+  if (sequence.restore_snapshot >= 0) pool_.snapshots()->Unpin(sequence.restore_snapshot);
+  sequence.restore_snapshot = -1;
+  sequence.kept_block = 0;
   pool_.Return(sequence.blocks);
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;

@@ -25,6 +25,11 @@
 // is cached when the step that completes it is committed, so every rank has written it before any
 // later step reads it. If another sequence has cached a block with the same content by then, that
 // one replaces ours. Nothing else changes: idle cached blocks count as free.
+//
+// Of a model with states a sequence starts behind a block with a snapshot of them. One is kept at
+// the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
+// sequence), and where the cache knows more of a prompt's tokens than it has a snapshot for: the
+// next one with that beginning starts there. Chunks of a prompt are cut at these.
 #pragma once
 
 #include <cstdint>
@@ -135,6 +140,7 @@ class Scheduler {
     int64_t end = 0;  // one past the position of its last token
     bool samples = false;
     bool has_prompt_logits = false;
+    int snapshot = -1;  // that is written
     bool ends = false;  // nothing is sampled: the sequence ends when its prompt is computed
   };
   struct PlannedStep {
@@ -158,6 +164,8 @@ class Scheduler {
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
   void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
+  int64_t NextSnapshot(const Sequence& sequence) const;
+  int AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan);
 
   // The life of a sequence: scheduler.cc.
   int64_t NumRunning() const;  // less those that have ended
@@ -166,6 +174,8 @@ class Scheduler {
   int64_t BlocksFor(int64_t tokens) const;
   int64_t BlocksToAdmit(const Sequence& sequence) const;
   void UpdatePrefix(Sequence& sequence) const;
+  CachedPrefix UsablePrefix(const Sequence& sequence) const;
+  void KeepSnapshot(Sequence& sequence, const PlannedRow& row);
   void CacheFullBlocks(Sequence& sequence, int64_t end);
   void Enqueue(Sequence& sequence);
   void Preempt(Sequence& sequence);

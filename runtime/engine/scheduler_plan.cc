@@ -1,5 +1,6 @@
 // How the scheduler fills a step.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -224,7 +225,8 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
 // `blocks_kept`: free blocks not available to this sequence.
 bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   UpdatePrefix(sequence);
-  const CachedPrefix& prefix = sequence.prefix;
+  const auto known = static_cast<int64_t>(sequence.prefix.blocks.size());
+  const CachedPrefix prefix = UsablePrefix(sequence);
   const auto found = static_cast<int64_t>(prefix.blocks.size());
   const int64_t needed = BlocksToAdmit(sequence) - found;
   int64_t margin = blocks_kept + prefix.num_idle;
@@ -242,6 +244,14 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   waiting_.Remove(sequence);
   sequence.blocks_cached = found;
   sequence.planned_tokens = found * limits_.block_tokens;
+  if (pool_.snapshots() != nullptr) {
+    sequence.branch_tokens =
+        known * limits_.block_tokens / limits_.state_tokens * limits_.state_tokens;
+    if (found > 0) {
+      sequence.restore_snapshot = pool_.snapshots()->Of(sequence.blocks[found - 1]);
+      pool_.snapshots()->Pin(sequence.restore_snapshot);
+    }
+  }
   if (sequence.never_ran) RecordFirstAdmission(sequence);
   sequence.never_ran = false;
   sequence.state = SequenceState::kRunning;
@@ -276,6 +286,7 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
     // Rows with logits come in whole chunks: none crosses the end of the prompt.
     tokens = std::min(tokens, sequence.prompt_tokens - sequence.planned_tokens);
   }
+  tokens = std::min(tokens, NextSnapshot(sequence) - sequence.planned_tokens);
   if (tokens <= 0) return 0;
   AddRow(sequence, static_cast<int>(tokens), step);
   return static_cast<int>(tokens);
@@ -304,6 +315,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   }
   AddGivenRows(sequence, begin, end, step);
   AddTableChanges(sequence, end, step);
+  if (pool_.snapshots() != nullptr) row.snapshot = AddSnapshots(sequence, end, plan);
   if (row.has_prompt_logits) step.prompt_logits.push_back({seq_index, sequence.prompt_logits});
   if (row.samples) {
     SampleRow& sample = step.samples.emplace_back();
@@ -322,6 +334,34 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   sequence.planned_tokens = end;
   ++sequence.in_flight;
   planned_rows_.push_back(row);
+}
+
+// The end of the next tokens in a prompt behind which states are kept.
+int64_t Scheduler::NextSnapshot(const Sequence& sequence) const {
+  if (pool_.snapshots() == nullptr) return std::numeric_limits<int64_t>::max();
+  const auto last = static_cast<int64_t>(sequence.tokens.size()) - 1;  // is always computed
+  for (const int64_t border :
+       {sequence.branch_tokens, last / limits_.state_tokens * limits_.state_tokens}) {
+    if (border > sequence.planned_tokens) return border;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+// Of a row that ends at `end`; returns the snapshot that it writes, or -1.
+int Scheduler::AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan) {
+  SnapshotPool& snapshots = *pool_.snapshots();
+  if (const int snapshot = std::exchange(sequence.restore_snapshot, -1); snapshot >= 0) {
+    plan.add_restore_slot(sequence.slot);
+    plan.add_restore_snapshot(snapshot);
+    snapshots.Unpin(snapshot);  // steps run in the order of their plans
+  }
+  const bool keeps = end == NextSnapshot(sequence) || end == sequence.known_tokens();
+  if (!keeps || end % limits_.state_tokens != 0) return -1;
+  const int snapshot = snapshots.Take();
+  if (snapshot < 0) return -1;
+  plan.add_save_slot(sequence.slot);
+  plan.add_save_snapshot(snapshot);
+  return snapshot;
 }
 
 // The ranks receive a block table entry with the first step that reads or writes the block.

@@ -55,6 +55,9 @@ struct Sequence {
   int64_t blocks_sent = 0;     // block table entries sent to the ranks
   int64_t blocks_cached = 0;   // leading blocks that are full, computed, shared; never written
                                // again
+  int restore_snapshot = -1;   // pinned until its first row
+  int64_t branch_tokens = 0;   // where the cache knows its tokens, and no state behind them
+  BlockId kept_block = 0;      // behind which its newest state in generated tokens is kept
   int preemptions = 0;
 
   // As the cache knows the first `num_tokens`.

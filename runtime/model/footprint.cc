@@ -204,6 +204,7 @@ StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits
   const RankShard& shard = plan.rank(rank);
   const GatedDeltaConfig& delta = shard.model->delta;
   StateGeometry geometry{.num_slots = limits.max_num_seqs,
+                         .num_snapshots = limits.num_snapshots(),
                          .conv_taps = delta.conv_taps,
                          .heads = {.num_key_heads = static_cast<int>(shard.delta_keys.size()),
                                    .num_value_heads = static_cast<int>(shard.delta_values.size()),

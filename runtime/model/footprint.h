@@ -26,7 +26,10 @@ struct ModelLimits : Limits {
   // layers are one group.
   std::vector<int> kv_group_of_layer = {};
   Transport transport = Transport::kShared;
+  // Of a model with states: there are as many snapshots of them as max_num_seqs.
+  bool caches_states = false;
 
+  int num_snapshots() const { return caches_states ? max_num_seqs : 0; }
   int num_kv_groups() const;
   // Rows of a group's block tables: one for each slot, and that of padding.
   int table_rows() const { return max_num_seqs + 1; }

@@ -90,16 +90,12 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   FillPositionTables(workspace.positions);
   backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
                         HeadLayoutOf(plan_, rank_));
+  state_ = {StateGeometryOf(plan_, rank_, limits_), arenas_.state.data()};
   BumpAllocator activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
-      DecoderParts{plan_,
-                   rank_,
-                   weights_,
+      DecoderParts{plan_, rank_, weights_,
                    LayOutActivations(plan_, rank_, limits_, backend_, activations),
-                   workspace.positions,
-                   kv(),
-                   {StateGeometryOf(plan_, rank_, limits_), arenas_.state.data()},
-                   KvPlacesOf(plan_.rank(rank_), limits_),
+                   workspace.positions, kv(), state_, KvPlacesOf(plan_.rank(rank_), limits_),
                    limits_.table_rows()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
@@ -174,91 +170,6 @@ absl::Status ModelRunner::WarmUpDecodes() {
     }
     if (rows == max_rows) return backend_.device().Synchronize();
   }
-}
-
-absl::Status ModelRunner::Check(const StepPlan& plan) const {
-  const auto overstep = [&](absl::string_view what, int64_t value, int64_t limit) {
-    return WithExitCode(absl::InternalError(absl::StrCat("rank ", rank_, ": step ", plan.seq(),
-                                                         " oversteps the sealed arenas: ", what,
-                                                         " ", value, ", limit ", limit)),
-                        ExitCode::kBug);
-  };
-  const int seqs = plan.slot_size();
-  const int tokens = plan.token_ids_size();
-  if (seqs > limits_.max_num_seqs) return overstep("sequences", seqs, limits_.max_num_seqs);
-  if (tokens > limits_.max_num_batched_tokens) {
-    return overstep("tokens", tokens, limits_.max_num_batched_tokens);
-  }
-  if (plan.padded_tokens() < tokens || plan.padded_tokens() > limits_.max_num_batched_tokens) {
-    return overstep("padded tokens", plan.padded_tokens(), limits_.max_num_batched_tokens);
-  }
-  const int padded_seqs = seqs + plan.padded_tokens() - tokens;
-  if (padded_seqs > limits_.max_num_seqs) {
-    return overstep("sequences with padding", padded_seqs, limits_.max_num_seqs);
-  }
-  if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
-      plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
-      plan.table_block_size() != plan.table_slot_size() ||
-      (plan.table_group_size() > 0 && plan.table_group_size() != plan.table_slot_size())) {
-    return overstep("columns of unequal length, sequences", seqs, seqs);
-  }
-  int64_t sum = 0;
-  for (int s = 0; s < seqs; ++s) {
-    const int64_t n = plan.num_tokens(s);
-    const int64_t end = int64_t{plan.start_position(s)} + n;
-    if (plan.slot(s) < 0 || plan.slot(s) >= limits_.max_num_seqs) {
-      return overstep("slot", plan.slot(s), limits_.max_num_seqs - 1);
-    }
-    if (n < 1 || plan.start_position(s) < 0 || end > limits_.max_model_len) {
-      return overstep("position", end, limits_.max_model_len);
-    }
-    if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
-      return overstep("logits", plan.num_logits(s), n);
-    if (SampledOnDevice(plan, s) && plan.num_logits(s) != 1)
-      return overstep("logits to sample from", plan.num_logits(s), 1);
-    sum += n;
-  }
-  if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);
-  for (const int32_t id : plan.token_ids()) {
-    const bool known = id >= 0 && id < plan_.config().vocab_size;
-    if (!known && id != kGivenRow && !(id == kLastSampled && device_sampler_.has_value()))
-      return overstep("token id", id, plan_.config().vocab_size - 1);
-  }
-  for (int i = 0; i < plan.table_slot_size(); ++i) {
-    if (plan.table_slot(i) < 0 || plan.table_slot(i) >= limits_.max_num_seqs) {
-      return overstep("table slot", plan.table_slot(i), limits_.max_num_seqs - 1);
-    }
-    if (plan.table_group_size() > 0 &&
-        (plan.table_group(i) < 0 || plan.table_group(i) >= limits_.num_kv_groups())) {
-      return overstep("table group", plan.table_group(i), limits_.num_kv_groups() - 1);
-    }
-    if (plan.table_index(i) < 0 || plan.table_index(i) >= limits_.blocks_per_seq()) {
-      return overstep("table index", plan.table_index(i), limits_.blocks_per_seq() - 1);
-    }
-    if (plan.table_block(i) < 0 || plan.table_block(i) > limits_.num_kv_blocks) {
-      return overstep("block", plan.table_block(i), limits_.num_kv_blocks);
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Every kGivenRow has its row where rank 0 brings it into the sum.
-absl::Status ModelRunner::CheckGivenRows(const Step& step) const {
-  if (rank_ != 0 || !plan_.rank(rank_).first_stage()) return absl::OkStatus();
-  const auto& ids = step.plan.token_ids();
-  auto left = std::count(ids.begin(), ids.end(), kGivenRow);
-  bool fits = true;
-  for (const GivenRows& given : step.given_rows) {
-    fits = fits && given.rows.cols() == plan_.config().hidden_size && given.first_token >= 0 &&
-           given.first_token + given.rows.rows() <= ids.size();
-    if (!fits) break;
-    const auto first = ids.begin() + given.first_token;
-    left -= std::count(first, first + given.rows.rows(), kGivenRow);
-  }
-  if (fits && left == 0) return absl::OkStatus();
-  return WithExitCode(absl::InternalError(absl::StrCat("rank 0: step ", step.plan.seq(),
-                                                       " is not given the rows that it names")),
-                      ExitCode::kBug);
 }
 
 StepIndex ModelRunner::Prepare(const StepPlan& plan) {
@@ -373,7 +284,13 @@ absl::Status ModelRunner::Submit(Step step) {
     BH_RETURN_IF_ERROR(device_sampler_->Upload(step, num_sampled_rows_));
     device_sampler_->FillIn(index, arrays_.token_ids);
   }
+  for (int i = 0; i < step.plan.restore_slot_size(); ++i) {
+    state_.Restore(step.plan.restore_slot(i), step.plan.restore_snapshot(i));
+  }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index, step));
+  for (int i = 0; i < step.plan.save_slot_size(); ++i) {
+    state_.Save(step.plan.save_slot(i), step.plan.save_snapshot(i));
+  }
   InFlight& mine = in_flight_.emplace_back();
   mine.step = std::move(step);
   mine.result.prompt_logits.resize(mine.step.prompt_logits.size());

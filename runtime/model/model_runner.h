@@ -79,6 +79,9 @@ class ModelRunner final : public StepRunner {
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
+  absl::Status CheckSnapshots(const internal::StepPlan& plan) const;
+  absl::Status Overstep(const internal::StepPlan& plan, const char* what, int64_t value,
+                        int64_t limit) const;
   absl::Status CheckGivenRows(const Step& step) const;
   void FillPositionTables(const PositionTables& tables);
   void CopyTable(MatrixView table, const std::function<void(int64_t first, MatrixView rows)>& fill);
@@ -114,6 +117,7 @@ class ModelRunner final : public StepRunner {
   Backend& backend_;
   Communicator& comm_;
   ModelWeights weights_;
+  StateArena state_;
   StepArrays arrays_;                      // on the device
   absl::StatusOr<HostBuffer> host_steps_;  // what host_arrays_ lie in
   StepArrays host_arrays_;  // what the device's will be; the copies of a step read it

@@ -76,8 +76,9 @@ class KeepLogits final : public LogitsSink {
 class Script {
  public:
   Script(const std::vector<std::vector<int32_t>>& prompts, const RigOptions& options,
-         int64_t num_blocks)
+         int64_t num_blocks, int state_tokens)
       : options_(options),
+        state_tokens_(state_tokens),
         chunk_tokens_(options.chunk_tokens),
         pool_(num_blocks, std::make_unique<PrefixCache>(num_blocks, options.block_tokens)),
         seqs_(prompts.size()) {
@@ -138,6 +139,7 @@ class Script {
       if (left == 0) continue;
       int n = std::min({left, chunk_tokens_, budget});
       if (seq.done < seq.prompt) n = std::min(n, seq.prompt - seq.done);
+      if (seq.done < Kept(seq)) n = std::min(n, Kept(seq) - seq.done);
       Add(static_cast<int>(i), seq, n, step);
       budget -= n;
       if (!options_.together) break;
@@ -165,7 +167,8 @@ class Script {
       greedy.resize(options_.second_turn_tokens);
       seq.tokens.resize(seq.prompt);
       seq.tokens.insert(seq.tokens.end(), greedy.begin(), greedy.end());
-      const auto all_but_last = absl::MakeConstSpan(seq.tokens).first(seq.tokens.size() - 1);
+      const auto all_but_last = absl::MakeConstSpan(seq.tokens)
+                                    .first(state_tokens_ > 0 ? Kept(seq) : seq.tokens.size() - 1);
       pool_.TakePrefix(pool_.FindPrefix({.tokens = all_but_last}), seq.blocks);
       seq.cached_blocks = static_cast<int>(seq.blocks.size());
       const size_t vocab_size = result_.logits[i].size() / seq.prompt;
@@ -173,6 +176,12 @@ class Script {
       result_.logits[i].resize(std::min(seq.done, seq.prompt) * vocab_size);
       result_.cached_tokens += seq.done;
     }
+  }
+
+  // The last position that the second turn can start from with states.
+  int Kept(const Seq& seq) const {
+    if (state_tokens_ == 0 || options_.second_turn_tokens < 0) return 0;
+    return (seq.prompt + options_.second_turn_tokens - 1) / state_tokens_ * state_tokens_;
   }
 
   void CacheBlocks(Seq& seq) {
@@ -201,6 +210,10 @@ class Script {
     const int blocks = (seq.done + n + options_.block_tokens - 1) / options_.block_tokens;
     int had = static_cast<int>(seq.blocks.size());
     BH_CHECK(pool_.Grow(seq.blocks, std::max(0, blocks - had)));
+    if (state_tokens_ > 0 && seq.cached_blocks > 0) {
+      step.plan.add_restore_slot(slot);
+      step.plan.add_restore_snapshot(slot);
+    }
     had -= std::exchange(seq.cached_blocks, 0);  // the first step names them, too
     for (int b = had; b < blocks; ++b) {
       step.plan.add_table_slot(slot);
@@ -216,9 +229,13 @@ class Script {
       step.samples.push_back(row);
     }
     seq.done += n;
+    if (seq.done != Kept(seq) || second_turn_) return;
+    step.plan.add_save_slot(slot);
+    step.plan.add_save_snapshot(slot);
   }
 
   const RigOptions& options_;
+  const int state_tokens_;
   int chunk_tokens_;
   bool second_turn_ = false;
   KvBlockPool pool_;
@@ -290,6 +307,7 @@ struct Rig {
   ModelConfig config;
   ModelLimits limits;
   ShardPlan plan;
+  int state_tokens;  // 0: the model has no states
 };
 
 Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
@@ -310,7 +328,9 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
                      options.activation,
                      options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
-  return {config.model, limits, plan};
+  limits.caches_states = config.model.keeps_states();
+  return {config.model, limits, plan,
+          limits.caches_states ? std::max(kStateBlock, options.block_tokens) : 0};
 }
 
 void RunEveryRank(const std::string& model_dir, const Rig& rig, const RigOptions& options,
@@ -332,7 +352,7 @@ void RunEveryRank(const std::string& model_dir, const Rig& rig, const RigOptions
 RigResult RunRig(const std::string& model_dir, const std::vector<std::vector<int32_t>>& prompts,
                  const RigOptions& options) {
   const Rig rig = MakeRig(model_dir, options);
-  Script script(prompts, options, rig.limits.num_kv_blocks);
+  Script script(prompts, options, rig.limits.num_kv_blocks, rig.state_tokens);
   RunEveryRank(model_dir, rig, options, [&](ModelRunner& runner, Group& group) {
     RunScript(runner, group, group.exchange().topology().coordinator() ? &script : nullptr);
   });
@@ -357,6 +377,8 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     limits.max_num_queued_reqs = static_cast<int>(requests.size());
     limits.max_num_queued_tokens = int64_t{limits.max_num_queued_reqs} * limits.max_model_len;
     limits.depth = depth;
+    limits.prefix_caching = options.prefix_caching;
+    limits.state_tokens = rig.state_tokens;
     limits.pads_decodes = options.pads_decodes;
     Coordinator coordinator(std::move(coordinator_options));
     coordinator.SetServing();

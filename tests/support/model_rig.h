@@ -52,6 +52,7 @@ struct RigOptions {
   // those of the first.
   int second_turn_tokens = -1;
   int second_chunk_tokens = 512;
+  bool prefix_caching = false;  // RunRequests
 };
 
 struct RigResult {

@@ -19,6 +19,7 @@ std::string JsonOf(const Capacity& capacity, const Remedies& remedies, const Rep
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -64,7 +65,7 @@ TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {
   EXPECT_EQ(rank["required_bytes"], 26 * kMiB);
   EXPECT_EQ(rank["kv_bytes_per_token"], kMiB / 16);
   EXPECT_EQ(rank["arenas"]["kv"], 30 * kMiB);
-  EXPECT_EQ(rank["arenas"].size(), 7U);
+  EXPECT_EQ(rank["arenas"].size(), 8U);
   EXPECT_FALSE(report.contains("short"));
 }
 
@@ -77,9 +78,9 @@ TEST(CapacityReportTest, TheRankTableSaysTheSame) {
   ASSERT_EQ(table.ranks_size(), 2);
   const v1::RankRow& row = table.ranks(1);
   EXPECT_EQ(row.host(), "host1");
-  EXPECT_EQ(row.arenas_size(), 7);
-  EXPECT_EQ(row.arenas(6).term(), "kv");
-  EXPECT_EQ(row.arenas(6).bytes(), 30U * kMiB);
+  EXPECT_EQ(row.arenas_size(), 8);
+  EXPECT_EQ(row.arenas(7).term(), "kv");
+  EXPECT_EQ(row.arenas(7).bytes(), 30U * kMiB);
   EXPECT_EQ(row.required_bytes(), 26U * kMiB);
 }
 
@@ -190,6 +191,18 @@ TEST(CapacityReportTest, MoreRanksNeverShrinkWhatLatentAttentionCaches) {
     EXPECT_THAT(MoreRanksText(config, size), HasSubstr("one vector of 576 numbers (512 + 64)"));
     EXPECT_THAT(MoreRanksText(config, size), HasSubstr("every rank has all of it"));
   }
+}
+
+TEST(CapacityReportTest, StatesHaveAColumnAndALineWhereThereAreAny) {
+  Capacity capacity;
+  capacity.fits = true;
+  capacity.limits = {
+      .max_num_seqs = 4, .max_model_len = 64, .block_tokens = 16, .num_kv_blocks = 8};
+  capacity.ranks.resize(1);
+  EXPECT_THAT(CapacityTable(capacity), Not(HasSubstr("state")));
+  capacity.ranks[0].arena_bytes[static_cast<int>(MemoryCategory::kState)] = 4 << 20;
+  EXPECT_THAT(CapacityTable(capacity), HasSubstr("logits    state  workspace"));
+  EXPECT_THAT(CapacityTable(capacity), HasSubstr("state: 1.0 MiB on rank 0 for each of"));
 }
 
 }  // namespace

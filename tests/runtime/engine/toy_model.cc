@@ -67,7 +67,9 @@ ToyRunner::ToyRunner(const SchedulerLimits& limits)
               std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0)),
       blocks_(limits.num_kv_blocks + 1, std::vector<uint64_t>(limits.block_tokens, 0)),
       last_sampled_(limits.max_num_seqs, -1),
-      starts_(limits.max_num_seqs, 0) {}
+      starts_(limits.max_num_seqs, 0),
+      states_(limits.max_num_seqs, 0),
+      snapshots_(limits.num_snapshots(), 0) {}
 
 uint64_t& ToyRunner::Cell(int slot, int64_t position) {
   const BlockId block = tables_[slot][position / limits_.block_tokens];
@@ -111,11 +113,15 @@ uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, i
     ++steps_planned_ahead_;
   }
   uint64_t hash = begin == 0 ? starts_[slot] : Cell(slot, begin - 1);
+  if (limits_.state_tokens > 0 && begin > 0) {
+    EXPECT_EQ(states_[slot], hash) << "another's state";
+  }
   for (int i = 0; i < plan.num_tokens(seq_index); ++i) {
     const TokenId id = plan.token_ids(first_token + i);
     hash = ToyHash(hash, id == kLastSampled ? last_sampled_[slot] : id);
     Cell(slot, begin + i) = hash;
   }
+  states_[slot] = hash;
   return hash;
 }
 
@@ -126,6 +132,9 @@ absl::Status ToyRunner::Submit(Step step) {
     tables_[plan.table_slot(i)][plan.table_index(i)] = plan.table_block(i);
   }
   CheckPlan(plan);
+  for (int i = 0; i < plan.restore_slot_size(); ++i) {
+    states_[plan.restore_slot(i)] = snapshots_.at(plan.restore_snapshot(i));
+  }
   StepResult result;
   size_t sample = 0;
   size_t logits = 0;
@@ -155,6 +164,14 @@ absl::Status ToyRunner::Submit(Step step) {
       last_sampled_[plan.slot(i)] = ToyDraw(hash, {});
     first_token += plan.num_tokens(i);
   }
+  for (int i = 0; i < plan.save_slot_size(); ++i) {
+    const int slot = plan.save_slot(i);
+    const auto at = std::find(plan.slot().begin(), plan.slot().end(), slot) - plan.slot().begin();
+    const int end =
+        plan.start_position(static_cast<int>(at)) + plan.num_tokens(static_cast<int>(at));
+    EXPECT_EQ(end % limits_.state_tokens, 0);
+    snapshots_.at(plan.save_snapshot(i)) = states_[slot];
+  }
   EXPECT_EQ(sample, step.samples.size());
   EXPECT_EQ(logits, step.prompt_logits.size());
   results_.push_back(std::move(result));
@@ -172,7 +189,9 @@ ToyLoop::ToyLoop(const SchedulerLimits& limits, PrefixCache::Hash hash)
       pool_(limits.num_kv_blocks,
             limits.prefix_caching
                 ? std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens, hash)
-                : nullptr),
+                : nullptr,
+            limits.num_snapshots() > 0 ? std::make_unique<SnapshotPool>(limits.num_snapshots())
+                                       : nullptr),
       scheduler_(limits, {kToyEos}, pool_),
       runner_(limits) {}
 

@@ -67,7 +67,10 @@ class ToyRunner final : public StepRunner {
   std::vector<std::vector<uint64_t>> blocks_;  // [block][token]
   std::vector<TokenId> last_sampled_;          // [slot], -1: only on rank 0's host
   std::vector<uint64_t> starts_;               // [slot]
-  std::deque<StepResult> results_;             // in flight
+  // Of a model with states: the hash behind the last token, of slots and of snapshots.
+  std::vector<uint64_t> states_;
+  std::vector<uint64_t> snapshots_;
+  std::deque<StepResult> results_;  // in flight
 };
 
 // Plans, runs and commits like a rank loop that keeps `depth` steps in flight.
