@@ -38,18 +38,6 @@ NcclWindow::NcclWindow(const CommLimits& limits, int size)
       total_bytes(RoundUp(whole_offset_bytes + size * limits.max_gather_elements * kFloatBytes,
                           kNcclGranuleBytes)) {}
 
-const char* TransportName(Transport transport) {
-  switch (transport) {
-    case Transport::kShared:
-      return "shared memory";
-    case Transport::kStaged:
-      return "staged";
-    case Transport::kNccl:
-      break;
-  }
-  return "nccl";
-}
-
 int64_t CommunicationBytes(const CommLimits& limits, int size) {
   switch (limits.transport) {
     case Transport::kShared:

@@ -46,9 +46,6 @@ class Communicator {
 // (staged/); or between devices, by NCCL (nccl/).
 enum class Transport { kShared, kStaged, kNccl };
 
-// "shared memory", "staged", "nccl".
-const char* TransportName(Transport transport);
-
 // Maximum sizes that a communicator must support; determines its share of the ledger.
 struct CommLimits {
   int64_t max_sum_elements = 0;     // rows x cols of the largest AllReduceSum

@@ -36,7 +36,7 @@ CudaDevice::~CudaDevice() {
 absl::Status CudaDevice::Charge(int64_t bytes) {
   const int64_t left = capacity_bytes_ - allocated_bytes_;
   if (capacity_bytes_ > 0 && bytes > left) {
-    return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " asked for, ",
+    return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " requested, ",
                                                      FormatBytes(left), " left of a capacity of ",
                                                      FormatBytes(capacity_bytes_)));
   }
@@ -55,7 +55,7 @@ absl::Status CudaDevice::MapUpTo(std::byte* end) {
     const absl::StatusOr<CudaMemory> memory = driver_.Memory();
     return absl::Status(
         mapped.code(),
-        absl::StrCat(name(), ": ", mapped.message(), "; ", FormatBytes(more), " asked for, ",
+        absl::StrCat(name(), ": ", mapped.message(), "; ", FormatBytes(more), " requested, ",
                      memory.ok() ? FormatBytes(memory->free_bytes) : "unknown", " free"));
   }
   mappings_.push_back({mapped_end_, more, true});

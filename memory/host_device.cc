@@ -66,7 +66,7 @@ class HostDevice final : public Device {
   absl::Status Charge(int64_t bytes) override {
     const int64_t left = capacity_bytes_ - allocated_bytes_;
     if (capacity_bytes_ > 0 && bytes > left) {
-      return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " asked for, ",
+      return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " requested, ",
                                                        FormatBytes(left), " left of a capacity of ",
                                                        FormatBytes(capacity_bytes_)));
     }

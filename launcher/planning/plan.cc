@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
@@ -127,38 +128,49 @@ std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
   return DriverRange{guess.least_bytes, guess.most_bytes, most->limits.kv_tokens()};
 }
 
+// The sum over all ranks; 0 where the model cannot be split.
+double SumOverRanks(const Planned& plan, absl::FunctionRef<double(const RankShard&)> bytes_of) {
+  const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
+  double sum = 0;
+  for (int rank = 0; split.ok() && rank < split->size(); ++rank) sum += bytes_of(split->rank(rank));
+  return sum;
+}
+
+// What steps of 1, 4, 16 and 64 tokens read of the weights; without experts they read alike.
+std::vector<std::pair<int, int64_t>> WeightReadsOf(const Planned& plan) {
+  std::vector<std::pair<int, int64_t>> reads;
+  for (const int tokens : {1, 4, 16, 64}) {
+    if (tokens > 1 && plan.source.config.model.moe.num_experts == 0) break;
+    reads.emplace_back(tokens, static_cast<int64_t>(SumOverRanks(plan, [&](const RankShard& shard) {
+                         return ReadWeightBytes(shard, plan.source.formats.weights, tokens);
+                       })));
+  }
+  return reads;
+}
+
 // Exact savings of quantised weights, including scales and zeros; what is read of experts.
 std::string WeightsText(const Planned& plan) {
   const WeightFormats& weights = plan.source.formats.weights;
   const MoeConfig& moe = plan.source.config.model.moe;
   std::string text = absl::StrCat("weights: ", WeightFormatsText(weights));
-  const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
-  if (!split.ok()) return text;
-  const auto sum_over_ranks = [&](const auto& bytes_of) {
-    double sum = 0;
-    for (int rank = 0; rank < split->size(); ++rank) {
-      sum += static_cast<double>(bytes_of(split->rank(rank)));
-    }
-    return sum;
-  };
   const auto stored = [&](const WeightFormats& held_as) {
-    return sum_over_ranks(
-        [&](const RankShard& shard) { return StoredWeightBytes(shard, held_as); });
+    return SumOverRanks(plan, [&](const RankShard& shard) {
+      return static_cast<double>(StoredWeightBytes(shard, held_as));
+    });
   };
   if (IsQuantized(weights.layers)) {
     absl::StrAppendFormat(&text, ", %.2fx smaller than bfloat16",
                           stored(WeightFormats::Of(DType::kBF16)) / stored(weights));
   }
   if (moe.num_experts == 0) return text;
-  const auto read = [&](int batch) {
-    return FormatBytes(static_cast<int64_t>(sum_over_ranks(
-        [&](const RankShard& shard) { return ReadWeightBytes(shard, weights, batch); })));
-  };
-  absl::StrAppend(&text, "; of ", FormatBytes(static_cast<int64_t>(stored(weights))),
-                  " one token reads ", read(1), " (", moe.num_experts_per_tok, " of ",
-                  moe.num_experts, " experts)");
-  for (const int batch : {4, 16, 64}) {
-    absl::StrAppend(&text, ", a batch of ", batch, " about ", read(batch));
+  absl::StrAppend(&text, "; of ", FormatBytes(static_cast<int64_t>(stored(weights))));
+  for (const auto& [tokens, bytes] : WeightReadsOf(plan)) {
+    if (tokens == 1) {
+      absl::StrAppend(&text, " one token reads ", FormatBytes(bytes), " (", moe.num_experts_per_tok,
+                      " of ", moe.num_experts, " experts)");
+    } else {
+      absl::StrAppend(&text, ", a batch of ", tokens, " about ", FormatBytes(bytes));
+    }
   }
   return text;
 }
@@ -206,11 +218,18 @@ absl::Status Compare(const Planned& base, const PlanOptions& options) {
 }
 
 v1::Report ReportOf(const Planned& plan, const Remedies& remedies) {
-  return ReportOf(plan.capacity, remedies,
-                  {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
-                   .weight_dtype = WeightFormatsText(plan.source.formats.weights),
-                   .host = plan.host,
-                   .driver = RangeOfDriver(plan)});
+  v1::Report report =
+      ReportOf(plan.capacity, remedies,
+               {.kv_cache_dtype = std::string(KvFormatName(plan.source.formats.kv_format)),
+                .weight_dtype = WeightFormatsText(plan.source.formats.weights),
+                .host = plan.host,
+                .driver = RangeOfDriver(plan)});
+  for (const auto& [tokens, bytes] : WeightReadsOf(plan)) {
+    v1::WeightRead& read = *report.add_weight_reads();
+    read.set_tokens(tokens);
+    read.set_bytes(bytes);
+  }
+  return report;
 }
 
 // By the Python tool, from the report and the curve.

@@ -50,7 +50,7 @@ class LimitChange final : public Change {
  private:
   Attempt At(int value) const {
     return {{flag_, absl::StrCat(value)},
-            absl::StrCat(flag_, " ", value, given_ ? " (asked for: " : " (without it: ", now_, ")"),
+            absl::StrCat(flag_, " ", value, given_ ? " (given: " : " (without it: ", now_, ")"),
             Doublings(now_, value)};
   }
 

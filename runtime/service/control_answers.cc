@@ -116,7 +116,7 @@ absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::s
     }
     timeout = absl::Seconds(request.timeout_s());
   }
-  BH_LOG(kInfo) << "drain asked for by " << client;
+  BH_LOG(kInfo) << "drain requested by " << client;
   core_->state.SetDraining();
   const v1::LoadInfo load = (*parts)->control->Load();
   response->set_num_requests_running(load.num_requests_running());

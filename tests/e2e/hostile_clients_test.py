@@ -230,7 +230,7 @@ class ControlPortTest(unittest.TestCase):
             self.assertEqual(control.SetLimits(pb.SetLimitsRequest(max_num_seqs=2)).now.max_num_seqs, 2)
             control.Drain(pb.DrainRequest(timeout_s=1))
             self.assertEqual(served.exit_code(), 0)
-            for said in ("limits changed by 127.0.0.1:", "drain asked for by 127.0.0.1:"):
+            for said in ("limits changed by 127.0.0.1:", "drain requested by 127.0.0.1:"):
                 self.assertTrue(any(said in line for line in served.lines), said)
 
 

@@ -59,7 +59,7 @@ TEST_F(MemoryOnGpuTest, WhatAnotherHasTakenIsRefusedWithTheNumbersAndChangesNoth
   const Buffer hog = *other->Allocate(FreeBytes() - 200 * kMiB);
   const absl::Status refused = device_->Allocate(400 * kMiB).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("400.0 MiB asked for"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("400.0 MiB requested"));
   EXPECT_EQ(device_->allocated_bytes(), 100 * kMiB);
   EXPECT_TRUE(device_->Allocate(50 * kMiB).ok());
 }

@@ -106,7 +106,7 @@ TEST_P(CudaDeviceTest, ARefusalSaysWhatTheDeviceHasFree) {
   driver_.set_others_bytes(60 * kGranule);
   const absl::Status refused = device->Allocate(5 * kGranule).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("320.0 KiB asked for, 256.0 KiB free"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("320.0 KiB requested, 256.0 KiB free"));
   EXPECT_EQ(device->allocated_bytes(), 0);
   EXPECT_TRUE(device->Allocate(4 * kGranule).ok());
   EXPECT_FALSE(device->Allocate(3 * kTotal).ok());  // more than the address range

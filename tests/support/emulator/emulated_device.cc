@@ -65,7 +65,7 @@ absl::Status EmulatedCudaDriver::Map(std::byte* at, int64_t bytes) {
   const int64_t left = options_.total_bytes - mapped_bytes_ - others_bytes_;
   if (bytes > left) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(bytes, " bytes asked for, ", left, " left on the device"));
+        absl::StrCat(bytes, " bytes requested, ", left, " left on the device"));
   }
   if (mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) {
     return absl::ResourceExhaustedError("the host has no memory left");
