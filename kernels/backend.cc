@@ -62,4 +62,7 @@ void Backend::GatedDelta(const StepIndex&, const GatedDeltaWeights&, ConstMatrix
   BH_CHECK(keeps_states());
 }
 
+// Only backends that scale by weights get this.
+void Backend::ScaleBy(const float*, MatrixView) { BH_CHECK(scales_by_weights()); }
+
 }  // namespace bulkhead

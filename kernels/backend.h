@@ -38,26 +38,6 @@ struct StepIndex {
   int block_table_stride = 0;
 };
 
-// Sizes that bound every step; the workspace is sized from them.
-struct StepLimits {
-  int max_num_batched_tokens = 0;  // T at most
-  int max_num_seqs = 0;            // S at most
-  int max_model_len = 0;
-  int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
-  int64_t max_inputs = 0;       // K at most of any product
-  bool quantized_weights = false;  // whether any product has one
-  int experts_per_token = 0;
-  int64_t max_expert_inputs = 0;  // K at most of an expert's product
-  int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
-  int delta_value_dim = 0;
-};
-
-// In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
-// and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of
-// an output is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending
-// cells. Linears with an index, and tables that are only looked up, stay in f32.
-enum class ActivationDType { kF32, kInt8 };
-
 // The heads of one rank. Query head i reads KV head head_to_kv[i], an index on this rank.
 struct HeadLayout {
   int num_heads = 0;                    // h
@@ -74,6 +54,27 @@ struct HeadLayout {
   }
   int out_dim() const { return latent() ? value_dim : head_dim; }
 };
+
+// Sizes that bound every step; the workspace is sized from them.
+struct StepLimits {
+  int max_num_batched_tokens = 0;  // T at most
+  int max_num_seqs = 0;            // S at most
+  int max_model_len = 0;
+  int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
+  int64_t max_inputs = 0;       // K at most of any product
+  bool quantized_weights = false;  // whether any product has one
+  int experts_per_token = 0;
+  int64_t max_expert_inputs = 0;  // K at most of an expert's product
+  int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
+  int delta_value_dim = 0;
+  HeadLayout full_heads = {};  // of layers whose heads are others; without heads: there are none
+};
+
+// In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
+// and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of
+// an output is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending
+// cells. Linears with an index, and tables that are only looked up, stay in f32.
+enum class ActivationDType { kF32, kInt8 };
 
 // The leaves of a sum over this rank's heads: leaf i has the heads of q from q[i] to q[i + 1], and
 // of k likewise. A KV head that several ranks have is in a leaf of one of them.
@@ -94,6 +95,7 @@ struct HeadNorms {
   int64_t q_size = 0;           // H d
   int64_t k_size = 0;           // K d
   bool without_weight = false;  // of each head, q and k empty
+  bool values = false;          // heads of v are normed too, without weight
 };
 
 // How positions turn the heads of q and k.
@@ -101,6 +103,7 @@ struct Rotary {
   ConstMatrixView table;     // [max_model_len, r] f32, r <= d: r/2 cosines, r/2 sines; empty: none
   bool interleaved = false;  // pairs are columns (2i, 2i + 1), else (i, i + r/2)
   ConstMatrixView q_scale;   // [max_model_len, 1] f32: of a position's q; empty: 1
+  bool of_halves = false;    // pairs are columns (i, i + d/2)
 };
 
 struct AttentionOptions {
@@ -147,6 +150,8 @@ class BackendSizes {
   virtual bool attends_latents() const { return false; }
   // Whether it has the ops of linear attention.
   virtual bool keeps_states() const { return false; }
+  // Whether it multiplies by a number among the weights, norms v, and has heads of two kinds.
+  virtual bool scales_by_weights() const { return false; }
   // What rows hold that nothing but products with weights in a format read.
   virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };

@@ -146,6 +146,8 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
   if (config.attention_chunk != 0) lacks = "chunked attention";
   if (config.has_latents()) lacks = "latent attention (MLA)";
   if (config.keeps_states()) lacks = "linear attention (gated delta rule)";
+  if (config.full_heads.head_dim > 0) lacks = "heads of two kinds (full_attention has its own)";
+  if (config.per_layer_input_size > 0) lacks = "inputs of each layer (hidden_size_per_layer_input)";
   if (config.products_read_residual) lacks = "products of the residual stream without a norm";
   if (!lacks.empty()) {
     return WithExitCode(absl::UnimplementedError(absl::StrCat(

@@ -8,19 +8,25 @@ namespace {
 // copy(where the block begins in the arena, offset in the host's bytes, how many) for each layer.
 template <typename Copy>
 void ForEachLayer(const KvArena& arena, KvLayers layers, BlockId block, const Copy& copy) {
-  BH_CHECK(layers.begin >= 0 && layers.end <= arena.geometry.num_layers);
+  BH_CHECK(layers.begin >= 0 && layers.end <= arena.num_layers());
   BH_CHECK(block > 0 && block <= arena.num_blocks);
-  const int64_t bytes = arena.geometry.LayerBlockBytes();
-  if (bytes == 0) return;  // a rank without heads
+  int64_t at = 0;
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    copy(arena.Layer(layer).Keys(block, 0), (layer - layers.begin) * bytes, bytes);
+    const KvLayerView view = arena.Layer(layer);
+    const int64_t bytes = view.geometry.LayerBlockBytes();
+    if (bytes > 0) copy(view.Keys(block, 0), at, bytes);  // else a rank without heads
+    at += bytes;
   }
 }
 
 }  // namespace
 
-int64_t KvBlockBytes(const KvGeometry& geometry, KvLayers layers) {
-  return (layers.end - layers.begin) * geometry.LayerBlockBytes();
+int64_t KvBlockBytes(const KvArena& arena, KvLayers layers) {
+  int64_t bytes = 0;
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    bytes += arena.Layer(layer).geometry.LayerBlockBytes();
+  }
+  return bytes;
 }
 
 void ExportKvBlock(const KvArena& arena, KvLayers layers, BlockId block, Device& device,

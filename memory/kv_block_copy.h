@@ -20,7 +20,7 @@ struct KvLayers {
 };
 
 // Of a block in these layers: [layer][kv head], as in the arena.
-int64_t KvBlockBytes(const KvGeometry& geometry, KvLayers layers);
+int64_t KvBlockBytes(const KvArena& arena, KvLayers layers);
 
 // Enqueue the copies of KvBlockBytes. `bytes`: host memory, of Device::AllocateHost for speed,
 // valid until the device is synchronised.

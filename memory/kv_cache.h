@@ -1,7 +1,8 @@
 // The KV cache of one rank: its geometry (pure arithmetic), and the arena that holds the blocks.
 //
 // Layout. One block holds `block_tokens` tokens of every layer; the arena is [layer][block][kv
-// head]. Block 0 is never allocated: padding writes there. Each KV head has, in order:
+// head]. Layers may be of two kinds, of unlike heads: those of the second lie behind the others.
+// Block 0 is never allocated: padding writes there. Each KV head has, in order:
 //   keys      [d][token]: one element of neighbouring tokens is one vector of scores
 //   values    [token][d]
 //   scaling   int8 and int4 only, f16: key scales [token], key zeros, value scales, value zeros
@@ -31,6 +32,7 @@
 
 namespace bulkhead {
 
+// Of layers that are alike.
 struct KvGeometry {
   int num_layers = 0;
   int kv_heads = 0;      // k: on this rank; 0 is legal
@@ -77,9 +79,15 @@ struct KvArena {
   KvGeometry geometry;
   int64_t num_blocks = 0;  // usable blocks; the arena also holds block 0
   std::byte* base = nullptr;
+  KvGeometry full = {};  // of the layers of the second kind
 
+  int num_layers() const { return geometry.num_layers + full.num_layers; }
+  int64_t BlockBytes() const { return geometry.BlockBytes() + full.BlockBytes(); }
   KvLayerView Layer(int layer) const {
-    return KvLayerView{geometry, base + layer * (num_blocks + 1) * geometry.LayerBlockBytes()};
+    const int64_t blocks = num_blocks + 1;
+    const int behind = layer - geometry.num_layers;
+    if (behind < 0) return {geometry, base + layer * blocks * geometry.LayerBlockBytes()};
+    return {full, base + blocks * (geometry.BlockBytes() + behind * full.LayerBlockBytes())};
   }
 };
 

@@ -17,8 +17,6 @@ namespace {
 
 // The limits keep every product of two of these numbers and a number format's size within 2^45.
 constexpr int kMaxHiddenSize = 1 << 17;
-constexpr int kMaxHeads = 1024;
-constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxConvTaps = 16;
 // Over all layers: each has tensors of its own, which plans and loads are walked by.
 constexpr int64_t kMaxExpertsOfModel = 1 << 16;

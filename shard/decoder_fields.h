@@ -14,6 +14,8 @@ namespace bulkhead {
 inline constexpr int kMaxVocabSize = 1 << 22;
 inline constexpr int kMaxIntermediateSize = 1 << 20;
 inline constexpr int kMaxLayers = 1024;
+inline constexpr int kMaxHeads = 1024;
+inline constexpr int kMaxHeadDim = 1024;
 
 // What the fields mean where the file is silent.
 struct SizeDefaults {

@@ -18,6 +18,8 @@ struct RopeDefaults {
   bool window_has_theta = false;  // rope_theta is theirs, too
   bool is_partial = false;        // whether partial_rotary_factor may be less than 1
   double partial_rotary_factor = 1.0;
+  // Layers without a window have proportional where the file is silent, and may say so.
+  bool is_proportional = false;
   bool scales_q = false;       // by llama_4_scaling_beta
   bool scales_scores = false;  // by the square of yarn's mscale_all_dim
 };

@@ -20,8 +20,9 @@ struct FamilySpec;    // shard/family_spec.h
 struct ModuleFilter;  // shard/module_filter.h
 
 // Each as transformers' modeling_rope_utils.py has it.
-// kNtkAlpha: theta times factor^(r / (r - 2)) (Hunyuan).
-enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope, kNtkAlpha };
+// kNtkAlpha: theta times factor^(r / (r - 2)) (Hunyuan). kProportional: the first r / d of the
+// frequencies of all columns, whose pairs are those of a head that is turned whole (Gemma 4).
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope, kNtkAlpha, kProportional };
 
 struct RopeConfig {
   double theta = 10000.0;
@@ -38,6 +39,7 @@ struct RopeConfig {
   std::vector<double> short_factor;    // longrope [r/2]: where max_model_len is not beyond the
   std::vector<double> long_factor;     // original context, and where it is
   double partial_rotary_factor = 1.0;  // r / d
+  int whole_dim = 0;                   // proportional: d
   double llama_4_scaling_beta = 0.0;   // of q by position (ModelConfig::q_scale_beta)
 
   bool operator==(const RopeConfig&) const = default;
@@ -120,6 +122,16 @@ struct GatedDeltaConfig {
   bool operator==(const GatedDeltaConfig&) const = default;
 };
 
+// The heads of layers without a window, where they are others than those of the layers with one
+// (Gemma 4).
+struct FullHeadsConfig {
+  int num_key_value_heads = 0;
+  int head_dim = 0;              // 0: all layers have the same heads
+  bool values_are_keys = false;  // as the product leaves them
+
+  bool operator==(const FullHeadsConfig&) const = default;
+};
+
 // Greatest context that a config may state (and greatest sliding window).
 inline constexpr int kMaxPositionEmbeddings = 1 << 24;
 
@@ -140,6 +152,13 @@ struct ModelConfig {
   MoeConfig moe;
   LatentConfig latent;
   GatedDeltaConfig delta;
+  FullHeadsConfig full_heads;
+  // [L] the layer whose keys and values a layer reads, itself or one before it; empty: each its
+  // own.
+  std::vector<int> kv_layer;
+  bool double_wide_mlp = false;  // of layers that read another's keys and values
+  // P: columns that each layer has of a table of its own for a token; 0: there is no such table.
+  int per_layer_input_size = 0;
   int max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   RopeConfig rope;
@@ -164,6 +183,7 @@ struct ModelConfig {
   bool qk_norm_of_all_heads = false;  // one norm of all heads of q, and one of k (OLMo 2)
   // Heads of q and k normed without weights, in layers with positions (Llama 4).
   bool qk_norm_without_weight = false;
+  bool normed_values = false;    // heads of v too, without weights (Gemma 4)
   bool layer_norm = false;       // LayerNorm, else RmsNorm
   bool norm_bias = false;        // of LayerNorm
   float norm_weight_offset = 0;  // norms multiply by this + what the checkpoint has
@@ -190,6 +210,17 @@ struct ModelConfig {
   // Columns of what the cache has for a KV head and token as a key, and of a head's sum of values.
   int CachedDim() const { return has_latents() ? latent.cached_dim() : head_dim; }
   int ValueDim() const { return has_latents() ? latent.value_dim : head_dim; }
+  bool HasFullHeads(int layer) const {
+    return full_heads.head_dim > 0 && !layer_uses_window[layer];
+  }
+  int HeadDimOf(int layer) const { return HasFullHeads(layer) ? full_heads.head_dim : head_dim; }
+  int KvHeadsOf(int layer) const {
+    return HasFullHeads(layer) ? full_heads.num_key_value_heads : num_key_value_heads;
+  }
+  bool OwnsKv(int layer) const { return kv_layer.empty() || kv_layer[layer] == layer; }
+  bool ValuesAreKeys(int layer) const { return full_heads.values_are_keys && HasFullHeads(layer); }
+  // MLP columns for each of intermediate_size.
+  int MlpFactor(int layer) const { return double_wide_mlp && !OwnsKv(layer) ? 2 : 1; }
   bool keeps_states() const { return delta.num_key_heads > 0; }
   bool UsesDelta(int layer) const { return keeps_states() && delta.layer_uses_delta[layer]; }
   bool UsesExperts(int layer) const { return moe.num_experts > 0 && moe.layer_uses_experts[layer]; }

@@ -58,7 +58,7 @@ void ReadLongRope(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) 
 }
 
 void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& type,
-                 RopeConfig& rope) {
+                 bool may_be_proportional, RopeConfig& rope) {
   if (type == "default") {
     nested.Ignore("factor");
   } else if (type == "linear") {
@@ -84,6 +84,9 @@ void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& 
     for (const char* name : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
       nested.Ignore(name);
     }
+  } else if (type == "proportional" && may_be_proportional) {
+    rope.scaling = RopeScaling::kProportional;
+    rope.factor = nested.Number("factor", 1, kMaxFactor).value_or(1);
   } else if (type == "longrope" || type == "su") {
     rope.scaling = RopeScaling::kLongRope;
     ReadLongRope(nested, fields, rope);
@@ -104,7 +107,9 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   if (!older.empty() && older != newer) {
     nested.Invalid("type", absl::StrCat("it contradicts rope_type, \"", newer.substr(0, 80), "\""));
   }
-  ReadScaling(nested, fields, newer, rope);
+  const bool may_be_proportional = outer.scaling == RopeScaling::kProportional;
+  if (may_be_proportional) rope.partial_rotary_factor = 1;
+  ReadScaling(nested, fields, newer, may_be_proportional, rope);
   const std::optional<double> theta = nested.Number("rope_theta", kMinTheta, kMaxTheta);
   if (theta.has_value()) {
     if (!fields.IsNullOrMissing("rope_theta") && *theta != outer.theta) {
@@ -136,6 +141,7 @@ RopeConfig Outer(ConfigFields& fields, const RopeDefaults& defaults) {
   outer.theta = fields.Number("rope_theta", kMinTheta, kMaxTheta).value_or(defaults.theta);
   outer.partial_rotary_factor =
       fields.Number("partial_rotary_factor", 1e-6, 1).value_or(defaults.partial_rotary_factor);
+  if (defaults.is_proportional) outer.scaling = RopeScaling::kProportional;
   return outer;
 }
 
@@ -157,6 +163,14 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
   window.theta = fields.Number("rope_local_base_freq", kMinTheta, kMaxTheta)
                      .value_or(defaults.window_has_theta ? outer.theta : defaults.window_theta);
   const nlohmann::json* object = fields.Object("rope_parameters");
+  if (defaults.is_proportional) {
+    fields.RefuseUnlessOff("rope_scaling");
+    for (const char* kind : {"full_attention", "sliding_attention"}) {
+      if (object != nullptr && !object->contains(kind)) {
+        fields.Invalid("rope_parameters", absl::StrCat("it must have ", kind));
+      }
+    }
+  }
   if (object == nullptr || !object->contains("full_attention")) {
     // The older spelling: rope_scaling is that of layers without a window alone.
     config.rope = ReadForAllLayers(fields, outer, unknown);
@@ -190,6 +204,11 @@ void Check(ConfigFields& fields, const RopeDefaults& defaults, const RopeConfig&
     fields.Fail(absl::UnimplementedError(
         absl::StrCat(is("partial_rotary_factor", rope.partial_rotary_factor),
                      ", which is not supported; it must be absent or 1")));
+  } else if (rope.partial_rotary_factor != 1 && defaults.is_proportional &&
+             rope.scaling != RopeScaling::kProportional) {
+    fields.Fail(absl::UnimplementedError(
+        absl::StrCat(is("partial_rotary_factor", rope.partial_rotary_factor),
+                     ", which is not supported without rope_type proportional")));
   } else if (rotary_dim < 2 || rotary_dim % 2 != 0) {
     fields.Fail(absl::InvalidArgumentError(
         absl::StrCat(is("partial_rotary_factor", rope.partial_rotary_factor), "; of head_dim ",
@@ -224,7 +243,10 @@ void ReadRope(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& c
   } else {
     config.rope = ReadForAllLayers(fields, Outer(fields, defaults), unknown);
   }
-  Check(fields, defaults, config.rope, config.head_dim);
+  const int full_dim =
+      config.full_heads.head_dim > 0 ? config.full_heads.head_dim : config.head_dim;
+  if (config.rope.scaling == RopeScaling::kProportional) config.rope.whole_dim = full_dim;
+  Check(fields, defaults, config.rope, full_dim);
   if (config.rope.llama_4_scaling_beta != 0) {
     config.q_scale_beta = config.rope.llama_4_scaling_beta;
     config.q_scale_context = config.rope.original_max_position_embeddings;

@@ -31,21 +31,24 @@ void Partition(Range range, int parts, std::vector<Range>& out) {
   Partition({middle, range.end}, parts / 2, out);
 }
 
-// `heads` over `parts`: at borders of KV groups while the range has more than one group, then at
-// heads. Every range here is whole groups, or lies within one.
-void PartitionHeads(Range heads, int64_t group, int parts, std::vector<Range>& out) {
+// `heads` over `parts`: at borders of KV groups of the first size while the range has more than one
+// group, then of the next, then at heads. Every range here is whole groups, or lies within one.
+void PartitionHeads(Range heads, absl::Span<const int64_t> groups, int parts,
+                    std::vector<Range>& out) {
   if (parts == 1) {
     out.push_back(heads);
     return;
   }
-  const int64_t groups = heads.size() / group;
   int64_t left = LeftShare(heads.size(), parts);
-  if (groups >= 2) {
-    left = std::clamp<int64_t>(LeftShare(groups, parts), 1, groups - 1) * group;
+  for (const int64_t group : groups) {
+    const int64_t count = heads.size() / group;
+    if (count < 2) continue;
+    left = std::clamp<int64_t>(LeftShare(count, parts), 1, count - 1) * group;
+    break;
   }
   const int64_t middle = heads.begin + left;
-  PartitionHeads({heads.begin, middle}, group, (parts + 1) / 2, out);
-  PartitionHeads({middle, heads.end}, group, parts / 2, out);
+  PartitionHeads({heads.begin, middle}, groups, (parts + 1) / 2, out);
+  PartitionHeads({middle, heads.end}, groups, parts / 2, out);
 }
 
 // MLP columns in units that few groups are cut by, over as many leaves as there are.
@@ -119,6 +122,12 @@ void AssignKvHeads(int64_t group, RankShard& shard) {
   }
 }
 
+// Query heads that read one KV head, in layers with full_heads; 0: there are none.
+int64_t FullGroup(const ModelConfig& config) {
+  const FullHeadsConfig& full = config.full_heads;
+  return full.head_dim > 0 ? config.num_attention_heads / full.num_key_value_heads : 0;
+}
+
 // Value heads of linear attention that read one key head.
 int64_t DeltaGroup(const ModelConfig& config) {
   const GatedDeltaConfig& delta = config.delta;
@@ -165,10 +174,14 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size,
   // The same leaves at 1, 2, 4 and 8 ranks; otherwise a rank is its own only leaf.
   const int num_leaves = IsSubtreeSize(size) ? kLeaves : size;
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
+  const int64_t full_group = FullGroup(config);
   std::vector<Range> head_leaves;
-  PartitionHeads({0, config.num_attention_heads}, group, num_leaves, head_leaves);
+  PartitionHeads(
+      {0, config.num_attention_heads},
+      {std::max(group, full_group), full_group > 0 ? std::min(group, full_group) : group},
+      num_leaves, head_leaves);
   std::vector<Range> delta_leaves;
-  PartitionHeads({0, config.delta.num_value_heads}, DeltaGroup(config), num_leaves, delta_leaves);
+  PartitionHeads({0, config.delta.num_value_heads}, {DeltaGroup(config)}, num_leaves, delta_leaves);
   return FromLeaves(config, size, head_leaves, delta_leaves, [&](int64_t columns) {
     const int64_t unit = MlpUnit(columns, group_size, num_leaves);
     return InUnits(PartitionEvenly(CeilDiv(columns, unit), num_leaves), unit, columns);
@@ -252,6 +265,9 @@ ShardPlan ShardPlan::FromLeaves(const ModelConfig& config, int size,
     shard.experts = experts[rank];
     shard.layers = {0, config.num_hidden_layers};
     AssignKvHeads(group, shard);
+    if (const int64_t full_group = FullGroup(config); full_group > 0) {
+      AssignRead(shard.heads, full_group, shard.full_kv_heads, shard.full_head_to_kv);
+    }
     AssignRead(shard.delta_values, DeltaGroup(config), shard.delta_keys, shard.value_to_key);
     plan.ranks_.push_back(std::move(shard));
   }

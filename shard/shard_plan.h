@@ -1,11 +1,11 @@
 // ShardPlan: which part of the model each rank owns, for one config and one group size. Pure
 // arithmetic.
 //
-// Attention splits at KV-group borders while there are any, then at head borders (the KV head is
-// then replicated); the MLP splits its inner width; the vocabulary splits by rows. For 1, 2, 4 and
-// 8 ranks the split is halving, larger half first, three times: 8 leaves, of which a rank owns a
-// whole subtree (docs/architecture.md, Determinism). Other group sizes own ranges of their own, one
-// slice each.
+// Attention splits at KV-group borders while there are any (first at those of the larger groups,
+// where layers have unlike ones), then at head borders (the KV head is then replicated); the MLP
+// splits its inner width; the vocabulary splits by rows. For 1, 2, 4 and 8 ranks the split is
+// halving, larger half first, three times: 8 leaves, of which a rank owns a whole subtree
+// (docs/architecture.md, Determinism). Other group sizes own ranges of their own, one slice each.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,11 @@ struct RankShard {
   std::shared_ptr<const ModelConfig> model;  // what it is a part of; never null
   int rank = 0;
   int size = 1;
-  Range heads;                        // of H; may be empty, or less than a KV group
-  Range kv_heads;                     // of K; the heads that `heads` read; empty when heads is
-  std::vector<int32_t> head_to_kv;    // [h] index on this rank
+  Range heads;                      // of H; may be empty, or less than a KV group
+  Range kv_heads;                   // of K; the heads that `heads` read; empty when heads is
+  std::vector<int32_t> head_to_kv;  // [h] index on this rank
+  Range full_kv_heads;              // likewise, of layers with full_heads
+  std::vector<int32_t> full_head_to_kv;
   Range delta_values;                 // likewise, of linear attention's value heads
   Range delta_keys;                   // that those read
   std::vector<int32_t> value_to_key;  // [delta_values] index on this rank

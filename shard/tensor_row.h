@@ -17,6 +17,7 @@ namespace bulkhead {
 
 // Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of
 // them for each head, n / F for each MLP column ...
+// kFullKvHeads: likewise the KV heads of layers with full_heads (shard/model_config.h).
 // kExpertMlp, kSharedMlp: likewise the columns of an expert, and of the shared one.
 // kDeltaKeys, kDeltaValues: likewise the key and value heads of linear attention.
 // kExperts, kEachHead, kEachDeltaKey, kEachDeltaValue: a tensor of one expert, or of one head,
@@ -25,6 +26,7 @@ enum class Split {
   kWhole,
   kHeads,
   kKvHeads,
+  kFullKvHeads,
   kMlp,
   kExpertMlp,
   kSharedMlp,
@@ -90,7 +92,15 @@ struct TensorRow {
 };
 
 // Slots of what a model has outside its layers.
-enum ModelSlot { kEmbedding, kFinalNorm, kLmHead };
+// The last three: of ModelConfig::per_layer_input_size, on the first stage.
+enum ModelSlot {
+  kEmbedding,
+  kFinalNorm,
+  kLmHead,
+  kPerLayerEmbedding,
+  kPerLayerProjection,
+  kPerLayerNorm
+};
 
 // Collects the rows of a layer, or of what is outside them; each call is a module of the model.
 class TensorTable {
@@ -141,6 +151,8 @@ class TensorTable {
   void Convolution(int slot, const char* name, absl::Span<const Part> parts, int taps);
   // A matrix that every rank has whole, in f32.
   void Replicated(int slot, const char* name, int64_t rows, int64_t cols, bool bias = false);
+  // One in the format of the tables.
+  void WholeMatrix(int slot, const std::string& name, int64_t rows, int64_t cols);
   // A table of the vocabulary.
   void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols);
   // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.

@@ -53,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2263, "memory": 4082, "comm": 6313, "kernels": 15427, "shard": 4949, "runtime": 19966, "launcher": 16739,
+LINE_BUDGETS = {"base": 2263, "memory": 4096, "comm": 6313, "kernels": 15478, "shard": 5059, "runtime": 20433, "launcher": 16743,
                 "proto": 674, "tools": 2415}
 
 LONGEST_FILE = 400

@@ -75,20 +75,21 @@ void ForTiles(const StepIndex& index, const AttentionOptions& options, int tile_
 
 AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads) {
   if (heads.num_heads == 0) return;
-  const int64_t part = LargestPart(heads);
+  const HeadLayout& full = limits.full_heads;
+  const int64_t part = std::max(LargestPart(heads), LargestPart(full));
   const int64_t tokens = limits.max_num_batched_tokens;
   const int64_t seqs = std::min<int64_t>(limits.max_num_seqs, tokens);
   tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
-  scratch_floats = AttentionScratchFloats(kAttentionRows, heads.head_dim, heads.out_dim());
+  head_dim = std::max(heads.head_dim, full.head_dim);
+  out_dim = std::max(heads.out_dim(), full.out_dim());
+  scratch_floats = AttentionScratchFloats(kAttentionRows, head_dim, out_dim);
   // Cutting tiles adds at most one unit for each fair share.
   max_tiles = tokens / tile_tokens + seqs + kMaxThreads * kUnitsPerThread;
   num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *
               heads.num_heads * CeilDiv(limits.max_model_len, kAttentionChunk);
 }
 
-int64_t AttentionSizes::SlotFloats(const HeadLayout& heads) const {
-  return num_slots * AttentionSlotFloats(heads.out_dim());
-}
+int64_t AttentionSizes::SlotFloats() const { return num_slots * AttentionSlotFloats(out_dim); }
 
 int NumHeadParts(const HeadLayout& heads) {
   int parts = 0;

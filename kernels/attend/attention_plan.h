@@ -10,17 +10,20 @@
 
 namespace bulkhead {
 
-// What attention takes from the workspace. A function of its arguments alone.
+// What attention takes from the workspace, of all kinds of layers. A function of its arguments
+// alone.
 struct AttentionSizes {
   AttentionSizes() = default;
   AttentionSizes(const StepLimits& limits, const HeadLayout& heads);
 
+  int head_dim = 0;  // at most, as the rest
+  int out_dim = 0;
   int tile_tokens = 0;         // tokens of a tile at most
   int64_t scratch_floats = 0;  // for each of kMaxThreads threads
   int64_t max_tiles = 0;
   int64_t num_slots = 0;  // partial results, AttentionSlotFloats each
 
-  int64_t SlotFloats(const HeadLayout& heads) const;
+  int64_t SlotFloats() const;
 };
 
 // The query heads of one KV head, or some of them: kAttentionRows at most.

@@ -52,7 +52,6 @@ CpuAttendScratch::CpuAttendScratch(const StepLimits& limits, const HeadLayout& h
       max_tokens(limits.max_num_batched_tokens),
       max_seqs(limits.max_num_seqs),
       num_heads(heads.num_heads),
-      head_dim(heads.head_dim),
       value_dim(heads.value_dim) {
   const auto floats = [&](int64_t count) {
     return reinterpret_cast<float*>(allocator.Next(count * int64_t{sizeof(float)}));
@@ -60,7 +59,7 @@ CpuAttendScratch::CpuAttendScratch(const StepLimits& limits, const HeadLayout& h
   tiles = reinterpret_cast<AttentionUnit*>(
       allocator.Next(sizes.max_tiles * int64_t{sizeof(AttentionUnit)}));
   scratch = floats(sizes.scratch_floats * kMaxThreads);
-  slots = floats(sizes.SlotFloats(heads));
+  slots = floats(sizes.SlotFloats());
 }
 
 void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
@@ -70,7 +69,7 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   BH_CHECK(out.rows() == qkv.rows() && out.cols() == int64_t{heads.num_heads} * heads.out_dim());
   const CpuAttendScratch& s = attend_scratch_;
   BH_CHECK(index.num_tokens <= s.max_tokens && index.num_seqs <= s.max_seqs &&
-           heads.num_heads == s.num_heads && heads.head_dim == s.head_dim &&
+           heads.num_heads == s.num_heads && heads.head_dim <= s.sizes.head_dim &&
            heads.value_dim == s.value_dim && s.tiles != nullptr);
 
   AttentionCall call;

@@ -18,7 +18,6 @@ struct CpuAttendScratch {
   int max_tokens = 0;
   int max_seqs = 0;
   int num_heads = 0;
-  int head_dim = 0;
   int value_dim = 0;
   AttentionUnit* tiles = nullptr;  // of a step
   float* scratch = nullptr;        // of each of kMaxThreads threads

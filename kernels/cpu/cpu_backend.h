@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   bool routes_experts() const override { return true; }
   bool attends_latents() const override { return true; }
   bool keeps_states() const override { return true; }
+  bool scales_by_weights() const override { return true; }
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
 

@@ -5,7 +5,8 @@
 
 namespace bulkhead {
 
-// The first `rotary_dim` columns of one head, in place; rope [rotary_dim]: cosines, then sines.
-BH_PER_ISA(void Rotate(const float* rope, int rotary_dim, bool interleaved, float* x))
+// `rotary_dim` columns of one head, in place: pairs are neighbours, or `distance` columns apart;
+// rope [rotary_dim]: cosines, then sines.
+BH_PER_ISA(void Rotate(const float* rope, int rotary_dim, bool interleaved, int distance, float* x))
 
 }  // namespace bulkhead

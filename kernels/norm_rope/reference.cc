@@ -13,18 +13,19 @@ struct Pair {
   int first;
   int second;
 };
-Pair PairAt(const Rotary& rotary, int i) {
+Pair PairAt(const Rotary& rotary, int64_t head_dim, int i) {
   if (rotary.interleaved) return {2 * i, 2 * i + 1};
-  return {i, i + static_cast<int>(rotary.table.cols()) / 2};
+  const int64_t paired = rotary.of_halves ? head_dim : rotary.table.cols();
+  return {i, i + static_cast<int>(paired) / 2};
 }
 
 // out1 = fma(-x2, s, x1 * c), out2 = fma(x2, c, x1 * s)
-void RotateInOrder(const Rotary& rotary, int position, float* x) {
+void RotateInOrder(const Rotary& rotary, int position, int64_t head_dim, float* x) {
   const int half = static_cast<int>(rotary.table.cols()) / 2;
   for (int i = 0; i < half; ++i) {
     const float c = rotary.table.F32(position)[i];
     const float s = rotary.table.F32(position)[half + i];
-    const auto [first, second] = PairAt(rotary, i);
+    const auto [first, second] = PairAt(rotary, head_dim, i);
     const float x1 = x[first];
     const float x2 = x[second];
     x[first] = std::fma(-x2, s, x1 * c);
@@ -37,7 +38,7 @@ void RotateInDouble(const Rotary& rotary, int position, std::vector<double>& x) 
   for (int i = 0; i < half; ++i) {
     const double c = rotary.table.F32(position)[i];
     const double s = rotary.table.F32(position)[half + i];
-    const auto [first, second] = PairAt(rotary, i);
+    const auto [first, second] = PairAt(rotary, static_cast<int64_t>(x.size()), i);
     const double x1 = x[first];
     const double x2 = x[second];
     x[first] = x1 * c - x2 * s;
@@ -83,11 +84,31 @@ void NormHeadInDouble(const Head& head, std::vector<double>& x) {
   for (int64_t i = 0; i < d; ++i) x[i] *= scale * head.WeightAt(i, d);
 }
 
+void NormValues(bool in_order, const HeadLayout& heads, float epsilon, MatrixView qkv) {
+  HeadNorms without_weight{{}, {}, epsilon};
+  without_weight.without_weight = true;
+  const int64_t d = heads.head_dim;
+  for (int64_t t = 0; t < qkv.rows(); ++t) {
+    for (int i = 0; i < heads.num_kv_heads; ++i) {
+      float* const x = qkv.F32(t) + (heads.num_heads + heads.num_kv_heads + i) * d;
+      const Head head{without_weight, false, t, i};
+      if (in_order) {
+        NormHeadInOrder(head, heads.head_dim, x);
+        continue;
+      }
+      std::vector<double> row(x, x + d);
+      NormHeadInDouble(head, row);
+      for (int64_t c = 0; c < d; ++c) x[c] = static_cast<float>(row[c]);
+    }
+  }
+}
+
 }  // namespace
 
 void ReferenceBackend::NormRope(const StepIndex& index, const HeadLayout& heads,
                                 const HeadNorms& norms, const Rotary& rotary, MatrixView qkv) {
   const int d = heads.head_dim;
+  if (norms.values) NormValues(in_order_, heads, norms.epsilon, qkv);
   for (int t = 0; t < index.num_tokens; ++t) {
     const int position = index.position[t];
     for (int head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
@@ -97,7 +118,7 @@ void ReferenceBackend::NormRope(const StepIndex& index, const HeadLayout& heads,
       const float scale = is_q && !rotary.q_scale.empty() ? *rotary.q_scale.F32(position) : 1.0f;
       if (in_order_) {
         if (!norms.after_rotary) NormHeadInOrder(normed, d, x);
-        RotateInOrder(rotary, position, x);
+        RotateInOrder(rotary, position, d, x);
         if (norms.after_rotary) NormHeadInOrder(normed, d, x);
         for (int i = 0; i < d; ++i) x[i] *= scale;
       } else {
@@ -121,7 +142,7 @@ void ReferenceBackend::RopeLatents(const StepIndex& index, const HeadLayout& hea
       float* const x = qkv.F32(t) + (int64_t{head} + 1) * heads.head_dim - r;
       if (head < heads.num_heads) std::copy_n(q.F32(t) + (head + 1) * q_dim - r, r, x);
       if (in_order_) {
-        RotateInOrder(rotary, index.position[t], x);
+        RotateInOrder(rotary, index.position[t], r, x);
         continue;
       }
       std::vector<double> row(x, x + r);

@@ -2,7 +2,7 @@
 
 namespace bulkhead::BH_ISA {
 
-void Rotate(const float* rope, int rotary_dim, bool interleaved, float* x) {
+void Rotate(const float* rope, int rotary_dim, bool interleaved, int distance, float* x) {
   const int half = rotary_dim / 2;
   for (int i = 0; i < half; i += kLanes) {
     const int n = half - i < kLanes ? half - i : kLanes;
@@ -14,9 +14,9 @@ void Rotate(const float* rope, int rotary_dim, bool interleaved, float* x) {
       pairs[1][j] = x[2 * (i + j) + 1];
     }
     const F32x16 x1 = LoadN(interleaved ? pairs[0] : x + i, n);
-    const F32x16 x2 = LoadN(interleaved ? pairs[1] : x + half + i, n);
+    const F32x16 x2 = LoadN(interleaved ? pairs[1] : x + distance + i, n);
     StoreN(interleaved ? pairs[0] : x + i, Fnma(x2, s, Mul(x1, c)), n);
-    StoreN(interleaved ? pairs[1] : x + half + i, Fma(x2, c, Mul(x1, s)), n);
+    StoreN(interleaved ? pairs[1] : x + distance + i, Fma(x2, c, Mul(x1, s)), n);
     for (int j = 0; interleaved && j < n; ++j) {
       x[2 * (i + j)] = pairs[0][j];
       x[2 * (i + j) + 1] = pairs[1][j];

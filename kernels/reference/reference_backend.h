@@ -27,6 +27,7 @@ class ReferenceBackend : public Backend {
   bool routes_experts() const override { return true; }
   bool attends_latents() const override { return true; }
   bool keeps_states() const override { return true; }
+  bool scales_by_weights() const override { return true; }
   void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override {}
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;

@@ -10,4 +10,8 @@ void CpuBackend::ScaleAndCap(float scale, float soft_cap, MatrixView x) {
   ForRows(x, [&](int64_t t) { scale_row(scale, soft_cap, x.cols(), x.F32(t)); });
 }
 
+void CpuBackend::ScaleBy(const float* factor, MatrixView x) {
+  if (!x.empty()) ScaleAndCap(*factor, 0.0F, x);
+}
+
 }  // namespace bulkhead

@@ -18,4 +18,8 @@ void ReferenceBackend::ScaleAndCap(float scale, float soft_cap, MatrixView x) {
   }
 }
 
+void ReferenceBackend::ScaleBy(const float* factor, MatrixView x) {
+  if (!x.empty()) ScaleAndCap(*factor, 0.0f, x);
+}
+
 }  // namespace bulkhead

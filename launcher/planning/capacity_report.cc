@@ -298,7 +298,9 @@ std::string MoreRanksText(const ModelConfig& config, int size) {
         latent.cached_dim(), " numbers (", latent.kv_rank, " + ", latent.rope_dim,
         ") a token and layer for all heads, and every rank has all of it", rest);
   }
-  const int num_kv_heads = config.num_key_value_heads;
+  // Of the kind of layers that has more.
+  const int num_kv_heads =
+      std::max(config.num_key_value_heads, config.full_heads.num_key_value_heads);
   if (size >= num_kv_heads) {
     return absl::StrCat("more ranks: KV bytes per token and rank stay as they are, each of the ",
                         num_kv_heads, " KV heads has a rank of its own already", rest);

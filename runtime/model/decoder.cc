@@ -1,5 +1,8 @@
 #include "runtime/model/decoder.h"
 
+#include <algorithm>
+
+#include "base/check.h"
 #include "base/status.h"
 
 namespace bulkhead {
@@ -9,12 +12,18 @@ Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm
       config_(parts_.plan.config()),
       family_(FamilyOf(config_)),
       heads_(HeadLayoutOf(parts_.plan, parts_.rank)),
+      full_heads_(HeadLayoutOf(parts_.plan, parts_.rank, true)),
       backend_(backend),
       comm_(comm) {}
 
 absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids,
                                                  absl::Span<const GivenRows> given) {
   index_ = index;
+  token_ids_ = token_ids;
+  // A row in place of a token has no row in another table.
+  BH_CHECK(given.empty() || config_.per_layer_input_size == 0);
+  // Inputs of the layers do not go from stage to stage.
+  BH_CHECK(shard().first_stage() || config_.per_layer_input_size == 0);
   if (shard().first_stage()) BH_RETURN_IF_ERROR(Embed(token_ids, given));
   BH_RETURN_IF_ERROR(RunLayers());
   AddPending();
@@ -38,6 +47,7 @@ absl::Status Decoder::Embed(const int32_t* token_ids, absl::Span<const GivenRows
 absl::Status Decoder::RunLayers() {
   const auto num_layers = static_cast<int>(parts_.weights.layers.size());
   const int32_t* const tables = index_.block_tables;
+  if (family_.begin != nullptr) BH_RETURN_IF_ERROR(family_.begin(*this));
   for (layer_ = 0; layer_ < num_layers; ++layer_) {
     const int group = parts_.kv_places[layer_].group;
     if (group > 0) {
@@ -64,7 +74,9 @@ Rotary Decoder::rotary() const {
   if (!uses_rope || !config_.q_scale_without_rope) rotary.q_scale = tables.q_scale;
   if (!uses_rope) return rotary;
   const bool is_windowed = config_.WindowOf(model_layer()) > 0;
-  rotary.table = is_windowed && !tables.window_rope.empty() ? tables.window_rope : tables.rope;
+  const bool has_own = is_windowed && !tables.window_rope.empty();
+  rotary.table = has_own ? tables.window_rope : tables.rope;
+  rotary.of_halves = !has_own && config_.rope.scaling == RopeScaling::kProportional;
   return rotary;
 }
 
@@ -96,6 +108,27 @@ ConstMatrixView Decoder::Norm(const Weight& weight) {
   AddPending();
   NormInto(hidden, weight, normed);
   return normed;
+}
+
+MatrixView Decoder::Stream() {
+  AddPending();
+  return RowsOf(parts_.activations.hidden);
+}
+
+absl::Status Decoder::AddRows(const Weight& table, float factor, MatrixView out) {
+  AddPending();
+  if (warming_up_) return absl::OkStatus();
+  // Some tokens at a time: sums over ranks are sized for the residual stream.
+  const int64_t rows_at_once =
+      MaxSumElements(config_, parts_.activations.hidden.rows()) / out.cols();
+  for (int64_t begin = 0; begin < out.rows(); begin += rows_at_once) {
+    const MatrixView rows = out.Rows(begin, std::min(rows_at_once, out.rows() - begin));
+    backend_.Embed(token_ids_ + begin, table.parts[0], shard().vocab.begin,
+                   comm_.PartialSum(rows.rows(), rows.cols()));
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+    backend_.AddResidual(sum, ConstMatrixView(), factor, rows);
+  }
+  return absl::OkStatus();
 }
 
 void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {

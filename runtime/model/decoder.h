@@ -59,7 +59,11 @@ class Decoder {
   // ---- for families: the layer that runs
   const ModelConfig& config() const { return config_; }
   const LayerWeights& weights() const { return parts_.weights.layers[layer_]; }
-  const HeadLayout& heads() const { return heads_; }
+  const LayerWeights& model_weights() const { return parts_.weights.model; }
+  int model_layer() const { return static_cast<int>(shard().layers.begin) + layer_; }
+  const HeadLayout& heads() const {
+    return config_.HasFullHeads(model_layer()) ? full_heads_ : heads_;
+  }
   const StepIndex& index() const { return index_; }
   Rotary rotary() const;  // of the layer: without a table where it has no positions
   KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
@@ -67,6 +71,10 @@ class Decoder {
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   int64_t first_head() const { return shard().heads.begin; }  // of the model's
+  bool owns_kv() const { return config_.OwnsKv(model_layer()); }
+  int64_t mlp_cols() const {  // of the layer, on this rank
+    return shard().mlp.size() * config_.MlpFactor(model_layer());
+  }
   bool uses_delta() const { return config_.UsesDelta(model_layer()); }
   bool uses_experts() const { return config_.UsesExperts(model_layer()); }
   const ExpertRouting& routing() const { return parts_.activations.routing; }
@@ -74,11 +82,22 @@ class Decoder {
   // next sum: [T, 2]. Collective.
   absl::StatusOr<ConstMatrixView> SumHeadSquares(ConstMatrixView qkv);
   ConstMatrixView PerExpert(ConstMatrixView vector) const;  // [E, n] of a vector of E n
+  // [T, L P] of all layers, for Family::begin to fill; and [T, P] of the layer.
+  MatrixView per_layer_inputs() const { return RowsOf(parts_.activations.per_layer_inputs); }
+  ConstMatrixView per_layer_input() const {
+    const int64_t cols = config_.per_layer_input_size;
+    return per_layer_inputs().Cols(model_layer() * cols, cols);
+  }
   // [T x rows_per_token, cols] of the family's BufferRow of this slot.
   MatrixView Buffer(int slot) const { return RowsOf(parts_.activations.buffers[slot]); }
   // The norm of the residual stream [T, D], for products to read until the next Norm; the stream
   // itself, until the next AddSum, where the layer has no such norm.
   ConstMatrixView Norm(const Weight& weight);
+  // The residual stream [T, D] with all that was added to it.
+  MatrixView Stream();
+  // out [T, n] += factor times the tokens' rows of a table [V, n]. Collective; the sum before it is
+  // gone from here on.
+  absl::Status AddRows(const Weight& table, float factor, MatrixView out);
   // out = x * weight^T + bias: this rank's outputs.
   void MatMul(ConstMatrixView x, const Weight& weight, MatrixView out);
   // The residual stream += the config's multiplier times the sum over ranks of x * weight^T, +
@@ -99,7 +118,6 @@ class Decoder {
     return buffer.Rows(0, index_.num_tokens * rows_per_token);
   }
   const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
-  int model_layer() const { return static_cast<int>(shard().layers.begin) + layer_; }
   // The residual stream of the tokens before the first layer.
   absl::Status Embed(const int32_t* token_ids, absl::Span<const GivenRows> given);
   absl::Status RunLayers();
@@ -112,11 +130,13 @@ class Decoder {
   DecoderParts parts_;
   const ModelConfig& config_;
   const Family& family_;
-  HeadLayout heads_;
+  const HeadLayout heads_;
+  const HeadLayout full_heads_;
   Backend& backend_;
   Communicator& comm_;
   StepIndex index_;
-  int layer_ = 0;  // of this rank's layers
+  const int32_t* token_ids_ = nullptr;  // of the step, on the first stage
+  int layer_ = 0;                       // of this rank's layers
   // To be added to the residual stream: the norm that follows does both in one pass.
   bool pending_ = false;
   ConstMatrixView pending_sum_;

@@ -1,5 +1,7 @@
 #include "runtime/model/decoder_layer.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/model/mla_layer.h"
@@ -27,25 +29,46 @@ void Norm(const ModelConfig& c, int slot, const char* name, TensorTable& t) {
   if (name != nullptr) t.Norm(slot, name, c.hidden_size, c.norm_weight_offset, c.norm_bias);
 }
 
+// q, k and v [T, (h + 2k) d]; k and v are left as they are where the layer reads another's.
+void ProjectHeads(Decoder& d, ConstMatrixView x, MatrixView qkv) {
+  const int64_t dim = d.heads().head_dim;
+  const int64_t q = d.heads().num_heads * dim;
+  const int64_t kv = d.heads().num_kv_heads * dim;
+  const Weight& weight = d.weights()[kQkv];
+  if (!d.owns_kv()) return d.MatMul(x, weight, qkv.Cols(0, q));
+  if (!d.config().ValuesAreKeys(d.model_layer())) return d.MatMul(x, weight, qkv);
+  d.MatMul(x, weight, qkv.Cols(0, q + kv));
+  d.ops().Fill(0.0F, qkv.Cols(q + kv, kv));
+  d.ops().AddResidual(qkv.Cols(q, kv), ConstMatrixView(), 1, qkv.Cols(q + kv, kv));
+}
+
 // The heads' sums of V [T, h d].
 absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   if (d.config().has_latents()) return LatentAttention(d, x);
   if (d.uses_delta()) return DeltaAttention(d, x);
   const LayerWeights& w = d.weights();
   const ModelConfig& c = d.config();
-  const MatrixView qkv = d.Buffer(kQkvOut);  // [T, (h + 2k) d]
-  const MatrixView attended = d.Buffer(kAttended);
+  HeadLayout heads = d.heads();
+  const MatrixView qkv = d.Buffer(kQkvOut).Cols(0, heads.qkv_dim());  // [T, (h + 2k) d]
+  const MatrixView attended =
+      d.Buffer(kAttended).Cols(0, int64_t{heads.num_heads} * heads.out_dim());
   const Rotary rotary = d.rotary();
   HeadNorms norms{w[kQNorm].vector, w[kKNorm].vector, c.rms_norm_eps, c.qk_norm_after_rope};
   norms.without_weight = c.qk_norm_without_weight && !rotary.table.empty();
-  d.MatMul(x, w[kQkv], qkv);
+  norms.values = c.normed_values;
+  ProjectHeads(d, x, qkv);
   if (c.qk_norm_of_all_heads) {
     BH_ASSIGN_OR_RETURN(norms.squares, d.SumHeadSquares(qkv));
     norms.q_size = int64_t{c.num_attention_heads} * c.head_dim;
     norms.k_size = int64_t{c.num_key_value_heads} * c.head_dim;
   }
-  d.ops().NormRope(d.index(), d.heads(), norms, rotary, qkv);
-  d.ops().AppendKv(d.index(), d.heads(), qkv, d.kv());
+  if (d.owns_kv()) {
+    d.ops().NormRope(d.index(), heads, norms, rotary, qkv);
+    d.ops().AppendKv(d.index(), heads, qkv, d.kv());
+  } else {
+    heads.num_kv_heads = 0;
+    d.ops().NormRope(d.index(), heads, norms, rotary, qkv.Cols(0, heads.qkv_dim()));
+  }
   AttentionOptions options = d.attention();
   options.sinks = w[kSinks].vector;
   if (!c.attention_gate) {
@@ -63,8 +86,9 @@ absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
 // Of the layer's attention, q and a gate of each head being one tensor where it has one.
 void QkvTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t hidden = c.hidden_size;
-  const int64_t q = int64_t{c.num_attention_heads} * c.head_dim;
-  const int64_t kv = int64_t{c.num_key_value_heads} * c.head_dim;
+  const int64_t q = int64_t{c.num_attention_heads} * c.HeadDimOf(t.layer());
+  const int64_t kv = int64_t{c.KvHeadsOf(t.layer())} * c.HeadDimOf(t.layer());
+  const Split kv_split = c.HasFullHeads(t.layer()) ? Split::kFullKvHeads : Split::kKvHeads;
   if (names.qkv != nullptr) {
     return t.FusedColumnParallel(kQkv, names.qkv,
                                  {{q, Split::kHeads}, {kv, Split::kKvHeads}, {kv, Split::kKvHeads}},
@@ -80,12 +104,15 @@ void QkvTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   } else {
     t.ColumnParallel(kQkv, names.q, q, hidden, Split::kHeads, c.qkv_bias);
   }
-  t.ColumnParallel(kQkv, names.k, kv, hidden, Split::kKvHeads, c.qkv_bias);
-  t.ColumnParallel(kQkv, names.v, kv, hidden, Split::kKvHeads, c.qkv_bias);
+  if (!c.OwnsKv(t.layer())) return;
+  t.ColumnParallel(kQkv, names.k, kv, hidden, kv_split, c.qkv_bias);
+  if (c.ValuesAreKeys(t.layer())) return;
+  t.ColumnParallel(kQkv, names.v, kv, hidden, kv_split, c.qkv_bias);
 }
 
 void AttentionTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
-  const int64_t q = int64_t{c.num_attention_heads} * c.ValueDim();
+  const int head_dim = c.HeadDimOf(t.layer());
+  const int64_t q = int64_t{c.num_attention_heads} * (c.has_latents() ? c.ValueDim() : head_dim);
   const int64_t kv = int64_t{c.num_key_value_heads} * c.head_dim;
   c.has_latents() ? LatentTensors(c, t) : QkvTensors(names, c, t);
   if (c.qk_norm && c.qk_norm_of_all_heads) {
@@ -93,8 +120,8 @@ void AttentionTensors(const LayerNames& names, const ModelConfig& c, TensorTable
     t.Vector(kKNorm, absl::StrCat(names.k_norm, ".weight"), kv, Split::kKvHeads,
              c.norm_weight_offset);
   } else if (c.qk_norm) {
-    t.Norm(kQNorm, names.q_norm, c.head_dim, c.norm_weight_offset);
-    t.Norm(kKNorm, names.k_norm, c.head_dim, c.norm_weight_offset);
+    t.Norm(kQNorm, names.q_norm, head_dim, c.norm_weight_offset);
+    if (c.OwnsKv(t.layer())) t.Norm(kKNorm, names.k_norm, head_dim, c.norm_weight_offset);
   }
   if (c.attention_sinks) t.Vector(kSinks, names.sinks, c.num_attention_heads, Split::kHeads);
   t.RowParallel(kO, names.o, c.hidden_size, q, Split::kHeads, c.o_bias);
@@ -102,8 +129,10 @@ void AttentionTensors(const LayerNames& names, const ModelConfig& c, TensorTable
 
 // What the MLP's last product reads [T, f].
 MatrixView MlpInner(Decoder& d, ConstMatrixView x) {
-  const MatrixView first = d.Buffer(kGateUpOut);  // [T, 2f], without a gate [T, f]
-  const MatrixView activated = d.Buffer(kActivated);
+  const int64_t cols = d.mlp_cols();  // f
+  const MatrixView activated = d.Buffer(kActivated).Cols(0, cols);
+  const MatrixView first =  // [T, 2f], without a gate [T, f]
+      d.Buffer(kGateUpOut).Cols(0, d.config().gated_mlp ? 2 * cols : cols);
   d.MatMul(x, d.weights()[kGateUp], first);
   if (d.config().gated_mlp) {
     d.ops().GatedActivation(d.config().activation, first, activated);
@@ -135,7 +164,7 @@ void ModelTensorsWithDrafts(const ModelConfig& c, TensorTable& t) {
 
 void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t hidden = c.hidden_size;
-  const int64_t mlp = c.intermediate_size;
+  const int64_t mlp = int64_t{c.intermediate_size} * c.MlpFactor(t.layer());
   Norm(c, kInputNorm, names.input_norm, t);
   if (c.UsesDelta(t.layer())) {
     DeltaTensors(names.delta, c, t);
@@ -160,9 +189,11 @@ void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t)
 
 std::vector<BufferRow> LayerBuffers(const RankShard& shard) {
   const ModelConfig& c = *shard.model;
-  const int64_t q = shard.heads.size() * c.head_dim;
-  const int64_t kv = shard.kv_heads.size() * c.head_dim;
-  const int64_t mlp = shard.mlp.size();
+  const int full_dim = c.full_heads.head_dim;
+  const int64_t q = shard.heads.size() * std::max(c.head_dim, full_dim);
+  const int64_t kv =
+      std::max(shard.kv_heads.size() * c.head_dim, shard.full_kv_heads.size() * full_dim);
+  const int64_t mlp = shard.mlp.size() * (c.double_wide_mlp ? 2 : 1);
   std::vector<BufferRow> rows = {
       {.slot = kGateUpOut, .cols = c.gated_mlp ? 2 * mlp : mlp, .stage = 1},
       {.slot = kActivated, .cols = mlp, .product_input = true, .stage = 1}};

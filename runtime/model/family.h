@@ -27,6 +27,8 @@ struct Family {
   std::vector<BufferRow> (*buffers)(const RankShard& shard);
   // One layer: reads the residual stream by Norm, adds to it by AddSum.
   absl::Status (*forward)(Decoder& decoder);
+  // Before the first layer, where there is something that all of them read. Collective.
+  absl::Status (*begin)(Decoder& decoder) = nullptr;
 };
 
 // All of runtime/model/families/, by file name; for the life of the process.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/model/family.h"
 
@@ -54,6 +55,9 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
                    .pair_token = Int32Array(allocator, pairs),
                    .pair_weight = F32Array(allocator, pairs)};
   }
+  const int per_layer = plan.config().per_layer_input_size;
+  act.per_layer_inputs =
+      F32Matrix(allocator, rows, int64_t{plan.config().num_hidden_layers} * per_layer);
   std::map<int, BumpAllocator> stages;
   for (const BufferRow& row : FamilyOf(plan.config()).buffers(plan.rank(rank))) {
     BumpAllocator& stage = stages.try_emplace(row.stage, allocator).first->second;
@@ -72,19 +76,45 @@ int ModelLimits::num_kv_groups() const {
   return last == kv_group_of_layer.end() ? 1 : *last + 1;
 }
 
-std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits) {
-  std::vector<KvPlace> places;
-  std::vector<int> layers(limits.num_kv_groups(), 0);  // of each group so far
+namespace {
+
+struct KvLayout {
+  std::vector<KvPlace> places;  // [layers of the rank]
+  int num_layers = 0;           // of the arena, without those of full_heads
+  int num_full_layers = 0;
+};
+
+KvLayout KvLayoutOf(const RankShard& shard, const ModelLimits& limits) {
+  const ModelConfig& model = *shard.model;
+  KvLayout layout;
+  std::vector<int> others(limits.num_kv_groups(), 0);  // layers of each group so far
+  std::vector<int> full(limits.num_kv_groups(), 0);    // those with full_heads
   int states = 0;
-  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-    if (shard.model->UsesDelta(static_cast<int>(layer))) {
-      places.push_back({0, states++});
-      continue;
+  for (auto layer = static_cast<int>(shard.layers.begin); layer < shard.layers.end; ++layer) {
+    if (model.UsesDelta(layer)) {
+      layout.places.push_back({0, states++});
+    } else if (!model.OwnsKv(layer)) {
+      const int64_t owner = model.kv_layer[layer] - shard.layers.begin;
+      BH_CHECK(owner >= 0);  // no stage of a pipeline begins between them
+      layout.places.push_back(layout.places[owner]);
+    } else {
+      const int group = limits.kv_group_of_layer.empty() ? 0 : limits.kv_group_of_layer[layer];
+      layout.places.push_back({group, model.HasFullHeads(layer) ? full[group]++ : others[group]++});
     }
-    const int group = limits.kv_group_of_layer.empty() ? 0 : limits.kv_group_of_layer[layer];
-    places.push_back({group, layers[group]++});
   }
-  return places;
+  layout.num_layers = *std::max_element(others.begin(), others.end());
+  layout.num_full_layers = *std::max_element(full.begin(), full.end());
+  for (size_t i = 0; i < layout.places.size(); ++i) {
+    const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
+    if (model.HasFullHeads(layer)) layout.places[i].layer += layout.num_layers;
+  }
+  return layout;
+}
+
+}  // namespace
+
+std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits) {
+  return KvLayoutOf(shard, limits).places;
 }
 
 StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator) {
@@ -142,6 +172,16 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
 
 namespace {
 
+HeadLayout HeadLayoutOf(const RankShard& shard, bool full) {
+  const ModelConfig& model = *shard.model;
+  const Range& kv_heads = full ? shard.full_kv_heads : shard.kv_heads;
+  return {.num_heads = static_cast<int>(shard.heads.size()),
+          .num_kv_heads = static_cast<int>(kv_heads.size()),
+          .head_dim = full ? model.full_heads.head_dim : model.CachedDim(),
+          .head_to_kv = full ? shard.full_head_to_kv.data() : shard.head_to_kv.data(),
+          .value_dim = model.latent.kv_rank};
+}
+
 StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64_t max_inputs) {
   StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
   step.max_inputs = max_inputs;
@@ -154,6 +194,7 @@ StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64
   }
   step.delta_key_dim = model.delta.key_dim;
   step.delta_value_dim = model.delta.value_dim;
+  if (model.full_heads.head_dim > 0) step.full_heads = HeadLayoutOf(shard, true);
   step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
   return step;
 }
@@ -163,7 +204,9 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const StepLimits& lim
   Workspace workspace;
   const ModelConfig& config = plan.config();
   const auto table = [&](int64_t cols) { return F32Matrix(allocator, limits.max_model_len, cols); };
-  workspace.positions.rope = table(RotaryDim(config.rope, config.head_dim));
+  const int full_dim = config.full_heads.head_dim;
+  workspace.positions.rope =
+      table(RotaryDim(config.rope, full_dim > 0 ? full_dim : config.head_dim));
   if (config.window_rope.has_value()) {
     workspace.positions.window_rope = table(RotaryDim(*config.window_rope, config.head_dim));
   }
@@ -184,20 +227,19 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
   return LayOutWorkspace(plan, rank, StepLimitsOf(plan, rank, limits), sizes, allocator);
 }
 
-KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
+KvArena KvArenaOf(const ShardPlan& plan, int rank, const ModelLimits& limits, std::byte* base) {
   const RankShard& shard = plan.rank(rank);
-  const std::vector<KvPlace> places = KvPlacesOf(shard, limits);
-  int num_layers = 0;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
-    if (!shard.model->UsesDelta(layer)) num_layers = std::max(num_layers, places[i].layer + 1);
-  }
-  return KvGeometry{.num_layers = num_layers,
-                    .kv_heads = static_cast<int>(shard.kv_heads.size()),
-                    .head_dim = plan.config().CachedDim(),
-                    .block_tokens = limits.block_tokens,
-                    .format = limits.kv_format,
-                    .latent = plan.config().has_latents()};
+  const KvLayout layout = KvLayoutOf(shard, limits);
+  const auto geometry = [&](int num_layers, const HeadLayout& heads) {
+    return KvGeometry{.num_layers = num_layers,
+                      .kv_heads = heads.num_kv_heads,
+                      .head_dim = heads.head_dim,
+                      .block_tokens = limits.block_tokens,
+                      .format = limits.kv_format,
+                      .latent = heads.latent()};
+  };
+  return {geometry(layout.num_layers, HeadLayoutOf(shard, false)), limits.num_kv_blocks, base,
+          geometry(layout.num_full_layers, HeadLayoutOf(shard, true))};
 }
 
 StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
@@ -217,22 +259,20 @@ StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits
   return geometry;
 }
 
-HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank) {
-  const RankShard& shard = plan.rank(rank);
-  return HeadLayout{.num_heads = static_cast<int>(shard.heads.size()),
-                    .num_kv_heads = static_cast<int>(shard.kv_heads.size()),
-                    .head_dim = plan.config().CachedDim(),
-                    .head_to_kv = shard.head_to_kv.data(),
-                    .value_dim = plan.config().latent.kv_rank};
+HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank, bool full) {
+  return HeadLayoutOf(plan.rank(rank), full);
+}
+
+int64_t MaxSumElements(const ModelConfig& config, int64_t max_tokens) {
+  return std::max(max_tokens * std::max(2, config.hidden_size),
+                  int64_t{config.num_hidden_layers} * config.per_layer_input_size);
 }
 
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   const std::vector<int64_t> cols = plan.vocab_cols();
   CommLimits comm;
   comm.transport = limits.transport;
-  // Of the residual stream, and of the squares of q's and of k's heads.
-  comm.max_sum_elements =
-      int64_t{limits.max_num_batched_tokens} * std::max(2, plan.config().hidden_size);
+  comm.max_sum_elements = MaxSumElements(plan.config(), limits.max_num_batched_tokens);
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
   if (limits.transport != Transport::kShared) {  // devices, which sample from candidates
     comm.max_gather_elements =
@@ -267,7 +307,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   set(MemoryCategory::kLogits, logits.used_bytes());
   set(MemoryCategory::kState, StateGeometryOf(plan, rank, limits).Bytes());
   needs.stored_weight_bytes = weights.stored_bytes;
-  needs.kv_block_bytes = KvGeometryOf(plan, rank, limits).BlockBytes();
+  needs.kv_block_bytes = KvArenaOf(plan, rank, limits).BlockBytes();
   BumpAllocator workspace;
   LayOutWorkspace(plan, rank, StepLimitsOf(plan.rank(rank), limits, weights.max_inputs), sizes,
                   workspace);

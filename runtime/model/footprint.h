@@ -46,6 +46,7 @@ struct Activations {
   MatrixView normed;                // [T, D] product inputs
   std::vector<MatrixView> buffers;  // of the family, by slot
   ExpertRouting routing;            // of a mixture of experts
+  MatrixView per_layer_inputs;      // [T, L P] f32, of all layers of a step
 };
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               const BackendSizes& sizes, BumpAllocator& allocator);
@@ -102,8 +103,9 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
                           const BackendSizes& sizes, BumpAllocator& allocator);
 
 // Where a layer's K and V are: whose block tables it reads, and which of the arena's layers it is.
-// A block is one group's, and holds as many layers as the group with most of them has. Of a layer
-// with a state: which of that arena's layers it is.
+// A block is one group's, and holds as many layers as the group with most of them has. A layer that
+// reads another's keys and values is where that one is. Of a layer with a state: which of that
+// arena's layers it is.
 struct KvPlace {
   int group = 0;
   int layer = 0;
@@ -112,8 +114,14 @@ std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limit
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
-KvGeometry KvGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
-HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank);  // points into `plan`
+// With limits.num_kv_blocks.
+KvArena KvArenaOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
+                  std::byte* base = nullptr);
+// Of the layers with full_heads, or of the others; points into `plan`.
+HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank, bool full = false);
+// Elements of a sum over ranks at most: of the residual stream, of the squares of q's and k's heads
+// and of one token's inputs of all layers.
+int64_t MaxSumElements(const ModelConfig& config, int64_t max_tokens);
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
 
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.

@@ -144,7 +144,7 @@ void ModelRunner::CopyTable(MatrixView table,
 absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
   const int64_t more = num_kv_blocks - limits_.num_kv_blocks;
   BH_CHECK(more >= 0);
-  const int64_t bytes = more * KvGeometryOf(plan_, rank_, limits_).BlockBytes();
+  const int64_t bytes = more * kv().BlockBytes();
   ledger.Claim(MemoryCategory::kKv, bytes);
   if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, arenas_.kv, bytes));
   limits_.num_kv_blocks = num_kv_blocks;

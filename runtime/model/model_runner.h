@@ -54,9 +54,7 @@ class ModelRunner final : public StepRunner {
   MatrixView hidden(int64_t rows) { return decoder_->Hidden(rows); }
   // The cache as it lies in memory (memory/kv_block_copy.h): blocks that no step in flight writes
   // may be read, and blocks that no step uses may be written.
-  KvArena kv() const {
-    return {KvGeometryOf(plan_, rank_, limits_), limits_.num_kv_blocks, arenas_.kv.data()};
-  }
+  KvArena kv() const { return KvArenaOf(plan_, rank_, limits_, arenas_.kv.data()); }
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
   // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
   // when the device has no more.

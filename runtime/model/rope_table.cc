@@ -91,10 +91,11 @@ std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int rotary_dim
     theta *= powl(static_cast<long double>(rope.factor),
                   static_cast<long double>(rotary_dim) / (rotary_dim - 2));
   }
+  const int whole_dim = rope.whole_dim > 0 ? rope.whole_dim : rotary_dim;
   std::vector<float> inverse(rotary_dim / 2);
   for (int i = 0; i < rotary_dim / 2; ++i) {
     // x87 arithmetic: the same on every CPU, which a double pow is not.
-    const long double exponent = static_cast<long double>(2 * i) / rotary_dim;
+    const long double exponent = static_cast<long double>(2 * i) / whole_dim;
     const float plain = static_cast<float>(1.0L / powl(theta, exponent));
     switch (rope.scaling) {
       case RopeScaling::kNone:
@@ -102,6 +103,7 @@ std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int rotary_dim
         inverse[i] = plain;
         break;
       case RopeScaling::kLinear:
+      case RopeScaling::kProportional:
         inverse[i] = static_cast<float>(plain / rope.factor);
         break;
       case RopeScaling::kLlama3:

@@ -158,7 +158,8 @@ double ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as, int
   double bytes = 0;
   for (const TensorRow& row : TensorsOf(shard)) {
     const bool is_looked_up =
-        row.layer < 0 && row.slot == kEmbedding && !shard.model->tie_word_embeddings;
+        row.layer < 0 && (row.slot == kPerLayerEmbedding ||
+                          (row.slot == kEmbedding && !shard.model->tie_word_embeddings));
     if (is_looked_up) continue;
     bytes +=
         static_cast<double>(StoredBytes(row, shard, held_as)) * (row.expert >= 0 ? of_experts : 1);

@@ -92,6 +92,28 @@ TEST(KvCacheTest, EveryPartOfEveryHeadHasItsOwnPlace) {
   }
 }
 
+TEST(KvCacheTest, LayersOfASecondKindLieBehindTheOthers) {
+  KvGeometry full = Geometry();
+  full.num_layers = 2;
+  full.kv_heads = 1;
+  full.head_dim = 96;
+  constexpr int64_t kBlocks = 4;
+  std::vector<std::byte> memory((kBlocks + 1) * (Geometry().BlockBytes() + full.BlockBytes()));
+  const KvArena arena{Geometry(), kBlocks, memory.data(), full};
+  EXPECT_EQ(arena.BlockBytes() * (kBlocks + 1), static_cast<int64_t>(memory.size()));
+  ASSERT_EQ(arena.num_layers(), 5);
+  std::byte* next = memory.data();
+  for (int layer = 0; layer < 5; ++layer) {
+    const KvLayerView view = arena.Layer(layer);
+    EXPECT_EQ(view.geometry.head_dim, layer < 3 ? 64 : 96);
+    for (int64_t block = 0; block <= kBlocks; ++block) {
+      EXPECT_EQ(view.Keys(block, 0), next);
+      next += view.geometry.LayerBlockBytes();
+    }
+  }
+  EXPECT_EQ(next, memory.data() + memory.size());
+}
+
 TEST(KvCacheDeathTest, AHeadWhoseCodesAreNotWholeBytesIsABug) {
   KvGeometry geometry = Geometry();
   geometry.format = KvFormat::kInt4;

@@ -1,5 +1,5 @@
-// What Gemma's generations share: norms of 1 + w, embeddings times sqrt(hidden_size), gelu, heads
-// of 256 columns, a head that is the embedding.
+// What Gemma's generations share: norms of 1 + w (until Gemma 4), embeddings times
+// sqrt(hidden_size), gelu, heads of 256 columns, a head that is the embedding.
 #pragma once
 
 #include "runtime/model/decoder_layer.h"
@@ -7,6 +7,7 @@
 namespace bulkhead::families {
 
 Family gemma3();
+Family gemma4();
 
 void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
 // From Gemma 2 on: scores by query_pre_attn_scalar, soft caps, norms of what a half of a layer

@@ -19,32 +19,39 @@ struct RopeCase {
   bool scales_q = false;
   bool of_all_heads = false;
   bool without_weight = false;
+  bool of_halves = false;
+  bool values = false;
 };
 
-constexpr RopeCase kCases[] = {RopeCase{8, 4, 16, true},
-                               RopeCase{8, 4, 16, false},
-                               RopeCase{14, 2, 64, false},
-                               RopeCase{1, 1, 8, true},
-                               RopeCase{6, 3, 24, true},
-                               RopeCase{2, 1, 10, true},
-                               RopeCase{3, 1, 2, false},
-                               RopeCase{0, 0, 16, true},
-                               RopeCase{4, 2, 128, true},
-                               RopeCase{5, 2, 96, false},
-                               RopeCase{4, 2, 24, false, 12},
-                               RopeCase{4, 2, 80, true, 24},
-                               RopeCase{4, 2, 16, true, 0},
-                               RopeCase{4, 2, 80, true, 80, true},
-                               RopeCase{4, 2, 64, false, 32, true},
-                               RopeCase{4, 2, 48, true, 48, false, true},
-                               RopeCase{4, 2, 48, true, 20, true, true, true},
-                               RopeCase{2, 2, 16, false, 0, false, false, true},
-                               RopeCase{6, 2, 16, true, 16, false, false, false, true},
-                               RopeCase{3, 1, 10, true, 10, true, true, true, true},
-                               RopeCase{0, 0, 16, true, 16, false, false, false, true},
-                               RopeCase{4, 2, 24, false, 24, true, true, false, false, true}};
+constexpr RopeCase kCases[] = {
+    RopeCase{8, 4, 16, true},
+    RopeCase{8, 4, 16, false},
+    RopeCase{14, 2, 64, false},
+    RopeCase{1, 1, 8, true},
+    RopeCase{6, 3, 24, true},
+    RopeCase{2, 1, 10, true},
+    RopeCase{3, 1, 2, false},
+    RopeCase{0, 0, 16, true},
+    RopeCase{4, 2, 128, true},
+    RopeCase{5, 2, 96, false},
+    RopeCase{4, 2, 24, false, 12},
+    RopeCase{4, 2, 80, true, 24},
+    RopeCase{4, 2, 16, true, 0},
+    RopeCase{4, 2, 80, true, 80, true},
+    RopeCase{4, 2, 64, false, 32, true},
+    RopeCase{4, 2, 48, true, 48, false, true},
+    RopeCase{4, 2, 48, true, 20, true, true, true},
+    RopeCase{2, 2, 16, false, 0, false, false, true},
+    RopeCase{6, 2, 16, true, 16, false, false, false, true},
+    RopeCase{3, 1, 10, true, 10, true, true, true, true},
+    RopeCase{0, 0, 16, true, 16, false, false, false, true},
+    RopeCase{4, 2, 24, false, 24, true, true, false, false, true},
+    RopeCase{4, 2, 48, true, 12, false, false, false, false, false, true, true},
+    RopeCase{3, 1, 128, true, 34, false, true, false, false, false, true},
+    RopeCase{2, 3, 10, false, 10, false, false, false, false, false, false, true},
+    RopeCase{3, 0, 16, true, 16, false, false, false, false, false, false, true}};
 
-TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
+TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndNoneOfV) {
   for (const RopeCase& c : kCases) {
     SCOPED_TRACE(testing::Message() << c.num_heads << "/" << c.num_kv_heads << " d " << c.head_dim
                                     << " r " << c.rotary_dim);
@@ -79,6 +86,7 @@ TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
     HeadNorms norms{norm(q_norm, c.num_heads), norm(k_norm, c.num_kv_heads), 1e-6f,
                     c.norm_after_rotary};
     norms.without_weight = c.without_weight;
+    norms.values = c.values;
     if (c.of_all_heads) {
       norms.squares = View(squares, kTokens, 2, 2);
       norms.q_size = 1000;
@@ -86,10 +94,11 @@ TEST_P(NormRopeTest, NormRopeTurnsTheHeadsOfQAndKAndLeavesV) {
     }
     Compare(kRopeTolerance, [&](Backend& backend) {
       std::vector<float> qkv = x;
-      backend.NormRope(index, heads, norms,
-                       {View(rope, kModelLen, rotary_dim, rotary_dim), c.interleaved,
-                        c.scales_q ? View(q_scale, kModelLen, 1, 1) : ConstMatrixView()},
-                       View(qkv, kTokens, cols, stride));
+      backend.NormRope(
+          index, heads, norms,
+          {View(rope, kModelLen, rotary_dim, rotary_dim), c.interleaved,
+           c.scales_q ? View(q_scale, kModelLen, 1, 1) : ConstMatrixView(), c.of_halves},
+          View(qkv, kTokens, cols, stride));
       return qkv;
     });
   }

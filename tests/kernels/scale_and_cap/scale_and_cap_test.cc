@@ -21,6 +21,16 @@ TEST_P(ScaleAndCapTest, IsTheSameOnAnyShapeAndStride) {
   }
 }
 
+TEST_P(ScaleAndCapTest, AFactorMayBeAmongTheWeights) {
+  const std::vector<float> factor = {0.375f};
+  const std::vector<float> x = RandomFloats(5 * 23, 1);
+  Compare(1e-6, [&](Backend& backend) {
+    std::vector<float> out = x;
+    backend.ScaleBy(factor.data(), View(out, 5, 20, 23));
+    return out;
+  });
+}
+
 TEST_P(ScaleAndCapTest, NothingExceedsTheCap) {
   std::vector<float> x = {0.0f, -0.0f, 1e-20f, 5.0f, -5.0f, 1e4f, -1e4f, 3e38f, -3e38f};
   const auto size = static_cast<int64_t>(x.size());

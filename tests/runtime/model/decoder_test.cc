@@ -92,7 +92,7 @@ class DecoderTest : public testing::TestWithParam<int> {
     backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
                           HeadLayoutOf(plan_, rank_));
     logits_ = LayOutLogits(plan_, rank_, limits_, backend_, allocator);
-    const KvArena kv = {KvGeometryOf(plan_, rank_, limits_), 1, allocator.Next(1 << 16)};
+    const KvArena kv = KvArenaOf(plan_, rank_, limits_, allocator.Next(1 << 16));
     EXPECT_LE(allocator.used_bytes(), static_cast<int64_t>(memory_.size()));
     decoder_.emplace(DecoderParts{plan_,
                                   rank_,

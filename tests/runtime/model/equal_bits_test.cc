@@ -54,10 +54,12 @@ class EqualBits : public testing::TestWithParam<std::string> {
   }
 
   // How far rounding of the cache may move logits; where it sends a token to another expert, far.
+  // Scores that are not scaled down (Gemma 4) are moved more by rounded keys.
   double Tolerance(double of_dense) const {
     const auto config = ReadSmallFile(dir_ + "/config.json", 1 << 20);
     const bool routes = config.ok() && config->find("num_experts_per_tok") != std::string::npos;
-    return routes ? std::max(of_dense, 0.3) : of_dense;
+    const bool scales = config.ok() && config->find("gemma4") == std::string::npos;
+    return routes ? std::max(of_dense, 0.3) : scales ? of_dense : 1.5 * of_dense;
   }
 
   // Tokens in the full blocks in front of the last token, of all prompts with `more` tokens each.

@@ -169,6 +169,37 @@ TEST(FootprintTest, ALatentCacheIsWholeOnEveryRank) {
   }
 }
 
+// Layers with heads of their own count with them; those that read another's cache not at all.
+TEST(FootprintTest, ABlockIsTheSumOfTheLayersThatOwnKeysAndValues) {
+  ModelConfig config = Config();
+  config.family = FamilyNamed("gemma4");
+  config.num_hidden_layers = 6;
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 4;
+  config.sliding_window = 32;
+  config.layer_uses_window = {true, false, true, false, true, false};
+  config.full_heads = {.num_key_value_heads = 2, .head_dim = 48};
+  config.kv_layer = {0, 1, 2, 3, 2, 3};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewOrderedBackend(*device);
+  for (const int size : {1, 2, 4, 8}) {
+    const auto plan = ShardPlan::Create(config, size);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const ModelLimits limits = SmallLimits();
+    const int64_t window_layer = std::max(1, 4 / size) * 16;
+    const int64_t full_layer = std::max(1, 2 / size) * 48;
+    for (int rank = 0; rank < size; ++rank) {
+      SCOPED_TRACE(testing::Message() << rank << " of " << size);
+      EXPECT_EQ(FootprintOf(*plan, rank, limits, *backend).kv_block_bytes,
+                2 * 2 * limits.block_tokens * (2 * window_layer + 2 * full_layer));
+      const std::vector<KvPlace> places = KvPlacesOf(plan->rank(rank), limits);
+      const int layers[] = {0, 2, 1, 3, 1, 3};
+      for (int i = 0; i < 6; ++i) EXPECT_EQ(places[i].layer, layers[i]);
+      EXPECT_EQ(HeadLayoutOf(*plan, rank, true).num_kv_heads, std::max(1, 2 / size));
+    }
+  }
+}
+
 TEST(RopeTableTest, SinesAndCosinesAreThoseOfTheMathLibrary) {
   RopeConfig rope;
   rope.theta = 500000;

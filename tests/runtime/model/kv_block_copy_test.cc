@@ -12,8 +12,12 @@
 namespace bulkhead {
 namespace {
 
-TEST(KvBlockCopyTest, DecodingGoesOnInAnotherArena) {
-  const std::string dir = std::string(BH_TEST_DATA) + "/models/mistral_window_bf16";
+class KvBlockCopyTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, KvBlockCopyTest,
+                         testing::Values("mistral_window_bf16", "gemma4_bf16"));
+
+TEST_P(KvBlockCopyTest, DecodingGoesOnInAnotherArena) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
   const ModelConfig config = LoadedRunner::ReadConfig(dir);
   const ShardPlan plan = *ShardPlan::Create(config, 1);
   const auto group = NewSingleGroup();
@@ -33,8 +37,8 @@ TEST(KvBlockCopyTest, DecodingGoesOnInAnotherArena) {
     std::vector<BlockId> blocks;
     for (int i = 0; i <= size / limits.block_tokens; ++i) {
       blocks.push_back(37 - 2 * i);
-      for (const KvLayers layers : {KvLayers{0, 1}, KvLayers{1, 3}}) {
-        std::vector<std::byte> bytes(KvBlockBytes(from->kv().geometry, layers));
+      for (const KvLayers layers : {KvLayers{0, 1}, KvLayers{1, from->kv().num_layers()}}) {
+        std::vector<std::byte> bytes(KvBlockBytes(from->kv(), layers));
         ExportKvBlock(from->kv(), layers, DefaultBlock(limits, 1, i), *device, bytes.data());
         ImportKvBlock(to->kv(), layers, blocks.back(), *device, bytes.data());
       }
