@@ -163,7 +163,6 @@ TEST(Gemma4ConfigTest, HostileValuesAreRefusedByName) {
       {"vocab_size_per_layer_input", "262145"},
       {"vocab_size_per_layer_input", "0"},
       {"enable_moe_block", "true"},
-      {"use_bidirectional_attention", "\"vision\""},
       {"use_bidirectional_attention", "\"all\""},
       {"use_double_wide_mlp", "1"},
       {"hidden_activation", "\"silu\""},

@@ -143,7 +143,10 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   config.qkv_bias = config.o_bias = fields.Bool("attention_bias").value_or(false);
   ReadActivation(fields, {Activation::kGeluTanh}, config);
   config.logit_soft_cap = ReadSoftCap(fields, "final_logit_softcapping");
-  fields.RefuseUnlessOff("use_bidirectional_attention");
+  // "vision": tokens of an image see each other; those of a text do not.
+  if (fields.String("use_bidirectional_attention").value_or("vision") != "vision") {
+    fields.Unsupported("use_bidirectional_attention", "it must be absent, null or \"vision\"");
+  }
   fields.RefuseUnlessOff("enable_moe_block");
   for (const char* name : {"num_experts", "top_k_experts", "moe_intermediate_size"}) {
     fields.Ignore(name);  // of such a block
