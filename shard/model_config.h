@@ -57,6 +57,8 @@ struct QuantizationConfig {
     kIntQuantized,
     kMxfp4PackQuantized,
     kFloatQuantized,
+    kNvfp4PackQuantized,
+    kModelOptNvfp4,
     kMxfp4,
     kFp8
   };

@@ -128,6 +128,8 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
     ReadBitsAndGroups(fields, config);
   } else if (method == "compressed-tensors") {
     ReadCompressedTensors(fields, config);
+  } else if (method == "modelopt") {
+    ReadModelOpt(fields, config);
   } else if (method == "mxfp4") {
     config.method = QuantizationConfig::Method::kMxfp4;
     ReadMxfp4(fields, config);
@@ -135,7 +137,8 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
     config.method = QuantizationConfig::Method::kFp8;
     ReadFp8(fields, config);
   } else {
-    fields.Unsupported("quant_method", "awq, gptq, compressed-tensors, mxfp4 and fp8 are");
+    fields.Unsupported("quant_method",
+                       "awq, gptq, compressed-tensors, modelopt, mxfp4 and fp8 are");
   }
   RefuseUnknown(fields);
   if (!fields.status().ok()) outer.Fail(fields.status());

@@ -45,6 +45,9 @@ absl::Status ReadMatrix(const LocatedTensor& tensor, Range rows, Range cols, int
   return absl::OkStatus();
 }
 
+// Of E4M3.
+bool IsNan(uint8_t code) { return (code & 0x7F) == 0x7F; }
+
 // Four bytes of codes, the first in the lowest bits, as eight.
 uint64_t EightCodes(uint32_t word) {
   uint64_t eight = word;
@@ -103,6 +106,7 @@ struct QuantizedTensors::Staging {
   uint8_t* codes;
   uint16_t* scales;
   float* f32_scales;  // of fp8
+  float* factors;     // of scales in E4M3
   uint8_t* zeros;
   int64_t bytes;
 };
@@ -127,6 +131,7 @@ QuantizedTensors::Staging QuantizedTensors::LayOut(std::byte* memory, int64_t ro
   staging.scales = reinterpret_cast<uint16_t*>(next(rows * groups * 2));
   staging.f32_scales = reinterpret_cast<float*>(next(is_fp8() ? rows * groups * 4 : 0));
   staging.zeros = reinterpret_cast<uint8_t*>(next(rows * groups));
+  staging.factors = reinterpret_cast<float*>(next(factor != 0 ? rows * 4 : 0));
   staging.bytes = used;
   return staging;
 }
@@ -202,8 +207,7 @@ absl::Status QuantizedTensors::ReadCodesByOutput(Range rows, Range cols,
     if (config.method == Method::kIntQuantized) {
       for (uint8_t* code = staging.codes; code < end; ++code) *code ^= 0x80;  // + 128
     }
-    const auto is_nan = [](uint8_t code) { return (code & 0x7F) == 0x7F; };
-    if (is_fp8() && std::any_of(staging.codes, end, is_nan)) {
+    if (is_fp8() && std::any_of(staging.codes, end, IsNan)) {
       return absl::DataLossError("a weight is NaN");
     }
     return absl::OkStatus();
@@ -257,7 +261,8 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
   const Range file_groups = FileGroupsOf(cols);
   const Range scale_rows = ScaleRowsOf(rows);
   const std::string& format = scales.entry->format;
-  const int width = format == "U8" ? 1 : format == "F32" ? 4 : 2;
+  const bool is_e4m3 = format == "F8_E4M3";
+  const int width = is_e4m3 || format == "U8" ? 1 : format == "F32" ? 4 : 2;
   const int64_t of_row = config.group_size == 0 ? 1 : CeilDiv(inputs, config.group_size);
   BH_RETURN_IF_ERROR(ReadMatrix(scales, scale_rows,
                                 {file_groups.begin * width, file_groups.end * width},
@@ -265,6 +270,11 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
   const auto* bytes = reinterpret_cast<const uint8_t*>(staging.file_scales);
   const auto* halves = reinterpret_cast<const uint16_t*>(bytes);
   const auto* floats = reinterpret_cast<const float*>(bytes);
+  if (is_e4m3) {
+    const int64_t count = scale_rows.size() * file_groups.size();
+    if (std::any_of(bytes, bytes + count, IsNan)) return absl::DataLossError("a scale is NaN");
+    std::fill_n(staging.factors, rows.size(), factor);
+  }
   int64_t to = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t from = ScaleRowsOf({row, row + 1}).begin - scale_rows.begin;
@@ -294,8 +304,12 @@ absl::StatusOr<QuantizedRows> QuantizedTensors::ReadRows(Range rows, Range cols,
   const Staging staging = LayOut(memory, rows.size(), cols);
   BH_RETURN_IF_ERROR(is_by_output() ? ReadByOutput(rows, cols, staging)
                                     : ReadByInput(rows, cols, staging));
-  return QuantizedRows{rows.size(), staging.codes, staging.scales, staging.zeros,
-                       is_fp8() ? staging.f32_scales : nullptr};
+  return QuantizedRows{rows.size(),
+                       staging.codes,
+                       staging.scales,
+                       staging.zeros,
+                       is_fp8() ? staging.f32_scales : nullptr,
+                       factor != 0 ? staging.factors : nullptr};
 }
 
 }  // namespace bulkhead

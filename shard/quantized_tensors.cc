@@ -1,6 +1,7 @@
 #include "shard/quantized_tensors.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/arithmetic.h"
@@ -20,9 +21,12 @@ struct Parts {
   const char* scales;
   const char* zeros = nullptr;
   const char* g_idx = nullptr;
-  // These may be missing, and what inputs are quantised with is not read.
+  // These may be missing, and what inputs, keys and values are quantised with is not read.
   const char* shape = nullptr;
   const char* input_scale = nullptr;
+  const char* k_scale = nullptr;
+  const char* v_scale = nullptr;
+  const char* global_scale = nullptr;
 };
 
 Parts PartsOf(const QuantizationConfig& config) {
@@ -38,6 +42,18 @@ Parts PartsOf(const QuantizationConfig& config) {
       return {".weight", ".weight_scale"};
     case Method::kMxfp4PackQuantized:
       return {".weight_packed", ".weight_scale"};
+    case Method::kNvfp4PackQuantized:
+      return {.codes = ".weight_packed",
+              .scales = ".weight_scale",
+              .input_scale = ".input_global_scale",
+              .global_scale = ".weight_global_scale"};
+    case Method::kModelOptNvfp4:
+      return {.codes = ".weight",
+              .scales = ".weight_scale",
+              .input_scale = ".input_scale",
+              .k_scale = ".k_scale",
+              .v_scale = ".v_scale",
+              .global_scale = ".weight_scale_2"};
     case Method::kFloatQuantized:
       return {".weight", ".weight_scale", nullptr, nullptr, nullptr, ".input_scale"};
     case Method::kFp8:
@@ -85,6 +101,9 @@ Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
     }
     case Method::kMxfp4PackQuantized:
       return {{outputs, inputs / 2}, {outputs, groups}, {}, "U8", "U8"};
+    case Method::kNvfp4PackQuantized:
+    case Method::kModelOptNvfp4:
+      return {{outputs, inputs / 2}, {outputs, groups}, {}, "U8", "F8_E4M3"};
     default:
       return {{row.file_experts, outputs, groups, 16},
               {row.file_experts, outputs, groups},
@@ -151,6 +170,21 @@ absl::Status CheckShapeTensor(const TensorIndex& index, const std::string& name,
                    "]; config.json demands [", outputs, ", ", inputs, "]"));
 }
 
+// What the scales of a tensor are multiplied by: its global scale, or (`divides`) one over that,
+// rounded to f32.
+absl::StatusOr<float> ReadFactor(const TensorIndex& index, const std::string& name, bool divides) {
+  absl::StatusOr<LocatedTensor> tensor = index.FindTensor(name, {}, "F32");
+  if (!tensor.ok()) tensor = index.FindTensor(name, {1}, "F32");
+  BH_RETURN_IF_ERROR(tensor.status());
+  float global;
+  BH_RETURN_IF_ERROR(tensor->file->ReadAt(tensor->entry->begin, sizeof(global),
+                                          reinterpret_cast<std::byte*>(&global)));
+  const float factor = divides ? 1 / global : global;
+  if (std::isnormal(global) && global > 0 && std::isnormal(factor)) return factor;
+  return absl::DataLossError(absl::StrCat(tensor->file->path(), ": tensor '", name, "' is ", global,
+                                          "; a factor of all scales must be positive"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> QuantizedTensors::ReadGroupIndex(Range cols) const {
@@ -181,8 +215,8 @@ bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config) {
 std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfig& config) {
   const Parts parts = PartsOf(config.quantization);
   std::vector<std::string> names;
-  for (const char* part :
-       {parts.codes, parts.zeros, parts.scales, parts.g_idx, parts.shape, parts.input_scale}) {
+  for (const char* part : {parts.codes, parts.zeros, parts.scales, parts.global_scale, parts.g_idx,
+                           parts.shape, parts.input_scale, parts.k_scale, parts.v_scale}) {
     if (part != nullptr) names.push_back(absl::StrCat(row.Module(), part));
   }
   return names;
@@ -205,6 +239,10 @@ absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const T
     BH_ASSIGN_OR_RETURN(tensors.zeros, index.FindTensor(name(parts.zeros), layout.zeros, "I32"));
   }
   BH_ASSIGN_OR_RETURN(tensors.scales, FindScales(index, name(parts.scales), layout));
+  if (parts.global_scale != nullptr) {
+    const bool divides = config.quantization.method == Method::kNvfp4PackQuantized;
+    BH_ASSIGN_OR_RETURN(tensors.factor, ReadFactor(index, name(parts.global_scale), divides));
+  }
   if (parts.shape != nullptr) {
     BH_RETURN_IF_ERROR(CheckShapeTensor(index, name(parts.shape), tensors.outputs, row.cols));
   }

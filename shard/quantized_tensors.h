@@ -14,6 +14,10 @@
 //   int-quantized   weight i8 [out, in], weight_scale [out, in / group]
 //   mxfp4-pack-quantized  weight_packed u8 [out, in / 2], even inputs in the low half
 //                         weight_scale u8 [out, in / 32], e8m0
+//   nvfp4-pack-quantized  weight_packed likewise; weight_scale e4m3 [out, in / 16]
+//                         weight_global_scale f32 [1], which all scales are divided by
+// modelopt (NVFP4)  weight u8 [out, in / 2], weight_scale e4m3 [out, in / 16]
+//                   weight_scale_2 f32 [] or [1], which all scales are multiplied by
 //   float-quantized  weight e4m3 [out, in]; weight_scale f32, bf16 or f16 [out, 1], [1] or a
 //   block's
 // fp8               the same; weight_scale_inv [out / 128, in / 128], which w is multiplied by
@@ -39,6 +43,7 @@ struct QuantizedTensors {
   LocatedTensor zeros;  // these two: their entry is null where the checkpoint has none
   LocatedTensor g_idx;
   QuantizationConfig config;
+  float factor = 0;     // of all scales, where they are in E4M3
   int group_size = 0;   // in memory (WeightFormats)
   int64_t outputs = 0;  // of the file's tensor; those of all experts, if they share it
   int64_t inputs = 0;

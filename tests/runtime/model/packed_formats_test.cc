@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -256,6 +257,37 @@ TEST(PackedFormats, AScaleForEachOutputIsOneForEachGroup) {
     options.size = 2;
     ExpectSameBits(RunRig(channels.dir(), prompts, options),
                    RunRig(groups.dir(), prompts, options));
+  }
+}
+
+// The factor of a tensor is a power of two, so that one over it is exact.
+TEST(PackedFormats, Nvfp4OfModelOptIsTheSameModel) {
+  Rewritten packed("ct_nvfp4");
+  Rewritten modelopt("ct_nvfp4");
+  packed.ForModules("weight_packed", [&](const std::string& stem) {
+    packed.Put(stem + ".weight_global_scale", "F32", {1}, std::vector<float>{1024});
+    const RawTensor codes = modelopt.Take(stem + ".weight_packed");
+    modelopt.Put(stem + ".weight", "U8", codes.shape, ValuesOf<uint8_t>(codes));
+    modelopt.Take(stem + ".weight_global_scale");
+    modelopt.Put(stem + ".weight_scale_2", "F32", {}, std::vector<float>{1.0F / 1024});
+    modelopt.Put(stem + ".input_scale", "F32", {}, std::vector<float>{1});
+    if (absl::EndsWith(stem, "k_proj")) {
+      modelopt.Put(stem + ".k_scale", "F32", {}, std::vector<float>{1});
+    }
+  });
+  packed.Write(
+      "nvfp4-pack-quantized",
+      {{"num_bits", 4}, {"type", "float"}, {"strategy", "tensor_group"}, {"group_size", 16}});
+  modelopt.Write(json{{"quant_method", "modelopt"},
+                      {"quant_algo", "NVFP4"},
+                      {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}}},
+                      {"ignore", {"lm_head"}}});
+  const std::vector<std::vector<int32_t>> prompts = ReadGolden(packed.from()).prompts;
+  for (const int size : {1, 8}) {
+    RigOptions options;
+    options.size = size;
+    ExpectSameBits(RunRig(modelopt.dir(), prompts, options),
+                   RunRig(packed.dir(), prompts, options));
   }
 }
 
