@@ -13,8 +13,6 @@ namespace {
 
 using Method = QuantizationConfig::Method;
 
-constexpr int kWordCodes = 8;
-
 // Behind the module's name (of kMxfp4, the tensor's); null where there is none.
 struct Parts {
   const char* codes;
@@ -75,13 +73,17 @@ Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
   const int64_t outputs = row.FileSize();
   const int64_t inputs = row.cols;
   const int64_t groups = quantization.group_size == 0 ? 1 : inputs / quantization.group_size;
-  const int64_t words = CeilDiv(outputs, kWordCodes);
+  const int64_t words = CeilDiv(outputs, 32 / quantization.bits);
   const char* half = ScalesOf(config) == ScaleFormat::kF16 ? "F16" : "BF16";
   switch (quantization.method) {
     case Method::kAwq:
       return {{inputs, words}, {groups, outputs}, {groups, words}, "I32", half};
     case Method::kGptq:
-      return {{inputs / kWordCodes, outputs}, {groups, outputs}, {groups, words}, "I32", half};
+      return {{inputs * quantization.bits / 32, outputs},
+              {groups, outputs},
+              {groups, words},
+              "I32",
+              half};
     case Method::kPackQuantized:
       return {{outputs, CeilDiv(inputs * quantization.bits, 32)},
               {outputs, groups},
@@ -131,15 +133,17 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
     return absl::OkStatus();  // blocks may be cut
   }
   // Whole words of codes, and whole groups.
+  const int word_codes = 32 / quantization.bits;
   const int64_t group = quantization.group_size > 0                     ? quantization.group_size
-                        : quantization.method == Method::kPackQuantized ? kWordCodes
+                        : quantization.method == Method::kPackQuantized ? 8
                                                                         : 1;
-  if (row.cols % group == 0 && (!words_of_outputs || row.FileSize() % kWordCodes == 0)) {
+  if (row.cols % group == 0 && (!words_of_outputs || row.FileSize() % word_codes == 0)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "'", codes, "' would be [", row.FileSize(), ", ", row.cols, "], which groups of ", group,
-      " inputs", words_of_outputs ? " and words of 8 outputs" : "", " do not divide"));
+      " inputs", words_of_outputs ? absl::StrCat(" and words of ", word_codes, " outputs") : "",
+      " do not divide"));
 }
 
 // Scales in any format of numbers.

@@ -3,8 +3,10 @@
 //   AWQ   qweight i32 [in, out / 8]: nibble j of a word is output 8w + (0, 2, 4, 6, 1, 3, 5, 7)[j]
 //         qzeros  i32 [in / group, out / 8], likewise
 //   GPTQ  qweight i32 [in / 8, out]: nibble j is input 8w + j
-//         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, and holds zero - 1
+//         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, and holds zero - 1, in
+//                 gptq_v2 zero
 //         g_idx   i32 [in]: the group of each input
+//         With 8 bits bytes in place of nibbles, and zeros of 128 alone
 //   both  scales  f16 [in / group, out]
 // compressed-tensors, scales in the checkpoint's own dtype:
 //   pack-quantized  weight_packed i32 [out, in * bits / 32], the first input in the lowest bits, +
@@ -77,9 +79,14 @@ struct QuantizedTensors {
   int64_t FileGroup(int64_t group) const;
   // The rows of the file's scales.
   Range ScaleRowsOf(Range rows) const;
+  // Codes of a word of 32 bits, and the words that hold outputs (or inputs) [begin, end).
+  int WordCodes() const { return 32 / config.bits; }
+  Range WordsOf(Range range) const;
   // How many bytes of a row hold `cols`.
   int64_t RowBytes(Range cols) const;
   absl::Status ReadByInput(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadAwqCodes(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadGptqCodes(Range rows, Range cols, const Staging& staging) const;
   absl::Status ReadByOutput(Range rows, Range cols, const Staging& staging) const;
   absl::Status ReadCodesByOutput(Range rows, Range cols, const Staging& staging) const;
   absl::Status ReadScalesByOutput(Range rows, Range cols, const Staging& staging) const;

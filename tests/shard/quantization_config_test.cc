@@ -275,6 +275,18 @@ TEST(QuantizationConfigTest, AwqAndGptqAreRead) {
   ASSERT_TRUE(gptq.ok()) << gptq.status();
   EXPECT_EQ(gptq->model.quantization,
             (QuantizationConfig{QuantizationConfig::Method::kGptq, 64, true}));
+  json eight = Gptq();
+  eight["bits"] = 8;
+  eight["sym"] = true;
+  eight["checkpoint_format"] = "gptq_v2";
+  const auto gptq8 = Parse(eight);
+  ASSERT_TRUE(gptq8.ok()) << gptq8.status();
+  EXPECT_EQ(gptq8->model.quantization.bits, 8);
+  EXPECT_TRUE(gptq8->model.quantization.zeros_as_stored);
+  EXPECT_FALSE(gptq->model.quantization.zeros_as_stored);
+  EXPECT_EQ(WeightFormats::StoredBy(gptq8->model, DType::kF16).layers, WeightFormat::kInt8);
+  eight["sym"] = false;
+  EXPECT_THAT(std::string(Parse(eight).status().message()), HasSubstr("sym"));
   EXPECT_EQ(Parse(nullptr)->model.quantization.method, QuantizationConfig::Method::kNone);
 }
 
@@ -286,10 +298,11 @@ TEST(QuantizationConfigTest, WhateverElseThereIsIsRefusedByName) {
   };
   for (const Case& c :
        {Case{"quant_method", "bitsandbytes", Awq()}, Case{"quant_method", nullptr, Awq()},
-        Case{"bits", 8, Gptq()}, Case{"group_size", -1, Gptq()}, Case{"group_size", 16, Awq()},
-        Case{"version", "gemv", Awq()}, Case{"zero_point", false, Awq()},
+        Case{"bits", 3, Gptq()}, Case{"bits", 8, Awq()}, Case{"group_size", -1, Gptq()},
+        Case{"group_size", 16, Awq()}, Case{"version", "gemv", Awq()},
+        Case{"zero_point", false, Awq()},
         Case{"modules_to_not_convert", json::array({"mlp.down_proj"}), Awq()},
-        Case{"checkpoint_format", "gptq_v2", Gptq()}, Case{"lm_head", true, Gptq()},
+        Case{"checkpoint_format", "marlin", Gptq()}, Case{"lm_head", true, Gptq()},
         Case{"dynamic", {{"a", 1}}, Gptq()}, Case{"rotation", "hadamard", Gptq()}}) {
     json quantization = c.base;
     quantization[c.field] = c.value;

@@ -208,6 +208,42 @@ TEST(Nvfp4TensorsTest, FactorsAndScalesThatAreNoNumbersAreRefused) {
   EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
 }
 
+TEST(GptqTensorsTest, EightBitsAreBytesAndEveryZeroIs128) {
+  // Of the shapes of 8 bits: the codes of two outputs in place of one's.
+  const std::string dir = FixtureDir("gptq");
+  ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  config.quantization.bits = 8;
+  const std::string stem = "model.layers.0.self_attn.q_proj.";
+  std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+  RawTensor& qweight = tensors.at(stem + "qweight");
+  RawTensor& qzeros = tensors.at(stem + "qzeros");
+  qweight.shape[0] *= 2;
+  qweight.bytes += qweight.bytes;
+  qzeros.shape[1] *= 2;
+  qzeros.bytes = std::string(2 * qzeros.bytes.size(), '\x7f');
+  const int64_t outputs = qweight.shape[1];
+  qzeros.bytes[outputs + 5] = '\x80';  // of group 1
+  const TemporaryFolder folder;
+  Write(folder, tensors);
+  const TensorIndex index = *TensorIndex::Open(folder.path());
+  const auto found = FindQuantized(index, RowOf(config, kFirstQ), config);
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<std::byte> staging(found->StagingBytes({0, 128}, outputs));
+  EXPECT_TRUE(found->ReadRows({0, outputs}, {0, 32}, staging.data()).ok());
+  EXPECT_TRUE(found->ReadRows({6, outputs}, {32, 64}, staging.data()).ok());
+  const auto part = found->ReadRows({3, 5}, {38, 59}, staging.data());
+  ASSERT_TRUE(part.ok()) << part.status();
+  for (int64_t o = 3; o < 5; ++o) {
+    for (int64_t i = 38; i < 59; ++i) {
+      const auto word = static_cast<uint32_t>(WordAt(qweight, i / 4 * outputs + o));
+      EXPECT_EQ(part->codes[(o - 3) * 21 + i - 38], word >> (8 * (i % 4)) & 0xFF);
+    }
+  }
+  const auto read = found->ReadRows({3, 7}, {32, 64}, staging.data());
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("output 5 and group 1 is 129"));
+}
+
 class GroupIndexTest : public testing::Test {
  protected:
   // What comes of a checkpoint whose first g_idx has `value` at input 5.

@@ -150,11 +150,12 @@ TEST_P(QuantizedProductsTest, WeightsQuantisedAtLoadEqualTheOrderedReference) {
 }
 
 TEST_P(QuantizedProductsTest, GroupsByIndexEqualTheOrderedReference) {
-  for (const Case& c : Cases()) {
-    const LinearShape shape{
-        c.outputs, c.inputs, WeightFormat::kInt4, c.k_borders, {c.groups.size, 0, 5}};
-    const Quantized quantized(shape, 7);
-    ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+    for (const Case& c : Cases()) {
+      const LinearShape shape{c.outputs, c.inputs, format, c.k_borders, {c.groups.size, 0, 5}};
+      const Quantized quantized(shape, 7);
+      ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+    }
   }
 }
 
