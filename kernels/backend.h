@@ -67,6 +67,7 @@ struct StepLimits {
   int64_t max_expert_inputs = 0;  // K at most of an expert's product
   int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
   int delta_value_dim = 0;
+  int min_group = 32;          // inputs of a quantised weight's group, at least
   HeadLayout full_heads = {};  // of layers whose heads are others; without heads: there are none
 };
 

@@ -16,7 +16,8 @@ namespace bulkhead {
 // Quantisation groups along the inputs of a weight: the weights of one output and group share a
 // scale s and a zero z; code q means (q - z) * s, exact in f32. int4: codes in [0, 15], zeros in
 // [0, 16]; int8: codes in [0, 255], zero 128. fp4 (E2M1): code q
-// means (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h). fp8
+// means (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h); with scales in E4M3 s is rounded to f32
+// when it is multiplied by the output's factor, and so is the weight. fp8
 // (E4M3): the number of code q times s, rounded to f32.
 struct WeightGroups {
   int size = 0;     // group size in inputs, of the whole weight; 0: not quantised
@@ -74,6 +75,7 @@ struct QuantizedRows {
   const uint16_t* scales = nullptr;   // [rows, NumGroups], in the format of WeightGroups
   const uint8_t* zeros = nullptr;     // [rows, NumGroups]; int8 and int4
   const float* f32_scales = nullptr;  // instead of `scales`, of fp8
+  const float* factors = nullptr;     // [rows], of scales in E4M3
 };
 
 // Takes rows of one Linear and stores them in its format. Different rows may be put by several

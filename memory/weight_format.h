@@ -23,8 +23,9 @@ constexpr bool HasIntegerCodes(WeightFormat format) {
 }
 
 // The number format of a quantised weight's scales, each in the low bits of 32. kE8M0 (of kFp4
-// alone): 8 bits e, the scale 2^(e - 127); 255 is NaN. kF32: of kFp8 alone.
-enum class ScaleFormat : uint8_t { kF16, kBF16, kE8M0, kF32 };
+// alone): 8 bits e, the scale 2^(e - 127); 255 is NaN. kE4M3 (of kFp4 alone): the scale is that
+// number times a factor in f32 that an output has for all its groups. kF32: of kFp8 alone.
+enum class ScaleFormat : uint8_t { kF16, kBF16, kE8M0, kE4M3, kF32 };
 
 constexpr int WeightBits(WeightFormat format) {
   switch (format) {

@@ -95,6 +95,17 @@ void ReadMxfp4(ConfigFields& fields, QuantizationConfig& config) {
   fields.RefuseUnlessOff("actorder");
 }
 
+// Scales in E4M3, times a factor that a tensor has.
+void ReadNvfp4(ConfigFields& fields, QuantizationConfig& config) {
+  Expect(fields, "type", "float", "float");
+  Expect(fields, "strategy", "tensor_group", "tensor_group");
+  if (fields.RequiredInt("num_bits", 1, 64) != 4) fields.Unsupported("num_bits", "4 is");
+  config.group_size = fields.RequiredInt("group_size", -1, kMaxGroupSize);
+  if (config.group_size != kNvfp4Group) fields.Unsupported("group_size", "16 is");
+  if (!fields.Bool("symmetric").value_or(true)) fields.Unsupported("symmetric", "true is");
+  fields.RefuseUnlessOff("actorder");
+}
+
 // E4M3.
 void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
   Expect(fields, "type", "float", "float");
@@ -120,6 +131,8 @@ void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
 void ReadWeights(ConfigFields& fields, QuantizationConfig& config) {
   if (config.method == Method::kMxfp4PackQuantized) {
     ReadMxfp4(fields, config);
+  } else if (config.method == Method::kNvfp4PackQuantized) {
+    ReadNvfp4(fields, config);
   } else if (config.method == Method::kFloatQuantized) {
     ReadFp8(fields, config);
   } else {
@@ -132,13 +145,21 @@ void ReadWeights(ConfigFields& fields, QuantizationConfig& config) {
   }
 }
 
-// Inputs quantised to int8 as they come: --activation-dtype int8 does so in finer groups. In FP8
-// they are not quantised.
+// Inputs quantised to int8 as they come: --activation-dtype int8 does so in finer groups. Those of
+// FP8 and NVFP4 are not quantised so, and what their scales are computed from is not read.
 void ReadInputs(ConfigFields& fields, const QuantizationConfig& config) {
-  const bool fp8 = config.method == Method::kFloatQuantized;
-  Expect(fields, "type", fp8 ? "float" : "int", fp8 ? "float" : "int");
-  if (fields.RequiredInt("num_bits", 1, 64) != 8) fields.Unsupported("num_bits", "8 is");
-  if (!fields.Bool("dynamic").value_or(false) && !fp8) fields.Unsupported("dynamic", "true is");
+  const bool nvfp4 = config.method == Method::kNvfp4PackQuantized;
+  const bool floats = config.method == Method::kFloatQuantized || nvfp4;
+  Expect(fields, "type", floats ? "float" : "int", floats ? "float" : "int");
+  const int bits = nvfp4 ? 4 : 8;
+  if (fields.RequiredInt("num_bits", 1, 64) != bits) {
+    fields.Unsupported("num_bits", absl::StrCat(bits, " is"));
+  }
+  if (nvfp4) {
+    fields.Ignore("dynamic");  // may be "local"
+  } else if (!fields.Bool("dynamic").value_or(false) && !floats) {
+    fields.Unsupported("dynamic", "true is");
+  }
   if (!fields.Bool("symmetric").value_or(true)) fields.Unsupported("symmetric", "true is");
   for (const char* name : {"strategy", "group_size", "observer", "observer_kwargs", "actorder",
                            "block_structure", "scale_dtype", "zp_dtype"}) {
@@ -155,13 +176,15 @@ void ReadGroup(ConfigFields& group, const std::string& prefix, const std::string
     config.method = Method::kIntQuantized;
   } else if (format == "mxfp4-pack-quantized") {
     config.method = Method::kMxfp4PackQuantized;
+  } else if (format == "nvfp4-pack-quantized") {
+    config.method = Method::kNvfp4PackQuantized;
   } else if (format == "float-quantized") {
     config.method = Method::kFloatQuantized;
   } else {
-    return group.Fail(absl::UnimplementedError(
-        absl::StrCat(group.source(), ": quantization_config.format is '",
-                     format.substr(0, kMaxNameBytes), "', which is not supported; pack-quantized, ",
-                     "int-quantized, mxfp4-pack-quantized and float-quantized are")));
+    return group.Fail(absl::UnimplementedError(absl::StrCat(
+        group.source(), ": quantization_config.format is '", format.substr(0, kMaxNameBytes),
+        "', which is not supported; pack-quantized, ",
+        "int-quantized, mxfp4-pack-quantized, nvfp4-pack-quantized and float-quantized are")));
   }
   if (group.Object("weights") == nullptr) group.Invalid("weights", "it is needed");
   ReadNested(group, "weights", prefix, [&](ConfigFields& fields) { ReadWeights(fields, config); });

@@ -59,6 +59,8 @@ struct QuantizationConfig {
     kIntQuantized,
     kMxfp4PackQuantized,
     kFloatQuantized,
+    kNvfp4PackQuantized,
+    kModelOptNvfp4,
     kMxfp4,
     kFp8
   };
@@ -68,6 +70,7 @@ struct QuantizationConfig {
   int bits = 4;
   int group_outputs = 1;                                  // that share a scale; 0: all
   bool symmetric = false;                                 // compressed-tensors: there are no zeros
+  bool zeros_as_stored = false;                           // GPTQ: in its first format, less one
   std::shared_ptr<const ModuleFilter> modules = nullptr;  // null: all
 
   bool operator==(const QuantizationConfig&) const = default;

@@ -50,15 +50,24 @@ void ReadAwq(ConfigFields& fields) {
 void ReadGptq(ConfigFields& fields, QuantizationConfig& config) {
   config.act_order = fields.Bool("desc_act").value_or(false);
   const std::string format = fields.String("checkpoint_format").value_or("gptq");
-  if (format != "gptq") fields.Unsupported("checkpoint_format", "gptq is");
+  config.zeros_as_stored = format == "gptq_v2";
+  if (format != "gptq" && !config.zeros_as_stored) {
+    fields.Unsupported("checkpoint_format", "gptq and gptq_v2 are");
+  }
   if (fields.Bool("lm_head").value_or(false)) fields.Unsupported("lm_head", "false is");
   fields.RefuseUnlessOff("dynamic");
 }
 
-// 4 bits in groups.
+// In groups. 8 bits have one zero for all of them in memory.
 void ReadBitsAndGroups(ConfigFields& fields, QuantizationConfig& config) {
-  if (fields.status().ok() && fields.RequiredInt("bits", 1, 64) != 4) {
-    fields.Unsupported("bits", "4 is");
+  if (!fields.status().ok()) return;
+  const bool is_gptq = config.method == QuantizationConfig::Method::kGptq;
+  config.bits = fields.RequiredInt("bits", 1, 64);
+  if (fields.status().ok() && config.bits != 4 && !(is_gptq && config.bits == 8)) {
+    fields.Unsupported("bits", is_gptq ? "4 and 8 are" : "4 is");
+  }
+  if (config.bits == 8 && !fields.Bool("sym").value_or(true)) {
+    fields.Unsupported("sym", "with 8 bits true is");
   }
   config.group_size = fields.RequiredInt("group_size", -1, kMaxGroupSize);
   if (fields.status().ok() && !IsGroupSize(config.group_size)) {
@@ -128,6 +137,8 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
     ReadBitsAndGroups(fields, config);
   } else if (method == "compressed-tensors") {
     ReadCompressedTensors(fields, config);
+  } else if (method == "modelopt") {
+    ReadModelOpt(fields, config);
   } else if (method == "mxfp4") {
     config.method = QuantizationConfig::Method::kMxfp4;
     ReadMxfp4(fields, config);
@@ -135,7 +146,8 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
     config.method = QuantizationConfig::Method::kFp8;
     ReadFp8(fields, config);
   } else {
-    fields.Unsupported("quant_method", "awq, gptq, compressed-tensors, mxfp4 and fp8 are");
+    fields.Unsupported("quant_method",
+                       "awq, gptq, compressed-tensors, modelopt, mxfp4 and fp8 are");
   }
   RefuseUnknown(fields);
   if (!fields.status().ok()) outer.Fail(fields.status());

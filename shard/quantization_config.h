@@ -13,11 +13,13 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& fields);
 inline constexpr int kMaxGroupSize = 1 << 20;
 inline constexpr int kMaxHeldGroup = 128;  // inputs of a group in memory, at most
 inline constexpr int kMxfp4Group = 32;
+inline constexpr int kNvfp4Group = 16;
 constexpr bool IsGroupSize(int inputs) {
   return inputs == 32 || inputs == 64 || inputs == kMaxHeldGroup;
 }
 // Fails if `fields` has a field that nobody asked for: it may change what the numbers mean.
 void RefuseUnknown(ConfigFields& fields);
 void ReadCompressedTensors(ConfigFields& fields, QuantizationConfig& config);
+void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config);
 
 }  // namespace bulkhead

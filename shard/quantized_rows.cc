@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -12,16 +13,11 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kWordCodes = 8;
+constexpr int kWordCodes = 8;  // of 4 bits
 constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int64_t kAlign = 64;
 constexpr int64_t kInputsAtOnce =
     kWordCodes;  // so that their words need no more than a row of GPTQ
-
-// Words that hold outputs (or inputs) [begin, end).
-Range WordsOf(Range range) {
-  return {range.begin / kWordCodes, (range.end + kWordCodes - 1) / kWordCodes};
-}
 
 // Columns [cols.begin, cols.end) of row `row` of a tensor of elements of `width` bytes.
 absl::Status ReadCols(const LocatedTensor& tensor, int64_t row, Range cols, int64_t width,
@@ -45,52 +41,15 @@ absl::Status ReadMatrix(const LocatedTensor& tensor, Range rows, Range cols, int
   return absl::OkStatus();
 }
 
+// Of E4M3.
+bool IsNan(uint8_t code) { return (code & 0x7F) == 0x7F; }
+
 // Four bytes of codes, the first in the lowest bits, as eight.
 uint64_t EightCodes(uint32_t word) {
   uint64_t eight = word;
   eight = (eight | eight << 16) & 0x0000FFFF0000FFFF;
   eight = (eight | eight << 8) & 0x00FF00FF00FF00FF;
   return (eight | eight << 4) & 0x0F0F0F0F0F0F0F0F;
-}
-
-// codes [rows, cols]. A word of AWQ has one input of eight outputs; `words` holds those of
-// kInputsAtOnce inputs.
-absl::Status ReadAwqCodes(const LocatedTensor& qweight, Range rows, Range cols, uint32_t* words,
-                          uint8_t* codes) {
-  const Range of_rows = WordsOf(rows);
-  for (int64_t col = cols.begin; col < cols.end; col += kInputsAtOnce) {
-    const int64_t inputs = std::min(kInputsAtOnce, cols.end - col);
-    for (int64_t i = 0; i < inputs; ++i) {
-      BH_RETURN_IF_ERROR(ReadCols(qweight, col + i, of_rows, 4, words + i * of_rows.size()));
-    }
-    for (int64_t word = 0; word < of_rows.size(); ++word) {
-      for (int position = 0; position < kWordCodes; ++position) {
-        const int64_t row = (of_rows.begin + word) * kWordCodes + kAwqOrder[position] - rows.begin;
-        if (row < 0 || row >= rows.size()) continue;
-        uint8_t* const out = codes + row * cols.size() + col - cols.begin;
-        for (int64_t i = 0; i < inputs; ++i) {
-          out[i] = static_cast<uint8_t>((words[i * of_rows.size() + word] >> (4 * position)) & 0xF);
-        }
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-// codes [rows, cols]. A word of GPTQ has eight inputs of one output.
-absl::Status ReadGptqCodes(const LocatedTensor& qweight, Range rows, Range cols, uint32_t* words,
-                           uint8_t* codes) {
-  for (int64_t word = WordsOf(cols).begin; word < WordsOf(cols).end; ++word) {
-    BH_RETURN_IF_ERROR(ReadCols(qweight, word, rows, 4, words));
-    const int64_t first = std::max(word * kWordCodes, cols.begin);
-    const auto count = static_cast<size_t>(std::min((word + 1) * kWordCodes, cols.end) - first);
-    const auto skipped = static_cast<int>(first % kWordCodes);
-    for (int64_t row = 0; row < rows.size(); ++row) {
-      const uint64_t eight = EightCodes(words[row] >> (4 * skipped));
-      std::memcpy(codes + row * cols.size() + first - cols.begin, &eight, count);
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -103,6 +62,7 @@ struct QuantizedTensors::Staging {
   uint8_t* codes;
   uint16_t* scales;
   float* f32_scales;  // of fp8
+  float* factors;     // of scales in E4M3
   uint8_t* zeros;
   int64_t bytes;
 };
@@ -127,6 +87,7 @@ QuantizedTensors::Staging QuantizedTensors::LayOut(std::byte* memory, int64_t ro
   staging.scales = reinterpret_cast<uint16_t*>(next(rows * groups * 2));
   staging.f32_scales = reinterpret_cast<float*>(next(is_fp8() ? rows * groups * 4 : 0));
   staging.zeros = reinterpret_cast<uint8_t*>(next(rows * groups));
+  staging.factors = reinterpret_cast<float*>(next(factor != 0 ? rows * 4 : 0));
   staging.bytes = used;
   return staging;
 }
@@ -150,6 +111,10 @@ Range QuantizedTensors::ScaleRowsOf(Range rows) const {
   return {rows.begin / config.group_outputs, (rows.end - 1) / config.group_outputs + 1};
 }
 
+Range QuantizedTensors::WordsOf(Range range) const {
+  return {range.begin / WordCodes(), (range.end + WordCodes() - 1) / WordCodes()};
+}
+
 int64_t QuantizedTensors::RowBytes(Range cols) const {
   return config.bits == 8 ? cols.size() : (cols.end + 1) / 2 - cols.begin / 2;
 }
@@ -160,33 +125,77 @@ int64_t QuantizedTensors::StagingBytes(Range cols, int64_t rows) const {
 
 int64_t QuantizedTensors::ReadBytes(Range cols, int64_t rows) const {
   if (is_by_output()) return rows * (RowBytes(cols) + 2 * FileGroupsOf(cols).size());
-  return rows * cols.size() / 2 + GroupsOf(cols).size() * rows * 5 / 2;
+  return rows * cols.size() * config.bits / 8 +
+         GroupsOf(cols).size() * rows * (16 + config.bits) / 8;
+}
+
+// A word of AWQ has one input of eight outputs; those of kInputsAtOnce inputs are read together.
+absl::Status QuantizedTensors::ReadAwqCodes(Range rows, Range cols, const Staging& staging) const {
+  uint32_t* const words = staging.words;
+  const Range of_rows = WordsOf(rows);
+  for (int64_t col = cols.begin; col < cols.end; col += kInputsAtOnce) {
+    const int64_t inputs = std::min(kInputsAtOnce, cols.end - col);
+    for (int64_t i = 0; i < inputs; ++i) {
+      BH_RETURN_IF_ERROR(ReadCols(codes, col + i, of_rows, 4, words + i * of_rows.size()));
+    }
+    for (int64_t word = 0; word < of_rows.size(); ++word) {
+      for (int position = 0; position < kWordCodes; ++position) {
+        const int64_t row = (of_rows.begin + word) * kWordCodes + kAwqOrder[position] - rows.begin;
+        if (row < 0 || row >= rows.size()) continue;
+        uint8_t* const out = staging.codes + row * cols.size() + col - cols.begin;
+        for (int64_t i = 0; i < inputs; ++i) {
+          out[i] = static_cast<uint8_t>((words[i * of_rows.size() + word] >> (4 * position)) & 0xF);
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A word of GPTQ has WordCodes() inputs of one output.
+absl::Status QuantizedTensors::ReadGptqCodes(Range rows, Range cols, const Staging& staging) const {
+  const int word_codes = WordCodes();
+  for (int64_t word = WordsOf(cols).begin; word < WordsOf(cols).end; ++word) {
+    BH_RETURN_IF_ERROR(ReadCols(codes, word, rows, 4, staging.words));
+    const int64_t first = std::max(word * word_codes, cols.begin);
+    const auto count = static_cast<size_t>(std::min((word + 1) * word_codes, cols.end) - first);
+    const auto skipped = static_cast<int>(first % word_codes);
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      const uint32_t left = staging.words[row] >> (config.bits * skipped);
+      const uint64_t bytes = config.bits == 8 ? left : EightCodes(left);
+      std::memcpy(staging.codes + row * cols.size() + first - cols.begin, &bytes, count);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status QuantizedTensors::ReadByInput(Range rows, Range cols, const Staging& staging) const {
   auto* const halves = reinterpret_cast<uint16_t*>(staging.file_scales);
   const Range words = WordsOf(rows);
-  // The code of output `row` in words read from WordsOf(rows) on.
-  const auto code_of = [&](int64_t row, int position_of_first) {
-    const uint32_t word = staging.words[row / kWordCodes - words.begin];
-    return static_cast<uint8_t>((word >> (4 * position_of_first)) & 0xF);
-  };
   std::array<int, kWordCodes> awq_position{};
   for (int j = 0; j < kWordCodes; ++j) awq_position[kAwqOrder[j]] = j;
-  const auto position = [&](int64_t row) {
-    const auto i = static_cast<int>(row % kWordCodes);
-    return is_awq() ? awq_position[i] : i;
+  // The code of output `row` in words read from WordsOf(rows) on.
+  const auto code_of = [&](int64_t row) {
+    const uint32_t word = staging.words[row / WordCodes() - words.begin];
+    const auto i = static_cast<int>(row % WordCodes());
+    return word >> (config.bits * (is_awq() ? awq_position[i] : i)) & ((1U << config.bits) - 1);
   };
-  BH_RETURN_IF_ERROR(is_awq() ? ReadAwqCodes(codes, rows, cols, staging.words, staging.codes)
-                              : ReadGptqCodes(codes, rows, cols, staging.words, staging.codes));
+  const uint32_t added = is_awq() || config.zeros_as_stored ? 0 : 1;  // to a stored zero
+  BH_RETURN_IF_ERROR(is_awq() ? ReadAwqCodes(rows, cols, staging)
+                              : ReadGptqCodes(rows, cols, staging));
   const Range groups = GroupsOf(cols);
   for (int64_t group = groups.begin; group < groups.end; ++group) {
     BH_RETURN_IF_ERROR(ReadCols(zeros, group, words, 4, staging.words));
     BH_RETURN_IF_ERROR(ReadCols(scales, group, rows, 2, halves));
     for (int64_t row = 0; row < rows.size(); ++row) {
       const int64_t at = row * groups.size() + group - groups.begin;
-      const uint8_t zero = code_of(rows.begin + row, position(rows.begin + row));
-      staging.zeros[at] = static_cast<uint8_t>(is_awq() ? zero : zero + 1);
+      const uint32_t zero = code_of(rows.begin + row) + added;
+      if (config.bits == 8 && zero != 128) {
+        return absl::DataLossError(absl::StrCat("the zero of output ", rows.begin + row,
+                                                " and group ", group, " is ", zero,
+                                                "; with 8 bits and sym it must be 128"));
+      }
+      staging.zeros[at] = static_cast<uint8_t>(zero);
       staging.scales[at] = halves[row];
     }
   }
@@ -202,8 +211,7 @@ absl::Status QuantizedTensors::ReadCodesByOutput(Range rows, Range cols,
     if (config.method == Method::kIntQuantized) {
       for (uint8_t* code = staging.codes; code < end; ++code) *code ^= 0x80;  // + 128
     }
-    const auto is_nan = [](uint8_t code) { return (code & 0x7F) == 0x7F; };
-    if (is_fp8() && std::any_of(staging.codes, end, is_nan)) {
+    if (is_fp8() && std::any_of(staging.codes, end, IsNan)) {
       return absl::DataLossError("a weight is NaN");
     }
     return absl::OkStatus();
@@ -257,7 +265,8 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
   const Range file_groups = FileGroupsOf(cols);
   const Range scale_rows = ScaleRowsOf(rows);
   const std::string& format = scales.entry->format;
-  const int width = format == "U8" ? 1 : format == "F32" ? 4 : 2;
+  const bool is_e4m3 = format == "F8_E4M3";
+  const int width = is_e4m3 || format == "U8" ? 1 : format == "F32" ? 4 : 2;
   const int64_t of_row = config.group_size == 0 ? 1 : CeilDiv(inputs, config.group_size);
   BH_RETURN_IF_ERROR(ReadMatrix(scales, scale_rows,
                                 {file_groups.begin * width, file_groups.end * width},
@@ -265,6 +274,11 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
   const auto* bytes = reinterpret_cast<const uint8_t*>(staging.file_scales);
   const auto* halves = reinterpret_cast<const uint16_t*>(bytes);
   const auto* floats = reinterpret_cast<const float*>(bytes);
+  if (is_e4m3) {
+    const int64_t count = scale_rows.size() * file_groups.size();
+    if (std::any_of(bytes, bytes + count, IsNan)) return absl::DataLossError("a scale is NaN");
+    std::fill_n(staging.factors, rows.size(), factor);
+  }
   int64_t to = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t from = ScaleRowsOf({row, row + 1}).begin - scale_rows.begin;
@@ -294,8 +308,12 @@ absl::StatusOr<QuantizedRows> QuantizedTensors::ReadRows(Range rows, Range cols,
   const Staging staging = LayOut(memory, rows.size(), cols);
   BH_RETURN_IF_ERROR(is_by_output() ? ReadByOutput(rows, cols, staging)
                                     : ReadByInput(rows, cols, staging));
-  return QuantizedRows{rows.size(), staging.codes, staging.scales, staging.zeros,
-                       is_fp8() ? staging.f32_scales : nullptr};
+  return QuantizedRows{rows.size(),
+                       staging.codes,
+                       staging.scales,
+                       staging.zeros,
+                       is_fp8() ? staging.f32_scales : nullptr,
+                       factor != 0 ? staging.factors : nullptr};
 }
 
 }  // namespace bulkhead

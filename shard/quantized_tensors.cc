@@ -1,6 +1,7 @@
 #include "shard/quantized_tensors.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/arithmetic.h"
@@ -12,17 +13,18 @@ namespace {
 
 using Method = QuantizationConfig::Method;
 
-constexpr int kWordCodes = 8;
-
 // Behind the module's name (of kMxfp4, the tensor's); null where there is none.
 struct Parts {
   const char* codes;
   const char* scales;
   const char* zeros = nullptr;
   const char* g_idx = nullptr;
-  // These may be missing, and what inputs are quantised with is not read.
+  // These may be missing, and what inputs, keys and values are quantised with is not read.
   const char* shape = nullptr;
   const char* input_scale = nullptr;
+  const char* k_scale = nullptr;
+  const char* v_scale = nullptr;
+  const char* global_scale = nullptr;
 };
 
 Parts PartsOf(const QuantizationConfig& config) {
@@ -38,6 +40,18 @@ Parts PartsOf(const QuantizationConfig& config) {
       return {".weight", ".weight_scale"};
     case Method::kMxfp4PackQuantized:
       return {".weight_packed", ".weight_scale"};
+    case Method::kNvfp4PackQuantized:
+      return {.codes = ".weight_packed",
+              .scales = ".weight_scale",
+              .input_scale = ".input_global_scale",
+              .global_scale = ".weight_global_scale"};
+    case Method::kModelOptNvfp4:
+      return {.codes = ".weight",
+              .scales = ".weight_scale",
+              .input_scale = ".input_scale",
+              .k_scale = ".k_scale",
+              .v_scale = ".v_scale",
+              .global_scale = ".weight_scale_2"};
     case Method::kFloatQuantized:
       return {".weight", ".weight_scale", nullptr, nullptr, nullptr, ".input_scale"};
     case Method::kFp8:
@@ -59,13 +73,17 @@ Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
   const int64_t outputs = row.FileSize();
   const int64_t inputs = row.cols;
   const int64_t groups = quantization.group_size == 0 ? 1 : inputs / quantization.group_size;
-  const int64_t words = CeilDiv(outputs, kWordCodes);
+  const int64_t words = CeilDiv(outputs, 32 / quantization.bits);
   const char* half = ScalesOf(config) == ScaleFormat::kF16 ? "F16" : "BF16";
   switch (quantization.method) {
     case Method::kAwq:
       return {{inputs, words}, {groups, outputs}, {groups, words}, "I32", half};
     case Method::kGptq:
-      return {{inputs / kWordCodes, outputs}, {groups, outputs}, {groups, words}, "I32", half};
+      return {{inputs * quantization.bits / 32, outputs},
+              {groups, outputs},
+              {groups, words},
+              "I32",
+              half};
     case Method::kPackQuantized:
       return {{outputs, CeilDiv(inputs * quantization.bits, 32)},
               {outputs, groups},
@@ -85,6 +103,9 @@ Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
     }
     case Method::kMxfp4PackQuantized:
       return {{outputs, inputs / 2}, {outputs, groups}, {}, "U8", "U8"};
+    case Method::kNvfp4PackQuantized:
+    case Method::kModelOptNvfp4:
+      return {{outputs, inputs / 2}, {outputs, groups}, {}, "U8", "F8_E4M3"};
     default:
       return {{row.file_experts, outputs, groups, 16},
               {row.file_experts, outputs, groups},
@@ -112,15 +133,17 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
     return absl::OkStatus();  // blocks may be cut
   }
   // Whole words of codes, and whole groups.
+  const int word_codes = 32 / quantization.bits;
   const int64_t group = quantization.group_size > 0                     ? quantization.group_size
-                        : quantization.method == Method::kPackQuantized ? kWordCodes
+                        : quantization.method == Method::kPackQuantized ? 8
                                                                         : 1;
-  if (row.cols % group == 0 && (!words_of_outputs || row.FileSize() % kWordCodes == 0)) {
+  if (row.cols % group == 0 && (!words_of_outputs || row.FileSize() % word_codes == 0)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "'", codes, "' would be [", row.FileSize(), ", ", row.cols, "], which groups of ", group,
-      " inputs", words_of_outputs ? " and words of 8 outputs" : "", " do not divide"));
+      " inputs", words_of_outputs ? absl::StrCat(" and words of ", word_codes, " outputs") : "",
+      " do not divide"));
 }
 
 // Scales in any format of numbers.
@@ -149,6 +172,21 @@ absl::Status CheckShapeTensor(const TensorIndex& index, const std::string& name,
   return absl::InvalidArgumentError(
       absl::StrCat(shape->file->path(), ": tensor '", name, "' is [", sizes[0], ", ", sizes[1],
                    "]; config.json demands [", outputs, ", ", inputs, "]"));
+}
+
+// What the scales of a tensor are multiplied by: its global scale, or (`divides`) one over that,
+// rounded to f32.
+absl::StatusOr<float> ReadFactor(const TensorIndex& index, const std::string& name, bool divides) {
+  absl::StatusOr<LocatedTensor> tensor = index.FindTensor(name, {}, "F32");
+  if (!tensor.ok()) tensor = index.FindTensor(name, {1}, "F32");
+  BH_RETURN_IF_ERROR(tensor.status());
+  float global;
+  BH_RETURN_IF_ERROR(tensor->file->ReadAt(tensor->entry->begin, sizeof(global),
+                                          reinterpret_cast<std::byte*>(&global)));
+  const float factor = divides ? 1 / global : global;
+  if (std::isnormal(global) && global > 0 && std::isnormal(factor)) return factor;
+  return absl::DataLossError(absl::StrCat(tensor->file->path(), ": tensor '", name, "' is ", global,
+                                          "; a factor of all scales must be positive"));
 }
 
 }  // namespace
@@ -181,8 +219,8 @@ bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config) {
 std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfig& config) {
   const Parts parts = PartsOf(config.quantization);
   std::vector<std::string> names;
-  for (const char* part :
-       {parts.codes, parts.zeros, parts.scales, parts.g_idx, parts.shape, parts.input_scale}) {
+  for (const char* part : {parts.codes, parts.zeros, parts.scales, parts.global_scale, parts.g_idx,
+                           parts.shape, parts.input_scale, parts.k_scale, parts.v_scale}) {
     if (part != nullptr) names.push_back(absl::StrCat(row.Module(), part));
   }
   return names;
@@ -205,6 +243,10 @@ absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const T
     BH_ASSIGN_OR_RETURN(tensors.zeros, index.FindTensor(name(parts.zeros), layout.zeros, "I32"));
   }
   BH_ASSIGN_OR_RETURN(tensors.scales, FindScales(index, name(parts.scales), layout));
+  if (parts.global_scale != nullptr) {
+    const bool divides = config.quantization.method == Method::kNvfp4PackQuantized;
+    BH_ASSIGN_OR_RETURN(tensors.factor, ReadFactor(index, name(parts.global_scale), divides));
+  }
   if (parts.shape != nullptr) {
     BH_RETURN_IF_ERROR(CheckShapeTensor(index, name(parts.shape), tensors.outputs, row.cols));
   }

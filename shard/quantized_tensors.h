@@ -3,8 +3,10 @@
 //   AWQ   qweight i32 [in, out / 8]: nibble j of a word is output 8w + (0, 2, 4, 6, 1, 3, 5, 7)[j]
 //         qzeros  i32 [in / group, out / 8], likewise
 //   GPTQ  qweight i32 [in / 8, out]: nibble j is input 8w + j
-//         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, and holds zero - 1
+//         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, and holds zero - 1, in
+//                 gptq_v2 zero
 //         g_idx   i32 [in]: the group of each input
+//         With 8 bits bytes in place of nibbles, and zeros of 128 alone
 //   both  scales  f16 [in / group, out]
 // compressed-tensors, scales in the checkpoint's own dtype:
 //   pack-quantized  weight_packed i32 [out, in * bits / 32], the first input in the lowest bits, +
@@ -14,6 +16,10 @@
 //   int-quantized   weight i8 [out, in], weight_scale [out, in / group]
 //   mxfp4-pack-quantized  weight_packed u8 [out, in / 2], even inputs in the low half
 //                         weight_scale u8 [out, in / 32], e8m0
+//   nvfp4-pack-quantized  weight_packed likewise; weight_scale e4m3 [out, in / 16]
+//                         weight_global_scale f32 [1], which all scales are divided by
+// modelopt (NVFP4)  weight u8 [out, in / 2], weight_scale e4m3 [out, in / 16]
+//                   weight_scale_2 f32 [] or [1], which all scales are multiplied by
 //   float-quantized  weight e4m3 [out, in]; weight_scale f32, bf16 or f16 [out, 1], [1] or a
 //   block's
 // fp8               the same; weight_scale_inv [out / 128, in / 128], which w is multiplied by
@@ -39,6 +45,7 @@ struct QuantizedTensors {
   LocatedTensor zeros;  // these two: their entry is null where the checkpoint has none
   LocatedTensor g_idx;
   QuantizationConfig config;
+  float factor = 0;     // of all scales, where they are in E4M3
   int group_size = 0;   // in memory (WeightFormats)
   int64_t outputs = 0;  // of the file's tensor; those of all experts, if they share it
   int64_t inputs = 0;
@@ -72,9 +79,14 @@ struct QuantizedTensors {
   int64_t FileGroup(int64_t group) const;
   // The rows of the file's scales.
   Range ScaleRowsOf(Range rows) const;
+  // Codes of a word of 32 bits, and the words that hold outputs (or inputs) [begin, end).
+  int WordCodes() const { return 32 / config.bits; }
+  Range WordsOf(Range range) const;
   // How many bytes of a row hold `cols`.
   int64_t RowBytes(Range cols) const;
   absl::Status ReadByInput(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadAwqCodes(Range rows, Range cols, const Staging& staging) const;
+  absl::Status ReadGptqCodes(Range rows, Range cols, const Staging& staging) const;
   absl::Status ReadByOutput(Range rows, Range cols, const Staging& staging) const;
   absl::Status ReadCodesByOutput(Range rows, Range cols, const Staging& staging) const;
   absl::Status ReadScalesByOutput(Range rows, Range cols, const Staging& staging) const;

@@ -236,7 +236,8 @@ int64_t StoredBytes(const TensorRow& row, const RankShard& shard, const WeightFo
                           : held.format == WeightFormat::kFp4  ? 1
                           : held.format == WeightFormat::kInt4 ? 3
                                                                : 2;
-  return count * WeightBits(held.format) / 8 + groups * group_bytes;
+  const int64_t factors = held.scales == ScaleFormat::kE4M3 ? slice.rows.size() * 4 : 0;
+  return count * WeightBits(held.format) / 8 + groups * group_bytes + factors;
 }
 
 }  // namespace bulkhead

@@ -22,13 +22,14 @@ WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
   if (config.quantization.method == QuantizationConfig::Method::kNone) return formats;
   const QuantizationConfig& quantization = config.quantization;
   formats.scales = ScalesOf(config);
-  formats.layers = formats.scales == ScaleFormat::kE8M0  ? WeightFormat::kFp4
-                   : formats.scales == ScaleFormat::kF32 ? WeightFormat::kFp8
-                   : quantization.bits == 8              ? WeightFormat::kInt8
-                                                         : WeightFormat::kInt4;
+  const bool is_nvfp4 = formats.scales == ScaleFormat::kE4M3;
+  formats.layers = is_nvfp4 || formats.scales == ScaleFormat::kE8M0 ? WeightFormat::kFp4
+                   : formats.scales == ScaleFormat::kF32            ? WeightFormat::kFp8
+                   : quantization.bits == 8                         ? WeightFormat::kInt8
+                                                                    : WeightFormat::kInt4;
   // A wider group is several with one scale.
   formats.group_size =
-      IsGroupSize(quantization.group_size) ? quantization.group_size : kMaxHeldGroup;
+      is_nvfp4 || IsGroupSize(quantization.group_size) ? quantization.group_size : kMaxHeldGroup;
   formats.act_order = quantization.act_order;
   return formats;
 }
@@ -46,6 +47,9 @@ ScaleFormat ScalesOf(const ModelConfig& config) {
   using Method = QuantizationConfig::Method;
   const Method method = config.quantization.method;
   if (method == Method::kMxfp4 || method == Method::kMxfp4PackQuantized) return ScaleFormat::kE8M0;
+  if (method == Method::kNvfp4PackQuantized || method == Method::kModelOptNvfp4) {
+    return ScaleFormat::kE4M3;
+  }
   if (method == Method::kFp8 || method == Method::kFloatQuantized) return ScaleFormat::kF32;
   if (method == Method::kAwq || method == Method::kGptq) return ScaleFormat::kF16;
   return config.dtype == DType::kF16 ? ScaleFormat::kF16 : ScaleFormat::kBF16;

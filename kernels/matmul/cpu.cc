@@ -170,10 +170,10 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
   const int64_t expert_rows =
       limits.experts_per_token > 0 ? rows * (limits.experts_per_token + 1) : 0;
   const int64_t expert_inputs = limits.max_expert_inputs;
-  const int64_t bytes =
-      std::max(rows * MaxInputBytes(max_inputs), expert_rows * MaxInputBytes(expert_inputs));
-  const int64_t cells =
-      std::max(rows * MaxCells(max_inputs), expert_rows * MaxCells(expert_inputs));
+  const int64_t bytes = std::max(rows * MaxInputBytes(max_inputs, limits.min_group),
+                                 expert_rows * MaxInputBytes(expert_inputs, limits.min_group));
+  const int64_t cells = std::max(rows * MaxCells(max_inputs, limits.min_group),
+                                 expert_rows * MaxCells(expert_inputs, limits.min_group));
   inputs.codes = reinterpret_cast<int8_t*>(allocator.Next(bytes));
   inputs.scales = reinterpret_cast<float*>(allocator.Next(cells * 4));
   inputs.sums = reinterpret_cast<int32_t*>(allocator.Next(cells * 4));

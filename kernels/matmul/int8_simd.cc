@@ -115,8 +115,8 @@ BH_INLINE F32x16 FinishSum(I32x16 sum, F32x16 zero, int32_t input_sum) {
 
 // chains = fma(sum of (q - z) x, weight scale * input scale, chains)
 template <PanelFormat kFormat, int kRows>
-BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const TileInputs& x,
-                       Ahead ahead, Chains<kRows>& chains) {
+BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float* factors,
+                       const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
   constexpr int kWordBytes = QuantizedWordBytes(kFormat);
   I32x16 sums[kRows][2];
 #pragma GCC unroll 12
@@ -143,7 +143,8 @@ BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const TileIn
     inputs += 4 * kRows;
     at += kWordBytes;
   }
-  const CellScaling scaling = LoadScaling<kFormat>(at, at + ScaleBytes(kFormat), bf16_scales);
+  const CellScaling scaling =
+      LoadScaling<kFormat>(at, at + ScaleBytes(kFormat), bf16_scales, factors);
 #pragma GCC unroll 2
   for (int v = 0; v < 2; ++v) {
 #pragma GCC unroll 12
@@ -158,8 +159,9 @@ BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const TileIn
 // call.
 template <PanelFormat kFormat, int kRows>
 [[gnu::noinline]] void AddCellApart(const char* at, int words, bool bf16_scales,
-                                    const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
-  AddCell<kFormat, kRows>(at, words, bf16_scales, x, ahead, chains);
+                                    const float* factors, const TileInputs& x, Ahead ahead,
+                                    Chains<kRows>& chains) {
+  AddCell<kFormat, kRows>(at, words, bf16_scales, factors, x, ahead, chains);
 }
 
 // The rows of one tile of one panel; slices join into the product's `out`, or lie apart in
@@ -170,6 +172,7 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
   const QuantizedPanels& weight = *product.weight;
   const QuantizedInputs& x = product.x;
   const char* codes = weight.panels + panel * weight.panel_bytes;
+  const float* const factors = FactorsOf(weight, codes);
   const int64_t columns_left = product.outputs - panel * kPanelColumns;
   const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
   F32x16 left[kMaxSliceLevels][kRows][2];  // unfinished left subtrees, the smallest first
@@ -187,9 +190,11 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
                               x.scales + first, x.sums + first};
       const char* at = codes + packed.offset;
       if constexpr (kRows <= kRowsInRegisters) {
-        AddCell<kFormat, kRows>(at, packed.words, weight.bf16_scales, inputs, ahead, chains);
+        AddCell<kFormat, kRows>(at, packed.words, weight.bf16_scales, factors, inputs, ahead,
+                                chains);
       } else {
-        AddCellApart<kFormat, kRows>(at, packed.words, weight.bf16_scales, inputs, ahead, chains);
+        AddCellApart<kFormat, kRows>(at, packed.words, weight.bf16_scales, factors, inputs, ahead,
+                                     chains);
       }
       ahead.at += ahead.step * packed.words;
     }

@@ -34,16 +34,30 @@ struct CellScaling {
   F32x16 zero[2];
 };
 
+// E4M3 as f32, but for 2^-120.
+BH_INLINE F32x16 SmallE4m3(I32x16 code) {
+  return FromBits(
+      Add(ShiftLeft<24>(And(code, SetI1(0x80))), ShiftLeft<20>(And(code, SetI1(0x7F)))));
+}
+
+// `factors`: FactorsOf the panel.
 template <PanelFormat kFormat>
-BH_INLINE CellScaling LoadScaling(const char* scales, const char* zeros, bool bf16_scales) {
+BH_INLINE CellScaling LoadScaling(const char* scales, const char* zeros, bool bf16_scales,
+                                  const float* factors) {
   const F32x16 zero = Set1(static_cast<float>(kZeroOf<kFormat>));
   CellScaling scaling{{}, {zero, zero}};
   for (int v = 0; v < 2; ++v) {
     if constexpr (kFormat == PanelFormat::kFp4) {
-      // e8m0: the exponent's bits, 2^-127 a subnormal number; steps are halves.
-      const uint8_t* exponents = reinterpret_cast<const uint8_t*>(scales);
-      const I32x16 bits = ShiftLeft<23>(LoadBytes(exponents + v * kLanes));
-      scaling.scale[v] = Mul(FromBits(MaxI(bits, SetI1(0x00400000))), Set1(0.5f));
+      const I32x16 code = LoadBytes(reinterpret_cast<const uint8_t*>(scales) + v * kLanes);
+      // Steps are halves.
+      if (factors != nullptr) {
+        const F32x16 number = Mul(SmallE4m3(code), Set1(0x1p119f));
+        scaling.scale[v] = Mul(number, Load(factors + v * kLanes));
+      } else {
+        // e8m0: the exponent's bits, 2^-127 a subnormal number.
+        const I32x16 bits = MaxI(ShiftLeft<23>(code), SetI1(0x00400000));
+        scaling.scale[v] = Mul(FromBits(bits), Set1(0.5f));
+      }
     } else if constexpr (kFormat == PanelFormat::kFp8) {
       scaling.scale[v] = Load(reinterpret_cast<const float*>(scales) + v * kLanes);
     } else {

@@ -15,13 +15,11 @@ template <PanelFormat kFormat, int kInput>
 BH_INLINE void StoreInput(const I32x16 (&codes)[2], const CellScaling& scaling, float* out) {
   for (int v = 0; v < 2; ++v) {
     const I32x16 code = And(ShiftRight<8 * kInput>(codes[v]), SetI1(0xFF));
-    if constexpr (kFormat == PanelFormat::kFp8) {  // E4M3: as f32, but for 2^-120
-      const I32x16 bits =
-          Add(ShiftLeft<24>(And(code, SetI1(0x80))), ShiftLeft<20>(And(code, SetI1(0x7F))));
-      Store(out + v * kLanes, Mul(Mul(FromBits(bits), Set1(0x1p120f)), scaling.scale[v]));
+    if constexpr (kFormat == PanelFormat::kFp8) {
+      Store(out + v * kLanes, Mul(Mul(SmallE4m3(code), Set1(0x1p120f)), scaling.scale[v]));
       continue;
     }
-    // Exact: at most 9 bits times 11.
+    // Exact, at most 9 bits times 11, but where the scale has a factor.
     Store(out + v * kLanes, Mul(Sub(ToF32(code), scaling.zero[v]), scaling.scale[v]));
   }
 }
@@ -49,7 +47,7 @@ void DequantizeCell(const QuantizedPanels& weight, int64_t panel_index, const Pa
   const char* panel = weight.panels + panel_index * weight.panel_bytes;
   const char* at = panel + cell.offset;
   const auto scaling_at = [&](const char* scales, const char* zeros) {
-    return LoadScaling<kFormat>(scales, zeros, weight.bf16_scales);
+    return LoadScaling<kFormat>(scales, zeros, weight.bf16_scales, FactorsOf(weight, panel));
   };
   const char* scales = at + int64_t{cell.words} * kWordBytes;
   const bool indexed = weight.group_of_input != nullptr;

@@ -5,7 +5,7 @@
 //                                   zero is 128
 //   int4  [inputs/4][16][4] u8      low nibbles column i, high nibbles column 16 + i; 32 scales,
 //                                   likewise; 32 u8 zeros
-//   fp4   likewise; 32 u8 scales (e8m0)
+//   fp4   likewise; 32 u8 scales (e8m0); or e4m3, and behind the last cell 32 f32 factors
 //   fp8   as int8; 32 f32 scales
 // with an index the scales and zeros of all groups behind the last cell. Inputs are padded with
 // code 0 to a multiple of 4. Plain: kernel sources include this.
@@ -34,11 +34,18 @@ struct QuantizedPanels {
   const char* panels;
   int64_t panel_bytes;
   const int32_t* group_of_input;  // null without an index
-  int64_t scales_offset;          // in a panel, with an index: [groups][32]
+  int64_t scales_offset;          // in a panel, with an index: [groups][32]; factors
   int64_t zeros_offset;           // likewise [groups][32] u8
   int64_t x_bytes;                // of a row of quantised inputs
   bool bf16_scales;
+  bool has_factors;  // that the scales are multiplied by: [32] f32, at scales_offset
 };
+
+// Of one panel; null where scales have none.
+static inline const float* FactorsOf(const QuantizedPanels& weight, const char* panel) {
+  return weight.has_factors ? reinterpret_cast<const float*>(panel + weight.scales_offset)
+                            : nullptr;
+}
 
 static constexpr int QuantizedWordBytes(PanelFormat format) {
   return format == PanelFormat::kInt8 || format == PanelFormat::kFp8 ? 128 : 64;

@@ -16,7 +16,6 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kAlign = 64;
-constexpr int64_t kMinGroup = 32;
 
 struct Header {
   int64_t num_cells;
@@ -27,6 +26,7 @@ struct Header {
   int64_t x_bytes;
   int64_t index_begin;  // 0: none
   int64_t bf16_scales;  // 0 or 1
+  int64_t has_factors;  // likewise
 };
 
 struct Layout {
@@ -38,7 +38,10 @@ struct Layout {
 Layout LayoutOf(const LinearShape& shape) {
   const PanelFormat format = PanelFormatOf(shape.format);
   const bool indexed = shape.groups.indexed > 0;
-  BH_CHECK((format == PanelFormat::kFp4) == (shape.groups.scales == ScaleFormat::kE8M0));
+  const bool has_factors = shape.groups.scales == ScaleFormat::kE4M3;
+  BH_CHECK((format == PanelFormat::kFp4) ==
+           (has_factors || shape.groups.scales == ScaleFormat::kE8M0));
+  BH_CHECK(!has_factors || !indexed);
   BH_CHECK((format == PanelFormat::kFp8) == (shape.groups.scales == ScaleFormat::kF32));
   Layout layout{};
   int64_t offset = 0;
@@ -53,10 +56,12 @@ Layout LayoutOf(const LinearShape& shape) {
   }
   Header& header = layout.header;
   header.scales_offset = offset;
+  if (has_factors) offset += kPanelColumns * static_cast<int64_t>(sizeof(float));
   if (indexed) offset += shape.groups.indexed * int64_t{ScaleBytes(format)};
   header.zeros_offset = offset;
   if (indexed) offset += shape.groups.indexed * int64_t{ZeroBytes(format)};
   header.bf16_scales = shape.groups.scales == ScaleFormat::kBF16 ? 1 : 0;
+  header.has_factors = has_factors ? 1 : 0;
   header.num_cells = static_cast<int64_t>(layout.cells.size());
   header.panel_bytes = RoundUp(offset, kAlign);
   header.x_bytes = RoundUp(x_offset + 16, kAlign);
@@ -101,6 +106,7 @@ class Sink final : public WeightSink {
     }
     const int64_t groups = NumGroups(shape);
     for (int64_t i = 0; i < rows.rows; ++i) {
+      if (panels_.has_factors) PutFactor(row_begin + i, rows.factors[i]);
       const auto put = [&](ScalingPlace place, int64_t group) {
         const int64_t at = i * groups + group;
         WeightScaling scaling;
@@ -160,6 +166,11 @@ class Sink final : public WeightSink {
     const int bytes = ScaleBytes(format_) / kPanelColumns;
     std::memcpy(panel + place.scales + bytes * column, &scaling.scale, bytes);
     if (ZeroBytes(format_) > 0) panel[place.zeros + column] = static_cast<char>(scaling.zero);
+  }
+
+  void PutFactor(int64_t row, float factor) {
+    const int64_t at = panels_.scales_offset + row % kPanelColumns * int64_t{sizeof(factor)};
+    std::memcpy(PanelOf(row) + at, &factor, sizeof(factor));
   }
 
   void Widen(ConstMatrixView rows, int64_t row, float* out) const {
@@ -276,6 +287,7 @@ QuantizedPanels QuantizedPanelsOf(const Linear& linear) {
   panels.zeros_offset = header.zeros_offset;
   panels.x_bytes = header.x_bytes;
   panels.bf16_scales = header.bf16_scales != 0;
+  panels.has_factors = header.has_factors != 0;
   return panels;
 }
 
@@ -285,11 +297,13 @@ void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out) {
   const bool in_nibbles = QuantizedWordBytes(format) == 64;
   const char* panel = weight.panels + row / kPanelColumns * weight.panel_bytes;
   const int64_t column = row % kPanelColumns;
+  const float* const factors = FactorsOf(weight, panel);
   const auto scaling_at = [&](int64_t scales, int64_t zeros) {
     WeightScaling scaling{0, format == PanelFormat::kFp4 ? kFp4Zero : uint8_t{128},
                           linear.shape.groups.scales};
     const int bytes = ScaleBytes(format) / kPanelColumns;
     std::memcpy(&scaling.scale, panel + scales + bytes * column, bytes);
+    if (factors != nullptr) scaling.scale = Fp4ScaleBits(scaling.scale, factors[column]);
     if (ZeroBytes(format) > 0) scaling.zero = static_cast<uint8_t>(panel[zeros + column]);
     return scaling;
   };
@@ -314,10 +328,10 @@ void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out) {
   }
 }
 
-int64_t MaxCells(int64_t inputs) { return inputs / kMinGroup + 2 * kMaxSlices; }
+int64_t MaxCells(int64_t inputs, int min_group) { return inputs / min_group + 2 * kMaxSlices; }
 
-int64_t MaxInputBytes(int64_t inputs) {
-  return RoundUp(inputs + 3 * MaxCells(inputs) + 16, kAlign);
+int64_t MaxInputBytes(int64_t inputs, int min_group) {
+  return RoundUp(inputs + 3 * MaxCells(inputs, min_group) + 16, kAlign);
 }
 
 }  // namespace bulkhead

@@ -25,8 +25,8 @@ QuantizedPanels QuantizedPanelsOf(const Linear& linear);
 void UnpackQuantizedRow(const Linear& linear, int64_t row, float* out);
 
 // The maximum bytes of a row of quantised inputs, and the maximum cells, of any weight of `inputs`
-// inputs.
-int64_t MaxInputBytes(int64_t inputs);
-int64_t MaxCells(int64_t inputs);
+// inputs in groups of `min_group` or more.
+int64_t MaxInputBytes(int64_t inputs, int min_group);
+int64_t MaxCells(int64_t inputs, int min_group);
 
 }  // namespace bulkhead

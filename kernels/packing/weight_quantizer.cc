@@ -1,6 +1,7 @@
 #include "kernels/packing/weight_quantizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
@@ -80,6 +81,7 @@ float WeightScaling::Scale() const {
       return F32OfF16(static_cast<uint16_t>(scale));
     case ScaleFormat::kBF16:
       return F32OfBf16(static_cast<uint16_t>(scale));
+    case ScaleFormat::kE4M3:
     case ScaleFormat::kF32:
       return F32OfBits(scale);
     case ScaleFormat::kE8M0:
@@ -89,11 +91,19 @@ float WeightScaling::Scale() const {
   return F32OfBits(scale == 0 ? 0x00400000 : scale << 23) * 0.5F;
 }
 
+namespace {
+
+// The E4M3 number of `code` times 2^-120.
+float SmallE4m3(uint32_t code) { return F32OfBits((code & 0x80U) << 24 | (code & 0x7FU) << 20); }
+
+}  // namespace
+
+uint32_t Fp4ScaleBits(uint32_t code, float factor) {
+  return std::bit_cast<uint32_t>(SmallE4m3(code) * 0x1p119F * factor);
+}
+
 float DequantizeWeight(uint8_t code, WeightScaling scaling) {
-  if (scaling.format == ScaleFormat::kF32) {  // E4M3: as f32, but for 2^-120
-    const uint32_t bits = uint32_t{code & 0x80u} << 24 | uint32_t{code & 0x7Fu} << 20;
-    return F32OfBits(bits) * 0x1p120F * scaling.Scale();
-  }
+  if (scaling.format == ScaleFormat::kF32) return SmallE4m3(code) * 0x1p120F * scaling.Scale();
   return static_cast<float>(int{code} - int{scaling.zero}) * scaling.Scale();
 }
 

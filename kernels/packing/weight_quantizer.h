@@ -11,7 +11,7 @@
 namespace bulkhead {
 
 struct WeightScaling {
-  uint32_t scale = 0;  // its bits
+  uint32_t scale = 0;  // its bits; of kE4M3 Fp4ScaleBits
   uint8_t zero = 0;
   ScaleFormat format = ScaleFormat::kF16;  // of the scale
 
@@ -24,6 +24,10 @@ struct WeightScaling {
 // the scale NaN. int8 and int4 alone.
 WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat format,
                               const WeightLoops& loops, absl::Span<uint8_t> codes);
+
+// The bits, in f32, of the scale of fp4's steps (half of that of its numbers): the E4M3 number of
+// `code` times `factor`.
+uint32_t Fp4ScaleBits(uint32_t code, float factor);
 
 // Said plainly: what every other implementation equals.
 extern const WeightLoops kPlainWeightLoops;

@@ -49,10 +49,7 @@ class Sink final : public WeightSink {
       const int64_t to = row_begin + row;
       PutCodes(rows.codes + row * shape.cols, weight_.codes(to));
       const auto put = [&](int64_t at, int64_t group) {
-        weight_.scales(to)[at] =
-            rows.f32_scales != nullptr
-                ? std::bit_cast<uint32_t>(rows.f32_scales[row * groups + group])
-                : rows.scales[row * groups + group];
+        weight_.scales(to)[at] = ScaleBits(rows, row, row * groups + group);
         weight_.zeros(to)[at] = is_fp4()                     ? kFp4Zero
                                 : rows.f32_scales != nullptr ? uint8_t{0}
                                                              : rows.zeros[row * groups + group];
@@ -72,6 +69,11 @@ class Sink final : public WeightSink {
   }
 
  private:
+  static uint32_t ScaleBits(const QuantizedRows& rows, int64_t row, int64_t at) {
+    if (rows.f32_scales != nullptr) return std::bit_cast<uint32_t>(rows.f32_scales[at]);
+    return rows.factors != nullptr ? Fp4ScaleBits(rows.scales[at], rows.factors[row])
+                                   : rows.scales[at];
+  }
   bool is_fp4() const { return weight_.shape().format == WeightFormat::kFp4; }
   // Of a row; of fp4 the steps.
   void PutCodes(const uint8_t* from, uint8_t* to) const {

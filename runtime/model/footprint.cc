@@ -195,6 +195,9 @@ StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64
   step.delta_key_dim = model.delta.key_dim;
   step.delta_value_dim = model.delta.value_dim;
   if (model.full_heads.head_dim > 0) step.full_heads = HeadLayoutOf(shard, true);
+  if (limits.weights.group_size > 0) {
+    step.min_group = std::min(step.min_group, limits.weights.group_size);
+  }
   step.quantized_weights = IsQuantized(limits.weights.layers) || IsQuantized(limits.weights.tables);
   return step;
 }

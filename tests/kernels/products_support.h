@@ -49,7 +49,8 @@ class CpuFixture {
     options.may_spin = false;
     options.activation = activation;
     backend_ = std::move(NewCpuBackend(*device_, options)).value();
-    const StepLimits limits{max_rows, max_rows, 128, max_int8_inputs};
+    StepLimits limits{max_rows, max_rows, 128, max_int8_inputs};
+    limits.min_group = 16;
     const HeadLayout heads{1, 1, 16, &kHead};
     workspace_ = Allocate(backend_->WorkspaceBytes(limits, heads));
     backend_->SetWorkspace(workspace_.data(), limits, heads);

@@ -67,6 +67,11 @@ json Mxfp4() {
   return {{"num_bits", 4},       {"type", "float"},  {"symmetric", true},
           {"strategy", "group"}, {"group_size", 32}, {"scale_dtype", "torch.uint8"}};
 }
+json Nvfp4() {
+  return {{"num_bits", 4},     {"type", "float"},
+          {"symmetric", true}, {"strategy", "tensor_group"},
+          {"group_size", 16},  {"scale_dtype", "torch.float8_e4m3fn"}};
+}
 
 TEST(QuantizationConfigTest, CompressedTensorsAreRead) {
   struct Case {
@@ -97,7 +102,9 @@ TEST(QuantizationConfigTest, CompressedTensorsAreRead) {
                         Case{Packed("float-quantized", Fp8("tensor")), Method::kFloatQuantized, 8,
                              0, formats(WeightFormat::kFp8, 128, ScaleFormat::kF32)},
                         Case{Packed("mxfp4-pack-quantized", Mxfp4()), Method::kMxfp4PackQuantized,
-                             4, 32, formats(WeightFormat::kFp4, 32, ScaleFormat::kE8M0)}}) {
+                             4, 32, formats(WeightFormat::kFp4, 32, ScaleFormat::kE8M0)},
+                        Case{Packed("nvfp4-pack-quantized", Nvfp4()), Method::kNvfp4PackQuantized,
+                             4, 16, formats(WeightFormat::kFp4, 16, ScaleFormat::kE4M3)}}) {
     SCOPED_TRACE(c.quantization.dump());
     const auto config = Parse(c.quantization);
     ASSERT_TRUE(config.ok()) << config.status();
@@ -143,7 +150,13 @@ TEST(QuantizationConfigTest, OtherCompressedTensorsAreRefusedByName) {
         Case{"/weights/num_bits", 4, "num_bits", Packed("int-quantized", EightBits())},
         Case{"/weights/group_size", 16, "group_size", Packed("mxfp4-pack-quantized", Mxfp4())},
         Case{"/weights/strategy", "group", "strategy", Packed("float-quantized", Fp8("tensor"))},
-        Case{"/format", "nvfp4-pack-quantized", "nvfp4-pack-quantized"},
+        Case{"/weights/group_size", 32, "group_size", Packed("nvfp4-pack-quantized", Nvfp4())},
+        Case{"/weights/strategy", "group", "strategy", Packed("nvfp4-pack-quantized", Nvfp4())},
+        Case{"/input_activations",
+             {{"num_bits", 8}, {"type", "float"}},
+             "input_activations.num_bits",
+             Packed("nvfp4-pack-quantized", Nvfp4())},
+        Case{"/format", "marlin-24", "marlin-24"},
         Case{"/output_activations", {{"num_bits", 8}}, "output_activations"},
         Case{"/input_activations", {{"num_bits", 8}, {"type", "float"}}, "input_activations.type"},
         Case{"/input_activations",
@@ -199,6 +212,51 @@ TEST(QuantizationConfigTest, Fp8InBlocksIsReadAndOtherwiseRefused) {
   }
 }
 
+TEST(QuantizationConfigTest, InputsOfNvfp4AreNotQuantised) {
+  json quantization = Packed("nvfp4-pack-quantized", Nvfp4());
+  quantization["config_groups"]["group_0"]["input_activations"] = {
+      {"num_bits", 4}, {"type", "float"}, {"dynamic", "local"}, {"strategy", "tensor_group"}};
+  const auto config = Parse(quantization);
+  EXPECT_TRUE(config.ok()) << config.status();
+}
+
+TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
+  const json nvfp4 = {
+      {"quant_method", "modelopt"},
+      {"quant_algo", "NVFP4"},
+      {"ignore", {"lm_head", "model.layers.0.self_attn*", "model.layers.?.mlp.up_proj"}},
+      {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}}},
+      {"producer", {{"name", "modelopt"}}},
+      {"config_groups",
+       {{"group_0",
+         {{"targets", {"Linear"}},
+          {"weights", {{"num_bits", 4}, {"type", "float"}, {"group_size", 16}}}}}}}};
+  const auto config = Parse(nvfp4);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const QuantizationConfig& quantization = config->model.quantization;
+  EXPECT_EQ(quantization.method, QuantizationConfig::Method::kModelOptNvfp4);
+  const WeightFormats formats = WeightFormats::StoredBy(config->model, DType::kBF16);
+  EXPECT_EQ(formats.layers, WeightFormat::kFp4);
+  EXPECT_EQ(formats.group_size, 16);
+  EXPECT_EQ(formats.scales, ScaleFormat::kE4M3);
+  EXPECT_FALSE(quantization.modules->Selects("model.layers.0.self_attn.q_proj"));
+  EXPECT_FALSE(quantization.modules->Selects("model.layers.3.mlp.up_proj"));
+  EXPECT_TRUE(quantization.modules->Selects("model.layers.33.mlp.up_proj"));
+  EXPECT_TRUE(quantization.modules->Selects("model.layers.1.self_attn.q_proj"));
+  EXPECT_FALSE(quantization.modules->Selects("lm_head"));
+  for (const auto& [pointer, value] : {std::pair<const char*, json>{"/quant_algo", "FP8"},
+                                       {"/group_size", 32},
+                                       {"/config_groups/group_0/weights/group_size", 32},
+                                       {"/config_groups/group_0/weights/num_bits", 8},
+                                       {"/config_groups/group_1", {{"weights", json::object()}}},
+                                       {"/rotation", 1}}) {
+    json other = nvfp4;
+    other[json::json_pointer(pointer)] = value;
+    const absl::Status status = Parse(other).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << pointer << ": " << status;
+  }
+}
+
 TEST(QuantizationConfigTest, APatternThatTakesTooLongMatchesNothing) {
   ModuleList modules;
   ASSERT_TRUE(modules.AddPattern("(a+a+)+b"));
@@ -217,6 +275,18 @@ TEST(QuantizationConfigTest, AwqAndGptqAreRead) {
   ASSERT_TRUE(gptq.ok()) << gptq.status();
   EXPECT_EQ(gptq->model.quantization,
             (QuantizationConfig{QuantizationConfig::Method::kGptq, 64, true}));
+  json eight = Gptq();
+  eight["bits"] = 8;
+  eight["sym"] = true;
+  eight["checkpoint_format"] = "gptq_v2";
+  const auto gptq8 = Parse(eight);
+  ASSERT_TRUE(gptq8.ok()) << gptq8.status();
+  EXPECT_EQ(gptq8->model.quantization.bits, 8);
+  EXPECT_TRUE(gptq8->model.quantization.zeros_as_stored);
+  EXPECT_FALSE(gptq->model.quantization.zeros_as_stored);
+  EXPECT_EQ(WeightFormats::StoredBy(gptq8->model, DType::kF16).layers, WeightFormat::kInt8);
+  eight["sym"] = false;
+  EXPECT_THAT(std::string(Parse(eight).status().message()), HasSubstr("sym"));
   EXPECT_EQ(Parse(nullptr)->model.quantization.method, QuantizationConfig::Method::kNone);
 }
 
@@ -228,10 +298,11 @@ TEST(QuantizationConfigTest, WhateverElseThereIsIsRefusedByName) {
   };
   for (const Case& c :
        {Case{"quant_method", "bitsandbytes", Awq()}, Case{"quant_method", nullptr, Awq()},
-        Case{"bits", 8, Gptq()}, Case{"group_size", -1, Gptq()}, Case{"group_size", 16, Awq()},
-        Case{"version", "gemv", Awq()}, Case{"zero_point", false, Awq()},
+        Case{"bits", 3, Gptq()}, Case{"bits", 8, Awq()}, Case{"group_size", -1, Gptq()},
+        Case{"group_size", 16, Awq()}, Case{"version", "gemv", Awq()},
+        Case{"zero_point", false, Awq()},
         Case{"modules_to_not_convert", json::array({"mlp.down_proj"}), Awq()},
-        Case{"checkpoint_format", "gptq_v2", Gptq()}, Case{"lm_head", true, Gptq()},
+        Case{"checkpoint_format", "marlin", Gptq()}, Case{"lm_head", true, Gptq()},
         Case{"dynamic", {{"a", 1}}, Gptq()}, Case{"rotation", "hadamard", Gptq()}}) {
     json quantization = c.base;
     quantization[c.field] = c.value;

@@ -1,6 +1,7 @@
 // What a quantised checkpoint may get wrong, and its rows against a plain reading of its tensors.
 #include "shard/quantized_tensors.h"
 
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -46,9 +47,9 @@ class QuantizedTensorsTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
-  const std::string stem = "model.layers.1.mlp.down_proj.";
+  const std::string stem = "model.layers.0.mlp.down_proj.";
   const auto tensors = FindQuantized(
-      index_, RowOf(config_.model, "model.layers.1.mlp.down_proj.weight"), config_.model);
+      index_, RowOf(config_.model, "model.layers.0.mlp.down_proj.weight"), config_.model);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   if (tensors->is_by_output()) return;  // the test below
   const RawTensor& qweight = raw_.at(stem + "qweight");
@@ -80,35 +81,42 @@ TEST_P(QuantizedTensorsTest, AnyPartIsThatPartOfAPlainReading) {
 }
 
 TEST_P(QuantizedTensorsTest, AnyPartByOutputIsThatPartOfAPlainReading) {
-  const std::string stem = "model.layers.1.mlp.down_proj.weight";
+  const std::string stem = "model.layers.0.mlp.down_proj.weight";
   const auto tensors = FindQuantized(index_, RowOf(config_.model, stem), config_.model);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   if (!tensors->is_by_output()) return;
   const bool has_zeros = tensors->zeros.entry != nullptr;
+  const int64_t inputs = tensors->inputs, group_size = config_.model.quantization.group_size;
+  const int64_t of_row = inputs / group_size;
   const RawTensor& codes = raw_.at(stem + "_packed");
   const RawTensor& scales = raw_.at(stem + "_scale");
   for (const auto& [rows, cols] :
-       {std::pair{Range{0, 256}, Range{0, 384}}, std::pair{Range{3, 21}, Range{37, 101}},
-        std::pair{Range{120, 128}, Range{0, 33}}, std::pair{Range{7, 8}, Range{383, 384}}}) {
+       {std::pair{Range{0, 256}, Range{0, inputs}}, std::pair{Range{3, 21}, Range{37, 101}},
+        std::pair{Range{120, 128}, Range{0, 33}},
+        std::pair{Range{7, 8}, Range{inputs - 1, inputs}}}) {
     std::vector<std::byte> staging(tensors->StagingBytes(cols, rows.size()));
     const auto read = tensors->ReadRows(rows, cols, staging.data());
     ASSERT_TRUE(read.ok()) << read.status();
     const Range groups = tensors->GroupsOf(cols);
-    EXPECT_EQ(groups.end, (cols.end + 31) / 32);
+    EXPECT_EQ(groups.end, (cols.end + group_size - 1) / group_size);
     for (int64_t o = rows.begin; o < rows.end; ++o) {
       for (int64_t i = cols.begin; i < cols.end; ++i) {
         ASSERT_EQ(read->codes[(o - rows.begin) * cols.size() + i - cols.begin],
-                  Nibble(WordAt(codes, o * 48 + i / 8), i % 8));
+                  Nibble(WordAt(codes, o * (inputs / 8) + i / 8), i % 8));
       }
       for (int64_t g = groups.begin; g < groups.end; ++g) {
         const int64_t at = (o - rows.begin) * groups.size() + g - groups.begin;
-        uint16_t scale = static_cast<uint8_t>(scales.bytes[o * 12 + g]);
-        if (has_zeros) std::memcpy(&scale, scales.bytes.data() + (o * 12 + g) * 2, 2);
+        uint16_t scale = static_cast<uint8_t>(scales.bytes[o * of_row + g]);
+        if (has_zeros) std::memcpy(&scale, scales.bytes.data() + (o * of_row + g) * 2, 2);
         ASSERT_EQ(read->scales[at], scale);
         if (!has_zeros) continue;
         const RawTensor& zeros = raw_.at(stem + "_zero_point");
-        ASSERT_EQ(read->zeros[at], Nibble(WordAt(zeros, o / 8 * 12 + g), o % 8));
+        ASSERT_EQ(read->zeros[at], Nibble(WordAt(zeros, o / 8 * of_row + g), o % 8));
       }
+      if (!raw_.contains(stem + "_global_scale")) continue;
+      float global;
+      std::memcpy(&global, raw_.at(stem + "_global_scale").bytes.data(), sizeof(global));
+      ASSERT_EQ(read->factors[o - rows.begin], 1 / global);
     }
   }
 }
@@ -126,6 +134,7 @@ TEST_P(QuantizedTensorsTest, AShapeTensorThatDisagreesIsRefused) {
 
 TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
   for (const std::string& part : QuantizedNamesOf(RowOf(config_.model, kFirstQ), config_.model)) {
+    if (absl::StrContains(part, "input_global_scale")) continue;  // is not there, and not needed
     SCOPED_TRACE(part);
     const TemporaryFolder dir;
     std::map<std::string, RawTensor> tensors = raw_;
@@ -145,7 +154,8 @@ TEST_P(QuantizedTensorsTest, EveryTensorMustBeThereWithItsShapeAndFormat) {
       RawTensor& tensor = tensors.at(part);
       if (format) {
         const std::map<std::string, std::string> as_wide = {
-            {"I32", "F32"}, {"F16", "BF16"}, {"BF16", "F16"}, {"U8", "I8"}, {"I64", "F64"}};
+            {"I32", "F32"}, {"F16", "BF16"}, {"BF16", "F16"},  {"U8", "I8"},
+            {"I64", "F64"}, {"F32", "I32"},  {"F8_E4M3", "U8"}};
         tensor.format = as_wide.at(tensor.format);
       } else {
         tensor.shape.insert(tensor.shape.begin(), 1);
@@ -169,8 +179,70 @@ TEST_P(QuantizedTensorsTest, SizesThatGroupsDoNotDivideAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, QuantizedTensorsTest,
                          testing::Values("awq", "gptq", "gptq_act_order", "ct_int4_g32_asym",
-                                         "ct_mxfp4"),
+                                         "ct_mxfp4", "ct_nvfp4"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(Nvfp4TensorsTest, FactorsAndScalesThatAreNoNumbersAreRefused) {
+  const std::string dir = FixtureDir("ct_nvfp4");
+  const ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  for (const float bad : {0.0F, -1.0F, NAN, INFINITY, 1e-40F, 3e38F}) {
+    const TemporaryFolder folder;
+    std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+    std::memcpy(tensors.at(std::string(kFirstQ) + "_global_scale").bytes.data(), &bad, sizeof(bad));
+    Write(folder, tensors);
+    const absl::Status status = (*Checkpoint::Open(folder.path()))->CheckAgainst(config);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bad << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("q_proj.weight_global_scale"));
+  }
+  const TemporaryFolder folder;
+  std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+  tensors.at(std::string(kFirstQ) + "_scale").bytes[16 * 3 + 5] = '\xff';
+  Write(folder, tensors);
+  const TensorIndex index = *TensorIndex::Open(folder.path());
+  const auto found = FindQuantized(index, RowOf(config, kFirstQ), config);
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<std::byte> staging(found->StagingBytes({0, 256}, 4));
+  EXPECT_TRUE(found->ReadRows({0, 3}, {0, 256}, staging.data()).ok());
+  EXPECT_TRUE(found->ReadRows({3, 4}, {0, 80}, staging.data()).ok());
+  const auto read = found->ReadRows({3, 4}, {80, 96}, staging.data());
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
+}
+
+TEST(GptqTensorsTest, EightBitsAreBytesAndEveryZeroIs128) {
+  // Of the shapes of 8 bits: the codes of two outputs in place of one's.
+  const std::string dir = FixtureDir("gptq");
+  ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  config.quantization.bits = 8;
+  const std::string stem = "model.layers.0.self_attn.q_proj.";
+  std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+  RawTensor& qweight = tensors.at(stem + "qweight");
+  RawTensor& qzeros = tensors.at(stem + "qzeros");
+  qweight.shape[0] *= 2;
+  qweight.bytes += qweight.bytes;
+  qzeros.shape[1] *= 2;
+  qzeros.bytes = std::string(2 * qzeros.bytes.size(), '\x7f');
+  const int64_t outputs = qweight.shape[1];
+  qzeros.bytes[outputs + 5] = '\x80';  // of group 1
+  const TemporaryFolder folder;
+  Write(folder, tensors);
+  const TensorIndex index = *TensorIndex::Open(folder.path());
+  const auto found = FindQuantized(index, RowOf(config, kFirstQ), config);
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<std::byte> staging(found->StagingBytes({0, 128}, outputs));
+  EXPECT_TRUE(found->ReadRows({0, outputs}, {0, 32}, staging.data()).ok());
+  EXPECT_TRUE(found->ReadRows({6, outputs}, {32, 64}, staging.data()).ok());
+  const auto part = found->ReadRows({3, 5}, {38, 59}, staging.data());
+  ASSERT_TRUE(part.ok()) << part.status();
+  for (int64_t o = 3; o < 5; ++o) {
+    for (int64_t i = 38; i < 59; ++i) {
+      const auto word = static_cast<uint32_t>(WordAt(qweight, i / 4 * outputs + o));
+      EXPECT_EQ(part->codes[(o - 3) * 21 + i - 38], word >> (8 * (i % 4)) & 0xFF);
+    }
+  }
+  const auto read = found->ReadRows({3, 7}, {32, 64}, staging.data());
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("output 5 and group 1 is 129"));
+}
 
 class GroupIndexTest : public testing::Test {
  protected:

@@ -290,6 +290,8 @@ TEST(TensorRowTest, BytesOfQuantisedRowsAreThoseOfTheirFormat) {
   EXPECT_EQ(bytes(WeightFormat::kInt4, 4), count / 2 + 3 * count / 4);
   EXPECT_EQ(bytes(WeightFormat::kInt8, 4), count + 2 * count / 4);
   EXPECT_EQ(bytes(WeightFormat::kFp8, 4), count + 4 * count / 4);
+  formats.scales = ScaleFormat::kE4M3;
+  EXPECT_EQ(bytes(WeightFormat::kFp4, 4), count / 2 + count / 4 + up.rows * 4);
   up.held_as = HeldAs::kKeptMatrix;
   EXPECT_EQ(bytes(WeightFormat::kFp4, 4), 2 * count);
   EXPECT_EQ(LinearShapeOf(up, plan->rank(0), formats).format, WeightFormat::kBF16);

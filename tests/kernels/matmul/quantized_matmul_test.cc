@@ -27,8 +27,9 @@ std::vector<Case> Cases() {
       {64, 128, {0, 128}, {128, 0, 0}},
       {100, 322, {0, 322}, {64, 0, 0}},
       {31, 320, {0, 64, 128, 160, 192, 224, 256, 288, 320}, {32, 0, 0}},
-      {40, 150, {0, 38, 75, 113, 150}, {32, 0, 0}},        // slices cut groups
-      {70, 96, {0, 48, 96}, {32, 16, 0}},                  // a share that begins in a group
+      {40, 150, {0, 38, 75, 113, 150}, {32, 0, 0}},  // slices cut groups
+      {70, 96, {0, 48, 96}, {32, 16, 0}},            // a share that begins in a group
+      {70, 92, {0, 46, 92}, {16, 14, 0}},
       {16, 64, {0, 64, 64, 64, 64}, {32, 0, 0}},           // empty slices
       {5, 2000, {0, 500, 1000, 1500, 2000}, {128, 0, 0}},  // fewer panels than threads
   };
@@ -38,7 +39,7 @@ std::vector<Case> Cases() {
 struct Quantized {
   std::vector<uint8_t> codes, zeros;
   std::vector<uint16_t> scales;
-  std::vector<float> f32_scales;
+  std::vector<float> f32_scales, factors;
   std::vector<int32_t> index;
 
   Quantized(const LinearShape& shape, uint32_t seed) {
@@ -54,15 +55,19 @@ struct Quantized {
       scales.push_back(Scale(shape.groups.scales, static_cast<int>(random() % 100)));
       zeros.push_back(static_cast<uint8_t>(is_int4 ? random() % 17 : 128));
     }
+    for (int64_t i = 0; i < shape.rows; ++i) {
+      factors.push_back(1e-4F * static_cast<float>(1 + random() % 100));
+    }
     for (int64_t i = 0; i < shape.cols; ++i) {
       index.push_back(static_cast<int32_t>(random() % std::max(shape.groups.indexed, 1)));
     }
   }
-  // Among those of bf16 one that f16 cannot hold, of e8m0 the least.
+  // Among those of bf16 one that f16 cannot hold, of e8m0 the least, of e4m3 0 and negative ones.
   static uint16_t Scale(ScaleFormat format, int step) {
     const float scale = 0.001F + 0.01F * static_cast<float>(step);
     if (format == ScaleFormat::kF16) return F16OfF32(scale);
     if (format == ScaleFormat::kBF16) return Bf16OfF32(step == 0 ? 3e-9F : scale);
+    if (format == ScaleFormat::kE4M3) return static_cast<uint16_t>(5 * step / 2 & 0xFE);
     return static_cast<uint16_t>(step == 0 ? 0 : 110 + step % 20);
   }
   void Put(const LinearShape& shape, WeightSink& sink) const {
@@ -73,6 +78,7 @@ struct Quantized {
       QuantizedRows rows{end - begin, codes.data() + begin * shape.cols,
                          scales.data() + begin * groups, zeros.data() + begin * groups};
       if (shape.format == WeightFormat::kFp8) rows.f32_scales = f32_scales.data() + begin * groups;
+      if (shape.groups.scales == ScaleFormat::kE4M3) rows.factors = factors.data() + begin;
       sink.PutQuantizedRows(begin, rows);
     }
   }
@@ -118,7 +124,8 @@ TEST_P(QuantizedProductsTest, CodesOfACheckpointEqualTheOrderedReference) {
   const std::pair<WeightFormat, ScaleFormat> formats[] = {
       {WeightFormat::kInt8, ScaleFormat::kF16},  {WeightFormat::kInt4, ScaleFormat::kF16},
       {WeightFormat::kInt8, ScaleFormat::kBF16}, {WeightFormat::kInt4, ScaleFormat::kBF16},
-      {WeightFormat::kFp4, ScaleFormat::kE8M0},  {WeightFormat::kFp8, ScaleFormat::kF32}};
+      {WeightFormat::kFp4, ScaleFormat::kE8M0},  {WeightFormat::kFp8, ScaleFormat::kF32},
+      {WeightFormat::kFp4, ScaleFormat::kE4M3}};
   for (const auto& [format, scales] : formats) {
     for (const Case& c : Cases()) {
       LinearShape shape{c.outputs, c.inputs, format, c.k_borders, c.groups};
@@ -143,11 +150,12 @@ TEST_P(QuantizedProductsTest, WeightsQuantisedAtLoadEqualTheOrderedReference) {
 }
 
 TEST_P(QuantizedProductsTest, GroupsByIndexEqualTheOrderedReference) {
-  for (const Case& c : Cases()) {
-    const LinearShape shape{
-        c.outputs, c.inputs, WeightFormat::kInt4, c.k_borders, {c.groups.size, 0, 5}};
-    const Quantized quantized(shape, 7);
-    ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+    for (const Case& c : Cases()) {
+      const LinearShape shape{c.outputs, c.inputs, format, c.k_borders, {c.groups.size, 0, 5}};
+      const Quantized quantized(shape, 7);
+      ExpectEqualBits(shape, [&](WeightSink& sink) { quantized.Put(shape, sink); });
+    }
   }
 }
 
@@ -172,6 +180,32 @@ TEST_P(QuantizedProductsTest, Fp4RowsAreWidenedExactly) {
   for (int i = 0; i < 64; ++i) {
     EXPECT_EQ(got[i], numbers[i % 16]);
     EXPECT_EQ(got[64 + i], numbers[i % 16] * (i < 32 ? 0x1p-127F : 8.0F));
+  }
+}
+
+TEST_P(QuantizedProductsTest, ScalesOfFp4InE4m3AreMultipliedByTheOutputsFactor) {
+  const auto [isa, threads] = GetParam();
+  CpuFixture cpu(isa, threads);
+  LinearShape shape{33, 32, WeightFormat::kFp4, {0, 32}, {16, 0, 0, ScaleFormat::kE4M3}};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  Buffer memory = std::move(device->Allocate(cpu.backend().PackedBytes(shape))).value();
+  std::memset(memory.data(), 0, cpu.backend().PackedBytes(shape));
+  const Linear linear{shape, memory.data()};
+  const std::vector<uint8_t> codes(33 * 32, 7);  // 6
+  std::vector<uint16_t> scales(33 * 2, 0x38);    // 1
+  scales[32 * 2] = 1;                            // 2^-9
+  scales[32 * 2 + 1] = 0xFE;                     // -448
+  std::vector<float> factors(33, 0.1F);
+  factors[32] = 0.3F;
+  QuantizedRows rows{33, codes.data(), scales.data()};
+  rows.factors = factors.data();
+  cpu.backend().Pack(linear)->PutQuantizedRows(0, rows);
+  const std::vector<int32_t> tokens = {3, 32};
+  std::vector<float> got(2 * 32);
+  cpu.backend().Embed(tokens.data(), linear, 0, ViewOf(got, 2, 32, 32));
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(got[i], 6 * 0.1F);
+    EXPECT_EQ(got[32 + i], 6 * (0.3F * (i < 16 ? 0x1p-9F : -448.0F)));
   }
 }
 

@@ -141,6 +141,17 @@ TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
   }
 }
 
+// Smaller groups have more cells, whose inputs' scales need room.
+TEST(FootprintTest, TheLeastGroupIsThatOfTheWeights) {
+  const auto plan = ShardPlan::Create(Config(), 1);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ModelLimits limits = SmallLimits();
+  for (const auto& [group_size, least] : {std::pair{0, 32}, {16, 16}, {32, 32}, {128, 32}}) {
+    limits.weights.group_size = group_size;
+    EXPECT_EQ(StepLimitsOf(*plan, 0, limits).min_group, least) << group_size;
+  }
+}
+
 // What latent attention caches is one vector a token and layer, and the same on every rank.
 TEST(FootprintTest, ALatentCacheIsWholeOnEveryRank) {
   ModelConfig config = Config();

@@ -2,13 +2,12 @@
 // compressed-tensors packs it, 4 bits as 8, a scale for each output as one for each group.
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <string>
 
-#include "absl/strings/strip.h"
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/shard/checkpoint_files.h"
+#include "tests/runtime/model/rewritten.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 #include "tests/support/same_bits.h"
@@ -17,108 +16,6 @@ namespace bulkhead {
 namespace {
 
 using nlohmann::json;
-
-// A checkpoint that is rewritten module by module.
-class Rewritten {
- public:
-  explicit Rewritten(const std::string& fixture)
-      : from_(std::string(BH_TEST_DATA) + "/quantised/" + fixture),
-        tensors_(ReadRawCheckpoint(from_)) {}
-
-  const std::string& from() const { return from_; }
-  const std::string& dir() const { return folder_.path(); }
-
-  // Calls rewrite(stem of a module) for each with a tensor of this name.
-  template <typename Rewrite>
-  void ForModules(const std::string& part, const Rewrite& rewrite) {
-    std::vector<std::string> stems;
-    for (const auto& [name, tensor] : tensors_) {
-      absl::string_view stem = name;
-      if (absl::ConsumeSuffix(&stem, "." + part)) stems.emplace_back(stem);
-    }
-    ASSERT_FALSE(stems.empty());
-    for (const std::string& stem : stems) rewrite(stem);
-  }
-  RawTensor Take(const std::string& name) {
-    RawTensor tensor = tensors_.at(name);
-    tensors_.erase(name);
-    return tensor;
-  }
-  template <typename T>
-  void Put(const std::string& name, const std::string& format, std::vector<int64_t> shape,
-           const std::vector<T>& values) {
-    tensors_[name] = {
-        name, format, std::move(shape),
-        std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
-  }
-  void Write(const std::string& format, const json& weights) {
-    Write({{"quant_method", "compressed-tensors"},
-           {"format", format},
-           {"ignore", {"lm_head"}},
-           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}});
-  }
-  void Write(const json& quantization) {
-    json config = json::parse(ReadFile(from_ + "/config.json"));
-    config["quantization_config"] = quantization;
-    WriteFile(folder_.File("config.json"), config.dump());
-    std::vector<RawTensor> list;
-    for (const auto& [name, tensor] : tensors_) list.push_back(tensor);
-    WriteFile(folder_.File("model.safetensors"), SafetensorsBytes(list));
-  }
-
- private:
-  const TemporaryFolder folder_;
-  const std::string from_;
-  std::map<std::string, RawTensor> tensors_;
-};
-
-template <typename T>
-std::vector<T> ValuesOf(const RawTensor& tensor) {
-  std::vector<T> values(tensor.bytes.size() / sizeof(T));
-  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  return values;
-}
-
-// A matrix of codes of 4 or 8 bits, packed along its rows or columns.
-struct Codes {
-  int64_t rows;
-  int64_t cols;
-  std::vector<uint8_t> at;  // [rows, cols]
-
-  Codes(int64_t r, int64_t c) : rows(r), cols(c), at(r * c) {}
-  static Codes Unpack(const std::vector<uint32_t>& words, int64_t rows, int64_t cols,
-                      bool along_cols) {
-    Codes codes(rows, cols);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t col = 0; col < cols; ++col) {
-        const int64_t word = along_cols ? row * (cols / 8) + col / 8 : row / 8 * cols + col;
-        const int64_t digit = along_cols ? col % 8 : row % 8;
-        codes.at[row * cols + col] = static_cast<uint8_t>(words[word] >> (4 * digit) & 0xF);
-      }
-    }
-    return codes;
-  }
-  std::vector<uint32_t> Pack(bool along_cols) const {
-    std::vector<uint32_t> words(rows * cols / 8);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t col = 0; col < cols; ++col) {
-        const int64_t word = along_cols ? row * (cols / 8) + col / 8 : row / 8 * cols + col;
-        const int64_t digit = along_cols ? col % 8 : row % 8;
-        words[word] |= uint32_t{at[row * cols + col]} << (4 * digit);
-      }
-    }
-    return words;
-  }
-};
-
-template <typename T>
-std::vector<T> Transposed(const std::vector<T>& values, int64_t rows, int64_t cols) {
-  std::vector<T> out(values.size());
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t col = 0; col < cols; ++col) out[col * rows + row] = values[row * cols + col];
-  }
-  return out;
-}
 
 // A GPTQ module as pack-quantized has it.
 void PackGptq(Rewritten& checkpoint, const std::string& stem, bool symmetric) {
@@ -146,17 +43,6 @@ void PackGptq(Rewritten& checkpoint, const std::string& stem, bool symmetric) {
   checkpoint.Put(stem + ".weight_zero_point", "I32", {outputs / 8, groups},
                  zeros_by_output.Pack(false));
   checkpoint.Put(stem + ".weight_g_idx", "I32", {inputs}, index);
-}
-
-void ExpectSameModel(const std::string& got, const std::string& want) {
-  const std::vector<std::vector<int32_t>> prompts = ReadGolden(want).prompts;
-  for (const int size : {1, 4}) {
-    SCOPED_TRACE(size);
-    RigOptions options;
-    options.size = size;
-    options.activation = size == 1 ? ActivationDType::kF32 : ActivationDType::kInt8;
-    ExpectSameBits(RunRig(got, prompts, options), RunRig(want, prompts, options));
-  }
 }
 
 // The codes of a module of ct_int4_g32_asym without their zeros, from -15 to 15: [outputs, inputs].
@@ -256,6 +142,37 @@ TEST(PackedFormats, AScaleForEachOutputIsOneForEachGroup) {
     options.size = 2;
     ExpectSameBits(RunRig(channels.dir(), prompts, options),
                    RunRig(groups.dir(), prompts, options));
+  }
+}
+
+// The factor of a tensor is a power of two, so that one over it is exact.
+TEST(PackedFormats, Nvfp4OfModelOptIsTheSameModel) {
+  Rewritten packed("ct_nvfp4");
+  Rewritten modelopt("ct_nvfp4");
+  packed.ForModules("weight_packed", [&](const std::string& stem) {
+    packed.Put(stem + ".weight_global_scale", "F32", {1}, std::vector<float>{1024});
+    const RawTensor codes = modelopt.Take(stem + ".weight_packed");
+    modelopt.Put(stem + ".weight", "U8", codes.shape, ValuesOf<uint8_t>(codes));
+    modelopt.Take(stem + ".weight_global_scale");
+    modelopt.Put(stem + ".weight_scale_2", "F32", {}, std::vector<float>{1.0F / 1024});
+    modelopt.Put(stem + ".input_scale", "F32", {}, std::vector<float>{1});
+    if (absl::EndsWith(stem, "k_proj")) {
+      modelopt.Put(stem + ".k_scale", "F32", {}, std::vector<float>{1});
+    }
+  });
+  packed.Write(
+      "nvfp4-pack-quantized",
+      {{"num_bits", 4}, {"type", "float"}, {"strategy", "tensor_group"}, {"group_size", 16}});
+  modelopt.Write(json{{"quant_method", "modelopt"},
+                      {"quant_algo", "NVFP4"},
+                      {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}}},
+                      {"ignore", {"lm_head"}}});
+  const std::vector<std::vector<int32_t>> prompts = ReadGolden(packed.from()).prompts;
+  for (const int size : {1, 8}) {
+    RigOptions options;
+    options.size = size;
+    ExpectSameBits(RunRig(modelopt.dir(), prompts, options),
+                   RunRig(packed.dir(), prompts, options));
   }
 }
 

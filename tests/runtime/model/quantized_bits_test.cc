@@ -26,6 +26,7 @@ constexpr Held kHeld[] = {
     {"gptq_act_order", "quantised/gptq_act_order", {}},
     {"packed_int4", "quantised/ct_int4_g32_asym", {}},
     {"packed_mxfp4", "quantised/ct_mxfp4", {}},
+    {"packed_nvfp4", "quantised/ct_nvfp4", {}},
     {"gpt_oss_mxfp4", "quantised/gpt_oss_mxfp4", {}},
     {"int8", "models/llama3_gqa_bf16", WeightFormat::kInt8},
     {"int4", "models/llama3_gqa_bf16", WeightFormat::kInt4},
@@ -103,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Held, QuantizedBits,
                          });
 
 TEST(QuantizedBits, ThreeRanksGiveTheGoldenTokens) {
-  for (const char* name :
-       {"awq", "gptq", "gptq_act_order", "ct_int4_g32_asym", "ct_mxfp4", "gpt_oss_mxfp4"}) {
+  for (const char* name : {"awq", "gptq", "gptq_act_order", "ct_int4_g32_asym", "ct_mxfp4",
+                           "ct_nvfp4", "gpt_oss_mxfp4"}) {
     SCOPED_TRACE(name);
     const std::string dir = std::string(BH_TEST_DATA) + "/quantised/" + name;
     const Golden golden = ReadGolden(dir);
