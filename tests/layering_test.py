@@ -53,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2263, "memory": 3924, "comm": 6328, "kernels": 15480, "shard": 5136, "runtime": 19834, "launcher": 16717,
+LINE_BUDGETS = {"base": 2263, "memory": 3924, "comm": 6328, "kernels": 15480, "shard": 5325, "runtime": 19834, "launcher": 16717,
                 "proto": 658, "tools": 2415}
 
 LONGEST_FILE = 400
