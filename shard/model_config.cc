@@ -127,11 +127,6 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
     BH_RETURN_IF_ERROR(outer.status());
   }
   config.quantization = ReadQuantizationConfig(outer);
-  if (config.has_latents() && config.quantization.method != QuantizationConfig::Method::kNone) {
-    outer.Unsupported("quantization_config",
-                      "with latent attention it must be absent; give --weight-dtype int8 or int4 "
-                      "with a checkpoint that is not quantised");
-  }
   BH_RETURN_IF_ERROR(outer.status());
   std::vector<std::string> unknown_in_rope;
   ReadRope(fields, config.family->rope, config, unknown_in_rope);

@@ -61,6 +61,14 @@ Parts PartsOf(const QuantizationConfig& config) {
   }
 }
 
+// Of the file's tensor, whichever way round the row's matrix lies in it.
+int64_t OutputsOf(const TensorRow& row) {
+  return IsTransposedInCodes(row) ? row.file_inputs : row.FileSize();
+}
+int64_t InputsOf(const TensorRow& row) {
+  return IsTransposedInCodes(row) ? row.FileSize() : row.cols;
+}
+
 // Shapes and number formats of a weight's tensors.
 struct Layout {
   std::vector<int64_t> codes, scales, zeros;
@@ -70,8 +78,8 @@ struct Layout {
 
 Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
   const QuantizationConfig& quantization = config.quantization;
-  const int64_t outputs = row.FileSize();
-  const int64_t inputs = row.cols;
+  const int64_t outputs = OutputsOf(row);
+  const int64_t inputs = InputsOf(row);
   const int64_t groups = quantization.group_size == 0 ? 1 : inputs / quantization.group_size;
   const int64_t words = CeilDiv(outputs, 32 / quantization.bits);
   const char* half = ScalesOf(config) == ScaleFormat::kF16 ? "F16" : "BF16";
@@ -124,11 +132,6 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
     return absl::UnimplementedError(absl::StrCat(
         "'", codes, "': experts that share one tensor are read in mxfp4 as gpt-oss has it alone"));
   }
-  if (row.is_transposed && row.file_experts == 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("'", codes, "': a matrix whose inputs are rows of the file is not read from ",
-                     "codes; latent attention's kv_b_proj must not be quantised"));
-  }
   if (quantization.method == Method::kFp8 || quantization.method == Method::kFloatQuantized) {
     return absl::OkStatus();  // blocks may be cut
   }
@@ -137,12 +140,14 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
   const int64_t group = quantization.group_size > 0                     ? quantization.group_size
                         : quantization.method == Method::kPackQuantized ? 8
                                                                         : 1;
-  if (row.cols % group == 0 && (!words_of_outputs || row.FileSize() % word_codes == 0)) {
+  const int64_t outputs = OutputsOf(row);
+  const int64_t inputs = InputsOf(row);
+  if (inputs % group == 0 && (!words_of_outputs || outputs % word_codes == 0)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", codes, "' would be [", row.FileSize(), ", ", row.cols, "], which groups of ", group,
-      " inputs", words_of_outputs ? absl::StrCat(" and words of ", word_codes, " outputs") : "",
+      "'", codes, "' would be [", outputs, ", ", inputs, "], which groups of ", group, " inputs",
+      words_of_outputs ? absl::StrCat(" and words of ", word_codes, " outputs") : "",
       " do not divide"));
 }
 
@@ -213,7 +218,12 @@ absl::StatusOr<std::vector<int32_t>> QuantizedTensors::ReadGroupIndex(Range cols
 }
 
 bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config) {
-  return config.quantization.method != Method::kNone && row.held_as == HeldAs::kLayerMatrix;
+  return config.quantization.method != Method::kNone &&
+         (row.held_as == HeldAs::kLayerMatrix || row.held_as == HeldAs::kDequantized);
+}
+
+bool IsTransposedInCodes(const TensorRow& row) {
+  return row.is_transposed && row.held_as == HeldAs::kDequantized;
 }
 
 std::vector<std::string> QuantizedNamesOf(const TensorRow& row, const ModelConfig& config) {
@@ -235,8 +245,8 @@ absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const T
   QuantizedTensors tensors;
   tensors.config = config.quantization;
   tensors.group_size = WeightFormats::StoredBy(config, DType::kF32).group_size;
-  tensors.outputs = row.FileSize() * std::max(1, row.file_experts);
-  tensors.inputs = row.cols;
+  tensors.outputs = OutputsOf(row) * std::max(1, row.file_experts);
+  tensors.inputs = InputsOf(row);
   BH_ASSIGN_OR_RETURN(tensors.codes,
                       index.FindTensor(name(parts.codes), layout.codes, layout.codes_format));
   if (parts.zeros != nullptr) {
@@ -248,10 +258,11 @@ absl::StatusOr<QuantizedTensors> FindQuantized(const TensorIndex& index, const T
     BH_ASSIGN_OR_RETURN(tensors.factor, ReadFactor(index, name(parts.global_scale), divides));
   }
   if (parts.shape != nullptr) {
-    BH_RETURN_IF_ERROR(CheckShapeTensor(index, name(parts.shape), tensors.outputs, row.cols));
+    BH_RETURN_IF_ERROR(CheckShapeTensor(index, name(parts.shape), tensors.outputs, tensors.inputs));
   }
   if (parts.g_idx == nullptr) return tensors;
-  absl::StatusOr<LocatedTensor> g_idx = index.FindTensor(name(parts.g_idx), {row.cols}, "I32");
+  absl::StatusOr<LocatedTensor> g_idx =
+      index.FindTensor(name(parts.g_idx), {tensors.inputs}, "I32");
   if (g_idx.ok()) {
     tensors.g_idx = *g_idx;
   } else if (!absl::IsNotFound(g_idx.status()) || tensors.config.act_order) {

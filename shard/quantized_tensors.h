@@ -53,6 +53,10 @@ struct QuantizedTensors {
   bool is_fp8() const {
     return config.method == Method::kFp8 || config.method == Method::kFloatQuantized;
   }
+  bool is_fp4() const {
+    return config.method == Method::kMxfp4 || config.method == Method::kMxfp4PackQuantized ||
+           config.method == Method::kNvfp4PackQuantized || config.method == Method::kModelOptNvfp4;
+  }
   bool is_awq() const { return config.method == QuantizationConfig::Method::kAwq; }
   // Outputs are rows of the file; else inputs are.
   bool is_by_output() const { return !is_awq() && config.method != Method::kGptq; }
@@ -95,6 +99,8 @@ struct QuantizedTensors {
 
 // Whether the checkpoint holds this tensor so.
 bool IsHeldQuantized(const TensorRow& row, const ModelConfig& config);
+// Whether the outputs of its matrix are inputs of the codes.
+bool IsTransposedInCodes(const TensorRow& row);
 
 // With the shapes and number formats that `config` demands. NOT_FOUND, INVALID_ARGUMENT or
 // UNIMPLEMENTED naming file and tensor.

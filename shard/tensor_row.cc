@@ -104,7 +104,8 @@ struct MatrixFormat {
 };
 MatrixFormat FormatOf(const TensorRow& row, const WeightFormats& held_as) {
   if (row.held_as == HeldAs::kF32Matrix) return {WeightFormat::kF32, 0, false, {}};
-  if (row.held_as == HeldAs::kTable || row.held_as == HeldAs::kKeptMatrix) {
+  if (row.held_as == HeldAs::kTable || row.held_as == HeldAs::kKeptMatrix ||
+      row.held_as == HeldAs::kDequantized) {
     return {held_as.tables, held_as.table_group_size, false, ScaleFormat::kF16};
   }
   return {held_as.layers, held_as.group_size, held_as.act_order, held_as.scales};
@@ -144,28 +145,15 @@ std::vector<TensorRow> ModelTensors(const ModelConfig& config) {
 
 namespace {
 
-bool IsQuantisedInFile(const TensorRow& row, const QuantizationConfig& quantization) {
+// How a layer's matrix of a quantised checkpoint is held.
+HeldAs HeldFrom(const TensorRow& row, const QuantizationConfig& quantization) {
   const bool experts_alone = quantization.method == QuantizationConfig::Method::kMxfp4;
-  if (experts_alone && row.file_experts == 0) return false;
-  return quantization.modules == nullptr || quantization.modules->Selects(row.Module());
-}
-
-}  // namespace
-
-std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
-  TensorTable table(*config.family, layer, config.moe.num_experts);
-  config.family->layer_tensors(config, layer, table);
-  std::vector<TensorRow> rows = table.Take();
-  if (config.quantization.method == QuantizationConfig::Method::kNone) return rows;
-  for (TensorRow& row : rows) {
-    if (row.held_as == HeldAs::kLayerMatrix && !IsQuantisedInFile(row, config.quantization)) {
-      row.held_as = HeldAs::kKeptMatrix;
-    }
+  if ((experts_alone && row.file_experts == 0) ||
+      (quantization.modules != nullptr && !quantization.modules->Selects(row.Module()))) {
+    return HeldAs::kKeptMatrix;
   }
-  return rows;
+  return row.head >= 0 && !row.joins_heads ? HeldAs::kDequantized : HeldAs::kLayerMatrix;
 }
-
-namespace {
 
 // `rows`, then those of the layers.
 std::vector<TensorRow> WithLayers(std::vector<TensorRow> rows, const ModelConfig& config,
@@ -178,6 +166,17 @@ std::vector<TensorRow> WithLayers(std::vector<TensorRow> rows, const ModelConfig
 }
 
 }  // namespace
+
+std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
+  TensorTable table(*config.family, layer, config.moe.num_experts);
+  config.family->layer_tensors(config, layer, table);
+  std::vector<TensorRow> rows = table.Take();
+  if (config.quantization.method == QuantizationConfig::Method::kNone) return rows;
+  for (TensorRow& row : rows) {
+    if (row.held_as == HeldAs::kLayerMatrix) row.held_as = HeldFrom(row, config.quantization);
+  }
+  return rows;
+}
 
 std::vector<TensorRow> AllTensors(const ModelConfig& config) {
   return WithLayers(ModelTensors(config), config, {0, config.num_hidden_layers});

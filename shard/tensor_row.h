@@ -40,8 +40,9 @@ enum class Split {
 };
 
 // In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's that a quantised
-// checkpoint holds in numbers, in the format of the tables.
-enum class HeldAs { kLayerMatrix, kKeptMatrix, kTable, kF32Matrix, kVector };
+// checkpoint holds in numbers, in the format of the tables. kDequantized: one that it holds in
+// codes, likewise in numbers: that of a head, at whose borders groups and blocks do not end.
+enum class HeldAs { kLayerMatrix, kKeptMatrix, kDequantized, kTable, kF32Matrix, kVector };
 
 struct TensorRow {
   const char* prefix = "";  // FamilySpec's

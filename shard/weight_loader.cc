@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/status.h"
+#include "shard/dequantized_rows.h"
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
 #include "shard/weight_samples.h"
@@ -50,6 +51,15 @@ struct Part {
   std::optional<QuantizedTensors> quantized;
 
   bool is_transposed() const { return target.row.is_transposed; }
+  bool is_dequantized() const { return target.row.held_as == HeldAs::kDequantized; }
+  int64_t QuantizedStagingBytes(Range rows) const {
+    return is_dequantized() ? DequantizedStagingBytes(*quantized, target.row, rows, slice.cols)
+                            : quantized->StagingBytes(slice.cols, rows.size());
+  }
+  int64_t QuantizedReadBytes(Range rows) const {
+    return IsTransposedInCodes(target.row) ? quantized->ReadBytes(rows, slice.cols.size())
+                                           : quantized->ReadBytes(slice.cols, rows.size());
+  }
   int64_t BytesPerRow() const {
     return (reads_segments ? slice.cols.size() : full_cols) * DTypeBytes(dtype);
   }
@@ -60,12 +70,11 @@ struct Block {
   Range rows;  // of the full weight
   // Read from the file, and held in staging memory meanwhile.
   int64_t bytes() const {
-    return part->quantized.has_value() ? part->quantized->ReadBytes(part->slice.cols, rows.size())
+    return part->quantized.has_value() ? part->QuantizedReadBytes(rows)
                                        : rows.size() * part->BytesPerRow();
   }
   int64_t staging_bytes() const {
-    if (part->quantized.has_value())
-      return part->quantized->StagingBytes(part->slice.cols, rows.size());
+    if (part->quantized.has_value()) return part->QuantizedStagingBytes(rows);
     return part->is_transposed() ? 2 * bytes() : bytes();
   }
 };
@@ -155,14 +164,21 @@ class LoadRun {
 
   static absl::Status LoadQuantizedBlock(const Block& block, std::byte* staging) {
     const Part& part = *block.part;
-    const auto rows = part.quantized->ReadRows(block.rows, part.slice.cols, staging);
-    if (!rows.ok()) {
-      return absl::DataLossError(
-          absl::StrCat("tensor '", part.tensor.entry->name, "': ", rows.status().message()));
+    const int64_t sink_row = part.target.sink_row + block.rows.begin - part.slice.rows.begin;
+    absl::Status status;
+    if (part.is_dequantized()) {
+      const auto rows =
+          ReadDequantized(*part.quantized, part.target.row, block.rows, part.slice.cols, staging);
+      if (rows.ok()) part.target.sink->PutRows(sink_row, *rows);
+      status = rows.status();
+    } else {
+      const auto rows = part.quantized->ReadRows(block.rows, part.slice.cols, staging);
+      if (rows.ok()) part.target.sink->PutQuantizedRows(sink_row, *rows);
+      status = rows.status();
     }
-    part.target.sink->PutQuantizedRows(
-        part.target.sink_row + block.rows.begin - part.slice.rows.begin, *rows);
-    return absl::OkStatus();
+    if (status.ok()) return status;
+    return absl::DataLossError(
+        absl::StrCat("tensor '", part.tensor.entry->name, "': ", status.message()));
   }
 
   static absl::Status ReadRows(const Block& block, std::byte* staging) {
@@ -217,7 +233,7 @@ class LoadRun {
 // Cut at whole words of outputs, in whole panels where they fit.
 void AddQuantizedBlocks(const Part& part, std::vector<Block>& blocks) {
   constexpr int64_t kWord = 8;
-  const int64_t word_bytes = part.quantized->StagingBytes(part.slice.cols, kWord);
+  const int64_t word_bytes = part.QuantizedStagingBytes({0, kWord});
   const int64_t max_rows = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
   const int64_t rows = max_rows > kBlockRows ? max_rows / kBlockRows * kBlockRows : max_rows;
   for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end;) {
@@ -346,7 +362,7 @@ class SafetensorsCheckpoint : public Checkpoint {
 
   static absl::Status PutGroupIndices(const std::vector<Part>& parts) {
     for (const Part& part : parts) {
-      if (!part.quantized.has_value() || part.slice.cols.empty()) continue;
+      if (!part.quantized.has_value() || part.is_dequantized() || part.slice.cols.empty()) continue;
       BH_ASSIGN_OR_RETURN(const std::vector<int32_t> index,
                           part.quantized->ReadGroupIndex(part.slice.cols));
       if (!index.empty()) part.target.sink->PutGroupIndex(index);

@@ -12,6 +12,7 @@
 #include "shard/config_fields.h"
 #include "shard/decoder_fields.h"
 #include "shard/model_config.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 namespace {
@@ -285,14 +286,26 @@ TEST(FamilyConfigTest, HostileSizesOfLatentsAreRefusedByName) {
   }
 }
 
-TEST(FamilyConfigTest, LatentAttentionIsRefusedInAFormatOfItsOwn) {
+// At whose borders codes cannot be cut.
+TEST(FamilyConfigTest, HeadsOfLatentAttentionAreHeldInNumbers) {
   json config = DeepseekV3();
-  config["quantization_config"] = json::parse(R"({"quant_method": "awq", "bits": 4,
-      "group_size": 128, "version": "gemm", "zero_point": true})");
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("latent attention"));
   config["quantization_config"] =
       json::parse(R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})");
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("latent attention"));
+  for (const bool converted : {true, false}) {
+    const auto parsed = Parse(config);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    int heads = 0;
+    for (const TensorRow& row : LayerTensors(parsed->model, 0)) {
+      if (row.name == "self_attn.kv_b_proj") {
+        ++heads;
+        EXPECT_EQ(row.held_as, converted ? HeldAs::kDequantized : HeldAs::kKeptMatrix);
+      } else if (!row.is_vector()) {
+        EXPECT_EQ(row.held_as, HeldAs::kLayerMatrix) << row.Name();
+      }
+    }
+    EXPECT_EQ(heads, 2 * parsed->model.num_attention_heads);
+    config["quantization_config"]["modules_to_not_convert"] = json::array({"kv_b_proj"});
+  }
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ namespace bulkhead {
 // A checkpoint that is rewritten module by module.
 class Rewritten {
  public:
-  explicit Rewritten(const std::string& fixture)
-      : from_(std::string(BH_TEST_DATA) + "/quantised/" + fixture),
+  // The checkpoint tests/data/FOLDER/FIXTURE.
+  explicit Rewritten(const std::string& fixture, const std::string& folder = "quantised")
+      : from_(std::string(BH_TEST_DATA) + "/" + folder + "/" + fixture),
         tensors_(ReadRawCheckpoint(from_)) {}
 
   const std::string& from() const { return from_; }
