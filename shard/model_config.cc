@@ -97,6 +97,18 @@ absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::s
   return absl::OkStatus();
 }
 
+// What a quantised checkpoint says of keys and values, where it is served without that.
+void WarnOfKvCacheScheme(const nlohmann::json& object, absl::string_view source,
+                         std::vector<std::string>& warnings) {
+  const auto quantization = object.find("quantization_config");
+  if (quantization == object.end() || !quantization->is_object()) return;
+  const auto scheme = quantization->find("kv_cache_scheme");
+  if (scheme == quantization->end() || scheme->is_null()) return;
+  warnings.push_back(absl::StrCat(
+      source, ": quantization_config.kv_cache_scheme is not applied: keys and values are held as ",
+      "--kv-cache-dtype says"));
+}
+
 absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
                         UnknownFields unknown_fields, FamilySpecs families, ParsedConfig& parsed) {
   ConfigFields outer(object, std::string(source));
@@ -128,6 +140,7 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   }
   config.quantization = ReadQuantizationConfig(outer);
   BH_RETURN_IF_ERROR(outer.status());
+  WarnOfKvCacheScheme(object, source, parsed.warnings);
   std::vector<std::string> unknown_in_rope;
   ReadRope(fields, config.family->rope, config, unknown_in_rope);
   ApplyConfigFieldPolicy(fields);

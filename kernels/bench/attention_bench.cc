@@ -68,6 +68,7 @@ class Cache {
     const int64_t layer_bytes = (num_blocks + 1) * arena_.geometry.LayerBlockBytes();
     num_layers_ = static_cast<int>(
         std::max<int64_t>(1, (quick ? kQuickCacheBytes : kCacheBytes) / layer_bytes));
+    arena_.geometry.num_layers = num_layers_;
     memory_ = std::move(machine.device->Allocate(num_layers_ * layer_bytes)).value();
     arena_.num_blocks = num_blocks;
     arena_.base = memory_.data();

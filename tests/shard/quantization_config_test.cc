@@ -235,6 +235,7 @@ TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
   ASSERT_TRUE(config.ok()) << config.status();
   const QuantizationConfig& quantization = config->model.quantization;
   EXPECT_EQ(quantization.method, QuantizationConfig::Method::kModelOptNvfp4);
+  EXPECT_THAT(config->warnings, testing::Contains(testing::HasSubstr("kv_cache_scheme")));
   const WeightFormats formats = WeightFormats::StoredBy(config->model, DType::kBF16);
   EXPECT_EQ(formats.layers, WeightFormat::kFp4);
   EXPECT_EQ(formats.group_size, 16);
