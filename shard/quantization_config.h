@@ -17,7 +17,7 @@ inline constexpr int kNvfp4Group = 16;
 constexpr bool IsGroupSize(int inputs) {
   return inputs == 32 || inputs == 64 || inputs == kMaxHeldGroup;
 }
-// Fails if `fields` has a field that nobody asked for: it may change what the numbers mean.
+// Fails if `fields` has a field that was not read: it may change what the numbers mean.
 void RefuseUnknown(ConfigFields& fields);
 void ReadCompressedTensors(ConfigFields& fields, QuantizationConfig& config);
 void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config);

@@ -138,12 +138,18 @@ double SumOverRanks(const Planned& plan, absl::FunctionRef<double(const RankShar
 
 // What steps of 1, 4, 16 and 64 tokens read of the weights; without experts they read alike.
 std::vector<std::pair<int, int64_t>> WeightReadsOf(const Planned& plan) {
+  std::vector<int> batches = {1, 4, 16, 64};
+  if (plan.source.config.model.moe.num_experts == 0) batches.resize(1);
+  std::vector<double> sums(batches.size());
+  const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
+  for (int rank = 0; split.ok() && rank < split->size(); ++rank) {
+    const std::vector<double> bytes =
+        ReadWeightBytes(split->rank(rank), plan.source.formats.weights, batches);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += bytes[i];
+  }
   std::vector<std::pair<int, int64_t>> reads;
-  for (const int tokens : {1, 4, 16, 64}) {
-    if (tokens > 1 && plan.source.config.model.moe.num_experts == 0) break;
-    reads.emplace_back(tokens, static_cast<int64_t>(SumOverRanks(plan, [&](const RankShard& shard) {
-                         return ReadWeightBytes(shard, plan.source.formats.weights, tokens);
-                       })));
+  for (size_t i = 0; i < sums.size(); ++i) {
+    reads.emplace_back(batches[i], static_cast<int64_t>(sums[i]));
   }
   return reads;
 }

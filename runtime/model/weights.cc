@@ -149,20 +149,26 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) 
   return bytes;
 }
 
-double ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as, int batch) {
-  const MoeConfig& moe = shard.model->moe;
-  double of_experts = 0;  // the part of them that is read
-  if (moe.num_experts > 0) {
-    of_experts = 1 - std::pow(1 - double{1} * moe.num_experts_per_tok / moe.num_experts, batch);
-  }
-  double bytes = 0;
+std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,
+                                    absl::Span<const int> batches) {
+  double always = 0;
+  double of_experts = 0;  // all of them
   for (const TensorRow& row : TensorsOf(shard)) {
     const bool is_looked_up =
         row.layer < 0 && (row.slot == kPerLayerEmbedding ||
                           (row.slot == kEmbedding && !shard.model->tie_word_embeddings));
     if (is_looked_up) continue;
-    bytes +=
-        static_cast<double>(StoredBytes(row, shard, held_as)) * (row.expert >= 0 ? of_experts : 1);
+    (row.expert >= 0 ? of_experts : always) +=
+        static_cast<double>(StoredBytes(row, shard, held_as));
+  }
+  const MoeConfig& moe = shard.model->moe;
+  std::vector<double> bytes;
+  for (const int batch : batches) {
+    double part = 0;  // of the experts
+    if (moe.num_experts > 0) {
+      part = 1 - std::pow(1 - double{1} * moe.num_experts_per_tok / moe.num_experts, batch);
+    }
+    bytes.push_back(always + part * of_experts);
   }
   return bytes;
 }

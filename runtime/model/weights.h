@@ -82,8 +82,10 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
 int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
 // What a step of one token reads of them: of a mixture of experts those that the token is sent to,
 // and of the embedding nothing unless it is the head, too. A batch reads the distinct experts that
-// its tokens are expected to be sent to, were they chosen at random.
-double ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as, int batch);
+// its tokens are expected to be sent to, were they chosen at random. One number for each of
+// `batches`, which are numbers of tokens.
+std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,
+                                    absl::Span<const int> batches);
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard);
 
 // Reads this rank's part of the checkpoint into weights that were laid out over memory. Not
