@@ -76,6 +76,7 @@ KvDigest BlockIdentity(const KvDigest& parent, const BlockKey& key) {
   fields.Digest(key.context);
   fields.Number(static_cast<uint32_t>(key.tokens.size()));
   fields.Bytes(key.tokens.data(), key.tokens.size() * sizeof(int32_t));
+  if (key.group > 0) fields.Number(static_cast<uint32_t>(key.group));
   return fields.Sha256();
 }
 

@@ -11,7 +11,10 @@
 //             content, and (u64 each) its first row in the block, that row's index in the span and
 //             the number of its rows in the block
 //   identity  tag "bulkhead.kv.block.1", the parent's identity (zeros for none), context, the
-//             number of tokens (u32), tokens (i32 each)
+//             number of tokens (u32), tokens (i32 each); of a group above 0 that group (u32)
+//
+// A block of KV group 0 stands for its tokens. What other groups hold of these tokens is in blocks
+// whose parent is that one.
 #pragma once
 
 #include <array>
@@ -26,9 +29,13 @@ namespace bulkhead {
 using KvDigest = std::array<uint8_t, 32>;
 
 struct BlockKey {
-  BlockId parent = 0;                // previous block; 0: first block
+  BlockId parent = 0;                // previous block, 0: first block; or group 0's of its tokens
   absl::Span<const int32_t> tokens;  // block_tokens of them
   KvDigest context = {};             // what else K and V depend on; zeros: nothing
+  int group = 0;
+
+  // Of the same tokens in another group.
+  BlockKey InGroup(int other, BlockId first) const { return {first, tokens, context, other}; }
 };
 
 // Consecutive rows of a sequence whose embeddings are given, not looked up by token id.

@@ -52,10 +52,8 @@ class RankFitter {
       : rule_(request.rule),
         needs_(needs),
         group_blocks_(group_blocks),
-        blocks_per_seq_(limits.blocks_per_seq()),
-        wanted_blocks_(request.cap_at_max_num_seqs
-                           ? std::min(kMaxBlocks, blocks_per_seq_ * limits.max_num_seqs)
-                           : kMaxBlocks) {}
+        least_blocks_(limits.LeastBlocks(limits.max_model_len)),
+        wanted_blocks_(request.cap_at_max_num_seqs ? WantedBlocks(limits) : kMaxBlocks) {}
 
   RankFit Fit(const DeviceBudget& budget) const {
     RankFit fit;
@@ -134,6 +132,12 @@ class RankFitter {
   }
 
  private:
+  // For max_num_seqs sequences of the full length.
+  static int64_t WantedBlocks(const Limits& limits) {
+    const int64_t all = Product(limits.max_num_seqs, limits.BlocksFor(limits.max_model_len));
+    return all > kMaxBlocks - limits.step_blocks() ? kMaxBlocks : all + limits.step_blocks();
+  }
+
   // Available for all arenas.
   int64_t AvailableBytes(const DeviceBudget& budget) const {
     const int64_t available = budget.free_bytes() - budget.reserve_bytes;
@@ -155,7 +159,7 @@ class RankFitter {
     const int64_t block = needs_.kv_block_bytes;
     switch (rule_.kind) {
       case KvRule::Kind::kNone: {
-        const int64_t one_sequence = Product(blocks_per_seq_, block);
+        const int64_t one_sequence = Product(least_blocks_, block);
         const int64_t most =
             SharedWithOthers(budget) ? std::max(left / 2, std::min(left, one_sequence)) : left;
         return std::min(most, Product(wanted_blocks_, block));
@@ -184,8 +188,8 @@ class RankFitter {
     const int64_t taken = Product(std::min(ruled, group_blocks_), block);
     if (taken > left) {
       short_of(taken, left);
-    } else if (ruled < blocks_per_seq_) {
-      short_of(Product(blocks_per_seq_, block), given);
+    } else if (ruled < least_blocks_) {
+      short_of(Product(least_blocks_, block), given);
     }
     fit.own_blocks = std::min({kMaxBlocks, ruled, left / block});
   }
@@ -193,7 +197,7 @@ class RankFitter {
   const KvRule& rule_;
   const RankNeeds& needs_;
   const int64_t group_blocks_;
-  const int64_t blocks_per_seq_;
+  const int64_t least_blocks_;
   const int64_t wanted_blocks_;
 };
 
@@ -233,18 +237,19 @@ class Planner {
 
   Capacity Plan(const Limits& limits) const {
     Capacity plan;
-    plan.limits = limits;
+    plan.limits = Grouped(limits);
+    const std::vector<RankNeeds> needs = NeedsOfAll(plan.limits);
     int64_t& blocks = plan.limits.num_kv_blocks = kMaxBlocks;
-    const std::vector<RankNeeds> needs = NeedsOfAll(limits);
     const int64_t group_blocks = BlocksByRule(request_.rule, needs);
     bool enough_exists = true;
     for (size_t i = 0; i < budgets_.size(); ++i) {
       const DeviceBudget& budget = budgets_[i];
-      const RankFitter fitter(request_, limits, needs[i], group_blocks);
+      const RankFitter fitter(request_, plan.limits, needs[i], group_blocks);
       const RankFit fit = fitter.Fit(budget);
       RankCapacity rank{.budget = budget,
                         .arena_bytes = needs[i].category_bytes,
                         .kv_block_bytes = needs[i].kv_block_bytes,
+                        .kv_layers_bytes = needs[i].kv_layers_bytes,
                         .stored_weight_bytes = needs[i].stored_weight_bytes,
                         .own_blocks = fit.own_blocks,
                         .required_bytes = fitter.RequiredBytes(budget),
@@ -274,7 +279,13 @@ class Planner {
     return needs;
   }
 
-  bool Fits(const Limits& limits) const {
+  Limits Grouped(Limits limits) const {
+    if (request_.group_layers != nullptr) request_.group_layers(limits);
+    return limits;
+  }
+
+  bool Fits(const Limits& fitted) const {
+    const Limits limits = Grouped(fitted);
     const std::vector<RankNeeds> needs = NeedsOfAll(limits);
     const int64_t group_blocks = BlocksByRule(request_.rule, needs);
     for (size_t i = 0; i < budgets_.size(); ++i) {
@@ -288,7 +299,7 @@ class Planner {
   void Complete(Capacity& plan) const {
     int64_t& blocks = plan.limits.num_kv_blocks;
     if (!plan.fits) blocks = 0;
-    plan.full_sequences = blocks / plan.limits.blocks_per_seq();
+    plan.full_sequences = plan.limits.full_sequences();
     const RankCapacity* binding = nullptr;
     for (RankCapacity& rank : plan.ranks) {
       const int64_t block = rank.kv_block_bytes;

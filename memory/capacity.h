@@ -44,6 +44,7 @@ struct DeviceBudget {
 struct RankNeeds {
   std::array<int64_t, kNumMemoryCategories> category_bytes{};  // the kv entry is 0
   int64_t kv_block_bytes = 0;       // 0 on a rank without KV heads: it sets no limit
+  int64_t kv_layers_bytes = 0;      // of a block's tokens in the layers of all KV groups
   int64_t stored_weight_bytes = 0;  // part of the weights category: the tensors without rounding
 };
 using NeedsOf = std::function<RankNeeds(int rank, const Limits& limits)>;
@@ -70,6 +71,8 @@ struct CapacityRequest {
   Limits start;       // of the fitting, and the block size
   KvRule rule;
   bool cap_at_max_num_seqs = true;  // KvRule::kNone takes no more than they can use
+  // Sets the KV groups for a max_model_len; absent: all layers are one group.
+  std::function<void(Limits&)> group_layers = nullptr;
 };
 
 struct Shortage {
@@ -84,6 +87,7 @@ struct RankCapacity {
   DeviceBudget budget;
   std::array<int64_t, kNumMemoryCategories> arena_bytes{};  // with the actual KV; 0 if nothing fits
   int64_t kv_block_bytes = 0;
+  int64_t kv_layers_bytes = 0;      // as in RankNeeds
   int64_t stored_weight_bytes = 0;  // as in RankNeeds
   int64_t own_blocks = 0;  // blocks this rank alone could hold under the rule; 0 without KV heads
   // The smallest total that fits with these limits, others and reserve, if every rank had the same;
@@ -92,6 +96,11 @@ struct RankCapacity {
   int64_t free_bytes = 0;      // left after arenas, others and reserve
   int64_t stranded_bytes = 0;  // unused KV memory because another rank has less
   std::string rule_text;       // the rule as arithmetic
+
+  // Of KV, in a sequence that is longer than the windows.
+  int64_t KvBytesPerToken(const Limits& limits) const {
+    return kv_block_bytes * limits.num_full_kv_groups() / limits.block_tokens;
+  }
 };
 
 struct Capacity {

@@ -19,35 +19,84 @@ KvBlockPool::KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache,
     free_.push_back(static_cast<BlockId>(block));
 }
 
-KvBlockPool::~KvBlockPool() { BH_CHECK(num_free() == num_blocks_); }
+KvBlockPool::~KvBlockPool() {
+  BH_CHECK(num_free() == num_blocks_ && num_reserved_ == 0 && num_reserved_out_ == 0);
+}
+
+BlockId KvBlockPool::TakeFree() {
+  if (free_.empty()) {
+    free_.push_back(cache_->EvictOldest());
+    if (snapshots_ != nullptr) snapshots_->Drop(free_.back());
+    ++num_evictions_;
+  }
+  const BlockId block = free_.back();
+  free_.pop_back();
+  out_[block] = true;
+  return block;
+}
+
+// True if no list holds it any more.
+bool KvBlockPool::Release(BlockId block) {
+  BH_CHECK(block > 0 && block <= num_blocks_ && out_[block]);
+  const bool cached = Cached(block);
+  if (cached && !cache_->Release(block)) return false;
+  out_[block] = false;
+  if (!cached) free_.push_back(block);
+  return true;
+}
 
 bool KvBlockPool::Grow(std::vector<BlockId>& blocks, int64_t count) {
   BH_CHECK(count >= 0);
-  if (count > num_free()) return false;
-  for (int64_t i = 0; i < count; ++i) {
-    if (free_.empty()) {
-      free_.push_back(cache_->EvictOldest());
-      if (snapshots_ != nullptr) snapshots_->Drop(free_.back());
-      ++num_evictions_;
-    }
-    blocks.push_back(free_.back());
-    out_[free_.back()] = true;
-    free_.pop_back();
-  }
+  if (count > num_available()) return false;
+  for (int64_t i = 0; i < count; ++i) blocks.push_back(TakeFree());
   return true;
 }
 
 void KvBlockPool::Return(std::vector<BlockId>& blocks) {
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    BH_CHECK(*block > 0 && *block <= num_blocks_ && out_[*block]);
-    if (Cached(*block)) {
-      if (cache_->Release(*block)) out_[*block] = false;
-      continue;
-    }
-    out_[*block] = false;
-    free_.push_back(*block);
-  }
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) Release(*block);
   blocks.clear();
+}
+
+bool KvBlockPool::Reserve(int64_t count) {
+  BH_CHECK(count >= 0);
+  if (count > num_available()) return false;
+  num_reserved_ += count;
+  return true;
+}
+
+void KvBlockPool::Unreserve(int64_t count) {
+  num_reserved_ -= count;
+  BH_CHECK(count >= 0 && num_reserved_ >= num_reserved_out_);
+}
+
+BlockId KvBlockPool::TakeReserved() {
+  BH_CHECK(num_reserved_out_ < num_reserved_ && num_free() > 0);
+  ++num_reserved_out_;
+  return TakeFree();
+}
+
+void KvBlockPool::ReturnReserved(BlockId block) {
+  if (Release(block)) --num_reserved_out_;
+}
+
+std::vector<BlockId> KvBlockPool::FindWindow(const SequenceKey& key, const CachedPrefix& prefix,
+                                             int group, int64_t first, int64_t count) const {
+  std::vector<BlockId> blocks;
+  for (int64_t i = count - 1; i >= first; --i) {
+    const BlockKey full = key.Block(i, cache_->block_tokens(), 0);
+    const BlockId block = cache_->Find(full.InGroup(group, prefix.blocks[i]));
+    if (block == 0) break;
+    blocks.push_back(block);
+  }
+  std::reverse(blocks.begin(), blocks.end());
+  return blocks;
+}
+
+void KvBlockPool::TakeCached(BlockId block) {
+  cache_->Acquire(block);
+  if (!out_[block]) ++num_reserved_out_;
+  out_[block] = true;
+  BH_CHECK(num_reserved_out_ <= num_reserved_);
 }
 
 CachedPrefix KvBlockPool::FindPrefix(const SequenceKey& key) const {
@@ -100,10 +149,14 @@ BlockId KvBlockPool::CacheBlock(const BlockKey& key, BlockId block) {
     cache_->Insert(key, block);
     return block;
   }
+  if (key.group > 0) {
+    ReturnReserved(block);
+    TakeCached(equal);
+    return equal;
+  }
   cache_->Acquire(equal);
   out_[equal] = true;
-  out_[block] = false;
-  free_.push_back(block);
+  Release(block);
   return equal;
 }
 

@@ -3,6 +3,11 @@
 //
 // With a PrefixCache, full blocks stay cached after their last holder releases them: they are idle,
 // count as free, and are evicted, least recently used first, when no other block is free.
+//
+// In KV groups with a window (memory/limits.h) a sequence holds blocks for as long as the window
+// shows them: it reserves as many as it can hold at once, and takes and returns them one by one.
+// Sequences may hold the same block, so that fewer are held than are reserved; the difference is
+// not available to others.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +22,9 @@ namespace bulkhead {
 // Cached blocks of a sequence's prefix; valid until the pool changes.
 struct CachedPrefix {
   std::vector<BlockId> blocks;
-  int64_t num_idle = 0;        // idle ones among them, which may be evicted until taken
+  int64_t num_idle = 0;  // idle ones among them, which may be evicted until taken
+  // [groups with a window] the last ones, which the windows behind `blocks` show.
+  std::vector<std::vector<BlockId>> windows = {};
   uint64_t num_evictions = 0;  // the pool's counter when this was found
 };
 
@@ -49,9 +56,26 @@ class KvBlockPool {
   // to hold from now on: itself, or an equal cached one; then `block` is freed.
   BlockId CacheBlock(const BlockKey& key, BlockId block);
 
+  // Groups with a window. Reserves all or none.
+  [[nodiscard]] bool Reserve(int64_t count);
+  void Unreserve(int64_t count);
+  // One that was reserved.
+  BlockId TakeReserved();
+  // Of the prefix's first `count` blocks, those from `first` on in `group`, as many of the last
+  // ones as are cached.
+  std::vector<BlockId> FindWindow(const SequenceKey& key, const CachedPrefix& prefix, int group,
+                                  int64_t first, int64_t count) const;
+  // Takes one of CachedPrefix::windows, for which one is reserved.
+  void TakeCached(BlockId block);
+  // Releases a taken one; it stays reserved.
+  void ReturnReserved(BlockId block);
+
   SnapshotPool* snapshots() const { return snapshots_.get(); }
   bool caches() const { return cache_ != nullptr; }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()) + num_idle(); }
+  // For Grow and Reserve.
+  int64_t num_available() const { return num_free() - (num_reserved_ - num_reserved_out_); }
+  int64_t num_reserved() const { return num_reserved_; }
   int64_t num_idle() const { return cache_ == nullptr ? 0 : cache_->num_idle(); }
   int64_t num_blocks() const { return num_blocks_; }
 
@@ -61,6 +85,8 @@ class KvBlockPool {
 
  private:
   int64_t NumIdleOf(const std::vector<BlockId>& blocks) const;
+  BlockId TakeFree();
+  bool Release(BlockId block);
   bool Cached(BlockId block) const { return cache_ != nullptr && cache_->Contains(block); }
 
   int64_t num_blocks_;
@@ -69,6 +95,8 @@ class KvBlockPool {
   std::vector<BlockId> free_;  // a stack: recently returned blocks are still in the CPU caches
   std::vector<bool> out_;      // [block] held by some list
   uint64_t num_evictions_ = 0;
+  int64_t num_reserved_ = 0;
+  int64_t num_reserved_out_ = 0;  // held blocks of groups with a window
 };
 
 }  // namespace bulkhead

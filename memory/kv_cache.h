@@ -1,7 +1,8 @@
 // The KV cache of one rank: its geometry (pure arithmetic), and the arena that holds the blocks.
 //
-// Layout. One block holds `block_tokens` tokens of every layer; the arena is [layer][block][kv
-// head]. Layers may be of two kinds, of unlike heads: those of the second lie behind the others.
+// Layout. One block holds `block_tokens` tokens of the layers of one KV group (memory/limits.h);
+// the arena is [block][layer of the group][kv head], and blocks are as large as the largest group
+// wants them. Layers may have unlike heads.
 // Block 0 is never allocated: padding writes there. Each KV head has, in order:
 //   keys      [d][token]: one element of neighbouring tokens is one vector of scores
 //   values    [token][d]
@@ -32,9 +33,8 @@
 
 namespace bulkhead {
 
-// Of layers that are alike.
+// Of a layer.
 struct KvGeometry {
-  int num_layers = 0;
   int kv_heads = 0;      // k: on this rank; 0 is legal
   int head_dim = 0;      // d; even with int4
   int block_tokens = 0;  // a power of two in [16, 256], so that it divides an attention chunk
@@ -53,17 +53,17 @@ struct KvGeometry {
   int64_t HeadBytes() const {  // of one head, one block, one layer
     return num_parts() * block_tokens * (TokenBytes() + KvScalingBytes(format));
   }
-  int64_t LayerBlockBytes() const { return kv_heads * HeadBytes(); }
-  int64_t BlockBytes() const { return num_layers * LayerBlockBytes(); }
+  int64_t LayerBlockBytes() const { return kv_heads * HeadBytes(); }  // of a block
 };
 
 // One layer, as seen by attention and AppendKv.
 struct KvLayerView {
   KvGeometry geometry;
-  std::byte* base = nullptr;
+  std::byte* base = nullptr;  // of block 0
+  int64_t block_stride = 0;   // bytes between two blocks
 
   std::byte* Keys(int64_t block, int64_t head) const {
-    return base + block * geometry.LayerBlockBytes() + head * geometry.HeadBytes();
+    return base + block * block_stride + head * geometry.HeadBytes();
   }
   std::byte* Values(int64_t block, int64_t head) const {
     return Keys(block, head) + geometry.KeysBytes();
@@ -75,19 +75,22 @@ struct KvLayerView {
   }
 };
 
-struct KvArena {
+// Where a layer is: in which group's blocks, and how far behind their beginning. A layer that reads
+// another's keys and values is where that one is.
+struct LayerPlace {
+  int group = 0;
+  int64_t offset_bytes = 0;
   KvGeometry geometry;
-  int64_t num_blocks = 0;  // usable blocks; the arena also holds block 0
-  std::byte* base = nullptr;
-  KvGeometry full = {};  // of the layers of the second kind
+  int state_layer = 0;  // of a layer with a state and no cache: the StateArena's layer
+};
 
-  int num_layers() const { return geometry.num_layers + full.num_layers; }
-  int64_t BlockBytes() const { return geometry.BlockBytes() + full.BlockBytes(); }
-  KvLayerView Layer(int layer) const {
-    const int64_t blocks = num_blocks + 1;
-    const int behind = layer - geometry.num_layers;
-    if (behind < 0) return {geometry, base + layer * blocks * geometry.LayerBlockBytes()};
-    return {full, base + blocks * (geometry.BlockBytes() + behind * full.LayerBlockBytes())};
+struct KvArena {
+  int64_t num_blocks = 0;  // usable blocks; the arena also holds block 0
+  int64_t block_bytes = 0;
+  std::byte* base = nullptr;
+
+  KvLayerView Layer(const LayerPlace& place) const {
+    return {place.geometry, base + place.offset_bytes, block_bytes};
   }
 };
 

@@ -35,13 +35,13 @@ int64_t PrefixCache::HostBytes(int64_t num_blocks, int block_tokens) {
 }
 
 uint64_t PrefixCache::HashOf(const BlockKey& key) const {
-  return hash_(absl::HashOf(At(key.parent).hash, key.context), key.tokens);
+  return hash_(absl::HashOf(At(key.parent).hash, key.context, key.group), key.tokens);
 }
 
 bool PrefixCache::Holds(BlockId block, uint64_t hash, const BlockKey& key) const {
   const Entry& entry = At(block);
   return entry.hash == hash && entry.parent == key.parent && entry.context == key.context &&
-         key.tokens == Tokens(block);
+         entry.group == key.group && key.tokens == Tokens(block);
 }
 
 BlockId PrefixCache::Find(const BlockKey& key) const {
@@ -62,6 +62,7 @@ void PrefixCache::Insert(const BlockKey& key, BlockId block) {
   entry.hash = HashOf(key);
   entry.parent = key.parent;
   entry.context = key.context;
+  entry.group = static_cast<int8_t>(key.group);
   std::copy(key.tokens.begin(), key.tokens.end(), tokens_.begin() + int64_t{block} * block_tokens_);
   if (key.parent != 0) {
     BH_CHECK(At(key.parent).references > 0);
@@ -120,7 +121,8 @@ KvDigest PrefixCache::Identity(BlockId block) const {
   }
   KvDigest identity = {};
   for (auto at = blocks.rbegin(); at != blocks.rend(); ++at) {
-    identity = BlockIdentity(identity, {At(*at).parent, Tokens(*at), At(*at).context});
+    identity =
+        BlockIdentity(identity, {At(*at).parent, Tokens(*at), At(*at).context, At(*at).group});
   }
   return identity;
 }

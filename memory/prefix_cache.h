@@ -8,7 +8,8 @@
 //
 // An unreferenced block stays idle until it is evicted, least recently used first. A holder of a
 // block holds all its ancestors and releases the last block first: children of an idle block have
-// been idle for longer, so a block is never evicted before its children.
+// been idle for longer, so a block is never evicted before its children. Blocks of groups with a
+// window are children without children: a sequence releases them while it goes on.
 //
 // All memory is allocated by the constructor.
 #pragma once
@@ -64,6 +65,7 @@ class PrefixCache {
     int32_t references = 0;
     int32_t num_children = 0;
     bool cached = false;
+    int8_t group = 0;
     KvDigest context = {};
   };
 

@@ -14,9 +14,10 @@ HEAD = """# Capacity of published models
 
 What `bulkhead plan` says of each `config.json` in `tests/data/configs/` (some fields of the published file that change no size are left
 out), in bfloat16 with a bfloat16 KV cache and 80 GB (`--device-memory 74GiB`) for each rank; written by `scripts/capacity_table.py`.
-Weights are as Bulkhead holds them: routers of experts in float32. *KV bytes* are of one token on one rank of 8, and *state* is of one
-sequence there, with its snapshot for prefix caching. Under *ranks* is how many thousand tokens the KV cache holds, at most those of
-256 sequences of 4,096; `-` does not fit. *Read* is what one token reads of the weights, all ranks together.
+Weights are as Bulkhead holds them: routers of experts in float32. *KV bytes* are of one token more, in a sequence longer than any
+window, on one rank of 8, and *state* is of one sequence there, with its snapshot for prefix caching. Under *ranks* is how many
+thousand tokens the KV cache holds, at most those of 256 sequences of 4,096; `-` does not fit. *Read* is what one token reads of the
+weights, all ranks together.
 
 | model | weights / 2 bytes | weights | read | KV bytes | state | """ + " | ".join(f"{n} ranks" if n > 1 else "1 rank" for n in SIZES) + """ |
 |---|---|---|---|---|---|""" + "---|" * len(SIZES) + "\n"
@@ -26,6 +27,9 @@ rank are the same at any number of ranks, and more ranks hold more tokens only a
 
 Linear attention (Qwen3-Next, Qwen3.5) keeps a state for each of `max_num_seqs` sequences, before its first token and however long
 it gets: what a rank has for 256 of them is gone before the KV cache. More ranks divide it, up to one for each value head.
+
+Sliding windows and chunks of attention (Gemma, gpt-oss, Llama 4) keep what they show: the longer the sequences, the more tokens fit.
+A sequence of 131,072 tokens of Gemma-3-27B takes 10.5 GiB on one rank, where full attention would take 62 GiB.
 """
 
 

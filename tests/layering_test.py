@@ -53,8 +53,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2263, "memory": 4099, "comm": 6313, "kernels": 15534, "shard": 5449, "runtime": 20447, "launcher": 16749,
-                "proto": 674, "tools": 2415}
+LINE_BUDGETS = {"base": 2263, "memory": 4237, "comm": 6313, "kernels": 15539, "shard": 5449, "runtime": 20694, "launcher": 16784,
+                "proto": 681, "tools": 2415}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

@@ -79,7 +79,7 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   call.out_stride = out.row_stride();
   call.position = index.position;
   call.kv = reinterpret_cast<const char*>(kv.base);
-  call.block_bytes = kv.geometry.LayerBlockBytes();
+  call.block_bytes = kv.block_stride;
   call.head_bytes = kv.geometry.HeadBytes();
   call.values_offset = kv.geometry.latent ? 0 : kv.geometry.KeysBytes();
   call.scaling_offset = kv.geometry.num_parts() * kv.geometry.KeysBytes();

@@ -64,29 +64,30 @@ class Cache {
         const std::vector<int32_t>& blocks, const std::vector<float>& qkv, bool quick)
       : machine_(machine), shape_(shape), heads_(heads), quick_(quick) {
     const int64_t num_blocks = static_cast<int64_t>(blocks.size());
-    arena_.geometry = {1, shape.kv_heads, shape.head_dim, kBlockTokens, format};
-    const int64_t layer_bytes = (num_blocks + 1) * arena_.geometry.LayerBlockBytes();
-    num_layers_ = static_cast<int>(
-        std::max<int64_t>(1, (quick ? kQuickCacheBytes : kCacheBytes) / layer_bytes));
-    arena_.geometry.num_layers = num_layers_;
-    memory_ = std::move(machine.device->Allocate(num_layers_ * layer_bytes)).value();
-    arena_.num_blocks = num_blocks;
+    place_.geometry = {shape.kv_heads, shape.head_dim, kBlockTokens, format};
+    const int64_t layer_block_bytes = place_.geometry.LayerBlockBytes();
+    num_layers_ = std::max<int64_t>(
+        1, (quick ? kQuickCacheBytes : kCacheBytes) / ((num_blocks + 1) * layer_block_bytes));
+    arena_ = {num_blocks, num_layers_ * layer_block_bytes, nullptr};
+    memory_ = std::move(machine.device->Allocate((num_blocks + 1) * arena_.block_bytes)).value();
     arena_.base = memory_.data();
     for (int begin = 0; begin < shape.context; begin += kAppendTokens) {
       const int end = std::min(begin + kAppendTokens, shape.context);
       const OneSequenceStep step(blocks, begin, end);
-      machine.backend->AppendKv(step.index, heads, View(qkv, end - begin, shape.width()),
-                                arena_.Layer(0));
+      machine.backend->AppendKv(step.index, heads, View(qkv, end - begin, shape.width()), Layer(0));
     }
-    for (int i = 1; i < num_layers_; ++i) {
-      std::memcpy(arena_.Layer(i).base, arena_.base, layer_bytes);
+    for (int64_t block = 0; block <= num_blocks; ++block) {
+      const std::byte* const first = Layer(0).Keys(block, 0);
+      for (int64_t i = 1; i < num_layers_; ++i) {
+        std::memcpy(Layer(i).Keys(block, 0), first, layer_block_bytes);
+      }
     }
   }
 
   int64_t bytes_read() const {  // by one call of Attend
-    return arena_.geometry.LayerBlockBytes() * ((shape_.context + kBlockTokens - 1) / kBlockTokens);
+    return place_.geometry.LayerBlockBytes() * ((shape_.context + kBlockTokens - 1) / kBlockTokens);
   }
-  KvFormat format() const { return arena_.geometry.format; }
+  KvFormat format() const { return place_.geometry.format; }
 
   // Seconds of one call.
   double Attend(const OneSequenceStep& step, ConstMatrixView qkv, MatrixView out) {
@@ -94,22 +95,28 @@ class Cache {
     const int64_t calls = quick_ ? 1 : std::max<int64_t>(1, turn_bytes / bytes_read());
     return Seconds([&] {
              for (int64_t i = 0; i < calls; ++i) {
-               machine_.backend->Attend(step.index, heads_, qkv,
-                                        arena_.Layer(next_layer_++ % num_layers_), {.scale = 0.1f},
-                                        out);
+               machine_.backend->Attend(step.index, heads_, qkv, Layer(next_layer_++ % num_layers_),
+                                        {.scale = 0.1f}, out);
              }
            }) /
            static_cast<double>(calls);
   }
 
  private:
+  KvLayerView Layer(int64_t i) const {
+    LayerPlace place = place_;
+    place.offset_bytes = i * place.geometry.LayerBlockBytes();
+    return arena_.Layer(place);
+  }
+
   Machine& machine_;
   const Shape& shape_;
   const HeadLayout& heads_;
   const bool quick_;
   Buffer memory_;
   KvArena arena_;
-  int num_layers_ = 0;
+  LayerPlace place_;  // of the first layer
+  int64_t num_layers_ = 0;
   int64_t next_layer_ = 0;
 };
 

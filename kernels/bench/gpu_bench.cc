@@ -210,12 +210,10 @@ absl::Status GpuBench::Attention(const std::string& name, KvFormat format, int n
   const StepIndex device{num_seqs,          num_tokens,        on_device + at[0], on_device + at[1],
                          on_device + at[2], on_device + at[3], on_device + at[4], blocks_each};
 
-  KvArena arena;
-  arena.geometry = {1, scale.num_kv_heads, scale.head_dim, kBlockTokens, format};
-  arena.num_blocks = num_blocks;
-  const int64_t cache_bytes = (num_blocks + 1) * arena.geometry.LayerBlockBytes();
-  BH_ASSIGN_OR_RETURN(const Buffer cache, machine_.Numbers(cache_bytes));
-  arena.base = cache.data();
+  const KvGeometry geometry{scale.num_kv_heads, scale.head_dim, kBlockTokens, format};
+  const int64_t block_bytes = geometry.LayerBlockBytes();
+  BH_ASSIGN_OR_RETURN(const Buffer cache, machine_.Numbers((num_blocks + 1) * block_bytes));
+  const KvLayerView kv{geometry, cache.data(), block_bytes};
   const int64_t q = int64_t{scale.num_heads} * scale.head_dim;
   const int64_t width = q + int64_t{2} * scale.num_kv_heads * scale.head_dim;
   BH_ASSIGN_OR_RETURN(const Buffer qkv, machine_.Floats(num_tokens * width));
@@ -224,11 +222,11 @@ absl::Status GpuBench::Attention(const std::string& name, KvFormat format, int n
   // Scores and values: two operations each, of the mean of visible positions.
   const double visible = scale.context - (tokens_each - 1) / 2.0;
   return Report({.name = name, .format = std::string(KvFormatName(format)), .activation = "bf16"},
-                static_cast<double>(arena.geometry.LayerBlockBytes()) * num_blocks,
+                static_cast<double>(block_bytes) * num_blocks,
                 4.0 * num_tokens * visible * static_cast<double>(q), [&](int64_t) {
                   machine_.backend().Attend(
                       device, machine_.heads(),
-                      ConstMatrixView(qkv.data(), DType::kF32, num_tokens, width), arena.Layer(0),
+                      ConstMatrixView(qkv.data(), DType::kF32, num_tokens, width), kv,
                       {.scale = 0.1F}, MatrixView(out.data(), DType::kF32, num_tokens, q));
                 });
 }

@@ -46,7 +46,7 @@ inline LaunchShape OneWarpPerHead(int num_tokens, int heads) {
 inline CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
   const KvGeometry& g = kv.geometry;
   return {reinterpret_cast<unsigned char*>(kv.base),
-          g.LayerBlockBytes(),
+          kv.block_stride,
           g.HeadBytes(),
           g.KeysBytes(),
           g.block_tokens,

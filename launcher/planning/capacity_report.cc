@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-v1::RankRow RowOf(const RankCapacity& rank, int block_tokens) {
+v1::RankRow RowOf(const RankCapacity& rank, const Limits& limits) {
   const DeviceBudget& budget = rank.budget;
   v1::RankRow row;
   row.set_rank(budget.rank);
@@ -36,7 +36,7 @@ v1::RankRow RowOf(const RankCapacity& rank, int block_tokens) {
   row.set_stored_weight_bytes(rank.stored_weight_bytes);
   row.set_kv_block_bytes(rank.kv_block_bytes);
   row.set_own_blocks(rank.own_blocks);
-  row.set_kv_bytes_per_token(rank.kv_block_bytes / block_tokens);
+  row.set_kv_bytes_per_token(rank.KvBytesPerToken(limits));
   row.set_kv_rule(rank.rule_text);
   return row;
 }
@@ -118,10 +118,17 @@ v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const Re
   report.set_num_kv_blocks(capacity.limits.num_kv_blocks);
   report.set_kv_tokens(capacity.limits.kv_tokens());
   report.set_full_sequences(capacity.full_sequences);
+  for (const KvGroup& group : capacity.limits.kv_groups) {
+    v1::KvGroup& out = *report.add_kv_groups();
+    out.set_num_layers(group.num_layers);
+    if (group.window > 0) out.set_window(group.window);
+    out.set_blocks_per_sequence(
+        capacity.limits.BlocksOfGroup(group, capacity.limits.max_model_len));
+  }
   report.mutable_binding()->set_rank(capacity.binding_rank);
   report.mutable_binding()->set_term(MemoryCategoryName(capacity.limiting_category));
   for (const RankCapacity& rank : capacity.ranks) {
-    *report.add_ranks() = RowOf(rank, capacity.limits.block_tokens);
+    *report.add_ranks() = RowOf(rank, capacity.limits);
   }
   if (facts.driver.has_value()) {
     v1::DriverGuess& guess = *report.mutable_driver_guess();
@@ -190,6 +197,30 @@ std::string StateText(const Capacity& capacity) {
       " sequences, however long they are, with what prefix caching keeps of them\n");
 }
 
+// What sequences take of the blocks where layers have windows.
+std::string KvGroupsText(const Capacity& capacity) {
+  const Limits& limits = capacity.limits;
+  if (limits.num_kv_groups() == limits.num_full_kv_groups()) return "";
+  int full_layers = 0;
+  int windowed_layers = 0;
+  for (const KvGroup& group : limits.kv_groups) {
+    (group.window > 0 ? windowed_layers : full_layers) += group.num_layers;
+  }
+  const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
+  const auto in_groups = [](int count) {
+    return absl::StrCat(" in ", count, count == 1 ? " group" : " groups");
+  };
+  return absl::StrCat("KV groups: ", full_layers, " layers keep all tokens",
+                      in_groups(limits.num_full_kv_groups()), ", ", windowed_layers, " the last ",
+                      FormatCount(limits.kv_groups.back().window),
+                      in_groups(limits.num_kv_groups() - limits.num_full_kv_groups()), "; on rank ",
+                      capacity.binding_rank, " a sequence of max_model_len takes ",
+                      FormatBytes(limits.BlocksFor(limits.max_model_len) * binding.kv_block_bytes),
+                      " (", FormatBytes(limits.blocks_per_seq() * binding.kv_layers_bytes),
+                      " if all layers kept all tokens), and steps in flight up to ",
+                      FormatBytes(limits.step_blocks() * binding.kv_block_bytes), "\n");
+}
+
 std::string LimitsText(const Limits& limits) {
   return absl::StrCat("limits: max_num_seqs ", FormatCount(limits.max_num_seqs), ", max_model_len ",
                       FormatCount(limits.max_model_len), ", max_num_batched_tokens ",
@@ -232,7 +263,8 @@ std::string CapacityTable(const Capacity& capacity) {
     rows.push_back(std::move(row));
   }
   std::string text = TextTable(rows);
-  absl::StrAppend(&text, LimitsText(capacity.limits), "\n", StateText(capacity));
+  absl::StrAppend(&text, LimitsText(capacity.limits), "\n", StateText(capacity),
+                  KvGroupsText(capacity));
   if (const int64_t staging = capacity.ranks[0].budget.transient_bytes; staging > 0) {
     absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
                     " of staging on rank 0, within its reserve\n");

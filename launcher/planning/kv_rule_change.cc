@@ -103,7 +103,7 @@ std::optional<Attempt> KvRuleChange::MildestCount(const FlagList& with) const {
     block_bytes = std::max(block_bytes, rank.kv_block_bytes);
   }
   if (block_bytes == 0) return std::nullopt;
-  const int64_t least = plan.limits.blocks_per_seq();
+  const int64_t least = plan.limits.LeastBlocks(plan.limits.max_model_len);
   const int64_t asked = rule_.kind == KvRule::Kind::kBytes    ? rule_.count / block_bytes
                         : rule_.kind == KvRule::Kind::kBlocks ? rule_.count
                                                               : kMaxBlocks;

@@ -7,6 +7,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/planning/least_totals.h"
+#include "runtime/model/kv_groups.h"
 #include "shard/shard_plan.h"
 
 namespace bulkhead {
@@ -104,7 +105,9 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
       .max_num_seqs = gpu ? kGpuMaxNumSeqs : kCpuMaxNumSeqs,
       .max_model_len = config_.max_position_embeddings,
       .max_num_batched_tokens = gpu ? kGpuMaxNumBatchedTokens : kCpuMaxNumBatchedTokens,
-      .block_tokens = formats_.block_tokens};
+      .block_tokens = formats_.block_tokens,
+      .depth = gpu ? 2 : 1};
+  request.group_layers = [this](Limits& fitted) { SetKvGroups(config_, fitted); };
   request.cap_at_max_num_seqs = !gpu;
   request.rule = options_.kv_rule;
   const std::vector<WeightNeeds>& weights = WeightsOf(budgets, plan);

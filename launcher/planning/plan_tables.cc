@@ -55,7 +55,7 @@ std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of
                     fits ? FormatCount(plan.limits.kv_tokens()) : "-",
                     fits ? FormatCount(plan.full_sequences) : "-",
                     FormatCount(plan.limits.max_model_len),
-                    FormatCount(rank.kv_block_bytes / plan.limits.block_tokens),
+                    FormatCount(rank.KvBytesPerToken(plan.limits)),
                     FormatBytes(ArenaBytes(rank, MemoryCategory::kWeights)),
                     copies == 1 ? "one rank" : absl::StrCat(copies, " ranks")});
   }
@@ -134,7 +134,7 @@ std::string CompareTable(const std::vector<std::string>& names,
   add("KV tokens", [](const Capacity& plan) { return FormatCount(plan.limits.kv_tokens()); });
   add("full sequences", [](const Capacity& plan) { return FormatCount(plan.full_sequences); });
   add("KV bytes/token/rank", [&](const Capacity& plan) {
-    return FormatCount(binding(plan).kv_block_bytes / plan.limits.block_tokens);
+    return FormatCount(binding(plan).KvBytesPerToken(plan.limits));
   });
   add("bottleneck", [](const Capacity& plan) {
     return absl::StrCat("rank ", plan.binding_rank, " ",

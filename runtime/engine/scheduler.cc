@@ -22,10 +22,12 @@ Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids
   BH_CHECK(pool.caches() == limits.prefix_caching);
   BH_CHECK((pool.snapshots() != nullptr) == (limits.num_snapshots() > 0));
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  BH_CHECK(pool.Reserve(limits.step_blocks()));
 }
 
 Scheduler::~Scheduler() {
-  for (Sequence* sequence : running_) pool_.Return(sequence->blocks);
+  for (Sequence* sequence : running_) ReleaseBlocks(*sequence);
+  pool_.Unreserve(limits_.step_blocks());
 }
 
 namespace {
@@ -173,6 +175,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   }
   if (!sequence.failed) CacheFullBlocks(sequence, row.end);
   if (row.snapshot >= 0) KeepSnapshot(sequence, row);
+  LeaveWindows(sequence, row.end);
   const bool ends = !emission.status.ok() || emission.finish.has_value();
   if (ends) Leave(sequence, SequenceState::kEnded);
   --sequence.in_flight;
@@ -186,65 +189,6 @@ int64_t Scheduler::NumRunning() const {
   return std::count_if(running_.begin(), running_.end(), [](const Sequence* sequence) {
     return sequence->state != SequenceState::kEnded;
   });
-}
-
-int64_t Scheduler::BlocksFor(int64_t tokens) const {
-  return (tokens + limits_.block_tokens - 1) / limits_.block_tokens;
-}
-
-int64_t Scheduler::BlocksToAdmit(const Sequence& sequence) const {
-  return BlocksFor(limits_.admission == Admission::kReserve ? sequence.max_total_tokens
-                                                            : sequence.known_tokens());
-}
-
-// Looks up the cached blocks it can start from. The last token is always computed, for its logits,
-// and so is every token of a prompt whose logits are requested.
-void Scheduler::UpdatePrefix(Sequence& sequence) const {
-  if (sequence.prompt_logits != nullptr) return;
-  pool_.UpdatePrefix(sequence.Key(static_cast<int64_t>(sequence.tokens.size()) - 1),
-                     sequence.prefix);
-}
-
-// What of sequence.prefix it can start from: with states, up to the last block with a snapshot.
-CachedPrefix Scheduler::UsablePrefix(const Sequence& sequence) const {
-  const SnapshotPool* const snapshots = pool_.snapshots();
-  const std::vector<BlockId>& blocks = sequence.prefix.blocks;
-  if (snapshots == nullptr) return sequence.prefix;
-  auto count = static_cast<int64_t>(blocks.size());
-  while (count > 0 && snapshots->Of(blocks[count - 1]) < 0) --count;
-  return pool_.FirstBlocks(sequence.prefix, count);
-}
-
-// The row's step was committed, and its blocks cached if they are to be.
-void Scheduler::KeepSnapshot(Sequence& sequence, const PlannedRow& row) {
-  SnapshotPool& snapshots = *pool_.snapshots();
-  const int64_t blocks = row.end / limits_.block_tokens;
-  if (sequence.failed || blocks > sequence.blocks_cached) return snapshots.Return(row.snapshot);
-  const BlockId block = sequence.blocks[blocks - 1];
-  snapshots.Attach(row.snapshot, block);
-  if (row.end <= sequence.prompt_tokens) return;
-  if (sequence.kept_block != block) snapshots.Drop(sequence.kept_block);
-  sequence.kept_block = block;
-}
-
-// After the commit of a step that computed the positions below `end`.
-void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
-  if (!pool_.caches()) return;
-  const int64_t block_tokens = limits_.block_tokens;
-  // A dropped surplus token has been computed, but is not in `tokens`.
-  const SequenceKey key = sequence.Key(std::min(end, static_cast<int64_t>(sequence.tokens.size())));
-  const int64_t full = static_cast<int64_t>(key.tokens.size()) / block_tokens;
-  for (; sequence.blocks_cached < full; ++sequence.blocks_cached) {
-    const int64_t i = sequence.blocks_cached;
-    const BlockId parent = i == 0 ? 0 : sequence.blocks[i - 1];
-    const BlockId block =
-        pool_.CacheBlock(key.Block(i, limits_.block_tokens, parent), sequence.blocks[i]);
-    if (block == sequence.blocks[i]) continue;
-    // Another sequence cached it first. Our block may be reused at once although a step in flight
-    // may read it: its next writer is in a later step.
-    sequence.blocks[i] = block;
-    sequence.blocks_sent = std::min(sequence.blocks_sent, i);
-  }
 }
 
 void Scheduler::Enqueue(Sequence& sequence) {
@@ -293,7 +237,7 @@ void Scheduler::ReleaseSlot(Sequence& sequence) {
   if (sequence.restore_snapshot >= 0) pool_.snapshots()->Unpin(sequence.restore_snapshot);
   sequence.restore_snapshot = -1;
   sequence.kept_block = 0;
-  pool_.Return(sequence.blocks);
+  ReleaseBlocks(sequence);
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
   if (sequence.is_long) --num_long_running_;
@@ -359,18 +303,12 @@ void Scheduler::CheckInvariants() const {
   std::vector<bool> slot_taken(limits_.max_num_seqs, false);
   std::vector<int> holders(pool_.num_blocks() + 1, 0);
   int64_t coming = 0;
+  int64_t reserved = limits_.step_blocks();
   for (const Sequence* sequence : running_) {
     BH_CHECK(sequence->state != SequenceState::kWaiting && !slot_taken[sequence->slot]);
     slot_taken[sequence->slot] = true;
-    BlockId parent = 0;
-    for (int64_t i = 0; i < static_cast<int64_t>(sequence->blocks.size()); ++i) {
-      const BlockId block = sequence->blocks[i];
-      const bool cached = pool_.caches() && pool_.cache()->Contains(block);
-      BH_CHECK(block > 0 && ++holders[block] <= pool_.NumHolders(block));
-      BH_CHECK(cached == (i < sequence->blocks_cached));
-      BH_CHECK(!cached || pool_.cache()->parent(block) == parent);
-      parent = block;
-    }
+    reserved += sequence->reserved_blocks;
+    CheckBlocks(*sequence, holders);
     BH_CHECK(sequence->blocks_cached * limits_.block_tokens <= sequence->planned_tokens);
     const bool leaves = sequence->state != SequenceState::kRunning;
     if (leaves) coming += static_cast<int64_t>(sequence->blocks.size());
@@ -380,6 +318,7 @@ void Scheduler::CheckInvariants() const {
     BH_CHECK(sequence->planned_tokens <= sequence->known_tokens());
   }
   BH_CHECK(coming == blocks_pending_release_);
+  BH_CHECK(reserved == pool_.num_reserved() && pool_.num_available() >= 0);
   int64_t used = 0;
   for (BlockId block = 1; block <= pool_.num_blocks(); ++block) {
     BH_CHECK(holders[block] == pool_.NumHolders(block));

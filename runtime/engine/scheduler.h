@@ -26,6 +26,10 @@
 // later step reads it. If another sequence has cached a block with the same content by then, that
 // one replaces ours. Nothing else changes: idle cached blocks count as free.
 //
+// Blocks of KV groups with a window (memory/limits.h) go back when a commit has moved the window
+// past them; where they are cached they are idle then, and can be evicted before the sequence ends.
+// A sequence starts behind a prefix where all that the windows show is still cached.
+//
 // Of a model with states a sequence starts behind a block with a snapshot of them. One is kept at
 // the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
 // sequence), and where the cache knows more of a prompt's tokens than it has a snapshot for: the
@@ -163,20 +167,35 @@ class Scheduler {
   void ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
-  void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
   int64_t NextSnapshot(const Sequence& sequence) const;
   int AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan);
+
+  // Blocks: scheduler_blocks.cc.
+  struct BlocksToGrow {
+    int64_t table = 0;     // of group 0
+    int64_t reserved = 0;  // of all others
+
+    bool none() const { return table == 0 && reserved == 0; }
+  };
+  int64_t TableBlocks(int64_t tokens) const;
+  int64_t TokensToAdmit(const Sequence& sequence) const;
+  BlocksToGrow Lacks(const Sequence& sequence, int64_t tokens) const;
+  bool Grow(Sequence& sequence, int64_t tokens);
+  void TakeBlocks(const CachedPrefix& prefix, Sequence& sequence);
+  void ReleaseBlocks(Sequence& sequence);
+  int64_t FirstInWindow(size_t window, int64_t end) const;
+  void LeaveWindows(Sequence& sequence, int64_t end);
+  void UpdatePrefix(Sequence& sequence) const;
+  CachedPrefix UsablePrefix(const Sequence& sequence) const;
+  void KeepSnapshot(Sequence& sequence, const PlannedRow& row);
+  void CacheFullBlocks(Sequence& sequence, int64_t end);
+  void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
+  void CheckBlocks(const Sequence& sequence, std::vector<int>& holders) const;
 
   // The life of a sequence: scheduler.cc.
   int64_t NumRunning() const;  // less those that have ended
   bool HasSlot() const { return static_cast<int>(running_.size()) < max_num_seqs_; }
   void RecordPressure();
-  int64_t BlocksFor(int64_t tokens) const;
-  int64_t BlocksToAdmit(const Sequence& sequence) const;
-  void UpdatePrefix(Sequence& sequence) const;
-  CachedPrefix UsablePrefix(const Sequence& sequence) const;
-  void KeepSnapshot(Sequence& sequence, const PlannedRow& row);
-  void CacheFullBlocks(Sequence& sequence, int64_t end);
   void Enqueue(Sequence& sequence);
   void Preempt(Sequence& sequence);
   void Leave(Sequence& sequence, SequenceState state);

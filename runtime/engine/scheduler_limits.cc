@@ -90,7 +90,7 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
                        {"max_model_len", absl::StrCat(limits.max_model_len)}});
   }
   const int64_t total = MaxTotalTokens(limits, prompt_tokens, max_tokens);
-  const int64_t needed = (total + limits.block_tokens - 1) / limits.block_tokens;
+  const int64_t needed = limits.LeastBlocks(total);
   if (needed <= limits.num_kv_blocks) return absl::OkStatus();
   return WithReason(absl::OutOfRangeError(absl::StrCat(
                         "the request can need ", FormatCount(total), " tokens (prompt ",

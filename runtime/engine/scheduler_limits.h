@@ -32,7 +32,6 @@ struct SchedulerLimits : Limits {
   bool prefix_caching = false;  // the block pool has a PrefixCache
   // Of a model with states: they can be kept at multiples of this many positions; 0: it has none.
   int state_tokens = 0;
-  int depth = 1;              // planned, uncommitted steps: 1 or 2
   bool pads_decodes = false;  // decode-only steps have PaddedDecodeRows rows
 
   int num_snapshots() const { return prefix_caching && state_tokens > 0 ? max_num_seqs : 0; }

@@ -100,8 +100,7 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
 
 bool Scheduler::ReadyToDecode(const Sequence& sequence) const {
   return sequence.state == SequenceState::kRunning && sequence.tokens_to_plan() == 1 &&
-         !sequence.exhausted() &&
-         BlocksFor(sequence.planned_tokens + 1) <= static_cast<int64_t>(sequence.blocks.size());
+         !sequence.exhausted() && Lacks(sequence, sequence.planned_tokens + 1).none();
 }
 
 // Optimistic admission: every decode that enters a new block gets one, preempting a sequence of
@@ -113,7 +112,7 @@ void Scheduler::GrowDecodes() {
         sequence->exhausted() || ReadyToDecode(*sequence)) {
       continue;
     }
-    if (!pool_.Grow(sequence->blocks, 1)) starved.push_back(sequence);
+    if (!Grow(*sequence, sequence->planned_tokens + 1)) starved.push_back(sequence);
   }
   if (starved.empty()) return;
   admits_ = false;
@@ -124,7 +123,7 @@ void Scheduler::GrowDecodes() {
 }
 
 void Scheduler::MakeRoom(Sequence& sequence) {
-  while (!pool_.Grow(sequence.blocks, 1)) {
+  while (!Grow(sequence, sequence.planned_tokens + 1)) {
     if (blocks_pending_release_ > 0) return;  // it skips this step: the next commit frees blocks
     Sequence* worst = nullptr;
     for (Sequence* candidate : running_) {
@@ -228,19 +227,18 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   const auto known = static_cast<int64_t>(sequence.prefix.blocks.size());
   const CachedPrefix prefix = UsablePrefix(sequence);
   const auto found = static_cast<int64_t>(prefix.blocks.size());
-  const int64_t needed = BlocksToAdmit(sequence) - found;
+  const int64_t needed = limits_.BlocksFor(TokensToAdmit(sequence)) - found;
   int64_t margin = blocks_kept + prefix.num_idle;
   if (limits_.admission == Admission::kOptimistic && !running_.empty()) {
     margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // headroom for running sequences
                                                                   // to grow
   }
-  if (needed + margin > pool_.num_free()) {
+  if (needed + margin > pool_.num_available()) {
     lacked_blocks_ = true;
     return false;
   }
-  pool_.TakePrefix(prefix, sequence.blocks);
+  TakeBlocks(prefix, sequence);
   sequence.prefix = {};
-  BH_CHECK(pool_.Grow(sequence.blocks, needed));
   waiting_.Remove(sequence);
   sequence.blocks_cached = found;
   sequence.planned_tokens = found * limits_.block_tokens;
@@ -275,7 +273,7 @@ void Scheduler::ReserveBlocks(const Sequence& sequence) {
     reserved_for_ = sequence.id;
     reserved_blocks_ = 0;
   }
-  const int64_t needed = BlocksToAdmit(sequence);
+  const int64_t needed = limits_.BlocksFor(TokensToAdmit(sequence));
   reserved_blocks_ = std::min(needed, reserved_blocks_ + std::max<int64_t>(1, needed / 32));
 }
 
@@ -362,17 +360,6 @@ int Scheduler::AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan&
   plan.add_save_slot(sequence.slot);
   plan.add_save_snapshot(snapshot);
   return snapshot;
-}
-
-// The ranks receive a block table entry with the first step that reads or writes the block.
-void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, Step& step) {
-  const int64_t needed = BlocksFor(end);
-  BH_CHECK(needed <= static_cast<int64_t>(sequence.blocks.size()));
-  for (; sequence.blocks_sent < needed; ++sequence.blocks_sent) {
-    step.plan.add_table_slot(sequence.slot);
-    step.plan.add_table_index(static_cast<int32_t>(sequence.blocks_sent));
-    step.plan.add_table_block(sequence.blocks[sequence.blocks_sent]);
-  }
 }
 
 }  // namespace bulkhead

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "memory/kv_block_pool.h"
@@ -17,6 +18,15 @@ enum class SequenceState {
   kRunning,     // has a slot
   kPreempting,  // keeps slot and blocks until nothing in flight uses them, then waits again
   kEnded,       // the same, then is destroyed
+};
+
+// What a sequence holds in a KV group with a window: the table's entries from `first` on.
+struct WindowBlocks {
+  int64_t first = 0;
+  std::deque<BlockId> blocks;
+  int64_t sent = 0;  // entries before this one have been sent to the ranks
+
+  int64_t end() const { return first + static_cast<int64_t>(blocks.size()); }
 };
 
 struct Sequence {
@@ -48,7 +58,9 @@ struct Sequence {
 
   // While it has a slot.
   int slot = -1;
-  std::vector<BlockId> blocks;
+  std::vector<BlockId> blocks;        // of KV group 0
+  std::vector<WindowBlocks> windows;  // of the other groups
+  int64_t reserved_blocks = 0;        // for `windows`
   int64_t planned_tokens = 0;  // positions [0, planned_tokens) are written by steps planned so far
   int pending_samples = 0;     // tokens being sampled by steps in flight
   int in_flight = 0;           // steps in flight that use slot and blocks

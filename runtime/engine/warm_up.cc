@@ -44,10 +44,13 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
     plan.add_num_logits(kind.wants_logits ? 1 : 0);
     plan.add_from_candidates(kind.from_candidates);
     for (int i = 0; i < n; ++i) plan.add_token_ids(0);
-    for (int i = 0; i * limits.block_tokens < kind.start_position + n; ++i) {
-      plan.add_table_slot(s);
-      plan.add_table_index(i);
-      plan.add_table_block(static_cast<int32_t>(1 + block++ % num_blocks));
+    for (int group = 0; group < limits.num_kv_groups(); ++group) {
+      for (int i = 0; i * limits.block_tokens < kind.start_position + n; ++i) {
+        plan.add_table_slot(s);
+        plan.add_table_index(i);
+        plan.add_table_block(static_cast<int32_t>(1 + block++ % num_blocks));
+        plan.add_table_group(group);
+      }
     }
     if (!coordinator || !kind.wants_logits) continue;
     SampleRow row;

@@ -49,7 +49,7 @@ absl::Status Decoder::RunLayers() {
   const int32_t* const tables = index_.block_tables;
   if (family_.begin != nullptr) BH_RETURN_IF_ERROR(family_.begin(*this));
   for (layer_ = 0; layer_ < num_layers; ++layer_) {
-    const int group = parts_.kv_places[layer_].group;
+    const int group = parts_.layer_places[layer_].group;
     if (group > 0) {
       index_.block_tables = tables + group * parts_.table_rows * index_.block_table_stride;
     }

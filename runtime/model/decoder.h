@@ -28,8 +28,8 @@ struct DecoderParts {
   PositionTables positions;
   KvArena kv;
   StateArena state;
-  std::vector<KvPlace> kv_places;  // of this rank's layers
-  int64_t table_rows;              // of a group's block tables
+  std::vector<LayerPlace> layer_places;  // of this rank's layers
+  int64_t table_rows;                    // of a group's block tables
 };
 
 class Decoder {
@@ -66,8 +66,10 @@ class Decoder {
   }
   const StepIndex& index() const { return index_; }
   Rotary rotary() const;  // of the layer: without a table where it has no positions
-  KvLayerView kv() const { return parts_.kv.Layer(parts_.kv_places[layer_].layer); }
-  StateLayerView state() const { return parts_.state.Layer(parts_.kv_places[layer_].layer); }
+  KvLayerView kv() const { return parts_.kv.Layer(parts_.layer_places[layer_]); }
+  StateLayerView state() const {
+    return parts_.state.Layer(parts_.layer_places[layer_].state_layer);
+  }
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   int64_t first_head() const { return shard().heads.begin; }  // of the model's

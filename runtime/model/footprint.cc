@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/check.h"
 #include "runtime/engine/sampler.h"
@@ -71,49 +72,58 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   return act;
 }
 
-int ModelLimits::num_kv_groups() const {
-  const auto last = std::max_element(kv_group_of_layer.begin(), kv_group_of_layer.end());
-  return last == kv_group_of_layer.end() ? 1 : *last + 1;
-}
-
 namespace {
 
+HeadLayout HeadLayoutOf(const RankShard& shard, bool full) {
+  const ModelConfig& model = *shard.model;
+  const Range& kv_heads = full ? shard.full_kv_heads : shard.kv_heads;
+  return {.num_heads = static_cast<int>(shard.heads.size()),
+          .num_kv_heads = static_cast<int>(kv_heads.size()),
+          .head_dim = full ? model.full_heads.head_dim : model.CachedDim(),
+          .head_to_kv = full ? shard.full_head_to_kv.data() : shard.head_to_kv.data(),
+          .value_dim = model.latent.kv_rank};
+}
+
 struct KvLayout {
-  std::vector<KvPlace> places;  // [layers of the rank]
-  int num_layers = 0;           // of the arena, without those of full_heads
-  int num_full_layers = 0;
+  std::vector<LayerPlace> places;  // [layers of the rank]
+  int64_t block_bytes = 0;
+  int64_t layers_bytes = 0;  // of all groups' blocks together
 };
 
 KvLayout KvLayoutOf(const RankShard& shard, const ModelLimits& limits) {
   const ModelConfig& model = *shard.model;
   KvLayout layout;
-  std::vector<int> others(limits.num_kv_groups(), 0);  // layers of each group so far
-  std::vector<int> full(limits.num_kv_groups(), 0);    // those with full_heads
+  std::vector<int64_t> used_bytes(limits.num_kv_groups(), 0);  // of a block of each group
   int states = 0;
   for (auto layer = static_cast<int>(shard.layers.begin); layer < shard.layers.end; ++layer) {
+    LayerPlace place;
     if (model.UsesDelta(layer)) {
-      layout.places.push_back({0, states++});
+      place.state_layer = states++;
     } else if (!model.OwnsKv(layer)) {
       const int64_t owner = model.kv_layer[layer] - shard.layers.begin;
       BH_CHECK(owner >= 0);  // no stage of a pipeline begins between them
-      layout.places.push_back(layout.places[owner]);
+      place = layout.places[owner];
     } else {
-      const int group = limits.kv_group_of_layer.empty() ? 0 : limits.kv_group_of_layer[layer];
-      layout.places.push_back({group, model.HasFullHeads(layer) ? full[group]++ : others[group]++});
+      const HeadLayout heads = HeadLayoutOf(shard, model.HasFullHeads(layer));
+      place.group = limits.kv_group_of_layer.empty() ? 0 : limits.kv_group_of_layer[layer];
+      place.geometry = {.kv_heads = heads.num_kv_heads,
+                        .head_dim = heads.head_dim,
+                        .block_tokens = limits.block_tokens,
+                        .format = limits.kv_format,
+                        .latent = heads.latent()};
+      place.offset_bytes = used_bytes[place.group];
+      used_bytes[place.group] += place.geometry.LayerBlockBytes();
     }
+    layout.places.push_back(place);
   }
-  layout.num_layers = *std::max_element(others.begin(), others.end());
-  layout.num_full_layers = *std::max_element(full.begin(), full.end());
-  for (size_t i = 0; i < layout.places.size(); ++i) {
-    const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
-    if (model.HasFullHeads(layer)) layout.places[i].layer += layout.num_layers;
-  }
+  layout.block_bytes = *std::max_element(used_bytes.begin(), used_bytes.end());
+  layout.layers_bytes = std::accumulate(used_bytes.begin(), used_bytes.end(), int64_t{0});
   return layout;
 }
 
 }  // namespace
 
-std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits) {
+std::vector<LayerPlace> LayerPlacesOf(const RankShard& shard, const ModelLimits& limits) {
   return KvLayoutOf(shard, limits).places;
 }
 
@@ -172,16 +182,6 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
 
 namespace {
 
-HeadLayout HeadLayoutOf(const RankShard& shard, bool full) {
-  const ModelConfig& model = *shard.model;
-  const Range& kv_heads = full ? shard.full_kv_heads : shard.kv_heads;
-  return {.num_heads = static_cast<int>(shard.heads.size()),
-          .num_kv_heads = static_cast<int>(kv_heads.size()),
-          .head_dim = full ? model.full_heads.head_dim : model.CachedDim(),
-          .head_to_kv = full ? shard.full_head_to_kv.data() : shard.head_to_kv.data(),
-          .value_dim = model.latent.kv_rank};
-}
-
 StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64_t max_inputs) {
   StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
   step.max_inputs = max_inputs;
@@ -231,18 +231,7 @@ Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& li
 }
 
 KvArena KvArenaOf(const ShardPlan& plan, int rank, const ModelLimits& limits, std::byte* base) {
-  const RankShard& shard = plan.rank(rank);
-  const KvLayout layout = KvLayoutOf(shard, limits);
-  const auto geometry = [&](int num_layers, const HeadLayout& heads) {
-    return KvGeometry{.num_layers = num_layers,
-                      .kv_heads = heads.num_kv_heads,
-                      .head_dim = heads.head_dim,
-                      .block_tokens = limits.block_tokens,
-                      .format = limits.kv_format,
-                      .latent = heads.latent()};
-  };
-  return {geometry(layout.num_layers, HeadLayoutOf(shard, false)), limits.num_kv_blocks, base,
-          geometry(layout.num_full_layers, HeadLayoutOf(shard, true))};
+  return {limits.num_kv_blocks, KvLayoutOf(plan.rank(rank), limits).block_bytes, base};
 }
 
 StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits) {
@@ -310,7 +299,9 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   set(MemoryCategory::kLogits, logits.used_bytes());
   set(MemoryCategory::kState, StateGeometryOf(plan, rank, limits).Bytes());
   needs.stored_weight_bytes = weights.stored_bytes;
-  needs.kv_block_bytes = KvArenaOf(plan, rank, limits).BlockBytes();
+  const KvLayout kv = KvLayoutOf(plan.rank(rank), limits);
+  needs.kv_block_bytes = kv.block_bytes;
+  needs.kv_layers_bytes = kv.layers_bytes;
   BumpAllocator workspace;
   LayOutWorkspace(plan, rank, StepLimitsOf(plan.rank(rank), limits, weights.max_inputs), sizes,
                   workspace);

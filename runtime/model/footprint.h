@@ -22,15 +22,11 @@ struct ModelLimits : Limits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
   KvFormat kv_format = KvFormat::kF32;
-  // [L] the KV group of each layer, from 0 on; groups have block tables of their own. Empty: all
-  // layers are one group.
-  std::vector<int> kv_group_of_layer = {};
   Transport transport = Transport::kShared;
   // Of a model with states: there are as many snapshots of them as max_num_seqs.
   bool caches_states = false;
 
   int num_snapshots() const { return caches_states ? max_num_seqs : 0; }
-  int num_kv_groups() const;
   // Rows of a group's block tables: one for each slot, and that of padding.
   int table_rows() const { return max_num_seqs + 1; }
 };
@@ -102,15 +98,8 @@ struct Workspace {
 Workspace LayOutWorkspace(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator);
 
-// Where a layer's K and V are: whose block tables it reads, and which of the arena's layers it is.
-// A block is one group's, and holds as many layers as the group with most of them has. A layer that
-// reads another's keys and values is where that one is. Of a layer with a state: which of that
-// arena's layers it is.
-struct KvPlace {
-  int group = 0;
-  int layer = 0;
-};
-std::vector<KvPlace> KvPlacesOf(const RankShard& shard, const ModelLimits& limits);  // [its layers]
+std::vector<LayerPlace> LayerPlacesOf(const RankShard& shard,
+                                      const ModelLimits& limits);  // [its layers]
 
 StepLimits StepLimitsOf(const ShardPlan& plan, int rank, const ModelLimits& limits);
 StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits& limits);

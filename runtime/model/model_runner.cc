@@ -95,7 +95,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   decoder_ = std::make_unique<Decoder>(
       DecoderParts{plan_, rank_, weights_,
                    LayOutActivations(plan_, rank_, limits_, backend_, activations),
-                   workspace.positions, kv(), state_, KvPlacesOf(plan_.rank(rank_), limits_),
+                   workspace.positions, kv(), state_, LayerPlacesOf(plan_.rank(rank_), limits_),
                    limits_.table_rows()},
       backend_, comm_);
   logit_seq_.reserve(limits_.max_num_batched_tokens);
@@ -144,7 +144,7 @@ void ModelRunner::CopyTable(MatrixView table,
 absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
   const int64_t more = num_kv_blocks - limits_.num_kv_blocks;
   BH_CHECK(more >= 0);
-  const int64_t bytes = more * kv().BlockBytes();
+  const int64_t bytes = more * kv().block_bytes;
   ledger.Claim(MemoryCategory::kKv, bytes);
   if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, arenas_.kv, bytes));
   limits_.num_kv_blocks = num_kv_blocks;

@@ -62,9 +62,9 @@ HeadLayout PagedSequences::Heads() const {
 }
 
 KvLayerView PagedSequences::Layer() {
-  const KvGeometry geometry{
-      1, case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.format, case_.value_dim > 0};
-  return KvLayerView{geometry, arena_.data()};
+  const KvGeometry geometry{case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.format,
+                            case_.value_dim > 0};
+  return KvLayerView{geometry, arena_.data(), geometry.LayerBlockBytes()};
 }
 
 PagedSequences::Step PagedSequences::MakeStep(const std::vector<Piece>& pieces) const {

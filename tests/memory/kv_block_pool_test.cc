@@ -166,5 +166,53 @@ TEST_F(CachingPoolTest, APrefixThatIsUpdatedIsTheOneThatIsFoundAnew) {
   for (auto& list : lists) pool_.Return(list);
 }
 
+// In a group with a window.
+TEST(KvBlockPoolTest, WhatIsReservedIsThereWhenItIsTaken) {
+  KvBlockPool pool(6, std::make_unique<PrefixCache>(6, 2));
+  const std::vector<int32_t> tokens = {1, 2};
+  const SequenceKey key = {.tokens = tokens};
+  std::vector<BlockId> first;
+  std::vector<BlockId> second;
+  EXPECT_TRUE(pool.Grow(first, 1) && pool.Reserve(2));
+  EXPECT_TRUE(pool.Grow(second, 1) && pool.Reserve(2));
+  EXPECT_FALSE(pool.Reserve(1));
+  std::vector<BlockId> other;
+  EXPECT_FALSE(pool.Grow(other, 1));
+  EXPECT_EQ(pool.num_free(), 4);
+  EXPECT_EQ(pool.num_available(), 0);
+
+  // Both hold an equal block, so that one of the four is free: it is none the less not available.
+  const BlockKey full = key.Block(0, 2, 0);
+  first[0] = pool.CacheBlock(full, first[0]);
+  const BlockId mine = pool.CacheBlock(full.InGroup(1, first[0]), pool.TakeReserved());
+  second[0] = pool.CacheBlock(full, second[0]);
+  const BlockId same = pool.CacheBlock(full.InGroup(1, second[0]), pool.TakeReserved());
+  EXPECT_EQ(same, mine);
+  EXPECT_EQ(second[0], first[0]);
+  EXPECT_EQ(pool.num_available(), 1);  // `second` gave back what was equal in group 0
+  EXPECT_EQ(pool.num_free(), 4);
+
+  const BlockId more[] = {pool.TakeReserved(), pool.TakeReserved()};
+  pool.ReturnReserved(mine);
+  EXPECT_EQ(pool.num_available(), 1);
+  EXPECT_EQ(pool.cache()->references(mine), 1);
+  pool.ReturnReserved(same);
+  EXPECT_EQ(pool.num_idle(), 1);
+  EXPECT_EQ(pool.num_available(), 1);
+  const CachedPrefix prefix = pool.FindPrefix(key);
+  EXPECT_EQ(pool.FindWindow(key, prefix, 1, 0, 1), std::vector<BlockId>{mine});
+  EXPECT_TRUE(pool.FindWindow(key, prefix, 2, 0, 1).empty());
+  pool.TakeCached(mine);
+  EXPECT_EQ(pool.num_idle(), 0);
+  EXPECT_EQ(pool.num_available(), 1);
+  pool.ReturnReserved(mine);
+  for (const BlockId block : more) pool.ReturnReserved(block);
+  pool.Unreserve(4);
+  pool.Return(first);
+  pool.Return(second);
+  EXPECT_EQ(pool.num_available(), 6);
+  pool.cache()->CheckInvariants();
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -10,7 +10,6 @@ namespace {
 
 KvGeometry Geometry() {
   KvGeometry geometry;
-  geometry.num_layers = 3;
   geometry.kv_heads = 2;
   geometry.head_dim = 64;
   geometry.block_tokens = 16;
@@ -21,22 +20,20 @@ KvGeometry Geometry() {
 TEST(KvCacheTest, BytesFollowTheGeometry) {
   const KvGeometry geometry = Geometry();
   EXPECT_EQ(geometry.HeadBytes(), 2 * 64 * 16 * 2);
-  EXPECT_EQ(geometry.BlockBytes(), 3 * 2 * 2 * 64 * 16 * 2);
+  EXPECT_EQ(geometry.LayerBlockBytes(), 2 * 2 * 64 * 16 * 2);
   KvGeometry none = geometry;
   none.kv_heads = 0;
-  EXPECT_EQ(none.BlockBytes(), 0);
+  EXPECT_EQ(none.LayerBlockBytes(), 0);
 }
 
 TEST(KvCacheTest, BytesAreThoseOfThePublishedCase) {
   // Llama-2-7B in f16: a block of 64 tokens takes 33,554,432 bytes on one rank, half of it on two.
-  KvGeometry geometry{.num_layers = 32,
-                      .kv_heads = 32,
-                      .head_dim = 128,
-                      .block_tokens = 64,
-                      .format = KvFormat::kF16};
-  EXPECT_EQ(geometry.BlockBytes(), 33554432);
+  constexpr int kLayers = 32;
+  KvGeometry geometry{
+      .kv_heads = 32, .head_dim = 128, .block_tokens = 64, .format = KvFormat::kF16};
+  EXPECT_EQ(kLayers * geometry.LayerBlockBytes(), 33554432);
   geometry.kv_heads = 16;
-  EXPECT_EQ(geometry.BlockBytes(), 16777216);
+  EXPECT_EQ(kLayers * geometry.LayerBlockBytes(), 16777216);
 }
 
 struct Model {
@@ -55,14 +52,15 @@ TEST(KvCacheTest, AQuantizedTokenTakesItsCodesAndFourBytesForEachKeyAndValue) {
     for (const int ranks : {1, 2}) {
       for (const int block_tokens : {16, 64, 256}) {
         SCOPED_TRACE(model.name);
-        KvGeometry geometry{.num_layers = model.layers,
-                            .kv_heads = model.kv_heads / ranks,
+        KvGeometry geometry{.kv_heads = model.kv_heads / ranks,
                             .head_dim = model.head_dim,
                             .block_tokens = block_tokens,
                             .format = KvFormat::kInt8};
-        EXPECT_EQ(geometry.BlockBytes() * ranks, block_tokens * model.int8_bytes);
+        EXPECT_EQ(model.layers * geometry.LayerBlockBytes() * ranks,
+                  block_tokens * model.int8_bytes);
         geometry.format = KvFormat::kInt4;
-        EXPECT_EQ(geometry.BlockBytes() * ranks, block_tokens * model.int4_bytes);
+        EXPECT_EQ(model.layers * geometry.LayerBlockBytes() * ranks,
+                  block_tokens * model.int4_bytes);
       }
     }
   }
@@ -72,19 +70,28 @@ TEST(KvCacheTest, EveryPartOfEveryHeadHasItsOwnPlace) {
   for (const KvFormat format : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
     KvGeometry geometry = Geometry();
     geometry.format = format;
+    KvGeometry wide = geometry;  // of a layer with other heads
+    wide.kv_heads = 1;
+    wide.head_dim = 96;
+    const LayerPlace places[] = {
+        {.geometry = geometry},
+        {.offset_bytes = geometry.LayerBlockBytes(), .geometry = wide},
+        {.offset_bytes = geometry.LayerBlockBytes() + wide.LayerBlockBytes(),
+         .geometry = geometry}};
     constexpr int64_t kBlocks = 4;
-    std::vector<std::byte> memory((kBlocks + 1) * geometry.BlockBytes());
-    const KvArena arena{geometry, kBlocks, memory.data()};
+    const int64_t block_bytes = 2 * geometry.LayerBlockBytes() + wide.LayerBlockBytes();
+    std::vector<std::byte> memory((kBlocks + 1) * block_bytes);
+    const KvArena arena{kBlocks, block_bytes, memory.data()};
     std::byte* next = memory.data();
-    for (int layer = 0; layer < 3; ++layer) {
-      for (int64_t block = 0; block <= kBlocks; ++block) {
-        for (int64_t head = 0; head < 2; ++head) {
-          const KvLayerView view = arena.Layer(layer);
+    for (int64_t block = 0; block <= kBlocks; ++block) {
+      for (const LayerPlace& place : places) {
+        const KvLayerView view = arena.Layer(place);
+        for (int64_t head = 0; head < place.geometry.kv_heads; ++head) {
+          const int64_t keys_bytes = place.geometry.KeysBytes();
           EXPECT_EQ(view.Keys(block, head), next);
-          EXPECT_EQ(view.Values(block, head), next + geometry.KeysBytes());
-          EXPECT_EQ(reinterpret_cast<std::byte*>(view.Scaling(block, head)),
-                    next + 2 * geometry.KeysBytes());
-          next += 2 * geometry.KeysBytes() + (IsQuantized(format) ? 4 * 16 * 2 : 0);
+          EXPECT_EQ(view.Values(block, head), next + keys_bytes);
+          EXPECT_EQ(reinterpret_cast<std::byte*>(view.Scaling(block, head)), next + 2 * keys_bytes);
+          next += 2 * keys_bytes + (IsQuantized(format) ? 4 * 16 * 2 : 0);
         }
       }
     }
@@ -92,33 +99,11 @@ TEST(KvCacheTest, EveryPartOfEveryHeadHasItsOwnPlace) {
   }
 }
 
-TEST(KvCacheTest, LayersOfASecondKindLieBehindTheOthers) {
-  KvGeometry full = Geometry();
-  full.num_layers = 2;
-  full.kv_heads = 1;
-  full.head_dim = 96;
-  constexpr int64_t kBlocks = 4;
-  std::vector<std::byte> memory((kBlocks + 1) * (Geometry().BlockBytes() + full.BlockBytes()));
-  const KvArena arena{Geometry(), kBlocks, memory.data(), full};
-  EXPECT_EQ(arena.BlockBytes() * (kBlocks + 1), static_cast<int64_t>(memory.size()));
-  ASSERT_EQ(arena.num_layers(), 5);
-  std::byte* next = memory.data();
-  for (int layer = 0; layer < 5; ++layer) {
-    const KvLayerView view = arena.Layer(layer);
-    EXPECT_EQ(view.geometry.head_dim, layer < 3 ? 64 : 96);
-    for (int64_t block = 0; block <= kBlocks; ++block) {
-      EXPECT_EQ(view.Keys(block, 0), next);
-      next += view.geometry.LayerBlockBytes();
-    }
-  }
-  EXPECT_EQ(next, memory.data() + memory.size());
-}
-
 TEST(KvCacheDeathTest, AHeadWhoseCodesAreNotWholeBytesIsABug) {
   KvGeometry geometry = Geometry();
   geometry.format = KvFormat::kInt4;
   geometry.head_dim = 63;
-  EXPECT_EXIT((void)geometry.BlockBytes(), testing::ExitedWithCode(70), "kv_cache");
+  EXPECT_EXIT((void)geometry.LayerBlockBytes(), testing::ExitedWithCode(70), "kv_cache");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "runtime/engine/decode_rows.h"
 #include "runtime/engine/rank_loop.h"
 #include "runtime/model/family.h"
+#include "runtime/model/kv_groups.h"
 #include "runtime/model/model_runner.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
@@ -321,13 +322,16 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
       OrDie(ShardPlan::Create(config.model, options.size, std::max(weights.group_size, 1)));
   ModelLimits limits{{.max_num_seqs = kMaxSeqs,
                       .max_model_len = config.model.max_position_embeddings,
-                      .max_num_batched_tokens = kMaxTokens,
-                      .block_tokens = options.block_tokens,
-                      .num_kv_blocks = 0},
+                      .max_num_batched_tokens = options.max_num_batched_tokens,
+                      .block_tokens = options.block_tokens},
                      weights,
                      options.activation,
                      options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
+  if (options.kv_groups) {
+    SetKvGroups(config.model, limits);
+    limits.num_kv_blocks = limits.LeastBlocks(limits.max_model_len);
+  }
   limits.caches_states = config.model.keeps_states();
   return {config.model, limits, plan,
           limits.caches_states ? std::max(kStateBlock, options.block_tokens) : 0};
@@ -335,13 +339,9 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
 
 void RunEveryRank(const std::string& model_dir, const Rig& rig, const RigOptions& options,
                   const Drive& drive) {
-  std::vector<std::unique_ptr<Group>> groups;
-  if (options.decode_graphs) {
-    BH_CHECK(options.size == 1);
-    groups.push_back(NewSingleGroup());
-  } else {
-    groups = NewLocalGroups(options.size);
-  }
+  BH_CHECK(!options.decode_graphs || options.size == 1);
+  std::vector<std::unique_ptr<Group>> groups = NewLocalGroups(options.size);
+  if (options.decode_graphs) groups[0] = NewSingleGroup();
   RunRanksOf(groups, [&](Group& group) {
     RunOneRank(model_dir, rig.plan, options, rig.limits, group, drive);
   });

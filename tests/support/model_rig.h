@@ -53,6 +53,9 @@ struct RigOptions {
   int second_turn_tokens = -1;
   int second_chunk_tokens = 512;
   bool prefix_caching = false;  // RunRequests
+  // RunRequests: the model's KV groups, and blocks for one sequence of the full length. Else all
+  // layers are one group.
+  bool kv_groups = false;
 };
 
 struct RigResult {

@@ -21,10 +21,10 @@ constexpr KvFormat kQuantized[] = {KvFormat::kInt8, KvFormat::kInt4};
 class OneSequence {
  public:
   OneSequence(KvFormat format, int head_dim, int block_tokens, int max_tokens)
-      : geometry_{1, 1, head_dim, block_tokens, format} {
+      : geometry_{1, head_dim, block_tokens, format} {
     const int blocks = (max_tokens + block_tokens - 1) / block_tokens;
     for (int i = 0; i < blocks; ++i) blocks_.push_back(blocks - i);
-    arena_.resize((blocks + 1) * geometry_.BlockBytes(), std::byte{0xff});
+    arena_.resize((blocks + 1) * geometry_.LayerBlockBytes(), std::byte{0xff});
   }
 
   // keys and values [positions, d].
@@ -47,7 +47,7 @@ class OneSequence {
   const std::vector<std::byte>& arena() const { return arena_; }
 
  private:
-  KvLayerView Layer() { return {geometry_, arena_.data()}; }
+  KvLayerView Layer() { return {geometry_, arena_.data(), geometry_.LayerBlockBytes()}; }
   StepIndex Index(const std::vector<int32_t>& positions) {
     const int count = static_cast<int>(positions.size());
     token_seq_.assign(positions.size(), 0);

@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaAppendKv, testing::ValuesIn(CudaAttentionCas
 TEST_P(CudaAppendKv, WritesTheBytesOfTheReference) {
   const AttentionCase& c = GetParam();
   constexpr int kTokens = 4;
-  const KvGeometry geometry{1, c.num_kv_heads, c.head_dim, c.block_tokens, c.format};
+  const KvGeometry geometry{c.num_kv_heads, c.head_dim, c.block_tokens, c.format};
   const int64_t width = int64_t{c.num_heads() + 2 * c.num_kv_heads} * c.head_dim;
   std::vector<float> qkv = RandomFloats(kTokens * width, 3);
   for (int64_t i = 0; i < width; ++i) qkv[width + i] *= 1e5F;  // beyond f16
@@ -47,7 +47,7 @@ TEST_P(CudaAppendKv, WritesTheBytesOfTheReference) {
     backend.AppendKv(index, heads,
                      ConstMatrixView(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32,
                                      kTokens, width),
-                     {geometry, arena.data()});
+                     {geometry, arena.data(), geometry.LayerBlockBytes()});
     EXPECT_TRUE(backend.device().Synchronize().ok());
     if (!IsQuantized(c.format)) MakeNansAlike(c.format, arena);
     return arena;

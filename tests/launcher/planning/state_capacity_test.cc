@@ -1,6 +1,8 @@
-// The planner on a model with states, which no token but max_num_seqs takes memory for.
+// The planner on models whose layers do not all keep every token: with states, which max_num_seqs
+// and no token takes memory for, and with windows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/check.h"
@@ -76,6 +78,54 @@ TEST(StateCapacityTest, StatesBindMaxNumSeqsAndAreNamed) {
       ModelCapacity(config, formats, options, *backend)
           .Plan(std::vector<DeviceBudget>(4, DeviceBudget{.total_bytes = 16 * kGiB}));
   ASSERT_TRUE(fitted.ok() && fitted->fits);
+}
+
+// Ranks divide KV heads, and nothing else of what a window keeps.
+TEST(WindowCapacityTest, WindowsBindAsFullAttentionDoesAndLater) {
+  ModelConfig config = Hybrid();
+  config.family = FamilyNamed("gemma3");
+  config.architecture = "Gemma3ForCausalLM";
+  config.attention_gate = false;
+  config.delta = {};
+  config.sliding_window = 1024;
+  for (int layer = 0; layer < 32; ++layer) config.layer_uses_window[layer] = layer % 4 != 3;
+  EngineOptions options;
+  options.limits.max_model_len = 131072;
+  options.limits.max_num_seqs = 4;
+  const ModelLimits formats = {{.block_tokens = 16},
+                               WeightFormats::Of(DType::kBF16),
+                               ActivationDType::kF32,
+                               KvFormat::kBF16};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewCpuBackend(*device, {}).value();
+  const auto plan_of = [&](int size, int64_t bytes) {
+    auto plan = ModelCapacity(config, formats, options, *backend)
+                    .Plan(std::vector<DeviceBudget>(size, DeviceBudget{.total_bytes = bytes}));
+    BH_CHECK(plan.ok());
+    return *std::move(plan);
+  };
+  for (const int size : {1, 2, 8, 16}) {
+    SCOPED_TRACE(size);
+    const Capacity plan = plan_of(size, 1000 * kGiB);
+    ASSERT_TRUE(plan.fits);
+    ASSERT_EQ(plan.limits.num_kv_groups(), 4);
+    const int64_t blocks = plan.limits.BlocksFor(131072);
+    EXPECT_EQ(blocks, 8192 + 3 * (64 + 2));
+    EXPECT_EQ(plan.limits.step_blocks(), 3 * plan.limits.max_num_batched_tokens / 16);
+    EXPECT_EQ(plan.limits.num_kv_blocks, 4 * blocks + plan.limits.step_blocks());
+    EXPECT_EQ(plan.full_sequences, 4);
+    const RankCapacity& rank = plan.ranks[0];
+    const int64_t token = int64_t{2} * 2 * 128 * std::max(1, 8 / size);  // keys and values of bf16
+    EXPECT_EQ(rank.kv_block_bytes, 16 * 8 * token);
+    EXPECT_EQ(rank.kv_layers_bytes, 16 * 32 * token);
+    EXPECT_EQ(rank.KvBytesPerToken(plan.limits), 8 * token);
+    EXPECT_TRUE(plan_of(size, rank.required_bytes).fits);
+    const Capacity refused = plan_of(size, rank.required_bytes - 1);
+    ASSERT_TRUE(refused.shortage.has_value());
+    EXPECT_EQ(refused.shortage->category, MemoryCategory::kKv);
+    EXPECT_EQ(refused.shortage->needed_bytes,
+              plan.limits.LeastBlocks(131072) * rank.kv_block_bytes);
+  }
 }
 
 }  // namespace

@@ -63,18 +63,25 @@ ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_id
 
 ToyRunner::ToyRunner(const SchedulerLimits& limits)
     : limits_(limits),
-      tables_(limits.max_num_seqs,
-              std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0)),
+      tables_(limits.num_kv_groups(),
+              std::vector<std::vector<BlockId>>(
+                  limits.max_num_seqs,
+                  std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0))),
       blocks_(limits.num_kv_blocks + 1, std::vector<uint64_t>(limits.block_tokens, 0)),
       last_sampled_(limits.max_num_seqs, -1),
       starts_(limits.max_num_seqs, 0),
       states_(limits.max_num_seqs, 0),
       snapshots_(limits.num_snapshots(), 0) {}
 
-uint64_t& ToyRunner::Cell(int slot, int64_t position) {
-  const BlockId block = tables_[slot][position / limits_.block_tokens];
+uint64_t& ToyRunner::Cell(int slot, int64_t position, int group) {
+  const BlockId block = tables_[group][slot][position / limits_.block_tokens];
   EXPECT_GT(block, 0);
   return blocks_[block][position % limits_.block_tokens];
+}
+
+int64_t ToyRunner::FirstSeen(int group, int64_t position) const {
+  const int window = group == 0 ? 0 : limits_.kv_groups[group].window;
+  return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
 }
 
 void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
@@ -94,15 +101,27 @@ void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
     tokens += plan.num_tokens(i);
     const int64_t end = int64_t{plan.start_position(i)} + plan.num_tokens(i);
     EXPECT_LE(end, limits_.max_model_len);
-    for (int64_t at = 0; at < end; at += limits_.block_tokens) {
-      const BlockId block = tables_[plan.slot(i)][at / limits_.block_tokens];
-      const Use use = at + limits_.block_tokens <= plan.start_position(i) ? kRead : kWritten;
-      EXPECT_TRUE(uses[block] == kNone || (use == kRead && uses[block] == kRead))
-          << "block " << block << " is written and in two tables";
-      uses[block] = use;
+    for (int group = 0; group < limits_.num_kv_groups(); ++group) {
+      const int64_t first = FirstSeen(group, plan.start_position(i));
+      const int64_t first_block = first / limits_.block_tokens;
+      for (int64_t at = first_block * limits_.block_tokens; at < end; at += limits_.block_tokens) {
+        const BlockId block = tables_[group][plan.slot(i)][at / limits_.block_tokens];
+        const Use use = at + limits_.block_tokens <= plan.start_position(i) ? kRead : kWritten;
+        EXPECT_TRUE(uses[block] == kNone || (use == kRead && uses[block] == kRead))
+            << "block " << block << " is written and in two tables";
+        uses[block] = use;
+      }
     }
   }
   EXPECT_EQ(tokens, plan.token_ids_size());
+}
+
+void ToyRunner::CheckWindows(int slot, int64_t begin) {
+  for (int group = 1; group < limits_.num_kv_groups(); ++group) {
+    for (int64_t at = FirstSeen(group, begin); at < begin; ++at) {
+      EXPECT_EQ(Cell(slot, at, group), Cell(slot, at)) << "position " << at << " of " << begin;
+    }
+  }
 }
 
 uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, int first_token) {
@@ -116,10 +135,13 @@ uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, i
   if (limits_.state_tokens > 0 && begin > 0) {
     EXPECT_EQ(states_[slot], hash) << "another's state";
   }
+  CheckWindows(slot, begin);
   for (int i = 0; i < plan.num_tokens(seq_index); ++i) {
     const TokenId id = plan.token_ids(first_token + i);
     hash = ToyHash(hash, id == kLastSampled ? last_sampled_[slot] : id);
-    Cell(slot, begin + i) = hash;
+    for (int group = 0; group < limits_.num_kv_groups(); ++group) {
+      Cell(slot, begin + i, group) = hash;
+    }
   }
   states_[slot] = hash;
   return hash;
@@ -129,7 +151,8 @@ absl::Status ToyRunner::Submit(Step step) {
   EXPECT_LT(results_.size(), static_cast<size_t>(depth()));
   const internal::StepPlan& plan = step.plan;
   for (int i = 0; i < plan.table_slot_size(); ++i) {
-    tables_[plan.table_slot(i)][plan.table_index(i)] = plan.table_block(i);
+    const int group = plan.table_group_size() > 0 ? plan.table_group(i) : 0;
+    tables_[group][plan.table_slot(i)][plan.table_index(i)] = plan.table_block(i);
   }
   CheckPlan(plan);
   for (int i = 0; i < plan.restore_slot_size(); ++i) {

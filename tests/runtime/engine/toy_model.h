@@ -1,6 +1,7 @@
 // A toy model for engine tests: the next token is a hash of the request's salt and all previous
 // tokens. Its KV cache holds the running hash in paged blocks, so a wrong block table, position or
-// input token, or a block shared with another prefix or salt, changes the sampled tokens.
+// input token, or a block shared with another prefix or salt, changes the sampled tokens. KV groups
+// with a window hold it too, where the window shows it.
 #pragma once
 
 #include <cstdint>
@@ -56,17 +57,20 @@ class ToyRunner final : public StepRunner {
 
  private:
   void CheckPlan(const internal::StepPlan& plan);
-  uint64_t& Cell(int slot, int64_t position);
+  uint64_t& Cell(int slot, int64_t position, int group = 0);
+  int64_t FirstSeen(int group, int64_t position) const;
+  // Whether what the windows of the sequence's first token show is what group 0 has.
+  void CheckWindows(int slot, int64_t begin);
   // The hash after the sequence's last token of this step.
   uint64_t RunSequence(const internal::StepPlan& plan, int seq_index, int first_token);
 
   SchedulerLimits limits_;
   int64_t steps_ = 0;
   int64_t steps_planned_ahead_ = 0;
-  std::vector<std::vector<BlockId>> tables_;   // [slot][index]
-  std::vector<std::vector<uint64_t>> blocks_;  // [block][token]
-  std::vector<TokenId> last_sampled_;          // [slot], -1: only on rank 0's host
-  std::vector<uint64_t> starts_;               // [slot]
+  std::vector<std::vector<std::vector<BlockId>>> tables_;  // [group][slot][index]
+  std::vector<std::vector<uint64_t>> blocks_;              // [block][token]
+  std::vector<TokenId> last_sampled_;                      // [slot], -1: only on rank 0's host
+  std::vector<uint64_t> starts_;                           // [slot]
   // Of a model with states: the hash behind the last token, of slots and of snapshots.
   std::vector<uint64_t> states_;
   std::vector<uint64_t> snapshots_;

@@ -101,7 +101,7 @@ class DecoderTest : public testing::TestWithParam<int> {
                                   workspace.positions,
                                   kv,
                                   {},
-                                  KvPlacesOf(plan_.rank(rank_), limits_),
+                                  LayerPlacesOf(plan_.rank(rank_), limits_),
                                   limits_.table_rows()},
                      backend_, comm_);
   }

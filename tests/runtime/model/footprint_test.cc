@@ -203,9 +203,15 @@ TEST(FootprintTest, ABlockIsTheSumOfTheLayersThatOwnKeysAndValues) {
       SCOPED_TRACE(testing::Message() << rank << " of " << size);
       EXPECT_EQ(FootprintOf(*plan, rank, limits, *backend).kv_block_bytes,
                 2 * 2 * limits.block_tokens * (2 * window_layer + 2 * full_layer));
-      const std::vector<KvPlace> places = KvPlacesOf(plan->rank(rank), limits);
-      const int layers[] = {0, 2, 1, 3, 1, 3};
-      for (int i = 0; i < 6; ++i) EXPECT_EQ(places[i].layer, layers[i]);
+      const std::vector<LayerPlace> places = LayerPlacesOf(plan->rank(rank), limits);
+      const int64_t token = 2 * limits.block_tokens;  // keys and values of bf16
+      const int64_t offsets[] = {0, window_layer, window_layer + full_layer,
+                                 2 * window_layer + full_layer};
+      const int owner[] = {0, 1, 2, 3, 2, 3};
+      for (int i = 0; i < 6; ++i) {
+        EXPECT_EQ(places[i].offset_bytes, 2 * token * offsets[owner[i]]);
+        EXPECT_EQ(places[i].geometry.head_dim, i % 2 == 0 ? 16 : 48);
+      }
       EXPECT_EQ(HeadLayoutOf(*plan, rank, true).num_kv_heads, std::max(1, 2 / size));
     }
   }
