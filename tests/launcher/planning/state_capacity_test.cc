@@ -92,6 +92,7 @@ TEST(WindowCapacityTest, WindowsBindAsFullAttentionDoesAndLater) {
   EngineOptions options;
   options.limits.max_model_len = 131072;
   options.limits.max_num_seqs = 4;
+  options.limits.max_num_batched_tokens = 2048;
   const ModelLimits formats = {{.block_tokens = 16},
                                WeightFormats::Of(DType::kBF16),
                                ActivationDType::kF32,
@@ -111,7 +112,7 @@ TEST(WindowCapacityTest, WindowsBindAsFullAttentionDoesAndLater) {
     ASSERT_EQ(plan.limits.num_kv_groups(), 4);
     const int64_t blocks = plan.limits.BlocksFor(131072);
     EXPECT_EQ(blocks, 8192 + 3 * (64 + 2));
-    EXPECT_EQ(plan.limits.step_blocks(), 3 * plan.limits.max_num_batched_tokens / 16);
+    EXPECT_EQ(plan.limits.step_blocks(), 3 * 2048 / 16);
     EXPECT_EQ(plan.limits.num_kv_blocks, 4 * blocks + plan.limits.step_blocks());
     EXPECT_EQ(plan.full_sequences, 4);
     const RankCapacity& rank = plan.ranks[0];

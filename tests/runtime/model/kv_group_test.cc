@@ -114,6 +114,7 @@ TEST(KvGroupTest, WindowsThatFreeBlocksChangeNoToken) {
     std::vector<Request> requests;
     for (const size_t prompt : {2, 3, 2, 3, 1, 2}) {
       Request request;
+      request.request_id = std::to_string(requests.size());
       request.prompt = golden.prompts[prompt];
       const auto& tail = golden.greedy_ids[prompt];
       const size_t turns = requests.size() / 2;
