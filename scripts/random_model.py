@@ -2,8 +2,9 @@
 """Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER
 [--layers N].
 
---tiny: a far smaller shape, for trials. Standard library only. One block of random numbers is
-repeated: for timing, not for text.
+--experts: a mixture of 64 experts, 8 a token, 1.3 billion of 6.9 billion parameters (OLMoE's shape,
+Mixtral's tensors). --tiny: a far smaller shape, for trials. Standard library only. One block of random
+numbers is repeated: for timing, not for text.
 """
 import argparse
 import collections
@@ -12,9 +13,10 @@ import math
 import os
 import struct
 
-Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim ffn vocab layers")
-LLAMA_8B = Shape(4096, 32, 8, 128, 14336, 128256, 32)
-TINY = Shape(128, 4, 2, 32, 256, 1024, 2)
+Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim ffn vocab layers experts")
+LLAMA_8B = Shape(4096, 32, 8, 128, 14336, 128256, 32, 0)
+EXPERTS_7B = Shape(2048, 16, 16, 128, 1024, 50304, 16, 64)
+TINY = Shape(128, 4, 2, 32, 256, 1024, 2, 0)
 BLOCK_BYTES = 32 << 20
 
 
@@ -29,9 +31,16 @@ def tensors(shape):
         yield layer + "self_attn.v_proj.weight", (keys, shape.hidden)
         yield layer + "self_attn.o_proj.weight", (shape.hidden, queries)
         yield layer + "post_attention_layernorm.weight", (shape.hidden,)
-        yield layer + "mlp.gate_proj.weight", (shape.ffn, shape.hidden)
-        yield layer + "mlp.up_proj.weight", (shape.ffn, shape.hidden)
-        yield layer + "mlp.down_proj.weight", (shape.hidden, shape.ffn)
+        mlps = ["mlp."]
+        names = ("gate_proj", "up_proj", "down_proj")
+        if shape.experts:
+            yield layer + "block_sparse_moe.gate.weight", (shape.experts, shape.hidden)
+            mlps = [f"block_sparse_moe.experts.{e}." for e in range(shape.experts)]
+            names = ("w1", "w3", "w2")
+        for mlp in mlps:
+            for name in names[:2]:
+                yield f"{layer}{mlp}{name}.weight", (shape.ffn, shape.hidden)
+            yield f"{layer}{mlp}{names[2]}.weight", (shape.hidden, shape.ffn)
     yield "model.norm.weight", (shape.hidden,)
     yield "lm_head.weight", (shape.vocab, shape.hidden)
 
@@ -49,9 +58,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--layers", type=int)
+    parser.add_argument("--experts", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
-    shape = TINY if args.tiny else LLAMA_8B
+    shape = TINY if args.tiny else EXPERTS_7B if args.experts else LLAMA_8B
     if args.layers:
         shape = shape._replace(layers=args.layers)
     os.makedirs(args.folder, exist_ok=True)
@@ -61,6 +71,9 @@ def main():
               "vocab_size": shape.vocab, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
               "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": False,
               "bos_token_id": shape.vocab - 2, "eos_token_id": shape.vocab - 1}
+    if shape.experts:
+        config.update(architectures=["MixtralForCausalLM"], model_type="mixtral", num_local_experts=shape.experts,
+                      num_experts_per_tok=8)
     with open(os.path.join(args.folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=1)
 
