@@ -53,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2263, "memory": 4099, "comm": 6313, "kernels": 15534, "shard": 5449, "runtime": 20447, "launcher": 16749,
+LINE_BUDGETS = {"base": 2263, "memory": 4200, "comm": 6313, "kernels": 15900, "shard": 5800, "runtime": 20700, "launcher": 16800,
                 "proto": 674, "tools": 2415}
 
 LONGEST_FILE = 400

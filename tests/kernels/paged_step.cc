@@ -44,6 +44,9 @@ PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_
     qkv_.push_back(RandomFloats(lengths_[i] * QkvWidth(), seed + static_cast<uint32_t>(i)));
   }
   if (case_.has_sinks) sinks_ = RandomFloats(case_.num_heads(), seed + 100);
+  for (int i = 0; i < 2 * case_.num_kv_heads; ++i) {
+    scales_.push_back(0.003F * static_cast<float>(i + 1));
+  }
   arena_.resize((num_blocks + 1) * Layer().geometry.LayerBlockBytes() + 1, kPoison);
   const StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
                           static_cast<int>(lengths_.size()), longest};
@@ -64,7 +67,12 @@ HeadLayout PagedSequences::Heads() const {
 KvLayerView PagedSequences::Layer() {
   const KvGeometry geometry{
       1, case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.format, case_.value_dim > 0};
-  return KvLayerView{geometry, arena_.data()};
+  KvLayerView layer{geometry, arena_.data()};
+  if (case_.format == KvFormat::kFP8) {
+    layer.key_scales = scales_.data();
+    layer.value_scales = scales_.data() + case_.num_kv_heads;
+  }
+  return layer;
 }
 
 PagedSequences::Step PagedSequences::MakeStep(const std::vector<Piece>& pieces) const {

@@ -91,7 +91,7 @@ std::vector<AttentionCase> QuantizedCases(KvFormat format) {
 
 std::vector<AttentionCase> MixedCases() {
   std::vector<AttentionCase> cases = FloatCases();
-  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     for (const AttentionCase& c : QuantizedCases(format)) cases.push_back(c);
   }
   return cases;
@@ -146,7 +146,8 @@ constexpr int kPromptTokens = 300;
 std::vector<AttentionCase> PieceCases() {
   std::vector<AttentionCase> cases;
   for (const KvFormat format :
-       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
+       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4,
+        KvFormat::kFP8}) {
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0});
     cases.push_back({{0, 0, 0}, 1, 24, format, 16, 270});
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0, 0, true, 130});
@@ -193,6 +194,7 @@ std::vector<AttentionCase> LongCases() {
           {groups(3, 2), 3, 32, KvFormat::kBF16, 32, 0},
           {groups(1, 2), 1, 32, KvFormat::kInt8, 32, 0},
           {groups(1, 2), 1, 32, KvFormat::kInt4, 32, 0},
+          {groups(1, 2), 1, 32, KvFormat::kFP8, 32, 0, 0, true},
           {groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0, 0, true},
           {groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0, 0, true, 700},
           {groups(1, 2), 1, 40, KvFormat::kBF16, 32, 0, 0, false, 0, 32}};
