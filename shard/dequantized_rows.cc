@@ -48,8 +48,9 @@ void WidenScales(const QuantizedTensors& tensors, const QuantizedRows& rows, int
   } else {
     for (int64_t group = 0; group < groups; ++group) {
       const int scale = rows.scales[first + group];
-      scales[group] = rows.factors != nullptr ? F32OfE4m3(static_cast<uint8_t>(scale)) * rows.factors[row]
-                                              : std::ldexp(1.0F, scale - 127);
+      scales[group] = rows.factors != nullptr
+                          ? F32OfE4m3(static_cast<uint8_t>(scale)) * rows.factors[row]
+                          : std::ldexp(1.0F, scale - 127);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The scales of an fp8 cache as checkpoints have them (TensorRow::is_kv_scale): of keys and of values
-// a number for all of a layer's KV heads, or one for each, in f32, bf16 or f16.
+// The scales of an fp8 cache as checkpoints have them (TensorRow::is_kv_scale): of keys and of
+// values a number for all of a layer's KV heads, or one for each, in f32, bf16 or f16.
 #pragma once
 
 #include <string>

@@ -105,9 +105,9 @@ void WarnOfKvCacheScheme(const nlohmann::json& object, absl::string_view source,
   for (const char* name : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
     const auto scheme = quantization->find(name);
     if (scheme == quantization->end() || scheme->is_null()) continue;
-    return warnings.push_back(absl::StrCat(
-        source, ": quantization_config.", name, " is not applied: keys and values are held as ",
-        "--kv-cache-dtype says"));
+    return warnings.push_back(absl::StrCat(source, ": quantization_config.", name,
+                                           " is not applied: keys and values are held as ",
+                                           "--kv-cache-dtype says"));
   }
 }
 

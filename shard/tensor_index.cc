@@ -178,7 +178,7 @@ const LocatedTensor* TensorIndex::FindAny(absl::string_view name) const {
 }
 
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
-  std::set<std::string> required;  // or, of scales that may be missing, known
+  std::set<std::string> required;     // or, of scales that may be missing, known
   std::vector<std::string> optional;  // patterns
   for (const TensorRow& row : AllTensors(config)) {
     if (row.optional) {

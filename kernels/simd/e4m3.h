@@ -29,8 +29,7 @@ BH_INLINE I32x16 E4m3OfF32(F32x16 x, F32x16 scale) {
   const F32x16 rounded = Sub(Add(magnitude, unit), unit);
   const I32x16 code = Add(ShiftRight<20>(BitsOf(Mul(rounded, Set1(0x1p-120f)))),
                           And(ShiftRight<24>(quotient), SetI1(0x80)));
-  const Mask16 finite =
-      Less(FromBits(And(BitsOf(x), SetI1(0x7FFFFFFF))), Set1(__builtin_inff()));
+  const Mask16 finite = Less(FromBits(And(BitsOf(x), SetI1(0x7FFFFFFF))), Set1(__builtin_inff()));
   return BitsOf(Select(finite, FromBits(code), FromBits(SetI1(0x7F))));
 }
 

@@ -177,7 +177,7 @@ std::vector<AttentionCase> CudaAttentionCases() {
   const std::vector<int32_t> crowd(35, 0);  // more heads for one KV head than a block takes
   std::vector<AttentionCase> cases;
   for (const KvFormat format :
-       {KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
+       {KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     cases.push_back({groups(2, 2), 2, 16, format, 16, 0});
     cases.push_back({groups(1, 7), 1, 32, format, 64, 24});
     cases.push_back({{0, 0, 1, 1, 1}, 3, 24, format, 256, 0});  // nobody reads the last
@@ -189,6 +189,8 @@ std::vector<AttentionCase> CudaAttentionCases() {
   cases.push_back({crowd, 1, 40, KvFormat::kBF16, 16, 0});
   cases.push_back({groups(1, 1), 1, 256, KvFormat::kBF16, 16, 0});
   cases.push_back({groups(1, 1), 1, 136, KvFormat::kInt4, 16, 0});
+  cases.push_back({groups(1, 2), 1, 104, KvFormat::kFP8, 16, 300});
+  cases.push_back({groups(1, 1), 1, 136, KvFormat::kFP8, 16, 0});
   return cases;
 }
 

@@ -73,7 +73,7 @@ class PagedSequences {
   int table_stride_ = 0;
   std::vector<int32_t> block_tables_;
   std::vector<float> scales_;  // of an fp8 cache: of each head's keys, then of its values
-  std::vector<float> sinks_;  // of each head, where the case has any
+  std::vector<float> sinks_;   // of each head, where the case has any
   std::vector<std::byte> arena_;
   std::vector<std::byte> workspace_;
 };

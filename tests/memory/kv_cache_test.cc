@@ -61,6 +61,10 @@ TEST(KvCacheTest, AQuantizedTokenTakesItsCodesAndFourBytesForEachKeyAndValue) {
                             .block_tokens = block_tokens,
                             .format = KvFormat::kInt8};
         EXPECT_EQ(geometry.BlockBytes() * ranks, block_tokens * model.int8_bytes);
+        const int64_t per_head = 2 * block_tokens * model.layers * geometry.kv_heads;
+        EXPECT_EQ(geometry.BlockBytes() - 4 * per_head, per_head * model.head_dim);
+        geometry.format = KvFormat::kFP8;
+        EXPECT_EQ(geometry.BlockBytes(), per_head * model.head_dim);
         geometry.format = KvFormat::kInt4;
         EXPECT_EQ(geometry.BlockBytes() * ranks, block_tokens * model.int4_bytes);
       }
@@ -69,7 +73,8 @@ TEST(KvCacheTest, AQuantizedTokenTakesItsCodesAndFourBytesForEachKeyAndValue) {
 }
 
 TEST(KvCacheTest, EveryPartOfEveryHeadHasItsOwnPlace) {
-  for (const KvFormat format : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const KvFormat format :
+       {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     KvGeometry geometry = Geometry();
     geometry.format = format;
     constexpr int64_t kBlocks = 4;

@@ -47,8 +47,8 @@ std::vector<float> HardNumbers() {
     const auto next = static_cast<float>(NumberOf(code + ((code & 127) == 126 ? 0 : 1)));
     const float middle = half * number + half * next * (half == 1.0F ? 0.0F : 1.0F);
     for (const float x : {number, middle}) {
-      numbers.insert(numbers.end(), {x, std::nextafterf(x, kInfinity),
-                                     std::nextafterf(x, -kInfinity)});
+      numbers.insert(numbers.end(),
+                     {x, std::nextafterf(x, kInfinity), std::nextafterf(x, -kInfinity)});
     }
   }
   for (const float x : {0.0F, -0.0F, 1e-45F, -1e-45F, 1e-30F, 463.9F, 464.0F, 464.1F, -480.0F,
@@ -76,10 +76,10 @@ class Fp8Append : public testing::TestWithParam<Variant> {
     KvLayerView layer{geometry, arena.data()};
     layer.key_scales = &key_scale;
     layer.value_scales = &value_scale;
-    backend_->AppendKv(index, {0, 1, d, nullptr},
-                       ConstMatrixView(reinterpret_cast<const std::byte*>(qkv.data()),
-                                       DType::kF32, 1, 2 * d),
-                       layer);
+    backend_->AppendKv(
+        index, {0, 1, d, nullptr},
+        ConstMatrixView(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32, 1, 2 * d),
+        layer);
     std::vector<uint8_t> codes;
     for (int i = 0; i < d; ++i) codes.push_back(uint8_t(layer.Keys(1, 0)[i * 16 + position]));
     for (int i = 0; i < d; ++i) codes.push_back(uint8_t(layer.Values(1, 0)[position * d + i]));

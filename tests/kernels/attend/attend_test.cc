@@ -145,9 +145,8 @@ constexpr int kPromptTokens = 300;
 
 std::vector<AttentionCase> PieceCases() {
   std::vector<AttentionCase> cases;
-  for (const KvFormat format :
-       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4,
-        KvFormat::kFP8}) {
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8,
+                                KvFormat::kInt4, KvFormat::kFP8}) {
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0});
     cases.push_back({{0, 0, 0}, 1, 24, format, 16, 270});
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0, 0, true, 130});

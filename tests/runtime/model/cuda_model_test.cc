@@ -94,6 +94,7 @@ std::vector<ModelCase> Cases() {
       {"mistral_window_bf16", 1},
       {"qwen2_14h_bf16", 2},
       {"qwen3_bf16", 1},
+      {"llama3_gqa_bf16", 2, std::nullopt, KvFormat::kFP8},
       {"llama2_mha_f16", 1, std::nullopt, KvFormat::kF16},
       {"llama_mqa_bf16", 2},
       {"gptq_act_order", 1, std::nullopt, KvFormat::kBF16, "quantised"},
