@@ -89,20 +89,23 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
   CpAsyncCommit();
 }
 
-// The number of a code of E4M3, which the low byte is.
-BH_DEVICE float F32OfE4m3(uint32_t code) {
-  const uint32_t magnitude = code & 0x7FU;
-  const uint32_t bits = magnitude == 0x7FU ? 0x7FC00000U : magnitude << 20;
-  return __uint_as_float((code & 0x80U) << 24 | bits) * 0x1p120F;
+// The numbers of two bytes of E4M3, from `first` on, as bf16: their bits are those of bf16 times
+// 2^-120, but for 0x7f and 0xff, which become 480 and, with all bits of the exponent set, NaN.
+BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
+  const uint32_t pair = __byte_perm(codes, 0, 0x4140U + 0x0101U * static_cast<uint32_t>(first));
+  const uint32_t magnitudes = pair & 0x007F007FU;
+  const uint32_t small = (pair & 0x00800080U) << 8 | magnitudes << 4;
+  const uint32_t nan = (magnitudes + 0x00010001U) & 0x00800080U;
+  const uint32_t numbers = Bf16Pair(__uint_as_float(small << 16) * 0x1p120F,
+                                    __uint_as_float(small & 0xFFFF0000U) * 0x1p120F);
+  return numbers | ((nan << 7) - (nan << 3));
 }
 
 // The codes of two bytes of a word, from `first` on, as bf16. To subtract from 2^23 and code is as
 // exact as to convert, and on a GPU four times as fast.
 template <KvFormat kFormat>
 BH_DEVICE uint32_t CodePairAt(uint32_t codes, int first) {
-  if constexpr (kFormat == KvFormat::kFP8) {
-    return Bf16Pair(F32OfE4m3(codes >> (8 * first)), F32OfE4m3(codes >> (8 * first + 8)));
-  }
+  if constexpr (kFormat == KvFormat::kFP8) return E4m3PairAt(codes, first);
   constexpr int kBits = KvElementBits(kFormat);
   constexpr uint32_t kF32Of2To23 = 0x4B000000U;  // the low byte counts ones
   constexpr float kCentre = 8388608.0F + static_cast<float>(1 << (kBits - 1));

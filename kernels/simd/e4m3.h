@@ -6,10 +6,10 @@
 
 namespace bulkhead::BH_ISA {
 
-// E4M3 as f32, but for 2^-120; NaN codes as 480.
+// E4M3 as f32, but for 2^-120; NaN codes as 480. The addition carries the sign from bit 27 to 31.
 BH_INLINE F32x16 SmallE4m3(I32x16 code) {
-  return FromBits(
-      Add(ShiftLeft<24>(And(code, SetI1(0x80))), ShiftLeft<20>(And(code, SetI1(0x7F)))));
+  const I32x16 carried = Add(ShiftLeft<20>(code), SetI1(0x78000000));
+  return FromBits(And(carried, SetI1(static_cast<int32_t>(0x87F00000))));
 }
 
 // A product that overflows at 480 alone adds NaN there, and elsewhere a zero of the number's sign.

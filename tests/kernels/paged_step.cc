@@ -172,6 +172,33 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
   return out;
 }
 
+std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value,
+                                    float scale) {
+  const auto d = static_cast<int>(value.size());
+  const KvGeometry geometry{1, 1, d, 16, KvFormat::kFP8};
+  std::vector<std::byte> arena(2 * geometry.BlockBytes(), kPoison);
+  std::vector<float> qkv(2 * d, 0.5F);
+  qkv.insert(qkv.end(), value.begin(), value.end());
+  const int32_t zero = 0, one = 1, seq_begin[] = {0, 1};
+  const StepIndex index{1, 1, seq_begin, &zero, &zero, &zero, &one, 1};
+  const HeadLayout heads{1, 1, d, &zero};
+  std::vector<std::byte> workspace(backend.WorkspaceBytes({1, 1, 16}, heads) + 64);
+  void* aligned = workspace.data();
+  size_t space = workspace.size();
+  std::align(64, space - 64, aligned, space);
+  backend.SetWorkspace(static_cast<std::byte*>(aligned), {1, 1, 16}, heads);
+  KvLayerView layer{geometry, arena.data()};
+  layer.value_scales = &scale;
+  const ConstMatrixView in(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32, 1, 3 * d);
+  std::vector<float> out(d);
+  backend.AppendKv(index, heads, in, layer);
+  backend.BeginStep(index);
+  backend.Attend(index, heads, in, layer, {},
+                 MatrixView(reinterpret_cast<std::byte*>(out.data()), DType::kF32, 1, d));
+  BH_CHECK(backend.device().Synchronize().ok());
+  return out;
+}
+
 std::vector<AttentionCase> CudaAttentionCases() {
   const auto groups = AttentionCase::Groups;
   const std::vector<int32_t> crowd(35, 0);  // more heads for one KV head than a block takes

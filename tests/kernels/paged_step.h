@@ -27,6 +27,9 @@ struct AttentionCase {
   static std::vector<int32_t> Groups(int num_kv_heads, int group);
 };
 
+// What a query that sees one token in fp8 gets: its value [d] with this scale.
+std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value, float scale);
+
 // Shapes and formats that the CUDA backend has, each border of a tile once.
 std::vector<AttentionCase> CudaAttentionCases();
 

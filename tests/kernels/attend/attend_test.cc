@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
+#include "memory/fp8.h"
 #include "tests/kernels/paged_step.h"
 #include "tests/kernels/tolerance.h"
 #include "tests/kernels/variants.h"
@@ -232,6 +234,23 @@ TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
   const std::vector<float> alone = row_of({{0, 299, 300}}, 0);
   ExpectSameBits(row_of({{1, 0, 40}, {0, 299, 300}, {2, 450, 513}}, 40), alone);
   ExpectSameBits(row_of({{2, 450, 451}, {0, 299, 300}}, 1), alone);
+}
+
+TEST_P(Attention, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {
+  std::vector<float> numbers;
+  for (int code = 0; code < 256; ++code) numbers.push_back(F32OfE4m3(static_cast<uint8_t>(code)));
+  for (const float scale : {1.0F, 0.25F}) {
+    std::vector<float> value = numbers;
+    for (float& x : value) x *= scale;
+    const std::vector<float> out = AttendToOneToken(*backend_, value, scale);
+    for (int code = 0; code < 256; ++code) {
+      if (std::isnan(numbers[code])) {
+        EXPECT_TRUE(std::isnan(out[code])) << code;
+      } else {
+        EXPECT_EQ(out[code], value[code]) << code;
+      }
+    }
+  }
 }
 
 TEST_P(Attention, AStepWithoutTokensDoesNothing) {
