@@ -21,8 +21,14 @@
 //   code       (x - zero) * (1 / scale), clamped to [0, levels], then rounded to an integer;
 //              0 if scale is 0 (all x equal within f16 precision)
 //   read back  fma(code, scale, zero)
-// All roundings are to nearest even. A NaN or an infinity among the d makes scale and zero NaN
-// (0x7e00) and the codes 0: the whole token reads as NaN, so an upstream error stays visible.
+// fp8, OCP's e4m3: of each number x of a KV head, with a scale in f32 that the layer has for the
+// head's keys and another one for its values (KvLayerView; a latent cache has that of keys alone):
+//   code       e4m3 of x / scale, rounded to f32 before, saturated at +-448; 0x7f, a NaN, of a NaN
+//              or an infinity
+//   read back  code * scale; Attend multiplies scores and outputs by the scales, not each number
+// All roundings are to nearest even. Of int8 and int4 a NaN or an infinity among the d makes scale
+// and zero NaN (0x7e00) and the codes 0: the whole token reads as NaN, so an upstream error stays
+// visible.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +67,16 @@ struct KvLayerView {
   KvGeometry geometry;
   std::byte* base = nullptr;  // of block 0
   int64_t block_stride = 0;   // bytes between two blocks
+  // fp8 alone: [kv_heads] in the memory of the cache; null: all are 1.
+  const float* key_scales = nullptr;
+  const float* value_scales = nullptr;
 
+  // Where the host sees that memory.
+  float KeyScale(int64_t head) const { return key_scales == nullptr ? 1.0F : key_scales[head]; }
+  float ValueScale(int64_t head) const {
+    if (geometry.latent) return KeyScale(head);
+    return value_scales == nullptr ? 1.0F : value_scales[head];
+  }
   std::byte* Keys(int64_t block, int64_t head) const {
     return base + block * block_stride + head * geometry.HeadBytes();
   }

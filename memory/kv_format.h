@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-enum class KvFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4 };
+enum class KvFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kFP8 };
 
 static constexpr int KvElementBits(KvFormat format) {
   switch (format) {
@@ -16,6 +16,7 @@ static constexpr int KvElementBits(KvFormat format) {
     case KvFormat::kF16:
       return 16;
     case KvFormat::kInt8:
+    case KvFormat::kFP8:
       return 8;
     case KvFormat::kInt4:
       return 4;
@@ -23,7 +24,7 @@ static constexpr int KvElementBits(KvFormat format) {
   return 0;
 }
 
-// Codes, with a scale and a zero per token and head.
+// Codes, with a scale and a zero per token and head. kFP8 has none of a token.
 static constexpr bool IsQuantized(KvFormat format) {
   return format == KvFormat::kInt8 || format == KvFormat::kInt4;
 }

@@ -18,6 +18,8 @@ absl::string_view KvFormatName(KvFormat format) {
       return "int8";
     case KvFormat::kInt4:
       return "int4";
+    case KvFormat::kFP8:
+      return "fp8";
   }
   return "?";
 }
@@ -26,12 +28,13 @@ absl::StatusOr<KvFormat> ParseKvFormat(absl::string_view name) {
   const std::string lower = absl::AsciiStrToLower(name);
   if (lower == "int8") return KvFormat::kInt8;
   if (lower == "int4") return KvFormat::kInt4;
+  if (lower == "fp8" || lower == "fp8_e4m3") return KvFormat::kFP8;
   const absl::StatusOr<DType> dtype = ParseDType(name);
   if (dtype.ok()) return KvFormatOf(*dtype);
   return absl::InvalidArgumentError(
       absl::StrCat("'", name,
-                   "' is not a format of the KV cache; known are float32, bfloat16, float16, int8 "
-                   "and int4"));
+                   "' is not a format of the KV cache; known are float32, bfloat16, float16, int8, "
+                   "int4 and fp8 (e4m3)"));
 }
 
 KvFormat KvFormatOf(DType dtype) {

@@ -199,13 +199,15 @@ void ReadGroup(ConfigFields& group, const std::string& prefix, const std::string
 void ReadCompressedTensors(ConfigFields& fields, QuantizationConfig& config) {
   const std::string status = fields.String("quantization_status").value_or("compressed");
   if (status != "compressed") fields.Unsupported("quantization_status", "compressed is");
-  for (const char* name : {"kv_cache_scheme", "sparsity_config", "transform_config"}) {
-    fields.RefuseUnlessOff(name);
+  for (const char* name : {"sparsity_config", "transform_config"}) fields.RefuseUnlessOff(name);
+  if (!ReadKvCacheScheme(fields, config)) {
+    fields.Unsupported("kv_cache_scheme", "num_bits 8 of type float is");
   }
   fields.Ignore("global_compression_ratio");
   fields.Ignore("version");
   const std::string format = fields.String("format").value_or("");
   const nlohmann::json* groups = fields.Object("config_groups");
+  if (config.fp8_kv && (groups == nullptr || groups->empty())) return fields.Ignore("ignore");
   if (groups == nullptr || groups->size() != 1 || !groups->begin()->is_object()) {
     return fields.Unsupported("config_groups", "one group is");
   }

@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "base/status.h"
 #include "memory/fp4.h"
+#include "memory/fp8.h"
 #include "shard/widen.h"
 
 namespace bulkhead {
@@ -18,18 +19,9 @@ constexpr int64_t kAlign = 64;
 // By code; of whole numbers, before the zero is subtracted.
 using Numbers = std::array<float, 256>;
 
-float E4m3Of(int code) {
-  const int exponent = code >> 3 & 15;
-  const int fraction = code & 7;
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(fraction), -9)
-                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
-  return code < 128 ? magnitude : -magnitude;
-}
-
 Numbers E4m3Numbers() {
   Numbers numbers;
-  for (int code = 0; code < 256; ++code) numbers[code] = E4m3Of(code);
+  for (int code = 0; code < 256; ++code) numbers[code] = F32OfE4m3(static_cast<uint8_t>(code));
   return numbers;
 }
 
@@ -56,8 +48,9 @@ void WidenScales(const QuantizedTensors& tensors, const QuantizedRows& rows, int
   } else {
     for (int64_t group = 0; group < groups; ++group) {
       const int scale = rows.scales[first + group];
-      scales[group] = rows.factors != nullptr ? E4m3Of(scale) * rows.factors[row]
-                                              : std::ldexp(1.0F, scale - 127);
+      scales[group] = rows.factors != nullptr
+                          ? F32OfE4m3(static_cast<uint8_t>(scale)) * rows.factors[row]
+                          : std::ldexp(1.0F, scale - 127);
     }
   }
 }

@@ -102,11 +102,13 @@ void WarnOfKvCacheScheme(const nlohmann::json& object, absl::string_view source,
                          std::vector<std::string>& warnings) {
   const auto quantization = object.find("quantization_config");
   if (quantization == object.end() || !quantization->is_object()) return;
-  const auto scheme = quantization->find("kv_cache_scheme");
-  if (scheme == quantization->end() || scheme->is_null()) return;
-  warnings.push_back(absl::StrCat(
-      source, ": quantization_config.kv_cache_scheme is not applied: keys and values are held as ",
-      "--kv-cache-dtype says"));
+  for (const char* name : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
+    const auto scheme = quantization->find(name);
+    if (scheme == quantization->end() || scheme->is_null()) continue;
+    return warnings.push_back(absl::StrCat(source, ": quantization_config.", name,
+                                           " is not applied: keys and values are held as ",
+                                           "--kv-cache-dtype says"));
+  }
 }
 
 absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
@@ -140,7 +142,7 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   }
   config.quantization = ReadQuantizationConfig(outer);
   BH_RETURN_IF_ERROR(outer.status());
-  WarnOfKvCacheScheme(object, source, parsed.warnings);
+  if (!config.quantization.fp8_kv) WarnOfKvCacheScheme(object, source, parsed.warnings);
   std::vector<std::string> unknown_in_rope;
   ReadRope(fields, config.family->rope, config, unknown_in_rope);
   ApplyConfigFieldPolicy(fields);

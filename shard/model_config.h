@@ -72,6 +72,8 @@ struct QuantizationConfig {
   bool symmetric = false;                                 // compressed-tensors: there are no zeros
   bool zeros_as_stored = false;                           // GPTQ: in its first format, less one
   std::shared_ptr<const ModuleFilter> modules = nullptr;  // null: all
+  // Keys and values are cached in fp8, by scales that the checkpoint may have.
+  bool fp8_kv = false;
 
   bool operator==(const QuantizationConfig&) const = default;
 };

@@ -63,8 +63,9 @@ void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config) {
     }
   }
   config.modules = std::make_shared<ModuleFilter>(std::move(modules));
-  // How keys and values are cached is --kv-cache-dtype's; scales for them are not read.
-  for (const char* name : {"kv_cache_scheme", "producer"}) fields.Ignore(name);
+  ReadKvCacheScheme(fields, config);  // of another one there is a warning
+  if (fields.String("kv_cache_quant_algo").value_or("") == "FP8") config.fp8_kv = true;
+  fields.Ignore("producer");
 }
 
 }  // namespace bulkhead

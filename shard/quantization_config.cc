@@ -121,6 +121,19 @@ void RefuseUnknown(ConfigFields& fields) {
                                        " is not known, and may change what the weights mean"));
 }
 
+bool ReadKvCacheScheme(ConfigFields& fields, QuantizationConfig& config) {
+  const nlohmann::json* const object = fields.Object("kv_cache_scheme");
+  if (object == nullptr || object->empty()) return true;
+  ConfigFields scheme(*object, fields.source(), "quantization_config.kv_cache_scheme.");
+  config.fp8_kv =
+      scheme.Int("num_bits", 1, 64) == 8 && scheme.String("type").value_or("int") == "float";
+  if (config.fp8_kv && !scheme.Bool("symmetric").value_or(true)) {
+    scheme.Unsupported("symmetric", "true is");
+  }
+  if (!scheme.status().ok()) fields.Fail(scheme.status());
+  return config.fp8_kv;
+}
+
 QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
   QuantizationConfig config;
   const nlohmann::json* object = outer.Object("quantization_config");

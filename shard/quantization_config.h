@@ -19,6 +19,8 @@ constexpr bool IsGroupSize(int inputs) {
 }
 // Fails if `fields` has a field that was not read: it may change what the numbers mean.
 void RefuseUnknown(ConfigFields& fields);
+// Sets fp8_kv by kv_cache_scheme or kv_cache_quant_algo; false where there is another one.
+bool ReadKvCacheScheme(ConfigFields& fields, QuantizationConfig& config);
 void ReadCompressedTensors(ConfigFields& fields, QuantizationConfig& config);
 void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config);
 

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "shard/kv_scales.h"
 #include "shard/model_folder.h"
 #include "shard/quantized_tensors.h"
 
@@ -171,12 +172,21 @@ absl::StatusOr<LocatedTensor> TensorIndex::FindTensor(const std::string& name,
       ShapeText(located.entry->shape), "; config.json demands ", format, " of ", ShapeText(shape)));
 }
 
+const LocatedTensor* TensorIndex::FindAny(absl::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
-  std::set<std::string> required;
+  std::set<std::string> required;     // or, of scales that may be missing, known
   std::vector<std::string> optional;  // patterns
   for (const TensorRow& row : AllTensors(config)) {
     if (row.optional) {
       optional.push_back(row.Name());
+    } else if (row.is_kv_scale) {
+      BH_RETURN_IF_ERROR(CheckKvScales(*this, row));
+      for (std::string& name : KvScaleNames(row)) required.insert(std::move(name));
+      for (std::string& name : NamesBesideKvScales(row)) required.insert(std::move(name));
     } else if (IsHeldQuantized(row, config)) {
       BH_RETURN_IF_ERROR(FindQuantized(*this, row, config).status());
       for (std::string& part : QuantizedNamesOf(row, config)) required.insert(std::move(part));

@@ -32,6 +32,8 @@ class TensorIndex {
   absl::StatusOr<LocatedTensor> FindTensor(const std::string& name,
                                            const std::vector<int64_t>& shape,
                                            absl::string_view format) const;
+  // With any shape and format; null where there is none. Lives as long as the index.
+  const LocatedTensor* FindAny(absl::string_view name) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
   absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const;
   uint64_t Fingerprint() const;

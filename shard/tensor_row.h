@@ -78,6 +78,9 @@ struct TensorRow {
   int64_t file_input_begin = 0;
   int64_t file_inputs = 0;
   float value_offset = 0;  // added to a vector's values
+  // A vector of the scales of an fp8 cache's keys or values (shard/kv_scales.h): it may have other
+  // names, be one number for all heads, or be missing.
+  bool is_kv_scale = false;
   // May be in the checkpoint, and is not held. Its name may have wildcards (fnmatch).
   bool optional = false;
 
@@ -161,6 +164,8 @@ class TensorTable {
   void Optional(const std::string& name);  // with its field: "lm_head.weight"
   void Vector(int slot, const std::string& name, int64_t cols, Split split,
               float offset = 0);  // likewise
+  // Of the cache's keys and values, of a layer whose checkpoint has them; likewise split.
+  void KvScales(int slot, const char* name, int64_t cols, Split split);
 
   int layer() const { return layer_; }
 

@@ -179,4 +179,8 @@ void TensorTable::Vector(int slot, const std::string& name, int64_t cols, Split 
   Add({.name = name, .slot = slot, .cols = cols, .output_split = split, .value_offset = offset});
 }
 
+void TensorTable::KvScales(int slot, const char* name, int64_t cols, Split split) {
+  Add({.name = name, .slot = slot, .cols = cols, .output_split = split, .is_kv_scale = true});
+}
+
 }  // namespace bulkhead

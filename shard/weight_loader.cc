@@ -16,6 +16,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "shard/dequantized_rows.h"
+#include "shard/kv_scales.h"
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
 #include "shard/weight_samples.h"
@@ -290,6 +291,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     if (!parts.ok()) return RefuseModel(parts.status());
     if (absl::Status status = CheckUnchanged(*parts); !status.ok()) return RefuseModel(status);
     if (absl::Status status = PutGroupIndices(*parts); !status.ok()) return RefuseModel(status);
+    BH_RETURN_IF_ERROR(RefuseModel(ReadKvScales(index_, targets, shard)));
     BH_CHECK(num_threads >= 1);
     LoadRun run(BlocksOf(*parts), bytes_done);
     if (absl::Status status = run.Run(std::min(num_threads, kMaxThreads), cancelled);
@@ -328,6 +330,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     std::vector<Part> parts;
     parts.reserve(targets.size());
     for (const Target& target : targets) {
+      if (target.row.is_kv_scale) continue;
       const bool is_vector = target.row.is_vector();
       BH_CHECK(is_vector ? target.vector != nullptr && target.sink == nullptr
                          : target.vector == nullptr && target.sink != nullptr);

@@ -35,7 +35,8 @@ void CpuBackend::AppendKv(const StepIndex& index, const HeadLayout& heads, Const
       const int64_t offset = index.position[t] % g.block_tokens;
       append(key, value, std::min(cols, d - begin), g.format,
              {kv.Keys(block, head) + skipped, g.latent ? nullptr : kv.Values(block, head),
-              kv.Scaling(block, head), g.block_tokens, offset});
+              kv.Scaling(block, head), g.block_tokens, offset, kv.KeyScale(head),
+              kv.ValueScale(head)});
     }
   };
   pool_->ParallelForWork(heads.num_kv_heads * parts, elements,

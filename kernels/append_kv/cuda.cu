@@ -20,6 +20,19 @@ constexpr float kF16Max = 65504.0F;
 constexpr uint16_t kF16Nan = 0x7e00;
 constexpr int kInt4Group = 32;  // columns of a value whose codes share bytes
 
+// The code of x / scale (memory/fp8.h). In a sum with 2^(e + 20) three bits of the fraction of a
+// number with exponent e, -6 or more, are left.
+BH_DEVICE unsigned char E4m3OfF32(float x, float scale) {
+  if (!(fabsf(x) <= 3.4028235e38F)) return 0x7F;
+  const float quotient = x / scale;
+  const float magnitude = fminf(fabsf(quotient), 448.0F);
+  const uint32_t exponent = __float_as_uint(fmaxf(magnitude, 0x1p-6F)) & 0x7F800000U;
+  const float unit = __uint_as_float(exponent + (20U << 23));
+  const float rounded = (magnitude + unit) - unit;
+  const uint32_t sign = __float_as_uint(quotient) >> 24 & 0x80U;
+  return static_cast<unsigned char>(__float_as_uint(rounded * 0x1p-120F) >> 20 | sign);
+}
+
 template <KvFormat kFormat>
 BH_DEVICE void StoreNumber(unsigned char* elements, int64_t at, float x) {
   if constexpr (kFormat == KvFormat::kF32) {
@@ -111,7 +124,14 @@ AppendKv(AppendKvParameters p) {
   const int token = position & (c.block_tokens - 1);
   unsigned char* const keys = c.base + block * c.block_bytes + head * c.head_bytes;
   unsigned char* const elements = is_key ? keys : keys + c.keys_bytes;
-  if constexpr (!IsQuantized(kFormat)) {
+  if constexpr (kFormat == KvFormat::kFP8) {
+    const float* const scales = is_key ? c.key_scales : c.value_scales;
+    const float scale = scales != nullptr ? scales[head] : 1.0F;
+    const int64_t first = is_key ? token : int64_t{token} * d;
+    const int64_t step = is_key ? c.block_tokens : 1;
+    for (int i = LaneIndex(); i < d; i += kWarp)
+      elements[first + i * step] = E4m3OfF32(x[i], scale);
+  } else if constexpr (!IsQuantized(kFormat)) {
     for (int i = LaneIndex(); i < d; i += kWarp) {
       StoreNumber<kFormat>(
           elements, is_key ? int64_t{i} * c.block_tokens + token : int64_t{token} * d + i, x[i]);
@@ -145,6 +165,8 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format) {
       return KernelOf("append_kv int8", AppendKv<KvFormat::kInt8>);
     case KvFormat::kInt4:
       return KernelOf("append_kv int4", AppendKv<KvFormat::kInt4>);
+    case KvFormat::kFP8:
+      return KernelOf("append_kv fp8", AppendKv<KvFormat::kFP8>);
     case KvFormat::kBF16:
       break;
   }
@@ -154,7 +176,8 @@ CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format) {
 const KernelRegistration kRegistered(AppendKvKernel(KvFormat::kBF16),
                                      AppendKvKernel(KvFormat::kF16),
                                      AppendKvKernel(KvFormat::kInt8),
-                                     AppendKvKernel(KvFormat::kInt4));
+                                     AppendKvKernel(KvFormat::kInt4),
+                                     AppendKvKernel(KvFormat::kFP8));
 
 }  // namespace
 }  // namespace cuda

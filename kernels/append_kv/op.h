@@ -15,6 +15,8 @@ struct KvPlace {
   uint16_t* scaling = nullptr;  // int8 and int4
   int64_t block_tokens = 0;
   int64_t offset = 0;
+  float key_scale = 1;  // fp8
+  float value_scale = 1;
 };
 
 // key [d], value [d] where there are values.

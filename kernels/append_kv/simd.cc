@@ -1,6 +1,7 @@
 // Keys and values on their way into the cache, quantised as memory/kv_cache.h has them.
 #include "simd.h"
 #include "kernels/append_kv/op.h"
+#include "kernels/simd/e4m3.h"
 #include "kernels/simd/number_format.h"
 
 namespace bulkhead::BH_ISA {
@@ -64,17 +65,27 @@ struct F16Format {
   using Element = uint16_t;
   BH_INLINE static void Store(uint16_t* p, F32x16 v, int n) { StoreF16N(p, v, n); }
 };
+struct Fp8Format {
+  using Element = uint8_t;
+  F32x16 scale;
+  BH_INLINE void Store(uint8_t* p, F32x16 v, int n) const {
+    uint8_t codes[kLanes];
+    StoreBytes(codes, E4m3OfF32(v, scale));
+    __builtin_memcpy(p, codes, n);
+  }
+};
 
 template <typename Format>
-void AppendFloats(const float* key, const float* value, int head_dim, const KvPlace& place) {
+void AppendFloats(const float* key, const float* value, int head_dim, const KvPlace& place,
+                  const Format& of_keys = {}, const Format& of_values = {}) {
   using Element = typename Format::Element;
   Element* key_out = static_cast<Element*>(place.keys) + place.offset;
   Element* value_out = static_cast<Element*>(place.values) + place.offset * head_dim;
   for (int i = 0; i < head_dim; i += kLanes) {
     const int n = head_dim - i < kLanes ? head_dim - i : kLanes;
-    if (place.values != nullptr) Format::Store(value_out + i, LoadN(value + i, n), n);
+    if (place.values != nullptr) of_values.Store(value_out + i, LoadN(value + i, n), n);
     Element rounded[kLanes];
-    Format::Store(rounded, LoadN(key + i, n), n);
+    of_keys.Store(rounded, LoadN(key + i, n), n);
     for (int lane = 0; lane < n; ++lane) key_out[(i + lane) * place.block_tokens] = rounded[lane];
   }
 }
@@ -154,6 +165,9 @@ void AppendToken(const float* key, const float* value, int head_dim, KvFormat fo
       return AppendInt8(key, value, head_dim, place);
     case KvFormat::kInt4:
       return AppendInt4(key, value, head_dim, place);
+    case KvFormat::kFP8:
+      return AppendFloats<Fp8Format>(key, value, head_dim, place, {Set1(place.key_scale)},
+                                     {Set1(place.value_scale)});
   }
 }
 

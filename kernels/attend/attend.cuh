@@ -18,11 +18,11 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
   const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
                        kv_head * p.cache.head_bytes};
   const int begin = range.first / kAttendTokens * kAttendTokens;
-  AttendLane<kFormat, kDimTiles, kTiles, kShare> lane(p, columns, SharedMemory());
-  if constexpr (Shape::kQuantized) {
+  AttendLane<kFormat, kDimTiles, kTiles, kShare> lane(p, columns, kv_head, SharedMemory());
+  if constexpr (Shape::kInCodes) {
     // Few columns leave registers to load a tile while the one before it is used.
     constexpr bool kAhead = !Shape::kByColumns;
-    RawTile<Shape::kDims, KvElementBits(kFormat)> raw;
+    RawTile<Shape::kDims, kFormat> raw;
     if constexpr (kAhead) raw.Load(head, begin, range);
     lane.LoadQueries();
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {

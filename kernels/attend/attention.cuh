@@ -37,8 +37,9 @@ class AttendLane {
   using Shape = AttendShape<kFormat, kDimTiles, kTiles, kShare>;
 
  public:
-  BH_DEVICE AttendLane(const AttendParameters& p, const Columns& columns, unsigned char* shared)
-      : p_(p), columns_(columns), shared_(shared) {
+  BH_DEVICE AttendLane(const AttendParameters& p, const Columns& columns, int kv_head,
+                       unsigned char* shared)
+      : p_(p), columns_(columns), kv_head_(kv_head), shared_(shared) {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       BH_UNROLL
@@ -152,6 +153,7 @@ class AttendLane {
         sum = fmaf(scale, sums[at], sum);
         out = fmaf(scale, outs[at * Shape::kDims + dim] + zeros[at], out);
       }
+      if constexpr (kFormat == KvFormat::kFP8) out *= ScaleIn(p_.cache.value_scales);
       put(column, dim, out, max, sum);
     }
   }
@@ -225,7 +227,8 @@ class AttendLane {
   // Into base 2, of codes with the keys' scales and zeroes.
   BH_DEVICE void Scale(const unsigned char* tile, int first, Scored& scores) {
     const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
-    const float scale = p_.scale * kLog2OfE;
+    float scale = p_.scale * kLog2OfE;
+    if constexpr (kFormat == KvFormat::kFP8) scale *= ScaleIn(p_.cache.key_scales);
     ForEach([&](int part, int n, int i) {
       float& score = scores[part][n][i];
       if constexpr (Shape::kQuantized) {
@@ -309,6 +312,11 @@ class AttendLane {
     }
   }
 
+  // Of the KV head, of keys or of values.
+  BH_DEVICE float ScaleIn(const float* scales) const {
+    return scales != nullptr ? scales[kv_head_] : 1.0F;
+  }
+
   BH_DEVICE int LastSeenBy(int column) const {
     return column < columns_.size() ? p_.cache.position[columns_.Token(column)] : -1;
   }
@@ -375,6 +383,7 @@ class AttendLane {
 
   const AttendParameters& p_;
   const Columns columns_;
+  const int kv_head_;
   unsigned char* const shared_;
   int last_[kTiles][2];  // with many columns found for each tile that needs them
   uint32_t query_[kDimTiles][kTiles][2] = {};  // unless they stay

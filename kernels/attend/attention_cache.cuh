@@ -2,8 +2,9 @@
 //   keys    [dims][token]   values  [token][dims]   rows 16 bytes longer than they are full, so
 //   that
 //                                                   rows of a tile lie in different banks
-// Dims beyond the head's are zero up to a multiple of 16. Codes arrive less 128 or 8, exact in
-// bf16, with their scales and zeroes beside them:  number = code * scale + zero.
+// Dims beyond the head's are zero up to a multiple of 16. Codes of int8 and int4 arrive less 128 or
+// 8, exact in bf16, with their scales and zeroes beside them:  number = code * scale + zero; those
+// of fp8 as their numbers, exact in bf16 too.
 #pragma once
 
 #include "intrinsics.h"
@@ -88,10 +89,24 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
   CpAsyncCommit();
 }
 
+// The numbers of two bytes of E4M3, from `first` on, as bf16: their bits are those of bf16 times
+// 2^-120, but for 0x7f and 0xff, which become 480 and, with all bits of the exponent set, NaN.
+BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
+  const uint32_t pair = __byte_perm(codes, 0, 0x4140U + 0x0101U * static_cast<uint32_t>(first));
+  const uint32_t magnitudes = pair & 0x007F007FU;
+  const uint32_t small = (pair & 0x00800080U) << 8 | magnitudes << 4;
+  const uint32_t nan = (magnitudes + 0x00010001U) & 0x00800080U;
+  const uint32_t numbers = Bf16Pair(__uint_as_float(small << 16) * 0x1p120F,
+                                    __uint_as_float(small & 0xFFFF0000U) * 0x1p120F);
+  return numbers | ((nan << 7) - (nan << 3));
+}
+
 // The codes of two bytes of a word, from `first` on, as bf16. To subtract from 2^23 and code is as
 // exact as to convert, and on a GPU four times as fast.
-template <int kBits>
+template <KvFormat kFormat>
 BH_DEVICE uint32_t CodePairAt(uint32_t codes, int first) {
+  if constexpr (kFormat == KvFormat::kFP8) return E4m3PairAt(codes, first);
+  constexpr int kBits = KvElementBits(kFormat);
   constexpr uint32_t kF32Of2To23 = 0x4B000000U;  // the low byte counts ones
   constexpr float kCentre = 8388608.0F + static_cast<float>(1 << (kBits - 1));
   const uint32_t low = __byte_perm(codes, kF32Of2To23, 0x7650U + static_cast<uint32_t>(first));
@@ -110,9 +125,10 @@ BH_DEVICE void StoreWord(unsigned char* at, uint32_t word) {
 }
 
 // Codes of values whose rows are no multiple of 16 bytes, four bytes at a time.
-template <int kDims, int kBits>
+template <int kDims, KvFormat kFormat>
 BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const CacheRange& range,
                                   unsigned char* values) {
+  constexpr int kBits = KvElementBits(kFormat);
   constexpr int kWords = kDims * kBits / 32;
   constexpr int kRowBytes = CacheTileShape<kDims>::kValueRowBytes;
   const int d = head.cache->head_dim;
@@ -129,8 +145,8 @@ BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const Cache
     }
     unsigned char* const row = values + in_tile * kRowBytes;
     if constexpr (kBits == 8) {
-      StoreWord(row + byte * 2, CodePairAt<8>(codes, 0));
-      StoreWord(row + byte * 2 + 4, CodePairAt<8>(codes, 2));
+      StoreWord(row + byte * 2, CodePairAt<kFormat>(codes, 0));
+      StoreWord(row + byte * 2 + 4, CodePairAt<kFormat>(codes, 2));
     } else {
       const int group = byte / 16 * 32;  // columns whose codes share bytes (memory/kv_cache.h)
       const int half = (d - group < 32 ? d - group : 32) / 2;
@@ -138,8 +154,8 @@ BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const Cache
       BH_UNROLL
       for (int part = 0; part < 2; ++part) {
         const uint32_t of_part = CodesOfBytes<4>(codes, part);
-        StoreWord(to, CodePairAt<4>(of_part, 0));
-        StoreWord(to + 4, CodePairAt<4>(of_part, 2));
+        StoreWord(to, CodePairAt<kFormat>(of_part, 0));
+        StoreWord(to + 4, CodePairAt<kFormat>(of_part, 2));
         to += half * 2;
       }
     }
@@ -148,8 +164,9 @@ BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const Cache
 
 // Sixteen bytes of codes as numbers: of 8 bits 16 numbers at `to`; of 4 bits the low halves there
 // and the high ones `apart` bytes behind.
-template <int kBits>
+template <KvFormat kFormat>
 BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
+  constexpr int kBits = KvElementBits(kFormat);
   BH_UNROLL
   for (int part = 0; part < 8 / kBits; ++part) {
     BH_UNROLL
@@ -158,16 +175,17 @@ BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
       BH_UNROLL
       for (int i = 0; i < 4; ++i) {
         const uint32_t of_part = CodesOfBytes<kBits>(codes.w[2 * half + i / 2], part);
-        numbers.w[i] = CodePairAt<kBits>(of_part, i % 2 * 2);
+        numbers.w[i] = CodePairAt<kFormat>(of_part, i % 2 * 2);
       }
       *reinterpret_cast<Words4*>(to + part * apart + half * 16) = numbers;
     }
   }
 }
 
-// What a thread loads of a tile of codes: all loads are issued before any is used. Masked tokens
-// and padded dims become finite numbers, which are multiplied by queries or weights of 0.
-template <int kDims, int kBits>
+// What a thread loads of a tile of codes: all loads are issued before any is used. Padded dims and
+// values of tokens beyond the range become finite numbers, which are multiplied by queries or
+// weights of 0; the scores of such tokens' keys are masked, whatever they are.
+template <int kDims, KvFormat kFormat>
 class RawTile {
  public:
   BH_DEVICE void Load(const HeadCache& head, int token0, const CacheRange& range) {
@@ -197,7 +215,7 @@ class RawTile {
                                                       head.InBlock(token) * row_bytes + byte);
       }
     }
-    LoadScaling(head, token0, range);
+    if constexpr (IsQuantized(kFormat)) LoadScaling(head, token0, range);
   }
 
   BH_DEVICE void Store(const HeadCache& head, int token0, const CacheRange& range,
@@ -208,7 +226,7 @@ class RawTile {
     for (int i = 0; i < kKeyRounds; ++i) {
       const int row = i * kKeyRows + int(threadIdx.x) / kKeyChunks;
       if (row * kDimsOfByte >= (d + 15) / 16 * 16) break;
-      StoreNumbers<kBits>(
+      StoreNumbers<kFormat>(
           keys_[i], tile + row * kDimsOfByte * kKeyRowBytes + int(threadIdx.x) % kKeyChunks * 32,
           kKeyRowBytes);
     }
@@ -216,16 +234,17 @@ class RawTile {
     const int row_bytes = d * kBits / 8;
     const int byte = int(threadIdx.x) % kValueChunks * 16;
     if (row_bytes % 16 != 0) {
-      ExpandNarrowValues<kDims, kBits>(head, token0, range, values);
+      ExpandNarrowValues<kDims, kFormat>(head, token0, range, values);
     } else if (byte < row_bytes) {
       BH_UNROLL
       for (int i = 0; i < kValueRounds; ++i) {
         const int in_tile = i * kValueRows + int(threadIdx.x) / kValueChunks;
         // Of 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
-        StoreNumbers<kBits>(values_[i],
-                            values + in_tile * Shape::kValueRowBytes + byte * kDimsOfByte * 2, 32);
+        StoreNumbers<kFormat>(
+            values_[i], values + in_tile * Shape::kValueRowBytes + byte * kDimsOfByte * 2, 32);
       }
     }
+    if constexpr (!IsQuantized(kFormat)) return;
     auto* const scaling = reinterpret_cast<float*>(tile + Shape::kScalingAt);
     const float scale = F32OfF16(scale_);
     scaling[ScalingAt()] = scale;
@@ -234,6 +253,7 @@ class RawTile {
   }
 
  private:
+  static constexpr int kBits = KvElementBits(kFormat);
   static constexpr int kDimsOfByte = 8 / kBits;
   static constexpr int kKeyChunks = kAttendTokens / 16;  // threads that share a row of keys
   static constexpr int kKeyRows = kAttendThreads / kKeyChunks;

@@ -10,6 +10,7 @@
 //   WidenValue    a whole value of d columns, and any numbers up to `width`, a multiple of 16
 #pragma once
 
+#include "kernels/simd/e4m3.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -64,6 +65,15 @@ struct F16Elements {
   BH_INLINE static F32x16 Read(const uint16_t* p, const Scaling&) { return LoadF16(p); }
   BH_INLINE static F32x16 ReadN(const uint16_t* p, int n, const Scaling&) { return LoadF16N(p, n); }
 };
+// Without the scales of keys and values.
+struct Fp8Elements {
+  using Element = uint8_t;
+  static constexpr bool kQuantized = false;
+  BH_INLINE static F32x16 Read(const uint8_t* p, const Scaling&) { return F32OfE4m3(LoadBytes(p)); }
+  BH_INLINE static F32x16 ReadN(const uint8_t* p, int n, const Scaling&) {
+    return F32OfE4m3(LoadBytesN(p, n));
+  }
+};
 struct Int8Elements {
   using Element = uint8_t;
   static constexpr bool kQuantized = true;
@@ -102,6 +112,7 @@ using F32Cache = OneNumberCache<F32Elements>;
 using Bf16Cache = OneNumberCache<Bf16Elements>;
 using F16Cache = OneNumberCache<F16Elements>;
 using Int8Cache = OneNumberCache<Int8Elements>;
+using Fp8Cache = OneNumberCache<Fp8Elements>;
 
 // A span that was widened to f32.
 struct WidenedSpan : F32Cache {

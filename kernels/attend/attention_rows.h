@@ -48,9 +48,18 @@ BH_INLINE void JoinSink(float sink, float m, float* l, float* o, int width) {
   for (int c = 0; c < width; c += kLanes) Store(o + c, Mul(Load(o + c), a));
 }
 
-BH_INLINE void WriteOut(const float* o, float l, int value_dim, float* out) {
+// What sums of products with the unit's keys are multiplied by, and outputs.
+BH_INLINE float ScoreScaleOf(const AttentionCall& call, const AttentionUnit& unit) {
+  return call.key_scales == nullptr ? call.scale : call.scale * call.key_scales[unit.kv_head];
+}
+BH_INLINE float ValueScaleOf(const AttentionCall& call, const AttentionUnit& unit) {
+  return call.value_scales == nullptr ? 1.0f : call.value_scales[unit.kv_head];
+}
+
+BH_INLINE void WriteOut(const float* o, float l, float scale, int value_dim, float* out) {
   for (int c = 0; c < value_dim; c += kLanes) {
-    StoreN(out + c, Div(Load(o + c), Set1(l)), Min(kLanes, value_dim - c));
+    const F32x16 mean = Mul(Div(Load(o + c), Set1(l)), Set1(scale));
+    StoreN(out + c, mean, Min(kLanes, value_dim - c));
   }
 }
 

@@ -24,7 +24,8 @@ enum class WarpsShare { kTokens, kColumns };
 
 template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare>
 struct AttendShape {
-  static constexpr bool kQuantized = IsQuantized(kFormat);
+  static constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
+  static constexpr bool kQuantized = IsQuantized(kFormat);  // codes with a scaling of each token
   static constexpr int kDims = kDimTiles * 16;
   static constexpr bool kByColumns = kShare == WarpsShare::kColumns;
   static constexpr int kWarpColumns = kTiles * 8;
@@ -34,7 +35,7 @@ struct AttendShape {
   static constexpr int kParts = !kByColumns ? 1 : kQueriesStay ? 2 : kAttendTokens / 16;
   static constexpr int kColumns = kWarpColumns * (kByColumns ? kAttendWarps : 1);
   static constexpr int kMerged = kByColumns ? 1 : kAttendWarps;  // warps with sums of a column
-  static constexpr int kStages = kQuantized ? 1 : 2;
+  static constexpr int kStages = kInCodes ? 1 : 2;
   using Tile = CacheTileShape<kDims>;
   static constexpr int kTileBytes = kQuantized ? Tile::kQuantizedBytes : Tile::kBytes;
   static constexpr int kQueryRowBytes = kDims * 2 + kRowGapBytes;

@@ -59,7 +59,7 @@ class UnitRun {
     for (int row = 0; row < rows_; ++row) {
       float* o = o_ + int64_t{row} * width_;
       if (call_.sinks != nullptr) JoinSink(call_.sinks[HeadOf(row)], m_[row], l_ + row, o, width_);
-      WriteOut(o, l_[row], call_.value_dim, RowOut(row));
+      WriteOut(o, l_[row], ValueScaleOf(call_, unit_), call_.value_dim, RowOut(row));
     }
   }
 
@@ -197,7 +197,7 @@ class UnitRun {
                                KeyScalings(),
                                q_ + int64_t{row} * call_.head_dim,
                                call_.head_dim,
-                               call_.scale,
+                               ScoreScaleOf(call_, unit_),
                                weights_ + row * kAttentionWeightStride};
       ScoreAnyRows<Read, kMaxTileRows<Read>>(job, rows, vectors.begin, vectors.end);
     }

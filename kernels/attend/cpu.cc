@@ -95,6 +95,10 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   call.chunk = options.chunk;
   BH_CHECK(options.sinks.empty() || options.sinks.cols() == heads.num_heads);
   call.sinks = options.sinks.empty() ? nullptr : options.sinks.F32();
+  if (kv.geometry.format == KvFormat::kFP8) {
+    call.key_scales = kv.key_scales;
+    call.value_scales = kv.geometry.latent ? kv.key_scales : kv.value_scales;
+  }
   call.slots = s.slots;
 
   const int64_t num_tiles = PlanAttention(index, heads, options, pool_->num_threads(), s.sizes,

@@ -47,6 +47,8 @@ cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, boo
       return cuda::AttendInt8Kernel(head_dim, column_tiles, split);
     case KvFormat::kInt4:
       return cuda::AttendInt4Kernel(head_dim, column_tiles, split);
+    case KvFormat::kFP8:
+      return cuda::AttendFp8Kernel(head_dim, column_tiles, split);
     case KvFormat::kF32:
       break;
   }

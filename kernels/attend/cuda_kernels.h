@@ -63,11 +63,12 @@ struct AttendLaunch {
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
 // the two, whose blocks have 8 column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the
 // second have four times that, up to 128 dims of WholeColumnTiles, beyond of one.
-constexpr int WholeColumnTiles(KvFormat format) { return IsQuantized(format) ? 2 : 4; }
+constexpr int WholeColumnTiles(KvFormat format) { return KvElementBits(format) <= 8 ? 2 : 4; }
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, bool split);
+AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, bool split);
 
 CudaKernelOf<AttendParameters> CombineKernel();  // grid {S, h / kHeadWarps}
 

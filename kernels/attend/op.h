@@ -33,10 +33,12 @@ struct AttentionCall {
   bool latent = false;
   float scale = 1;
   int window = 0;
-  float soft_cap = 0;            // 0: none
-  int chunk = 0;                 // positions from the last multiple of it on; 0: all
-  const float* sinks = nullptr;  // [num_heads]; null: none
-  float* slots = nullptr;        // partial results
+  float soft_cap = 0;                   // 0: none
+  int chunk = 0;                        // positions from the last multiple of it on; 0: all
+  const float* sinks = nullptr;         // [num_heads]; null: none
+  const float* key_scales = nullptr;    // fp8, [kv heads]; null: 1
+  const float* value_scales = nullptr;  // likewise
+  float* slots = nullptr;               // partial results
 };
 
 struct AttentionUnit {

@@ -1,6 +1,7 @@
 // Only visible positions take part: nothing else is read. In order, per chunk of kAttentionChunk
 // positions, cut at absolute multiples, that holds a visible one:
-//   score_s = chain over ascending i of fma(q_i, key_s_i, acc) from +0, then * scale, then capped
+//   score_s = chain over ascending i of fma(q_i, key_s_i, acc) from +0, then * scale, then capped;
+//             of an fp8 cache the chain is over codes, and scale times that of the head's keys
 //   m = max score_s          p_s = Exp(score_s - m)          l = sum of p_s in 16 lanes, by s mod
 //   16 o_i = chain over ascending s of fma(p_s, value_s_i, acc) from +0
 // The first chunk is the running state; each later one, ascending, joins it:
@@ -8,7 +9,7 @@
 //   l' = fma(l, a, l_c * b)               o'_i = fma(o_i, a, o_c_i * b)
 // A head's sink s, a score without a value, joins behind the last one:
 //   m' = max(m, s)   a = Exp(m - m')   l' = fma(l, a, Exp(s - m'))   o'_i = o_i * a
-// and at the end out_i = o_i / l.
+// and at the end out_i = o_i / l, of an fp8 cache times the scale of the head's values.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -34,6 +35,8 @@ struct Query {
   int first = 0;  // visible positions: [first, last]
   int last = 0;
   float scale = 1;
+  float key_scale = 1;
+  float value_scale = 1;
   float soft_cap = 0;
   const float* sink = nullptr;  // null: none
 };
@@ -51,7 +54,7 @@ State Chunk(const SequenceCache& cache, const Query& query, int begin, int end) 
     for (int i = 0; i < query.head_dim; ++i) {
       score = std::fma(query.q[i], cache.Key(query.kv_head, s, i), score);
     }
-    weights[s - begin] = ordered::SoftCap(score * query.scale, query.soft_cap);
+    weights[s - begin] = ordered::SoftCap(score * (query.scale * query.key_scale), query.soft_cap);
   }
   State state{*std::max_element(weights.begin(), weights.end()), 0.0f,
               std::vector<float>(query.out_dim, 0.0f)};
@@ -98,7 +101,7 @@ void AttendInOrder(const SequenceCache& cache, const Query& query, float* out) {
     running.l = std::fma(running.l, a, Exp(*query.sink - m));
     for (float& o : running.o) o *= a;
   }
-  for (int i = 0; i < query.out_dim; ++i) out[i] = running.o[i] / running.l;
+  for (int i = 0; i < query.out_dim; ++i) out[i] = running.o[i] / running.l * query.value_scale;
 }
 
 void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) {
@@ -109,7 +112,7 @@ void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) 
     for (int i = 0; i < query.head_dim; ++i) {
       score += double{query.q[i]} * cache.Key(query.kv_head, s, i);
     }
-    score *= query.scale;
+    score *= double{query.scale} * query.key_scale;
     if (query.soft_cap > 0) score = query.soft_cap * std::tanh(score / query.soft_cap);
     weights.push_back(score);
     max = std::max(max, weights.back());
@@ -121,7 +124,7 @@ void AttendInDouble(const SequenceCache& cache, const Query& query, float* out) 
     for (int s = query.first; s <= query.last; ++s) {
       sum += weights[s - query.first] * cache.Value(query.kv_head, s, i);
     }
-    out[i] = static_cast<float>(sum / total);
+    out[i] = static_cast<float>(sum / total * query.value_scale);
   }
 }
 
@@ -135,13 +138,16 @@ void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, C
     const SequenceCache cache(index, index.token_seq[t], kv);
     const int last = index.position[t];
     for (int head = 0; head < heads.num_heads; ++head) {
+      const int kv_head = heads.head_to_kv[head];
       const Query query{qkv.F32(t) + int64_t{head} * d,
                         d,
                         heads.out_dim(),
-                        heads.head_to_kv[head],
+                        kv_head,
                         FirstVisible(last, options),
                         last,
                         options.scale,
+                        kv.KeyScale(kv_head),
+                        kv.ValueScale(kv_head),
                         options.soft_cap,
                         options.sinks.empty() ? nullptr : options.sinks.F32() + head};
       float* out_head = out.F32(t) + int64_t{head} * heads.out_dim();

@@ -21,6 +21,8 @@ void AttendUnit(const AttentionCall& call, const AttentionUnit& unit, float* scr
       return UnitRun<Int8Cache>(call, unit, scratch).Run();
     case KvFormat::kInt4:
       return UnitRun<Int4Cache>(call, unit, scratch).Run();
+    case KvFormat::kFP8:
+      return UnitRun<Fp8Cache>(call, unit, scratch).Run();
   }
 }
 
@@ -42,7 +44,7 @@ void MergeUnit(const AttentionCall& call, const AttentionUnit& unit) {
       if (call.sinks != nullptr) JoinSink(call.sinks[head], o[width], o + width + 1, o, width);
       float* out =
           call.out + (unit.first_token + token) * call.out_stride + int64_t{head} * call.value_dim;
-      WriteOut(o, o[width + 1], call.value_dim, out);
+      WriteOut(o, o[width + 1], ValueScaleOf(call, unit), call.value_dim, out);
     }
   }
 }

@@ -18,8 +18,8 @@ constexpr int kAppendTokens = 256;
 // Of all layers of a cache together: they come from memory.
 constexpr int64_t kCacheBytes = int64_t{256} << 20;
 constexpr int64_t kQuickCacheBytes = int64_t{4} << 20;
-constexpr KvFormat kFormats[] = {KvFormat::kBF16, KvFormat::kF32, KvFormat::kF16, KvFormat::kInt8,
-                                 KvFormat::kInt4};
+constexpr KvFormat kFormats[] = {KvFormat::kBF16, KvFormat::kF32,  KvFormat::kF16,
+                                 KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8};
 
 // One sequence with a context, and a step of its last `tokens`.
 struct Shape {

@@ -83,7 +83,7 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
   }
   if (cache == KvFormat::kF32) {
     return absl::InvalidArgumentError(
-        absl::StrCat("CUDA keeps keys and values in bfloat16, float16, int8 or int4, not in ",
+        absl::StrCat("CUDA keeps keys and values in bfloat16, float16, int8, int4 or fp8, not in ",
                      KvFormatName(cache), ": add --kv-cache-dtype bfloat16, or --device cpu"));
   }
   if (head_dim % 8 != 0 || head_dim > kMaxHeadDim) {

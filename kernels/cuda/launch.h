@@ -57,7 +57,9 @@ inline CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
           index.position,
           index.token_seq,
           index.block_tables,
-          index.block_table_stride};
+          index.block_table_stride,
+          kv.key_scales,
+          kv.value_scales};
 }
 
 }  // namespace bulkhead::cuda

@@ -46,6 +46,8 @@ struct CacheParameters {
   const int32_t* token_seq = nullptr;
   const int32_t* block_tables = nullptr;
   int block_table_stride = 0;
+  const float* key_scales = nullptr;  // fp8, [KV heads]; null: 1
+  const float* value_scales = nullptr;
 };
 
 }  // namespace bulkhead::cuda

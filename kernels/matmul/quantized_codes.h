@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/packing/quantized_layout.h"
+#include "kernels/simd/e4m3.h"
 #include "memory/fp4.h"
 #include "simd.h"
 
@@ -33,12 +34,6 @@ struct CellScaling {
   F32x16 scale[2];
   F32x16 zero[2];
 };
-
-// E4M3 as f32, but for 2^-120.
-BH_INLINE F32x16 SmallE4m3(I32x16 code) {
-  return FromBits(
-      Add(ShiftLeft<24>(And(code, SetI1(0x80))), ShiftLeft<20>(And(code, SetI1(0x7F)))));
-}
 
 // `factors`: FactorsOf the panel.
 template <PanelFormat kFormat>

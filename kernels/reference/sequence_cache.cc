@@ -5,6 +5,7 @@
 
 #include "kernels/reference/kv_quantizer.h"
 #include "kernels/reference/number_format.h"
+#include "memory/fp8.h"
 
 namespace bulkhead {
 namespace {
@@ -39,6 +40,9 @@ float SequenceCache::Get(Part part, int head, int position, int i) const {
   const KvGeometry& g = kv_.geometry;
   const std::byte* elements = Elements(part, head, position);
   const Place place = PlaceOf(part, position, i);
+  if (g.format == KvFormat::kFP8) {
+    return F32OfE4m3(std::to_integer<uint8_t>(elements[place.element]));
+  }
   if (!IsQuantized(g.format)) return LoadNumber(elements, TypeOf(g.format), place.element);
   const int code = std::to_integer<int>(elements[place.element] >> place.shift);
   const uint16_t* scaling = Scaling(part, head, position);
@@ -48,6 +52,13 @@ float SequenceCache::Get(Part part, int head, int position, int i) const {
 void SequenceCache::Put(Part part, int head, int position, const float* numbers) const {
   const KvGeometry& g = kv_.geometry;
   std::byte* elements = Elements(part, head, position);
+  if (g.format == KvFormat::kFP8) {
+    const float scale = part == Part::kKey ? kv_.KeyScale(head) : kv_.ValueScale(head);
+    for (int i = 0; i < g.head_dim; ++i) {
+      elements[PlaceOf(part, position, i).element] = std::byte{E4m3OfF32(numbers[i], scale)};
+    }
+    return;
+  }
   if (!IsQuantized(g.format)) {
     for (int i = 0; i < g.head_dim; ++i) {
       StoreNumber(numbers[i], elements, TypeOf(g.format), PlaceOf(part, position, i).element);

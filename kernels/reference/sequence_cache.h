@@ -13,6 +13,7 @@ class SequenceCache {
       : kv_(kv),
         blocks_(index.block_tables + int64_t{index.seq_slot[seq]} * index.block_table_stride) {}
 
+  // Without their scales where the cache is fp8.
   float Key(int head, int position, int i) const;
   float Value(int head, int position, int i) const;
   void Put(int head, int position, const float* key, const float* value) const;  // [d] each

@@ -36,7 +36,7 @@ std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * shar
 // Advice for a larger pool, cheapest first.
 std::string LargerPool(const ServerSnapshot& seen) {
   const std::string& dtype = seen.ranks.kv_cache_dtype();
-  if (dtype != "int8" && dtype != "int4") {
+  if (dtype != "int8" && dtype != "int4" && dtype != "fp8") {
     return "--kv-cache-dtype int8 (about twice the tokens in the same bytes)";
   }
   uint64_t stranded = 0;

@@ -157,10 +157,12 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
              IntegerValue(&raw->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
 
   flags->Group("KV cache");
-  flags->Add("--kv-cache-dtype", "TYPE",
-             "auto, float32, bfloat16, float16, int8, int4 (default auto: the checkpoint's)",
-             NamedValue(&options.kv_cache_dtype, ParseKvFormat,
-                        {"float32", "bfloat16", "float16", "int8", "int4"}));
+  flags->Add(
+      "--kv-cache-dtype", "TYPE",
+      "auto, float32, bfloat16, float16, int8, int4, fp8 (e4m3, by the scales that the checkpoint "
+      "has, else 1) (default auto: what the checkpoint says of its cache, else its numbers)",
+      NamedValue(&options.kv_cache_dtype, ParseKvFormat,
+                 {"float32", "bfloat16", "float16", "int8", "int4", "fp8"}));
   flags->Add("--quant-policy", "N",
              "LMDeploy's name for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
              ChoiceValue<std::optional<KvFormat>>(

@@ -113,7 +113,8 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
                         ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
                         : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
   formats.activation = ActivationOf(options, formats.weights);
-  formats.kv_format = options.kv_cache_dtype.value_or(KvFormatOf(stated));
+  formats.kv_format = options.kv_cache_dtype.value_or(
+      model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
   formats.block_tokens = options.block_size;
   formats.caches_states = options.enable_prefix_caching && model.keeps_states();
   return formats;

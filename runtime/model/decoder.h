@@ -73,6 +73,11 @@ class Decoder {
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   int64_t first_head() const { return shard().heads.begin; }  // of the model's
+  // Of the layer whose keys and values this one reads.
+  const LayerWeights& kv_weights() const {
+    if (owns_kv()) return weights();
+    return parts_.weights.layers[config_.kv_layer[model_layer()] - shard().layers.begin];
+  }
   bool owns_kv() const { return config_.OwnsKv(model_layer()); }
   int64_t mlp_cols() const {  // of the layer, on this rank
     return shard().mlp.size() * config_.MlpFactor(model_layer());

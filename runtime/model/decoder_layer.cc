@@ -21,7 +21,9 @@ enum Weights {
   kGateUp,
   kDown,
   kMlpOutNorm,
-  kGate
+  kGate,
+  kKeyScales,
+  kValueScales
 };
 enum Buffers { kQkvOut, kAttended, kGateUpOut, kActivated, kNormedSum, kGateAndSum };
 
@@ -40,6 +42,16 @@ void ProjectHeads(Decoder& d, ConstMatrixView x, MatrixView qkv) {
   d.MatMul(x, weight, qkv.Cols(0, q + kv));
   d.ops().Fill(0.0F, qkv.Cols(q + kv, kv));
   d.ops().AddResidual(qkv.Cols(q, kv), ConstMatrixView(), 1, qkv.Cols(q + kv, kv));
+}
+
+// The layer's cache, of fp8 with its scales.
+KvLayerView KvOf(const Decoder& d) {
+  const LayerWeights& w = d.kv_weights();
+  KvLayerView kv = d.kv();
+  if (kv.geometry.format != KvFormat::kFP8 || w[kKeyScales].vector.empty()) return kv;
+  kv.key_scales = w[kKeyScales].vector.F32();
+  kv.value_scales = w[kValueScales].vector.F32();
+  return kv;
 }
 
 // The heads' sums of V [T, h d].
@@ -64,7 +76,7 @@ absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   }
   if (d.owns_kv()) {
     d.ops().NormRope(d.index(), heads, norms, rotary, qkv);
-    d.ops().AppendKv(d.index(), heads, qkv, d.kv());
+    d.ops().AppendKv(d.index(), heads, qkv, KvOf(d));
   } else {
     heads.num_kv_heads = 0;
     d.ops().NormRope(d.index(), heads, norms, rotary, qkv.Cols(0, heads.qkv_dim()));
@@ -72,12 +84,12 @@ absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   AttentionOptions options = d.attention();
   options.sinks = w[kSinks].vector;
   if (!c.attention_gate) {
-    d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), options, attended);
+    d.ops().Attend(d.index(), d.heads(), qkv, KvOf(d), options, attended);
     return attended;
   }
   const MatrixView both = d.Buffer(kGateAndSum);  // [T, 2 h d]
   d.MatMul(x, w[kGate], both.Cols(0, attended.cols()));
-  d.ops().Attend(d.index(), d.heads(), qkv, d.kv(), options,
+  d.ops().Attend(d.index(), d.heads(), qkv, KvOf(d), options,
                  both.Cols(attended.cols(), attended.cols()));
   d.ops().GatedActivation(Activation::kSigmoid, both, attended);
   return attended;
@@ -89,6 +101,10 @@ void QkvTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t q = int64_t{c.num_attention_heads} * c.HeadDimOf(t.layer());
   const int64_t kv = int64_t{c.KvHeadsOf(t.layer())} * c.HeadDimOf(t.layer());
   const Split kv_split = c.HasFullHeads(t.layer()) ? Split::kFullKvHeads : Split::kKvHeads;
+  if (c.quantization.fp8_kv && c.OwnsKv(t.layer())) {
+    t.KvScales(kKeyScales, "self_attn.k_scale", c.KvHeadsOf(t.layer()), kv_split);
+    t.KvScales(kValueScales, "self_attn.v_scale", c.KvHeadsOf(t.layer()), kv_split);
+  }
   if (names.qkv != nullptr) {
     return t.FusedColumnParallel(kQkv, names.qkv,
                                  {{q, Split::kHeads}, {kv, Split::kKvHeads}, {kv, Split::kKvHeads}},

@@ -8,7 +8,7 @@ namespace bulkhead::families {
 namespace {
 
 // Behind those of the rest of the layer (decoder_layer.cc, moe_layer.cc).
-enum Weights { kQA = 32, kQANorm, kQ, kKvA, kKvANorm, kKeysOfHeads, kValuesOfHeads };
+enum Weights { kQA = 32, kQANorm, kQ, kKvA, kKvANorm, kKeysOfHeads, kValuesOfHeads, kKeyScales };
 enum Buffers { kQAOut = 16, kQOut, kLatents, kAttended, kValues };
 
 // Of the latents' norms, which the reference does not take from the config.
@@ -81,6 +81,9 @@ void LatentTensors(const ModelConfig& c, TensorTable& t) {
   t.ColumnParallel(kKvA, "self_attn.kv_a_proj_with_mqa", latent.cached_dim(), c.hidden_size,
                    Split::kWhole, c.qkv_bias);
   t.Norm(kKvANorm, "self_attn.kv_a_layernorm", rank);
+  if (c.quantization.fp8_kv) {
+    t.KvScales(kKeyScales, "self_attn.k_scale", c.num_key_value_heads, Split::kWhole);
+  }
   const int64_t of_head = latent.nope_dim + latent.value_dim;
   for (int head = 0; head < heads; ++head) {
     const int64_t begin = head * of_head;
@@ -129,8 +132,12 @@ MatrixView LatentAttention(Decoder& d, ConstMatrixView x) {
   norm(w[kKvANorm], token.Cols(0, rank));
   d.ops().MatMulHeads(q, latent.q_dim(), OfOwnHeads(d, w[kKeysOfHeads]), latents, cached);
   d.ops().RopeLatents(d.index(), d.heads(), d.rotary(), q, latents);
-  d.ops().AppendKv(d.index(), d.heads(), latents, d.kv());
-  d.ops().Attend(d.index(), d.heads(), latents, d.kv(), d.attention(), attended);
+  KvLayerView kv = d.kv();
+  if (kv.geometry.format == KvFormat::kFP8 && !w[kKeyScales].vector.empty()) {
+    kv.key_scales = w[kKeyScales].vector.F32();
+  }
+  d.ops().AppendKv(d.index(), d.heads(), latents, kv);
+  d.ops().Attend(d.index(), d.heads(), latents, kv, d.attention(), attended);
   d.ops().MatMulHeads(attended, rank, OfOwnHeads(d, w[kValuesOfHeads]), values, latent.value_dim);
   return values;
 }

@@ -44,9 +44,10 @@ class FormatsTest(unittest.TestCase):
         expected = sum(text["nll"] for text in heldout())
         self.assertAlmostEqual(nll("--kv-cache-dtype", "f32"), expected, delta=1e-4 * expected)
 
-    def test_int8_loses_next_to_nothing_and_int4_little(self):
+    def test_int8_loses_next_to_nothing_and_fp8_and_int4_little(self):
         expected = sum(text["nll"] for text in heldout())
         self.assertAlmostEqual(nll("--kv-cache-dtype", "int8"), expected, delta=1e-3 * expected)
+        self.assertAlmostEqual(nll("--kv-cache-dtype", "fp8"), expected, delta=5e-3 * expected)
         self.assertAlmostEqual(nll("--kv-cache-dtype", "int4"), expected, delta=2e-2 * expected)
 
     def test_the_quant_policy_is_another_name(self):

@@ -44,6 +44,9 @@ PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_
     qkv_.push_back(RandomFloats(lengths_[i] * QkvWidth(), seed + static_cast<uint32_t>(i)));
   }
   if (case_.has_sinks) sinks_ = RandomFloats(case_.num_heads(), seed + 100);
+  for (int i = 0; i < 2 * case_.num_kv_heads; ++i) {
+    scales_.push_back(0.003F * static_cast<float>(i + 1));
+  }
   arena_.resize((num_blocks + 1) * Layer().geometry.LayerBlockBytes() + 1, kPoison);
   const StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
                           static_cast<int>(lengths_.size()), longest};
@@ -64,7 +67,12 @@ HeadLayout PagedSequences::Heads() const {
 KvLayerView PagedSequences::Layer() {
   const KvGeometry geometry{case_.num_kv_heads, case_.head_dim, case_.block_tokens, case_.format,
                             case_.value_dim > 0};
-  return KvLayerView{geometry, arena_.data(), geometry.LayerBlockBytes()};
+  KvLayerView layer{geometry, arena_.data(), geometry.LayerBlockBytes()};
+  if (case_.format == KvFormat::kFP8) {
+    layer.key_scales = scales_.data();
+    layer.value_scales = scales_.data() + case_.num_kv_heads;
+  }
+  return layer;
 }
 
 PagedSequences::Step PagedSequences::MakeStep(const std::vector<Piece>& pieces) const {
@@ -164,12 +172,39 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
   return out;
 }
 
+std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value,
+                                    float scale) {
+  const auto d = static_cast<int>(value.size());
+  const KvGeometry geometry{1, 1, d, 16, KvFormat::kFP8};
+  std::vector<std::byte> arena(2 * geometry.BlockBytes(), kPoison);
+  std::vector<float> qkv(2 * d, 0.5F);
+  qkv.insert(qkv.end(), value.begin(), value.end());
+  const int32_t zero = 0, one = 1, seq_begin[] = {0, 1};
+  const StepIndex index{1, 1, seq_begin, &zero, &zero, &zero, &one, 1};
+  const HeadLayout heads{1, 1, d, &zero};
+  std::vector<std::byte> workspace(backend.WorkspaceBytes({1, 1, 16}, heads) + 64);
+  void* aligned = workspace.data();
+  size_t space = workspace.size();
+  std::align(64, space - 64, aligned, space);
+  backend.SetWorkspace(static_cast<std::byte*>(aligned), {1, 1, 16}, heads);
+  KvLayerView layer{geometry, arena.data()};
+  layer.value_scales = &scale;
+  const ConstMatrixView in(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32, 1, 3 * d);
+  std::vector<float> out(d);
+  backend.AppendKv(index, heads, in, layer);
+  backend.BeginStep(index);
+  backend.Attend(index, heads, in, layer, {},
+                 MatrixView(reinterpret_cast<std::byte*>(out.data()), DType::kF32, 1, d));
+  BH_CHECK(backend.device().Synchronize().ok());
+  return out;
+}
+
 std::vector<AttentionCase> CudaAttentionCases() {
   const auto groups = AttentionCase::Groups;
   const std::vector<int32_t> crowd(35, 0);  // more heads for one KV head than a block takes
   std::vector<AttentionCase> cases;
   for (const KvFormat format :
-       {KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
+       {KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     cases.push_back({groups(2, 2), 2, 16, format, 16, 0});
     cases.push_back({groups(1, 7), 1, 32, format, 64, 24});
     cases.push_back({{0, 0, 1, 1, 1}, 3, 24, format, 256, 0});  // nobody reads the last
@@ -181,6 +216,8 @@ std::vector<AttentionCase> CudaAttentionCases() {
   cases.push_back({crowd, 1, 40, KvFormat::kBF16, 16, 0});
   cases.push_back({groups(1, 1), 1, 256, KvFormat::kBF16, 16, 0});
   cases.push_back({groups(1, 1), 1, 136, KvFormat::kInt4, 16, 0});
+  cases.push_back({groups(1, 2), 1, 104, KvFormat::kFP8, 16, 300});
+  cases.push_back({groups(1, 1), 1, 136, KvFormat::kFP8, 16, 0});
   return cases;
 }
 

@@ -27,6 +27,9 @@ struct AttentionCase {
   static std::vector<int32_t> Groups(int num_kv_heads, int group);
 };
 
+// What a query that sees one token in fp8 gets: its value [d] with this scale.
+std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value, float scale);
+
 // Shapes and formats that the CUDA backend has, each border of a tile once.
 std::vector<AttentionCase> CudaAttentionCases();
 
@@ -72,7 +75,8 @@ class PagedSequences {
   std::vector<std::vector<float>> qkv_;  // per sequence [length, qkv_dim]
   int table_stride_ = 0;
   std::vector<int32_t> block_tables_;
-  std::vector<float> sinks_;  // of each head, where the case has any
+  std::vector<float> scales_;  // of an fp8 cache: of each head's keys, then of its values
+  std::vector<float> sinks_;   // of each head, where the case has any
   std::vector<std::byte> arena_;
   std::vector<std::byte> workspace_;
 };

@@ -58,6 +58,10 @@ TEST(KvCacheTest, AQuantizedTokenTakesItsCodesAndFourBytesForEachKeyAndValue) {
                             .format = KvFormat::kInt8};
         EXPECT_EQ(model.layers * geometry.LayerBlockBytes() * ranks,
                   block_tokens * model.int8_bytes);
+        const int64_t per_head = 2 * block_tokens * geometry.kv_heads;
+        EXPECT_EQ(geometry.LayerBlockBytes() - 4 * per_head, per_head * model.head_dim);
+        geometry.format = KvFormat::kFP8;
+        EXPECT_EQ(geometry.LayerBlockBytes(), per_head * model.head_dim);
         geometry.format = KvFormat::kInt4;
         EXPECT_EQ(model.layers * geometry.LayerBlockBytes() * ranks,
                   block_tokens * model.int4_bytes);
@@ -67,7 +71,8 @@ TEST(KvCacheTest, AQuantizedTokenTakesItsCodesAndFourBytesForEachKeyAndValue) {
 }
 
 TEST(KvCacheTest, EveryPartOfEveryHeadHasItsOwnPlace) {
-  for (const KvFormat format : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const KvFormat format :
+       {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     KvGeometry geometry = Geometry();
     geometry.format = format;
     KvGeometry wide = geometry;  // of a layer with other heads

@@ -11,10 +11,14 @@ TEST(KvFormatTest, NamesAreReadInEverySpellingAndBack) {
   for (const char* name : {"float16", "half"}) EXPECT_EQ(*ParseKvFormat(name), KvFormat::kF16);
   for (const char* name : {"int8", "INT8"}) EXPECT_EQ(*ParseKvFormat(name), KvFormat::kInt8);
   EXPECT_EQ(*ParseKvFormat("int4"), KvFormat::kInt4);
-  for (const KvFormat format :
-       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const char* name : {"fp8", "FP8", "fp8_e4m3"}) {
+    EXPECT_EQ(*ParseKvFormat(name), KvFormat::kFP8);
+  }
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8,
+                                KvFormat::kInt4, KvFormat::kFP8}) {
     EXPECT_EQ(*ParseKvFormat(KvFormatName(format)), format);
   }
+  EXPECT_EQ(ParseKvFormat("fp8_e5m2").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ParseKvFormat("int3").status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -30,6 +30,15 @@ absl::StatusOr<ParsedConfig> Parse(const json& quantization) {
   return ParseModelConfig(config.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
 }
 
+// Of the layer, with this end.
+std::vector<std::string> RowNames(const ModelConfig& config, const std::string& end) {
+  std::vector<std::string> names;
+  for (const TensorRow& row : LayerTensors(config, 0)) {
+    if (row.Name().ends_with(end)) names.push_back(row.Name());
+  }
+  return names;
+}
+
 json Awq() {
   return {{"quant_method", "awq"}, {"bits", 4},         {"group_size", 128},
           {"zero_point", true},    {"version", "gemm"}, {"modules_to_not_convert", nullptr}};
@@ -220,6 +229,43 @@ TEST(QuantizationConfigTest, InputsOfNvfp4AreNotQuantised) {
   EXPECT_TRUE(config.ok()) << config.status();
 }
 
+TEST(QuantizationConfigTest, AnFp8SchemeOfTheCacheIsFollowedAndOthersAreNot) {
+  const json fp8 = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}};
+  json packed = Packed("pack-quantized", FourBits());
+  EXPECT_FALSE(Parse(packed)->model.quantization.fp8_kv);
+  packed["kv_cache_scheme"] = fp8;
+  const auto with_weights = Parse(packed);
+  ASSERT_TRUE(with_weights.ok()) << with_weights.status();
+  EXPECT_TRUE(with_weights->model.quantization.fp8_kv);
+  EXPECT_THAT(with_weights->warnings, testing::Not(testing::Contains(HasSubstr("kv_cache"))));
+  EXPECT_EQ(RowNames(with_weights->model, "_scale"),
+            (std::vector<std::string>{"model.layers.0.self_attn.k_scale",
+                                      "model.layers.0.self_attn.v_scale"}));
+  packed["config_groups"] = json::object();  // the cache alone
+  packed["format"] = "dense";
+  const auto alone = Parse(packed);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_TRUE(alone->model.quantization.fp8_kv);
+  EXPECT_EQ(alone->model.quantization.method, QuantizationConfig::Method::kNone);
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"num_bits", 4}, {"type", "int"}, {"symmetric", false}}) {
+    packed["kv_cache_scheme"] = fp8;
+    packed["kv_cache_scheme"][field] = value;
+    EXPECT_THAT(std::string(Parse(packed).status().message()), HasSubstr("kv_cache_scheme"));
+  }
+  for (const auto& [field, value, applied] :
+       {std::tuple<const char*, json, bool>{"kv_cache_scheme", fp8, true},
+        {"kv_cache_scheme", {{"num_bits", 4}, {"type", "float"}}, false},
+        {"kv_cache_quant_algo", "FP8", true},
+        {"kv_cache_quant_algo", "NVFP4", false}}) {
+    const auto modelopt =
+        Parse({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {field, value}});
+    ASSERT_TRUE(modelopt.ok()) << modelopt.status();
+    EXPECT_EQ(modelopt->model.quantization.fp8_kv, applied);
+    EXPECT_THAT(modelopt->warnings, testing::Contains(HasSubstr(field)).Times(applied ? 0 : 1));
+  }
+}
+
 TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
   const json nvfp4 = {
       {"quant_method", "modelopt"},
@@ -235,7 +281,7 @@ TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
   ASSERT_TRUE(config.ok()) << config.status();
   const QuantizationConfig& quantization = config->model.quantization;
   EXPECT_EQ(quantization.method, QuantizationConfig::Method::kModelOptNvfp4);
-  EXPECT_THAT(config->warnings, testing::Contains(testing::HasSubstr("kv_cache_scheme")));
+  EXPECT_TRUE(quantization.fp8_kv);
   const WeightFormats formats = WeightFormats::StoredBy(config->model, DType::kBF16);
   EXPECT_EQ(formats.layers, WeightFormat::kFp4);
   EXPECT_EQ(formats.group_size, 16);

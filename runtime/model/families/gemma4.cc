@@ -171,6 +171,7 @@ void Tensors(const ModelConfig& c, TensorTable& t) {
     for (const char* name : {"k_proj", "v_proj", "k_norm"}) {
       t.Optional(absl::StrCat(c.family->model_prefix, "layers.", layer, ".self_attn.", name, ".*"));
     }
+    t.Optional(absl::StrCat(c.family->model_prefix, "layers.", layer, ".self_attn.[kv]_scale"));
   }
 }
 

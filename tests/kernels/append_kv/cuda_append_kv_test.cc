@@ -18,6 +18,12 @@ void MakeNansAlike(KvFormat format, std::vector<std::byte>& arena) {
   }
 }
 
+std::vector<float> RandomScales(int count) {
+  std::vector<float> scales = RandomFloats(count, 4);
+  for (float& scale : scales) scale = 0.01F + std::fabs(scale);
+  return scales;
+}
+
 class CudaAppendKv : public testing::TestWithParam<AttentionCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAppendKv, testing::ValuesIn(CudaAttentionCases()));
 
@@ -42,14 +48,16 @@ TEST_P(CudaAppendKv, WritesTheBytesOfTheReference) {
                         tables.data(),
                         2};
   const HeadLayout heads{c.num_heads(), c.num_kv_heads, c.head_dim, c.head_to_kv.data()};
+  const std::vector<float> scales = RandomScales(2 * c.num_kv_heads);  // fp8
   const auto run = [&](Backend& backend) {
     std::vector<std::byte> arena(4 * geometry.LayerBlockBytes(), std::byte{0xFF});
     backend.AppendKv(index, heads,
                      ConstMatrixView(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32,
                                      kTokens, width),
-                     {geometry, arena.data(), geometry.LayerBlockBytes()});
+                     {geometry, arena.data(), geometry.LayerBlockBytes(), scales.data(),
+                      scales.data() + c.num_kv_heads});
     EXPECT_TRUE(backend.device().Synchronize().ok());
-    if (!IsQuantized(c.format)) MakeNansAlike(c.format, arena);
+    if (KvElementBits(c.format) == 16) MakeNansAlike(c.format, arena);
     return arena;
   };
   const std::unique_ptr<Device> host = NewHostDevice(0);

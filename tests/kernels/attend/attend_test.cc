@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
+#include "memory/fp8.h"
 #include "tests/kernels/paged_step.h"
 #include "tests/kernels/tolerance.h"
 #include "tests/kernels/variants.h"
@@ -91,7 +93,7 @@ std::vector<AttentionCase> QuantizedCases(KvFormat format) {
 
 std::vector<AttentionCase> MixedCases() {
   std::vector<AttentionCase> cases = FloatCases();
-  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     for (const AttentionCase& c : QuantizedCases(format)) cases.push_back(c);
   }
   return cases;
@@ -145,8 +147,8 @@ constexpr int kPromptTokens = 300;
 
 std::vector<AttentionCase> PieceCases() {
   std::vector<AttentionCase> cases;
-  for (const KvFormat format :
-       {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8,
+                                KvFormat::kInt4, KvFormat::kFP8}) {
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0});
     cases.push_back({{0, 0, 0}, 1, 24, format, 16, 270});
     cases.push_back({{0, 0, 1}, 2, 16, format, 16, 0, 0, true, 130});
@@ -193,6 +195,7 @@ std::vector<AttentionCase> LongCases() {
           {groups(3, 2), 3, 32, KvFormat::kBF16, 32, 0},
           {groups(1, 2), 1, 32, KvFormat::kInt8, 32, 0},
           {groups(1, 2), 1, 32, KvFormat::kInt4, 32, 0},
+          {groups(1, 2), 1, 32, KvFormat::kFP8, 32, 0, 0, true},
           {groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0, 0, true},
           {groups(1, 2), 1, 32, KvFormat::kBF16, 32, 0, 0, true, 700},
           {groups(1, 2), 1, 40, KvFormat::kBF16, 32, 0, 0, false, 0, 32}};
@@ -231,6 +234,23 @@ TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
   const std::vector<float> alone = row_of({{0, 299, 300}}, 0);
   ExpectSameBits(row_of({{1, 0, 40}, {0, 299, 300}, {2, 450, 513}}, 40), alone);
   ExpectSameBits(row_of({{2, 450, 451}, {0, 299, 300}}, 1), alone);
+}
+
+TEST_P(Attention, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {
+  std::vector<float> numbers;
+  for (int code = 0; code < 256; ++code) numbers.push_back(F32OfE4m3(static_cast<uint8_t>(code)));
+  for (const float scale : {1.0F, 0.25F}) {
+    std::vector<float> value = numbers;
+    for (float& x : value) x *= scale;
+    const std::vector<float> out = AttendToOneToken(*backend_, value, scale);
+    for (int code = 0; code < 256; ++code) {
+      if (std::isnan(numbers[code])) {
+        EXPECT_TRUE(std::isnan(out[code])) << code;
+      } else {
+        EXPECT_EQ(out[code], value[code]) << code;
+      }
+    }
+  }
 }
 
 TEST_P(Attention, AStepWithoutTokensDoesNothing) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/simd/number_format.h"
+#include "memory/fp8.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/paged_step.h"
 #include "tests/kernels/variants.h"
@@ -54,6 +56,23 @@ TEST_P(CudaAttention, IsThatOfTheReferenceInEverySchedule) {
   const std::vector<float> out =
       OnAllSchedules([&](Backend& backend) { return RunMixedStep(backend, c); }, c.head_dim > 32);
   EXPECT_LT(RelativeError(out, OfReference(c)), ToleranceOf(c.format));
+}
+
+TEST(CudaAttentionRows, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {
+  std::vector<float> numbers;
+  for (int code = 0; code < 256; ++code) numbers.push_back(F32OfE4m3(static_cast<uint8_t>(code)));
+  std::vector<float> value = numbers;
+  for (float& x : value) x *= 0.25F;
+  for (CudaUnderTest& cuda : AllSchedules()) {
+    const std::vector<float> out = AttendToOneToken(*cuda.backend, value, 0.25F);
+    for (int code = 0; code < 256; ++code) {
+      if (std::isnan(numbers[code])) {
+        EXPECT_TRUE(std::isnan(out[code])) << code;
+      } else {
+        EXPECT_EQ(out[code], value[code]) << code;
+      }
+    }
+  }
 }
 
 TEST(CudaAttentionRows, ForProductsAreTheOthersRounded) {

@@ -115,7 +115,7 @@ TEST(DiagnosisTest, FullPoolMeansWaitingAndIsNeverCalledOutOfMemory) {
 TEST(DiagnosisTest, QuantisedPoolIsMadeLargerByWhatLiesStrandedElseByMemory) {
   ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_blocks(7);
-  seen.ranks.set_kv_cache_dtype("int8");
+  seen.ranks.set_kv_cache_dtype("fp8");
   EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("more memory for rank 0"));
   seen.ranks.add_ranks()->set_stranded_bytes(4096);
   EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("--tp-shares auto"));

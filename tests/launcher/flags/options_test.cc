@@ -106,6 +106,9 @@ TEST(OptionsTest, TheKvCacheIsQuantisedByEitherName) {
     return Parsed<ServeOptions>(Serve(args)).engine.kv_cache_dtype;
   };
   EXPECT_EQ(format({"--kv-cache-dtype", "int8"}), KvFormat::kInt8);
+  EXPECT_EQ(format({"--kv-cache-dtype", "fp8"}), KvFormat::kFP8);
+  EXPECT_EQ(format({"--kv-cache-dtype", "fp8_e4m3"}), KvFormat::kFP8);
+  EXPECT_EQ(format({"--kv-cache-dtype", "auto"}), std::nullopt);
   EXPECT_EQ(format({"--quant-policy", "8"}), KvFormat::kInt8);
   EXPECT_EQ(format({"--quant-policy", "4", "--kv-cache-dtype", "int4"}), KvFormat::kInt4);
   EXPECT_EQ(format({"--quant-policy", "0", "--kv-cache-dtype", "f16"}), KvFormat::kF16);

@@ -123,6 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlannedCase{"models/llama3_gqa_bf16", 2, WeightFormat::kInt4, KvFormat::kInt8},
                     PlannedCase{"models/qwen2_14h_bf16", 3, WeightFormat::kInt8, KvFormat::kInt4},
                     PlannedCase{"models/llama2_mha_f16", 2, std::nullopt, KvFormat::kF16},
+                    PlannedCase{"models/llama3_gqa_bf16", 2, std::nullopt, KvFormat::kFP8},
                     PlannedCase{"quantised/gptq_act_order", 1}, PlannedCase{"quantised/awq", 2},
                     PlannedCase{"models/llama3_gqa_bf16", 1, std::nullopt, KvFormat::kBF16,
                                 64 * kMiB, true},

@@ -165,7 +165,8 @@ TEST(FootprintTest, ALatentCacheIsWholeOnEveryRank) {
   for (const auto& [format, bits] : {std::pair<KvFormat, int>{KvFormat::kF32, 32 * 40},
                                      {KvFormat::kBF16, 16 * 40},
                                      {KvFormat::kInt8, 8 * 40 + 32},
-                                     {KvFormat::kInt4, 4 * 40 + 32}}) {
+                                     {KvFormat::kInt4, 4 * 40 + 32},
+                                     {KvFormat::kFP8, 8 * 40}}) {
     for (const int size : {1, 2, 4, 8}) {
       const auto plan = ShardPlan::Create(config, size);
       ASSERT_TRUE(plan.ok()) << plan.status();

@@ -24,7 +24,7 @@ TEST_P(KvBlockCopyTest, DecodingGoesOnInAnotherArena) {
   const Golden golden = ReadGolden(dir);
   const std::vector<int32_t>& prompt = golden.prompts[2];
   const auto size = static_cast<int>(prompt.size());
-  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kInt4}) {
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBF16, KvFormat::kInt4, KvFormat::kFP8}) {
     SCOPED_TRACE(KvFormatName(format));
     ModelLimits limits = LoadedRunner::Limits(config);
     limits.kv_format = format;

@@ -1,0 +1,11 @@
+#include "kernels/attend/attend.cuh"
+
+namespace bulkhead::cuda {
+
+AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, bool split) {
+  return AttendLaunchFor<KvFormat::kFP8>("attend fp8", head_dim, column_tiles, split);
+}
+
+const KernelRegistration kRegistered(AllOf(AttendFp8Kernel));
+
+}  // namespace bulkhead::cuda
