@@ -21,7 +21,7 @@ void Backend::FillInSampled(const StepIndex&, const int32_t*, int32_t*) {
 }
 
 // Only backends that route experts get these.
-void Backend::RouteTokens(ConstMatrixView, ConstMatrixView, const RouterOptions&,
+void Backend::RouteTokens(ConstMatrixView, ConstMatrixView, ConstMatrixView, const RouterOptions&,
                           const ExpertRouting&) {
   BH_CHECK(routes_experts());
 }

@@ -166,11 +166,11 @@ void ReadMoe(ConfigFields& fields, const MoeFields& names, ModelConfig& config) 
     fields.Invalid(stated, absl::StrCat("over all ", config.num_hidden_layers,
                                         " layers there may be ", kMaxExpertsOfModel, " experts"));
   }
-  moe.num_experts_per_tok = names.num_experts_per_tok > 0 && !fields.Has("num_experts_per_tok")
+  moe.num_experts_per_tok = names.num_experts_per_tok > 0 && !fields.Has(names.per_token_name)
                                 ? names.num_experts_per_tok
-                                : fields.RequiredInt("num_experts_per_tok", 1, kMaxExpertsPerToken);
+                                : fields.RequiredInt(names.per_token_name, 1, kMaxExpertsPerToken);
   if (moe.num_experts_per_tok > moe.num_experts) {
-    fields.Invalid("num_experts_per_tok",
+    fields.Invalid(names.per_token_name,
                    absl::StrCat("it must be at most ", stated, ", ", moe.num_experts));
   }
   moe.intermediate_size = fields.RequiredInt(names.intermediate_size, 1, kMaxIntermediateSize);

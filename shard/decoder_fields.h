@@ -59,6 +59,7 @@ struct MoeFields {
   int default_num_experts = 0;  // 0: the file must say it, as the next
   int num_experts_per_tok = 0;
   const char* intermediate_size = "moe_intermediate_size";  // of an expert
+  const char* per_token_name = "num_experts_per_tok";
 };
 void ReadMoe(ConfigFields& fields, const MoeFields& moe, ModelConfig& config);
 // Which layers have experts. Where all have, there is no MLP of intermediate_size.

@@ -89,6 +89,9 @@ struct MoeConfig {
   bool correction_bias = false;      // of the router's choice
   bool router_bias = false;          // of its logits
   bool biases = false;               // of the experts' products
+  bool beside_mlp = false;           // of layers that have an MLP, too (Gemma 4)
+  bool expert_scales = false;        // weights of experts are multiplied by one of the expert
+  float router_multiplier = 1;       // of the router's logits
   bool weighs_inputs = false;   // an expert's input is multiplied by its weight, else what it adds
   bool clamped_swiglu = false;  // for an activation, of gates and ups in turn (gpt-oss)
   float swiglu_alpha = 0;

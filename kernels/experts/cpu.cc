@@ -19,7 +19,7 @@ int64_t PanelsOf(const LinearShape& shape) { return CeilDiv(shape.rows, kPanelCo
 
 }  // namespace
 
-void CpuBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias,
+void CpuBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
                              const RouterOptions& options, const ExpertRouting& routing) {
   const int num_experts = routing.num_experts;
   const int k = routing.experts_per_token;
@@ -43,7 +43,9 @@ void CpuBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias,
     }
     if (has_nan) sum = std::numeric_limits<float>::quiet_NaN();  // for the logits to show it
     for (int i = 0; i < k; ++i) {
-      routing.weights[token * k + i] = scores[experts[i]] / sum * options.scale;
+      const float scale =
+          scales.empty() ? options.scale : options.scale * scales.F32(0)[experts[i]];
+      routing.weights[token * k + i] = scores[experts[i]] / sum * scale;
     }
   };
   pool_->ParallelForWork(logits.rows(), logits.rows() * num_experts * k,

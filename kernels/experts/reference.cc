@@ -78,7 +78,8 @@ std::vector<int> Choose(const std::vector<Number>& choice, const RouterOptions& 
 }  // namespace
 
 void ReferenceBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias,
-                                   const RouterOptions& options, const ExpertRouting& routing) {
+                                   ConstMatrixView scales, const RouterOptions& options,
+                                   const ExpertRouting& routing) {
   const int num_experts = routing.num_experts;
   const int k = routing.experts_per_token;
   for (int64_t t = 0; t < logits.rows(); ++t) {
@@ -105,7 +106,9 @@ void ReferenceBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias,
     if (has_nan) sum = std::numeric_limits<float>::quiet_NaN();
     for (int i = 0; i < k; ++i) {
       routing.experts[t * k + i] = experts[i];
-      routing.weights[t * k + i] = scores[experts[i]] / sum * options.scale;
+      const float scale =
+          scales.empty() ? options.scale : options.scale * scales.F32(0)[experts[i]];
+      routing.weights[t * k + i] = scores[experts[i]] / sum * scale;
     }
   }
   SortPairs(logits.rows(), routing);

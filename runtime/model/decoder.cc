@@ -196,6 +196,13 @@ absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, cons
   return absl::OkStatus();
 }
 
+void Decoder::TakeNormedSum(const Weight& norm, MatrixView out) {
+  if (!pending_) return;  // warming up
+  BH_CHECK(pending_bias_.empty() && pending_factor_ == 1);
+  NormInto(pending_sum_, norm, out);
+  pending_ = false;
+}
+
 void Decoder::Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
   // All rows of the buffer that `view` is the first rows of.
   const auto whole = [&](auto view) {

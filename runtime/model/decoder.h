@@ -114,6 +114,10 @@ class Decoder {
   absl::Status AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
                             MatrixView normed);
 
+  // The norm of what AddSum or AddExpertsSum was called for last, in `out` [T, D], instead of
+  // adding that.
+  void TakeNormedSum(const Weight& norm, MatrixView out);
+
   // The same of the sum of `experts` and of the shared one, if the layer has it (kernels/ops.inc:
   // SumExperts).
   absl::Status AddExpertsSum(ConstMatrixView x, const Weight& experts, ConstMatrixView shared_x,

@@ -23,9 +23,22 @@ enum Weights {
   kMlpOutNorm,
   kGate,
   kKeyScales,
-  kValueScales
+  kValueScales,
+  kMlpSumNorm = 56,  // behind those of all others
+  kRouterNorm,
+  kExpertsNorm,
+  kExpertsSumNorm
 };
-enum Buffers { kQkvOut, kAttended, kGateUpOut, kActivated, kNormedSum, kGateAndSum };
+enum Buffers {
+  kQkvOut,
+  kAttended,
+  kGateUpOut,
+  kActivated,
+  kNormedSum,
+  kGateAndSum,
+  kMlpSum,
+  kExpertsSum
+};
 
 void Norm(const ModelConfig& c, int slot, const char* name, TensorTable& t) {
   if (name != nullptr) t.Norm(slot, name, c.hidden_size, c.norm_weight_offset, c.norm_bias);
@@ -158,6 +171,22 @@ MatrixView MlpInner(Decoder& d, ConstMatrixView x) {
   return activated;
 }
 
+// Both read the residual stream as it was before them, and the norm of their sum is added to it.
+absl::Status AddMlpAndMoe(Decoder& d) {
+  const LayerWeights& w = d.weights();
+  const MatrixView mlp = d.Buffer(kMlpSum);
+  const MatrixView sum = d.Buffer(kExpertsSum);
+  BH_RETURN_IF_ERROR(d.AddSum(MlpInner(d, d.Norm(w[kMlpNorm])), w[kDown]));
+  d.TakeNormedSum(w[kMlpSumNorm], mlp);
+  RouteMoe(d, d.Norm(w[kRouterNorm]));
+  BH_RETURN_IF_ERROR(AddRoutedMoe(d, d.Norm(w[kExpertsNorm])));
+  d.TakeNormedSum(w[kExpertsSumNorm], sum);
+  d.ops().AddResidual(mlp, ConstMatrixView(), 1, sum);
+  d.ops().RmsNorm(sum, w[kMlpOutNorm].vector, d.config().rms_norm_eps, sum);
+  d.ops().AddResidual(sum, ConstMatrixView(), 1, d.Stream());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void ModelTensors(const ModelConfig& c, TensorTable& t) {
@@ -191,7 +220,14 @@ void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t)
   }
   Norm(c, kAttentionNorm, names.attention_norm, t);
   Norm(c, kMlpNorm, names.mlp_norm, t);
-  if (c.UsesExperts(t.layer())) return MoeTensors(names.moe, c, t);
+  if (c.UsesExperts(t.layer())) {
+    MoeTensors(names.moe, c, t);
+    if (!c.moe.beside_mlp) return;
+    Norm(c, kMlpSumNorm, names.mlp_sum_norm, t);
+    t.Vector(kRouterNorm, names.router_norm, hidden, Split::kWhole);
+    Norm(c, kExpertsNorm, names.experts_norm, t);
+    Norm(c, kExpertsSumNorm, names.experts_sum_norm, t);
+  }
   if (names.gate_up != nullptr) {
     t.FusedColumnParallel(kGateUp, names.gate_up, {{mlp, Split::kMlp}, {mlp, Split::kMlp}}, hidden,
                           c.mlp_bias);
@@ -222,6 +258,9 @@ std::vector<BufferRow> LayerBuffers(const RankShard& shard) {
   }
   // Written when the products of a half are done, and read before those of the next.
   rows.push_back({.slot = kNormedSum, .cols = c.norms_sums ? c.hidden_size : 0, .stage = 2});
+  for (const int slot : {kMlpSum, kExpertsSum}) {  // beside the experts'
+    rows.push_back({.slot = slot, .cols = c.moe.beside_mlp ? c.hidden_size : 0, .stage = 3});
+  }
   for (const BufferRow& row : MoeBuffers(shard)) rows.push_back(row);
   for (const BufferRow& row : DeltaBuffers(shard)) rows.push_back(row);
   return rows;
@@ -232,7 +271,9 @@ absl::Status SequentialLayer(Decoder& d) {
   const MatrixView normed = d.Buffer(kNormedSum);
   BH_ASSIGN_OR_RETURN(const MatrixView attended, Attention(d, d.Norm(w[kInputNorm])));
   BH_RETURN_IF_ERROR(d.AddNormedSum(attended, w[kO], w[kAttentionNorm], normed));
-  if (d.uses_experts()) return AddMoe(d, d.Norm(w[kMlpNorm]));
+  if (d.uses_experts()) {
+    return d.config().moe.beside_mlp ? AddMlpAndMoe(d) : AddMoe(d, d.Norm(w[kMlpNorm]));
+  }
   return d.AddNormedSum(MlpInner(d, d.Norm(w[kMlpNorm])), w[kDown], w[kMlpOutNorm], normed);
 }
 

@@ -29,7 +29,13 @@ struct LayerNames {
   const char* down = "mlp.down_proj";
   const char* mlp_out_norm = nullptr;  // of what the MLP adds
   MoeNames moe = {};                   // instead of an MLP where config.UsesExperts
-  DeltaNames delta = {};               // instead of attention where config.UsesDelta
+  // Where they are beside it (config.moe.beside_mlp): norms of what the MLP makes, of what the
+  // router and the experts read of the residual stream, and of what these make.
+  const char* mlp_sum_norm = nullptr;
+  const char* router_norm = nullptr;  // with its field
+  const char* experts_norm = nullptr;
+  const char* experts_sum_norm = nullptr;
+  DeltaNames delta = {};  // instead of attention where config.UsesDelta
 };
 
 // With norms of what a half adds, and none before it (config.norms_sums).

@@ -15,7 +15,8 @@ enum Weights {
   kDown,
   kSharedGateUp,
   kSharedDown,
-  kSharedOutputGate
+  kSharedOutputGate,
+  kExpertScales
 };
 enum Buffers {
   kRouterLogits = 8,
@@ -51,6 +52,9 @@ void MoeTensors(const MoeNames& names, const ModelConfig& c, TensorTable& t) {
   t.Replicated(kRouter, names.router, moe.num_experts, hidden, moe.router_bias);
   if (moe.correction_bias) {
     t.Vector(kCorrectionBias, names.correction_bias, moe.num_experts, Split::kWhole);
+  }
+  if (moe.expert_scales) {
+    t.Vector(kExpertScales, names.expert_scales, moe.num_experts, Split::kWhole);
   }
   for (int e = 0; e < moe.num_experts; ++e) {
     t.SetExpert(e);
@@ -92,14 +96,21 @@ std::vector<BufferRow> MoeBuffers(const RankShard& shard) {
           {.slot = kSharedGateOut, .cols = moe.shared_gate ? 1 : 0, .stage = kStage}};
 }
 
-absl::Status AddMoe(Decoder& d, ConstMatrixView x) {
+void RouteMoe(Decoder& d, ConstMatrixView x) {
   const LayerWeights& w = d.weights();
   const MoeConfig& moe = d.config().moe;
   const MatrixView logits = d.Buffer(kRouterLogits);  // [T, E]
+  d.MatMul(x, w[kRouter], logits);
+  if (moe.router_multiplier != 1) d.ops().ScaleAndCap(moe.router_multiplier, 0, logits);
+  d.ops().RouteTokens(logits, w[kCorrectionBias].vector, w[kExpertScales].vector, moe.router,
+                      d.routing());
+}
+
+absl::Status AddRoutedMoe(Decoder& d, ConstMatrixView x) {
+  const LayerWeights& w = d.weights();
+  const MoeConfig& moe = d.config().moe;
   const MatrixView gate_up = d.Buffer(kGateUpOut);    // [T k, 2f]
   const MatrixView activated = d.Buffer(kActivated);  // [T k, f]
-  d.MatMul(x, w[kRouter], logits);
-  d.ops().RouteTokens(logits, w[kCorrectionBias].vector, moe.router, d.routing());
   d.ops().MatMulExperts(x, w[kGateUp].parts, d.routing(), gate_up);
   if (moe.biases) d.ops().AddExpertBias(d.PerExpert(w[kGateUp].vector), d.routing(), gate_up);
   // An expert's first product is linear: scaling what it makes scales what it reads.
@@ -122,6 +133,11 @@ absl::Status AddMoe(Decoder& d, ConstMatrixView x) {
     d.ops().ScaleRows(gate.F32(), shared);
   }
   return d.AddExpertsSum(activated, w[kDown], shared, w[kSharedDown]);
+}
+
+absl::Status AddMoe(Decoder& d, ConstMatrixView x) {
+  RouteMoe(d, x);
+  return AddRoutedMoe(d, x);
 }
 
 }  // namespace bulkhead::families

@@ -13,6 +13,7 @@ namespace bulkhead::families {
 struct MoeNames {
   const char* router = "mlp.gate";
   const char* correction_bias = "mlp.gate.e_score_correction_bias";
+  const char* expert_scales = nullptr;  // where config.moe.expert_scales is set, with its field
   const char* gate = "mlp.experts.$0.gate_proj";  // of each expert
   const char* up = "mlp.experts.$0.up_proj";
   const char* down = "mlp.experts.$0.down_proj";
@@ -35,7 +36,11 @@ inline constexpr MoeNames kSharedExpertsMoe = {.shared_gate = "mlp.shared_expert
 
 void MoeTensors(const MoeNames& names, const ModelConfig& config, TensorTable& table);
 std::vector<BufferRow> MoeBuffers(const RankShard& shard);
-// Adds the experts' sum of x, the norm of the residual stream.
+// Sends tokens to experts by x, the norm of the residual stream.
+void RouteMoe(Decoder& decoder, ConstMatrixView x);
+// Adds the experts' sum of x, likewise.
+absl::Status AddRoutedMoe(Decoder& decoder, ConstMatrixView x);
+// Both.
 absl::Status AddMoe(Decoder& decoder, ConstMatrixView x);
 
 }  // namespace bulkhead::families

@@ -75,6 +75,27 @@ TEST(Gemma4ConfigTest, TheLastLayersReadWhatTheLastOfTheirKindCached) {
   EXPECT_TRUE(config.tie_word_embeddings);
 }
 
+// As the 26B-A4B.
+TEST(Gemma4ConfigTest, ExpertsAreBesideTheMlpOfEveryLayer) {
+  json experts = Multimodal();
+  json& text = experts["text_config"];
+  text["enable_moe_block"] = true;
+  text["num_experts"] = 128;
+  text["top_k_experts"] = 8;
+  text["moe_intermediate_size"] = 704;
+  const ModelConfig config = ParseOk(experts);
+  EXPECT_EQ(config.moe.num_experts, 128);
+  EXPECT_EQ(config.moe.num_experts_per_tok, 8);
+  EXPECT_EQ(config.moe.intermediate_size, 704);
+  EXPECT_TRUE(config.moe.beside_mlp);
+  EXPECT_GT(config.intermediate_size, 0);
+  EXPECT_TRUE(config.UsesExperts(0) && config.UsesExperts(11));
+  text["top_k_experts"] = 129;
+  EXPECT_THAT(std::string(Parse(experts).status().message()), HasSubstr("top_k_experts"));
+  text["top_k_experts"] = nullptr;
+  EXPECT_THAT(std::string(Parse(experts).status().message()), HasSubstr("top_k_experts"));
+}
+
 // The first frequencies of a head that is turned whole: theta^(-2i / 512), for 64 pairs.
 TEST(Gemma4ConfigTest, ProportionalRopeHasTheFrequenciesOfTheWholeHead) {
   for (const bool is_said : {true, false}) {
@@ -162,7 +183,7 @@ TEST(Gemma4ConfigTest, HostileValuesAreRefusedByName) {
       {"hidden_size_per_layer_input", "\"256\""},
       {"vocab_size_per_layer_input", "262145"},
       {"vocab_size_per_layer_input", "0"},
-      {"enable_moe_block", "true"},
+      {"enable_moe_block", "1"},
       {"use_bidirectional_attention", "\"all\""},
       {"use_double_wide_mlp", "1"},
       {"hidden_activation", "\"silu\""},

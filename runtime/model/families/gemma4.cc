@@ -1,5 +1,5 @@
 // Gemma 4: wider heads in the layers without a window, keys and values that the last layers share,
-// normed values, inputs of each layer.
+// normed values, inputs of each layer, experts beside the MLP.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -125,6 +125,24 @@ void ReadPerLayerInputs(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+// Experts beside the MLP of every layer.
+void ReadExperts(ConfigFields& fields, ModelConfig& config) {
+  if (!fields.Bool("enable_moe_block").value_or(false)) {
+    for (const char* name : {"num_experts", "top_k_experts", "moe_intermediate_size"}) {
+      fields.Ignore(name);
+    }
+    return;
+  }
+  ReadMoe(fields, {.num_experts = {"num_experts"}, .per_token_name = "top_k_experts"}, config);
+  MoeConfig& moe = config.moe;
+  moe.layer_uses_experts.assign(config.num_hidden_layers, true);
+  moe.beside_mlp = true;
+  moe.expert_scales = true;
+  moe.router.normalizes = true;
+  moe.router_multiplier =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(config.hidden_size)));
+}
+
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadSizes(fields,
             {.vocab_size = 262144,
@@ -147,10 +165,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   if (fields.String("use_bidirectional_attention").value_or("vision") != "vision") {
     fields.Unsupported("use_bidirectional_attention", "it must be absent, null or \"vision\"");
   }
-  fields.RefuseUnlessOff("enable_moe_block");
-  for (const char* name : {"num_experts", "top_k_experts", "moe_intermediate_size"}) {
-    fields.Ignore(name);  // of such a block
-  }
+  ReadExperts(fields, config);
   ReadWindow(fields, {.window = 512, .pattern = 6}, config);
   if (!fields.status().ok()) return;  // what follows goes by layers
   if (!fields.Has("layer_types")) config.layer_uses_window.back() = false;
@@ -176,7 +191,16 @@ void Tensors(const ModelConfig& c, TensorTable& t) {
 }
 
 void TensorsOfLayer(const ModelConfig& c, int, TensorTable& t) {
-  LayerTensors(kGemma2Layer, c, t);
+  LayerNames names = kGemma2Layer;
+  names.moe = {.router = "router.proj",
+               .expert_scales = "router.per_expert_scale",
+               .fused_gate_up = "experts.gate_up_proj",
+               .fused_down = "experts.down_proj"};
+  names.mlp_sum_norm = "post_feedforward_layernorm_1";
+  names.router_norm = "router.scale";
+  names.experts_norm = "pre_feedforward_layernorm_2";
+  names.experts_sum_norm = "post_feedforward_layernorm_2";
+  LayerTensors(names, c, t);
   PerLayerTensors(c, t);
 }
 

@@ -34,11 +34,13 @@ struct Routing {
 class RouteTokensTest : public OpTest {
  protected:
   Routing Route(Backend& backend, const std::vector<float>& logits, int num_experts, int k,
-                const RouterOptions& options, const std::vector<float>& bias = {}) {
+                const RouterOptions& options, const std::vector<float>& bias = {},
+                const std::vector<float>& scales = {}) {
     const auto tokens = static_cast<int64_t>(logits.size()) / num_experts;
     Routing routing(tokens, num_experts, k);
     backend.RouteTokens(View(logits, tokens, num_experts, num_experts),
-                        bias.empty() ? ConstMatrixView() : RowOf(bias), options, routing.view);
+                        bias.empty() ? ConstMatrixView() : RowOf(bias),
+                        scales.empty() ? ConstMatrixView() : RowOf(scales), options, routing.view);
     return routing;
   }
 };
@@ -70,6 +72,19 @@ TEST_P(RouteTokensTest, ChoosesAndWeighsAsTheOracleDoes) {
         ExpectSameBits(got.weights, bits.weights);
       }
     }
+  }
+}
+
+TEST_P(RouteTokensTest, WeightsAreMultipliedByTheirExpertsScale) {
+  constexpr int kCount = 8, kChosen = 3;
+  const std::vector<float> logits = NormalFloats(5 * kCount, 7);
+  const std::vector<float> scales = {1, 2, 4, 0.5F, 0.25F, 8, 16, 0.125F};
+  const RouterOptions options{.normalizes = true, .scale = 2};
+  const Routing without = Route(*backend_, logits, kCount, kChosen, options);
+  const Routing with = Route(*backend_, logits, kCount, kChosen, options, {}, scales);
+  EXPECT_EQ(with.experts, without.experts);
+  for (size_t i = 0; i < with.experts.size(); ++i) {
+    EXPECT_EQ(with.weights[i], without.weights[i] * scales[with.experts[i]]);
   }
 }
 
@@ -213,7 +228,7 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
     const std::vector<float> shared_x =
         rows(NormalFloats(tokens * kSharedWidth, 102), kSharedWidth);
     Routing routing(count, kExperts, kPerToken);
-    backend.RouteTokens(View(logits, count, kExperts, kExperts), {}, {.normalizes = true},
+    backend.RouteTokens(View(logits, count, kExperts, kExperts), {}, {}, {.normalizes = true},
                         routing.view);
     std::vector<float> inner(count * kPerToken * kWidth, NAN), out(count * kHidden, NAN);
     const MatrixView pairs = View(inner, count * kPerToken, kWidth, kWidth);
