@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -31,6 +32,23 @@ std::string NamesOf(FamilySpecs families) {
   });
 }
 
+// " (nearest is Qwen2ForCausalLM)", by what the names of architectures begin with.
+std::string NearestText(const std::vector<std::string>& architectures, FamilySpecs families) {
+  constexpr int64_t kMinAlike = 5;
+  if (architectures.empty()) return "";
+  const std::string wanted = absl::AsciiStrToLower(architectures.front());
+  const auto alike = [&](const FamilySpec* family) {
+    const std::string name = absl::AsciiStrToLower(family->architecture);
+    return std::mismatch(wanted.begin(), wanted.end(), name.begin(), name.end()).first -
+           wanted.begin();
+  };
+  const auto nearest = std::max_element(
+      families.begin(), families.end(),
+      [&](const FamilySpec* a, const FamilySpec* b) { return alike(a) < alike(b); });
+  if (nearest == families.end() || alike(*nearest) < kMinAlike) return "";
+  return absl::StrCat(" (nearest is ", (*nearest)->architecture, ")");
+}
+
 // Null with fields.status() set where the model is of none of `families`.
 const FamilySpec* FindFamily(ConfigFields& fields, FamilySpecs families) {
   const std::vector<std::string> architectures =
@@ -52,7 +70,8 @@ const FamilySpec* FindFamily(ConfigFields& fields, FamilySpecs families) {
       fields.source(), ": architecture ",
       architectures.empty() ? "(none)" : JsonExcerpt(nlohmann::json(architectures.front())),
       " with model_type ", model_type.empty() ? "(none)" : JsonExcerpt(nlohmann::json(model_type)),
-      " is not supported; supported are ", NamesOf(families))));
+      " is not supported", NearestText(architectures, families), "; supported are ",
+      NamesOf(families))));
   return nullptr;
 }
 

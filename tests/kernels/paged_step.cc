@@ -175,8 +175,8 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
 std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value,
                                     float scale) {
   const auto d = static_cast<int>(value.size());
-  const KvGeometry geometry{1, 1, d, 16, KvFormat::kFP8};
-  std::vector<std::byte> arena(2 * geometry.BlockBytes(), kPoison);
+  const KvGeometry geometry{1, d, 16, KvFormat::kFP8};
+  std::vector<std::byte> arena(2 * geometry.LayerBlockBytes(), kPoison);
   std::vector<float> qkv(2 * d, 0.5F);
   qkv.insert(qkv.end(), value.begin(), value.end());
   const int32_t zero = 0, one = 1, seq_begin[] = {0, 1};
@@ -187,7 +187,7 @@ std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& 
   size_t space = workspace.size();
   std::align(64, space - 64, aligned, space);
   backend.SetWorkspace(static_cast<std::byte*>(aligned), {1, 1, 16}, heads);
-  KvLayerView layer{geometry, arena.data()};
+  KvLayerView layer{geometry, arena.data(), geometry.LayerBlockBytes()};
   layer.value_scales = &scale;
   const ConstMatrixView in(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32, 1, 3 * d);
   std::vector<float> out(d);

@@ -113,6 +113,8 @@ TEST(ModelConfigTest, FixturesMeanWhatTheySay) {
 TEST(ModelConfigTest, OtherFamiliesAreRefusedByArchitectureAndType) {
   ExpectRefused(Parse(OfFamily("FooForCausalLM", "foo")), kUnsupported,
                 {"FooForCausalLM", "foo", "LlamaForCausalLM (llama)", "Qwen3ForCausalLM (qwen3)"});
+  ExpectRefused(Parse(OfFamily("Qwen2VLForConditionalGeneration", "qwen2_vl")), kUnsupported,
+                {"(nearest is Qwen2"});
   ExpectRefused(Parse(OfFamily("LlamaForSequenceClassification", "llama")), kUnsupported,
                 {"LlamaForSequenceClassification"});
   ExpectRefused(Parse(OfFamily("LlamaForCausalLM", "mistral")), kUnsupported, {"mistral"});

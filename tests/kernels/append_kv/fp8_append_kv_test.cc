@@ -67,13 +67,13 @@ class Fp8Append : public testing::TestWithParam<Variant> {
   std::vector<uint8_t> Append(const std::vector<float>& numbers, float key_scale,
                               float value_scale) {
     const auto d = static_cast<int>(numbers.size());
-    const KvGeometry geometry{1, 1, d, 16, KvFormat::kFP8};
-    std::vector<std::byte> arena(2 * geometry.BlockBytes(), std::byte{0xAB});
+    const KvGeometry geometry{1, d, 16, KvFormat::kFP8};
+    std::vector<std::byte> arena(2 * geometry.LayerBlockBytes(), std::byte{0xAB});
     std::vector<float> qkv = numbers;
     qkv.insert(qkv.end(), numbers.rbegin(), numbers.rend());
     const int32_t zero = 0, one = 1, position = 3, seq_begin[] = {0, 1};
     const StepIndex index{1, 1, seq_begin, &zero, &position, &zero, &one, 1};
-    KvLayerView layer{geometry, arena.data()};
+    KvLayerView layer{geometry, arena.data(), geometry.LayerBlockBytes()};
     layer.key_scales = &key_scale;
     layer.value_scales = &value_scale;
     backend_->AppendKv(
