@@ -273,7 +273,7 @@ void Scheduler::RecordPressure() {
   SchedulerPressure& p = pressure_;
   p.peak_running = std::max(p.peak_running, static_cast<int>(running_.size()));
   p.peak_waiting = std::max(p.peak_waiting, waiting_.size());
-  p.peak_blocks_used = std::max(p.peak_blocks_used, pool_.num_blocks() - pool_.num_free());
+  p.peak_blocks_used = std::max(p.peak_blocks_used, NumBlocksUsed());
   if (waiting_.size() == 0) return;
   if (lacked_blocks_ || !admits_) {
     ++p.steps_short_of_blocks;
@@ -289,7 +289,7 @@ SchedulerLoad Scheduler::load() const {
   load.num_waiting = waiting_.size();
   load.num_waiting_tokens = waiting_.tokens();
   load.num_queued_tokens = waiting_.tokens_never_ran();
-  load.num_blocks_used = pool_.num_blocks() - pool_.num_free();
+  load.num_blocks_used = NumBlocksUsed();
   load.num_blocks_cached = pool_.num_idle();
   load.prompt_tokens_total = prompt_tokens_total_;
   load.generation_tokens_total = generation_tokens_total_;

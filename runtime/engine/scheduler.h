@@ -79,7 +79,7 @@ struct SchedulerLoad {
   int num_waiting = 0;
   int64_t num_waiting_tokens = 0;  // of the waiting ones, cached or not
   int64_t num_queued_tokens = 0;   // of those that have never run: bounded by max_num_queued_tokens
-  int64_t num_blocks_used = 0;
+  int64_t num_blocks_used = 0;  // held or reserved
   int64_t num_blocks_cached = 0;         // idle and cached
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
   uint64_t generation_tokens_total = 0;  // emitted
@@ -178,6 +178,7 @@ class Scheduler {
     bool none() const { return table == 0 && reserved == 0; }
   };
   int64_t TableBlocks(int64_t tokens) const;
+  int64_t NumBlocksUsed() const;
   int64_t TokensToAdmit(const Sequence& sequence) const;
   BlocksToGrow Lacks(const Sequence& sequence, int64_t tokens) const;
   bool Grow(Sequence& sequence, int64_t tokens);

@@ -13,6 +13,11 @@ int64_t Scheduler::TableBlocks(int64_t tokens) const {
   return CeilDiv(tokens, limits_.block_tokens);
 }
 
+// Held by sequences, or reserved for them.
+int64_t Scheduler::NumBlocksUsed() const {
+  return pool_.num_blocks() - pool_.num_available() - limits_.step_blocks();
+}
+
 int64_t Scheduler::TokensToAdmit(const Sequence& sequence) const {
   return limits_.admission == Admission::kReserve ? sequence.max_total_tokens
                                                   : sequence.known_tokens();
