@@ -10,7 +10,8 @@ PAGE = os.path.join(ROOT, "docs/models.md")
 HEAD = """# Models
 
 What `config.json` must name, one family per line; written by `scripts/models_page.py` from `runtime/model/families/`. Another
-family is refused by name, with this list. Each has a checkpoint with logits of transformers in `tests/data/models/`.
+family is refused by name, with this list and the nearest of it. Each, or the text model that it holds, has a checkpoint with logits
+of transformers in `tests/data/models/`.
 
 | `architectures` | `model_type` | |
 |---|---|---|

@@ -200,21 +200,24 @@ std::string StateText(const Capacity& capacity) {
 // What sequences take of the blocks where layers have windows.
 std::string KvGroupsText(const Capacity& capacity) {
   const Limits& limits = capacity.limits;
-  if (limits.num_kv_groups() == limits.num_full_kv_groups()) return "";
-  int full_layers = 0;
+  const int num_full = limits.num_full_kv_groups();
+  const int num_windowed = limits.num_kv_groups() - num_full;
+  if (num_windowed == 0) return "";
+  int layers = 0;
   int windowed_layers = 0;
   for (const KvGroup& group : limits.kv_groups) {
-    (group.window > 0 ? windowed_layers : full_layers) += group.num_layers;
+    layers += group.num_layers;
+    windowed_layers += group.window > 0 ? group.num_layers : 0;
   }
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
-  const auto in_groups = [](int count) {
-    return absl::StrCat(" in ", count, count == 1 ? " group" : " groups");
+  const auto groups = [](int count) {
+    return absl::StrCat(" (", count, count == 1 ? " group)" : " groups)");
   };
-  return absl::StrCat("KV groups: ", full_layers, " layers keep all tokens",
-                      in_groups(limits.num_full_kv_groups()), ", ", windowed_layers, " the last ",
-                      FormatCount(limits.kv_groups.back().window),
-                      in_groups(limits.num_kv_groups() - limits.num_full_kv_groups()), "; on rank ",
-                      capacity.binding_rank, " a sequence of max_model_len takes ",
+  return absl::StrCat("KV groups: all tokens in ", layers - windowed_layers, " of ", layers,
+                      " layers", groups(num_full), ", the last ",
+                      FormatCount(limits.kv_groups.back().window), " in ", windowed_layers,
+                      groups(num_windowed), "; on rank ", capacity.binding_rank,
+                      " a sequence of max_model_len takes ",
                       FormatBytes(limits.BlocksFor(limits.max_model_len) * binding.kv_block_bytes),
                       " (", FormatBytes(limits.blocks_per_seq() * binding.kv_layers_bytes),
                       " if all layers kept all tokens), and steps in flight up to ",

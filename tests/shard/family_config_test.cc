@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "nlohmann/json.hpp"
@@ -58,6 +60,26 @@ TEST(FamilyConfigTest, AMultimodalGemma3LeavesOutWhatIsTheDefault) {
   EXPECT_EQ(config.WindowOf(5), 0);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.attention_scale, 1.0F / 16);
+}
+
+TEST(FamilyConfigTest, AMultimodalMistral3HoldsItsTextUnderAPrefix) {
+  const ModelConfig config = ParseOk(json::parse(R"({
+      "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+      "image_token_index": 10, "multimodal_projector_bias": false, "projector_hidden_act": "gelu",
+      "spatial_merge_size": 2, "vision_feature_layer": -1, "torch_dtype": "bfloat16",
+      "vision_config": {"hidden_size": 1024, "model_type": "pixtral"},
+      "text_config": {"model_type": "mistral", "attention_dropout": 0.0, "head_dim": 128,
+                      "hidden_act": "silu", "hidden_size": 5120, "initializer_range": 0.02,
+                      "intermediate_size": 32768, "max_position_embeddings": 131072,
+                      "num_attention_heads": 32, "num_hidden_layers": 40,
+                      "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e9,
+                      "sliding_window": null, "use_cache": true, "vocab_size": 131072}})"));
+  EXPECT_EQ(config.rope.theta, 1e9);
+  EXPECT_EQ(config.WindowOf(0), 0);
+  std::set<std::string> names;
+  for (const TensorRow& row : AllTensors(config)) names.insert(row.Name());
+  EXPECT_TRUE(names.contains("language_model.model.layers.39.self_attn.q_proj.weight"));
+  EXPECT_TRUE(names.contains("language_model.lm_head.weight"));
 }
 
 TEST(FamilyConfigTest, AFirstGemmaMeansTheTanhFormByGelu) {

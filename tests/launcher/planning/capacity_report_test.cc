@@ -205,5 +205,33 @@ TEST(CapacityReportTest, StatesHaveAColumnAndALineWhereThereAreAny) {
   EXPECT_THAT(CapacityTable(capacity), HasSubstr("state: 1.0 MiB on rank 0 for each of"));
 }
 
+TEST(CapacityReportTest, WindowsHaveALineWithWhatFullAttentionWouldTake) {
+  Capacity capacity;
+  capacity.fits = true;
+  capacity.limits = {.max_num_seqs = 4,
+                     .max_model_len = 1024,
+                     .max_num_batched_tokens = 64,
+                     .block_tokens = 16,
+                     .num_kv_blocks = 1000};
+  capacity.ranks.resize(1);
+  capacity.ranks[0].kv_block_bytes = 1 << 20;
+  capacity.ranks[0].kv_layers_bytes = 3 << 20;
+  EXPECT_THAT(CapacityTable(capacity), Not(HasSubstr("KV groups")));
+  EXPECT_TRUE(json::parse(JsonOf(capacity, {}, {}))["kv_groups"].empty());
+  capacity.limits.kv_groups = {
+      {.num_layers = 1}, {.num_layers = 1, .window = 17}, {.num_layers = 1, .window = 17}};
+  // 64 blocks, and twice 1 + 2 of 17 tokens; 4 of a step in each of two groups.
+  EXPECT_THAT(CapacityTable(capacity),
+              HasSubstr("KV groups: all tokens in 1 of 3 layers (1 group), the last 17 in 2 (2 "
+                        "groups); on rank 0 a sequence of max_model_len takes 70.0 MiB (192.0 MiB "
+                        "if all layers kept all tokens), and steps in flight up to 8.0 MiB"));
+  const json groups = json::parse(JsonOf(capacity, {}, {}))["kv_groups"];
+  ASSERT_EQ(groups.size(), 3);
+  EXPECT_FALSE(groups[0].contains("window"));
+  EXPECT_EQ(groups[2]["window"], 17);
+  EXPECT_EQ(groups[0]["blocks_per_sequence"], 64);
+  EXPECT_EQ(groups[2]["blocks_per_sequence"], 3);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -21,17 +21,18 @@ const std::vector<std::string> kRules = {"--gpu-memory-utilization", "--cache-ma
                                          "--kv-cache-bytes"};
 
 std::string ConfigFolder(const char* name, int width, int mlp, int layers, int heads, int kv_heads,
-                         int head_dim, int vocab, int length) {
+                         int head_dim, int vocab, int length,
+                         const char* family = R"("LlamaForCausalLM"], "model_type": "llama")") {
   const std::filesystem::path folder =
       std::filesystem::path(testing::TempDir()) / absl::StrCat("plans_", name);
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << absl::StrFormat(
-      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
+      R"({"architectures": [%s, "torch_dtype": "bfloat16",
           "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "eos_token_id": 1,
           "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": %d,
           "num_attention_heads": %d, "num_key_value_heads": %d, "head_dim": %d, "vocab_size": %d,
           "max_position_embeddings": %d})",
-      width, mlp, layers, heads, kv_heads, head_dim, vocab, length);
+      family, width, mlp, layers, heads, kv_heads, head_dim, vocab, length);
   return folder.string();
 }
 
@@ -41,7 +42,10 @@ std::vector<std::string> ModelsForCpus() {
   static const std::vector<std::string> folders = {
       BH_SOURCE_DIR "/examples/models/sample",
       ConfigFolder("one_kv_head", 128, 256, 4, 8, 1, 64, 1000, 8192),
-      ConfigFolder("uneven", 192, 640, 3, 6, 3, 32, 3001, 1024)};
+      ConfigFolder("uneven", 192, 640, 3, 6, 3, 32, 3001, 1024),
+      ConfigFolder("windows", 128, 256, 8, 8, 2, 64, 1000, 8192,
+                   R"("Exaone4ForCausalLM"], "model_type": "exaone4", "sliding_window": 256,
+                      "sliding_window_pattern": 4)")};
   return folders;
 }
 

@@ -209,7 +209,8 @@ INSTANTIATE_TEST_SUITE_P(
     Windows, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
                      testing::Values(1, 2), testing::Values(SchedulingPolicy::kFcfs),
-                     testing::Values(28, 49, 64), testing::Bool(), testing::Values(Windows{3, 9})));
+                     testing::Values(28, 49, 64), testing::Bool(),
+                     testing::Values(Windows{3, 9}, Windows{1, 4})));
 
 // A second group without a window.
 INSTANTIATE_TEST_SUITE_P(

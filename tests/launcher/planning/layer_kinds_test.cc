@@ -39,23 +39,31 @@ ModelConfig Hybrid() {
   return config;
 }
 
-// More ranks divide a state until each has one value head, and then hide nothing.
-TEST(StateCapacityTest, StatesBindMaxNumSeqsAndAreNamed) {
-  const ModelConfig config = Hybrid();
-  EngineOptions options;
-  const ModelLimits formats = {{.block_tokens = 16},
-                               WeightFormats::Of(DType::kBF16),
-                               ActivationDType::kF32,
-                               KvFormat::kBF16};
-  const std::unique_ptr<Device> device = NewHostDevice(0);
-  const std::unique_ptr<Backend> backend = NewCpuBackend(*device, {}).value();
-  options.limits.max_model_len = 4096;
-  const auto state_at = [&](int size, int max_num_seqs, int64_t bytes) {
-    options.limits.max_num_seqs = max_num_seqs;
-    auto plan = ModelCapacity(config, formats, options, *backend)
+class LayerKindsTest : public testing::Test {
+ protected:
+  Capacity Plan(const ModelConfig& config, int size, int64_t bytes) const {
+    const ModelLimits formats = {{.block_tokens = 16},
+                                 WeightFormats::Of(DType::kBF16),
+                                 ActivationDType::kF32,
+                                 KvFormat::kBF16};
+    auto plan = ModelCapacity(config, formats, options_, *backend_)
                     .Plan(std::vector<DeviceBudget>(size, DeviceBudget{.total_bytes = bytes}));
     BH_CHECK(plan.ok());
     return *std::move(plan);
+  }
+
+  EngineOptions options_;
+  const std::unique_ptr<Device> device_ = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend_ = NewCpuBackend(*device_, {}).value();
+};
+
+// More ranks divide a state until each has one value head, and then hide nothing.
+TEST_F(LayerKindsTest, StatesBindMaxNumSeqsAndAreNamed) {
+  const ModelConfig config = Hybrid();
+  options_.limits.max_model_len = 4096;
+  const auto state_at = [&](int size, int max_num_seqs, int64_t bytes) {
+    options_.limits.max_num_seqs = max_num_seqs;
+    return Plan(config, size, bytes);
   };
   constexpr auto kState = static_cast<int>(MemoryCategory::kState);
   const int64_t whole = state_at(1, 256, 1000 * kGiB).ranks[0].arena_bytes[kState];
@@ -73,15 +81,12 @@ TEST(StateCapacityTest, StatesBindMaxNumSeqsAndAreNamed) {
     ASSERT_TRUE(refused.shortage.has_value());
     EXPECT_EQ(refused.shortage->category, MemoryCategory::kState);
   }
-  options.limits.max_num_seqs.reset();
-  const auto fitted =
-      ModelCapacity(config, formats, options, *backend)
-          .Plan(std::vector<DeviceBudget>(4, DeviceBudget{.total_bytes = 16 * kGiB}));
-  ASSERT_TRUE(fitted.ok() && fitted->fits);
+  options_.limits.max_num_seqs.reset();
+  EXPECT_TRUE(Plan(config, 4, 16 * kGiB).fits);
 }
 
 // Ranks divide KV heads, and nothing else of what a window keeps.
-TEST(WindowCapacityTest, WindowsBindAsFullAttentionDoesAndLater) {
+TEST_F(LayerKindsTest, WindowsBindAsFullAttentionDoesAndLater) {
   ModelConfig config = Hybrid();
   config.family = FamilyNamed("gemma3");
   config.architecture = "Gemma3ForCausalLM";
@@ -89,25 +94,12 @@ TEST(WindowCapacityTest, WindowsBindAsFullAttentionDoesAndLater) {
   config.delta = {};
   config.sliding_window = 1024;
   for (int layer = 0; layer < 32; ++layer) config.layer_uses_window[layer] = layer % 4 != 3;
-  EngineOptions options;
-  options.limits.max_model_len = 131072;
-  options.limits.max_num_seqs = 4;
-  options.limits.max_num_batched_tokens = 2048;
-  const ModelLimits formats = {{.block_tokens = 16},
-                               WeightFormats::Of(DType::kBF16),
-                               ActivationDType::kF32,
-                               KvFormat::kBF16};
-  const std::unique_ptr<Device> device = NewHostDevice(0);
-  const std::unique_ptr<Backend> backend = NewCpuBackend(*device, {}).value();
-  const auto plan_of = [&](int size, int64_t bytes) {
-    auto plan = ModelCapacity(config, formats, options, *backend)
-                    .Plan(std::vector<DeviceBudget>(size, DeviceBudget{.total_bytes = bytes}));
-    BH_CHECK(plan.ok());
-    return *std::move(plan);
-  };
+  options_.limits.max_model_len = 131072;
+  options_.limits.max_num_seqs = 4;
+  options_.limits.max_num_batched_tokens = 2048;
   for (const int size : {1, 2, 8, 16}) {
     SCOPED_TRACE(size);
-    const Capacity plan = plan_of(size, 1000 * kGiB);
+    const Capacity plan = Plan(config, size, 1000 * kGiB);
     ASSERT_TRUE(plan.fits);
     ASSERT_EQ(plan.limits.num_kv_groups(), 4);
     const int64_t blocks = plan.limits.BlocksFor(131072);
@@ -120,8 +112,8 @@ TEST(WindowCapacityTest, WindowsBindAsFullAttentionDoesAndLater) {
     EXPECT_EQ(rank.kv_block_bytes, 16 * 8 * token);
     EXPECT_EQ(rank.kv_layers_bytes, 16 * 32 * token);
     EXPECT_EQ(rank.KvBytesPerToken(plan.limits), 8 * token);
-    EXPECT_TRUE(plan_of(size, rank.required_bytes).fits);
-    const Capacity refused = plan_of(size, rank.required_bytes - 1);
+    EXPECT_TRUE(Plan(config, size, rank.required_bytes).fits);
+    const Capacity refused = Plan(config, size, rank.required_bytes - 1);
     ASSERT_TRUE(refused.shortage.has_value());
     EXPECT_EQ(refused.shortage->category, MemoryCategory::kKv);
     EXPECT_EQ(refused.shortage->needed_bytes,
