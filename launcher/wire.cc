@@ -140,15 +140,11 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
                                                            bool gemm_library) {
   // What the CUDA backend's kernels do not do.
   std::string lacks;
-  if (config.attention_soft_cap != 0) lacks = "soft caps of attention scores";
   if (config.moe.num_experts > 0) lacks = "a mixture of experts";
-  if (config.attention_sinks) lacks = "attention sinks";
-  if (config.attention_chunk != 0) lacks = "chunked attention";
   if (config.has_latents()) lacks = "latent attention (MLA)";
   if (config.keeps_states()) lacks = "linear attention (gated delta rule)";
   if (config.full_heads.head_dim > 0) lacks = "heads of two kinds (full_attention has its own)";
   if (config.per_layer_input_size > 0) lacks = "inputs of each layer (hidden_size_per_layer_input)";
-  if (config.products_read_residual) lacks = "products of the residual stream without a norm";
   if (!lacks.empty()) {
     return WithExitCode(absl::UnimplementedError(absl::StrCat(
                             config.architecture, " needs ", lacks,

@@ -198,11 +198,10 @@ struct ModelConfig {
   bool norms_sums = false;       // what a half of a layer adds is normed
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;
-  bool products_read_residual = false;  // a half of a layer has no norm before it
-  float attention_scale = 0;            // of scores
-  float attention_soft_cap = 0;         // 0: none
-  bool attention_gate = false;          // sums of values are multiplied by a gate (Qwen3-Next)
-  bool attention_sinks = false;         // a score of each head without a value (gpt-oss)
+  float attention_scale = 0;     // of scores
+  float attention_soft_cap = 0;  // 0: none
+  bool attention_gate = false;   // sums of values are multiplied by a gate (Qwen3-Next)
+  bool attention_sinks = false;  // a score of each head without a value (gpt-oss)
   float embedding_multiplier = 1;
   float residual_multiplier = 1;  // of what a half of a layer adds
   float logit_multiplier = 1;

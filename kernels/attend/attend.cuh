@@ -65,10 +65,6 @@ BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
   return columns;
 }
 
-BH_DEVICE int FirstSeen(int position, int window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
-}
-
 // Blocks of AttendDecode on a multiprocessor: many hide the memory's latency.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 inline constexpr int kSharing = kDimTiles* kTiles > 8 ? 2 : 3;
@@ -89,7 +85,7 @@ AttendDecode(AttendParameters p) {
     const int position = p.cache.position[columns.token0];
     const int split_tokens = SplitTokens(position + 1);
     CacheRange range{item.split * split_tokens, (item.split + 1) * split_tokens};
-    const int first = FirstSeen(position, p.window);
+    const int first = FirstSeen(p, position);
     if (first > range.first) range.first = first;
     if (position + 1 < range.end) range.end = position + 1;
     if (range.first >= range.end) continue;  // the window has left it behind
@@ -125,14 +121,16 @@ AttendPrefill(AttendParameters p) {
     columns.token0 = token;
     columns.tokens = (seq_end < end ? seq_end : end) - token;
     if (seq_end - seq_begin == 1) continue;
-    const CacheRange range{FirstSeen(p.cache.position[token], p.window),
+    const CacheRange range{FirstSeen(p, p.cache.position[token]),
                            p.cache.position[token + columns.tokens - 1] + 1};
     AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>(
-        p, columns, kv_head, range, [&](int column, int dim, float out, float, float sum) {
+        p, columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
+          const int head = columns.Head(column);
+          const float shrink = AddSink(p, head, greatest, sum);
           StoreOut(p.out,
                    columns.Token(column) * p.out.stride +
-                       static_cast<int64_t>(columns.Head(column)) * p.cache.head_dim + dim,
-                   out / sum);
+                       static_cast<int64_t>(head) * p.cache.head_dim + dim,
+                   out * shrink / sum);
         });
     __syncthreads();  // shared memory is free again
   }

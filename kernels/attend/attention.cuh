@@ -11,10 +11,9 @@
 #include "kernels/attend/attention_cache.cuh"
 #include "kernels/attend/attention_shape.cuh"
 #include "kernels/attend/cuda_kernels.h"
+#include "kernels/attend/options.cuh"
 
 namespace bulkhead::cuda {
-
-inline constexpr float kLog2OfE = 1.4426950408889634F;
 
 // f16 for keys and values in f16, else bf16.
 template <KvFormat kFormat>
@@ -114,7 +113,7 @@ class AttendLane {
       const int max_position = p_.cache.position[columns_.Token(last_column - 1)];
       if (token0 > max_position) return;
       const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= min_position &&
-                            (p_.window == 0 || token0 > max_position - p_.window);
+                            token0 >= FirstSeen(p_, max_position);
       BH_NO_UNROLL
       for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
         AddParts(tile, token0, first, range, all_seen);
@@ -236,6 +235,7 @@ class AttendLane {
         score = fmaf(scaling[at], score, scaling[kAttendTokens + at] * query_sum_[n][i % 2]);
       }
       score *= scale;
+      if (p_.soft_cap != 0.0F) score = Capped(p_, score);
     });
   }
 
@@ -251,7 +251,7 @@ class AttendLane {
       const int token = TokenOf(token0, part, i);
       const int last = last_[n][i % 2];
       const bool seen = token >= range.first && token < range.end && token <= last &&
-                        (p_.window == 0 || token > last - p_.window);
+                        token >= FirstSeen(p_, last);
       if (!seen) scores[part][n][i] = kMaskedScore;
     });
   }

@@ -1,6 +1,7 @@
 // The splits of attention to the cache of sequences of one token, added in their order.
 #include "intrinsics.h"
 #include "kernels/attend/cuda_kernels.h"
+#include "kernels/attend/options.cuh"
 #include "kernels/cuda/out_rows.cuh"
 #include "kernels/cuda/registered_kernels.h"
 
@@ -19,8 +20,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   if (head >= p.num_heads || p.cache.seq_begin[seq + 1] - token != 1) return;
   const int position = p.cache.position[token];
   const int split_tokens = SplitTokens(position + 1);
-  const int first = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
-  const int begin = first / split_tokens;
+  const int begin = FirstSeen(p, position) / split_tokens;
   const int splits = position / split_tokens + 1 - begin;
   const int64_t row0 = (static_cast<int64_t>(seq) * p.splits + begin) * p.num_heads + head;
   const bool has_one = LaneIndex() < splits;
@@ -36,6 +36,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   float sum = scale * sum_of_mine;
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
+  const float shrink = AddSink(p, head, greatest, sum);
   const int d = p.cache.head_dim;
   for (int dim0 = 0; dim0 < d; dim0 += kWarp) {
     const int dim = dim0 + LaneIndex();
@@ -53,7 +54,8 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
       }
     }
     if (dim < d) {
-      StoreOut(p.out, token * p.out.stride + static_cast<int64_t>(head) * d + dim, out / sum);
+      StoreOut(p.out, token * p.out.stride + static_cast<int64_t>(head) * d + dim,
+               out * shrink / sum);
     }
   }
 }

@@ -96,8 +96,6 @@ void CudaAttention::BeginStep(const StepIndex& host_index) {
 void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                            const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
   if (out.empty()) return;
-  // Refused at start (MakeGpuSizes).
-  BH_CHECK(options.soft_cap == 0 && options.sinks.empty() && options.chunk == 0);
   cuda::AttendParameters p;
   p.cache = cuda::CacheOf(index, kv);
   p.qkv = RowsOf(qkv);
@@ -108,7 +106,10 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.num_items = scratch_.list;
   p.items = AttendList::ItemsOf(scratch_.list);
   p.window = options.window;
+  p.chunk = options.chunk;
   p.scale = options.scale;
+  p.soft_cap = options.soft_cap;
+  if (!options.sinks.empty()) p.sinks = options.sinks.F32(0);
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
   p.out = OutRowsOf(out);

@@ -44,7 +44,10 @@ struct AttendParameters {
   const int32_t* num_items = nullptr;
   const AttendItem* items = nullptr;
   int window = 0;
+  int chunk = 0;
   float scale = 0;
+  float soft_cap = 0;
+  const float* sinks = nullptr;  // [h], null: none
   // [S][splits][h][d]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum of p}
   float* parts = nullptr;
   float* part_sums = nullptr;

@@ -218,6 +218,13 @@ std::vector<AttentionCase> CudaAttentionCases() {
   cases.push_back({groups(1, 1), 1, 136, KvFormat::kInt4, 16, 0});
   cases.push_back({groups(1, 2), 1, 104, KvFormat::kFP8, 16, 300});
   cases.push_back({groups(1, 1), 1, 136, KvFormat::kFP8, 16, 0});
+  // Soft caps, sinks and chunks; the border of a split lies within a chunk and at one.
+  cases.push_back({groups(2, 2), 2, 32, KvFormat::kBF16, 16, 0, 1.5F});
+  cases.push_back({groups(1, 3), 1, 136, KvFormat::kInt8, 16, 300, 0.7F});
+  cases.push_back({groups(2, 3), 2, 64, KvFormat::kBF16, 32, 0, 0, true});
+  cases.push_back({groups(1, 2), 1, 24, KvFormat::kFP8, 16, 100, 0, true});
+  cases.push_back({groups(2, 2), 2, 80, KvFormat::kF16, 16, 0, 0, false, 40});
+  cases.push_back({groups(1, 8), 1, 128, KvFormat::kBF16, 32, 0, 2, true, 128});
   return cases;
 }
 

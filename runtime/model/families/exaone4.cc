@@ -11,7 +11,6 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
             config);
   config.qk_norm = true;
   config.norms_sums = true;
-  config.products_read_residual = true;
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {.window = 4096, .pattern = 4}, config);
   RopeInWindowLayersAlone(config);

@@ -17,7 +17,6 @@ void ReadOlmo2Fields(ConfigFields& fields, ModelConfig& config) {
   config.qk_norm = true;
   config.qk_norm_of_all_heads = true;
   config.norms_sums = true;
-  config.products_read_residual = true;
   config.qkv_bias = config.o_bias = fields.Bool("attention_bias").value_or(false);
   ReadActivation(fields, {Activation::kSilu}, config);
 }

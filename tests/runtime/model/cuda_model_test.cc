@@ -99,6 +99,10 @@ std::vector<ModelCase> Cases() {
       {"llama3_gqa_bf16", 2, std::nullopt, KvFormat::kFP8},
       {"llama2_mha_f16", 1, std::nullopt, KvFormat::kF16},
       {"llama_mqa_bf16", 2},
+      {"gemma2_bf16", 2},
+      {"exaone4_bf16", 2},
+      {"olmo2_f32", 2, WeightFormat::kBF16},
+      {"olmo3_bf16", 1, std::nullopt, KvFormat::kInt8},
       {"gptq_act_order", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"awq", 2, std::nullopt, KvFormat::kBF16, "quantised"},
   };
