@@ -1,4 +1,4 @@
-// What a model's attention may have besides the plain softmax: a window or chunks, soft caps, sinks.
+// What attention may have besides the plain softmax: a window or chunks, soft caps, sinks.
 #pragma once
 
 #include "intrinsics.h"
