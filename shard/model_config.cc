@@ -194,18 +194,38 @@ absl::Status ParseGeneration(const nlohmann::json& object, absl::string_view sou
   return TakeUnknownNames(source, fields.UnknownNames(), unknown_fields, parsed.warnings);
 }
 
-absl::StatusOr<ParsedConfig> ParseNamed(absl::string_view config_json,
-                                        absl::string_view config_source,
-                                        absl::string_view generation_json,
-                                        absl::string_view generation_source,
-                                        UnknownFields unknown_fields, FamilySpecs families) {
+// Of Model Optimizer's older checkpoints, which say it in a file of its own (`json`; empty: there
+// is none): what a quantization_config would.
+absl::Status AddModelOptConfig(absl::string_view json, absl::string_view source,
+                               nlohmann::json& config) {
+  if (json.empty() || config.contains("quantization_config")) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(nlohmann::json object, ParseJsonObject(json, source));
+  const auto quantization = object.find("quantization");
+  if (quantization == object.end() || !quantization->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": quantization must be an object"));
+  }
+  if (quantization->value("quant_algo", nlohmann::json()).is_null()) return absl::OkStatus();
+  config["quantization_config"] = *quantization;
+  config["quantization_config"]["quant_method"] = "modelopt";
+  return absl::OkStatus();
+}
+
+struct ConfigFile {
+  std::string source;
+  std::string json;  // empty: there is none
+};
+
+absl::StatusOr<ParsedConfig> ParseFiles(const ConfigFile& config_file, const ConfigFile& generation,
+                                        const ConfigFile& modelopt, UnknownFields unknown_fields,
+                                        FamilySpecs families) {
   ParsedConfig parsed;
-  BH_ASSIGN_OR_RETURN(const nlohmann::json config, ParseJsonObject(config_json, config_source));
-  BH_RETURN_IF_ERROR(ParseModel(config, config_source, unknown_fields, families, parsed));
-  if (!generation_json.empty()) {
-    BH_ASSIGN_OR_RETURN(const nlohmann::json generation,
-                        ParseJsonObject(generation_json, generation_source));
-    BH_RETURN_IF_ERROR(ParseGeneration(generation, generation_source, unknown_fields, parsed));
+  BH_ASSIGN_OR_RETURN(nlohmann::json config, ParseJsonObject(config_file.json, config_file.source));
+  BH_RETURN_IF_ERROR(AddModelOptConfig(modelopt.json, modelopt.source, config));
+  BH_RETURN_IF_ERROR(ParseModel(config, config_file.source, unknown_fields, families, parsed));
+  if (!generation.json.empty()) {
+    BH_ASSIGN_OR_RETURN(const nlohmann::json object,
+                        ParseJsonObject(generation.json, generation.source));
+    BH_RETURN_IF_ERROR(ParseGeneration(object, generation.source, unknown_fields, parsed));
   }
   std::vector<int>& ids = parsed.model.eos_token_ids;
   std::sort(ids.begin(), ids.end());
@@ -213,19 +233,25 @@ absl::StatusOr<ParsedConfig> ParseNamed(absl::string_view config_json,
   return parsed;
 }
 
+absl::StatusOr<ConfigFile> ReadOptional(const std::string& dir, const char* name) {
+  ConfigFile file{absl::StrCat(dir, "/", name), ""};
+  auto json = ReadSmallFile(file.source, kMaxConfigBytes);
+  if (absl::IsNotFound(json.status())) return file;
+  BH_ASSIGN_OR_RETURN(file.json, std::move(json));
+  return file;
+}
+
 absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir, UnknownFields unknown_fields,
                                                FamilySpecs families) {
-  const std::string config_path = absl::StrCat(dir, "/config.json");
-  const std::string generation_path = absl::StrCat(dir, "/generation_config.json");
-  auto config = ReadSmallFile(config_path, kMaxConfigBytes);
-  if (absl::IsNotFound(config.status())) {
-    return absl::NotFoundError(absl::StrCat(config.status().message(), HintForMissingConfig(dir)));
+  ConfigFile config{absl::StrCat(dir, "/config.json"), ""};
+  auto json = ReadSmallFile(config.source, kMaxConfigBytes);
+  if (absl::IsNotFound(json.status())) {
+    return absl::NotFoundError(absl::StrCat(json.status().message(), HintForMissingConfig(dir)));
   }
-  BH_RETURN_IF_ERROR(config.status());
-  auto generation = ReadSmallFile(generation_path, kMaxConfigBytes);
-  if (absl::IsNotFound(generation.status())) generation = std::string();
-  BH_RETURN_IF_ERROR(generation.status());
-  return ParseNamed(*config, config_path, *generation, generation_path, unknown_fields, families);
+  BH_ASSIGN_OR_RETURN(config.json, std::move(json));
+  BH_ASSIGN_OR_RETURN(const ConfigFile generation, ReadOptional(dir, "generation_config.json"));
+  BH_ASSIGN_OR_RETURN(const ConfigFile modelopt, ReadOptional(dir, "hf_quant_config.json"));
+  return ParseFiles(config, generation, modelopt, unknown_fields, families);
 }
 
 }  // namespace
@@ -244,8 +270,9 @@ absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFiel
 absl::StatusOr<ParsedConfig> ParseModelConfig(absl::string_view config_json,
                                               absl::string_view generation_config_json,
                                               UnknownFields unknown_fields, FamilySpecs families) {
-  auto parsed = ParseNamed(config_json, "config.json", generation_config_json,
-                           "generation_config.json", unknown_fields, families);
+  auto parsed = ParseFiles({"config.json", std::string(config_json)},
+                           {"generation_config.json", std::string(generation_config_json)}, {},
+                           unknown_fields, families);
   if (!parsed.ok()) return WithExitCode(parsed.status(), ExitCode::kModelRefused);
   return parsed;
 }

@@ -1,4 +1,4 @@
-// The quantization_config of NVIDIA's Model Optimizer, in NVFP4.
+// The quantization_config of NVIDIA's Model Optimizer, in NVFP4 and FP8.
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -26,8 +26,14 @@ std::string PatternOf(const std::string& wildcards) {
   return absl::StrCat("(", pattern, ")([.].*)?$");
 }
 
+void CheckNvfp4Group(ConfigFields& fields) {
+  if (fields.Int("group_size", -1, kMaxGroupSize).value_or(kNvfp4Group) != kNvfp4Group) {
+    fields.Unsupported("group_size", "16 is");
+  }
+}
+
 // What quant_algo says already, once more.
-void CheckGroups(ConfigFields& outer) {
+void CheckGroups(ConfigFields& outer, const QuantizationConfig& config) {
   const nlohmann::json* groups = outer.Object("config_groups");
   if (groups == nullptr) return;
   if (groups->size() != 1 || !groups->begin()->is_object()) {
@@ -38,9 +44,13 @@ void CheckGroups(ConfigFields& outer) {
     return outer.Invalid("config_groups", "its group must have weights");
   }
   ConfigFields fields(*weights, outer.source(), "quantization_config.config_groups.weights.");
-  if (fields.Int("num_bits", 1, 64).value_or(4) != 4) fields.Unsupported("num_bits", "4 is");
-  if (fields.Int("group_size", -1, kMaxGroupSize).value_or(kNvfp4Group) != kNvfp4Group) {
-    fields.Unsupported("group_size", "16 is");
+  if (fields.Int("num_bits", 1, 64).value_or(config.bits) != config.bits) {
+    fields.Unsupported("num_bits", absl::StrCat("with its quant_algo ", config.bits, " is"));
+  }
+  if (config.bits == 8) {
+    fields.RefuseUnlessOff("group_size");
+  } else {
+    CheckNvfp4Group(fields);
   }
   if (!fields.status().ok()) outer.Fail(fields.status());
 }
@@ -48,18 +58,27 @@ void CheckGroups(ConfigFields& outer) {
 }  // namespace
 
 void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config) {
-  if (fields.String("quant_algo").value_or("") != "NVFP4") {
-    return fields.Unsupported("quant_algo", "NVFP4 is");
+  const std::string algorithm = fields.String("quant_algo").value_or("");
+  if (algorithm == "NVFP4") {
+    config.method = QuantizationConfig::Method::kModelOptNvfp4;
+    CheckNvfp4Group(fields);
+    config.group_size = kNvfp4Group;
+  } else if (algorithm == "FP8") {  // a scale of each weight; what inputs are scaled by is not read
+    config.method = QuantizationConfig::Method::kFloatQuantized;
+    config.bits = 8;
+    config.group_size = config.group_outputs = 0;
+    fields.RefuseUnlessOff("group_size");
+  } else {
+    return fields.Unsupported("quant_algo", "NVFP4 and FP8 are");
   }
-  config.method = QuantizationConfig::Method::kModelOptNvfp4;
-  config.group_size = fields.Int("group_size", -1, kMaxGroupSize).value_or(kNvfp4Group);
-  if (config.group_size != kNvfp4Group) fields.Unsupported("group_size", "16 is");
-  CheckGroups(fields);
+  CheckGroups(fields, config);
   ModuleFilter modules;
   modules.targets.AddAll();
-  for (const std::string& name : fields.Strings("ignore").value_or(std::vector<std::string>())) {
-    if (!modules.ignored.AddPattern(PatternOf(name))) {
-      fields.Invalid("ignore", "its names may have the wildcards * and ?");
+  for (const char* field : {"ignore", "exclude_modules"}) {
+    for (const std::string& name : fields.Strings(field).value_or(std::vector<std::string>())) {
+      if (!modules.ignored.AddPattern(PatternOf(name))) {
+        fields.Invalid(field, "its names may have the wildcards * and ?");
+      }
     }
   }
   config.modules = std::make_shared<ModuleFilter>(std::move(modules));

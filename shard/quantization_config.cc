@@ -70,8 +70,12 @@ void ReadBitsAndGroups(ConfigFields& fields, QuantizationConfig& config) {
     fields.Unsupported("sym", "with 8 bits true is");
   }
   config.group_size = fields.RequiredInt("group_size", -1, kMaxGroupSize);
-  if (fields.status().ok() && !IsGroupSize(config.group_size)) {
-    fields.Unsupported("group_size", "32, 64 and 128 are");
+  if (fields.status().ok() && config.group_size != -1 && !IsGroupSize(config.group_size)) {
+    fields.Unsupported("group_size", "32, 64, 128 and -1 (one group of all inputs) are");
+  }
+  if (config.group_size == -1) {
+    config.group_size = 0;
+    config.act_order = false;  // all inputs are in group 0, in whatever order
   }
   for (const char* name : kHarmless) fields.Ignore(name);
 }

@@ -185,8 +185,8 @@ absl::Status QuantizedTensors::ReadByInput(Range rows, Range cols, const Staging
                               : ReadGptqCodes(rows, cols, staging));
   const Range groups = GroupsOf(cols);
   for (int64_t group = groups.begin; group < groups.end; ++group) {
-    BH_RETURN_IF_ERROR(ReadCols(zeros, group, words, 4, staging.words));
-    BH_RETURN_IF_ERROR(ReadCols(scales, group, rows, 2, halves));
+    BH_RETURN_IF_ERROR(ReadCols(zeros, FileGroup(group), words, 4, staging.words));
+    BH_RETURN_IF_ERROR(ReadCols(scales, FileGroup(group), rows, 2, halves));
     for (int64_t row = 0; row < rows.size(); ++row) {
       const int64_t at = row * groups.size() + group - groups.begin;
       const uint32_t zero = code_of(rows.begin + row) + added;

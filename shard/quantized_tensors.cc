@@ -53,7 +53,11 @@ Parts PartsOf(const QuantizationConfig& config) {
               .v_scale = ".v_scale",
               .global_scale = ".weight_scale_2"};
     case Method::kFloatQuantized:
-      return {".weight", ".weight_scale", nullptr, nullptr, nullptr, ".input_scale"};
+      return {.codes = ".weight",
+              .scales = ".weight_scale",
+              .input_scale = ".input_scale",
+              .k_scale = ".k_scale",
+              .v_scale = ".v_scale"};
     case Method::kFp8:
       return {".weight", ".weight_scale_inv"};
     default:
@@ -157,8 +161,11 @@ absl::StatusOr<LocatedTensor> FindScales(const TensorIndex& index, const std::st
   if (layout.scales_format != nullptr) {
     return index.FindTensor(name, layout.scales, layout.scales_format);
   }
-  for (const char* format : {"BF16", "F16"}) {
-    const auto found = index.FindTensor(name, layout.scales, format);
+  for (const char* format : {"BF16", "F16", "F32"}) {
+    auto found = index.FindTensor(name, layout.scales, format);
+    if (!found.ok() && layout.scales == std::vector<int64_t>{1}) {
+      found = index.FindTensor(name, {}, format);
+    }
     if (found.ok()) return found;
   }
   return index.FindTensor(name, layout.scales, "F32");
@@ -204,8 +211,8 @@ absl::StatusOr<std::vector<int32_t>> QuantizedTensors::ReadGroupIndex(Range cols
   const int64_t groups = inputs / group_size;
   for (int64_t i = 0; i < cols.size(); ++i) {
     const int64_t input = cols.begin + i;
-    const bool wrong =
-        config.act_order ? index[i] < 0 || index[i] >= groups : index[i] != input / group_size;
+    const bool wrong = config.act_order ? index[i] < 0 || index[i] >= groups
+                                        : index[i] != FileGroup(input / group_size);
     if (!wrong) continue;
     return absl::DataLossError(absl::StrCat(
         g_idx.file->path(), ": tensor '", g_idx.entry->name, "' puts input ", input, " in group ",

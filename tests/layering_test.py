@@ -53,7 +53,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2263, "memory": 4294, "comm": 6313, "kernels": 15747, "shard": 5648, "runtime": 20848, "launcher": 16786,
+LINE_BUDGETS = {"base": 2263, "memory": 4294, "comm": 6313, "kernels": 15747, "shard": 5705, "runtime": 20848, "launcher": 16786,
                 "proto": 681, "tools": 2415}
 
 LONGEST_FILE = 400

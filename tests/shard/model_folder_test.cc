@@ -100,5 +100,35 @@ TEST(ModelFolderTest, WhereNothingTellsNothingIsSaid) {
   EXPECT_THAT(ConfigError(folder.path()), HasSubstr("cannot open"));
 }
 
+TEST(ModelFolderTest, ModelOptimizersOwnFileSaysHowWeightsAreQuantised) {
+  const std::string llama = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 8,
+      "vocab_size": 384, "max_position_embeddings": 256, "rms_norm_eps": 1e-5)";
+  const TemporaryFolder folder;
+  const auto read = [&](const std::string& modelopt) {
+    WriteFile(folder.File("hf_quant_config.json"), modelopt);
+    return ReadModelConfig(folder.path(), UnknownFields::kRefuse, AllFamilySpecs());
+  };
+  WriteFile(folder.File("config.json"), llama + "}");
+  const auto fp8 = read(R"({"producer": {"name": "modelopt", "version": "0.19"}, "quantization":
+      {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
+  ASSERT_TRUE(fp8.ok()) << fp8.status();
+  EXPECT_EQ(fp8->model.quantization.method, QuantizationConfig::Method::kFloatQuantized);
+  EXPECT_TRUE(fp8->model.quantization.fp8_kv);
+  const auto none = read(R"({"quantization": {"quant_algo": null}})");
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->model.quantization.method, QuantizationConfig::Method::kNone);
+  EXPECT_THAT(std::string(read("{}").status().message()),
+              HasSubstr("hf_quant_config.json: quantization must be"));
+  EXPECT_THAT(std::string(read(R"({"quantization": {"quant_algo": "W4A8"}})").status().message()),
+              AllOf(HasSubstr("quant_algo"), HasSubstr("W4A8")));
+  const std::string own = R"(, "quantization_config": {"quant_method": "modelopt",
+      "quant_algo": "NVFP4"}})";
+  WriteFile(folder.File("config.json"), llama + own);
+  const auto both = read("{}");  // config.json's own holds
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->model.quantization.method, QuantizationConfig::Method::kModelOptNvfp4);
+}
+
 }  // namespace
 }  // namespace bulkhead

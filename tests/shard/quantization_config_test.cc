@@ -266,7 +266,7 @@ TEST(QuantizationConfigTest, AnFp8SchemeOfTheCacheIsFollowedAndOthersAreNot) {
   }
 }
 
-TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
+TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4) {
   const json nvfp4 = {
       {"quant_method", "modelopt"},
       {"quant_algo", "NVFP4"},
@@ -291,7 +291,7 @@ TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
   EXPECT_TRUE(quantization.modules->Selects("model.layers.33.mlp.up_proj"));
   EXPECT_TRUE(quantization.modules->Selects("model.layers.1.self_attn.q_proj"));
   EXPECT_FALSE(quantization.modules->Selects("lm_head"));
-  for (const auto& [pointer, value] : {std::pair<const char*, json>{"/quant_algo", "FP8"},
+  for (const auto& [pointer, value] : {std::pair<const char*, json>{"/quant_algo", "W4A8_AWQ"},
                                        {"/group_size", 32},
                                        {"/config_groups/group_0/weights/group_size", 32},
                                        {"/config_groups/group_0/weights/num_bits", 8},
@@ -301,6 +301,34 @@ TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4Alone) {
     other[json::json_pointer(pointer)] = value;
     const absl::Status status = Parse(other).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << pointer << ": " << status;
+  }
+}
+
+TEST(QuantizationConfigTest, ModelOptIsReadInFp8WithAScaleOfEachWeight) {
+  json fp8 = {{"quant_method", "modelopt"},
+              {"quant_algo", "FP8"},
+              {"kv_cache_quant_algo", "FP8"},
+              {"exclude_modules", {"lm_head"}}};
+  const auto config = Parse(fp8);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const QuantizationConfig& quantization = config->model.quantization;
+  EXPECT_EQ(quantization.method, QuantizationConfig::Method::kFloatQuantized);
+  EXPECT_EQ(quantization.group_outputs, 0);
+  EXPECT_TRUE(quantization.fp8_kv);
+  EXPECT_FALSE(quantization.modules->Selects("lm_head"));
+  EXPECT_EQ(WeightFormats::StoredBy(config->model, DType::kBF16).layers, WeightFormat::kFp8);
+  fp8["group_size"] = 64;
+  EXPECT_THAT(std::string(Parse(fp8).status().message()), HasSubstr("group_size"));
+}
+
+TEST(QuantizationConfigTest, OneGroupOfAllInputsHasNoOrder) {
+  for (json quantization : {Awq(), Gptq()}) {
+    quantization["group_size"] = -1;
+    const auto config = Parse(quantization);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->model.quantization.group_size, 0);
+    EXPECT_FALSE(config->model.quantization.act_order);
+    EXPECT_EQ(WeightFormats::StoredBy(config->model, DType::kF16).group_size, 128);
   }
 }
 
@@ -345,7 +373,7 @@ TEST(QuantizationConfigTest, WhateverElseThereIsIsRefusedByName) {
   };
   for (const Case& c :
        {Case{"quant_method", "bitsandbytes", Awq()}, Case{"quant_method", nullptr, Awq()},
-        Case{"bits", 3, Gptq()}, Case{"bits", 8, Awq()}, Case{"group_size", -1, Gptq()},
+        Case{"bits", 3, Gptq()}, Case{"bits", 8, Awq()}, Case{"group_size", 256, Gptq()},
         Case{"group_size", 16, Awq()}, Case{"version", "gemv", Awq()},
         Case{"zero_point", false, Awq()},
         Case{"modules_to_not_convert", json::array({"mlp.down_proj"}), Awq()},

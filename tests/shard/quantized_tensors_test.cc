@@ -244,6 +244,42 @@ TEST(GptqTensorsTest, EightBitsAreBytesAndEveryZeroIs128) {
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("output 5 and group 1 is 129"));
 }
 
+TEST(GptqTensorsTest, OneGroupOfAllInputsIsThatOfEveryGroupHeld) {
+  const std::string dir = FixtureDir("gptq");
+  ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  config.quantization.group_size = 0;
+  const std::string stem = "model.layers.0.mlp.down_proj.";
+  std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+  for (const char* name : {"qzeros", "scales"}) {
+    RawTensor& tensor = tensors.at(stem + name);
+    tensor.bytes.resize(tensor.bytes.size() / tensor.shape[0]);
+    tensor.shape[0] = 1;
+  }
+  std::string& index_bytes = tensors.at(stem + "g_idx").bytes;
+  index_bytes.assign(index_bytes.size(), '\0');
+  const TemporaryFolder folder;
+  Write(folder, tensors);
+  const TensorIndex index = *TensorIndex::Open(folder.path());
+  const auto found = FindQuantized(index, RowOf(config, stem + "weight"), config);
+  ASSERT_TRUE(found.ok()) << found.status();
+  const Range cols{100, found->inputs};
+  EXPECT_TRUE(found->ReadGroupIndex(cols).ok());
+  const int64_t groups = found->GroupsOf(cols).size();
+  ASSERT_EQ(groups, 3);  // of 128 of 320 inputs, as they are held
+  std::vector<std::byte> staging(found->StagingBytes(cols, 5));
+  const auto read = found->ReadRows({3, 8}, cols, staging.data());
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (int64_t o = 3; o < 8; ++o) {
+    uint16_t scale;
+    std::memcpy(&scale, tensors.at(stem + "scales").bytes.data() + o * 2, sizeof(scale));
+    const uint32_t zero = Nibble(WordAt(tensors.at(stem + "qzeros"), 0), o) + 1;
+    for (int64_t group = 0; group < groups; ++group) {
+      EXPECT_EQ(read->scales[(o - 3) * groups + group], scale);
+      EXPECT_EQ(read->zeros[(o - 3) * groups + group], zero);
+    }
+  }
+}
+
 class GroupIndexTest : public testing::Test {
  protected:
   // What comes of a checkpoint whose first g_idx has `value` at input 5.
