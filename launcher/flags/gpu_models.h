@@ -16,7 +16,7 @@ struct GpuModel {
   int compute_capability;  // 90 for 9.0
 };
 
-// Nullopt for an unknown name.
+// In upper or lower case; nullopt for an unknown name.
 std::optional<GpuModel> FindGpu(absl::string_view name);
 std::vector<std::string> GpuNames();
 

@@ -150,8 +150,9 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
                          "; every arena is exact, what the driver takes a guess"),
             WithChoices(
                 [&options](const std::string& text) -> absl::Status {
-                  if (!FindGpu(text).has_value()) return NotOneOf(text, GpuNames());
-                  options.gpu = text;
+                  const std::optional<GpuModel> gpu = FindGpu(text);
+                  if (!gpu.has_value()) return NotOneOf(text, GpuNames());
+                  options.gpu = gpu->name;
                   return absl::OkStatus();
                 },
                 GpuNames()));
