@@ -1,0 +1,116 @@
+"""What deploy/ has for others to run: flags that the program takes, ports and paths that agree."""
+import glob
+import os
+import shlex
+import subprocess
+import unittest
+
+SOURCE = os.environ["BULKHEAD_SOURCE"]
+PROGRAM = os.environ["BULKHEAD"]
+DEPLOY = os.path.join(SOURCE, "deploy")
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+
+def accepts(*flags):
+    """That `serve` takes the flags; the message if not."""
+    done = subprocess.run([PROGRAM, "serve", *flags, "--print-config"], capture_output=True, text=True, timeout=60)
+    return "" if done.returncode == 0 else done.stderr
+
+
+def documents():
+    for path in sorted(glob.glob(os.path.join(DEPLOY, "kubernetes", "*.yaml"))):
+        with open(path, encoding="utf-8") as file:
+            for document in yaml.safe_load_all(file):
+                yield os.path.basename(path), document
+
+
+def pods(document):
+    """The pod specifications in a document."""
+    if isinstance(document, dict):
+        if "containers" in document:
+            yield document
+        for value in document.values():
+            yield from pods(value)
+
+
+def serve_flags(container):
+    """The words behind `bulkhead serve`; none where a container does something else."""
+    words = container.get("command", []) + container.get("args", [])
+    if words[:2] == ["/bin/bash", "-c"]:
+        words = shlex.split(words[2])
+    for i in range(1, len(words)):
+        if words[i - 1].endswith("bulkhead") and words[i] == "serve":
+            return words[i + 1:]
+    return []
+
+
+class ProfilesTest(unittest.TestCase):
+    def test_every_profile_is_a_config_file_that_serve_takes(self):
+        files = glob.glob(os.path.join(DEPLOY, "profiles", "*.toml"))
+        self.assertEqual(len(files), 2)
+        for path in files:
+            self.assertEqual(accepts("--model", "DIR", "--config", path), "", path)
+
+
+@unittest.skipIf(yaml is None, "python3-yaml is not installed")
+class ManifestsTest(unittest.TestCase):
+    def test_every_group_is_started_with_flags_that_serve_takes(self):
+        found = 0
+        for path, document in documents():
+            for pod in pods(document):
+                for container in pod["containers"]:
+                    flags = serve_flags(container)
+                    if not flags:
+                        continue
+                    found += 1
+                    self.assertEqual(accepts(*flags), "", path)
+                    named = dict(flag.split("=", 1) for flag in flags if "=" in flag)
+                    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+                    self.assertEqual(ports["http"], int(named["--http-port"]), path)
+                    self.assertEqual(ports["metrics"], int(named["--metrics-port"]), path)
+                    for probe, route in (("startupProbe", "/ready"), ("readinessProbe", "/ready"),
+                                         ("livenessProbe", "/live")):
+                        self.assertEqual(container[probe]["httpGet"], {"path": route, "port": "http"}, path)
+                    drain_s = int(named["--drain-timeout"].rstrip("s"))
+                    self.assertGreater(pod["terminationGracePeriodSeconds"], drain_s, path)
+                    self.assertEqual(container["resources"]["requests"]["memory"],
+                                     container["resources"]["limits"]["memory"], path)
+        self.assertEqual(found, 2)
+
+    def test_what_selects_pods_finds_them(self):
+        for path, document in documents():
+            spec = document["spec"]
+            selector = spec.get("selector", {})
+            labels = selector.get("matchLabels", selector)
+            if document["kind"] in ("Service", "PodDisruptionBudget", "StatefulSet"):
+                self.assertEqual(labels, {"app": "bulkhead"}, path)
+            if document["kind"] == "StatefulSet":
+                self.assertEqual(spec["template"]["metadata"]["labels"], labels, path)
+            if document["kind"] == "HorizontalPodAutoscaler":
+                self.assertEqual(spec["scaleTargetRef"]["kind"], "StatefulSet")
+
+    def test_every_mounted_volume_is_there(self):
+        for path, document in documents():
+            for pod in pods(document):
+                volumes = {volume["name"] for volume in pod["volumes"]}
+                for container in pod["containers"]:
+                    self.assertEqual({mount["name"] for mount in container["volumeMounts"]} - volumes, set(), path)
+
+
+class UnitFileTest(unittest.TestCase):
+    def test_it_starts_serve_with_flags_that_it_takes(self):
+        with open(os.path.join(DEPLOY, "systemd", "bulkhead.service"), encoding="utf-8") as file:
+            lines = dict(line.strip().split("=", 1) for line in file if "=" in line and not line.startswith("#"))
+        words = shlex.split(lines["ExecStart"])
+        self.assertEqual(words[1], "serve")
+        flags = [word for word in words[2:] if word not in ("--config", "/etc/bulkhead.toml")]
+        self.assertEqual(accepts("--model", "DIR", *flags), "")
+        self.assertIn("RestartPreventExitStatus", lines)
+
+
+if __name__ == "__main__":
+    unittest.main()
