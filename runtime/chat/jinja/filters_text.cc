@@ -166,12 +166,9 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
   const int64_t end_length = CountCodePoints(end);
   if (length < end_length) return ValueError(absl::StrCat("expected length >= ", end_length));
   if (leeway < 0) return ValueError("expected leeway >= 0");
-  if (!value.is_string()) {
-    BH_RETURN_IF_ERROR(Length(value).status());
-    if (value.is_undefined()) return evaluator.Text("");
-    return TypeError("truncate needs a string");
-  }
-  if (value.string().length - length <= leeway) return value;
+  BH_ASSIGN_OR_RETURN(int64_t actual, Length(value));
+  if (actual - length <= leeway) return value;
+  if (!value.is_string()) return TypeError("truncate needs a string");
   std::string cut = value.text().substr(0, ByteOfCodePoint(value.text(), length - end_length));
   if (!bound[1].has_value() || !Truth(*bound[1])) {
     const size_t space = cut.rfind(' ');

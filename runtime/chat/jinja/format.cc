@@ -349,7 +349,6 @@ absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value
   const std::vector<Value> values =
       tuple ? arguments.sequence().items : std::vector<Value>{arguments};
   size_t used = 0;
-  bool by_name = false;
   std::string out;
   absl::string_view rest = format;
   while (true) {
@@ -370,7 +369,6 @@ absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value
       if (!arguments.is_dict()) return TypeError("format requires a mapping");
       value = arguments.dict().Find(rest.substr(1, close - 1));
       if (value == nullptr) return ValueError(absl::StrCat("no key '", rest.substr(1, close - 1), "'"));
-      by_name = true;
       rest.remove_prefix(close + 1);
     }
     Conversion how;
@@ -398,7 +396,10 @@ absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value
     BH_RETURN_IF_ERROR(meter->Step());
     if (!meter->Fits(static_cast<int64_t>(out.size()))) return meter->Reserve(out.size());
   }
-  if (used < values.size() && !by_name && !(arguments.is_dict() && used == 0)) {
+  // What has items other than a tuple's or a string's may be there for names alone.
+  const bool mapping = arguments.is_dict() || arguments.is_undefined() ||
+                       (arguments.is_sequence() && !tuple && !arguments.is_generator());
+  if (used < values.size() && !mapping) {
     return TypeError("not all arguments converted during string formatting");
   }
   return out;

@@ -101,23 +101,26 @@ absl::StatusOr<Value> Find(Evaluator& evaluator, const Value& self, const Argume
   BH_ASSIGN_OR_RETURN(auto bound, Bind("find", arguments, {"sub", "start", "end"}, 1));
   BH_ASSIGN_OR_RETURN(std::string wanted, AsText(*bound[0], "find"));
   BH_RETURN_IF_ERROR(evaluator.meter()->HandleBytes(self.text().size()));
-  if (bound[1].has_value() || bound[2].has_value()) {
-    return absl::UnimplementedError("find() and index() with start or end are not supported");
+  BH_ASSIGN_OR_RETURN(std::string text, Part(evaluator, self, bound[1], bound[2]));
+  BH_ASSIGN_OR_RETURN(std::string behind, Part(evaluator, self, bound[1], std::nullopt));
+  const size_t at = kFromRight ? text.rfind(wanted) : text.find(wanted);
+  if (at != std::string::npos) {
+    return Value::Integer(self.string().length - CountCodePoints(behind) +
+                          CountCodePoints(absl::string_view(text).substr(0, at)));
   }
-  const size_t at = kFromRight ? self.text().rfind(wanted) : self.text().find(wanted);
-  if (at != std::string::npos) return Value::Integer(CountCodePoints(self.text().substr(0, at)));
   if (kMustFind) return ValueError("substring not found");
   return Value::Integer(-1);
 }
 
 absl::StatusOr<Value> Count(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
-  BH_ASSIGN_OR_RETURN(auto bound, Bind("count", arguments, {"sub"}, 1));
+  BH_ASSIGN_OR_RETURN(auto bound, Bind("count", arguments, {"sub", "start", "end"}, 1));
   BH_ASSIGN_OR_RETURN(std::string wanted, AsText(*bound[0], "count"));
   BH_RETURN_IF_ERROR(evaluator.meter()->HandleBytes(self.text().size()));
-  if (wanted.empty()) return Value::Integer(self.string().length + 1);
+  BH_ASSIGN_OR_RETURN(std::string text, Part(evaluator, self, bound[1], bound[2]));
+  if (wanted.empty()) return Value::Integer(CountCodePoints(text) + 1);
   int64_t count = 0;
-  for (size_t at = self.text().find(wanted); at != std::string::npos;
-       at = self.text().find(wanted, at + wanted.size())) {
+  for (size_t at = text.find(wanted); at != std::string::npos;
+       at = text.find(wanted, at + wanted.size())) {
     ++count;
   }
   return Value::Integer(count);

@@ -11,6 +11,8 @@
 namespace bulkhead::jinja {
 namespace {
 
+constexpr absl::string_view kSliceIndices = "slice indices must be integers or None";
+
 absl::Status NoOperation(absl::string_view op, const Value& a, const Value& b) {
   return TypeError(absl::StrCat("unsupported operand type(s) for ", op, ": '", TypeName(a), "' and '",
                                 TypeName(b), "'"));
@@ -201,12 +203,14 @@ absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value&
   const bool sliceable =
       value.is_string() || IsListOrTuple(value) ||
       (value.is_sequence() && value.sequence().type == Sequence::Type::kRange);
-  if (!sliceable) return Value::Missing(absl::StrCat(ObjectName(value), " has no element slice"));
+  if (!sliceable) {
+    return TypeError(absl::StrCat("'", TypeName(value), "' object cannot be sliced"));
+  }
   int64_t length = value.is_string() ? value.string().length
                                      : static_cast<int64_t>(value.sequence().items.size());
   int64_t stride = 1;
   if (!step.is_none()) {
-    if (!step.is_int() && !step.is_bool()) return Value::Missing("a slice needs integers");
+    if (!step.is_int() && !step.is_bool()) return TypeError(kSliceIndices);
     if (step.integer() == 0) return ValueError("slice step cannot be zero");
     const Int most = Int(length) + 1;
     const Int whole = step.integer();
@@ -216,7 +220,7 @@ absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value&
   int64_t from, to;
   if (!SliceBound(begin, length, backward, backward ? length - 1 : 0, &from) ||
       !SliceBound(end, length, backward, backward ? -1 : length, &to)) {
-    return Value::Missing("a slice needs integers");
+    return TypeError(kSliceIndices);
   }
   if (value.is_string() && stride == 1) {
     const std::string& text = value.text();
