@@ -73,8 +73,8 @@ absl::StatusOr<std::string> Part(Evaluator& evaluator, const Value& self,
                                  const std::optional<Value>& start,
                                  const std::optional<Value>& end) {
   if (!start.has_value() && !end.has_value()) return self.text();
-  BH_ASSIGN_OR_RETURN(Value part, Slice(self, start.value_or(Value()), end.value_or(Value()), Value(),
-                                        evaluator.meter()));
+  BH_ASSIGN_OR_RETURN(Value part, Slice(self, start.value_or(Value()), end.value_or(Value()),
+                                        Value(), evaluator.meter()));
   if (part.is_undefined()) return UndefinedError(part);
   return part.text();
 }
@@ -236,7 +236,8 @@ absl::StatusOr<Value> Pad(Evaluator& evaluator, const Value& self, const Argumen
   return evaluator.Text(std::move(out));
 }
 
-absl::StatusOr<Value> ZeroFill(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
+absl::StatusOr<Value> ZeroFill(Evaluator& evaluator, const Value& self,
+                               const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("zfill", arguments, {"width"}, 1));
   BH_ASSIGN_OR_RETURN(int64_t width, AsIndex(*bound[0], "zfill"));
   const int64_t missing = width - self.string().length;
@@ -261,15 +262,17 @@ absl::StatusOr<Value> Changes(Evaluator& /*evaluator*/, const Value& self,
 }
 
 template <Sequence::Type kType>
-absl::StatusOr<Value> DictView(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
+absl::StatusOr<Value> DictView(Evaluator& evaluator, const Value& self,
+                               const Arguments& arguments) {
   BH_RETURN_IF_ERROR(Bind("dict method", arguments, {}, 0).status());
   const auto& entries = self.dict().entries;
   BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(entries.size() * 4 * sizeof(Value)));
   std::vector<Value> items;
   for (const auto& [key, value] : entries) {
-    items.push_back(kType == Sequence::Type::kKeys     ? key
-                    : kType == Sequence::Type::kValues ? value
-                                                       : evaluator.List({key, value}, Sequence::Type::kTuple));
+    items.push_back(kType == Sequence::Type::kKeys ? key
+                    : kType == Sequence::Type::kValues
+                        ? value
+                        : evaluator.List({key, value}, Sequence::Type::kTuple));
   }
   return evaluator.List(std::move(items), kType);
 }
@@ -289,7 +292,8 @@ absl::StatusOr<Value> Itself(Evaluator& /*evaluator*/, const Value& self,
 }
 
 template <bool kCount>
-absl::StatusOr<Value> FindItem(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
+absl::StatusOr<Value> FindItem(Evaluator& evaluator, const Value& self,
+                               const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("index", arguments, {"value"}, 1));
   int64_t count = 0;
   const std::vector<Value>& items = self.sequence().items;

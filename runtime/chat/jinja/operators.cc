@@ -14,8 +14,8 @@ namespace {
 constexpr absl::string_view kSliceIndices = "slice indices must be integers or None";
 
 absl::Status NoOperation(absl::string_view op, const Value& a, const Value& b) {
-  return TypeError(absl::StrCat("unsupported operand type(s) for ", op, ": '", TypeName(a), "' and '",
-                                TypeName(b), "'"));
+  return TypeError(absl::StrCat("unsupported operand type(s) for ", op, ": '", TypeName(a),
+                                "' and '", TypeName(b), "'"));
 }
 
 bool IsListOrTuple(const Value& value) {
@@ -34,13 +34,15 @@ absl::StatusOr<Value> Power(const Value& a, const Value& b) {
   if (a.is_float() || b.is_float() || b.integer() < 0) {
     if (a.as_double() == 0 && b.as_double() < 0) return ValueError("0 to a negative power");
     const double power = std::pow(a.as_double(), b.as_double());
-    if (std::isnan(power) && a.as_double() < 0) return ValueError("complex numbers are not supported");
+    if (std::isnan(power) && a.as_double() < 0)
+      return ValueError("complex numbers are not supported");
     return Value(power);
   }
   Value result = Value::Integer(1);
   const Int base = a.integer();
   if (Magnitude(base) <= 1) {
-    return Value(b.integer() == 0 || base == 1 ? Int(1) : base == 0 ? Int(0)
+    return Value(b.integer() == 0 || base == 1 ? Int(1)
+                 : base == 0                   ? Int(0)
                  : b.integer() % 2 == 0        ? Int(1)
                                                : Int(-1));
   }
@@ -54,9 +56,12 @@ absl::StatusOr<Value> Power(const Value& a, const Value& b) {
 absl::StatusOr<Value> Arithmetic(absl::string_view op, const Value& a, const Value& b) {
   const bool real = a.is_float() || b.is_float();
   if (op == "**") return Power(a, b);
-  if (op == "+") return real ? Value(a.as_double() + b.as_double()) : CheckedInt(a.integer() + b.integer());
-  if (op == "-") return real ? Value(a.as_double() - b.as_double()) : CheckedInt(a.integer() - b.integer());
-  if (op == "*") return real ? Value(a.as_double() * b.as_double()) : Product(a.integer(), b.integer());
+  if (op == "+")
+    return real ? Value(a.as_double() + b.as_double()) : CheckedInt(a.integer() + b.integer());
+  if (op == "-")
+    return real ? Value(a.as_double() - b.as_double()) : CheckedInt(a.integer() - b.integer());
+  if (op == "*")
+    return real ? Value(a.as_double() * b.as_double()) : Product(a.integer(), b.integer());
   if (b.as_double() == 0) return ValueError("division by zero");
   if (op == "/") return Value(a.as_double() / b.as_double());
   if (real) {
@@ -118,7 +123,8 @@ absl::StatusOr<Value> Joined(const Value& a, const Value& b, Meter* meter) {
 }
 
 // Python's clamping of a slice. False where a part is no integer.
-bool SliceBound(const Value& part, int64_t length, bool backward, int64_t standard, int64_t* bound) {
+bool SliceBound(const Value& part, int64_t length, bool backward, int64_t standard,
+                int64_t* bound) {
   *bound = standard;
   if (part.is_none()) return true;
   if (!part.is_int() && !part.is_bool()) return false;
@@ -162,8 +168,7 @@ absl::StatusOr<bool> Relation(absl::string_view op, const Value& a, const Value&
     BH_ASSIGN_OR_RETURN(bool contained, Contains(b, a, meter));
     return contained == (op == "in");
   }
-  if (a.is_number() && b.is_number() &&
-      (std::isnan(a.as_double()) || std::isnan(b.as_double()))) {
+  if (a.is_number() && b.is_number() && (std::isnan(a.as_double()) || std::isnan(b.as_double()))) {
     return false;
   }
   BH_ASSIGN_OR_RETURN(int order, Compare(a, b, op, meter));
@@ -174,8 +179,8 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Meter* 
   if (container.is_undefined()) return false;
   if (container.is_string()) {
     if (!item.is_string()) {
-      return TypeError(absl::StrCat("'in <string>' requires string as left operand, not ",
-                                    TypeName(item)));
+      return TypeError(
+          absl::StrCat("'in <string>' requires string as left operand, not ", TypeName(item)));
     }
     BH_RETURN_IF_ERROR(meter->HandleBytes(container.text().size()));
     return absl::StrContains(container.text(), item.text());
@@ -200,9 +205,8 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Meter* 
 absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value& end,
                             const Value& step, Meter* meter) {
   if (value.is_undefined()) return UndefinedError(value);
-  const bool sliceable =
-      value.is_string() || IsListOrTuple(value) ||
-      (value.is_sequence() && value.sequence().type == Sequence::Type::kRange);
+  const bool sliceable = value.is_string() || IsListOrTuple(value) ||
+                         (value.is_sequence() && value.sequence().type == Sequence::Type::kRange);
   if (!sliceable) {
     return TypeError(absl::StrCat("'", TypeName(value), "' object cannot be sliced"));
   }

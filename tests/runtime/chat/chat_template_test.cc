@@ -68,8 +68,9 @@ TEST_F(ChatTemplateTest, PrefersFilesToTokenizerConfig) {
 }
 
 TEST_F(ChatTemplateTest, ChoosesAmongNamedTemplates) {
-  Write("tokenizer_config.json",
-        R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "rag", "template": "r"}]})");
+  Write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "rag", "template": "r"}]})");
   Write("own.jinja", "own");
   EXPECT_EQ(Rendered(LoadChatTemplate(dir_), Hello()), "d");
   EXPECT_EQ(Rendered(LoadChatTemplate(dir_, "rag"), Hello()), "r");
@@ -100,7 +101,9 @@ TEST_F(ChatTemplateTest, JoinsPartsUnlessTheTemplateReadsThem) {
   request.messages = ordered_json::parse(
       R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
   EXPECT_EQ(Rendered(ChatTemplate::Parse("{{ messages[0].content }}", "t"), request), "a\nb");
-  EXPECT_EQ(Rendered(ChatTemplate::Parse("{% for p in messages[0].content %}<{{ p.text }}>{% endfor %}", "t"), request),
+  EXPECT_EQ(Rendered(ChatTemplate::Parse(
+                         "{% for p in messages[0].content %}<{{ p.text }}>{% endfor %}", "t"),
+                     request),
             "<a><b>");
 }
 
@@ -120,21 +123,26 @@ TEST_F(ChatTemplateTest, RefusesWrongMessagesByIndexAndImagesByName) {
   EXPECT_THAT(refusal(R"([{"role": "user", "content": "a"}, 3])"), HasSubstr("messages[1]"));
   EXPECT_THAT(refusal(R"([{"content": "a"}])"), HasSubstr("role"));
   EXPECT_THAT(refusal(R"([{"role": "user", "content": 5}])"), HasSubstr("content is 5"));
-  EXPECT_THAT(refusal(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{x"}}]}])"),
-              HasSubstr("arguments"));
+  EXPECT_THAT(
+      refusal(
+          R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{x"}}]}])"),
+      HasSubstr("arguments"));
 }
 
 TEST_F(ChatTemplateTest, GivesArgumentsOfCallsAsObjects) {
   ChatRequest request;
   request.messages = ordered_json::parse(
       R"([{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}]}])");
-  EXPECT_EQ(Rendered(ChatTemplate::Parse(
-                "[{{ messages[0].content }}]{{ messages[0].tool_calls[0].function.arguments | tojson }}", "t"), request),
+  EXPECT_EQ(Rendered(ChatTemplate::Parse("[{{ messages[0].content }}]{{ "
+                                         "messages[0].tool_calls[0].function.arguments | tojson }}",
+                                         "t"),
+                     request),
             "[]{\"b\": 1, \"a\": 2}");
 }
 
 TEST_F(ChatTemplateTest, PassesKwargsAndKeepsItsOwnVariables) {
-  const auto parsed = ChatTemplate::Parse("{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}", "t");
+  const auto parsed =
+      ChatTemplate::Parse("{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}", "t");
   ChatRequest request = Hello();
   request.template_kwargs = {{"enable_thinking", false}};
   EXPECT_EQ(Rendered(parsed, request), "FalseTrueNone");
@@ -144,7 +152,9 @@ TEST_F(ChatTemplateTest, PassesKwargsAndKeepsItsOwnVariables) {
 
 TEST_F(ChatTemplateTest, LeavesTheLastMessageOpen) {
   const auto parsed = ChatTemplate::Parse(
-      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}", "t");
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}{% if "
+      "add_generation_prompt %}<assistant>{% endif %}",
+      "t");
   ChatRequest request = Hello();
   request.messages.push_back({{"role", "assistant"}, {"content", "Once upon "}});
   request.continue_final_message = true;

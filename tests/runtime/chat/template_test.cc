@@ -64,7 +64,8 @@ TEST(Template, NamesTheLineAndTheReasonOfWhatDoesNotParse) {
   EXPECT_THAT(Error("{{ 'a"), HasSubstr("string without its end"));
   EXPECT_THAT(Error("{{ 99999999999999999999 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(Error("\xff"), HasSubstr("UTF-8"));
-  EXPECT_THAT(Error(std::string(kMaxTemplateBytes + 1, 'a')), HasSubstr(absl::StrCat(kMaxTemplateBytes)));
+  EXPECT_THAT(Error(std::string(kMaxTemplateBytes + 1, 'a')),
+              HasSubstr(absl::StrCat(kMaxTemplateBytes)));
 }
 
 TEST(Template, RefusesWhatItLeavesOutByName) {
@@ -74,7 +75,8 @@ TEST(Template, RefusesWhatItLeavesOutByName) {
                 AllOf(HasSubstr("UNIMPLEMENTED"), HasSubstr(tag.substr(0, tag.find(' ')))));
   }
   EXPECT_THAT(Error("{{ x | urlize }}"), AllOf(HasSubstr("UNIMPLEMENTED"), HasSubstr("urlize")));
-  EXPECT_THAT(Error("{{ (x | safe) ~ '<' }}"), AllOf(HasSubstr("UNIMPLEMENTED"), HasSubstr("safe")));
+  EXPECT_THAT(Error("{{ (x | safe) ~ '<' }}"),
+              AllOf(HasSubstr("UNIMPLEMENTED"), HasSubstr("safe")));
   EXPECT_THAT(Error("{{ 'a{}'.format(1) }}"), HasSubstr("UNIMPLEMENTED"));
 }
 
@@ -93,19 +95,24 @@ TEST(Template, EndsAtEachLimitWithItsName) {
               AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("max_depth")));
   for (const std::string text :
        {"{{ 'abcdefgh' * 1000000000 }}", "{{ [1] * 1000000000 }}", "{{ 'a'.center(10000000000) }}",
-        "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
-        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
-        "{{ ('a' * 100000).replace('', 'b' * 100000) }}", "{{ ('a\\n' * 1000000) | indent(10000) }}",
+        "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% "
+        "endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% "
+        "endfor %}",
+        "{{ ('a' * 100000).replace('', 'b' * 100000) }}",
+        "{{ ('a\\n' * 1000000) | indent(10000) }}",
         "{{ (('a,' * 100000).split(',')) | join('b' * 100000) }}",
         "{% set x %}{{ 'a' * 60000000 }}{% endset %}{{ x ~ x }}"}) {
     EXPECT_THAT(Error(text), HasSubstr("RESOURCE_EXHAUSTED")) << text;
   }
-  EXPECT_THAT(Error("{% set ns = namespace(l=[]) %}{% for i in range(500) %}{% set ns.l = [ns.l] %}{% endfor %}"),
+  EXPECT_THAT(Error("{% set ns = namespace(l=[]) %}{% for i in range(500) %}{% set ns.l = [ns.l] "
+                    "%}{% endfor %}"),
               HasSubstr("deeper than"));
   // Small to hold, endless to print.
-  EXPECT_THAT(Error("{% set ns = namespace(l=[1]) %}{% for i in range(70) %}{% set ns.l = [ns.l, ns.l] %}"
-                    "{% endfor %}{{ ns.l }}"),
-              HasSubstr("RESOURCE_EXHAUSTED"));
+  EXPECT_THAT(
+      Error("{% set ns = namespace(l=[1]) %}{% for i in range(70) %}{% set ns.l = [ns.l, ns.l] %}"
+            "{% endfor %}{{ ns.l }}"),
+      HasSubstr("RESOURCE_EXHAUSTED"));
 }
 
 TEST(Template, RefusesTemplatesThatNestTooDeeply) {
@@ -115,10 +122,11 @@ TEST(Template, RefusesTemplatesThatNestTooDeeply) {
     return all;
   };
   for (const std::string& text :
-       {"{{ " + times(100000, "(") + " }}", "{{ " + times(100000, "-") + "1 }}", "{{ " + times(100000, "not ") + "1 }}",
-        "{{ 1" + times(100000, " + 1") + " }}", "{{ x" + times(100000, ".x") + " }}",
-        "{{ x" + times(100000, " | trim") + " }}", times(100000, "{% if x %}"),
-        "{% set " + times(100000, "(") + " = 1 %}", "{{ " + times(100000, "1 if 1 else ") + "1 }}"}) {
+       {"{{ " + times(100000, "(") + " }}", "{{ " + times(100000, "-") + "1 }}",
+        "{{ " + times(100000, "not ") + "1 }}", "{{ 1" + times(100000, " + 1") + " }}",
+        "{{ x" + times(100000, ".x") + " }}", "{{ x" + times(100000, " | trim") + " }}",
+        times(100000, "{% if x %}"), "{% set " + times(100000, "(") + " = 1 %}",
+        "{{ " + times(100000, "1 if 1 else ") + "1 }}"}) {
     EXPECT_FALSE(Rendered(text).ok()) << text.substr(0, 40);
   }
   std::string many = "{% if a %}";
@@ -127,20 +135,30 @@ TEST(Template, RefusesTemplatesThatNestTooDeeply) {
 }
 
 TEST(Template, SurvivesValuesThatHoldThemselves) {
-  EXPECT_EQ(*Rendered("{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}ok"), "ok");
+  EXPECT_EQ(*Rendered("{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}ok"),
+            "ok");
   EXPECT_THAT(Error("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}"), HasSubstr("line 1"));
-  EXPECT_EQ(*Rendered("{% set ns = namespace(v=0) %}{% for i in range(50000) %}{% set x = ns.v %}{% for j in [1] %}"
-                      "{% set ns.v = [loop] %}{% endfor %}{% endfor %}ok"), "ok");
-  EXPECT_EQ(*Rendered("{% set ns = namespace(v=0) %}{% for i in range(50000) %}{% set x = ns.v %}{% macro m() %}{{ x }}"
-                      "{% endmacro %}{% set ns.v = [m] %}{% endfor %}ok"), "ok");
-  EXPECT_FALSE(Rendered("{% set ns = namespace(v=[]) %}{% for i in range(50000) %}{% set ns.v = [ns.v.index] %}{% endfor %}ok").ok());
-  EXPECT_FALSE(Rendered("{% set ns = namespace(v=1) %}{% for i in range(50000) %}{% set ns.v = cycler(ns.v) %}{% endfor %}ok").ok());
+  EXPECT_EQ(*Rendered("{% set ns = namespace(v=0) %}{% for i in range(50000) %}{% set x = ns.v "
+                      "%}{% for j in [1] %}"
+                      "{% set ns.v = [loop] %}{% endfor %}{% endfor %}ok"),
+            "ok");
+  EXPECT_EQ(*Rendered("{% set ns = namespace(v=0) %}{% for i in range(50000) %}{% set x = ns.v "
+                      "%}{% macro m() %}{{ x }}"
+                      "{% endmacro %}{% set ns.v = [m] %}{% endfor %}ok"),
+            "ok");
+  EXPECT_FALSE(Rendered("{% set ns = namespace(v=[]) %}{% for i in range(50000) %}{% set ns.v = "
+                        "[ns.v.index] %}{% endfor %}ok")
+                   .ok());
+  EXPECT_FALSE(Rendered("{% set ns = namespace(v=1) %}{% for i in range(50000) %}{% set ns.v = "
+                        "cycler(ns.v) %}{% endfor %}ok")
+                   .ok());
 }
 
 TEST(Template, RendersFromSeveralThreadsAtOnce) {
   const auto parsed = *Template::Parse(
       "{% for m in messages %}{{ loop.index }}{{ m.role | upper }}{{ cycler('a', 'b').next() }}"
-      "{% set ns = namespace(x=m) %}{{ ns.x | tojson }}{% endfor %}", "t");
+      "{% set ns = namespace(x=m) %}{{ ns.x | tojson }}{% endfor %}",
+      "t");
   const ordered_json context = {{"messages", {{{"role", "user"}}, {{"role", "tool"}}}}};
   const std::string expected = *parsed->Render(context);
   std::vector<std::thread> threads;
@@ -161,8 +179,10 @@ TEST(Template, SaysWhetherItReadsPartsOfContent) {
   const auto reads = [](const std::string& text) {
     return (*Template::Parse(text, "t"))->reads_content_parts();
   };
-  EXPECT_TRUE(reads("{% for m in messages %}{% for p in m['content'] %}{{ p.text }}{% endfor %}{% endfor %}"));
-  EXPECT_TRUE(reads("{% for m in messages %}{% for p in m.content | list %}{% endfor %}{% endfor %}"));
+  EXPECT_TRUE(reads(
+      "{% for m in messages %}{% for p in m['content'] %}{{ p.text }}{% endfor %}{% endfor %}"));
+  EXPECT_TRUE(
+      reads("{% for m in messages %}{% for p in m.content | list %}{% endfor %}{% endfor %}"));
   EXPECT_TRUE(reads("{% set c = m['content'] %}{% for p in c %}{% endfor %}"));
   EXPECT_FALSE(reads("{% for m in messages %}{{ m.content }}{% endfor %}"));
 }
