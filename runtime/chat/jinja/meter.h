@@ -17,14 +17,14 @@ class Meter {
       : limits_(limits), max_bytes_(limits.max_value_bytes + 16 * context_bytes) {}
 
   const Limits& limits() const { return limits_; }
-  // A node evaluated, or that many times 64 bytes or 8 items handled.
+  // A node evaluated, or that many times 256 bytes handled.
   absl::Status Step(int64_t count = 1) {
     steps_ += count;
     if (steps_ > limits_.max_steps) return Exceeded("steps", "max_steps", limits_.max_steps);
     if (bytes_ > max_bytes_) return Exceeded("bytes of values", kBytesLimit, max_bytes_);
     return absl::OkStatus();
   }
-  absl::Status HandleBytes(int64_t bytes) { return Step(bytes / 64); }
+  absl::Status HandleBytes(int64_t bytes) { return Step(bytes / 256); }
   // Called before a value of that size is made: what cannot fit is never allocated.
   absl::Status Reserve(int64_t bytes) {
     if (!Fits(bytes)) return Exceeded("bytes of values", kBytesLimit, max_bytes_);

@@ -20,7 +20,7 @@ except ImportError:
 warnings.simplefilter("ignore", SyntaxWarning)  # of the code that Jinja2 makes of nonsense
 RENDER_LINES = os.environ["RENDER_LINES"]
 CASES = os.path.join(os.environ["BH_TEST_DATA"], "chat", "cases.jsonl")
-COUNT = int(os.environ.get("JINJA_ORACLE_COUNT", "3000"))
+COUNT = int(os.environ.get("JINJA_ORACLE_COUNT", "1500"))
 SEED = int(os.environ.get("JINJA_ORACLE_SEED", "1"))
 
 
