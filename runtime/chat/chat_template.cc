@@ -49,12 +49,14 @@ ordered_json TokenText(const ordered_json& token) {
   return nullptr;
 }
 
-ordered_json SpecialTokens(const ordered_json& config) {
+// `config` is tokenizer_config.json, `older` special_tokens_map.json, for what the first lacks.
+ordered_json SpecialTokens(const ordered_json& config, const ordered_json& older) {
   ordered_json tokens = ordered_json::object();
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                            "cls_token", "mask_token"}) {
-    if (!config.contains(name)) continue;
-    ordered_json text = TokenText(config[name]);
+    const ordered_json& source = config.contains(name) ? config : older;
+    if (!source.contains(name)) continue;
+    ordered_json text = TokenText(source[name]);
     if (!text.is_null()) tokens[name] = std::move(text);
   }
   return tokens;
@@ -182,8 +184,9 @@ absl::string_view ChatTemplate::text(bool has_tools) const {
 absl::StatusOr<ChatTemplate> LoadChatTemplate(const std::string& model_dir,
                                               const std::string& choice) {
   BH_ASSIGN_OR_RETURN(ordered_json config, ReadConfig(model_dir + "/tokenizer_config.json"));
+  BH_ASSIGN_OR_RETURN(ordered_json older, ReadConfig(model_dir + "/special_tokens_map.json"));
   ChatTemplate result;
-  result.special_tokens_ = SpecialTokens(config);
+  result.special_tokens_ = SpecialTokens(config, older);
   if (!choice.empty() && IsFile(choice)) {
     BH_ASSIGN_OR_RETURN(std::string text, ReadTemplateFile(choice));
     result.source_ = choice;

@@ -31,7 +31,8 @@ class ChatTemplate {
   absl::StatusOr<const jinja::Template*> Choose(bool has_tools) const;
   // Where the templates came from, for the log.
   const std::string& source() const { return source_; }
-  // bos_token, eos_token, pad_token, ... of tokenizer_config.json, by name; absent where null.
+  // bos_token, eos_token, pad_token, ... of tokenizer_config.json, or of special_tokens_map.json
+  // for what it lacks, by name; absent where null.
   const nlohmann::ordered_json& special_tokens() const { return special_tokens_; }
   // The text of the template for that request, from which parsers of output are chosen.
   absl::string_view text(bool has_tools) const;

@@ -93,8 +93,10 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(string_view tool_parser,
 }
 
 bool NeedsSpecialTokens(const OutputFormat& format) {
-  // Some tokenizers have these tags as special tokens, others as plain ones.
-  return format.tool != ToolFormat::kNone || format.reasoning != ReasoningFormat::kNone;
+  // <think> and <tool_call> are added tokens, but not special ones.
+  return format.reasoning == ReasoningFormat::kHarmony || format.tool == ToolFormat::kHarmony ||
+         format.tool == ToolFormat::kLlama3Json || format.tool == ToolFormat::kMistral ||
+         format.tool == ToolFormat::kDeepSeek;
 }
 
 struct OutputParser::State {

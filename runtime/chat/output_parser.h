@@ -37,7 +37,9 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
                                                 absl::string_view reasoning_parser,
                                                 absl::string_view template_text);
 
-// Whether the parser must be given special tokens (skip_special_tokens = false).
+// Whether the parser must be given special tokens (skip_special_tokens = false): the tags of the
+// format are among them. Name those that are no tags, as EOS, in
+// OutputParserOptions::hidden_tokens.
 bool NeedsSpecialTokens(const OutputFormat& format);
 
 struct OutputParserOptions {

@@ -158,6 +158,12 @@ absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
   if (!request.template_kwargs.is_null() && !request.template_kwargs.is_object()) {
     return absl::InvalidArgumentError("chat_template_kwargs is not an object");
   }
+  constexpr size_t kMaxKwargs = 256;
+  if (request.template_kwargs.size() > kMaxKwargs) {
+    return absl::InvalidArgumentError(absl::StrCat("chat_template_kwargs has ",
+                                                   request.template_kwargs.size(),
+                                                   " fields; at most ", kMaxKwargs));
+  }
   if (request.continue_final_message && request.add_generation_prompt) {
     return absl::InvalidArgumentError(
         "continue_final_message and add_generation_prompt exclude each other; set one of them to "

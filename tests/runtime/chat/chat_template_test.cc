@@ -56,6 +56,13 @@ TEST_F(ChatTemplateTest, TakesTheTemplateAndTheSpecialTokensOfTokenizerConfig) {
   EXPECT_EQ(loaded->special_tokens().dump(), R"({"bos_token":"<s>","eos_token":"</s>"})");
 }
 
+TEST_F(ChatTemplateTest, TakesSpecialTokensThatTokenizerConfigLacksFromTheOlderFile) {
+  Write("tokenizer_config.json",
+        R"({"chat_template": "{{ bos_token }}{{ eos_token }}", "eos_token": "</s>"})");
+  Write("special_tokens_map.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "<other>"})");
+  EXPECT_EQ(Rendered(LoadChatTemplate(dir_), Hello()), "<s></s>");
+}
+
 TEST_F(ChatTemplateTest, PrefersFilesToTokenizerConfig) {
   Write("tokenizer_config.json", R"({"chat_template": "config", "bos_token": "<s>"})");
   Write("chat_template.jinja", "file {{ bos_token }}");

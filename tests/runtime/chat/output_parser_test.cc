@@ -227,6 +227,9 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("<｜tool▁call▁begin｜>").tool, ToolFormat::kDeepSeek);
   EXPECT_EQ(automatic("plain").tool, ToolFormat::kNone);
   EXPECT_FALSE(NeedsSpecialTokens(automatic("plain")));
+  EXPECT_FALSE(NeedsSpecialTokens(automatic("<tool_call> <think>")));
+  EXPECT_TRUE(NeedsSpecialTokens(automatic("[TOOL_CALLS]")));
+  EXPECT_TRUE(NeedsSpecialTokens(automatic("<|channel|><|message|>")));
   EXPECT_THAT(std::string(ChooseOutputFormat("pythonic", "", "").status().message()),
               ::testing::HasSubstr("hermes"));
   EXPECT_FALSE(ChooseOutputFormat("", "other", "").ok());
