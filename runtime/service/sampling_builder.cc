@@ -75,11 +75,15 @@ absl::StatusOr<std::vector<LogitBias>> BuildBias(
   std::vector<LogitBias> out;
   out.reserve(asked.size());
   for (const auto& [id, bias] : asked) {
-    google::protobuf::RepeatedField<uint32_t> ids;
-    ids.Add(id);
-    BH_RETURN_IF_ERROR(CheckTokenIds(ids, rules.vocab_size, kField));
-    BH_ASSIGN_OR_RETURN(const float value, Choose(absl::StrCat("logit_bias[", id, "]"), bias,
-                                                  std::nullopt, 0, kBiasRange));
+    const std::string name = absl::StrCat("logit_bias[", id, "]");
+    if (id >= static_cast<uint32_t>(rules.vocab_size)) {
+      return InvalidField(
+          absl::StrCat("sampling.", name),
+          absl::StrCat(id, " is not an id of the model, which has ", rules.vocab_size),
+          reason::kInvalidValue,
+          {{"value", absl::StrCat(id)}, {"limit", absl::StrCat(rules.vocab_size - 1)}});
+    }
+    BH_ASSIGN_OR_RETURN(const float value, Choose(name, bias, std::nullopt, 0, kBiasRange));
     out.push_back({static_cast<TokenId>(id), value});
   }
   std::sort(out.begin(), out.end(),
