@@ -21,8 +21,8 @@ inline constexpr int kTokenTiles = kWarpTokens / 16;
 inline constexpr int kOutputTiles = kWarpOutputs / 8;
 static_assert(kStages * kStageBytes == kGemmSharedBytes);
 
-// 128 rows of 32 numbers each from row-major memory: row_at(i) is where row i is, or -1 for a row of
-// zeroes.
+// 128 rows of 32 numbers each from row-major memory: row_at(i) is where row i is, or -1 for a row
+// of zeroes.
 template <typename RowAt>
 BH_DEVICE void CopyRows(const unsigned char* from, const RowAt& row_at, int depth, int at,
                         unsigned char* to) {

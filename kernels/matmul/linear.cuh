@@ -139,8 +139,8 @@ struct Sums {
   }
 };
 
-// 64 inputs of a tile of rows times those of the columns. inputs.Row(n) is the row of inputs of this
-// lane's column 8 n + lane / 4.
+// 64 inputs of a tile of rows times those of the columns. inputs.Row(n) is the row of inputs of
+// this lane's column 8 n + lane / 4.
 template <WeightFormat kFormat, int kTiles, typename Inputs>
 BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inputs& inputs,
                             const WeightTile<kFormat>& tile, int step, int& cell,
