@@ -141,7 +141,9 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
   // What the CUDA backend's kernels do not do.
   std::string lacks;
   if (config.attention_soft_cap != 0) lacks = "soft caps of attention scores";
-  if (config.moe.num_experts > 0) lacks = "a mixture of experts";
+  if (config.moe.num_experts > 0 && formats.weights.act_order) {
+    lacks = "experts with act order (desc_act)";
+  }
   if (config.attention_sinks) lacks = "attention sinks";
   if (config.attention_chunk != 0) lacks = "chunked attention";
   if (config.has_latents()) lacks = "latent attention (MLA)";
