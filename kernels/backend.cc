@@ -20,30 +20,6 @@ void Backend::FillInSampled(const StepIndex&, const int32_t*, int32_t*) {
   BH_CHECK(samples_tokens());
 }
 
-// Only backends that route experts get these.
-void Backend::RouteTokens(ConstMatrixView, ConstMatrixView, ConstMatrixView, const RouterOptions&,
-                          const ExpertRouting&) {
-  BH_CHECK(routes_experts());
-}
-void Backend::MatMulExperts(ConstMatrixView, absl::Span<const Linear>, const ExpertRouting&,
-                            MatrixView) {
-  BH_CHECK(routes_experts());
-}
-void Backend::SumExperts(ConstMatrixView, absl::Span<const Linear>, const ExpertRouting&,
-                         ConstMatrixView, const Linear*, MatrixView) {
-  BH_CHECK(routes_experts());
-}
-void Backend::AddExpertBias(ConstMatrixView, const ExpertRouting&, MatrixView) {
-  BH_CHECK(routes_experts());
-}
-void Backend::AddWeightedBiases(ConstMatrixView, const ExpertRouting&, MatrixView) {
-  BH_CHECK(routes_experts());
-}
-void Backend::ClampedSwiglu(float, float, ConstMatrixView, MatrixView) {
-  BH_CHECK(routes_experts());
-}
-void Backend::ScaleRows(const float*, MatrixView) { BH_CHECK(routes_experts()); }
-
 // Only backends that attend over latents get these.
 void Backend::MatMulHeads(ConstMatrixView, int64_t, absl::Span<const Linear>, MatrixView, int64_t) {
   BH_CHECK(attends_latents());

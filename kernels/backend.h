@@ -63,6 +63,7 @@ struct StepLimits {
   int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
   int64_t max_inputs = 0;       // K at most of any product
   bool quantized_weights = false;  // whether any product has one
+  int num_experts = 0;             // of a layer at most; 0: the model has none
   int experts_per_token = 0;
   int64_t max_expert_inputs = 0;  // K at most of an expert's product
   int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
@@ -145,8 +146,6 @@ class BackendSizes {
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
   // Whether tokens are sampled on the device, which takes memory for it.
   virtual bool samples_tokens() const { return false; }
-  // Whether it has the ops of a mixture of experts.
-  virtual bool routes_experts() const { return false; }
   // Whether it has the ops of latent attention, and attends over a latent cache.
   virtual bool attends_latents() const { return false; }
   // Whether it has the ops of linear attention.

@@ -140,7 +140,9 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
                                                            bool gemm_library) {
   // What the CUDA backend's kernels do not do.
   std::string lacks;
-  if (config.moe.num_experts > 0) lacks = "a mixture of experts";
+  if (config.moe.num_experts > 0 && formats.weights.act_order) {
+    lacks = "experts with act order (desc_act)";
+  }
   if (config.has_latents()) lacks = "latent attention (MLA)";
   if (config.keeps_states()) lacks = "linear attention (gated delta rule)";
   if (config.full_heads.head_dim > 0) lacks = "heads of two kinds (full_attention has its own)";

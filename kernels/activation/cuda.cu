@@ -17,6 +17,15 @@ struct ActivationParameters {
   OutRows out;
 };
 
+// grid as above; gates and ups in turn.
+struct ClampedSwigluParameters {
+  float alpha = 1;
+  float limit = 0;
+  ConstRows gate_up;  // [R, 2f]
+  int width = 0;      // f
+  OutRows out;
+};
+
 namespace {
 
 BH_DEVICE float Activated(Activation activation, float x) {
@@ -77,6 +86,30 @@ CudaKernelOf<ActivationParameters> ActivationKernel(bool vec4, bool gated) {
 const KernelRegistration kRegistered(ActivationKernel(false, false), ActivationKernel(false, true),
                                      ActivationKernel(true, false), ActivationKernel(true, true));
 
+BH_KERNEL(kRowThreads) ClampedSwiglu(ClampedSwigluParameters p) {
+  GridDependencySynchronize();
+  const float* const x = p.gate_up.data + int(blockIdx.x) * p.gate_up.stride;
+  const int64_t row = int(blockIdx.x) * p.out.stride;
+  constexpr int kCols = kActivationCols / kRowThreads;
+  const int first = int(blockIdx.y) * kActivationCols + int(threadIdx.x);
+  BH_UNROLL
+  for (int i = 0; i < kCols; ++i) {
+    const int col = first + i * kRowThreads;
+    if (col >= p.width) continue;
+    // A NaN stays one.
+    const float gate = p.limit < x[2 * col] ? p.limit : x[2 * col];
+    float up = p.limit < x[2 * col + 1] ? p.limit : x[2 * col + 1];
+    up = up < -p.limit ? -p.limit : up;
+    StoreOut(p.out, row + col, gate / (1.0F + expf(-p.alpha * gate)) * (up + 1.0F));
+  }
+}
+
+CudaKernelOf<ClampedSwigluParameters> ClampedSwigluKernel() {
+  return KernelOf("clamped_swiglu", ClampedSwiglu);
+}
+
+const KernelRegistration kClampedRegistered(ClampedSwigluKernel());
+
 void EnqueueActivation(CudaDriver& driver, Activation activation, ConstMatrixView x, bool gated,
                        MatrixView out) {
   if (out.empty()) return;
@@ -92,6 +125,15 @@ void EnqueueActivation(CudaDriver& driver, Activation activation, ConstMatrixVie
 
 void CudaBackend::GatedActivation(Activation activation, ConstMatrixView gate_up, MatrixView out) {
   cuda::EnqueueActivation(driver_, activation, gate_up, true, out);
+}
+
+void CudaBackend::ClampedSwiglu(float alpha, float limit, ConstMatrixView gate_up, MatrixView out) {
+  if (out.empty()) return;
+  LaunchShape shape = cuda::OneBlockPerRow(out);
+  shape.grid[1] = cuda::NumBlocks(out.cols(), cuda::kActivationCols);
+  Enqueue(
+      driver_, cuda::ClampedSwigluKernel(), shape,
+      {alpha, limit, cuda::RowsOf(gate_up), static_cast<int>(out.cols()), cuda::OutRowsOf(out)});
 }
 
 void CudaBackend::Activate(Activation activation, ConstMatrixView x, MatrixView out) {

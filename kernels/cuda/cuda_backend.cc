@@ -5,6 +5,7 @@
 #include "kernels/attend/cuda.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/registered_kernels.h"
+#include "kernels/experts/cuda.h"
 #include "kernels/matmul/cuda.h"
 #include "kernels/packing/cuda_packing.h"
 
@@ -15,6 +16,7 @@ CudaBackend::CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<Gem
       driver_(driver),
       sizes_(NewCudaSizes(library != nullptr)),
       products_(std::make_unique<CudaProducts>(driver, std::move(library))),
+      experts_(std::make_unique<CudaExperts>(driver, *products_)),
       attention_(std::make_unique<CudaAttention>(device, driver)) {
   for (const CudaKernel& kernel : cuda::RegisteredKernels()) driver_.Load(kernel);
 }
@@ -42,6 +44,7 @@ void CudaBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
                                const HeadLayout& heads) {
   BumpAllocator allocator(workspace);
   products_->SetScratch(products_->LayOut(limits, allocator));
+  experts_->SetScratch(CudaExpertScratch(limits, allocator));
   attention_->SetScratch(CudaAttentionScratch(limits, heads, allocator), heads);
 }
 

@@ -15,9 +15,10 @@
 namespace bulkhead {
 
 class CudaAttention;  // kernels/attend/cuda.h
+class CudaExperts;    // kernels/experts/cuda.h
 class CudaProducts;   // kernels/matmul/cuda.h
 
-class CudaBackend final : public Backend {
+class CudaBackend : public Backend {
  public:
   CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library);
   ~CudaBackend() override;
@@ -44,6 +45,7 @@ class CudaBackend final : public Backend {
   const std::unique_ptr<BackendSizes> sizes_;
   absl::Mutex packing_;  // one copy at a time, of those from the threads that load
   const std::unique_ptr<CudaProducts> products_;
+  const std::unique_ptr<CudaExperts> experts_;
   const std::unique_ptr<CudaAttention> attention_;
 };
 

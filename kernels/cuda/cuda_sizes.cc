@@ -6,6 +6,8 @@
 #include "base/arithmetic.h"
 #include "kernels/attend/cuda_list.h"
 #include "kernels/cuda/gemm_library.h"
+#include "kernels/experts/cuda_kernels.h"
+#include "kernels/matmul/cuda_kernels.h"
 #include "kernels/packing/cuda_packing.h"
 #include "memory/kv_format_name.h"
 
@@ -24,6 +26,7 @@ class CudaSizes final : public BackendSizes {
     BumpAllocator allocator;
     const CudaProductScratch products(limits, gemm_library_, CudaProductScratch::kUnpackedBytes,
                                       allocator);
+    const CudaExpertScratch experts(limits, allocator);
     const CudaAttentionScratch attention(limits, heads, allocator);
     return allocator.used_bytes();
   }
@@ -51,6 +54,20 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
   if (limits.quantized_weights && max_tokens >= kMinUnpackedTokens) {
     unpacked = reinterpret_cast<uint16_t*>(allocator.Next(unpacked_bytes));
   }
+}
+
+CudaExpertScratch::CudaExpertScratch(const StepLimits& limits, BumpAllocator& allocator) {
+  max_pairs = int64_t{limits.max_num_batched_tokens} * limits.experts_per_token;
+  if (limits.num_experts == 0 || max_pairs <= 0) return;
+  pair_at = reinterpret_cast<int32_t*>(allocator.Next(max_pairs * 4));
+  max_tiles = cuda::MaxExpertTilesOfStep(max_pairs, limits.num_experts);
+  tiles = reinterpret_cast<cuda::ExpertTile*>(
+      allocator.Next(max_tiles * static_cast<int64_t>(sizeof(cuda::ExpertTile))));
+  const int64_t columns = RoundUp(limits.max_expert_inputs, int64_t{cuda::kGemmTile});
+  sums_count = max_pairs *
+               std::min(columns, std::max(kMinSumColumns, kSumsBytes / 4 / max_pairs /
+                                                              cuda::kGemmTile * cuda::kGemmTile));
+  sums = reinterpret_cast<float*>(allocator.Next(sums_count * 4));
 }
 
 CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads,

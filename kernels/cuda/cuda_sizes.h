@@ -14,6 +14,10 @@
 
 namespace bulkhead {
 
+namespace cuda {
+struct ExpertTile;  // kernels/experts/cuda_kernels.h
+}
+
 // INVALID_ARGUMENT, with the flag to set instead, unless the CUDA backend can compute with weights
 // and a cache in these formats and heads of this size.
 absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
@@ -41,6 +45,24 @@ struct CudaProductScratch {
   CudaProductScratch() = default;
   CudaProductScratch(const StepLimits& limits, bool gemm_library, int64_t unpacked_bytes,
                      BumpAllocator& allocator);
+};
+
+// Nothing for a model without experts.
+struct CudaExpertScratch {
+  // Of sums of pairs, and the columns of all pairs that there is room for in any case: each time
+  // the pairs' inputs are read again.
+  static constexpr int64_t kSumsBytes = int64_t{32} << 20;
+  static constexpr int64_t kMinSumColumns = 512;
+
+  int32_t* pair_at = nullptr;  // [P] where each token's pairs are in order of experts
+  int64_t max_pairs = 0;
+  cuda::ExpertTile* tiles = nullptr;
+  int64_t max_tiles = 0;
+  float* sums = nullptr;  // of pairs, which their tokens add up
+  int64_t sums_count = 0;
+
+  CudaExpertScratch() = default;
+  CudaExpertScratch(const StepLimits& limits, BumpAllocator& allocator);
 };
 
 struct CudaAttentionScratch {

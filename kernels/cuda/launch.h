@@ -20,13 +20,13 @@ inline int NumBlocks(int64_t items, int64_t per_block) {
 
 inline Rows RowsOf(MatrixView x) { return {x.F32(), x.row_stride()}; }
 inline ConstRows RowsOf(ConstMatrixView x) { return {x.F32(), x.row_stride()}; }
-inline OutRows OutRowsOf(MatrixView x) {
-  BH_CHECK(x.dtype() != DType::kI32);
-  const Numbers numbers = x.dtype() == DType::kF32    ? Numbers::kF32
-                          : x.dtype() == DType::kBF16 ? Numbers::kBF16
-                                                      : Numbers::kF16;
-  return {x.data(), x.row_stride(), numbers};
+inline Numbers NumbersOf(DType dtype) {
+  BH_CHECK(dtype != DType::kI32);
+  return dtype == DType::kF32    ? Numbers::kF32
+         : dtype == DType::kBF16 ? Numbers::kBF16
+                                 : Numbers::kF16;
 }
+inline OutRows OutRowsOf(MatrixView x) { return {x.data(), x.row_stride(), NumbersOf(x.dtype())}; }
 // Whether rows are read and written four numbers at a time.
 inline bool IsVec4(ConstMatrixView x) {
   return x.empty() || (x.cols() % 4 == 0 && x.row_stride() % 4 == 0 &&

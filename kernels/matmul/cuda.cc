@@ -24,12 +24,6 @@ int64_t MinLibraryTokens(WeightFormat format) {
   return IsQuantized(format) ? kMinUnpackedTokens : 1;
 }
 
-// Whether rows lie as products take them.
-bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight) {
-  return x.dtype() != DType::kF32 && weight.input_at == nullptr && x.cols() == weight.depth &&
-         x.row_stride() == weight.depth && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
-}
-
 // The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
 // bucket alone, and the warm-up meets every product that a step may need.
 int64_t BucketOf(int64_t tokens, int64_t max_tokens) {
@@ -43,6 +37,11 @@ int64_t BucketOf(int64_t tokens, int64_t max_tokens) {
 
 }  // namespace
 
+bool CudaProducts::AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight) {
+  return x.dtype() != DType::kF32 && weight.input_at == nullptr && x.cols() == weight.depth &&
+         x.row_stride() == weight.depth && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
+}
+
 int64_t CudaProducts::RowsAtOnce(const PackedLayout& layout) const {
   const int64_t rows = scratch_.inputs_count / layout.depth();
   BH_CHECK(rows > 0);
@@ -52,6 +51,7 @@ int64_t CudaProducts::RowsAtOnce(const PackedLayout& layout) const {
 void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
   if (x.empty() || out.empty()) return;
   const WeightFormat format = weight.shape.format;
+  if (format == WeightFormat::kF32) return MultiplyInF32(x, weight, out);
   const PackedLayout layout(weight.shape);
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const int64_t rows_at_once = RowsAtOnce(layout);
@@ -75,6 +75,7 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
 
 absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out) {
   if (library_ == nullptr || x.empty() || out.empty()) return absl::OkStatus();
+  if (weight.shape.format == WeightFormat::kF32) return absl::OkStatus();
   BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
   const PackedLayout layout(weight.shape);
   warmed_up_rows_[weight.packed] = x.rows();
@@ -129,23 +130,30 @@ bool CudaProducts::Prepare(const Cut& cut) {
 
 const uint16_t* CudaProducts::Inputs(ConstMatrixView x, WeightFormat format,
                                      const cuda::PackedWeight& weight) {
+  if (AreInputs(x, weight)) return reinterpret_cast<const uint16_t*>(x.data());
+  return GatherInputs(x, nullptr, x.rows(), format, weight);
+}
+
+const uint16_t* CudaProducts::GatherInputs(ConstMatrixView x, const int32_t* row_at, int64_t rows,
+                                           WeightFormat format, const cuda::PackedWeight& weight) {
+  BH_CHECK(rows * weight.depth <= scratch_.inputs_count);
   const bool f16 = format == WeightFormat::kF16;
   const bool rounded = x.dtype() != DType::kF32;
   BH_CHECK(!rounded || x.dtype() == (f16 ? DType::kF16 : DType::kBF16));
-  const auto* const numbers = reinterpret_cast<const uint16_t*>(x.data());
-  if (AreInputs(x, weight)) return numbers;
   cuda::GatherInputsParameters p;
   p.x.stride = x.row_stride();
   if (rounded) {
-    p.rounded = numbers;
+    p.rounded = reinterpret_cast<const uint16_t*>(x.data());
   } else {
     p.x.data = x.F32();
   }
+  p.row_at = row_at;
   p.input_at = weight.input_at;
   p.inputs = weight.inputs;
   p.depth = weight.depth;
   p.out = scratch_.inputs;
-  Enqueue(driver_, cuda::GatherInputsKernel(f16), cuda::OneBlockPerRow(x), p);
+  Enqueue(driver_, cuda::GatherInputsKernel(f16),
+          {.grid = {static_cast<int>(rows), 1, 1}, .block = {cuda::kRowThreads, 1, 1}}, p);
   return scratch_.inputs;
 }
 
@@ -184,6 +192,29 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
       .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
           {inputs, tokens, weight, RowsOf(out)});
+}
+
+void CudaProducts::MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  const PackedLayout layout(weight.shape);
+  const cuda::F32ProductParameters p = {.x = x.data(),
+                                        .x_stride = x.row_stride(),
+                                        .numbers = cuda::NumbersOf(x.dtype()),
+                                        .vec4 = cuda::IsVec4(x),
+                                        .weight = reinterpret_cast<const float*>(weight.packed),
+                                        .inputs = static_cast<int>(weight.shape.cols),
+                                        .depth = static_cast<int>(layout.depth()),
+                                        .outputs = static_cast<int>(weight.shape.rows),
+                                        .tokens = static_cast<int>(x.rows()),
+                                        .out = RowsOf(out)};
+  const bool few = p.tokens <= cuda::kF32FewTokens;
+  const LaunchShape of_few{.grid = {p.outputs, 1, 1},
+                           .block = {cuda::kF32FewThreads, 1, 1},
+                           .shared_bytes = cuda::kF32FewSharedBytes};
+  const LaunchShape of_many{.grid = {NumBlocks(p.outputs, cuda::kF32TileOutputs),
+                                     NumBlocks(p.tokens, cuda::kF32TileTokens), 1},
+                            .block = {cuda::kF32TileThreads, 1, 1},
+                            .shared_bytes = cuda::kF32TileSharedBytes};
+  Enqueue(driver_, cuda::LinearF32Kernel(few), few ? of_few : of_many, p);
 }
 
 void CudaBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {

@@ -39,6 +39,15 @@ class CudaProducts {
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out);
   absl::Status WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out);
 
+  // Whether rows lie as products with the weight take them.
+  static bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight);
+  // How many rows of this depth GatherInputs has room for.
+  int64_t RowsAtOnce(const PackedLayout& layout) const;
+  // Rows of x, the first ones or those that `row_at` says, as products take them [rows][depth], in
+  // the scratch until the next call.
+  const uint16_t* GatherInputs(ConstMatrixView x, const int32_t* row_at, int64_t rows,
+                               WeightFormat format, const cuda::PackedWeight& weight);
+
  private:
   // A product by the library: outputs of a quantised weight come in pieces, which are unpacked one
   // after the other; all but the last one alike.
@@ -48,14 +57,14 @@ class CudaProducts {
     int64_t pieces = 1;
   };
 
-  int64_t RowsAtOnce(const PackedLayout& layout) const;
   Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
-  // [rows][depth] as the products of `weight` take it: x itself, or gathered into the scratch.
+  // x itself, or gathered.
   const uint16_t* Inputs(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
   void MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
                          const cuda::PackedWeight& weight, MatrixView out);
+  void MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out);
   void MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                         const cuda::PackedWeight& weight, MatrixView out);
 

@@ -10,15 +10,16 @@
 
 namespace bulkhead::cuda {
 
-// out[t][at] = x[t][input_at[at]], or x[t][at] without a map, as bf16 or f16; 0 where there is
-// none.
+// out[i][at] = x[t][input_at[at]], or x[t][at] without a map, as bf16 or f16; 0 where there is
+// none. t is row_at[i], or i.
 struct GatherInputsParameters {
   ConstRows x;
   const uint16_t* rounded = nullptr;  // instead of x.data, in the numbers of out
+  const int32_t* row_at = nullptr;
   const int32_t* input_at = nullptr;
   int inputs = 0;
   int depth = 0;
-  uint16_t* out = nullptr;  // [T][depth]
+  uint16_t* out = nullptr;  // [rows][depth]
 };
 CudaKernelOf<GatherInputsParameters> GatherInputsKernel(bool f16);
 
@@ -38,6 +39,31 @@ inline constexpr int kGemmThreads = 256;
 inline constexpr int kGemmTile = 128;
 inline constexpr int kGemmSharedBytes = 80 << 10;
 CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format);
+
+// ---- of weights in f32, which are not multiplied by tensor cores, and rows in any format
+struct F32ProductParameters {
+  const void* x = nullptr;  // [T][inputs]
+  int64_t x_stride = 0;
+  Numbers numbers = Numbers::kF32;  // of x
+  bool vec4 = false;                // four inputs at a time can be read
+  const float* weight = nullptr;    // [outputs][depth], 0 behind the last input
+  int inputs = 0;
+  int depth = 0;
+  int outputs = 0;
+  int tokens = 0;
+  Rows out;
+};
+inline constexpr int kF32FewThreads = 128;
+inline constexpr int kF32FewTokens = 8;
+inline constexpr int kF32FewSharedBytes = kF32FewThreads / 32 * kF32FewTokens * 4;
+inline constexpr int kF32TileThreads = 256;
+inline constexpr int kF32TileTokens = 16;
+inline constexpr int kF32TileOutputs = 32;
+inline constexpr int kF32TileSharedBytes =
+    kF32TileThreads / 32 * kF32TileTokens * kF32TileOutputs * 4;
+// For few tokens: grid {outputs, T / kF32FewTokens}; else {outputs / kF32TileOutputs, T /
+// kF32TileTokens}.
+CudaKernelOf<F32ProductParameters> LinearF32Kernel(bool few_tokens);
 
 // out[n - first_row] = row n of a quantised weight in bf16, for a library that takes no codes. Rows
 // from first_row on, a multiple of 16; grid {rows / 16, depth / (64 kUnpackWarps)}.

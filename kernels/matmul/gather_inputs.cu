@@ -9,7 +9,8 @@ template <bool kF16>
 BH_KERNEL(kRowThreads)
 GatherInputs(GatherInputsParameters p) {
   GridDependencySynchronize();
-  const int64_t row = int(blockIdx.x) * p.x.stride;
+  const int from = p.row_at == nullptr ? int(blockIdx.x) : p.row_at[int(blockIdx.x)];
+  const int64_t row = from * p.x.stride;
   uint16_t* const out = p.out + static_cast<int64_t>(int(blockIdx.x)) * p.depth;
   for (int at = int(threadIdx.x); at < p.depth; at += kRowThreads) {
     const int input = p.input_at == nullptr ? at : p.input_at[at];

@@ -7,6 +7,7 @@
 // Activations in their own order are read the same way, 16 bytes at a time.
 //
 //   bf16, f16   [rows][depth], row-major
+//   f32         likewise, of products without tensor cores
 //   int8        [rows / 16][depth / 32][lane][16 bytes]: four words {first product: row g, row g +
 //               8; second product: row g, row g + 8} of four inputs each
 //   int4        [rows / 16][depth / 64][lane][16 bytes]: four words, one for each product of two

@@ -39,6 +39,15 @@ class NumberSink final : public WeightSink {
   void PutRows(int64_t row_begin, ConstMatrixView rows) override {
     const LinearShape& shape = linear_.shape;
     BH_CHECK(row_begin >= 0 && row_begin + rows.rows() <= shape.rows && rows.cols() == shape.cols);
+    if (shape.format == WeightFormat::kF32) {
+      std::vector<float> numbers(rows.rows() * depth_);
+      for (int64_t row = 0; row < rows.rows(); ++row) {
+        for (int64_t col = 0; col < shape.cols; ++col) {
+          numbers[row * depth_ + col] = NumberOf(rows.RowBytes(row), rows.dtype(), col);
+        }
+      }
+      return Copy(row_begin, numbers);
+    }
     const bool bf16 = shape.format == WeightFormat::kBF16;
     const bool as_stored = rows.dtype() == (bf16 ? DType::kBF16 : DType::kF16);
     std::vector<uint16_t> numbers(rows.rows() * depth_);
@@ -52,13 +61,19 @@ class NumberSink final : public WeightSink {
         numbers[row * depth_ + col] = bf16 ? Bf16OfF32(x) : F16OfF32(x);
       }
     }
-    copy_(numbers.data(), linear_.packed + row_begin * depth_ * 2,
-          static_cast<int64_t>(numbers.size()) * 2);
+    Copy(row_begin, numbers);
   }
   void PutQuantizedRows(int64_t, const QuantizedRows&) override { BH_CHECK(false); }
   void PutGroupIndex(absl::Span<const int32_t>) override { BH_CHECK(false); }
 
  private:
+  template <typename Number>
+  void Copy(int64_t row_begin, const std::vector<Number>& numbers) {
+    constexpr int64_t kBytes = sizeof(Number);
+    copy_(numbers.data(), linear_.packed + row_begin * depth_ * kBytes,
+          static_cast<int64_t>(numbers.size()) * kBytes);
+  }
+
   const Linear linear_;
   const int64_t depth_;
   const CopyToDevice copy_;
@@ -214,11 +229,10 @@ class CodeSink final : public WeightSink {
 }  // namespace
 
 PackedLayout::PackedLayout(const LinearShape& shape) {
-  BH_CHECK(shape.format != WeightFormat::kF32);
   padded_rows_ = RoundUp(shape.rows, kTileRows);
   if (!IsQuantized(shape.format)) {
     depth_ = RoundUp(shape.cols, kDepthGranule);
-    bytes_ = padded_rows_ * depth_ * 2;
+    bytes_ = padded_rows_ * depth_ * WeightBits(shape.format) / 8;
     return;
   }
   if (shape.groups.indexed > 0) {

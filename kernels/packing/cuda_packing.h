@@ -45,7 +45,7 @@ class PackedLayout {
 // Copies host memory to the device and returns when that memory is free again; from any thread.
 using CopyToDevice = std::function<void(const void* host, std::byte* device, int64_t bytes)>;
 
-// bf16 and f16 go to the device row by row. Codes are put together on the host and go when the
+// Numbers go to the device row by row. Codes are put together on the host and go when the
 // last row (and the index, where there is one) has come; until then the sink holds them.
 std::unique_ptr<WeightSink> NewPackingSink(const Linear& linear, CopyToDevice copy);
 

@@ -162,9 +162,12 @@ absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
 
 absl::Status Decoder::AddExpertsSum(ConstMatrixView x, const Weight& experts,
                                     ConstMatrixView shared_x, const Weight& shared) {
-  if (warming_up_) return absl::OkStatus();
-  AddPending();
   const MatrixView hidden = RowsOf(parts_.activations.hidden);
+  if (warming_up_) {
+    Multiply(shared_x, shared.parts, hidden);  // as in AddSum
+    return absl::OkStatus();
+  }
+  AddPending();
   backend_.SumExperts(x, experts.parts, routing(), shared_x,
                       shared.parts.empty() ? nullptr : &shared.parts[0],
                       comm_.PartialSum(hidden.rows(), hidden.cols()));

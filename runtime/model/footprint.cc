@@ -188,6 +188,7 @@ StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = max_inputs;
   const ModelConfig& model = *shard.model;
   if (model.moe.num_experts > 0) {
+    step.num_experts = model.moe.num_experts;
     step.experts_per_token = model.moe.num_experts_per_tok;
     step.max_expert_inputs =
         std::max<int64_t>({model.hidden_size, shard.expert_mlp.size(), shard.shared_mlp.size()});

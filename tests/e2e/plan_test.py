@@ -27,9 +27,9 @@ def words(flags):
     return [str(word) for pair in flags.items() for word in pair]
 
 
-def plan(flags, ranks):
+def plan(flags, ranks, model=group.MODEL):
     done = subprocess.run(
-        [group.BINARY, "plan", "--model", group.MODEL, "--tensor-parallel-size", str(ranks), "--json", *words(flags)],
+        [group.BINARY, "plan", "--model", model, "--tensor-parallel-size", str(ranks), "--json", *words(flags)],
         capture_output=True, text=True, timeout=group.LIMIT_S)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
@@ -211,6 +211,16 @@ class PlanTest(unittest.TestCase):
                 _, report, _ = plan({"--gpu": "h100", "--max-model-len": 128, "--max-num-batched-tokens": 128}, 1)
                 workspace.append(report["ranks"][0]["arenas"]["workspace"])
         self.assertEqual(workspace[0] - workspace[1], 32 * MIB)
+
+    def test_experts_take_more_of_a_gpus_workspace(self):
+        models = os.path.join(group.SOURCE, "tests", "data", "models")
+        workspace = []
+        for model in ("qwen3_bf16", "qwen3_moe_bf16"):
+            code, report, errors = plan({"--gpu": "h100", "--max-model-len": 64, "--max-num-batched-tokens": 64}, 2,
+                                        os.path.join(models, model))
+            self.assertEqual(code, 0, errors)
+            workspace.append(report["ranks"][0]["arenas"]["workspace"])
+        self.assertGreater(workspace[1], workspace[0])
 
     def test_a_gpu_is_refused_what_it_would_refuse(self):
         for flags, says in (({"--gpu": "h200", "--dtype": "float32"}, "not in float32"),

@@ -45,9 +45,10 @@ BH_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// ---- CUDA's own: __syncthreads, __syncthreads_count, __syncwarp, __shfl_sync, __shfl_xor_sync
-// (all lanes take part), atomicAdd on shared memory (threads come in any order; what must not
-// depend on it is put in order afterwards), __uint_as_float, __float_as_uint, __byte_perm
+// ---- CUDA's own: __syncthreads, __syncthreads_count, __syncwarp, __shfl_sync, __shfl_xor_sync,
+// __ballot_sync (all lanes take part), __popc, atomicAdd on shared memory (threads come in any
+// order; what must not depend on it is put in order afterwards), __uint_as_float, __float_as_uint,
+// __byte_perm
 inline constexpr unsigned kFullMask = ~0U;
 
 // ---- copies of 16 bytes to shared memory that run aside; both ends 16-byte aligned. What is not

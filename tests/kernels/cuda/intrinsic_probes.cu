@@ -24,6 +24,14 @@ BH_KERNEL(32) ShuffleXorKernel(ProbeParameters p) {
   p.out[lane] = AsBits(__shfl_xor_sync(kFullMask, AsF32(p.in[lane]), 5));
 }
 
+BH_KERNEL(32) BallotKernel(ProbeParameters p) {
+  GridDependencySynchronize();
+  const int lane = LaneIndex();
+  const unsigned odd = __ballot_sync(kFullMask, static_cast<int>(p.in[lane] % 2));
+  p.out[2 * lane] = odd;
+  p.out[2 * lane + 1] = static_cast<uint32_t>(__popc(odd));
+}
+
 template <bool kTransposed>
 BH_DEVICE void LoadTilesOf(const ProbeParameters& p) {
   auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
@@ -152,6 +160,7 @@ BH_KERNEL(32) BitsOfF32Kernel(ProbeParameters p) {
 
 Probe ShuffleProbe() { return KernelOf("shuffle", ShuffleKernel); }
 Probe ShuffleXorProbe() { return KernelOf("shuffle_xor", ShuffleXorKernel); }
+Probe BallotProbe() { return KernelOf("ballot", BallotKernel); }
 Probe LoadTilesProbe() { return KernelOf("load_tiles", LoadTilesKernel); }
 Probe LoadTilesTransposedProbe() {
   return KernelOf("load_tiles_transposed", LoadTilesTransposedKernel);

@@ -17,6 +17,7 @@ using Probe = CudaKernelOf<ProbeParameters>;
 
 Probe ShuffleProbe();     // out[lane] = in of lane (7 lane) % 32
 Probe ShuffleXorProbe();  // out[lane] = in of lane ^ 5
+Probe BallotProbe();      // out[2 lane]: the lanes whose in is odd; then how many
 // in: four 8x8 tiles of 16 bits, row by row; out[4 lane + tile]
 Probe LoadTilesProbe();
 Probe LoadTilesTransposedProbe();

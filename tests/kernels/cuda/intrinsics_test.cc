@@ -1,4 +1,5 @@
 // Every word that kernels are written in against a plain reference of what it is said to do.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -56,6 +57,17 @@ TEST(Words, Shuffles) {
   for (int lane = 0; lane < 32; ++lane) {
     EXPECT_EQ(shuffled[lane], in[7 * lane % 32]);
     EXPECT_EQ(crossed[lane], in[lane ^ 5]);
+  }
+}
+
+TEST(Words, BallotsNameLanesAndAreCounted) {
+  const Words in = RandomWords(32);
+  const Words out = RunProbe(cuda::BallotProbe(), in, 64);
+  uint32_t odd = 0;
+  for (int lane = 0; lane < 32; ++lane) odd |= in[lane] % 2 << lane;
+  for (int lane = 0; lane < 32; ++lane) {
+    EXPECT_EQ(out[2 * lane], odd);
+    EXPECT_EQ(out[2 * lane + 1], static_cast<uint32_t>(std::popcount(odd)));
   }
 }
 

@@ -120,6 +120,41 @@ TEST_P(CudaProducts, TableRowsAreWidenedExactly) {
   ExpectSameBits(OnAllSchedules(run), run(*NewReferenceBackend(*host)));
 }
 
+// Of routers. Neither their weights nor their inputs are rounded.
+TEST(CudaProduct, OfWeightsInF32IsInF32) {
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  for (const auto& [outputs, inputs] :
+       {std::pair{1, 4}, {33, 7}, {128, 64}, {60, 322}, {40, 2100}}) {
+    const ProductCase c{LinearShape::Whole(outputs, inputs, DType::kF32)};
+    for (const int64_t rows : {1, 3, 8, 9, 45}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+        std::vector<float> x = NormalFloats(rows * inputs, static_cast<uint32_t>(rows));
+        for (float& value : x) value = Rounded(value, dtype);
+        const std::vector<std::byte> bytes = AsBytes(x, dtype);
+        const auto run = [&](Backend& backend, ConstMatrixView view) {
+          Packed packed(backend, c, 100);
+          std::vector<float> out(rows * (outputs + 1), NAN);
+          backend.MatMul(view, packed.linear, ViewOf(out, rows, outputs, outputs + 1));
+          packed.Wait();
+          for (int64_t row = rows; row > 0; --row) {
+            EXPECT_TRUE(std::isnan(out[row * (outputs + 1) - 1]));
+            out.erase(out.begin() + row * (outputs + 1) - 1);
+          }
+          return out;
+        };
+        const std::vector<float> want =
+            run(*NewReferenceBackend(*host), ViewOf(x, rows, inputs, inputs));
+        const std::vector<float> got = OnAllSchedules(
+            [&](Backend& backend) {
+              return run(backend, ConstMatrixView(bytes.data(), dtype, rows, inputs));
+            },
+            true);
+        EXPECT_LT(RelativeError(got, want), 1e-6) << inputs << ", " << rows << " rows";
+      }
+    }
+  }
+}
+
 TEST(CudaProduct, AWeightThatIsNoNumberIsNoticed) {
   for (const WeightFormat format :
        {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {

@@ -7,14 +7,12 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "memory/cuda_device.h"
 #include "tests/kernels/cuda/fake_cublas_lt_use.h"
-#include "tests/support/emulator/emulated_device.h"
+#include "tests/runtime/model/emulated_rig.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 
 namespace bulkhead {
 namespace {
-
-constexpr double kTolerance = 3e-2;  // norm(got - want) / norm(want)
 
 RigDevice DeviceWithLibrary() {
   FakeCublasLt();
@@ -61,6 +59,23 @@ TEST(CudaLibraryModel, AgreesWithTheCpu) {
       EXPECT_LT(RelativeError(cuda.logits[i], cpu.logits[i]), kTolerance) << "prompt " << i;
     }
     EXPECT_EQ(FakeCublasLt().handles, 0);
+  }
+}
+
+// Where experts are chosen by the same rounded rows, both choose alike.
+TEST(CudaLibraryModel, WithExpertsIsNearOurOwnKernels) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/glm4_moe_bf16";
+  const std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
+  RigOptions options;
+  options.kv_format = KvFormat::kBF16;
+  options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
+  const RigResult own = RunRig(dir, prompts, options);
+  options.make_device = &DeviceWithLibrary;
+  const int before = FakeCublasLt().products;
+  const RigResult with = RunRig(dir, prompts, options);
+  EXPECT_GT(FakeCublasLt().products, before);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_LT(RelativeError(with.logits[i], own.logits[i]), kTolerance) << "prompt " << i;
   }
 }
 

@@ -6,31 +6,12 @@
 #include <cmath>
 #include <tuple>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "memory/cuda_device.h"
-#include "tests/support/emulator/emulated_device.h"
+#include "tests/runtime/model/emulated_rig.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 
 namespace bulkhead {
 namespace {
-
-constexpr double kTolerance = 3e-2;   // norm(got - want) / norm(want)
-constexpr float kClearMargin = 0.2F;  // of the CPU's greatest logit: then the arg max must agree
-
-RigDevice EmulatedDevice(emulator::Schedule schedule, bool late,
-                         std::shared_ptr<emulator::EmulatedCudaDriver>* keep = nullptr) {
-  emulator::DeviceOptions options{.total_bytes = int64_t{64} << 20, .guarded = true};
-  options.late = late;
-  options.schedule = schedule;
-  auto driver = std::make_shared<emulator::EmulatedCudaDriver>(options);
-  RigDevice rig;
-  rig.device = std::move(CudaDevice::New(*driver, 0)).value();
-  rig.backend = NewCudaBackend(*rig.device, *driver);
-  if (keep != nullptr) *keep = driver;
-  rig.driver = std::move(driver);
-  return rig;
-}
 
 struct ModelCase {
   std::string model;
@@ -46,16 +27,6 @@ std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
 
 class CudaModel : public testing::TestWithParam<ModelCase> {};
 
-// Index of the greatest, and how far it is above the second.
-std::pair<int64_t, float> Greatest(const float* row, int64_t size) {
-  const int64_t best = std::max_element(row, row + size) - row;
-  float second = -HUGE_VALF;
-  for (int64_t i = 0; i < size; ++i) {
-    if (i != best) second = std::max(second, row[i]);
-  }
-  return {best, row[best] - second};
-}
-
 TEST_P(CudaModel, AgreesWithTheCpu) {
   const ModelCase& c = GetParam();
   const std::string dir = std::string(BH_TEST_DATA) + "/" + c.folder + "/" + c.model;
@@ -70,17 +41,8 @@ TEST_P(CudaModel, AgreesWithTheCpu) {
   options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
   const RigResult cuda = RunRig(dir, golden.prompts, options);
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
-    // Of fp8 a code that rounding flips is a sixteenth of its number.
-    const double tolerance = options.kv_format == KvFormat::kFP8 ? 2 * kTolerance : kTolerance;
-    EXPECT_LT(RelativeError(cuda.logits[i], cpu.logits[i]), tolerance) << "prompt " << i;
-    const int64_t vocab = golden.vocab_size;
-    for (size_t at = 0; at < cpu.logits[i].size(); at += vocab) {
-      const auto [want, margin] = Greatest(&cpu.logits[i][at], vocab);
-      // Rounding flips codes of a quantised cache, too: as much again.
-      if (margin <= (IsQuantized(c.kv_format) ? 2 : 1) * kClearMargin) continue;
-      EXPECT_EQ(Greatest(&cuda.logits[i][at], vocab).first, want)
-          << "prompt " << i << ", row " << at / vocab << ", the CPU's margin " << margin;
-    }
+    SCOPED_TRACE(testing::Message() << "prompt " << i);
+    ExpectLikeCpu(cuda.logits[i], cpu.logits[i], golden.vocab_size, c.kv_format);
   }
 }
 
@@ -109,8 +71,11 @@ std::vector<ModelCase> Cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(Cases()));
 
-TEST(CudaModelBits, AreTheSameInEveryOrderOfThreadsAndWheneverTheQueueRuns) {
-  const std::string dir = std::string(BH_TEST_DATA) + "/models/qwen3_bf16";
+class CudaModelBitsOf : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, CudaModelBitsOf, testing::Values("qwen3_bf16", "mixtral_bf16"));
+
+TEST_P(CudaModelBitsOf, AreTheSameInEveryOrderOfThreadsAndWheneverTheQueueRuns) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
   const std::vector<std::vector<int32_t>> prompts = {ReadGolden(dir).prompts[2]};
   RigOptions options;
   options.kv_format = KvFormat::kInt8;
@@ -152,8 +117,12 @@ std::vector<std::vector<int32_t>> EqualPrompts(const std::string& dir, int count
   return prompts;
 }
 
-TEST(CudaDecodeGraphs, GiveTheBitsOfStepsWithoutThemAtEverySize) {
-  const std::string dir = std::string(BH_TEST_DATA) + "/models/qwen3_bf16";
+class CudaDecodeGraphsOf : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, CudaDecodeGraphsOf,
+                         testing::Values("qwen3_bf16", "qwen3_moe_bf16", "glm4_moe_bf16"));
+
+TEST_P(CudaDecodeGraphsOf, GiveTheBitsOfStepsWithoutThemAtEverySize) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
   RigOptions options;
   options.kv_format = KvFormat::kInt8;
   options.decode_tokens = 9;  // past the end of a block

@@ -114,6 +114,15 @@ float __shfl_xor_sync(unsigned /*mask*/, float value, int lane_mask) {
 int __shfl_xor_sync(unsigned /*mask*/, int value, int lane_mask) {
   return ShuffleFrom("__shfl_xor_sync of int", value, LaneIndex() ^ lane_mask);
 }
+unsigned __ballot_sync(unsigned /*mask*/, int predicate) {
+  const Exchange& all = TheBlock().ExchangeInWarp("__ballot_sync", &predicate, sizeof(predicate));
+  unsigned lanes = 0;
+  for (int lane = 0; lane < kWarp; ++lane) {
+    if (Brought<int>(all, lane) != 0) lanes |= 1U << lane;
+  }
+  return lanes;
+}
+int __popc(unsigned bits) { return std::popcount(bits); }
 
 int atomicAdd(int* counter, int value) {
   TheBlock().CheckShared(counter, sizeof(*counter), "atomicAdd");

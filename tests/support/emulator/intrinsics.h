@@ -48,6 +48,8 @@ void __syncwarp();
 float __shfl_sync(unsigned mask, float value, int lane);
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 int __shfl_xor_sync(unsigned mask, int value, int lane_mask);
+unsigned __ballot_sync(unsigned mask, int predicate);
+int __popc(unsigned bits);
 int atomicAdd(int* counter, int value);  // on shared memory
 float __uint_as_float(uint32_t bits);
 uint32_t __float_as_uint(float x);

@@ -1,0 +1,56 @@
+// The mixture of experts of the CUDA backend: how its ops are cut into launches, and the memory
+// that they need beside their operands.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_sizes.h"
+#include "kernels/experts/cuda_kernels.h"
+#include "kernels/matmul/cuda.h"
+#include "memory/cuda_driver.h"
+
+namespace bulkhead {
+
+class CudaExperts {
+ public:
+  // Both outlive this.
+  CudaExperts(CudaDriver& driver, CudaProducts& products) : driver_(driver), products_(products) {}
+
+  void SetScratch(const CudaExpertScratch& scratch) { scratch_ = scratch; }
+
+  // Backend's.
+  void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
+                   const RouterOptions& options, const ExpertRouting& routing);
+  void MatMulExperts(ConstMatrixView x, absl::Span<const Linear> experts,
+                     const ExpertRouting& routing, MatrixView out);
+  // `adds`: to what out holds.
+  void SumExperts(ConstMatrixView x, absl::Span<const Linear> experts, const ExpertRouting& routing,
+                  bool adds, MatrixView out);
+
+ private:
+  // Outputs [begin, end) of a product, into columns of `out` from 0 on.
+  struct Outputs {
+    int64_t begin;
+    int64_t end;
+    MatrixView out;  // [P]
+  };
+
+  // `row_of_pair`: which row of x is a pair's; null: its own.
+  void Multiply(ConstMatrixView x, const int32_t* row_of_pair, absl::Span<const Linear> experts,
+                const ExpertRouting& routing, const Outputs& outputs);
+  void Launch(WeightFormat format, cuda::ExpertProductParameters p);
+  void CheckRouted(const ExpertRouting& routing, int64_t pairs) const;
+
+  CudaDriver& driver_;
+  CudaProducts& products_;
+  CudaExpertScratch scratch_;
+  // What scratch_ holds the tiles and places of: those of the last RouteTokens.
+  const int32_t* routed_ = nullptr;  // its expert_begin
+  int64_t pairs_ = 0;
+  int tile_pairs_ = 0;
+  int64_t max_tiles_ = 0;
+};
+
+}  // namespace bulkhead

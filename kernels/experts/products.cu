@@ -1,0 +1,151 @@
+// The products of linear.cuh and gemm.cuh of pairs of a token and an expert: a block has a tile of
+// one expert's pairs, and their rows of inputs from where they are.
+#include "intrinsics.h"
+#include "kernels/cuda/registered_kernels.h"
+#include "kernels/experts/cuda_kernels.h"
+#include "kernels/matmul/gemm.cuh"
+#include "kernels/matmul/linear.cuh"
+
+namespace bulkhead::cuda {
+namespace {
+
+// The block's tile, less the pairs whose inputs are not there. With such a part no pair's sum
+// changes: columns of a tile know nothing of each other.
+BH_DEVICE ExpertTile TileOfBlock(const ExpertProductParameters& p) {
+  ExpertTile tile = p.tiles[int(blockIdx.y)];
+  if (tile.begin < p.first_pair) tile.begin = p.first_pair;
+  if (tile.end > p.end_pair) tile.end = p.end_pair;
+  return tile;
+}
+
+BH_DEVICE int RowOf(const ExpertProductParameters& p, int pair) {
+  return p.pair_row == nullptr ? pair - p.first_pair : p.pair_row[pair];
+}
+
+template <WeightFormat kFormat>
+BH_DEVICE PackedWeight WeightOf(const ExpertProductParameters& p, int expert) {
+  PackedWeight weight = p.weight;
+  const int64_t bytes = expert * p.expert_bytes;
+  weight.numbers += bytes;
+  if constexpr (IsQuantized(kFormat)) {  // where each group lies is the same for all
+    weight.scaling += bytes / 4;
+  }
+  return weight;
+}
+
+// Columns of pairs that are not there repeat the last one: their sums are not stored.
+template <int kTiles>
+struct PairRows {
+  const uint16_t* rows[kTiles];
+
+  BH_DEVICE PairRows(const ExpertProductParameters& p, const ExpertTile& tile) {
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      const int column = tile.begin + 8 * n + LaneIndex() / 4;
+      const int pair = column < tile.end ? column : tile.end - 1;
+      rows[n] = p.x + static_cast<int64_t>(RowOf(p, pair)) * p.weight.depth;
+    }
+  }
+  BH_DEVICE const uint16_t* Row(int n) const { return rows[n]; }
+};
+
+template <WeightFormat kFormat, int kTiles>
+BH_KERNEL_SHARING(kLinearThreads, 4)
+ExpertLinear(ExpertProductParameters p) {
+  GridDependencySynchronize();
+  const ExpertTile tile = TileOfBlock(p);
+  if (tile.expert < 0 || tile.begin >= tile.end) return;
+  const int row_tile = p.first_output / kTileRows + int(blockIdx.x);
+  Sums<kFormat, kTiles> sums;
+  MultiplyPart<kFormat, kTiles>(
+      WeightOf<kFormat>(p, tile.expert), row_tile, PairRows<kTiles>(p, tile), [] {}, sums);
+  AddWarps(sums, [&](int column, int row_of_tile, float sum) {
+    const int64_t pair = tile.begin + column;
+    const int output = row_tile * kTileRows + row_of_tile;
+    if (pair < tile.end && output < p.end_output) {
+      p.out.data[pair * p.out.stride + output - p.first_output] = sum;
+    }
+  });
+}
+
+template <WeightFormat kFormat>
+BH_DEVICE void Multiply(const ExpertProductParameters& p) {
+  GridDependencySynchronize();
+  const ExpertTile tile = TileOfBlock(p);
+  if (tile.expert < 0 || tile.begin >= tile.end) return;
+  auto* const rows = reinterpret_cast<int32_t*>(SharedMemory() + kGemmSharedBytes);
+  if (int(threadIdx.x) < kGemmTile) {
+    const int pair = tile.begin + int(threadIdx.x);
+    rows[threadIdx.x] = pair < tile.end ? RowOf(p, pair) : -1;
+  }
+  __syncthreads();
+  const int output0 = p.first_output + int(blockIdx.x) * kGemmTile;
+  MultiplyTile<kFormat>(
+      p.x, [&](int row) { return rows[row]; }, WeightOf<kFormat>(p, tile.expert), output0,
+      [&](int row, int column, float sum) {
+        const int64_t pair = tile.begin + row;
+        const int output = output0 + column;
+        if (pair < tile.end && output < p.end_output) {
+          p.out.data[pair * p.out.stride + output - p.first_output] = sum;
+        }
+      });
+}
+
+template <WeightFormat kFormat>
+BH_KERNEL_SHARING(kGemmThreads, 2)
+ExpertGemm(ExpertProductParameters p) {
+  Multiply<kFormat>(p);
+}
+
+template <WeightFormat kFormat>
+BH_KERNEL(kGemmThreads)
+ExpertGemmOfCodes(ExpertProductParameters p) {
+  Multiply<kFormat>(p);
+}
+
+template <WeightFormat kFormat>
+CudaKernelOf<ExpertProductParameters> LinearOfFormat(const char* name, int column_tiles) {
+  if (column_tiles == 1) return KernelOf(name, ExpertLinear<kFormat, 1>);
+  if (column_tiles == 2) return KernelOf(name, ExpertLinear<kFormat, 2>);
+  return KernelOf(name, ExpertLinear<kFormat, 4>);
+}
+
+}  // namespace
+
+CudaKernelOf<ExpertProductParameters> ExpertLinearKernel(WeightFormat format, int column_tiles) {
+  switch (format) {
+    case WeightFormat::kF16:
+      return LinearOfFormat<WeightFormat::kF16>("expert linear f16", column_tiles);
+    case WeightFormat::kInt8:
+      return LinearOfFormat<WeightFormat::kInt8>("expert linear int8", column_tiles);
+    case WeightFormat::kInt4:
+      return LinearOfFormat<WeightFormat::kInt4>("expert linear int4", column_tiles);
+    default:
+      return LinearOfFormat<WeightFormat::kBF16>("expert linear bf16", column_tiles);
+  }
+}
+
+CudaKernelOf<ExpertProductParameters> ExpertGemmKernel(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF16:
+      return KernelOf("expert gemm f16", ExpertGemm<WeightFormat::kF16>);
+    case WeightFormat::kInt8:
+      return KernelOf("expert gemm int8", ExpertGemmOfCodes<WeightFormat::kInt8>);
+    case WeightFormat::kInt4:
+      return KernelOf("expert gemm int4", ExpertGemmOfCodes<WeightFormat::kInt4>);
+    default:
+      return KernelOf("expert gemm bf16", ExpertGemm<WeightFormat::kBF16>);
+  }
+}
+
+const KernelRegistration kRegistered([] {
+  std::vector<CudaKernel> kernels;
+  for (const WeightFormat format :
+       {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const int tiles : {1, 2, 4}) kernels.push_back(ExpertLinearKernel(format, tiles).kernel);
+    kernels.push_back(ExpertGemmKernel(format).kernel);
+  }
+  return kernels;
+}());
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,190 @@
+// Products for many tokens: a block computes 128 tokens by 128 outputs, 32 inputs at a time, which
+// come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
+// outputs in registers. Weights and inputs lie as cuda_layout.h and GatherInputs leave them.
+// Codes become (code - zero) scale, rounded to bf16, on their way to shared memory.
+#pragma once
+
+#include "intrinsics.h"
+#include "kernels/matmul/codes.cuh"
+#include "kernels/matmul/cuda_kernels.h"
+
+namespace bulkhead::cuda {
+
+inline constexpr int kStepInputs = 32;
+inline constexpr int kStages = 4;
+inline constexpr int kRowBytes = kStepInputs * 2 + 16;  // rows of a tile lie in different banks
+inline constexpr int kOperandBytes = kGemmTile * kRowBytes;
+inline constexpr int kStageBytes = 2 * kOperandBytes;  // inputs, weights
+inline constexpr int kWarpTokens = 64;
+inline constexpr int kWarpOutputs = 32;
+inline constexpr int kTokenTiles = kWarpTokens / 16;
+inline constexpr int kOutputTiles = kWarpOutputs / 8;
+static_assert(kStages * kStageBytes == kGemmSharedBytes);
+
+// 128 rows of 32 numbers each from row-major memory: row_at(i) is where row i is, or -1 for a row
+// of zeroes.
+template <typename RowAt>
+BH_DEVICE void CopyRows(const unsigned char* from, const RowAt& row_at, int depth, int at,
+                        unsigned char* to) {
+  constexpr int kChunks = kStepInputs / 8;
+  for (int i = int(threadIdx.x); i < kGemmTile * kChunks; i += kGemmThreads) {
+    const int row = i / kChunks;
+    const int number = i % kChunks * 8;
+    const int source_row = row_at(row);
+    const bool valid = source_row >= 0;
+    const int64_t source = valid ? static_cast<int64_t>(source_row) * depth + at + number : 0;
+    CpAsync16(to + row * kRowBytes + number * 2, from + source * 2, valid);
+  }
+}
+
+// A thread has one lane of one of the block's tiles of 16 rows, read a step before it is stored.
+template <WeightFormat kFormat>
+BH_DEVICE void StoreCodes(const Codes<kFormat>& codes, unsigned char* operand) {
+  unsigned char* const to =
+      operand + (WarpIndex() * kTileRows + LaneIndex() / 4) * kRowBytes + LaneIndex() % 4 * 16;
+  BH_UNROLL
+  for (int row = 0; row < 2; ++row) {
+    *reinterpret_cast<Words4*>(to + 8 * row * kRowBytes) = codes.Numbers(row);
+  }
+}
+static_assert(kGemmThreads / kWarp * kTileRows == kGemmTile);
+static_assert(kStepInputs == kChunkInputs);
+
+template <bool kF16>
+struct WarpSums {
+  float sums[kTokenTiles][kOutputTiles][4] = {};
+
+  // 16 inputs, `at` bytes into the rows of the operands.
+  BH_DEVICE void Add(const unsigned char* inputs, const unsigned char* weights, int at) {
+    const int lane = LaneIndex();
+    uint32_t b[kOutputTiles][2];
+    BH_UNROLL
+    for (int n = 0; n < kOutputTiles; n += 2) {
+      uint32_t r[4];
+      LdMatrixX4(r,
+                 weights + (8 * n + lane / 16 * 8 + lane % 8) * kRowBytes + at + lane / 8 % 2 * 16);
+      b[n][0] = r[0];
+      b[n][1] = r[1];
+      b[n + 1][0] = r[2];
+      b[n + 1][1] = r[3];
+    }
+    BH_UNROLL
+    for (int m = 0; m < kTokenTiles; ++m) {
+      uint32_t a[4];
+      LdMatrixX4(a, inputs + (16 * m + lane % 16) * kRowBytes + at + lane / 16 * 16);
+      BH_UNROLL
+      for (int n = 0; n < kOutputTiles; ++n) {
+        if constexpr (kF16) {
+          MmaF16(sums[m][n], a, b[n]);
+        } else {
+          MmaBf16(sums[m][n], a, b[n]);
+        }
+      }
+    }
+  }
+
+  // store(token, output, sum) for each of the block's.
+  template <typename Store>
+  BH_DEVICE void ForEach(int warp_token, int warp_output, const Store& store) const {
+    BH_UNROLL
+    for (int m = 0; m < kTokenTiles; ++m) {
+      BH_UNROLL
+      for (int n = 0; n < kOutputTiles; ++n) {
+        BH_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          store(warp_token + 16 * m + LaneIndex() / 4 + i / 2 * 8,
+                warp_output + 8 * n + LaneIndex() % 4 * 2 + i % 2, sums[m][n][i]);
+        }
+      }
+    }
+  }
+};
+
+// One block's tile: its 128 rows of x, of which input_row(i) says where row i is, or -1, times the
+// weight's rows from output0 on; store(token of the tile, output of the tile, sum) for each.
+template <bool kF16, typename InputRow, typename Store>
+BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
+                               const PackedWeight& weight, int output0, const Store& store) {
+  unsigned char* const shared = SharedMemory();
+  const int depth = weight.depth;
+  const int steps = depth / kStepInputs;
+  const auto weight_row = [&](int row) { return output0 + row < weight.rows ? output0 + row : -1; };
+  const auto load = [&](int step) {
+    if (step < steps) {
+      unsigned char* const stage = shared + step % kStages * kStageBytes;
+      const int at = step * kStepInputs;
+      CopyRows(reinterpret_cast<const unsigned char*>(x), input_row, depth, at, stage);
+      CopyRows(weight.numbers, weight_row, depth, at, stage + kOperandBytes);
+    }
+    CpAsyncCommit();  // an empty group counts, too
+  };
+  for (int step = 0; step < kStages - 1; ++step) load(step);
+  const int warp_token = WarpIndex() % 2 * kWarpTokens;
+  const int warp_output = WarpIndex() / 2 * kWarpOutputs;
+  WarpSums<kF16> sums;
+  for (int step = 0; step < steps; ++step) {
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();  // the stage is there, and everybody is done with the one before
+    load(step + kStages - 1);
+    const unsigned char* const stage = shared + step % kStages * kStageBytes;
+    BH_UNROLL
+    for (int at = 0; at < kStepInputs * 2; at += 32) {
+      sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes, at);
+    }
+  }
+  CpAsyncWait<0>();
+  sums.ForEach(warp_token, warp_output, store);
+}
+
+// The same with codes, which go through registers.
+template <WeightFormat kFormat, typename InputRow, typename Store>
+BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
+                             const PackedWeight& weight, int output0, const Store& store) {
+  unsigned char* const shared = SharedMemory();
+  const int depth = weight.depth;
+  const int steps = depth / kStepInputs;
+  const auto stage_of = [&](int step) { return shared + step % kStages * kStageBytes; };
+  const auto load = [&](int step) {
+    if (step < steps) {
+      CopyRows(reinterpret_cast<const unsigned char*>(x), input_row, depth, step * kStepInputs,
+               stage_of(step));
+    }
+    CpAsyncCommit();
+  };
+  for (int step = 0; step < kStages - 1; ++step) load(step);
+  const int row_tile = output0 / kTileRows + WarpIndex();
+  Codes<kFormat> codes;
+  codes.Load(weight, row_tile, 0);
+  StoreCodes(codes, stage_of(0) + kOperandBytes);
+  const int warp_token = WarpIndex() % 2 * kWarpTokens;
+  const int warp_output = WarpIndex() / 2 * kWarpOutputs;
+  WarpSums<false> sums;
+  for (int step = 0; step < steps; ++step) {
+    const bool more = step + 1 < steps;
+    if (more) codes.Load(weight, row_tile, step + 1);
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();  // the stage is there, and everybody is done with the one before
+    load(step + kStages - 1);
+    const unsigned char* const stage = stage_of(step);
+    BH_UNROLL
+    for (int at = 0; at < kStepInputs * 2; at += 32) {
+      sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes, at);
+    }
+    if (more) StoreCodes(codes, stage_of(step + 1) + kOperandBytes);
+  }
+  CpAsyncWait<0>();
+  sums.ForEach(warp_token, warp_output, store);
+}
+
+// Either.
+template <WeightFormat kFormat, typename InputRow, typename Store>
+BH_DEVICE void MultiplyTile(const uint16_t* x, const InputRow& input_row,
+                            const PackedWeight& weight, int output0, const Store& store) {
+  if constexpr (IsQuantized(kFormat)) {
+    MultiplyCodes<kFormat>(x, input_row, weight, output0, store);
+  } else {
+    MultiplyNumbers<kFormat == WeightFormat::kF16>(x, input_row, weight, output0, store);
+  }
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,138 @@
+// Whole small models with experts on emulated CUDA devices, in a group of one and of two, against
+// the CPU. Where a token's scores of two experts are close, rounding decides which one it is sent
+// to, and its logits are others: the CUDA backend therefore routes by the CPU's scores, which its
+// own must be near to at every layer.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/reference/reference_backend.h"
+#include "tests/runtime/model/emulated_rig.h"
+
+namespace bulkhead {
+namespace {
+
+using RouterLogits = std::vector<std::vector<float>>;  // of each call for any token
+
+// The bits of the CPU.
+class Recording final : public ReferenceBackend {
+ public:
+  Recording(Device& device, RouterLogits& calls)
+      : ReferenceBackend(device, Order::kPromised, ActivationDType::kF32), calls_(calls) {}
+
+  void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
+                   const RouterOptions& options, const ExpertRouting& routing) override {
+    if (!logits.empty()) {
+      calls_.emplace_back(logits.F32(), logits.F32() + logits.rows() * logits.cols());
+    }
+    ReferenceBackend::RouteTokens(logits, bias, scales, options, routing);
+  }
+
+ private:
+  RouterLogits& calls_;
+};
+
+class RoutedAsRecorded final : public CudaBackend {
+ public:
+  RoutedAsRecorded(Device& device, CudaDriver& driver, const RouterLogits& calls, double tolerance)
+      : CudaBackend(device, driver, nullptr), calls_(calls), tolerance_(tolerance) {}
+
+  void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
+                   const RouterOptions& options, const ExpertRouting& routing) override {
+    if (!logits.empty()) {
+      ASSERT_LT(next_, calls_.size());
+      const std::vector<float>& recorded = calls_[next_++];
+      std::vector<float> own(logits.rows() * logits.cols());
+      ASSERT_EQ(own.size(), recorded.size());
+      const auto bytes = static_cast<int64_t>(own.size() * sizeof(float));
+      device().CopyToHost(logits.data(), own.data(), bytes);
+      ASSERT_TRUE(device().Synchronize().ok());
+      EXPECT_LT(RelativeError(own, recorded), tolerance_) << "call " << next_;
+      // The model's buffer, which the router's product has written.
+      device().CopyFromHost(recorded.data(), const_cast<std::byte*>(logits.data()), bytes);
+    }
+    CudaBackend::RouteTokens(logits, bias, scales, options, routing);
+  }
+
+ private:
+  const RouterLogits& calls_;
+  const double tolerance_;
+  size_t next_ = 0;
+};
+
+struct ExpertModelCase {
+  std::string model;
+  int size = 1;
+  std::optional<WeightFormat> weights = std::nullopt;  // as stored
+  KvFormat kv_format = KvFormat::kBF16;
+  int chunk_tokens = 40;  // of a prompt in a step
+};
+std::ostream& operator<<(std::ostream& out, const ExpertModelCase& c) {
+  return out << c.model << ", tp " << c.size
+             << (c.weights.has_value() ? WeightFormatName(*c.weights) : "");
+}
+
+class CudaExpertModel : public testing::TestWithParam<ExpertModelCase> {};
+
+TEST_P(CudaExpertModel, AgreesWithTheCpu) {
+  const ExpertModelCase& c = GetParam();
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/" + c.model;
+  const Golden golden = ReadGolden(dir);
+  RouterLogits calls;
+  RigOptions options;
+  options.kv_format = c.kv_format;
+  options.weight_dtype = c.weights;
+  options.chunk_tokens = c.chunk_tokens;
+  options.make_device = [&] {
+    RigDevice rig;
+    rig.device = NewHostDevice(0);
+    rig.backend = std::make_unique<Recording>(*rig.device, calls);
+    return rig;
+  };
+  const RigResult cpu = RunRig(dir, golden.prompts, options);
+  ASSERT_FALSE(calls.empty());
+  options.size = c.size;
+  options.make_device = [&] {
+    std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+    RigDevice rig = EmulatedDevice(emulator::Schedule::kAscending, true, &driver);
+    // Those of one token are few numbers.
+    rig.backend = std::make_unique<RoutedAsRecorded>(
+        *rig.device, *driver, calls, (c.kv_format == KvFormat::kFP8 ? 4 : 2) * kTolerance);
+    return rig;
+  };
+  const RigResult cuda = RunRig(dir, golden.prompts, options);
+  for (size_t i = 0; i < golden.prompts.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "prompt " << i);
+    ExpectLikeCpu(cuda.logits[i], cpu.logits[i], golden.vocab_size, c.kv_format);
+  }
+}
+
+std::vector<ExpertModelCase> Cases() {
+  const auto int4 = WeightFormat::kInt4;
+  const auto int8 = WeightFormat::kInt8;
+  const auto stored = std::nullopt;
+  return {
+      {"mixtral_bf16", 1},
+      {"mixtral_bf16", 2, int4},
+      {"mixtral_bf16", 1, stored, KvFormat::kBF16, 1},  // steps of few tokens
+      {"qwen3_moe_bf16", 1, int4},
+      {"qwen3_moe_bf16", 2},
+      {"olmoe_bf16", 1},
+      {"olmoe_bf16", 2, int8},
+      {"granitemoe_bf16", 1, int8},
+      {"granitemoe_bf16", 2},
+      {"glm4_moe_bf16", 1},
+      {"glm4_moe_bf16", 2, int4, KvFormat::kInt8},
+      {"glm4_moe_bf16", 2, stored, KvFormat::kBF16, 1},
+      {"minimax_m2_bf16", 1},
+      {"minimax_m2_bf16", 2},
+      {"qwen2_moe_bf16", 1},
+      {"qwen2_moe_bf16", 2, stored, KvFormat::kFP8},
+  };
+}
+INSTANTIATE_TEST_SUITE_P(Models, CudaExpertModel, testing::ValuesIn(Cases()));
+
+}  // namespace
+}  // namespace bulkhead
