@@ -23,6 +23,8 @@ constexpr int kConnections = 1024;
 constexpr int kMinConnections = 64;
 constexpr int kHttpConnections = 4096;
 constexpr int kMinHttpConnections = 128;
+// Of HTTP's thread: what it reads into, and a short request as JSON, rendered and tokenised.
+constexpr int64_t kHttpThreadBytes = 8 * kMiB;
 constexpr int kOpenCalls = 3584;
 constexpr int kMaxOpenCalls = 8192;  // for a longer queue that was given
 constexpr int kMinOpenCalls = 112;
@@ -104,9 +106,9 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
   const int64_t requests = std::min<int64_t>(
       int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs, quotas.max_open_calls);
   Part(budget, HostPart::kGrpc) = quotas.grpc_bytes;
-  Part(budget, HostPart::kConnections) = quotas.max_connections * kConnectionBytes +
-                                         kControlPortBytes +
-                                         quotas.max_http_connections * kHttpConnectionBytes;
+  Part(budget, HostPart::kConnections) =
+      quotas.max_connections * kConnectionBytes + kControlPortBytes +
+      (request.http ? kHttpThreadBytes + quotas.max_http_connections * kHttpConnectionBytes : 0);
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
   Part(budget, HostPart::kQueue) =

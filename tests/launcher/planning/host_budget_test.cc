@@ -62,7 +62,7 @@ TEST(HostBudgetTest, ConnectionsOfHttpArePlannedWhereThereAreAny) {
     const HostBudget with = HostBudgetAt(step, {.http = true}, capacity);
     EXPECT_GE(with.quotas.max_http_connections, 128);
     EXPECT_EQ(with.total_bytes() - HostBudgetAt(step, {}, capacity).total_bytes(),
-              with.quotas.max_http_connections * kHttpConnectionBytes);
+              with.quotas.max_http_connections * kHttpConnectionBytes + 8 * kMiB);
   }
 }
 
