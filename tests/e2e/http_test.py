@@ -182,6 +182,18 @@ class HttpTest(unittest.TestCase):
         self.assertIn(b"413 Content Too Large", answer)
         self.assertIn(b"MESSAGE_TOO_LARGE", answer)
 
+    def test_a_request_that_comes_too_slowly_is_ended(self):
+        clients = [self.raw(), self.raw()]
+        clients[0].sendall(b"POST /v1/completions HTTP/1.1\r\n")
+        clients[1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{")
+        begin = time.monotonic()
+        for client in clients:
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+            client.close()
+            self.assertIn(b"408 Request Timeout", answer)
+            self.assertIn(b"SLOW_SENDER", answer)
+        self.assertGreater(time.monotonic() - begin, 5)
+
     def test_clients_at_once_get_what_each_gets_alone(self):
         alone = self.ask("/v1/completions", completion())[1]["choices"][0]["text"]
         with concurrent.futures.ThreadPoolExecutor(24) as pool:

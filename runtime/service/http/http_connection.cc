@@ -155,7 +155,7 @@ void HttpConnection::Parse() {
   pending_.erase(0, parser_->Feed(pending_));
   if (pending_.empty()) pending_ = std::string();
   if (parser_->refusal() != 0) {
-    return Refuse(ErrorAnswer(parser_->why(), parser_->refusal()));
+    return Refuse(parser_->why(), parser_->refusal());
   }
   if (parser_->is_done()) return Dispatch();
   const Clock::time_point now = Clock::now();
@@ -191,7 +191,9 @@ void HttpConnection::Dispatch() {
 }
 
 // What is wrong with it is wrong with all that follows.
-void HttpConnection::Refuse(HttpAnswer answer) {
+void HttpConnection::Refuse(const absl::Status& why, int http_status) {
+  core_->errors.Add(ReasonOf(why));
+  HttpAnswer answer = ErrorAnswer(why, http_status);
   const HttpRequest& request = parser_->request();
   takes_chunks_ = true;
   is_head_ = request.method == "HEAD";
@@ -203,7 +205,6 @@ void HttpConnection::Refuse(HttpAnswer answer) {
   discarding_ = true;
   phase_ = Phase::kAnswering;
   ++number_;
-  core_->errors.Add(answer.status == 413 ? reason::kMessageTooLarge : reason::kMalformedRequest);
   Answer(std::move(answer), [](bool) {});
 }
 
@@ -347,10 +348,10 @@ void HttpConnection::Tick(Clock::time_point now) {
   if (phase_ == Phase::kClosed || now < deadline_) return;
   if (phase_ == Phase::kReading && parser_ != nullptr) {
     // Of a head nothing can be said but that it is slow.
-    return Refuse(ErrorAnswer(
+    return Refuse(
         WithReason(absl::DeadlineExceededError("the request came too slowly; send it faster"),
                    reason::kSlowSender),
-        408));
+        408);
   }
   Close(phase_ == Phase::kAnswering ? reason::kSlowReader : "");
 }

@@ -73,7 +73,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   absl::Status MayRead(const HttpRequest& request, size_t bytes) const;
   void NewParser();
   void Dispatch();
-  void Refuse(HttpAnswer answer);
+  void Refuse(const absl::Status& why, int http_status);
   // The head of an answer; without a length it is sent in chunks, or up to the end.
   std::string Head(const HttpAnswer& answer, std::optional<size_t> length) const;
   void Answer(HttpAnswer answer, HttpExchange::Written written);
