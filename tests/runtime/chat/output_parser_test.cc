@@ -29,20 +29,20 @@ std::vector<std::pair<std::string, std::string>> CallsOf(const ParsedOutput& par
   return calls;
 }
 
-std::string Describe(const std::vector<OutputDelta>& deltas) {
+std::string Describe(const std::vector<ParsedDelta>& deltas) {
   std::string content, reasoning, calls;
-  for (const OutputDelta& delta : deltas) {
-    if (delta.kind == OutputDelta::Kind::kContent) content += delta.text;
-    if (delta.kind == OutputDelta::Kind::kReasoning) reasoning += delta.text;
-    if (delta.kind == OutputDelta::Kind::kToolCall) {
+  for (const ParsedDelta& delta : deltas) {
+    if (delta.kind == ParsedDelta::Kind::kContent) content += delta.text;
+    if (delta.kind == ParsedDelta::Kind::kReasoning) reasoning += delta.text;
+    if (delta.kind == ParsedDelta::Kind::kToolCall) {
       absl::StrAppend(&calls, delta.call_index, delta.call_id, delta.call_name, delta.text, ";");
     }
   }
   return absl::StrCat("C:", content, "\nR:", reasoning, "\nT:", calls);
 }
 
-void Extend(std::vector<OutputDelta>* all, std::vector<OutputDelta> more) {
-  for (OutputDelta& delta : more) all->push_back(std::move(delta));
+void Extend(std::vector<ParsedDelta>* all, std::vector<ParsedDelta> more) {
+  for (ParsedDelta& delta : more) all->push_back(std::move(delta));
 }
 
 struct Sample {
@@ -103,18 +103,18 @@ std::vector<Sample> Samples() {
 TEST(OutputParser, GivesTheSameForEveryCutOfATextInTwoAndInCharacters) {
   for (const Sample& sample : Samples()) {
     OutputParser whole(sample.options);
-    std::vector<OutputDelta> deltas = whole.Append(sample.text);
+    std::vector<ParsedDelta> deltas = whole.Append(sample.text);
     Extend(&deltas, whole.Finish());
     const std::string expected = Describe(deltas);
     for (size_t cut = 0; cut <= sample.text.size(); ++cut) {
       OutputParser parser(sample.options);
-      std::vector<OutputDelta> parts = parser.Append(sample.text.substr(0, cut));
+      std::vector<ParsedDelta> parts = parser.Append(sample.text.substr(0, cut));
       Extend(&parts, parser.Append(sample.text.substr(cut)));
       Extend(&parts, parser.Finish());
       ASSERT_EQ(Describe(parts), expected) << sample.text << "\ncut at " << cut;
     }
     OutputParser parser(sample.options);
-    std::vector<OutputDelta> parts;
+    std::vector<ParsedDelta> parts;
     for (const char c : sample.text) Extend(&parts, parser.Append(std::string(1, c)));
     Extend(&parts, parser.Finish());
     EXPECT_EQ(Describe(parts), expected) << sample.text;
@@ -203,9 +203,9 @@ TEST(OutputParser, GivesACallBeyondTheLimitAsContent) {
       absl::StrCat("<tool_call>{\"name\": \"", std::string(kMaxCallBytes, 'x'), "\"}</tool_call>");
   OutputParser parser(With("hermes", ""));
   size_t bytes = 0;
-  const auto count = [&](const std::vector<OutputDelta>& deltas) {
-    for (const OutputDelta& delta : deltas) {
-      EXPECT_EQ(delta.kind, OutputDelta::Kind::kContent);
+  const auto count = [&](const std::vector<ParsedDelta>& deltas) {
+    for (const ParsedDelta& delta : deltas) {
+      EXPECT_EQ(delta.kind, ParsedDelta::Kind::kContent);
       bytes += delta.text.size();
     }
   };

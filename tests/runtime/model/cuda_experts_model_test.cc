@@ -129,6 +129,8 @@ std::vector<ExpertModelCase> Cases() {
       {"minimax_m2_bf16", 1},
       {"minimax_m2_bf16", 2},
       {"qwen2_moe_bf16", 1},
+      {"gpt_oss_bf16", 2},
+      {"llama4_bf16", 1},
       {"qwen2_moe_bf16", 2, stored, KvFormat::kFP8},
   };
 }

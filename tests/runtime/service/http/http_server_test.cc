@@ -1,0 +1,184 @@
+// The front end over sockets: routes and answers.
+#include "runtime/service/http/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/service/http/body_parts.h"
+#include "tests/runtime/service/http/http_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(HttpServerTest, SaysWhatItServes) {
+  EXPECT_EQ(Get("/health").first, 200);
+  EXPECT_EQ(Get("/live").first, 200);
+  EXPECT_EQ(Get("/version").second["version"], "1.2");
+  const json models = Get("/v1/models").second;
+  EXPECT_EQ(models["data"][0]["id"], "letters");
+  EXPECT_EQ(models["data"][0]["root"], "letters");
+  EXPECT_EQ(models["data"][0]["max_model_len"], kTestModelLen);
+}
+
+TEST_F(HttpServerTest, AWholeAnswerHasTextUsageAndReason) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"model": "letters", "prompt": "ab", "max_tokens": 3})");
+  const Submitted submitted = engine_.Next();
+  EXPECT_EQ(submitted.request.prompt, (std::vector<TokenId>{256, 'a', 'b'}));
+  EXPECT_EQ(submitted.request.stopping.max_tokens, 3);
+  submitted.Send(0, {'c', '"'}, "c\"");
+  submitted.Finish(FinishReason::kMaxTokens, 2);
+  const auto [status, answer] = Answered(*client);
+  EXPECT_EQ(status, 200);
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["choices"][0]["text"], "c\"");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(answer["usage"]["total_tokens"], 5);
+  EXPECT_TRUE(absl::StartsWith(submitted.request.request_id, "cmpl-"));
+  EXPECT_EQ(answer["id"], submitted.request.request_id);
+}
+
+TEST_F(HttpServerTest, AStreamIsEventsOnAConnectionThatStays) {
+  const auto client = Connect();
+  for (int i = 0; i < 2; ++i) {
+    client->Post("/v1/completions",
+                 R"({"prompt": "ab", "stream": true, "stream_options": {"include_usage": true}})");
+    const Submitted submitted = engine_.Next();
+    EXPECT_THAT(client->ReadUntil("\r\n\r\n"),
+                AllOf(HasSubstr("200 OK"), HasSubstr("text/event-stream"), HasSubstr("chunked")));
+    submitted.Send(0, {'c'}, "c");
+    const std::string first = client->ReadUntil("\n\n");
+    EXPECT_THAT(first, HasSubstr("data: {\"id\":"));
+    EXPECT_THAT(first, HasSubstr("\"text\":\"c\""));
+    EXPECT_THAT(first, HasSubstr("\"usage\":null"));
+    submitted.Finish(FinishReason::kEos, 1);
+    const std::string rest = client->ReadUntil("data: [DONE]\n\n\r\n0\r\n\r\n");
+    EXPECT_THAT(rest, HasSubstr("\"finish_reason\":\"stop\""));
+    EXPECT_THAT(rest, HasSubstr("\"choices\":[],\"usage\":{\"prompt_tokens\":3"));
+  }
+}
+
+TEST_F(HttpServerTest, ChoicesAreCallsWithSeedsOfTheirOwn) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": ["a", "b"], "n": 2, "seed": 5, "max_tokens": 2})");
+  for (int i = 0; i < 4; ++i) {
+    const Submitted submitted = engine_.Next();
+    EXPECT_EQ(submitted.request.sampling.seed, static_cast<uint64_t>(5 + i % 2));
+    EXPECT_EQ(submitted.request.prompt.back(), i < 2 ? 'a' : 'b');
+    submitted.Send(0, {'0' + i}, std::string(1, static_cast<char>('0' + i)));
+    submitted.Finish(FinishReason::kMaxTokens, 1);
+  }
+  const json answer = Answered(*client).second;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(answer["choices"][i]["index"], i);
+    EXPECT_EQ(answer["choices"][i]["text"], std::to_string(i));
+  }
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 4) << "each prompt once";
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 4);
+}
+
+TEST_F(HttpServerTest, LogprobsAreOfEachToken) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab", "logprobs": 2})");
+  const Submitted submitted = engine_.Next();
+  EXPECT_EQ(submitted.request.num_logprobs, 2);
+  OutputDelta delta;
+  for (const char c : {'c', 'd'}) {
+    delta.tokens.push_back({c, -0.5F, {{c, -0.5F}, {'e', -1.25F}}});
+  }
+  delta.text = "cd";
+  submitted.sink->OnDelta(delta);
+  submitted.Finish(FinishReason::kMaxTokens, 2);
+  const json logprobs = Answered(*client).second["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], json({"c", "d"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5}));
+  EXPECT_EQ(logprobs["top_logprobs"][1], json({{"d", -0.5}, {"e", -1.25}}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1}));
+}
+
+TEST_F(HttpServerTest, EchoBeginsWithThePrompt) {
+  for (const bool stream : {false, true}) {
+    const auto client = Connect();
+    client->Post("/v1/completions", absl::StrCat(R"({"prompt": "ab", "echo": true, "stream": )",
+                                                 stream ? "true" : "false", "}"));
+    const Submitted submitted = engine_.Next();
+    submitted.Send(0, {'c'}, "c");
+    submitted.Finish(FinishReason::kMaxTokens, 1);
+    if (stream) {
+      const std::string events = client->ReadUntil("[DONE]");
+      EXPECT_LT(events.find("\"text\":\"ab\""), events.find("\"text\":\"c\""));
+    } else {
+      EXPECT_EQ(Answered(*client).second["choices"][0]["text"], "abc");
+    }
+  }
+}
+
+TEST_F(HttpServerTest, ALongAnswerIsSentInChunks) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab"})");
+  const Submitted submitted = engine_.Next();
+  std::string text(100'000, 'x');
+  text += "\xc3\xa9";
+  submitted.Send(0, {'c'}, text);
+  submitted.Finish(FinishReason::kMaxTokens, 1);
+  EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("Transfer-Encoding: chunked"));
+  std::string body;
+  while (true) {
+    const std::string size = client->ReadUntil("\r\n");
+    const auto bytes = std::stoul(size, nullptr, 16);
+    if (bytes == 0) break;
+    EXPECT_LE(bytes, 4 * BodyParts::kSliceBytes);
+    std::string chunk = client->ReadUntil("\r\n");
+    body += chunk.substr(0, chunk.size() - 2);
+  }
+  EXPECT_EQ(json::parse(body)["choices"][0]["text"], text);
+}
+
+TEST_F(HttpServerTest, TextsAndIdsAreConvertedBothWays) {
+  EXPECT_EQ(Ask("/tokenize", R"({"prompt": "ab"})").second["tokens"], json({256, 97, 98}));
+  const json plain = Ask("/tokenize", R"({"prompt": "ab", "add_special_tokens": false})").second;
+  EXPECT_EQ(plain["count"], 2);
+  EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 98]})").second["prompt"], "ab");
+  EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 999]})").first, 400);
+  EXPECT_EQ(Ask("/detokenize", R"({"tokens": 5})").first, 400);
+  // On the text worker:
+  const auto client = Connect();
+  client->Post("/tokenize", absl::StrCat(R"({"prompt": ")", std::string(50'000, 'a'), R"("})"));
+  EXPECT_THAT(client->ReadUntil("0\r\n\r\n"), HasSubstr("\"count\":50001"));
+}
+
+TEST_F(HttpServerTest, LongPromptsAreRefusedOrServedOnTheTextWorker) {
+  const auto [status, answer] =
+      Ask("/v1/completions", absl::StrCat(R"({"prompt": ")", std::string(50'000, 'a'), R"("})"));
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["code"], "PROMPT_TOO_LONG");
+  EXPECT_EQ(answer["error"]["param"], "prompt");
+  const auto client = Connect();
+  client->Post("/v1/completions",
+               absl::StrCat(R"({"prompt": "a", "user": ")", std::string(50'000, 'a'), R"("})"));
+  const Submitted submitted = engine_.Next();
+  submitted.Send(0, {'c'}, "c");
+  submitted.Finish(FinishReason::kEos, 1);
+  EXPECT_EQ(Answered(*client).first, 200);
+}
+
+TEST_F(HttpServerTest, ScoresATextsTokens) {
+  engine_.AnswerWith([](const Submitted& submitted) {
+    EXPECT_NE(submitted.request.prompt_logits, nullptr);
+    submitted.Fail(absl::InternalError("no model here"));
+  });
+  const auto [status, answer] = Ask("/v1/score", R"({"prompt": "ab"})");
+  EXPECT_EQ(status, 500);
+  EXPECT_EQ(answer["error"]["code"], "INTERNAL");
+}
+
+}  // namespace
+}  // namespace bulkhead
