@@ -27,6 +27,7 @@
 #include "launcher/gather_messages.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options) {
@@ -135,18 +136,30 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                             : ExitCode::kUsage);
 }
 
+// Whether a layer has matrices in numbers beside quantised ones.
+bool KeepsMatrices(const ModelConfig& config) {
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    for (const TensorRow& row : LayerTensors(config, layer)) {
+      if (row.held_as == HeldAs::kKeptMatrix) return true;
+    }
+  }
+  return false;
+}
+
 absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,
                                                            const ModelConfig& config,
                                                            bool gemm_library) {
   // What the CUDA backend's kernels do not do.
   std::string lacks;
-  if (config.moe.num_experts > 0 && formats.weights.act_order) {
-    lacks = "experts with act order (desc_act)";
-  }
   if (config.has_latents()) lacks = "latent attention (MLA)";
   if (config.keeps_states()) lacks = "linear attention (gated delta rule)";
   if (config.full_heads.head_dim > 0) lacks = "heads of two kinds (full_attention has its own)";
   if (config.per_layer_input_size > 0) lacks = "inputs of each layer (hidden_size_per_layer_input)";
+  // Rows come in one format, which is bf16 for quantised weights.
+  if (IsQuantized(formats.weights.layers) && formats.weights.tables == WeightFormat::kF16 &&
+      KeepsMatrices(config)) {
+    lacks = "matrices in float16 beside quantised ones in a layer (modules that are not converted)";
+  }
   if (!lacks.empty()) {
     return WithExitCode(absl::UnimplementedError(absl::StrCat(
                             config.architecture, " needs ", lacks,

@@ -161,6 +161,12 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   }
   config.quantization = ReadQuantizationConfig(outer);
   BH_RETURN_IF_ERROR(outer.status());
+  if (config.quantization.act_order && config.moe.num_experts > 0) {
+    return absl::UnimplementedError(
+        absl::StrCat(source,
+                     ": quantization_config: act order (desc_act, actorder) is not "
+                     "supported in a mixture of experts"));
+  }
   if (!config.quantization.fp8_kv) WarnOfKvCacheScheme(object, source, parsed.warnings);
   std::vector<std::string> unknown_in_rope;
   ReadRope(fields, config.family->rope, config, unknown_in_rope);

@@ -143,6 +143,17 @@ TEST(MoeConfigTest, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(refusal("decoder_sparse_step", 0), HasSubstr("decoder_sparse_step is 0"));
 }
 
+TEST(MoeConfigTest, ActOrderIsRefused) {
+  json config = json::parse(kQwen3);
+  config["quantization_config"] = {
+      {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"desc_act", false}};
+  EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+  config["quantization_config"]["desc_act"] = true;
+  const absl::Status refused = Parse(config).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("desc_act"));
+}
+
 TEST(MoeConfigTest, TheExpertsOfAllLayersTogetherAreBounded) {
   json config = json::parse(kQwen3);
   config["num_hidden_layers"] = 512;

@@ -46,7 +46,7 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
   for (size_t i = 0; i < tools->size(); ++i) {
     const Json& tool = (*tools)[i];
     const std::string field = absl::StrCat("tools[", i, "]");
-    if (!tool.is_object() || tool.value("type", "") != "function") {
+    if (!tool.is_object() || tool.value("type", Json()) != "function") {
       return NotSupported(absl::StrCat(field, ".type"),
                           "only tools of type function are supported");
     }
