@@ -48,7 +48,7 @@ TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
 TEST(ServeOptionsTest, HttpIsOffUnlessAPortIsGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({})).http_port, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--http-port", "0"})).http_port, 0);
-  EXPECT_THAT(Refusal(Serve({"--http-port", "65536"})), HasSubstr("--http-port: '65536'"));
+  EXPECT_THAT(Refusal(Serve({"--http-port", "65536"})), HasSubstr("--http-port: 65536 is out of range"));
 }
 
 TEST(ServeOptionsTest, PortsOfTwoAddressesMayBeEqual) {
