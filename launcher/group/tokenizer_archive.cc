@@ -124,13 +124,12 @@ absl::StatusOr<std::shared_ptr<const TokenizerArchive>> MakeTokenizerArchive(
   zip_error_init(&error);
   zip_source_t* const target = zip_source_buffer_create(nullptr, 0, /*freep=*/0, &error);
   if (target == nullptr) return ZipError("create", &error);
-  absl::Status written = Write(files, target);
-  absl::StatusOr<std::string> bytes = written;
-  if (written.ok()) bytes = ReadSource(target);
+  const absl::Status written = Write(files, target);
+  absl::StatusOr<std::string> zip = written.ok() ? ReadSource(target) : written;
   zip_source_free(target);
-  BH_RETURN_IF_ERROR(bytes.status());
+  BH_RETURN_IF_ERROR(zip.status());
   auto archive = std::make_shared<TokenizerArchive>();
-  archive->zip = *std::move(bytes);
+  archive->zip = *std::move(zip);
   archive->sha256 = Sha256Hex(archive->zip);
   return std::shared_ptr<const TokenizerArchive>(std::move(archive));
 }
