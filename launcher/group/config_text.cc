@@ -1,12 +1,10 @@
 #include "launcher/group/config_text.h"
 
-#include <openssl/sha.h>
-
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/whole_file.h"
+#include "launcher/group/sha256.h"
 
 namespace bulkhead {
 
@@ -15,10 +13,7 @@ ConfigText ReadConfigText(const std::string& dir) {
   if (!text.ok()) return {};
   ConfigText config;
   config.json = *std::move(text);
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(config.json.data()), config.json.size(), digest);
-  config.sha256 = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest)));
+  config.sha256 = Sha256Hex(config.json);
   return config;
 }
 

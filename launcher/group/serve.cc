@@ -23,6 +23,7 @@
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
+#include "launcher/group/tokenizer_archive.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/report.h"
 #include "launcher/version.h"
@@ -177,6 +178,11 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   const ConfigText config = ReadConfigText(engine.source.dir);
   info.set_config_json(config.json);
   info.set_config_sha256(config.sha256);
+  parts.tokenizer_archive = MakeTokenizerArchive(engine.source.dir);
+  if (!parts.tokenizer_archive.ok() && engine.tokenizer != nullptr) {
+    BH_LOG(kWarning) << "gateways cannot get the tokenizer: "
+                     << parts.tokenizer_archive.status().message();
+  }
   parts.rank_table = RankTableOf(ReportOf(engine.capacity, {}, engine.facts()));
   return parts;
 }

@@ -37,6 +37,7 @@ constexpr int kQueuedReqs = 1024;
 constexpr int kMinQueuedReqs = 32;
 // Vocabulary and merges as tables, per byte of tokenizer.json: measured 11.7 with 128,000 tokens.
 constexpr int64_t kTokenizerFactor = 12;
+constexpr int64_t kArchiveFactor = 1;  // the file as it is sent to gateways, if nothing compresses
 // Touched stacks, and memory that malloc retains.
 constexpr int64_t kHeapGrowthBytes = 16 * kMiB;
 
@@ -121,7 +122,11 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
     Part(budget, HostPart::kPrefixCache) =
         PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens);
   }
-  Part(budget, HostPart::kTokenizer) = request.tokenizer_file_bytes * kTokenizerFactor;
+  if (request.tokenizer_file_bytes > 0) {
+    Part(budget, HostPart::kTokenizer) =
+        request.tokenizer_file_bytes * (kTokenizerFactor + kArchiveFactor) +
+        kMaxArchivedBesidesBytes;
+  }
   Part(budget, HostPart::kHeapSlack) =
       kRank0HeapBytes + (request.ranks_on_host - 1) * kRankHeapBytes + kHeapGrowthBytes;
   budget.quotas.total_bytes = budget.total_bytes() - budget.standing_bytes();

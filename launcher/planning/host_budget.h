@@ -29,6 +29,9 @@ inline constexpr int kNumHostParts = 10;
 // "grpc", "connections", ...
 const char* HostPartName(HostPart part);
 
+// Limit of the other files that are sent with tokenizer.json (launcher/group/tokenizer_archive.h).
+inline constexpr int64_t kMaxArchivedBesidesBytes = int64_t{2} << 20;
+
 // The inputs of a server's host budget besides the limits of its plan: equal on every rank once
 // rank 0's are distributed.
 struct HostRequest {

@@ -27,4 +27,15 @@ absl::Status ServiceCore::WhyRefused(size_t message_bytes) const {
   return WhyTooLarge(message_bytes, quotas.message_bytes);
 }
 
+absl::Status ServiceCore::TakeCalls(int calls) {
+  if (calls == 0 || host.open_calls.AddWithin(calls, quotas.max_open_calls)) {
+    return absl::OkStatus();
+  }
+  return WithRetryAfter(
+      WithReason(absl::UnavailableError(absl::StrCat("more than ", quotas.max_open_calls,
+                                                     " calls would be open; try again later")),
+                 reason::kTooManyCalls),
+      absl::Seconds(1));
+}
+
 }  // namespace bulkhead

@@ -43,6 +43,10 @@ struct ServiceCore {
 
   // Why a call with a request of that size is not read at all; ok: it is.
   absl::Status WhyRefused(size_t message_bytes) const;
+  // Counts calls besides those of the front end's connections, for a request that makes several.
+  // UNAVAILABLE (TOO_MANY_CALLS) where there would be too many. Give back with
+  // host.open_calls.Sub.
+  absl::Status TakeCalls(int calls);
 
   const HostQuotas quotas;
   ServingState state;

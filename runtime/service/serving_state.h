@@ -31,6 +31,12 @@ enum class ServingPhase {
   kStopping,  // the last calls are ended
 };
 
+// The files by which a client renders chats and tokenises as this server does, as a zip.
+struct TokenizerArchive {
+  std::string zip;
+  std::string sha256;  // of it, in hexadecimal
+};
+
 // What a server needs to serve. The pointers outlive the server's Shutdown().
 struct ServingParts {
   RequestInbox* inbox = nullptr;
@@ -39,6 +45,9 @@ struct ServingParts {
   v1::ServerInfo server_info;  // `epoch` is filled in by the server
   v1::ModelInfo model_info;
   v1::RankTable rank_table;
+  // Else why there is none.
+  absl::StatusOr<std::shared_ptr<const TokenizerArchive>> tokenizer_archive =
+      absl::NotFoundError("the model has no tokenizer.json");
 };
 
 class ServingState {

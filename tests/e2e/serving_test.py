@@ -248,7 +248,7 @@ class ServingTest(unittest.TestCase):
                          grpc.StatusCode.OK)
 
     def test_health_serves(self):
-        for name in ("", "bulkhead.v1.Generation", "bulkhead.v1.Control"):
+        for name in ("", "bulkhead.v1.Generation", "bulkhead.v1.Control", "vllm.grpc.engine.VllmEngine"):
             answer = self.group.health.Check(health_pb.HealthCheckRequest(service=name),
                                              timeout=group.LIMIT_S)
             self.assertEqual(answer.status, health_pb.HealthCheckResponse.SERVING)

@@ -19,7 +19,8 @@ using grpc::health::v1::HealthCheckResponse;
 constexpr char kStopping[] = "the server is shutting down";
 
 bool IsKnown(const std::string& service) {
-  return service.empty() || service == "bulkhead.v1.Generation" || service == "bulkhead.v1.Control";
+  return service.empty() || service == "bulkhead.v1.Generation" ||
+         service == "bulkhead.v1.Control" || service == "vllm.grpc.engine.VllmEngine";
 }
 
 absl::StatusOr<std::string> ServiceNamedIn(const grpc::ByteBuffer* request) {

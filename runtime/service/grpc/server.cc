@@ -19,6 +19,7 @@
 #include "runtime/service/grpc/generation_service.h"
 #include "runtime/service/grpc/guarded_port.h"
 #include "runtime/service/grpc/health_service.h"
+#include "runtime/service/grpc/vllm_engine_service.h"
 
 namespace bulkhead {
 namespace {
@@ -40,12 +41,13 @@ void PrepareLibrary() {
 }  // namespace
 
 struct GrpcServer::Parts {
-  explicit Parts(ServiceCore* service_core) : core(service_core), generation(core), control(core) {}
+  explicit Parts(ServiceCore* service_core) : core(service_core), generation(core), control(core), vllm_engine(core) {}
 
   ServiceCore* const core;
   HealthService health;
   GenerationService generation;
   ControlService control;
+  VllmEngineService vllm_engine;
   std::unique_ptr<GuardedPort> port;
   std::string control_target;
   absl::Mutex shutdown_mutex;
@@ -68,6 +70,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   builder.RegisterService(&parts->health);
   builder.RegisterService(&parts->generation);
   builder.RegisterService(&parts->control);
+  builder.RegisterService(&parts->vllm_engine);
   parts->server = builder.BuildAndStart();
   BH_CHECK(parts->server != nullptr);
   parts->port->Start(core->quotas, &core->host, &core->errors, &core->pressure);

@@ -23,7 +23,8 @@ class HealthServiceTest : public ServiceFixture {
 };
 
 TEST_F(HealthServiceTest, CheckFollowsTheServersLife) {
-  const std::vector<std::string> names = {"", "bulkhead.v1.Generation", "bulkhead.v1.Control"};
+  const std::vector<std::string> names = {"", "bulkhead.v1.Generation", "bulkhead.v1.Control",
+                                          "vllm.grpc.engine.VllmEngine"};
   for (const std::string& name : names) EXPECT_EQ(Check(name), HealthCheckResponse::NOT_SERVING);
   MakeReady();
   for (const std::string& name : names) EXPECT_EQ(Check(name), HealthCheckResponse::SERVING);

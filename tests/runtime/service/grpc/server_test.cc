@@ -225,8 +225,8 @@ TEST_F(ServerTest, ReflectionListsEveryService) {
   for (const grpc::Slice& part : slices) {
     text.append(reinterpret_cast<const char*>(part.begin()), part.size());
   }
-  for (const char* name :
-       {"bulkhead.v1.Generation", "bulkhead.v1.Control", "grpc.health.v1.Health"}) {
+  for (const char* name : {"bulkhead.v1.Generation", "bulkhead.v1.Control", "grpc.health.v1.Health",
+                           "vllm.grpc.engine.VllmEngine"}) {
     EXPECT_THAT(text, HasSubstr(name));
   }
   queue.Shutdown();
