@@ -6,6 +6,7 @@ find_package(gRPC CONFIG REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # headers of Asio and Beast
 find_package(GTest REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)

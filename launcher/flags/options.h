@@ -79,6 +79,10 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 50051;                              // 0: any free port
   int control_port = 0;                          // on 127.0.0.1; 0: any free port
+  std::optional<int> http_port;                  // 0: any free port; absent: no HTTP
+  std::string chat_template;                     // a file, or the name of one; "": the model's
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   bool insecure = false;                         // required for a non-loopback host
   std::optional<std::string> served_model_name;  // absent: the value of --model
   std::optional<int> max_num_queued_reqs;        // absent: 1024, or what fits

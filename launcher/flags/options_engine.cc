@@ -60,6 +60,22 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "where health, drain and all of Control are also served, on 127.0.0.1 by a thread "
              "that clients of --port cannot block; 0, the default, takes any free one",
              PortValue(&options->control_port));
+  flags->Add("--http-port", "PORT",
+             "also serve the HTTP API of OpenAI on --host, at this port; 0 takes any free one "
+             "(default: no HTTP)",
+             IntegerValue(&options->http_port, 0, 65535));
+  flags->Add("--chat-template", "FILE",
+             "the Jinja template of chats, or the name of one of the model's own (default: the "
+             "model's)",
+             TextValue(&options->chat_template));
+  flags->Add("--tool-call-parser", "NAME",
+             "how the model writes calls of tools: auto, by its chat template, none, or a name "
+             "as in docs/http.md (default auto)",
+             TextValue(&options->tool_call_parser));
+  flags->Add("--reasoning-parser", "NAME",
+             "how the model writes its reasoning: auto, none, or a name as in docs/http.md "
+             "(default auto)",
+             TextValue(&options->reasoning_parser));
   flags->AddSwitch("--insecure", "allow a non-loopback host: there is no TLS and no password",
                    &options->insecure);
   AddDeviceFlags(raw, flags);

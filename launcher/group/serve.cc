@@ -30,6 +30,7 @@
 #include "memory/kv_format_name.h"
 #include "runtime/service/grpc/server.h"
 #include "runtime/service/host_pressure.h"
+#include "runtime/service/http/http_server.h"
 #include "runtime/service/service_core.h"
 
 namespace bulkhead {
@@ -208,7 +209,7 @@ class ServedReport {
 
 // Rank 0's part, from READY to the last stream.
 void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine& engine,
-                   ServiceCore& service, GrpcServer& server, absl::Time begin) {
+                   ServiceCore& service, GrpcServer& server, HttpServer* http, absl::Time begin) {
   Coordinator coordinator(CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs)));
   RankFigures figures;
@@ -233,16 +234,18 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   report.Write("serving");
   process.SetDrain(
       [&] { control.BeginDrain(std::nullopt); });  // a reader of READY may drain at once
-  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s\n",
+  const std::string http_target = http == nullptr ? "" : absl::StrCat(" http=", http->target());
+  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
-              server.control_target().c_str());
+              server.control_target().c_str(), http_target.c_str());
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
     BH_LOG(kWarning) << "writing READY failed: " << said.message();
   }
   process.RunSteps(runner, &coordinator);
   process.SetDrain(nullptr);
   server.Shutdown(kFlush);
+  if (http != nullptr) http->Shutdown(kFlush);
   process.SetEnding({});
   report.Write("ended");
 }
@@ -267,6 +270,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   const bool coordinator = process.group().exchange().topology().coordinator();
   std::unique_ptr<ServiceCore> service;
   std::unique_ptr<GrpcServer> server;
+  std::unique_ptr<HttpServer> http;
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
     if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--report", *options.report));
@@ -275,15 +279,19 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                                                    .port = options.port,
                                                    .control_port = options.control_port},
                                                   service.get()));
+    if (options.http_port.has_value()) {
+      BH_ASSIGN_OR_RETURN(http, HttpServer::Start({.host = options.host, .port = *options.http_port},
+                                                  service.get()));
+    }
     BH_LOG(kVerbose) << "listening on " << server->target()
-                     << "; not serving until the weights are loaded";
+                     << (http == nullptr ? "" : absl::StrCat(" and ", http->target())) << "; not serving until the weights are loaded";
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(options.engine, process.group(), &options, bind));
   process.SetStepLimits(engine->step_limits);
   if (coordinator) {
-    ServeRequests(options, process, *engine, *service, *server, begin);
+    ServeRequests(options, process, *engine, *service, *server, http.get(), begin);
   } else {
     RankFigures figures;
     InstrumentedStepRunner runner = InstrumentedStepRunnerOf(*engine, figures, nullptr);

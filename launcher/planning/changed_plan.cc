@@ -51,6 +51,7 @@ std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
   request->max_num_queued_reqs = server->max_num_queued_reqs;
   request->host_memory = server->host_memory;
   request->prefix_caching = server->engine.enable_prefix_caching;
+  request->http = server->http_port.has_value();
   return request;
 }
 

@@ -21,6 +21,8 @@ constexpr int64_t kMessagesInGrpc = 16;
 constexpr int64_t kMinGrpcBytes = 8 * kMiB;
 constexpr int kConnections = 1024;
 constexpr int kMinConnections = 64;
+constexpr int kHttpConnections = 4096;
+constexpr int kMinHttpConnections = 128;
 constexpr int kOpenCalls = 3584;
 constexpr int kMaxOpenCalls = 8192;  // for a longer queue that was given
 constexpr int kMinOpenCalls = 112;
@@ -56,6 +58,9 @@ void SetQuotas(const HostRequest& request, const Limits& limits, HostBudget& bud
   quotas.grpc_bytes = shrunk(kGrpcBytes + kMessagesInGrpc * quotas.message_bytes,
                              std::max(kMinGrpcBytes, 4 * quotas.message_bytes));
   quotas.max_connections = static_cast<int>(shrunk(kConnections, kMinConnections));
+  if (request.http) {
+    quotas.max_http_connections = static_cast<int>(shrunk(kHttpConnections, kMinHttpConnections));
+  }
   budget.max_num_queued_reqs =
       request.max_num_queued_reqs.value_or(static_cast<int>(shrunk(kQueuedReqs, kMinQueuedReqs)));
   // Every waiting or running request has a call, so they are bounded by the calls.
@@ -100,7 +105,8 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
       int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs, quotas.max_open_calls);
   Part(budget, HostPart::kGrpc) = quotas.grpc_bytes;
   Part(budget, HostPart::kConnections) =
-      quotas.max_connections * kConnectionBytes + kControlPortBytes;
+      quotas.max_connections * kConnectionBytes + kControlPortBytes +
+      quotas.max_http_connections * kHttpConnectionBytes;
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
   Part(budget, HostPart::kQueue) =

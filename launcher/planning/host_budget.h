@@ -37,6 +37,7 @@ struct HostRequest {
   int64_t tokenizer_file_bytes = 0;
   bool prefix_caching = true;
   int ranks_on_host = 1;  // of rank 0
+  bool http = false;      // --http-port
 };
 
 struct HostBudget {

@@ -95,6 +95,7 @@ HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, i
   if (!absent) request.tokenizer_file_bytes = static_cast<int64_t>(bytes);
   request.prefix_caching = options.engine.enable_prefix_caching;
   request.ranks_on_host = ranks_on_host;
+  request.http = options.http_port.has_value();
   return request;
 }
 

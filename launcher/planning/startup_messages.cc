@@ -47,13 +47,14 @@ HostLimit FromProto(const internal::RankHost::Limit& message) {
 }
 
 internal::RankHost::Request ToProto(const HostRequest& request) {
-  const auto& [queued, host_memory, tokenizer, prefix_caching, ranks] = request;
+  const auto& [queued, host_memory, tokenizer, prefix_caching, ranks, http] = request;
   internal::RankHost::Request message;
   if (queued.has_value()) message.set_max_num_queued_reqs(*queued);
   if (host_memory.has_value()) message.set_host_memory(*host_memory);
   message.set_tokenizer_file_bytes(tokenizer);
   message.set_prefix_caching(prefix_caching);
   message.set_ranks_on_host(ranks);
+  message.set_http(http);
   return message;
 }
 
@@ -65,6 +66,7 @@ HostRequest FromProto(const internal::RankHost::Request& message) {
   request.tokenizer_file_bytes = message.tokenizer_file_bytes();
   request.prefix_caching = message.prefix_caching();
   request.ranks_on_host = message.ranks_on_host();
+  request.http = message.http();
   return request;
 }
 

@@ -31,6 +31,8 @@ class CallRequest {
   virtual ~CallRequest() = default;
   // As received.
   virtual size_t bytes() const = 0;
+  // The thread that starts the call is the text worker: all of its work is done there.
+  virtual bool is_on_text_worker() const { return false; }
   // Fills `message` and frees the bytes. INVALID_ARGUMENT (MALFORMED_REQUEST). Uses at most
   // kHeldPerTextByte (host_quotas.h) per byte.
   virtual absl::Status Parse(google::protobuf::Message& message) = 0;

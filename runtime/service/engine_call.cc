@@ -15,8 +15,9 @@ void EngineCall::Start(std::unique_ptr<CallRequest> request) {
     request = nullptr;
     return Begin([&](const RequestRules&) { return refused; });
   }
-  if (bytes <= TextWorker::kLongMessageBytes) {
-    return ParseAndBegin(std::move(request), /*is_elsewhere=*/false);
+  const bool is_elsewhere = request->is_on_text_worker();
+  if (is_elsewhere || bytes <= TextWorker::kLongMessageBytes) {
+    return ParseAndBegin(std::move(request), is_elsewhere);
   }
   PostToTextWorker(bytes,
                    [this, taken = std::shared_ptr<CallRequest>(std::move(request))]() mutable {

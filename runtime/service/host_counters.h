@@ -42,6 +42,7 @@ class PeakCounter {
 
 struct HostCounters {
   PeakCounter connections;
+  PeakCounter http_connections;  // bounded by HostQuotas::max_http_connections
   PeakCounter open_calls;
   PeakCounter request_bytes;   // bounded by HostQuotas::request_bytes
   PeakCounter answer_bytes;    // bounded by HostQuotas::answer_bytes

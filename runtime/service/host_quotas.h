@@ -40,6 +40,7 @@ struct HostQuotas {
   int64_t refused_message_bytes = int64_t{1} << 20;
   int64_t grpc_bytes = int64_t{256} << 20;  // gRPC's resource quota
   int max_connections = 1024;
+  int max_http_connections = 0;  // one call at a time on each
   int max_open_calls = 8192;  // over all connections
   // Request bodies in total: from a body's first byte until the service has taken over the call
   // (first frame of the answer), as bytes on the wire.
@@ -56,6 +57,8 @@ struct HostQuotas {
 
 // Maximum memory for one of each, besides the bytes above.
 inline constexpr int64_t kConnectionBytes = int64_t{64} << 10;  // transport and guard
+// Of HTTP: a request's head while it is read, then a part of the answer as JSON.
+inline constexpr int64_t kHttpConnectionBytes = int64_t{24} << 10;
 // gRPC's call state and ours: measured 13 KiB, and 52 with 8 KiB of the smallest fields of
 // metadata.
 inline constexpr int64_t kOpenCallBytes = int64_t{56} << 10;

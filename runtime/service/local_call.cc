@@ -14,7 +14,8 @@ void LocalCall::Start(std::unique_ptr<CallRequest> request) {
     request = nullptr;
     return End(refused);
   }
-  if (kind_ == Kind::kControl || bytes <= TextWorker::kLongTextBytes) {
+  if (kind_ == Kind::kControl || request->is_on_text_worker() ||
+      bytes <= TextWorker::kLongTextBytes) {
     return RespondAndEnd(*request);
   }
   refused = core_->text_worker.Post(

@@ -1,0 +1,55 @@
+#include "runtime/service/http/answer_format.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+
+AnswerFrame::AnswerFrame(absl::string_view id, absl::string_view object, int64_t created_unix_s,
+                         absl::string_view model, const GenerationOptions& options)
+    : head_(absl::StrCat("{\"id\":", JsonString(id), ",\"object\":\"", object,
+                         "\",\"created\":", created_unix_s, ",\"model\":", JsonString(model),
+                         ",\"choices\":[")),
+      include_usage_(options.include_usage),
+      continuous_usage_(options.continuous_usage) {}
+
+std::string AnswerFrame::Event(absl::string_view choice, const UsageCounts& usage) const {
+  const std::string end = !include_usage_      ? "]}\n\n"
+                          : !continuous_usage_ ? "],\"usage\":null}\n\n"
+                                               : absl::StrCat(End(usage), "\n\n");
+  return absl::StrCat("data: ", head_, choice, end);
+}
+
+std::string AnswerFrame::UsageEvent(const UsageCounts& usage) const {
+  return absl::StrCat("data: ", head_, End(usage), "\n\n");
+}
+
+std::string AnswerFrame::Begin() const { return head_; }
+
+std::string AnswerFrame::End(const UsageCounts& usage) {
+  return absl::StrCat("],\"usage\":", UsageJson(usage), "}");
+}
+
+std::string UsageJson(const UsageCounts& usage) {
+  return absl::StrCat("{\"prompt_tokens\":", usage.prompt_tokens,
+                      ",\"completion_tokens\":", usage.completion_tokens,
+                      ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
+                      ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
+}
+
+std::string FinishReasonJson(const v1::Finished& finished) {
+  switch (finished.reason()) {
+    case v1::FINISH_REASON_MAX_TOKENS:
+    case v1::FINISH_REASON_MODEL_LENGTH:
+      return "\"length\"";
+    default:
+      return "\"stop\"";
+  }
+}
+
+std::string StopReasonJson(const v1::Finished& finished) {
+  if (finished.has_stop_string()) return JsonString(finished.stop_string());
+  if (finished.has_stop_token_id()) return absl::StrCat(finished.stop_token_id());
+  return "null";
+}
+
+}  // namespace bulkhead

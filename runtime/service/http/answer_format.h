@@ -1,0 +1,66 @@
+// AnswerFormat: how an answer is written as JSON: completions or chats, whole or in events. One for
+// each request; used by the front end's thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "bulkhead/v1/generation.pb.h"
+#include "runtime/service/http/body_parts.h"
+#include "runtime/service/http/generation_options.h"
+#include "runtime/service/http/packed_reader.h"
+
+namespace bulkhead {
+
+struct UsageCounts {
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  uint64_t cached_tokens = 0;  // of the prompt
+};
+
+class AnswerFormat {
+ public:
+  virtual ~AnswerFormat() = default;
+
+  // An event, or several, each a line "data: {...}" and an empty one. `usage`: so far, of that
+  // choice, where the client wants it.
+  virtual BodyParts Delta(int choice, PackedMessage delta, const UsageCounts& usage) = 0;
+  virtual BodyParts Finished(int choice, const v1::Finished& finished,
+                             const UsageCounts& usage) = 0;
+  // Before the first delta of a choice whose prompt is repeated.
+  virtual BodyParts Prompt(int /*choice*/, const v1::TokenIds& /*ids*/) { return {}; }
+  // The last one, without choices.
+  virtual BodyParts Usage(const UsageCounts& usage) = 0;
+  // The whole answer, from a v1::GenerateResponse for each choice.
+  virtual BodyParts Whole(const std::vector<PackedMessage>& responses,
+                          const UsageCounts& usage) = 0;
+};
+
+// What the objects of one answer have in common.
+class AnswerFrame {
+ public:
+  AnswerFrame(absl::string_view id, absl::string_view object, int64_t created_unix_s,
+              absl::string_view model, const GenerationOptions& options);
+
+  // "data: {..., "choices":[`choice`]...}", the usage as the client wants it.
+  std::string Event(absl::string_view choice, const UsageCounts& usage) const;
+  std::string UsageEvent(const UsageCounts& usage) const;
+  // Up to the list of choices, and behind it.
+  std::string Begin() const;
+  static std::string End(const UsageCounts& usage);
+
+ private:
+  std::string head_;
+  bool include_usage_;
+  bool continuous_usage_;
+};
+
+std::string UsageJson(const UsageCounts& usage);
+// "stop" or "length", with quotes; the stop string or token id, or null.
+std::string FinishReasonJson(const v1::Finished& finished);
+std::string StopReasonJson(const v1::Finished& finished);
+
+}  // namespace bulkhead

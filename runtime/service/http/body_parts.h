@@ -1,0 +1,46 @@
+// BodyParts: the body of an answer, made as it is sent: JSON takes many times the bytes of the
+// packed messages that it is made from, and never exists as a whole. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+// The inside of a JSON string: quotes, backslashes and control characters escaped.
+void AppendEscaped(absl::string_view text, std::string* out);
+// With its quotes.
+std::string JsonString(absl::string_view text);
+// The longest beginning of `text` of at most `limit` bytes that does not split a character.
+absl::string_view WholeCharacters(absl::string_view text, size_t limit);
+
+class BodyParts {
+ public:
+  // What an answer is made in: a part stops a little after it has that many bytes.
+  static constexpr size_t kSliceBytes = size_t{8} << 10;
+
+  // Appends to `out` and returns whether that was all. Called again if not, later.
+  using Part = std::function<bool(std::string* out)>;
+
+  BodyParts() = default;
+  explicit BodyParts(std::string text) { Add(std::move(text)); }
+
+  void Add(std::string text);
+  // The escaped inside of a JSON string; `owner` holds the text.
+  void AddEscaped(absl::string_view text, std::shared_ptr<const void> owner);
+  void AddPart(Part part) { parts_.push_back(std::move(part)); }
+  void Add(BodyParts more);
+
+  // Appends up to about kSliceBytes; true once nothing is left.
+  bool Produce(std::string* out);
+
+ private:
+  std::deque<Part> parts_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,141 @@
+#include "runtime/service/http/completion_format.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr size_t kPartBytes = BodyParts::kSliceBytes / 2;
+
+}  // namespace
+
+CompletionFormat::CompletionFormat(AnswerFrame frame, GenerationOptions options,
+                                   const Tokenizer* tokenizer, int num_choices)
+    : frame_(std::move(frame)),
+      options_(std::move(options)),
+      tokenizer_(tokenizer),
+      places_(static_cast<size_t>(num_choices)) {}
+
+std::string CompletionFormat::ChoiceJson(int choice, absl::string_view text,
+                                         absl::string_view logprobs,
+                                         absl::string_view finish) const {
+  return absl::StrCat("{\"index\":", choice, ",\"text\":", JsonString(text),
+                      ",\"logprobs\":", logprobs, ",\"finish_reason\":", finish, "}");
+}
+
+std::string CompletionFormat::PromptText(const v1::TokenIds& ids) const {
+  if (tokenizer_ == nullptr) return "";
+  const std::vector<int32_t> list(ids.ids().begin(), ids.ids().end());
+  return tokenizer_->Decode(list, true);
+}
+
+BodyParts CompletionFormat::Prompt(int choice, const v1::TokenIds& ids) {
+  BodyParts parts;
+  parts.Add(frame_.Event(ChoiceJson(choice, PromptText(ids), "null", "null"), {}));
+  return parts;
+}
+
+BodyParts CompletionFormat::Delta(int choice, PackedMessage delta, const UsageCounts& usage) {
+  BodyParts parts;
+  PackedReader tokens(delta.bytes);
+  absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
+  if (text.empty() && !options_.logprobs.has_value() && !options_.continuous_usage) return parts;
+  Place& place = places_[choice];
+  if (options_.logprobs.has_value() && !place.texts.has_value()) {
+    place.texts.emplace(tokenizer_, options_);
+  }
+  // In slices: as many events.
+  parts.AddPart([this, choice, text, tokens, usage, &place,
+                 owner = std::move(delta.owner)](std::string* out) mutable {
+    const absl::string_view slice = WholeCharacters(text, kPartBytes);
+    text.remove_prefix(slice.size());
+    std::string logprobs = "null";
+    bool has_more = false;
+    if (options_.logprobs.has_value()) {
+      CompletionLogprobs lists;
+      v1::Token token;
+      while (lists.top_logprobs.size() < kPartBytes &&
+             (has_more = tokens.NextToken(v1::Delta::kTokensFieldNumber, &token))) {
+        lists.Add(token, *place.texts, &place.offset);
+      }
+      logprobs = lists.Json();
+    }
+    *out += frame_.Event(ChoiceJson(choice, slice, logprobs, "null"), usage);
+    return text.empty() && !has_more;
+  });
+  return parts;
+}
+
+BodyParts CompletionFormat::Finished(int choice, const v1::Finished& finished,
+                                     const UsageCounts& usage) {
+  return BodyParts(frame_.Event(
+      ChoiceJson(choice, "", "null",
+                 absl::StrCat(FinishReasonJson(finished),
+                              ",\"stop_reason\":", StopReasonJson(finished))),
+      usage));
+}
+
+BodyParts CompletionFormat::Usage(const UsageCounts& usage) {
+  return BodyParts(frame_.UsageEvent(usage));
+}
+
+// A pass over the tokens for each of the lists, so that no list is in memory as a whole.
+void CompletionFormat::AddLogprobs(const PackedMessage& response, size_t offset,
+                                   BodyParts* out) const {
+  constexpr std::string CompletionLogprobs::*kLists[] = {
+      &CompletionLogprobs::tokens, &CompletionLogprobs::token_logprobs,
+      &CompletionLogprobs::top_logprobs, &CompletionLogprobs::text_offset};
+  constexpr const char* kNames[] = {"{\"tokens\":[", "],\"token_logprobs\":[",
+                                    "],\"top_logprobs\":[", "],\"text_offset\":["};
+  for (int list = 0; list < 4; ++list) {
+    out->Add(kNames[list]);
+    auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
+    out->AddPart([list = kLists[list], texts, offset, is_first = true, tokens = PackedReader(response.bytes),
+                  owner = response.owner](std::string* bytes) mutable {
+      const size_t enough = bytes->size() + kPartBytes;
+      v1::Token token;
+      while (bytes->size() < enough) {
+        if (!tokens.NextToken(v1::GenerateResponse::kTokensFieldNumber, &token)) return true;
+        CompletionLogprobs one;
+        one.Add(token, *texts, &offset);
+        absl::StrAppend(bytes, is_first ? "" : ",", one.*list);
+        is_first = false;
+      }
+      return false;
+    });
+  }
+  out->Add("]}");
+}
+
+BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
+                                  const UsageCounts& usage) {
+  BodyParts parts(frame_.Begin());
+  for (size_t i = 0; i < responses.size(); ++i) {
+    const PackedMessage& response = responses[i];
+    v1::Finished finished;
+    finished.ParseFromString(
+        std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
+    v1::TokenIds prompt;
+    prompt.ParseFromString(
+        std::string(BytesOf(response.bytes, v1::GenerateResponse::kPromptTokenIdsFieldNumber)));
+    auto echo = std::make_shared<const std::string>(PromptText(prompt));
+    parts.Add(absl::StrCat(i > 0 ? "," : "", "{\"index\":", i, ",\"text\":\""));
+    parts.AddEscaped(*echo, echo);
+    parts.AddEscaped(BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber),
+                     response.owner);
+    parts.Add("\",\"logprobs\":");
+    if (options_.logprobs.has_value()) {
+      AddLogprobs(response, 0, &parts);
+    } else {
+      parts.Add("null");
+    }
+    parts.Add(absl::StrCat(",\"finish_reason\":", FinishReasonJson(finished),
+                           ",\"stop_reason\":", StopReasonJson(finished), "}"));
+  }
+  parts.Add(AnswerFrame::End(usage));
+  return parts;
+}
+
+}  // namespace bulkhead

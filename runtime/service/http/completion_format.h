@@ -1,0 +1,43 @@
+// The answers of /v1/completions: text_completion.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/service/http/answer_format.h"
+#include "runtime/service/http/token_texts.h"
+
+namespace bulkhead {
+
+class CompletionFormat final : public AnswerFormat {
+ public:
+  // `tokenizer` (may be null) outlives the format.
+  CompletionFormat(AnswerFrame frame, GenerationOptions options, const Tokenizer* tokenizer,
+                   int num_choices);
+
+  BodyParts Delta(int choice, PackedMessage delta, const UsageCounts& usage) override;
+  BodyParts Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) override;
+  BodyParts Prompt(int choice, const v1::TokenIds& ids) override;
+  BodyParts Usage(const UsageCounts& usage) override;
+  BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
+
+ private:
+  // Of a choice's log probabilities, from one event to the next.
+  struct Place {
+    std::optional<TokenTexts> texts;
+    size_t offset = 0;
+  };
+  std::string ChoiceJson(int choice, absl::string_view text, absl::string_view logprobs,
+                         absl::string_view finish) const;
+  std::string PromptText(const v1::TokenIds& ids) const;
+  void AddLogprobs(const PackedMessage& response, size_t offset, BodyParts* out) const;
+
+  const AnswerFrame frame_;
+  const GenerationOptions options_;
+  const Tokenizer* const tokenizer_;
+  std::vector<Place> places_;
+};
+
+}  // namespace bulkhead

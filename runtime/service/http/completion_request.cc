@@ -1,0 +1,89 @@
+#include "runtime/service/http/completion_request.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's and vLLM's for completions
+
+absl::Status SetPrompt(const Json& prompt, const std::string& field, v1::GenerateRequest* request) {
+  if (prompt.is_string()) {
+    request->set_text(prompt.get<std::string>());
+    return absl::OkStatus();
+  }
+  if (!prompt.is_array()) return WrongValue(field, prompt, "a text or a list of token ids");
+  BH_ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, TokenIdsOf(prompt, field));
+  request->mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+  request->clear_add_special_tokens();
+  return absl::OkStatus();
+}
+
+// "text", ["text", ...], [1, 2, ...], [[1, 2], ...].
+absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, int n,
+                         std::vector<v1::GenerateRequest>* out) {
+  const Json* prompt = fields.Find("prompt");
+  if (prompt == nullptr) return InvalidField("prompt", "is missing; send a text or token ids");
+  const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (!is_list) {
+    out->push_back(common);
+    return SetPrompt(*prompt, "prompt", &out->back());
+  }
+  if (static_cast<int64_t>(prompt->size()) * n > kMaxChoices) {
+    return InvalidField("prompt",
+                        absl::StrCat(prompt->size(), " prompts with n = ", n,
+                                     " are more than the limit of ", kMaxChoices,
+                                     " choices; send several requests"));
+  }
+  out->reserve(prompt->size());
+  for (const Json& one : *prompt) {
+    out->push_back(common);
+    const std::string field = absl::StrCat("prompt[", out->size() - 1, "]");
+    BH_RETURN_IF_ERROR(SetPrompt(one, field, &out->back()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const RequestRules& rules) {
+  CompletionRequest out;
+  v1::GenerateRequest common;
+  JsonFields fields(body);
+  BH_RETURN_IF_ERROR(ReadGenerationOptions(fields, &out.options, &common));
+  common.mutable_stopping()->set_max_tokens(kDefaultMaxTokens);
+  BH_RETURN_IF_ERROR(ReadMaxTokens(fields, "max_tokens", rules.max_model_len, &common));
+  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> logprobs,
+                      ReadCount(fields, "logprobs", rules.max_logprobs));
+  if (logprobs.has_value()) {
+    out.options.logprobs = static_cast<int>(*logprobs);
+    common.mutable_output()->set_logprobs(*logprobs);
+  }
+  std::optional<bool> echo, add_special;
+  BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
+  out.echo = echo.value_or(false);
+  if (out.echo && logprobs.has_value()) {
+    return NotSupported("echo", "log probabilities of the prompt are not supported with it; "
+                                "leave out echo or logprobs, or use /v1/score");
+  }
+  common.mutable_output()->set_prompt_token_ids(out.echo);
+  BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
+  if (add_special.has_value()) common.set_add_special_tokens(*add_special);
+  std::optional<std::string> suffix;
+  BH_RETURN_IF_ERROR(fields.Read("suffix", &suffix));
+  if (suffix.has_value() && !suffix->empty()) {
+    return NotSupported("suffix", "text cannot be inserted; leave it out");
+  }
+  BH_RETURN_IF_ERROR(ReadPrompts(fields, common, out.options.n, &out.prompts));
+  BH_RETURN_IF_ERROR(fields.Finish());
+  return out;
+}
+
+}  // namespace bulkhead

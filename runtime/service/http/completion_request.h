@@ -1,0 +1,22 @@
+// The body of /v1/completions as messages of the public API.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/service/http/generation_options.h"
+#include "runtime/service/http/json_fields.h"
+#include "runtime/service/request_builder.h"
+
+namespace bulkhead {
+
+struct CompletionRequest {
+  GenerationOptions options;
+  bool echo = false;
+  std::vector<v1::GenerateRequest> prompts;  // at least one
+};
+
+// INVALID_ARGUMENT naming a field of the body; further checks are BuildRequest's.
+absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const RequestRules& rules);
+
+}  // namespace bulkhead

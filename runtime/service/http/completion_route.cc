@@ -1,0 +1,50 @@
+// POST /v1/completions.
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "runtime/service/http/completion_format.h"
+#include "runtime/service/http/completion_request.h"
+#include "runtime/service/http/generation_run.h"
+#include "runtime/service/http/parsed_body.h"
+#include "runtime/service/http/routes.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status Complete(const HttpContext& context, const ExchangePointer& exchange,
+                      ParsedRequest parsed) {
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
+  RequestRules rules = parts->rules;
+  rules.max_model_len = parts->control->Limits().max_model_len;
+  BH_ASSIGN_OR_RETURN(CompletionRequest request, ReadCompletion(parsed.body, rules));
+  parsed.body = Json();
+  GenerationJob job;
+  job.options = request.options;
+  job.prompts = std::move(request.prompts);
+  job.echo = request.echo;
+  job.claim = std::move(parsed.claim);
+  job.id = absl::StrCat("cmpl-", context.core->NextRequestId());
+  const std::string model = job.options.model.empty() ? rules.served_model_names.front()
+                                                      : job.options.model;
+  job.format = std::make_unique<CompletionFormat>(
+      AnswerFrame(job.id, "text_completion", absl::ToUnixSeconds(absl::Now()), model,
+                  job.options),
+      job.options, rules.tokenizer, job.num_choices());
+  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void ServeCompletions(const HttpContext& context, HttpRequest request,
+                      const ExchangePointer& exchange) {
+  ServeParsed(context, std::move(request), exchange,
+              [&context, exchange](ParsedRequest parsed) {
+                return Complete(context, exchange, std::move(parsed));
+              });
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,203 @@
+#include "runtime/service/http/generation_options.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+#include "runtime/service/request_builder.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status ReadFloat(JsonFields& fields, const std::string& name, std::optional<float>* out) {
+  std::optional<double> value;
+  BH_RETURN_IF_ERROR(fields.Read(name, &value));
+  constexpr double kMax = std::numeric_limits<float>::max();
+  if (value.has_value()) *out = static_cast<float>(std::clamp(*value, -kMax, kMax));
+  return absl::OkStatus();
+}
+
+absl::Status ReadSampling(JsonFields& fields, v1::Sampling* sampling) {
+  std::optional<float> temperature, top_p, min_p;
+  BH_RETURN_IF_ERROR(ReadFloat(fields, "temperature", &temperature));
+  BH_RETURN_IF_ERROR(ReadFloat(fields, "top_p", &top_p));
+  BH_RETURN_IF_ERROR(ReadFloat(fields, "min_p", &min_p));
+  if (temperature.has_value()) sampling->set_temperature(*temperature);
+  if (top_p.has_value()) sampling->set_top_p(*top_p);
+  if (min_p.has_value()) sampling->set_min_p(*min_p);
+  std::optional<int64_t> top_k, seed;
+  BH_RETURN_IF_ERROR(fields.Read("top_k", &top_k));
+  if (top_k.has_value()) {
+    if (*top_k < -1 || *top_k > std::numeric_limits<uint32_t>::max()) {
+      return WrongValue(fields.Path("top_k"), Json(*top_k), "at least 1, or 0 or -1 for off");
+    }
+    sampling->set_top_k(static_cast<uint32_t>(std::max<int64_t>(*top_k, 0)));
+  }
+  BH_RETURN_IF_ERROR(fields.Read("seed", &seed));
+  if (seed.has_value()) sampling->set_seed(static_cast<uint64_t>(*seed));
+  return absl::OkStatus();
+}
+
+absl::Status ReadStopping(JsonFields& fields, v1::GenerateRequest* request) {
+  v1::Stopping& stopping = *request->mutable_stopping();
+  std::vector<std::string> stop;
+  BH_RETURN_IF_ERROR(fields.ReadTexts("stop", kMaxStopStrings, &stop));
+  for (std::string& one : stop) stopping.add_stop(std::move(one));
+  if (const Json* ids = fields.Find("stop_token_ids"); ids != nullptr) {
+    if (!ids->is_array() || ids->size() > kMaxStopTokenIds) {
+      return WrongValue("stop_token_ids", *ids,
+                        absl::StrCat("a list of at most ", kMaxStopTokenIds, " token ids"));
+    }
+    BH_ASSIGN_OR_RETURN(const std::vector<uint32_t> list, TokenIdsOf(*ids, "stop_token_ids"));
+    stopping.mutable_stop_token_ids()->Add(list.begin(), list.end());
+  }
+  BH_ASSIGN_OR_RETURN(
+      const std::optional<uint32_t> min_tokens,
+      ReadCount(fields, "min_tokens", std::numeric_limits<int32_t>::max()));
+  if (min_tokens.has_value()) stopping.set_min_tokens(*min_tokens);
+  std::optional<bool> ignore_eos, include_stop;
+  BH_RETURN_IF_ERROR(fields.Read("ignore_eos", &ignore_eos));
+  BH_RETURN_IF_ERROR(fields.Read("include_stop_str_in_output", &include_stop));
+  if (ignore_eos.has_value()) stopping.set_ignore_eos(*ignore_eos);
+  if (include_stop.has_value()) stopping.set_include_stop_in_output(*include_stop);
+  return absl::OkStatus();
+}
+
+absl::Status ReadStreaming(JsonFields& fields, GenerationOptions* options) {
+  std::optional<bool> stream, usage, continuous;
+  BH_RETURN_IF_ERROR(fields.Read("stream", &stream));
+  options->stream = stream.value_or(false);
+  const Json* object = fields.Find("stream_options");
+  if (object == nullptr) return absl::OkStatus();
+  if (!object->is_object()) return WrongValue("stream_options", *object, "an object");
+  JsonFields inner(*object, "stream_options.");
+  BH_RETURN_IF_ERROR(inner.Read("include_usage", &usage));
+  BH_RETURN_IF_ERROR(inner.Read("continuous_usage_stats", &continuous));
+  inner.Ignore({"include_obfuscation"});
+  options->include_usage = usage.value_or(false);
+  options->continuous_usage = options->include_usage && continuous.value_or(false);
+  return inner.Finish();
+}
+
+// Of vLLM: lower goes first. Of our API: higher is more urgent.
+absl::Status ReadPriority(JsonFields& fields, v1::GenerateRequest* request) {
+  std::optional<int64_t> priority;
+  BH_RETURN_IF_ERROR(fields.Read("priority", &priority));
+  if (!priority.has_value()) return absl::OkStatus();
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (*priority < -kMost || *priority > kMost) {
+    return WrongValue("priority", Json(*priority), "a number of 32 bits");
+  }
+  request->set_priority(static_cast<int32_t>(-*priority));
+  return absl::OkStatus();
+}
+
+// Fields that change an answer, and the values with which they do not.
+absl::Status RefuseOthers(JsonFields& fields) {
+  struct Neutral {
+    const char* name;
+    Json value;
+  };
+  static const auto* const kNeutral = new std::vector<Neutral>{
+      {"presence_penalty", 0},
+      {"frequency_penalty", 0},
+      {"repetition_penalty", 1},
+      {"length_penalty", 1},
+      {"logit_bias", Json::object()},
+      {"use_beam_search", false},
+      {"prompt_logprobs", nullptr},
+      {"truncate_prompt_tokens", nullptr},
+      {"allowed_token_ids", nullptr},
+      {"bad_words", Json::array()},
+      {"return_token_ids", false},
+      {"response_format", Json{{"type", "text"}}},
+      {"structured_outputs", nullptr},
+      {"guided_json", nullptr},
+      {"guided_regex", nullptr},
+      {"guided_choice", nullptr},
+      {"guided_grammar", nullptr},
+      {"logits_processors", nullptr},
+      {"kv_transfer_params", nullptr},
+      {"prediction", nullptr},
+  };
+  for (const Neutral& one : *kNeutral) {
+    const Json* value = fields.Find(one.name);
+    if (value == nullptr || *value == one.value) continue;
+    return NotSupported(one.name, "this server does not support it; leave it out");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std::string& field,
+                                                  int64_t most) {
+  std::optional<int64_t> value;
+  BH_RETURN_IF_ERROR(fields.Read(field, &value));
+  if (!value.has_value()) return std::optional<uint32_t>();
+  if (*value < 0 || *value > most) {
+    return InvalidField(field, absl::StrCat(*value, " is outside 0 to ", most),
+                        reason::kInvalidValue,
+                        {{"value", absl::StrCat(*value)}, {"limit", absl::StrCat(most)}});
+  }
+  return std::optional<uint32_t>(static_cast<uint32_t>(*value));
+}
+
+absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_model_len,
+                           v1::GenerateRequest* request) {
+  std::optional<int64_t> value;
+  BH_RETURN_IF_ERROR(fields.Read(name, &value));
+  if (!value.has_value()) return absl::OkStatus();
+  if (*value > max_model_len) {
+    return InvalidField(
+        name,
+        absl::StrCat(*value, " is more than the ", max_model_len,
+                     " tokens that prompt and answer have together (max_model_len); ask for fewer"),
+        reason::kInvalidValue,
+        {{"value", absl::StrCat(*value)}, {"limit", absl::StrCat(max_model_len)}});
+  }
+  if (*value < 0) return WrongValue(name, Json(*value), "at least 1");
+  request->mutable_stopping()->set_max_tokens(static_cast<uint32_t>(*value));
+  return absl::OkStatus();
+}
+
+absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* options,
+                                   v1::GenerateRequest* request) {
+  std::optional<std::string> model, salt;
+  BH_RETURN_IF_ERROR(fields.Read("model", &model));
+  options->model = model.value_or("");
+  request->set_model(options->model);
+  BH_RETURN_IF_ERROR(fields.Read("cache_salt", &salt));
+  if (salt.has_value()) request->set_cache_salt(*salt);
+  std::optional<int64_t> n, best_of;
+  BH_RETURN_IF_ERROR(fields.Read("n", &n));
+  if (n.has_value() && (*n < 1 || *n > kMaxChoices)) {
+    return WrongValue("n", Json(*n), absl::StrCat("1 to ", kMaxChoices));
+  }
+  options->n = static_cast<int>(n.value_or(1));
+  BH_RETURN_IF_ERROR(fields.Read("best_of", &best_of));
+  if (best_of.value_or(options->n) != options->n) {
+    return NotSupported("best_of", "only all n choices can be returned; leave it out");
+  }
+  BH_RETURN_IF_ERROR(ReadStreaming(fields, options));
+  BH_RETURN_IF_ERROR(ReadSampling(fields, request->mutable_sampling()));
+  BH_RETURN_IF_ERROR(ReadStopping(fields, request));
+  BH_RETURN_IF_ERROR(ReadPriority(fields, request));
+  std::optional<bool> skip_special, as_ids;
+  BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));
+  options->skip_special_tokens = skip_special.value_or(true);
+  request->mutable_output()->set_skip_special_tokens(options->skip_special_tokens);
+  BH_RETURN_IF_ERROR(fields.Read("return_tokens_as_token_ids", &as_ids));
+  options->tokens_as_ids = as_ids.value_or(false);
+  fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention", "spaces_between_special_tokens",
+                 "request_id"});
+  return RefuseOthers(fields);
+}
+
+}  // namespace bulkhead

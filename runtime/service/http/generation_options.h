@@ -1,0 +1,40 @@
+// The fields of a body that completions and chats share: to the messages of the public API, and to
+// how the answer is written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "bulkhead/v1/generation.pb.h"
+#include "runtime/service/http/json_fields.h"
+
+namespace bulkhead {
+
+// Choices of one request: prompts times n.
+inline constexpr int kMaxChoices = 128;
+
+struct GenerationOptions {
+  std::string model;  // as asked for
+  bool stream = false;
+  bool include_usage = false;     // a last event with the usage
+  bool continuous_usage = false;  // and the usage so far in each
+  int n = 1;
+  std::optional<int> logprobs;
+  bool tokens_as_ids = false;  // tokens of log probabilities as "token_id:5"
+  bool skip_special_tokens = true;
+};
+
+// Reads everything but prompt, messages, log probabilities and limits of tokens. `request` gets what
+// all choices share.
+absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* options,
+                                   v1::GenerateRequest* request);
+// INVALID_ARGUMENT for more than `max_model_len`: it could never be.
+absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_model_len,
+                           v1::GenerateRequest* request);
+// `field` of the body has a number from 0 to `most`.
+absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std::string& field,
+                                                  int64_t most);
+
+}  // namespace bulkhead

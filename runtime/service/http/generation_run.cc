@@ -1,0 +1,271 @@
+#include "runtime/service/http/generation_run.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/service/generate_call.h"
+#include "runtime/service/http/message_request.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+std::string Joined(MessagePieces pieces) {
+  if (pieces.size() == 1) return std::move(pieces[0]);
+  std::string whole;
+  whole.reserve(static_cast<size_t>(SizeOf(pieces)));
+  for (std::string& piece : pieces) {
+    whole += piece;
+    piece = std::string();
+  }
+  return whole;
+}
+
+class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
+ public:
+  GenerationRun(const HttpContext& context, GenerationJob job, ExchangePointer exchange)
+      : context_(context), job_(std::move(job)), exchange_(std::move(exchange)) {}
+
+  void Start(bool on_text_worker);
+
+ private:
+  // The transport of one call. Whatever it is told goes on to the front end's thread.
+  class Choice final : public CallTransport {
+   public:
+    Choice(GenerationRun* run, int index) : run_(run), index_(index) {}
+
+    void Write(MessagePieces message) override {
+      auto bytes = std::make_shared<const std::string>(Joined(std::move(message)));
+      run_->exchange_->Post([run = run_->shared_from_this(), index = index_, bytes] {
+        run->OnEvent(index, bytes);
+      });
+    }
+    void SetTrailer(const std::string& /*key*/, const std::string& /*value*/) override {}
+    void End(const absl::Status& status, std::optional<MessagePieces> last) override {
+      auto bytes = std::make_shared<const std::string>(
+          last.has_value() ? Joined(*std::move(last)) : std::string());
+      run_->exchange_->Post([run = run_->shared_from_this(), index = index_, status, bytes] {
+        run->OnEnd(index, status, bytes);
+      });
+    }
+    std::function<void()> Dropper() override { return run_->exchange_->Dropper(); }
+
+    std::shared_ptr<Call> call;
+    bool has_ended = false;
+    std::shared_ptr<const std::string> response;  // of a whole answer
+    UsageCounts usage;
+
+   private:
+    GenerationRun* const run_;
+    const int index_;
+  };
+
+  v1::GenerateRequest RequestOf(int choice) const;
+
+  // The rest: the front end's thread.
+  void OnEvent(int index, const std::shared_ptr<const std::string>& bytes);
+  void OnDelta(int index, const PackedMessage& delta);
+  void OnEnd(int index, const absl::Status& status,
+             const std::shared_ptr<const std::string>& bytes);
+  void OnFinished(int index, const v1::Finished& finished);
+  void Fail(const absl::Status& status);
+  void OnGone();
+  void CancelOthers();
+  // Every call has ended well.
+  void Complete();
+  // The answer is with the client, or never will be.
+  void OnAnswered();
+  void CloseIfOver();
+  UsageCounts TotalUsage() const;
+
+  const HttpContext& context_;
+  GenerationJob job_;
+  const ExchangePointer exchange_;
+  std::vector<std::unique_ptr<Choice>> choices_;
+  std::shared_ptr<GenerationRun> self_;  // until every call is closed
+  int num_ended_ = 0;
+  bool has_begun_ = false;  // events are sent
+  bool is_over_ = false;    // nothing more is sent of what calls say
+  bool is_answered_ = false;
+};
+
+v1::GenerateRequest GenerationRun::RequestOf(int choice) const {
+  const int n = job_.options.n;
+  v1::GenerateRequest request = job_.prompts[choice / n];
+  request.set_request_id(job_.num_choices() == 1 ? job_.id : absl::StrCat(job_.id, "-", choice));
+  if (request.sampling().has_seed()) {
+    request.mutable_sampling()->set_seed(request.sampling().seed() +
+                                         static_cast<uint64_t>(choice % n));
+  }
+  return request;
+}
+
+void GenerationRun::Start(bool on_text_worker) {
+  self_ = shared_from_this();
+  ServiceCore* const core = context_.core;
+  const int num = job_.num_choices();
+  for (int i = 0; i < num; ++i) {
+    auto choice = std::make_unique<Choice>(this, i);
+    if (job_.options.stream) {
+      choice->call = std::make_shared<GenerateStream>(core, choice.get());
+    } else {
+      choice->call = std::make_shared<GenerateUnary>(core, choice.get());
+    }
+    choices_.push_back(std::move(choice));
+  }
+  const auto run = shared_from_this();
+  exchange_->Post([run] { run->exchange_->WhenGone([run] { run->OnGone(); }); });
+  for (int i = 0; i < num; ++i) {
+    choices_[i]->call->Start(std::make_unique<MessageRequest>(RequestOf(i), on_text_worker));
+  }
+  job_.prompts = {};
+  job_.claim.GiveBack();
+}
+
+void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>& bytes) {
+  Choice& choice = *choices_[index];
+  if (is_over_) return choice.call->OnWritten(false);
+  if (!std::exchange(has_begun_, true)) exchange_->BeginEvents();
+  const absl::string_view accepted = BytesOf(*bytes, v1::GenerateEvent::kAcceptedFieldNumber);
+  if (!accepted.empty()) {
+    v1::Accepted message;
+    message.ParseFromArray(accepted.data(), static_cast<int>(accepted.size()));
+    choice.usage.prompt_tokens = message.prompt_tokens();
+    BodyParts parts;
+    if (job_.echo) parts = job_.format->Prompt(index, message.prompt_token_ids());
+    return exchange_->Send(std::move(parts), [run = shared_from_this(), &choice](bool ok) {
+      choice.call->OnWritten(ok);
+    });
+  }
+  OnDelta(index, {bytes, BytesOf(*bytes, v1::GenerateEvent::kDeltaFieldNumber)});
+}
+
+void GenerationRun::OnDelta(int index, const PackedMessage& delta) {
+  Choice& choice = *choices_[index];
+  choice.usage.completion_tokens +=
+      static_cast<uint64_t>(CountOf(delta.bytes, v1::Delta::kTokensFieldNumber));
+  exchange_->Send(
+      job_.format->Delta(index, delta, choice.usage),
+      [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
+}
+
+void GenerationRun::OnEnd(int index, const absl::Status& status,
+                          const std::shared_ptr<const std::string>& bytes) {
+  Choice& choice = *choices_[index];
+  choice.has_ended = true;
+  ++num_ended_;
+  if (!is_over_ && !status.ok()) Fail(status);
+  if (!is_over_) {
+    const bool stream = job_.options.stream;
+    v1::Finished finished;
+    finished.ParseFromString(std::string(
+        BytesOf(*bytes, stream ? static_cast<int>(v1::GenerateEvent::kFinishedFieldNumber)
+                               : static_cast<int>(v1::GenerateResponse::kFinishedFieldNumber))));
+    choice.usage = {finished.usage().prompt_tokens(), finished.usage().completion_tokens(),
+                    finished.usage().cached_prompt_tokens()};
+    if (stream) {
+      OnFinished(index, finished);
+    } else {
+      choice.response = bytes;
+    }
+    if (num_ended_ == static_cast<int>(choices_.size())) Complete();
+  }
+  CloseIfOver();
+}
+
+void GenerationRun::OnFinished(int index, const v1::Finished& finished) {
+  if (!std::exchange(has_begun_, true)) exchange_->BeginEvents();
+  exchange_->Send(job_.format->Finished(index, finished, choices_[index]->usage), [](bool) {});
+}
+
+void GenerationRun::Complete() {
+  is_over_ = true;
+  const UsageCounts usage = TotalUsage();
+  const auto answered = [run = shared_from_this()](bool) { run->OnAnswered(); };
+  if (job_.options.stream) {
+    if (job_.options.include_usage) exchange_->Send(job_.format->Usage(usage), [](bool) {});
+    exchange_->Send(BodyParts("data: [DONE]\n\n"), [](bool) {});
+    return exchange_->Finish(answered);
+  }
+  std::vector<PackedMessage> responses;
+  for (const auto& choice : choices_) {
+    responses.push_back({choice->response, *choice->response});
+    choice->response = nullptr;
+  }
+  HttpAnswer answer;
+  answer.body = job_.format->Whole(responses, usage);
+  exchange_->Answer(std::move(answer), answered);
+}
+
+void GenerationRun::Fail(const absl::Status& status) {
+  is_over_ = true;
+  const auto answered = [run = shared_from_this()](bool) { run->OnAnswered(); };
+  if (has_begun_) {
+    exchange_->Send(
+        BodyParts(absl::StrCat("data: ", ErrorJson(status, HttpStatusOf(status)), "\n\n")),
+        [](bool) {});
+    exchange_->Finish(answered);
+  } else {
+    exchange_->Answer(ErrorAnswer(status), answered);
+  }
+  CancelOthers();
+}
+
+void GenerationRun::OnGone() {
+  is_over_ = true;
+  is_answered_ = true;
+  CancelOthers();
+  CloseIfOver();
+}
+
+void GenerationRun::CancelOthers() {
+  for (const auto& choice : choices_) {
+    if (!choice->has_ended) choice->call->OnCancelled(/*deadline_passed=*/false);
+  }
+}
+
+void GenerationRun::OnAnswered() {
+  is_answered_ = true;
+  CloseIfOver();
+}
+
+void GenerationRun::CloseIfOver() {
+  if (!is_answered_ || num_ended_ < static_cast<int>(choices_.size()) || self_ == nullptr) return;
+  const auto self = std::exchange(self_, nullptr);
+  for (const auto& choice : choices_) choice->call->OnClosed();
+  context_.core->host.open_calls.Sub(static_cast<int64_t>(choices_.size()));
+}
+
+UsageCounts GenerationRun::TotalUsage() const {
+  UsageCounts total;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const UsageCounts& usage = choices_[i]->usage;
+    total.completion_tokens += usage.completion_tokens;
+    if (i % static_cast<size_t>(job_.options.n) != 0) continue;  // one prompt, n choices
+    total.prompt_tokens += usage.prompt_tokens;
+    total.cached_tokens += usage.cached_tokens;
+  }
+  return total;
+}
+
+}  // namespace
+
+absl::Status TakeCalls(ServiceCore& core, int calls) {
+  if (core.host.open_calls.AddWithin(calls, core.quotas.max_open_calls)) return absl::OkStatus();
+  return WithRetryAfter(
+      WithReason(absl::UnavailableError(absl::StrCat("more than ", core.quotas.max_open_calls,
+                                                     " calls would be open; try again later")),
+                 reason::kTooManyCalls),
+      absl::Seconds(1));
+}
+
+void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
+                   bool on_text_worker) {
+  if (const absl::Status taken = TakeCalls(*context.core, job.num_choices()); !taken.ok()) {
+    return exchange->Post([&context, exchange, taken] { AnswerError(context, exchange, taken); });
+  }
+  std::make_shared<GenerationRun>(context, std::move(job), exchange)->Start(on_text_worker);
+}
+
+}  // namespace bulkhead

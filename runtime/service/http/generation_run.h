@@ -1,0 +1,37 @@
+// GenerationRun: the generations of one request, a call of the service for each choice, and their
+// answer: whole, or as events. It owns itself until every call is closed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/service/http/answer_format.h"
+#include "runtime/service/http/http_exchange.h"
+#include "runtime/service/http/routes.h"
+
+namespace bulkhead {
+
+struct GenerationJob {
+  GenerationOptions options;
+  std::string id;  // of the answer, and the beginning of the calls' request ids
+  std::unique_ptr<AnswerFormat> format;
+  // One for each prompt; choice i of n has seed + i.
+  std::vector<v1::GenerateRequest> prompts;
+  bool echo = false;
+  BodyClaim claim;  // of what the prompts hold
+
+  int num_choices() const { return static_cast<int>(prompts.size()) * options.n; }
+};
+
+// Any thread. `on_text_worker`: the thread is the text worker.
+void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
+                   bool on_text_worker);
+
+// Calls that are open, as counted for all front ends: UNAVAILABLE (TOO_MANY_CALLS) where there are
+// too many. Give back with core.host.open_calls.Sub.
+absl::Status TakeCalls(ServiceCore& core, int calls);
+
+}  // namespace bulkhead

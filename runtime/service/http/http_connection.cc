@@ -1,0 +1,366 @@
+#include "runtime/service/http/http_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "boost/asio/post.hpp"
+#include "boost/asio/write.hpp"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+using boost::asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+// What is read at once, into a buffer that all connections share.
+constexpr size_t kReadBytes = size_t{64} << 10;
+// Of the next request while one is answered.
+constexpr size_t kMaxEarlyBytes = kMaxHeadBytes;
+// An answer of at most so many bytes has a Content-Length.
+constexpr size_t kWholeBytes = BodyParts::kSliceBytes;
+
+std::array<char, kReadBytes>& ReadBuffer() {
+  static thread_local std::array<char, kReadBytes> buffer;
+  return buffer;
+}
+
+}  // namespace
+
+// Refers to the connection while its request is the current one.
+class HttpConnection::Exchange final : public HttpExchange {
+ public:
+  Exchange(boost::asio::io_context& io, std::weak_ptr<HttpConnection> connection, uint64_t number)
+      : io_(io), connection_(std::move(connection)), number_(number) {}
+
+  void Post(std::function<void()> work) override { boost::asio::post(io_, std::move(work)); }
+  std::function<void()> Dropper() override {
+    return [io = &io_, weak = connection_, number = number_] {
+      boost::asio::post(*io, [weak, number] {
+        const auto connection = weak.lock();
+        if (connection != nullptr && connection->number_ == number) {
+          connection->Close(reason::kSlowReader);
+        }
+      });
+    };
+  }
+  void WhenGone(std::function<void()> gone) override {
+    const auto connection = Current();
+    if (connection == nullptr) return gone();
+    connection->gone_ = std::move(gone);
+  }
+  void Answer(HttpAnswer answer, Written written) override {
+    const auto connection = Current();
+    if (connection == nullptr) return written(false);
+    connection->Answer(std::move(answer), std::move(written));
+  }
+  void BeginEvents() override {
+    if (const auto connection = Current(); connection != nullptr) connection->BeginEvents();
+  }
+  void Send(BodyParts parts, Written written) override {
+    const auto connection = Current();
+    if (connection == nullptr) return written(false);
+    connection->Enqueue({std::move(parts), std::move(written), false});
+  }
+  void Finish(Written written) override {
+    const auto connection = Current();
+    if (connection == nullptr) return written(false);
+    connection->Enqueue({BodyParts(), std::move(written), true});
+  }
+
+ private:
+  std::shared_ptr<HttpConnection> Current() const {
+    std::shared_ptr<HttpConnection> connection = connection_.lock();
+    const bool is_current = connection != nullptr && connection->number_ == number_ &&
+                            connection->phase_ == Phase::kAnswering;
+    return is_current ? connection : nullptr;
+  }
+
+  boost::asio::io_context& io_;
+  const std::weak_ptr<HttpConnection> connection_;
+  const uint64_t number_;
+};
+
+HttpConnection::HttpConnection(boost::asio::io_context& io, tcp::socket socket, ServiceCore* core,
+                               const Handler* handler, std::function<void()> closed)
+    : io_(io),
+      socket_(std::move(socket)),
+      core_(core),
+      handler_(handler),
+      closed_(std::move(closed)) {
+  deadline_ = Clock::now() + kHttpIdleTime;
+}
+
+HttpConnection::~HttpConnection() = default;
+
+void HttpConnection::Start() { WaitForBytes(); }
+
+void HttpConnection::WaitForBytes() {
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
+    if (self->phase_ == Phase::kClosed) return;
+    if (ec) return self->Close();
+    self->OnReadable();
+  });
+}
+
+void HttpConnection::OnReadable() {
+  auto& buffer = ReadBuffer();
+  ErrorCode ec;
+  const size_t bytes = socket_.read_some(boost::asio::buffer(buffer), ec);
+  if (ec == boost::asio::error::would_block) return WaitForBytes();
+  if (ec || bytes == 0) return Close();
+  if (discarding_ || phase_ == Phase::kLingering) return WaitForBytes();
+  if (pending_.empty() && parser_ == nullptr) {
+    since_ = Clock::now();
+    deadline_ = since_ + kHttpHeadTime;
+  }
+  pending_.append(buffer.data(), bytes);
+  if (phase_ == Phase::kAnswering) {
+    // The client's next request may come before this thread hears that the answer is sent; more
+    // than a head of it may not.
+    if (pending_.size() > kMaxEarlyBytes + kReadBytes) return Close(reason::kMalformedRequest);
+    return WaitForBytes();
+  }
+  Parse();
+  if (phase_ != Phase::kClosed) WaitForBytes();
+}
+
+absl::Status HttpConnection::MayRead(const HttpRequest& request, size_t bytes) const {
+  if (request.method != "POST" && bytes > 0) {
+    return WithReason(absl::InvalidArgumentError("only POST has a body"),
+                      reason::kMalformedRequest);
+  }
+  return bytes > 0 ? core_->WhyRefused(bytes) : absl::OkStatus();
+}
+
+void HttpConnection::NewParser() {
+  parser_ = std::make_unique<HttpRequestParser>(
+      core_->quotas.message_bytes,
+      BodyClaim(&core_->host.request_bytes, core_->quotas.request_bytes),
+      [this](const HttpRequest& request, size_t bytes) { return MayRead(request, bytes); });
+}
+
+void HttpConnection::Parse() {
+  if (parser_ == nullptr) NewParser();
+  const size_t body = parser_->body_bytes();
+  pending_.erase(0, parser_->Feed(pending_));
+  if (pending_.empty()) pending_ = std::string();
+  if (parser_->refusal() != 0) {
+    return Refuse(ErrorAnswer(parser_->why(), parser_->refusal()));
+  }
+  if (parser_->is_done()) return Dispatch();
+  const Clock::time_point now = Clock::now();
+  if (parser_->has_head() && !has_request_) {
+    has_request_ = true;
+    progress_ = now;
+    if (parser_->expects_continue()) {
+      wants_continue_ = true;
+      Pump();
+    }
+  }
+  if (parser_->body_bytes() > body) progress_ = now;
+  if (has_request_) {
+    const auto all = kHttpBodyTime + std::chrono::seconds(parser_->body_bytes() >> 16U);
+    deadline_ = std::min(since_ + all, progress_ + kHttpStalledBodyTime);
+  }
+}
+
+void HttpConnection::Dispatch() {
+  HttpRequest request = parser_->Take();
+  parser_ = nullptr;
+  has_request_ = false;
+  wants_continue_ = false;
+  keep_alive_ = request.keep_alive;
+  takes_chunks_ = request.takes_chunks;
+  is_head_ = request.method == "HEAD";
+  phase_ = Phase::kAnswering;
+  ++number_;
+  deadline_ = Clock::time_point::max();
+  (*handler_)(std::move(request), std::make_shared<Exchange>(io_, weak_from_this(), number_));
+}
+
+// What is wrong with it is wrong with all that follows.
+void HttpConnection::Refuse(HttpAnswer answer) {
+  const HttpRequest& request = parser_->request();
+  takes_chunks_ = true;
+  is_head_ = request.method == "HEAD";
+  parser_ = nullptr;
+  has_request_ = false;
+  wants_continue_ = false;
+  keep_alive_ = false;
+  discarding_ = true;
+  phase_ = Phase::kAnswering;
+  ++number_;
+  core_->errors.Add(answer.status == 413 ? reason::kMessageTooLarge : reason::kMalformedRequest);
+  Answer(std::move(answer), [](bool) {});
+}
+
+std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t> length) const {
+  std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", HttpReason(answer.status),
+                                  "\r\nContent-Type: ", answer.content_type, "\r\n");
+  for (const auto& [name, value] : answer.headers) {
+    absl::StrAppend(&head, name, ": ", value, "\r\n");
+  }
+  if (length.has_value()) {
+    absl::StrAppend(&head, "Content-Length: ", *length, "\r\n");
+  } else if (takes_chunks_) {
+    absl::StrAppend(&head, "Transfer-Encoding: chunked\r\n");
+  }
+  const bool stays = keep_alive_ && !closing_ && (length.has_value() || takes_chunks_);
+  if (!stays) {
+    absl::StrAppend(&head, "Connection: close\r\n");
+  } else if (!takes_chunks_) {
+    absl::StrAppend(&head, "Connection: keep-alive\r\n");
+  }
+  head += "\r\n";
+  return head;
+}
+
+void HttpConnection::Answer(HttpAnswer answer, HttpExchange::Written written) {
+  std::string first;
+  const bool is_all = answer.body.Produce(&first);
+  const bool whole = is_all && first.size() <= 4 * kWholeBytes;
+  in_chunks_ = !whole;
+  if (!whole && !takes_chunks_) keep_alive_ = false;
+  prefix_ = Head(answer, whole ? std::optional<size_t>(first.size()) : std::nullopt);
+  BodyParts parts;
+  if (!is_head_) {
+    parts.Add(std::move(first));
+    if (!is_all) parts.Add(std::move(answer.body));
+  } else {
+    in_chunks_ = false;
+  }
+  Enqueue({std::move(parts), std::move(written), true});
+}
+
+void HttpConnection::BeginEvents() {
+  HttpAnswer answer;
+  answer.content_type = "text/event-stream; charset=utf-8";
+  answer.headers.emplace_back("Cache-Control", "no-cache");
+  in_chunks_ = true;
+  if (!takes_chunks_) keep_alive_ = false;
+  prefix_ = Head(answer, std::nullopt);
+  Pump();
+}
+
+void HttpConnection::Enqueue(Item item) {
+  items_.push_back(std::move(item));
+  Pump();
+}
+
+std::string HttpConnection::Framed(std::string slice, bool is_end) const {
+  if (!in_chunks_ || !takes_chunks_) return slice;
+  std::string framed;
+  if (!slice.empty()) framed = absl::StrFormat("%x\r\n%s\r\n", slice.size(), slice);
+  if (is_end) framed += "0\r\n\r\n";
+  return framed;
+}
+
+void HttpConnection::Pump() {
+  if (write_in_flight_ || phase_ == Phase::kClosed) return;
+  if (wants_continue_ && phase_ == Phase::kReading) {
+    wants_continue_ = false;
+    return Write("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  std::string bytes = std::exchange(prefix_, std::string());
+  std::string slice;
+  items_done_ = 0;
+  bool is_end = false;
+  // Small events together, a large one in parts.
+  while (items_done_ < static_cast<int>(items_.size()) && slice.size() < BodyParts::kSliceBytes) {
+    Item& item = items_[items_done_];
+    if (!item.parts.Produce(&slice)) break;
+    is_end = item.is_last;
+    ++items_done_;
+  }
+  bytes += Framed(std::move(slice), is_end);
+  // An empty event needs no write.
+  if (!bytes.empty()) return Write(std::move(bytes));
+  if (items_done_ > 0) OnWritten(true);
+}
+
+void HttpConnection::Write(std::string bytes) {
+  writing_ = std::move(bytes);
+  write_in_flight_ = true;
+  if (phase_ != Phase::kReading) deadline_ = Clock::now() + kHttpStalledWriteTime;
+  boost::asio::async_write(socket_, boost::asio::buffer(writing_),
+                           [self = shared_from_this()](const ErrorCode& ec, size_t) {
+                             self->write_in_flight_ = false;
+                             self->writing_.clear();
+                             if (self->phase_ == Phase::kClosed) return;
+                             if (ec) return self->Close();
+                             self->OnWritten(true);
+                           });
+}
+
+void HttpConnection::OnWritten(bool ok) {
+  if (phase_ == Phase::kAnswering) deadline_ = Clock::time_point::max();
+  const auto self = shared_from_this();
+  const int done = std::exchange(items_done_, 0);
+  bool was_last = false;
+  for (int i = 0; i < done && !items_.empty(); ++i) {
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    was_last = item.is_last;
+    if (was_last) gone_ = nullptr;
+    if (item.written) item.written(ok);
+  }
+  if (phase_ == Phase::kClosed) return;
+  if (was_last) return OnAnswered();
+  if (!write_in_flight_ && (!items_.empty() || !prefix_.empty())) Pump();
+}
+
+void HttpConnection::OnAnswered() {
+  if (std::string().swap(writing_); !keep_alive_ || closing_) {
+    ErrorCode ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    phase_ = Phase::kLingering;
+    pending_ = std::string();
+    deadline_ = Clock::now() + kHttpLingerTime;
+    return;
+  }
+  phase_ = Phase::kReading;
+  since_ = Clock::now();
+  deadline_ = since_ + (pending_.empty() ? kHttpIdleTime : kHttpHeadTime);
+  if (!pending_.empty()) Parse();
+}
+
+void HttpConnection::CloseWhenIdle() {
+  closing_ = true;
+  if (phase_ == Phase::kReading) Close();
+}
+
+void HttpConnection::Tick(Clock::time_point now) {
+  if (phase_ == Phase::kClosed || now < deadline_) return;
+  if (phase_ == Phase::kReading && parser_ != nullptr) {
+    // Of a head nothing can be said but that it is slow.
+    return Refuse(ErrorAnswer(
+        WithReason(absl::DeadlineExceededError("the request came too slowly; send it faster"),
+                   reason::kSlowSender),
+        408));
+  }
+  Close(phase_ == Phase::kAnswering ? reason::kSlowReader : "");
+}
+
+void HttpConnection::Close(const std::string& why) {
+  if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();
+  phase_ = Phase::kClosed;
+  if (!why.empty()) core_->host.closed.Add(why);
+  ErrorCode ignored;
+  socket_.close(ignored);
+  parser_ = nullptr;
+  pending_ = std::string();
+  // The handler first: what ends for it then ends because of this.
+  if (const auto gone = std::exchange(gone_, nullptr)) gone();
+  for (Item& item : std::exchange(items_, {})) {
+    if (item.written) item.written(false);
+  }
+  closed_();
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,118 @@
+// HttpConnection: one client of HTTP/1.1. Reads a request, bounded in bytes and time, gives it to
+// its handler and sends the answer; then the next. While a request is answered it goes on reading,
+// so that a client that hangs up is noticed at once. Used by the front end's thread alone.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "runtime/service/http/http_exchange.h"
+#include "runtime/service/http/request_parser.h"
+#include "runtime/service/service_core.h"
+
+namespace bulkhead {
+
+// A client that sends nothing between requests.
+inline constexpr std::chrono::seconds kHttpIdleTime{120};
+// A head that has begun.
+inline constexpr std::chrono::seconds kHttpHeadTime{10};
+// A body that gets nowhere, and all of one: besides a second for each 64 KiB.
+inline constexpr std::chrono::seconds kHttpStalledBodyTime{10};
+inline constexpr std::chrono::seconds kHttpBodyTime{60};
+// A client that does not take what was sent.
+inline constexpr std::chrono::seconds kHttpStalledWriteTime{60};
+// After a refusal: what the client still sends is read so long, for it to see the answer.
+inline constexpr std::chrono::seconds kHttpLingerTime{2};
+
+class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Handler =
+      std::function<void(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange)>;
+
+  // All outlive the connection. `closed` is called once, last.
+  HttpConnection(boost::asio::io_context& io, boost::asio::ip::tcp::socket socket,
+                 ServiceCore* core, const Handler* handler, std::function<void()> closed);
+  ~HttpConnection();
+
+  void Start();
+  void Tick(Clock::time_point now);
+  // Once the answer under way is complete, or at once.
+  void CloseWhenIdle();
+  // `reason` is counted (HostCounters::closed); empty: as the client wanted.
+  void Close(const std::string& reason = "");
+
+  // Between requests, with nothing of the next one.
+  bool is_idle() const {
+    return phase_ == Phase::kReading && pending_.empty() && parser_ == nullptr;
+  }
+  bool is_reading_body() const { return phase_ == Phase::kReading && has_request_; }
+  Clock::time_point since() const { return since_; }
+
+ private:
+  class Exchange;
+  enum class Phase { kReading, kAnswering, kLingering, kClosed };
+  struct Item {
+    BodyParts parts;
+    HttpExchange::Written written;
+    bool is_last = false;
+  };
+
+  void WaitForBytes();
+  void OnReadable();
+  void Parse();
+  absl::Status MayRead(const HttpRequest& request, size_t bytes) const;
+  void NewParser();
+  void Dispatch();
+  void Refuse(HttpAnswer answer);
+  // The head of an answer; without a length it is sent in chunks, or up to the end.
+  std::string Head(const HttpAnswer& answer, std::optional<size_t> length) const;
+  void Answer(HttpAnswer answer, HttpExchange::Written written);
+  void BeginEvents();
+  void Enqueue(Item item);
+  // Writes the next slice, unless one is on its way.
+  void Pump();
+  void Write(std::string bytes);
+  void OnWritten(bool ok);
+  void OnAnswered();
+  std::string Framed(std::string slice, bool is_end) const;
+
+  boost::asio::io_context& io_;
+  boost::asio::ip::tcp::socket socket_;
+  ServiceCore* const core_;
+  const Handler* const handler_;
+  const std::function<void()> closed_;
+
+  Phase phase_ = Phase::kReading;
+  Clock::time_point since_ = Clock::now();     // of the phase, or of the request's first byte
+  Clock::time_point deadline_ = Clock::now();  // for what the client is to do next
+  Clock::time_point progress_ = Clock::now();  // of the body
+  std::string pending_;                        // received, not parsed
+  std::unique_ptr<HttpRequestParser> parser_;
+  bool has_request_ = false;  // its head is there
+  bool wants_continue_ = false;
+  bool closing_ = false;     // after this answer
+  bool discarding_ = false;  // what the client still sends of a refused request
+
+  // Of the request being answered.
+  uint64_t number_ = 0;
+  bool keep_alive_ = true;
+  bool takes_chunks_ = true;
+  bool is_head_ = false;
+  bool in_chunks_ = false;
+  std::function<void()> gone_;
+  std::deque<Item> items_;
+  std::string prefix_;  // written before the next slice
+  std::string writing_;
+  bool write_in_flight_ = false;
+  int items_done_ = 0;  // of the front, whose last bytes are in flight
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,59 @@
+// A request of HTTP as its handler gets it, and what an answer is made of. Independent of the
+// library that reads and writes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/service/host_counters.h"
+#include "runtime/service/http/body_parts.h"
+
+namespace bulkhead {
+
+// Bytes of request bodies out of HostQuotas::request_bytes, given back at the end. Used by one
+// thread at a time.
+class BodyClaim {
+ public:
+  BodyClaim() = default;
+  BodyClaim(PeakCounter* counter, int64_t limit) : counter_(counter), limit_(limit) {}
+  BodyClaim(BodyClaim&& other) noexcept { *this = std::move(other); }
+  BodyClaim& operator=(BodyClaim&& other) noexcept {
+    std::swap(counter_, other.counter_);
+    std::swap(limit_, other.limit_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~BodyClaim() { GiveBack(); }
+
+  // Claims up to `bytes` in all. False, with no change, where others hold too many: bodies of more
+  // than 64 KiB leave an eighth to smaller ones. One body always goes.
+  bool GrowTo(int64_t bytes);
+  void GiveBack();
+
+ private:
+  PeakCounter* counter_ = nullptr;
+  int64_t limit_ = 0;
+  int64_t bytes_ = 0;
+};
+
+struct HttpRequest {
+  std::string method;        // "GET"
+  std::string path;          // without the query
+  std::string content_type;  // lower case, without parameters
+  std::string request_id;    // X-Request-Id
+  bool keep_alive = true;
+  bool takes_chunks = true;  // HTTP/1.1
+  std::string body;
+  BodyClaim claim;  // covers the body, then what is parsed from it
+};
+
+struct HttpAnswer {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+  BodyParts body;
+};
+
+}  // namespace bulkhead

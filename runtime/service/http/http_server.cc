@@ -1,0 +1,190 @@
+#include "runtime/service/http/http_server.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "runtime/service/http/http_connection.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/http/routes.h"
+#include "runtime/service/listener.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+using boost::asio::ip::tcp;
+
+constexpr std::chrono::seconds kTick{1};
+
+// Best effort: the socket's buffer is empty, so a few bytes fit.
+void RefuseConnection(int fd) {
+  const std::string body = ErrorJson(
+      WithReason(absl::UnavailableError("too many connections are open; try again later"),
+                 reason::kTooManyCalls),
+      503);
+  const std::string answer =
+      absl::StrCat("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n",
+                   "Retry-After: 1\r\nConnection: close\r\nContent-Length: ", body.size(),
+                   "\r\n\r\n", body);
+  send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  shutdown(fd, SHUT_WR);
+  close(fd);
+}
+
+}  // namespace
+
+struct HttpServer::Parts {
+  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound)
+      : core(service_core), listener(std::move(bound)), timer(io), routes(service_core) {
+    handler = [this](HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
+      routes.Serve(std::move(request), exchange);
+    };
+  }
+
+  bool Take(int fd) {
+    boost::asio::post(io, [this, fd] { Admit(fd); });
+    return true;
+  }
+
+  // The rest: the front end's thread.
+  void Admit(int fd) {
+    PeakCounter& count = core->host.http_connections;
+    const bool pressed = core->host.resident_bytes_at_ready > 0 &&
+                         core->pressure.percent() >= HostPressure::kRefuseConnections;
+    if (stopping || pressed || (!HasRoom() && !CloseLongestIdle())) {
+      core->host.closed.Add("TOO_MANY_CONNECTIONS");
+      return RefuseConnection(fd);
+    }
+    tcp::socket socket(io);
+    boost::system::error_code ec;
+    socket.assign(tcp::v4(), fd, ec);  // the family of an accepted socket does not matter
+    if (ec) {
+      close(fd);
+      return;
+    }
+    socket.non_blocking(true, ec);
+    count.Add(1);
+    const uint64_t id = ++last_id;
+    auto connection =
+        std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, [this, id] {
+          connections.erase(id);
+          core->host.http_connections.Sub(1);
+        });
+    connections[id] = connection;
+    connection->Start();
+  }
+
+  bool HasRoom() const {
+    return connections.size() < static_cast<size_t>(core->quotas.max_http_connections);
+  }
+
+  bool CloseLongestIdle() {
+    std::shared_ptr<HttpConnection> longest;
+    for (const auto& [id, connection] : connections) {
+      if (!connection->is_idle()) continue;
+      if (longest == nullptr || connection->since() < longest->since()) longest = connection;
+    }
+    if (longest == nullptr) return false;
+    longest->Close("TOO_MANY_CONNECTIONS");
+    return true;
+  }
+
+  std::vector<std::shared_ptr<HttpConnection>> All() const {
+    std::vector<std::shared_ptr<HttpConnection>> all;
+    all.reserve(connections.size());
+    for (const auto& [id, connection] : connections) all.push_back(connection);
+    return all;
+  }
+
+  void Tick() {
+    const bool pressed = core->pressure.percent() >= HostPressure::kCloseConnections;
+    const auto now = HttpConnection::Clock::now();
+    for (const std::shared_ptr<HttpConnection>& connection : All()) {
+      if (pressed && connection->is_reading_body()) {
+        connection->Close("OVERLOADED");
+      } else {
+        connection->Tick(now);
+      }
+    }
+    timer.expires_after(kTick);
+    timer.async_wait([this](const boost::system::error_code& ec) {
+      if (!ec) Tick();
+    });
+  }
+
+  ServiceCore* const core;
+  std::string target;
+  std::unique_ptr<Listener> listener;
+  boost::asio::io_context io{1};
+  boost::asio::steady_timer timer;
+  Routes routes;
+  HttpConnection::Handler handler;
+  std::unordered_map<uint64_t, std::shared_ptr<HttpConnection>> connections;
+  uint64_t last_id = 0;
+  bool stopping = false;
+  std::atomic<bool> is_shut_down{false};
+  std::thread thread;
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options,
+                                                              ServiceCore* core) {
+  BH_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.host, options.port));
+  address.flag = "--http-port";
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(address));
+  address.port = listener->port();
+  auto parts = std::make_unique<Parts>(core, std::move(listener));
+  parts->target = address.Text();
+  Parts* const made = parts.get();
+  boost::asio::post(made->io, [made] { made->Tick(); });
+  made->thread = std::thread([made] {
+    const auto work = boost::asio::make_work_guard(made->io);
+    made->io.run();
+  });
+  made->listener->Start([made](int fd) { return made->Take(fd); });
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(parts)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+HttpServer::~HttpServer() { Shutdown(absl::ZeroDuration()); }
+
+const std::string& HttpServer::target() const { return parts_->target; }
+
+void HttpServer::Shutdown(absl::Duration grace) {
+  if (parts_->is_shut_down.exchange(true)) return;
+  parts_->listener->Stop();
+  Parts* const parts = parts_.get();
+  boost::asio::post(parts->io, [parts] {
+    parts->stopping = true;
+    for (const auto& connection : parts->All()) connection->CloseWhenIdle();
+  });
+  // Calls close when their answers are with the clients that read.
+  parts->core->calls.WaitUntilClosed(grace);
+  absl::Notification closed;
+  boost::asio::post(parts->io, [parts, &closed] {
+    for (const auto& connection : parts->All()) connection->Close();
+    parts->timer.cancel();
+    closed.Notify();
+  });
+  closed.WaitForNotification();
+  // Ends of calls that are on their way come before this.
+  parts->core->calls.WaitUntilClosed(absl::Seconds(5));
+  boost::asio::post(parts->io, [parts] { parts->io.stop(); });
+  parts->thread.join();
+}
+
+}  // namespace bulkhead

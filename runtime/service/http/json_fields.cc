@@ -1,0 +1,131 @@
+#include "runtime/service/http/json_fields.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/json.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+
+absl::StatusOr<Json> ParseBody(absl::string_view body) {
+  absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(body, "the body");
+  if (parsed.ok()) return Json(*parsed);
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(parsed.status().message(),
+                                                            "; send one JSON object as UTF-8")),
+                    reason::kMalformedRequest);
+}
+
+absl::Status WrongValue(absl::string_view field, const Json& value, absl::string_view wanted) {
+  std::string text = value.is_array() || value.is_object()
+                         ? absl::StrCat("a value of type ", value.type_name())
+                         : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 64) text = absl::StrCat(text.substr(0, 64), "...");
+  return InvalidField(field, absl::StrCat(Quoted(text, 80), " is not ", wanted));
+}
+
+JsonFields::JsonFields(const Json& object, std::string path)
+    : object_(object), path_(std::move(path)) {}
+
+std::string JsonFields::Path(absl::string_view name) const { return absl::StrCat(path_, name); }
+
+const Json* JsonFields::Find(const std::string& name) {
+  known_.insert(name);
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+absl::Status JsonFields::Read(const std::string& name, std::optional<bool>* out) {
+  const Json* value = Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_boolean()) return WrongValue(Path(name), *value, "true or false");
+  *out = value->get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status JsonFields::Read(const std::string& name, std::optional<int64_t>* out) {
+  const Json* value = Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  // 2^53: beyond it clients' own numbers are not exact.
+  constexpr double kExact = 9007199254740992.0;
+  if (value->is_number_unsigned() &&
+      value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    *out = static_cast<int64_t>(value->get<uint64_t>());
+  } else if (value->is_number_integer() && !value->is_number_unsigned()) {
+    *out = value->get<int64_t>();
+  } else if (value->is_number_float() && value->get<double>() >= -kExact &&
+             value->get<double>() <= kExact &&
+             static_cast<double>(static_cast<int64_t>(value->get<double>())) ==
+                 value->get<double>()) {
+    *out = static_cast<int64_t>(value->get<double>());
+  } else {
+    return WrongValue(Path(name), *value, "a whole number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JsonFields::Read(const std::string& name, std::optional<double>* out) {
+  const Json* value = Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_number()) return WrongValue(Path(name), *value, "a number");
+  *out = value->get<double>();
+  return absl::OkStatus();
+}
+
+absl::Status JsonFields::Read(const std::string& name, std::optional<std::string>* out) {
+  const Json* value = Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_string()) return WrongValue(Path(name), *value, "a string");
+  *out = value->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status JsonFields::ReadTexts(const std::string& name, size_t most,
+                                   std::vector<std::string>* out) {
+  const Json* value = Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  if (value->is_string()) {
+    out->push_back(value->get<std::string>());
+    return absl::OkStatus();
+  }
+  if (!value->is_array()) return WrongValue(Path(name), *value, "a string or a list of strings");
+  if (value->size() > most) {
+    return InvalidField(Path(name), absl::StrCat(value->size(), " are more than the limit of ",
+                                                 most, "; send fewer"));
+  }
+  for (const Json& one : *value) {
+    if (!one.is_string()) return WrongValue(Path(name), one, "a string");
+    out->push_back(one.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
+void JsonFields::Ignore(std::initializer_list<const char*> names) {
+  for (const char* name : names) known_.insert(name);
+}
+
+absl::Status JsonFields::Finish() const {
+  for (const auto& [name, value] : object_.items()) {
+    if (known_.contains(name) || value.is_null()) continue;
+    return InvalidField(Path(Quoted(name).substr(1, Quoted(name).size() - 2)),
+                        "this server does not know it; leave it out",
+                        reason::kUnsupportedParameter);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint32_t>> TokenIdsOf(const Json& list, const std::string& field) {
+  std::vector<uint32_t> ids;
+  ids.reserve(list.size());
+  for (const Json& id : list) {
+    const bool fits = id.is_number_unsigned() &&
+                      id.get<uint64_t>() <= std::numeric_limits<uint32_t>::max();
+    if (!fits) return WrongValue(field, id, "a token id");
+    ids.push_back(static_cast<uint32_t>(id.get<uint64_t>()));
+  }
+  return ids;
+}
+
+}  // namespace bulkhead

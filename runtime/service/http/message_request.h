@@ -1,0 +1,34 @@
+// MessageRequest: a message of the public API, made from JSON, as the request of a call.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "runtime/service/call_transport.h"
+
+namespace bulkhead {
+
+class MessageRequest final : public CallRequest {
+ public:
+  template <typename Message>
+  MessageRequest(Message message, bool on_text_worker)
+      : bytes_(message.ByteSizeLong()),
+        on_text_worker_(on_text_worker),
+        message_(std::make_unique<Message>(std::move(message))) {}
+
+  size_t bytes() const override { return bytes_; }
+  bool is_on_text_worker() const override { return on_text_worker_; }
+  absl::Status Parse(google::protobuf::Message& message) override {
+    message.GetReflection()->Swap(&message, message_.get());
+    message_ = nullptr;
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t bytes_;
+  const bool on_text_worker_;
+  std::unique_ptr<google::protobuf::Message> message_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,145 @@
+#include "runtime/service/http/openai_error.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "google/rpc/error_details.pb.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+// A field of our messages by its name in OpenAI's API.
+std::string ParamOf(absl::string_view field) {
+  for (const absl::string_view group : {"sampling.", "stopping.", "output."}) {
+    if (absl::ConsumePrefix(&field, group)) return std::string(field);
+  }
+  for (const absl::string_view prompt : {"prompt.text", "prompt.token_ids"}) {
+    if (absl::ConsumePrefix(&field, prompt)) return absl::StrCat("prompt", field);
+  }
+  return std::string(field);
+}
+
+std::string FieldOf(const absl::Status& status) {
+  google::rpc::BadRequest bad;
+  const auto payload =
+      status.GetPayload(absl::StrCat(kPayloadUrl, bad.GetDescriptor()->full_name()));
+  if (!payload.has_value() || !bad.ParseFromString(std::string(*payload)) ||
+      bad.field_violations().empty()) {
+    return "";
+  }
+  return bad.field_violations(0).field();
+}
+
+absl::string_view TypeOf(int http_status) {
+  if (http_status == 429) return "rate_limit_error";
+  if (http_status >= 500) return "server_error";
+  return http_status == 404 ? "not_found_error" : "invalid_request_error";
+}
+
+}  // namespace
+
+absl::string_view HttpReason(int http_status) {
+  switch (http_status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Internal Server Error";
+  }
+}
+
+int HttpStatusOf(const absl::Status& status) {
+  const std::string why = ReasonOf(status);
+  if (why == reason::kMessageTooLarge) return 413;
+  if (why == reason::kHostMemory) return 503;
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    default:
+      return 500;
+  }
+}
+
+std::string ErrorJson(const absl::Status& status, int http_status) {
+  const std::string field = FieldOf(status);
+  const std::string param = ParamOf(field);
+  // Truncated, and UTF-8.
+  std::string message = ToRpcStatus(status).message();
+  if (!field.empty() && absl::StartsWith(message, field)) message.replace(0, field.size(), param);
+  const std::string code = ReasonOf(status);
+  return absl::StrCat("{\"error\":{\"message\":", JsonString(message), ",\"type\":\"",
+                      TypeOf(http_status),
+                      "\",\"param\":", param.empty() ? "null" : JsonString(param),
+                      ",\"code\":", JsonString(code.empty() ? reason::kInternal : code), "}}");
+}
+
+HttpAnswer ErrorAnswer(const absl::Status& status, int http_status) {
+  HttpAnswer answer;
+  answer.status = http_status != 0 ? http_status : HttpStatusOf(status);
+  answer.body.Add(ErrorJson(status, answer.status));
+  if (const std::optional<absl::Duration> delay = RetryAfter(status); delay.has_value()) {
+    const int64_t ms = absl::ToInt64Milliseconds(*delay);
+    answer.headers.emplace_back("Retry-After", absl::StrCat((ms + 999) / 1000));
+    answer.headers.emplace_back("Retry-After-Ms", absl::StrCat(ms));
+  } else if (answer.status == 429 || answer.status == 503) {
+    answer.headers.emplace_back("Retry-After", "1");
+  }
+  return answer;
+}
+
+absl::Status NotSupported(absl::string_view field, absl::string_view why) {
+  return InvalidField(field, why, reason::kUnsupportedParameter);
+}
+
+}  // namespace bulkhead

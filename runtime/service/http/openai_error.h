@@ -1,0 +1,25 @@
+// Refusals as clients of OpenAI's API expect them: a status of HTTP and
+// {"error": {"message", "type", "param", "code"}}; `code` is the typed reason of the service
+// (runtime/engine/refusal.h), `param` the field of the JSON body.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "runtime/service/http/http_message.h"
+
+namespace bulkhead {
+
+// "Not Found"
+absl::string_view HttpReason(int http_status);
+int HttpStatusOf(const absl::Status& status);
+// The object of the error, one line.
+std::string ErrorJson(const absl::Status& status, int http_status);
+// With Retry-After where a retry can help. `http_status` 0: that of HttpStatusOf.
+HttpAnswer ErrorAnswer(const absl::Status& status, int http_status = 0);
+
+// INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) "`field`: `why`".
+absl::Status NotSupported(absl::string_view field, absl::string_view why);
+
+}  // namespace bulkhead

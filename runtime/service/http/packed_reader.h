@@ -1,0 +1,46 @@
+// PackedReader: the fields of a message in wire format, one after another, where its tree of objects
+// would take many times its bytes. The message is one of ours. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "bulkhead/v1/generation.pb.h"
+
+namespace bulkhead {
+
+// A message, or a part of one, and what holds its bytes.
+struct PackedMessage {
+  std::shared_ptr<const std::string> owner;
+  absl::string_view bytes;
+};
+
+class PackedReader {
+ public:
+  explicit PackedReader(absl::string_view message) : rest_(message) {}
+
+  // The next field; false at the end.
+  bool Next();
+  int field() const { return field_; }
+  uint64_t number() const { return number_; }         // of a varint
+  absl::string_view bytes() const { return bytes_; }  // of a string or message
+
+  // The next v1::Token in `field`; false at the end.
+  bool NextToken(int field, v1::Token* token);
+
+ private:
+  bool ReadVarint(uint64_t* value);
+
+  absl::string_view rest_;
+  int field_ = 0;
+  uint64_t number_ = 0;
+  absl::string_view bytes_;
+};
+
+// The last value of a field of bytes; empty if there is none.
+absl::string_view BytesOf(absl::string_view message, int field);
+int CountOf(absl::string_view message, int field);
+
+}  // namespace bulkhead

@@ -1,0 +1,34 @@
+#include "runtime/service/http/parsed_body.h"
+
+#include <memory>
+#include <utility>
+
+namespace bulkhead {
+namespace {
+
+absl::Status ParseAndServe(HttpRequest& request, bool on_text_worker,
+                           const std::function<absl::Status(ParsedRequest)>& serve) {
+  absl::StatusOr<Json> body = ParseBody(request.body);
+  request.body = std::string();
+  if (!body.ok()) return body.status();
+  return serve({*std::move(body), std::move(request.claim), on_text_worker});
+}
+
+}  // namespace
+
+void ServeParsed(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange,
+                 std::function<absl::Status(ParsedRequest parsed)> serve) {
+  const size_t bytes = request.body.size();
+  auto taken = std::make_shared<HttpRequest>(std::move(request));
+  const auto work = [&context, exchange, taken, serve = std::move(serve)](bool on_text_worker) {
+    const absl::Status status = ParseAndServe(*taken, on_text_worker, serve);
+    if (status.ok()) return;
+    exchange->Post([&context, exchange, status] { AnswerError(context, exchange, status); });
+  };
+  if (bytes <= TextWorker::kLongTextBytes) return work(false);
+  const absl::Status posted =
+      context.core->text_worker.Post(bytes, [work = std::move(work)] { work(true); });
+  if (!posted.ok()) AnswerError(context, exchange, posted);
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,22 @@
+// ServeParsed: parses the body of a request, and goes on where its work belongs: with short bodies
+// on the front end's thread, with long ones on the text worker.
+#pragma once
+
+#include <functional>
+
+#include "runtime/service/http/json_fields.h"
+#include "runtime/service/http/routes.h"
+
+namespace bulkhead {
+
+struct ParsedRequest {
+  Json body;
+  BodyClaim claim;  // of what is made from the body
+  bool on_text_worker = false;
+};
+
+// `serve` answers; what it returns is answered as an error.
+void ServeParsed(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange,
+                 std::function<absl::Status(ParsedRequest parsed)> serve);
+
+}  // namespace bulkhead

@@ -1,0 +1,84 @@
+#include "runtime/service/http/routes.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+struct Route {
+  absl::string_view method;
+  absl::string_view path;
+  void (*serve)(const HttpContext&, HttpRequest, const ExchangePointer&);
+};
+
+constexpr Route kRoutes[] = {
+    {"GET", "/v1/models", ServeModels},
+    {"POST", "/v1/completions", ServeCompletions},
+    {"POST", "/v1/score", ServeScore},
+    {"POST", "/tokenize", ServeTokenize},
+    {"POST", "/detokenize", ServeDetokenize},
+    {"GET", "/health", ServeHealth},
+    {"GET", "/ready", ServeHealth},
+    {"GET", "/ping", ServeHealth},
+    {"GET", "/live", ServeLive},
+    {"GET", "/version", ServeVersion},
+};
+
+}  // namespace
+
+Routes::Routes(ServiceCore* core)
+    : context_{.core = core, .started_unix_s = absl::ToUnixSeconds(absl::Now())} {}
+
+void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
+                 const absl::Status& status, int http_status) {
+  context.core->errors.Add(ReasonOf(status));
+  exchange->Answer(ErrorAnswer(status, http_status), [](bool) {});
+}
+
+void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  std::set<std::string> others;
+  for (const Route& route : kRoutes) {
+    if (route.path != request.path) continue;
+    if (route.method != method) {
+      others.insert(std::string(route.method));
+      if (route.method == "GET") others.insert("HEAD");
+      continue;
+    }
+    if (method == "POST" && request.content_type != "application/json") {
+      return AnswerError(context_, exchange,
+                         WithReason(absl::InvalidArgumentError(absl::StrCat(
+                                        "Content-Type ", Quoted(request.content_type),
+                                        " is not application/json; send JSON, and say so")),
+                                    reason::kMalformedRequest),
+                         415);
+    }
+    return route.serve(context_, std::move(request), exchange);
+  }
+  if (others.empty()) {
+    return AnswerError(context_, exchange,
+                       WithReason(absl::NotFoundError(absl::StrCat(
+                                      "there is no ", Quoted(request.path),
+                                      "; docs/http.md lists what there is")),
+                                  reason::kInvalidValue));
+  }
+  HttpAnswer answer = ErrorAnswer(
+      WithReason(absl::InvalidArgumentError(absl::StrCat(request.path, " takes ",
+                                                         absl::StrJoin(others, ", "), ", not ",
+                                                         Quoted(request.method))),
+                 reason::kInvalidValue),
+      405);
+  answer.headers.emplace_back("Allow", absl::StrJoin(others, ", "));
+  context_.core->errors.Add(reason::kInvalidValue);
+  exchange->Answer(std::move(answer), [](bool) {});
+}
+
+}  // namespace bulkhead

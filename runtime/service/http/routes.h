@@ -1,0 +1,49 @@
+// What the HTTP front end answers, by method and path.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/service/http/http_exchange.h"
+#include "runtime/service/service_core.h"
+
+namespace bulkhead {
+
+// What handlers need. Outlives every exchange.
+struct HttpContext {
+  ServiceCore* core = nullptr;
+  int64_t started_unix_s = 0;
+};
+
+using ExchangePointer = std::shared_ptr<HttpExchange>;
+
+class Routes {
+ public:
+  explicit Routes(ServiceCore* core);
+  // Answers, now or later. On the front end's thread.
+  void Serve(HttpRequest request, const ExchangePointer& exchange);
+
+ private:
+  HttpContext context_;
+};
+
+// Answers with an error; counted by its reason.
+void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
+                 const absl::Status& status, int http_status = 0);
+
+// Handlers. Of what is not in the engine:
+void ServeModels(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeHealth(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeLive(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeVersion(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+// Of one answer:
+void ServeTokenize(const HttpContext& context, HttpRequest request,
+                   const ExchangePointer& exchange);
+void ServeDetokenize(const HttpContext& context, HttpRequest request,
+                     const ExchangePointer& exchange);
+void ServeScore(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+// Of generations:
+void ServeCompletions(const HttpContext& context, HttpRequest request,
+                      const ExchangePointer& exchange);
+
+}  // namespace bulkhead

@@ -1,0 +1,96 @@
+#include "runtime/service/http/token_texts.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "runtime/service/http/body_parts.h"
+
+namespace bulkhead {
+namespace {
+
+// JSON has no infinity: as vLLM.
+std::string Number(float logprob) { return absl::StrFormat("%.8g", std::max(logprob, -9999.0F)); }
+
+size_t NumCharacters(absl::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
+}
+
+std::string BytesJson(absl::string_view text) {
+  std::string out = "[";
+  for (const char c : text) {
+    absl::StrAppend(&out, out.size() > 1 ? "," : "", static_cast<unsigned char>(c));
+  }
+  return out + "]";
+}
+
+}  // namespace
+
+TokenTexts::TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& options)
+    : tokenizer_(tokenizer), as_ids_(tokenizer == nullptr || options.tokens_as_ids) {
+  if (as_ids_) return;
+  const auto before = tokenizer_->Encode("a", false);
+  if (before.ok()) before_ = *before;
+  before_text_ = tokenizer_->Decode(before_, false);
+  decoder_ = tokenizer_->NewTextDecoder(before_, options.skip_special_tokens);
+}
+
+std::string TokenTexts::Next(uint32_t id) {
+  if (as_ids_) return absl::StrCat("token_id:", id);
+  return decoder_->Add(static_cast<int32_t>(id));
+}
+
+std::string TokenTexts::Alone(uint32_t id) const {
+  if (as_ids_) return absl::StrCat("token_id:", id);
+  std::vector<int32_t> ids = before_;
+  ids.push_back(static_cast<int32_t>(id));
+  const std::string text = tokenizer_->Decode(ids, false);
+  absl::string_view alone = text;
+  if (absl::ConsumePrefix(&alone, before_text_)) return std::string(alone);
+  return tokenizer_->Decode({ids.back()}, false);
+}
+
+void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* offset) {
+  const char* comma = tokens.empty() ? "" : ",";
+  const std::string text = texts.Next(token.id());
+  absl::StrAppend(&tokens, comma, JsonString(text));
+  absl::StrAppend(&token_logprobs, comma, token.has_logprob() ? Number(token.logprob()) : "null");
+  absl::StrAppend(&text_offset, comma, *offset);
+  *offset += NumCharacters(text);
+  // Different tokens may have one text, and an object one value for it: the likeliest's.
+  std::set<std::string> seen;
+  std::string top;
+  for (const v1::TokenLogprob& one : token.top()) {
+    std::string key = JsonString(texts.Alone(one.id()));
+    if (!seen.insert(key).second) continue;
+    absl::StrAppend(&top, top.empty() ? "" : ",", key, ":", Number(one.logprob()));
+  }
+  absl::StrAppend(&top_logprobs, comma,
+                  token.top().empty() ? "null" : absl::StrCat("{", top, "}"));
+}
+
+std::string CompletionLogprobs::Json() const {
+  return absl::StrCat("{\"tokens\":[", tokens, "],\"token_logprobs\":[", token_logprobs,
+                      "],\"top_logprobs\":[", top_logprobs, "],\"text_offset\":[", text_offset,
+                      "]}");
+}
+
+void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* out) {
+  const auto one = [](const std::string& text, float logprob) {
+    return absl::StrCat("{\"token\":", JsonString(text), ",\"logprob\":", Number(logprob),
+                        ",\"bytes\":", BytesJson(text));
+  };
+  absl::StrAppend(out, one(texts.Next(token.id()), token.logprob()), ",\"top_logprobs\":[");
+  bool first = true;
+  for (const v1::TokenLogprob& top : token.top()) {
+    absl::StrAppend(out, first ? "" : ",", one(texts.Alone(top.id()), top.logprob()), "}");
+    first = false;
+  }
+  *out += "]}";
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,46 @@
+// TokenTexts: the texts of tokens beside their log probabilities. Used by one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bulkhead/v1/generation.pb.h"
+#include "runtime/service/http/generation_options.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+namespace bulkhead {
+
+class TokenTexts {
+ public:
+  // `tokenizer` may be null: tokens are then written as ids.
+  TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& options);
+
+  // The text of the next token of the answer: joined, they are the answer's text. A character of
+  // several tokens is the last one's.
+  std::string Next(uint32_t id);
+  // Of another token in the place of any.
+  std::string Alone(uint32_t id) const;
+
+ private:
+  const Tokenizer* const tokenizer_;
+  const bool as_ids_;
+  // What stands before an answer, so that its first token has its space.
+  std::vector<int32_t> before_;
+  std::string before_text_;
+  std::unique_ptr<TextDecoder> decoder_;
+};
+
+// Log probabilities as completions have them: four lists, tokens one by one. In order of fields.
+struct CompletionLogprobs {
+  std::string tokens, token_logprobs, top_logprobs, text_offset;
+
+  // Without brackets; `offset`: characters of text before it, which moves on.
+  void Add(const v1::Token& token, TokenTexts& texts, size_t* offset);
+  std::string Json() const;
+};
+
+// One element of the list "content" of a chat's log probabilities.
+void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* out);
+
+}  // namespace bulkhead
