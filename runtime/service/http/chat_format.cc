@@ -1,0 +1,238 @@
+#include "runtime/service/http/chat_format.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr size_t kPartBytes = BodyParts::kSliceBytes / 2;
+
+std::string CallHead(int index, const std::string& id, const std::string& name) {
+  return absl::StrCat("{\"index\":", index, ",\"id\":", JsonString(id),
+                      ",\"type\":\"function\",\"function\":{\"name\":", JsonString(name),
+                      ",\"arguments\":\"");
+}
+
+void AddString(std::string text, BodyParts* out) {
+  auto owned = std::make_shared<const std::string>(std::move(text));
+  out->Add("\"");
+  out->AddEscaped(*owned, owned);
+  out->Add("\"");
+}
+
+std::string FinishJson(const v1::Finished& finished, bool has_calls) {
+  std::string reason = FinishReasonJson(finished);
+  if (has_calls && reason == "\"stop\"") reason = "\"tool_calls\"";
+  return absl::StrCat(reason, ",\"stop_reason\":", StopReasonJson(finished));
+}
+
+}  // namespace
+
+ChatFormat::ChatFormat(AnswerFrame whole, AnswerFrame chunk, GenerationOptions options,
+                       ChatFormatOptions chat, const Tokenizer* tokenizer, int num_choices)
+    : whole_(std::move(whole)),
+      chunk_(std::move(chunk)),
+      options_(std::move(options)),
+      chat_(std::move(chat)),
+      tokenizer_(tokenizer),
+      places_(static_cast<size_t>(num_choices)) {}
+
+OutputParserOptions ChatFormat::ParserOf(int choice) const {
+  OutputParserOptions options = *chat_.parser;
+  absl::StrAppend(&options.call_id_seed, "-", choice);
+  return options;
+}
+
+std::deque<ParsedDelta> ChatFormat::Wanted(std::vector<ParsedDelta> deltas) const {
+  std::deque<ParsedDelta> wanted;
+  for (ParsedDelta& delta : deltas) {
+    if (delta.kind == ParsedDelta::Kind::kReasoning && !chat_.includes_reasoning) continue;
+    if (delta.kind == ParsedDelta::Kind::kToolCall && delta.call_index > 0 &&
+        !chat_.several_tool_calls) {
+      continue;
+    }
+    wanted.push_back(std::move(delta));
+  }
+  return wanted;
+}
+
+std::string ChatFormat::EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
+                                  absl::string_view finish, const UsageCounts& usage) {
+  Place& place = places_[choice];
+  // With the first text, not before: its time is what clients take for the first token's.
+  const char* role = place.has_role ? "" : "\"role\":\"assistant\"";
+  const char* comma = place.has_role || delta.empty() ? "" : ",";
+  place.has_role = true;
+  return chunk_.Event(absl::StrCat("{\"index\":", choice, ",\"delta\":{", role, comma, delta,
+                                   "},\"logprobs\":", logprobs, ",\"finish_reason\":", finish, "}"),
+                      usage);
+}
+
+std::string ChatFormat::NextDelta(std::deque<ParsedDelta>* deltas) {
+  if (deltas->empty()) return "";
+  ParsedDelta& delta = deltas->front();
+  const absl::string_view slice = WholeCharacters(delta.text, kPartBytes);
+  std::string json;
+  if (delta.kind == ParsedDelta::Kind::kToolCall) {
+    json = absl::StrCat(
+        "\"tool_calls\":[",
+        delta.call_name.empty()
+            ? absl::StrCat("{\"index\":", delta.call_index, ",\"function\":{\"arguments\":\"")
+            : CallHead(delta.call_index, delta.call_id, delta.call_name));
+    AppendEscaped(slice, &json);
+    json += "\"}}]";
+    delta.call_name.clear();
+  } else {
+    const bool is_content = delta.kind == ParsedDelta::Kind::kContent;
+    json = is_content ? "\"content\":\"" : "\"reasoning_content\":\"";
+    AppendEscaped(slice, &json);
+    json += '"';
+  }
+  if (slice.size() == delta.text.size()) {
+    deltas->pop_front();
+  } else {
+    delta.text.erase(0, slice.size());
+  }
+  return json;
+}
+
+BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
+                             std::optional<PackedMessage> message, const UsageCounts& usage) {
+  BodyParts parts;
+  const bool has_logprobs = message.has_value() && options_.logprobs.has_value();
+  if (deltas.empty() && !has_logprobs && !options_.continuous_usage) return parts;
+  Place& place = places_[choice];
+  if (has_logprobs && !place.texts.has_value()) place.texts.emplace(tokenizer_, options_);
+  PackedReader tokens(has_logprobs ? message->bytes : absl::string_view());
+  // In slices: as many events.
+  parts.AddPart([this, choice, deltas = std::move(deltas), message = std::move(message), tokens,
+                 has_logprobs, usage, &place](std::string* out) mutable {
+    std::string logprobs = "null";
+    bool has_more = false;
+    if (has_logprobs) {
+      std::string list;
+      v1::Token token;
+      while (list.size() < kPartBytes &&
+             (has_more = tokens.NextToken(v1::Delta::kTokensFieldNumber, &token))) {
+        if (!list.empty()) list += ',';
+        AppendChatLogprob(token, *place.texts, &list);
+      }
+      if (!list.empty()) logprobs = absl::StrCat("{\"content\":[", list, "]}");
+    }
+    const std::string delta = NextDelta(&deltas);
+    *out += EventJson(choice, delta, logprobs, "null", usage);
+    return deltas.empty() && !has_more;
+  });
+  return parts;
+}
+
+BodyParts ChatFormat::Delta(int choice, PackedMessage delta, const UsageCounts& usage) {
+  Place& place = places_[choice];
+  const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
+  std::vector<ParsedDelta> deltas;
+  if (chat_.parser.has_value()) {
+    if (!place.parser.has_value()) place.parser.emplace(ParserOf(choice));
+    deltas = place.parser->Append(text);
+  } else if (!text.empty()) {
+    deltas.push_back({ParsedDelta::Kind::kContent, std::string(text), 0, "", ""});
+  }
+  return Events(choice, Wanted(std::move(deltas)), std::move(delta), usage);
+}
+
+BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished,
+                               const UsageCounts& usage) {
+  Place& place = places_[choice];
+  BodyParts parts;
+  bool has_calls = false;
+  if (place.parser.has_value()) {
+    parts = Events(choice, Wanted(place.parser->Finish()), std::nullopt, usage);
+    has_calls = place.parser->num_tool_calls() > 0;
+  }
+  // Made after the events before it: the first of all has the role.
+  parts.AddPart([this, choice, usage,
+                 finish = FinishJson(finished, has_calls)](std::string* out) {
+    const bool is_first = !places_[choice].has_role;
+    *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
+    return true;
+  });
+  return parts;
+}
+
+BodyParts ChatFormat::Usage(const UsageCounts& usage) {
+  return BodyParts(chunk_.UsageEvent(usage));
+}
+
+void ChatFormat::AddLogprobs(const PackedMessage& response, BodyParts* out) const {
+  out->Add("{\"content\":[");
+  auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
+  out->AddPart([texts, is_first = true, tokens = PackedReader(response.bytes),
+                owner = response.owner](std::string* bytes) mutable {
+    const size_t enough = bytes->size() + kPartBytes;
+    v1::Token token;
+    while (bytes->size() < enough) {
+      if (!tokens.NextToken(v1::GenerateResponse::kTokensFieldNumber, &token)) return true;
+      if (!std::exchange(is_first, false)) *bytes += ',';
+      AppendChatLogprob(token, *texts, bytes);
+    }
+    return false;
+  });
+  out->Add("]}");
+}
+
+void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts* out) const {
+  const absl::string_view text =
+      BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber);
+  v1::Finished finished;
+  finished.ParseFromString(
+      std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
+  out->Add(absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
+  bool has_calls = false;
+  if (!chat_.parser.has_value()) {
+    out->Add("\"");
+    out->AddEscaped(text, response.owner);
+    out->Add("\"");
+  } else {
+    ParsedOutput parsed = ParseOutput(ParserOf(choice), text);
+    has_calls = !parsed.tool_calls.empty();
+    if (parsed.content.empty() && has_calls) {
+      out->Add("null");
+    } else {
+      AddString(std::move(parsed.content), out);
+    }
+    if (!parsed.reasoning.empty() && chat_.includes_reasoning) {
+      out->Add(",\"reasoning_content\":");
+      AddString(std::move(parsed.reasoning), out);
+    }
+    if (!chat_.several_tool_calls && has_calls) parsed.tool_calls.resize(1);
+    for (size_t i = 0; i < parsed.tool_calls.size(); ++i) {
+      const ToolCall& call = parsed.tool_calls[i];
+      std::string json = absl::StrCat(i == 0 ? ",\"tool_calls\":[" : ",",
+                                      CallHead(static_cast<int>(i), call.id, call.name));
+      AppendEscaped(call.arguments, &json);
+      absl::StrAppend(&json, "\"}}", i + 1 == parsed.tool_calls.size() ? "]" : "");
+      out->Add(std::move(json));
+    }
+  }
+  out->Add("},\"logprobs\":");
+  if (options_.logprobs.has_value()) {
+    AddLogprobs(response, out);
+  } else {
+    out->Add("null");
+  }
+  out->Add(absl::StrCat(",\"finish_reason\":", FinishJson(finished, has_calls), "}"));
+}
+
+BodyParts ChatFormat::Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) {
+  BodyParts parts(whole_.Begin());
+  for (size_t i = 0; i < responses.size(); ++i) {
+    if (i > 0) parts.Add(",");
+    AddMessage(static_cast<int>(i), responses[i], &parts);
+  }
+  parts.Add(AnswerFrame::End(usage));
+  return parts;
+}
+
+}  // namespace bulkhead

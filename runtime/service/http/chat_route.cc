@@ -1,0 +1,97 @@
+// POST /v1/chat/completions.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "runtime/service/http/chat_format.h"
+#include "runtime/service/http/chat_parts.h"
+#include "runtime/service/http/chat_request.h"
+#include "runtime/service/http/generation_run.h"
+#include "runtime/service/http/parsed_body.h"
+#include "runtime/service/http/routes.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+// Ends of a sequence, which are no text of an answer.
+std::vector<std::string> EndTexts(const ServingParts& parts) {
+  std::vector<std::string> texts;
+  for (const uint32_t id : parts.model_info.eos_token_ids()) {
+    std::string text = parts.rules.tokenizer->Decode({static_cast<int32_t>(id)}, false);
+    if (!text.empty()) texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
+                  ParsedRequest parsed) {
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
+  if (context.chat == nullptr || parts->rules.tokenizer == nullptr) {
+    return WithReason(absl::FailedPreconditionError(
+                          "the model has no chat template; use /v1/completions, or start the "
+                          "server with --chat-template FILE"),
+                      reason::kTextNotSupported);
+  }
+  RequestRules rules = parts->rules;
+  rules.max_model_len = parts->control->Limits().max_model_len;
+  BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, ReadChat(std::move(parsed.body), rules));
+  // Before the work of rendering.
+  BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
+  BH_ASSIGN_OR_RETURN(const std::string prompt, RenderedPrompt(context, request.chat));
+  GenerationJob job;
+  job.id = absl::StrCat("chatcmpl-", context.core->NextRequestId());
+  const OutputFormat& format =
+      request.parses_tool_calls ? context.chat->format_with_tools : context.chat->format;
+  ChatFormatOptions chat{.several_tool_calls = request.several_tool_calls,
+                         .includes_reasoning = request.includes_reasoning};
+  const bool parses_calls = request.parses_tool_calls && format.tool != ToolFormat::kNone;
+  if (parses_calls || format.reasoning != ReasoningFormat::kNone) {
+    chat.parser.emplace();
+    chat.parser->format = format;
+    chat.parser->parse_tool_calls = parses_calls;
+    constexpr size_t kPromptEnd = 4096;  // what is left open at its end is there
+    chat.parser->prompt = prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd)
+                                                     : prompt;
+    chat.parser->call_id_seed = job.id;
+    if (NeedsSpecialTokens(format)) {
+      request.options.skip_special_tokens = false;
+      request.common.mutable_output()->set_skip_special_tokens(false);
+      chat.parser->hidden_tokens = EndTexts(*parts);
+    }
+  }
+  job.options = request.options;
+  request.common.set_text(prompt);
+  job.prompts.push_back(std::move(request.common));
+  job.claim = std::move(parsed.claim);
+  const std::string model =
+      job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  job.format = std::make_unique<ChatFormat>(
+      AnswerFrame(job.id, "chat.completion", now, model, job.options),
+      AnswerFrame(job.id, "chat.completion.chunk", now, model, job.options), job.options,
+      std::move(chat), rules.tokenizer, job.options.n);
+  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RenderedPrompt(const HttpContext& context, const ChatRequest& chat) {
+  jinja::Limits limits;
+  limits.max_output_bytes = context.core->quotas.message_bytes;
+  absl::StatusOr<RenderedChat> rendered = RenderChat(context.chat->chat_template, chat, limits);
+  if (rendered.ok()) return std::move(rendered->text);
+  return InvalidField("messages", rendered.status().message());
+}
+
+void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange) {
+  ServeParsed(context, std::move(request), exchange, [&context, exchange](ParsedRequest parsed) {
+    return Chat(context, exchange, std::move(parsed));
+  });
+}
+
+}  // namespace bulkhead
