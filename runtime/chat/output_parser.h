@@ -1,0 +1,83 @@
+// OutputParser: takes the text that a model writes, as it streams, apart into the reasoning, the
+// content and the tool calls of the OpenAI API. Formats are named as vLLM's --reasoning-parser and
+// --tool-call-parser.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/chat/chat_template.h"
+#include "runtime/chat/output_delta.h"
+
+namespace bulkhead {
+
+enum class ToolFormat { kNone, kHermes, kQwen3Coder, kLlama3Json, kMistral, kDeepSeekV3, kDeepSeekV31, kHarmony };
+enum class ReasoningFormat {
+  kNone,
+  kThinkTags,  // <think>...</think>, which the model opens or the prompt left open
+  kHarmony,
+};
+
+struct OutputFormat {
+  ToolFormat tool = ToolFormat::kNone;
+  ReasoningFormat reasoning = ReasoningFormat::kNone;
+  // A text without <think> begins inside the reasoning (deepseek_r1): its prompt may have opened it.
+  bool starts_in_reasoning = false;
+};
+
+// `tool_parser`: "" or "none", "auto", hermes, qwen3_coder, llama3_json, mistral, deepseek_v3,
+// deepseek_v31, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1, qwen3, openai_gptoss.
+// "auto" follows from the template's text. INVALID_ARGUMENT lists the names.
+absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
+                                                absl::string_view reasoning_parser,
+                                                absl::string_view template_text);
+
+// Whether the parser must be given special tokens (skip_special_tokens = false).
+bool NeedsSpecialTokens(const OutputFormat& format);
+
+struct OutputParserOptions {
+  OutputFormat format;
+  // False where the request has no tools, or tool_choice "none": what looks like a call is content.
+  bool parse_tool_calls = true;
+  // The prompt's text; whether it left <think> open (or closed it) is read from its end.
+  std::string prompt;
+  // What ids of tool calls are made of, with the index of the call: the id of the request and of the
+  // choice.
+  std::string call_id_seed;
+  // Special tokens that are no text (EOS), which are left out wherever they appear.
+  std::vector<std::string> hidden_tokens;
+};
+
+// One per choice; used by one thread. A call whose JSON is not valid, or that the end of the text
+// cuts off before its name is known, is given as content: nothing is lost. Texts may be cut anywhere
+// between characters; joined results do not depend on the cuts.
+class OutputParser {
+ public:
+  explicit OutputParser(OutputParserOptions options);
+  ~OutputParser();
+  OutputParser(OutputParser&&) noexcept;
+
+  // What follows from the text so far. Holds back at most kMaxHeldBytes.
+  std::vector<OutputDelta> Append(absl::string_view text);
+  // The rest, at the end of the generation. finish_reason is "tool_calls" if num_tool_calls() > 0.
+  std::vector<OutputDelta> Finish();
+
+  int num_tool_calls() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A whole text at once: the joined result of the streaming parse.
+struct ParsedOutput {
+  std::string content;
+  std::string reasoning;
+  std::vector<ToolCall> tool_calls;
+};
+ParsedOutput ParseOutput(OutputParserOptions options, absl::string_view text);
+
+}  // namespace bulkhead
