@@ -22,8 +22,8 @@ ALLOWED = {
     "runtime/tokenizer": {"runtime/tokenizer", "base"},
     "runtime/engine": {"runtime/engine", "runtime/tokenizer", "comm", "memory", "base", "proto"},
     "runtime/model": {"runtime/model", "runtime/tokenizer", "kernels", "comm", "shard", "memory", "base", "proto"},
-    "runtime/service": {"runtime/service", "runtime/engine", "runtime/tokenizer", "shard", "memory", "base", "proto"},
-    "launcher": {"launcher", "runtime/tokenizer", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
+    "runtime/service": {"runtime/service", "runtime/chat", "runtime/engine", "runtime/tokenizer", "shard", "memory", "base", "proto"},
+    "launcher": {"launcher", "runtime/chat", "runtime/tokenizer", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
                  "shard", "memory", "base", "proto"},
 }
 # The only interface between model and engine: what a model implements, how rank 0 samples, how
@@ -40,6 +40,8 @@ CONFINED = [
     (re.compile(r"(grpcpp|grpc\+\+|grpc)/|.*\.grpc\.pb\.h$"),
      re.compile(r"runtime/service/grpc/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
     (re.compile(r"runtime/service/grpc/"), re.compile(r"runtime/service/grpc/|launcher/group/serve\.cc$"), "the gRPC front end"),
+    (re.compile(r"boost/"), re.compile(r"runtime/service/http/"), "Boost"),
+    (re.compile(r"runtime/service/http/"), re.compile(r"runtime/service/http/|launcher/group/serve\.cc$"), "the HTTP front end"),
     (re.compile(r"launcher/bench/"), re.compile(r"launcher/(bench/|main\.cc$)"), "a benchmark"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
      re.compile(r"memory/cuda_runtime_|comm/nccl/|kernels/cuda/"), "CUDA"),
@@ -255,6 +257,8 @@ class PlantedViolation(unittest.TestCase):
                 ("runtime/engine/a.cc", '"bulkhead/v1/generation.grpc.pb.h"', "gRPC"),
                 ("runtime/service/engine_call.cc", '"grpcpp/grpcpp.h"', "gRPC"),
                 ("runtime/service/guard/a.cc", "<grpc/grpc.h>", "gRPC"),
+                ("runtime/service/listener.cc", '"boost/asio/post.hpp"', "Boost"),
+                ("runtime/service/engine_call.cc", '"runtime/service/http/routes.h"', "the HTTP front end"),
                 ("runtime/service/engine_call.cc", '"runtime/service/grpc/raw_message.h"', "the gRPC front end"),
                 ("kernels/attend/cuda.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),
                 ("launcher/flags/options.cc", '"launcher/bench/comm.h"', "a benchmark"),

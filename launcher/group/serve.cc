@@ -28,6 +28,7 @@
 #include "launcher/version.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
+#include "runtime/chat/chat_template.h"
 #include "runtime/service/grpc/server.h"
 #include "runtime/service/host_pressure.h"
 #include "runtime/service/http/http_server.h"
@@ -265,6 +266,25 @@ absl::Status RaiseFileLimit() {
                       ExitCode::kCannotBind);
 }
 
+// Why a model's own template cannot be used is told to those who chat; that of --chat-template must
+// be usable.
+absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
+  absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
+  if (!read.ok() && !options.chat_template.empty()) {
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat("--chat-template ",
+                                                                read.status().message())),
+                        ExitCode::kUsage);
+  }
+  if (!read.ok()) {
+    if (!absl::IsNotFound(read.status())) BH_LOG(kWarning) << "no chats: " << read.status().message();
+    return ChatsOr(NoChats(read.status().message()));
+  }
+  absl::StatusOr<ChatParts> parts =
+      MakeChatParts(*std::move(read), options.tool_call_parser, options.reasoning_parser);
+  if (!parts.ok()) return WithExitCode(parts.status(), ExitCode::kUsage);
+  return ChatsOr(std::make_shared<const ChatParts>(*std::move(parts)));
+}
+
 absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   const absl::Time begin = absl::Now();
   const bool coordinator = process.group().exchange().topology().coordinator();
@@ -280,7 +300,10 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                                                    .control_port = options.control_port},
                                                   service.get()));
     if (options.http_port.has_value()) {
-      BH_ASSIGN_OR_RETURN(http, HttpServer::Start({.host = options.host, .port = *options.http_port},
+      BH_ASSIGN_OR_RETURN(ChatsOr chats, ChatsOf(options, engine));
+      BH_ASSIGN_OR_RETURN(http, HttpServer::Start({.host = options.host,
+                                                   .port = *options.http_port,
+                                                   .chats = std::move(chats)},
                                                   service.get()));
     }
     BH_LOG(kVerbose) << "listening on " << server->target()

@@ -5,7 +5,7 @@
 
 namespace bulkhead {
 
-struct OutputDelta {
+struct ParsedDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
   std::string text;  // content, reasoning, or the next part of the call's arguments (JSON)

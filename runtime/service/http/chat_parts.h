@@ -1,10 +1,12 @@
 // What a model's chats need: its template, and how it writes reasoning and calls of tools.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/chat/output_parser.h"
 
@@ -19,5 +21,14 @@ struct ChatParts {
 // INVALID_ARGUMENT for a parser that there is not.
 absl::StatusOr<ChatParts> MakeChatParts(ChatTemplate chat_template, const std::string& tool_parser,
                                         const std::string& reasoning_parser);
+
+// Or why there are no chats, as NoChats tells it.
+using ChatsOr = absl::StatusOr<std::shared_ptr<const ChatParts>>;
+// FAILED_PRECONDITION (TEXT_NOT_SUPPORTED) "`why`; ...", with what to do.
+absl::Status NoChats(absl::string_view why);
+
+// The text of the prompt, at most `max_bytes`. INVALID_ARGUMENT naming messages.
+absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatRequest& chat,
+                                           int64_t max_bytes);
 
 }  // namespace bulkhead

@@ -12,6 +12,7 @@
 #include "runtime/service/http/generation_run.h"
 #include "runtime/service/http/parsed_body.h"
 #include "runtime/service/http/routes.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -30,24 +31,22 @@ std::vector<std::string> EndTexts(const ServingParts& parts) {
 absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
                   ParsedRequest parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
-  if (context.chat == nullptr || parts->rules.tokenizer == nullptr) {
-    return WithReason(absl::FailedPreconditionError(
-                          "the model has no chat template; use /v1/completions, or start the "
-                          "server with --chat-template FILE"),
-                      reason::kTextNotSupported);
-  }
+  BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatParts> chats, context.chats);
+  if (parts->rules.tokenizer == nullptr) return NoChats("the model has no tokenizer.json");
   RequestRules rules = parts->rules;
   rules.max_model_len = parts->control->Limits().max_model_len;
   BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, ReadChat(std::move(parsed.body), rules));
   // Before the work of rendering.
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
-  BH_ASSIGN_OR_RETURN(const std::string prompt, RenderedPrompt(context, request.chat));
+  BH_ASSIGN_OR_RETURN(const std::string prompt, RenderedPrompt(*chats, request.chat,
+                                                               context.core->quotas.message_bytes));
   GenerationJob job;
   job.id = absl::StrCat("chatcmpl-", context.core->NextRequestId());
   const OutputFormat& format =
-      request.parses_tool_calls ? context.chat->format_with_tools : context.chat->format;
-  ChatFormatOptions chat{.several_tool_calls = request.several_tool_calls,
-                         .includes_reasoning = request.includes_reasoning};
+      request.parses_tool_calls ? chats->format_with_tools : chats->format;
+  ChatFormatOptions chat;
+  chat.several_tool_calls = request.several_tool_calls;
+  chat.includes_reasoning = request.includes_reasoning;
   const bool parses_calls = request.parses_tool_calls && format.tool != ToolFormat::kNone;
   if (parses_calls || format.reasoning != ReasoningFormat::kNone) {
     chat.parser.emplace();
@@ -79,14 +78,6 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> RenderedPrompt(const HttpContext& context, const ChatRequest& chat) {
-  jinja::Limits limits;
-  limits.max_output_bytes = context.core->quotas.message_bytes;
-  absl::StatusOr<RenderedChat> rendered = RenderChat(context.chat->chat_template, chat, limits);
-  if (rendered.ok()) return std::move(rendered->text);
-  return InvalidField("messages", rendered.status().message());
-}
 
 void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange) {
   ServeParsed(context, std::move(request), exchange, [&context, exchange](ParsedRequest parsed) {

@@ -48,8 +48,12 @@ void RefuseConnection(int fd) {
 }  // namespace
 
 struct HttpServer::Parts {
-  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound)
-      : core(service_core), listener(std::move(bound)), timer(io), routes(service_core) {
+  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound,
+        ChatsOr chats)
+      : core(service_core),
+        listener(std::move(bound)),
+        timer(io),
+        routes(service_core, std::move(chats)) {
     handler = [this](HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
       routes.Serve(std::move(request), exchange);
     };
@@ -146,7 +150,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
   address.flag = "--http-port";
   BH_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(address));
   address.port = listener->port();
-  auto parts = std::make_unique<Parts>(core, std::move(listener));
+  auto parts = std::make_unique<Parts>(core, std::move(listener), options.chats);
   parts->target = address.Text();
   Parts* const made = parts.get();
   boost::asio::post(made->io, [made] { made->Tick(); });

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/service/http/chat_parts.h"
 #include "runtime/service/service_core.h"
 
 namespace bulkhead {
@@ -18,6 +19,7 @@ class HttpServer {
   struct Options {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
     int port = 8000;                 // 0: any free port
+    ChatsOr chats = NoChats("the model has no chat template");
   };
 
   // Binds and starts answering. UNAVAILABLE with exit code 7, host, port and cause if it cannot.

@@ -5,14 +5,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
+#include "base/ordered_json.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 
 absl::StatusOr<Json> ParseBody(absl::string_view body) {
-  absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(body, "the body");
-  if (parsed.ok()) return Json(*parsed);
+  absl::StatusOr<Json> parsed = ParseOrderedJsonObject(body, "the body");
+  if (parsed.ok()) return parsed;
   return WithReason(absl::InvalidArgumentError(absl::StrCat(parsed.status().message(),
                                                             "; send one JSON object as UTF-8")),
                     reason::kMalformedRequest);

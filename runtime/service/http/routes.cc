@@ -22,6 +22,7 @@ struct Route {
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", ServeModels},
     {"POST", "/v1/completions", ServeCompletions},
+    {"POST", "/v1/chat/completions", ServeChat},
     {"POST", "/v1/score", ServeScore},
     {"POST", "/tokenize", ServeTokenize},
     {"POST", "/detokenize", ServeDetokenize},
@@ -34,8 +35,10 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-Routes::Routes(ServiceCore* core)
-    : context_{.core = core, .started_unix_s = absl::ToUnixSeconds(absl::Now())} {}
+Routes::Routes(ServiceCore* core, ChatsOr chats)
+    : context_{.core = core,
+               .chats = std::move(chats),
+               .started_unix_s = absl::ToUnixSeconds(absl::Now())} {}
 
 void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
                  const absl::Status& status, int http_status) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/service/http/chat_parts.h"
 #include "runtime/service/http/http_exchange.h"
 #include "runtime/service/service_core.h"
 
@@ -12,6 +13,8 @@ namespace bulkhead {
 // What handlers need. Outlives every exchange.
 struct HttpContext {
   ServiceCore* core = nullptr;
+  // FAILED_PRECONDITION (TEXT_NOT_SUPPORTED): why there are no chats.
+  ChatsOr chats;
   int64_t started_unix_s = 0;
 };
 
@@ -19,7 +22,7 @@ using ExchangePointer = std::shared_ptr<HttpExchange>;
 
 class Routes {
  public:
-  explicit Routes(ServiceCore* core);
+  Routes(ServiceCore* core, ChatsOr chats);
   // Answers, now or later. On the front end's thread.
   void Serve(HttpRequest request, const ExchangePointer& exchange);
 
@@ -45,5 +48,6 @@ void ServeScore(const HttpContext& context, HttpRequest request, const ExchangeP
 // Of generations:
 void ServeCompletions(const HttpContext& context, HttpRequest request,
                       const ExchangePointer& exchange);
+void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 
 }  // namespace bulkhead

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "runtime/service/http/chat_parts.h"
+#include "runtime/service/http/chat_request.h"
 #include "runtime/service/http/generation_options.h"
 #include "runtime/service/http/generation_run.h"
 #include "runtime/service/http/message_request.h"
@@ -103,6 +105,13 @@ absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
   return CheckNames(named, parts.rules);
 }
 
+absl::StatusOr<std::string> ConversationText(const HttpContext& context, JsonFields& fields) {
+  BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatParts> chats, context.chats);
+  ChatRequest chat;
+  BH_RETURN_IF_ERROR(ReadConversation(fields, &chat));
+  return RenderedPrompt(*chats, chat, context.core->quotas.message_bytes);
+}
+
 absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchange,
                        const ParsedRequest& parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts,
@@ -111,14 +120,19 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
   BH_RETURN_IF_ERROR(CheckModel(*parts, fields));
   std::optional<std::string> prompt;
   std::optional<bool> add_special, token_texts;
-  BH_RETURN_IF_ERROR(fields.Read("prompt", &prompt));
+  if (fields.Find("messages") != nullptr) {
+    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields));
+    add_special = false;
+  } else {
+    BH_RETURN_IF_ERROR(fields.Read("prompt", &prompt));
+  }
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   BH_RETURN_IF_ERROR(fields.Read("return_token_strs", &token_texts));
   if (token_texts.value_or(false)) {
     return NotSupported("return_token_strs", "use /detokenize on single tokens");
   }
   BH_RETURN_IF_ERROR(fields.Finish());
-  if (!prompt.has_value()) return InvalidField("prompt", "is missing; send a string");
+  if (!prompt.has_value()) return InvalidField("prompt", "is missing; send a string, or messages");
   v1::TokenizeRequest message;
   message.set_text(*std::move(prompt));
   if (add_special.has_value()) message.set_add_special_tokens(*add_special);
