@@ -1,9 +1,12 @@
 #include "base/json.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/ordered_json.h"
 #include "base/status.h"
 #include "base/wrong_file.h"
 
@@ -11,6 +14,7 @@ namespace bulkhead {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr size_t kExcerptBytes = 80;
 
@@ -21,27 +25,28 @@ std::string Excerpt(absl::string_view text) {
 
 // Builds the tree and counts as it goes; nlohmann's own builder has no limits and accepts duplicate
 // keys.
-class BoundedTreeBuilder : public nlohmann::json_sax<json> {
+template <typename Json>
+class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
  public:
   explicit BoundedTreeBuilder(const JsonLimits& limits) : limits_(limits) {}
 
-  bool null() override { return Add(json(nullptr)) != nullptr; }
-  bool boolean(bool value) override { return Add(json(value)) != nullptr; }
-  bool number_integer(int64_t value) override { return Add(json(value)) != nullptr; }
-  bool number_unsigned(uint64_t value) override { return Add(json(value)) != nullptr; }
+  bool null() override { return Add(Json(nullptr)) != nullptr; }
+  bool boolean(bool value) override { return Add(Json(value)) != nullptr; }
+  bool number_integer(int64_t value) override { return Add(Json(value)) != nullptr; }
+  bool number_unsigned(uint64_t value) override { return Add(Json(value)) != nullptr; }
   bool number_float(double value, const std::string& /*text*/) override {
-    return Add(json(value)) != nullptr;
+    return Add(Json(value)) != nullptr;
   }
-  bool string(std::string& value) override { return Add(json(std::move(value))) != nullptr; }
-  bool binary(json::binary_t& /*value*/) override { return Fail("holds binary data"); }
-  bool start_object(size_t /*elements*/) override { return Open(json::object()); }
+  bool string(std::string& value) override { return Add(Json(std::move(value))) != nullptr; }
+  bool binary(typename Json::binary_t& /*value*/) override { return Fail("holds binary data"); }
+  bool start_object(size_t /*elements*/) override { return Open(Json::object()); }
   bool end_object() override { return Close(); }
-  bool start_array(size_t /*elements*/) override { return Open(json::array()); }
+  bool start_array(size_t /*elements*/) override { return Open(Json::array()); }
   bool end_array() override { return Close(); }
 
   bool key(std::string& name) override {
     key_ = name;
-    if (!open_.back()->contains(name)) return true;
+    if (keys_.back().insert(name).second) return true;
     return Fail(absl::StrCat("has the key '", Excerpt(name), "' twice in one object"));
   }
 
@@ -54,7 +59,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
   }
 
   const std::string& failure() const { return failure_; }
-  json& root() { return root_; }
+  Json& root() { return root_; }
 
  private:
   static constexpr int kOutOfRange = 406;  // nlohmann's error id for a number outside the range of
@@ -65,7 +70,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
     return false;
   }
 
-  json* Add(json value) {
+  Json* Add(Json value) {
     if (++num_values_ > limits_.max_values) {
       Fail(absl::StrCat("holds more than ", limits_.max_values, " values"));
       return nullptr;
@@ -74,53 +79,76 @@ class BoundedTreeBuilder : public nlohmann::json_sax<json> {
       root_ = std::move(value);
       return &root_;
     }
-    json& parent = *open_.back();
+    Json& parent = *open_.back();
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    return &(parent[key_] = std::move(value));
+    if constexpr (std::is_same_v<Json, ordered_json>) {
+      // Behind the others: operator[] would search them all.
+      auto& fields = parent.template get_ref<typename Json::object_t&>();
+      return &fields.std::template vector<typename Json::object_t::value_type>::emplace_back(
+                       key_, std::move(value))
+                  .second;
+    } else {
+      return &(parent[key_] = std::move(value));
+    }
   }
 
-  bool Open(json value) {
+  bool Open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
       return Fail(absl::StrCat("is nested deeper than ", limits_.max_depth, " levels"));
     }
     // The pointer stays valid: a parent does not grow until its child is complete.
-    json* added = Add(std::move(value));
+    Json* added = Add(std::move(value));
     if (added == nullptr) return false;
     open_.push_back(added);
+    keys_.emplace_back();
     return true;
   }
 
   bool Close() {
     open_.pop_back();
+    keys_.pop_back();
     return true;
   }
 
   JsonLimits limits_;
-  json root_;
-  std::vector<json*> open_;
+  Json root_;
+  std::vector<Json*> open_;
+  std::vector<absl::flat_hash_set<std::string>> keys_;  // of each of open_
   std::string key_;  // the last key read
   int64_t num_values_ = 0;
   std::string failure_;
 };
 
-}  // namespace
-
-absl::StatusOr<json> ParseJsonObject(absl::string_view text, absl::string_view source,
-                                     const JsonLimits& limits) {
+template <typename Json>
+absl::StatusOr<Json> ParseObject(absl::string_view text, absl::string_view source,
+                                 const JsonLimits& limits) {
   const std::string wrong = WrongFileText(text, static_cast<int64_t>(text.size()));
   if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat(source, " ", wrong));
-  BoundedTreeBuilder builder(limits);
-  if (!json::sax_parse(text.begin(), text.end(), &builder)) {
+  BoundedTreeBuilder<Json> builder(limits);
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", builder.failure()));
   }
   if (!builder.root().is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(source, ": holds ", JsonExcerpt(builder.root()), ", not an object"));
+        absl::StrCat(source, ": holds ", JsonExcerpt(json(builder.root())), ", not an object"));
   }
   return std::move(builder.root());
+}
+
+}  // namespace
+
+absl::StatusOr<json> ParseJsonObject(absl::string_view text, absl::string_view source,
+                                     const JsonLimits& limits) {
+  return ParseObject<json>(text, source, limits);
+}
+
+absl::StatusOr<ordered_json> ParseOrderedJsonObject(absl::string_view text,
+                                                    absl::string_view source,
+                                                    const JsonLimits& limits) {
+  return ParseObject<ordered_json>(text, source, limits);
 }
 
 std::string JsonExcerpt(const json& value) {

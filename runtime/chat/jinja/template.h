@@ -20,7 +20,7 @@ namespace bulkhead::jinja {
 
 // Bounds of one render. What reaches one ends with RESOURCE_EXHAUSTED that names it.
 struct Limits {
-  int max_depth = 100;              // of nested calls, blocks and expressions
+  int max_depth = 300;              // of nested calls, blocks and expressions
   int64_t max_steps = 20'000'000;   // nodes evaluated; 64 bytes or 8 items handled count as one, too
   int64_t max_output_bytes = 64 << 20;
   // Values alive at one time, output included: this, and 16 bytes for each byte of the context.
@@ -29,7 +29,7 @@ struct Limits {
 
 // Bounds of parsing.
 inline constexpr int64_t kMaxTemplateBytes = 4 << 20;
-inline constexpr int kMaxParseDepth = 100;
+inline constexpr int kMaxParseDepth = 120;
 
 struct Root;  // the parsed template, runtime/chat/jinja/ast.h
 

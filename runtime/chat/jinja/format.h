@@ -1,0 +1,32 @@
+// Values as text: str(), repr(), JSON, and the % of strings, as Python writes them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/chat/jinja/value.h"
+
+namespace bulkhead::jinja {
+
+absl::StatusOr<std::string> Str(const Value& value, Meter* meter);
+absl::StatusOr<std::string> Repr(const Value& value, Meter* meter);
+
+struct JsonStyle {
+  std::optional<std::string> indent;  // of one level; absent: on one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sort_keys = false;
+  bool ensure_ascii = false;
+};
+// json.dumps(). INVALID_ARGUMENT for what JSON has no form for, as undefined values.
+absl::StatusOr<std::string> Json(const Value& value, const JsonStyle& style, Meter* meter);
+
+// `format` % `arguments`; those are a tuple, a dict (%(name)s) or one value.
+absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value& arguments,
+                                          Meter* meter);
+
+std::string IntText(Int value);
+std::string FloatText(double value);
+
+}  // namespace bulkhead::jinja

@@ -1,0 +1,3 @@
+#include "runtime/chat/jinja/template.h"
+
+#include <gtest/gtest.h>
