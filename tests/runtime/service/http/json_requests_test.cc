@@ -1,0 +1,220 @@
+// Bodies of completions and chats as messages of the public API.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/service/http/chat_request.h"
+#include "runtime/service/http/completion_request.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+RequestRules Rules() {
+  RequestRules rules;
+  rules.max_model_len = 64;
+  rules.max_logprobs = 20;
+  return rules;
+}
+
+absl::StatusOr<CompletionRequest> Completion(const std::string& fields) {
+  absl::StatusOr<Json> body = ParseBody(absl::StrCat("{", fields, "}"));
+  if (!body.ok()) return body.status();
+  return ReadCompletion(*body, Rules());
+}
+
+absl::StatusOr<ChatCompletionRequest> Chat(const std::string& fields) {
+  absl::StatusOr<Json> body = ParseBody(absl::StrCat("{", fields, "}"));
+  if (!body.ok()) return body.status();
+  return ReadChat(*std::move(body), Rules());
+}
+
+std::string ChatWith(const std::string& fields) {
+  return absl::StrCat(R"("messages": [{"role": "user", "content": "a"}], )", fields);
+}
+
+void ExpectRefused(const absl::Status& status, absl::string_view param, absl::string_view why) {
+  ASSERT_FALSE(status.ok()) << param;
+  EXPECT_EQ(ReasonOf(status), why) << status;
+  EXPECT_EQ(HttpStatusOf(status), 400);
+  EXPECT_THAT(ErrorJson(status, 400), HasSubstr(absl::StrCat("\"param\":\"", param, "\"")));
+  EXPECT_THAT(ErrorJson(status, 400), HasSubstr(absl::StrCat("\"message\":\"", param, ": ")));
+}
+
+TEST(CompletionRequest, EveryFieldHasItsPlace) {
+  const auto read = Completion(
+      R"("model": "m", "prompt": "a", "max_tokens": 7, "temperature": 0.5, "top_p": 0.9,
+         "top_k": 5, "min_p": 0.1, "seed": -1, "stop": ["x", "y"], "stop_token_ids": [1, 2],
+         "min_tokens": 3, "ignore_eos": true, "include_stop_str_in_output": true,
+         "skip_special_tokens": false, "add_special_tokens": false, "cache_salt": "s",
+         "priority": 4, "logprobs": 2, "n": 2, "stream": true,
+         "stream_options": {"include_usage": true, "continuous_usage_stats": true})");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->options.n, 2);
+  EXPECT_TRUE(read->options.stream && read->options.include_usage &&
+              read->options.continuous_usage);
+  EXPECT_EQ(read->options.logprobs, 2);
+  ASSERT_EQ(read->prompts.size(), 1U);
+  const v1::GenerateRequest& message = read->prompts[0];
+  EXPECT_EQ(message.model(), "m");
+  EXPECT_EQ(message.text(), "a");
+  EXPECT_EQ(message.stopping().max_tokens(), 7U);
+  EXPECT_EQ(message.stopping().min_tokens(), 3U);
+  EXPECT_EQ(message.stopping().stop(1), "y");
+  EXPECT_EQ(message.stopping().stop_token_ids(1), 2U);
+  EXPECT_TRUE(message.stopping().ignore_eos());
+  EXPECT_TRUE(message.stopping().include_stop_in_output());
+  EXPECT_FLOAT_EQ(message.sampling().temperature(), 0.5F);
+  EXPECT_FLOAT_EQ(message.sampling().top_p(), 0.9F);
+  EXPECT_EQ(message.sampling().top_k(), 5U);
+  EXPECT_FLOAT_EQ(message.sampling().min_p(), 0.1F);
+  EXPECT_EQ(message.sampling().seed(), ~uint64_t{0});
+  EXPECT_EQ(message.output().logprobs(), 2U);
+  EXPECT_FALSE(message.output().skip_special_tokens());
+  EXPECT_FALSE(message.add_special_tokens());
+  EXPECT_EQ(message.cache_salt(), "s");
+  EXPECT_EQ(message.priority(), -4) << "lower is earlier here, higher there";
+}
+
+TEST(CompletionRequest, WhatIsMissingIsTheServersDefault) {
+  const auto read = Completion(R"("prompt": "a", "temperature": null, "stop": null, "top_k": -1)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const v1::GenerateRequest& message = read->prompts[0];
+  EXPECT_FALSE(message.sampling().has_temperature());
+  EXPECT_FALSE(message.sampling().has_seed());
+  EXPECT_EQ(message.sampling().top_k(), 0U);
+  EXPECT_EQ(message.stopping().max_tokens(), 16U) << "the API's";
+  EXPECT_EQ(message.stopping().stop_size(), 0);
+}
+
+TEST(CompletionRequest, PromptsAreTextsOrIdsOneOrSeveral) {
+  EXPECT_EQ(Completion(R"("prompt": [1, 2])")->prompts.at(0).token_ids().ids(1), 2U);
+  EXPECT_EQ(Completion(R"("prompt": ["a", "b"])")->prompts.at(1).text(), "b");
+  const auto lists = Completion(R"("prompt": [[1], [2, 3]])");
+  EXPECT_EQ(lists->prompts.at(1).token_ids().ids_size(), 2);
+  ExpectRefused(Completion(R"("prompt": [[1], "a", {}])").status(), "prompt[2]",
+                reason::kInvalidValue);
+  ExpectRefused(Completion(R"("prompt": [1, -2])").status(), "prompt", reason::kInvalidValue);
+  ExpectRefused(Completion(R"("prompt": 5)").status(), "prompt", reason::kInvalidValue);
+  ExpectRefused(Completion("").status(), "prompt", reason::kInvalidValue);
+  std::string many = "\"a\"";
+  for (int i = 1; i < kMaxChoices; ++i) many += ",\"a\"";
+  EXPECT_TRUE(Completion(absl::StrCat("\"prompt\": [", many, "]")).ok());
+  ExpectRefused(Completion(absl::StrCat("\"n\": 2, \"prompt\": [", many, "]")).status(), "prompt",
+                reason::kInvalidValue);
+}
+
+TEST(CompletionRequest, WrongValuesAreNamed) {
+  const std::pair<const char*, const char*> kWrong[] = {
+      {"temperature", "\"hot\""}, {"max_tokens", "65"},     {"max_tokens", "-1"},
+      {"max_tokens", "1.5"},      {"n", "0"},               {"n", "129"},
+      {"top_k", "-2"},            {"stop", "[1]"},          {"stop_token_ids", "[-1]"},
+      {"min_tokens", "-1"},       {"logprobs", "21"},       {"logprobs", "true"},
+      {"stream", "1"},            {"stream_options", "[]"}, {"seed", "\"a\""},
+      {"priority", "3000000000"}, {"model", "5"}};
+  for (const auto& [name, value] : kWrong) {
+    ExpectRefused(
+        Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(), name,
+        reason::kInvalidValue);
+  }
+}
+
+TEST(CompletionRequest, WhatIsNotSupportedIsRefusedByNameUnlessItHasNoEffect) {
+  const std::pair<const char*, const char*> kUnsupported[] = {
+      {"best_of", "3"},   {"suffix", "\"x\""},          {"response_format", R"({"type": "json_object"})"},
+      {"echoo", "true"},  {"use_beam_search", "true"},  {"guided_json", "{}"}};
+  for (const auto& [name, value] : kUnsupported) {
+    ExpectRefused(
+        Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(), name,
+        reason::kUnsupportedParameter);
+  }
+  EXPECT_TRUE(Completion(R"("prompt": "a", "best_of": 1, "suffix": "", "user": "u", "store": true,
+                            "metadata": {"a": "b"}, "response_format": {"type": "text"},
+                            "use_beam_search": false, "unknown": null)")
+                  .ok());
+  ExpectRefused(
+      Completion(R"("prompt": "a", "stream_options": {"x": 1})").status(), "stream_options.x",
+      reason::kUnsupportedParameter);
+}
+
+TEST(CompletionRequest, ABodyThatIsNotAnObjectIsRefused) {
+  for (const char* body : {"", "[]", "{\"a\": }", "{\"a\": 1, \"a\": 2}", "{\"a\": \"\xff\"}"}) {
+    const absl::Status status = ParseBody(body).status();
+    EXPECT_EQ(ReasonOf(status), reason::kMalformedRequest) << body;
+    EXPECT_EQ(HttpStatusOf(status), 400);
+  }
+  const std::string deep(1000, '[');
+  EXPECT_THAT(std::string(ParseBody(absl::StrCat("{\"a\":", deep)).status().message()),
+              HasSubstr("nested deeper"));
+}
+
+TEST(ChatCompletionRequest, RolesAreChecked) {
+  for (const char* role : {"system", "developer", "user", "assistant", "tool"}) {
+    EXPECT_TRUE(Chat(absl::StrCat(R"("messages": [{"role": ")", role, R"(", "content": "a"}])"))
+                    .ok());
+  }
+  ExpectRefused(Chat(R"("messages": [{"role": "user"}, {"role": "ghost"}])").status(),
+                "messages[1].role", reason::kInvalidValue);
+  ExpectRefused(Chat(R"("messages": [{"content": "a"}])").status(), "messages[0].role",
+                reason::kInvalidValue);
+  ExpectRefused(Chat(R"("messages": [])").status(), "messages", reason::kInvalidValue);
+  ExpectRefused(Chat(R"("messages": "a")").status(), "messages", reason::kInvalidValue);
+  ExpectRefused(Chat("").status(), "messages", reason::kInvalidValue);
+}
+
+TEST(ChatCompletionRequest, FieldsOfChatsHaveTheirPlace) {
+  const auto read = Chat(ChatWith(
+      R"("max_completion_tokens": 5, "logprobs": true, "top_logprobs": 3,
+         "reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": false},
+         "parallel_tool_calls": false, "include_reasoning": false)"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->common.stopping().max_tokens(), 5U);
+  EXPECT_EQ(read->common.output().logprobs(), 3U);
+  EXPECT_FALSE(read->common.add_special_tokens()) << "the template prints BOS";
+  EXPECT_EQ(read->chat.template_kwargs["reasoning_effort"], "low");
+  EXPECT_EQ(read->chat.template_kwargs["enable_thinking"], false);
+  EXPECT_TRUE(read->chat.add_generation_prompt);
+  EXPECT_FALSE(read->several_tool_calls);
+  EXPECT_FALSE(read->includes_reasoning);
+  EXPECT_FALSE(read->parses_tool_calls) << "there are no tools";
+  EXPECT_FALSE(Chat(ChatWith(R"("a": null)"))->common.stopping().has_max_tokens());
+  ExpectRefused(Chat(ChatWith(R"("top_logprobs": 3)")).status(), "top_logprobs",
+                reason::kInvalidValue);
+  ExpectRefused(
+      Chat(ChatWith(R"("add_generation_prompt": true, "continue_final_message": true)")).status(),
+      "continue_final_message", reason::kInvalidValue);
+}
+
+TEST(ChatCompletionRequest, ToolsMayBeCalledOrNot) {
+  const std::string tools =
+      R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}])";
+  EXPECT_TRUE(Chat(ChatWith(tools))->parses_tool_calls);
+  EXPECT_TRUE(Chat(ChatWith(tools + R"(, "tool_choice": "auto")"))->parses_tool_calls);
+  const auto none = Chat(ChatWith(tools + R"(, "tool_choice": "none")"));
+  EXPECT_FALSE(none->parses_tool_calls);
+  EXPECT_TRUE(none->chat.tools.is_null());
+  ExpectRefused(Chat(ChatWith(tools + R"(, "tool_choice": "required")")).status(), "tool_choice",
+                reason::kUnsupportedParameter);
+  ExpectRefused(Chat(ChatWith(R"("tools": [{"type": "retrieval"}])")).status(), "tools[0].type",
+                reason::kUnsupportedParameter);
+  ExpectRefused(Chat(ChatWith(R"("tools": [{"type": "function"}])")).status(),
+                "tools[0].function.name", reason::kInvalidValue);
+}
+
+TEST(ChatCompletionRequest, WhatIsNotSupportedIsRefusedByName) {
+  for (const char* name : {"audio", "functions", "function_call", "chat_template", "verbosity"}) {
+    ExpectRefused(Chat(ChatWith(absl::StrCat("\"", name, "\": {}"))).status(), name,
+                  reason::kUnsupportedParameter);
+  }
+  ExpectRefused(Chat(ChatWith(R"("modalities": ["text", "audio"])")).status(), "modalities",
+                reason::kUnsupportedParameter);
+}
+
+}  // namespace
+}  // namespace bulkhead
