@@ -2,14 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace bulkhead {
 
-struct ParsedDelta {
+struct OutputDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
-  std::string text;  // content, reasoning, or the next part of the call's arguments (JSON)
-  // For kToolCall. The first delta of a call has its id and name, later ones have neither.
+  std::string text;  // content, reasoning, or the arguments of the call (JSON)
+  // For kToolCall.
   int call_index = 0;
   std::string call_id;
   std::string call_name;
@@ -19,6 +23,35 @@ struct ToolCall {
   std::string id;
   std::string name;
   std::string arguments;  // JSON text as the model wrote it, or as converted from its format
+};
+
+// A call that grows beyond this is given as content.
+inline constexpr size_t kMaxCallBytes = 1 << 20;
+
+// Where the first of `markers` begins in `text`; npos if none does, and then `*safe` is the number of
+// bytes that no marker can begin in. Of several at one place, the longest.
+size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> markers,
+                  size_t* which, size_t* safe);
+
+// Adds text of one kind, with the white space at its end held back: that before a call or the end of
+// the reasoning is dropped.
+class TextWriter {
+ public:
+  explicit TextWriter(OutputDelta::Kind kind) : kind_(kind) {}
+  void Write(absl::string_view text, std::vector<OutputDelta>* out);
+  // Drops the white space held back, and what comes next.
+  void DropSpace();
+  // Gives the white space held back.
+  void Flush(std::vector<OutputDelta>* out);
+  bool any() const { return any_; }
+
+ private:
+  void Give(absl::string_view text, std::vector<OutputDelta>* out);
+
+  const OutputDelta::Kind kind_;
+  std::string held_;
+  bool drops_ = false;
+  bool any_ = false;
 };
 
 }  // namespace bulkhead

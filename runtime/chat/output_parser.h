@@ -9,12 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "runtime/chat/chat_template.h"
+#include "nlohmann/json.hpp"
 #include "runtime/chat/output_delta.h"
+#include "runtime/chat/tool_calls.h"
 
 namespace bulkhead {
 
-enum class ToolFormat { kNone, kHermes, kQwen3Coder, kLlama3Json, kMistral, kDeepSeekV3, kDeepSeekV31, kHarmony };
 enum class ReasoningFormat {
   kNone,
   kThinkTags,  // <think>...</think>, which the model opens or the prompt left open
@@ -30,7 +30,8 @@ struct OutputFormat {
 
 // `tool_parser`: "" or "none", "auto", hermes, qwen3_coder, llama3_json, mistral, deepseek_v3,
 // deepseek_v31, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1, qwen3, openai_gptoss.
-// "auto" follows from the template's text. INVALID_ARGUMENT lists the names.
+// "auto" follows from the template's text. openai and openai_gptoss are one format, and either
+// chooses it for both. INVALID_ARGUMENT lists the names.
 absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
                                                 absl::string_view reasoning_parser,
                                                 absl::string_view template_text);
@@ -42,6 +43,8 @@ struct OutputParserOptions {
   OutputFormat format;
   // False where the request has no tools, or tool_choice "none": what looks like a call is content.
   bool parse_tool_calls = true;
+  // The request's tools, by whose schemas qwen3_coder tells strings from other values; or null.
+  nlohmann::ordered_json tools;
   // The prompt's text; whether it left <think> open (or closed it) is read from its end.
   std::string prompt;
   // What ids of tool calls are made of, with the index of the call: the id of the request and of the
@@ -51,19 +54,20 @@ struct OutputParserOptions {
   std::vector<std::string> hidden_tokens;
 };
 
-// One per choice; used by one thread. A call whose JSON is not valid, or that the end of the text
-// cuts off before its name is known, is given as content: nothing is lost. Texts may be cut anywhere
-// between characters; joined results do not depend on the cuts.
+// One per choice; used by one thread. A call is given when it is complete, in one delta. One whose JSON
+// is not valid, or that the end of the text cuts off, is given as content: nothing is lost but white
+// space around reasoning and calls. Texts may be cut anywhere between characters; joined results do
+// not depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);
   ~OutputParser();
   OutputParser(OutputParser&&) noexcept;
 
-  // What follows from the text so far. Holds back at most kMaxHeldBytes.
-  std::vector<ParsedDelta> Append(absl::string_view text);
+  // What follows from the text so far. Holds back at most kMaxCallBytes.
+  std::vector<OutputDelta> Append(absl::string_view text);
   // The rest, at the end of the generation. finish_reason is "tool_calls" if num_tool_calls() > 0.
-  std::vector<ParsedDelta> Finish();
+  std::vector<OutputDelta> Finish();
 
   int num_tool_calls() const;
 

@@ -1,0 +1,49 @@
+// HarmonyParser: the messages of gpt-oss's output,
+// <|channel|>NAME<|message|>TEXT<|end|><|start|>assistant<|channel|>..., whose channels are analysis
+// (reasoning), commentary (calls, to=functions.NAME, and preambles) and final. Format:
+// https://cookbook.openai.com/articles/openai-harmony
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "runtime/chat/output_delta.h"
+#include "runtime/chat/tool_calls.h"
+
+namespace bulkhead {
+
+class HarmonyParser {
+ public:
+  // `calls` gets the calls and outlives the parser; without `parse_tool_calls` a call's text is
+  // content.
+  HarmonyParser(ToolCallParser* calls, bool parse_tool_calls)
+      : calls_(calls), parse_tool_calls_(parse_tool_calls) {}
+
+  void Append(absl::string_view text, std::vector<OutputDelta>* out);
+  void Finish(std::vector<OutputDelta>* out);
+
+ private:
+  enum class State { kHeader, kBody };
+  enum class Kind { kReasoning, kContent, kCall };
+
+  bool Step(std::vector<OutputDelta>* out);
+  bool StepHeader(std::vector<OutputDelta>* out);
+  void ReadHeader(absl::string_view header);
+  void BeginBody(std::vector<OutputDelta>* out);
+  void AddBody(absl::string_view text, std::vector<OutputDelta>* out);
+  void EndBody(bool whole, std::vector<OutputDelta>* out);
+
+  ToolCallParser* const calls_;
+  const bool parse_tool_calls_;
+  State state_ = State::kHeader;
+  bool first_ = true;  // the header that the prompt began
+  Kind kind_ = Kind::kContent;
+  std::string buffer_;
+  std::string function_;
+  std::string call_;  // its text so far
+  TextWriter reasoning_{OutputDelta::Kind::kReasoning};
+  TextWriter content_{OutputDelta::Kind::kContent};
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,458 @@
+#include "runtime/chat/tool_calls.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/ordered_json.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::ordered_json;
+using absl::string_view;
+
+constexpr string_view kToolCall = "<tool_call>";
+constexpr string_view kToolCallEnd = "</tool_call>";
+constexpr string_view kFunction = "<function=";
+constexpr string_view kFunctionEnd = "</function>";
+constexpr string_view kPythonTag = "<|python_tag|>";
+constexpr string_view kToolCalls = "[TOOL_CALLS]";
+constexpr string_view kArgs = "[ARGS]";
+constexpr string_view kCallId = "[CALL_ID]";
+constexpr string_view kDeepSeekCalls = "<｜tool▁calls▁begin｜>";
+constexpr string_view kDeepSeekCallsEnd = "<｜tool▁calls▁end｜>";
+constexpr string_view kDeepSeekCall = "<｜tool▁call▁begin｜>";
+constexpr string_view kDeepSeekCallEnd = "<｜tool▁call▁end｜>";
+constexpr string_view kDeepSeekSeparator = "<｜tool▁sep｜>";
+constexpr size_t kMaxHeaderBytes = 512;
+constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
+
+// Whether `text` may become `word` with more text.
+bool MayBecome(string_view text, string_view word) {
+  return text.size() < word.size() && absl::StartsWith(word, text);
+}
+
+bool IsFunctionName(string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
+  });
+}
+
+// Where the raw text of each field of a valid JSON object is.
+std::vector<std::pair<string_view, string_view>> Fields(string_view object) {
+  std::vector<std::pair<string_view, string_view>> fields;
+  int depth = 0;
+  bool in_string = false;
+  size_t begin = std::string::npos, colon = std::string::npos;
+  for (size_t i = 0; i < object.size(); ++i) {
+    const char c = object[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+      continue;
+    }
+    if (c == '"') in_string = true;
+    if (c == '{' || c == '[') ++depth;
+    if (depth == 1 && c == ':') colon = i;
+    if (depth == 1 && (c == ',' || c == '}' || c == '{')) {
+      if (c != '{' && colon != std::string::npos) {
+        fields.emplace_back(absl::StripAsciiWhitespace(object.substr(begin, colon - begin)),
+                            absl::StripAsciiWhitespace(object.substr(colon + 1, i - colon - 1)));
+      }
+      begin = i + 1;
+      colon = std::string::npos;
+    }
+    if (c == '}' || c == ']') --depth;
+  }
+  return fields;
+}
+
+uint64_t Mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+std::string ToolCallId(string_view seed, int index, bool short_form) {
+  uint64_t state = 0xCBF29CE484222325u + static_cast<uint64_t>(index);
+  for (const char c : seed) state = (state ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  static constexpr string_view kAlphabet =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  std::string id = short_form ? "" : "call_";
+  for (int i = 0; i < (short_form ? 9 : 24); ++i) {
+    state += 0x9E3779B97F4A7C15u;
+    id += kAlphabet[Mixed(state) % kAlphabet.size()];
+  }
+  return id;
+}
+
+bool JsonSpan::Add(char c) {
+  if (in_string_) {
+    if (escaped_) {
+      escaped_ = false;
+    } else if (c == '\\') {
+      escaped_ = true;
+    } else if (c == '"') {
+      in_string_ = false;
+    }
+    return false;
+  }
+  if (c == '"') in_string_ = true;
+  if (c == '{' || c == '[') ++depth_;
+  return (c == '}' || c == ']') && --depth_ == 0;
+}
+
+ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, ordered_json tools)
+    : format_(format),
+      id_seed_(std::move(id_seed)),
+      tools_(std::move(tools)),
+      state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {}
+
+void ToolCallParser::Append(string_view text, std::vector<OutputDelta>* out) {
+  buffer_.append(text.data(), text.size());
+  while (Step(out)) {
+  }
+}
+
+void ToolCallParser::Finish(std::vector<OutputDelta>* out) {
+  while (Step(out)) {
+  }
+  if (state_ == State::kAfter) {
+    content_.Write(buffer_, out);
+  } else {
+    content_.Write(raw_, out);
+    content_.Write(buffer_, out);
+  }
+  raw_.clear();
+  buffer_.clear();
+  state_ = State::kContent;
+  content_.Flush(out);
+}
+
+bool ToolCallParser::ReadCall(string_view json, std::string* name, std::string* arguments) {
+  const absl::StatusOr<ordered_json> call = ParseOrderedJsonObject(json, "call", kCallLimits);
+  if (!call.ok() || !call->contains("name") || !(*call)["name"].is_string()) return false;
+  *name = (*call)["name"].get<std::string>();
+  *arguments = "{}";
+  for (const char* key : {"arguments", "parameters"}) {
+    if (!call->contains(key)) continue;
+    const ordered_json& value = (*call)[key];
+    if (value.is_string()) {
+      *arguments = value.get<std::string>();
+      return ordered_json::accept(*arguments);
+    }
+    if (value.is_null()) return true;
+    if (!value.is_object()) return false;
+    *arguments = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    // As the model wrote it.
+    for (const auto& [field, raw] : Fields(json)) {
+      if (field == absl::StrCat("\"", key, "\"")) *arguments = std::string(raw);
+    }
+    return true;
+  }
+  return true;
+}
+
+void ToolCallParser::GiveCall(const std::string& name, const std::string& arguments,
+                              std::vector<OutputDelta>* out) {
+  content_.DropSpace();
+  out->push_back({.kind = OutputDelta::Kind::kToolCall,
+                  .text = arguments,
+                  .call_index = num_calls_,
+                  .call_id = ToolCallId(id_seed_, num_calls_, format_ == ToolFormat::kMistral),
+                  .call_name = name});
+  ++num_calls_;
+}
+
+void ToolCallParser::Take(size_t bytes) {
+  raw_.append(buffer_, 0, bytes);
+  buffer_.erase(0, bytes);
+}
+
+size_t ToolCallParser::LeadingSpace() const {
+  return buffer_.size() - absl::StripLeadingAsciiWhitespace(buffer_).size();
+}
+
+void ToolCallParser::BeginJson() {
+  state_ = State::kJson;
+  json_.clear();
+  span_ = JsonSpan();
+}
+
+void ToolCallParser::GiveUp(std::vector<OutputDelta>* out) {
+  content_.Write(raw_, out);
+  raw_.clear();
+  json_.clear();
+  state_ = State::kContent;
+}
+
+bool ToolCallParser::Step(std::vector<OutputDelta>* out) {
+  if (raw_.size() > kMaxCallBytes) GiveUp(out);
+  switch (state_) {
+    case State::kStart: {
+      const size_t space = LeadingSpace();
+      if (space == buffer_.size() && space <= kMaxHeaderBytes) return false;
+      if (space <= kMaxHeaderBytes && buffer_[space] == '{') {
+        Take(space);
+        BeginJson();
+      } else {
+        state_ = State::kContent;
+      }
+      return true;
+    }
+    case State::kContent:
+      return StepContent(out);
+    case State::kOpened:
+      return StepOpened(out);
+    case State::kHeader:
+      return StepHeader(out);
+    case State::kJson:
+      return StepJson(out);
+    case State::kFunction:
+      return StepFunction(out);
+    case State::kAfter:
+      return StepAfter();
+  }
+  return false;
+}
+
+std::vector<string_view> ToolCallParser::Markers() const {
+  switch (format_) {
+    case ToolFormat::kHermes:
+    case ToolFormat::kQwen3Coder:
+      return {kToolCall};
+    case ToolFormat::kLlama3Json:
+      return {kPythonTag};
+    case ToolFormat::kMistral:
+      return {kToolCalls};
+    case ToolFormat::kDeepSeek:
+      return {kDeepSeekCall, kDeepSeekCalls, kDeepSeekCallsEnd};
+    default:
+      return {};
+  }
+}
+
+bool ToolCallParser::StepContent(std::vector<OutputDelta>* out) {
+  const std::vector<string_view> markers = Markers();
+  size_t which = 0, safe = 0;
+  const size_t at = FindMarker(buffer_, markers, &which, &safe);
+  content_.Write(buffer_.substr(0, at == std::string::npos ? safe : at), out);
+  if (at == std::string::npos) {
+    buffer_.erase(0, safe);
+    return false;
+  }
+  buffer_.erase(0, at);
+  const size_t bytes = markers[which].size();
+  if (markers[which] == kDeepSeekCalls || markers[which] == kDeepSeekCallsEnd) {
+    buffer_.erase(0, bytes);  // they say nothing
+    content_.DropSpace();
+    return true;
+  }
+  Take(bytes);
+  state_ = State::kOpened;
+  return true;
+}
+
+bool ToolCallParser::StepOpened(std::vector<OutputDelta>* out) {
+  if (format_ == ToolFormat::kDeepSeek) {
+    state_ = State::kHeader;
+    return true;
+  }
+  Take(LeadingSpace());
+  if (buffer_.empty()) return false;
+  const char c = buffer_[0];
+  if (c == '{' || (c == '[' && format_ == ToolFormat::kMistral)) {
+    name_.clear();
+    BeginJson();
+    return true;
+  }
+  if (format_ == ToolFormat::kMistral) {
+    state_ = State::kHeader;
+    return true;
+  }
+  if (format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder) {
+    // Models that write both forms have templates that say so in one word.
+    if (MayBecome(buffer_, kFunction)) return false;
+    if (absl::StartsWith(buffer_, kFunction)) {
+      state_ = State::kFunction;
+      searched_ = 0;
+      return true;
+    }
+  }
+  GiveUp(out);
+  return true;
+}
+
+bool ToolCallParser::StepHeader(std::vector<OutputDelta>* out) {
+  const size_t brace = buffer_.find('{');
+  if (brace > kMaxHeaderBytes) {
+    if (buffer_.size() <= kMaxHeaderBytes) return false;
+    GiveUp(out);
+    return true;
+  }
+  string_view header = string_view(buffer_).substr(0, brace);
+  if (format_ == ToolFormat::kMistral) {
+    absl::ConsumeSuffix(&header, kArgs);
+    header = header.substr(0, header.find(kCallId));
+  } else {
+    const size_t separator = header.find(kDeepSeekSeparator);
+    if (separator != string_view::npos) {
+      const string_view behind =
+          absl::StripAsciiWhitespace(header.substr(separator + kDeepSeekSeparator.size()));
+      header = behind.empty() ? header.substr(0, separator) : behind.substr(0, behind.find('\n'));
+    } else {
+      header = "";
+    }
+  }
+  name_ = std::string(absl::StripAsciiWhitespace(header));
+  Take(brace);
+  if (IsFunctionName(name_)) {
+    BeginJson();
+  } else {
+    GiveUp(out);
+  }
+  return true;
+}
+
+bool ToolCallParser::StepJson(std::vector<OutputDelta>* out) {
+  for (size_t i = 0; i < buffer_.size(); ++i) {
+    json_ += buffer_[i];
+    if (!span_.Add(buffer_[i])) {
+      // A closing tag outside of a string: the JSON will never be whole.
+      const bool closed = buffer_[i] == '>' && !span_.in_string() &&
+                          absl::EndsWith(json_, kToolCallEnd);
+      if (!closed && raw_.size() + i < kMaxCallBytes) continue;
+      Take(i + 1);
+      GiveUp(out);
+      return true;
+    }
+    Take(i + 1);
+    if (!EndJson(out)) GiveUp(out);
+    return true;
+  }
+  Take(buffer_.size());
+  return false;
+}
+
+// The JSON is whole. False if it is no call.
+bool ToolCallParser::EndJson(std::vector<OutputDelta>* out) {
+  std::string name, arguments;
+  if (!name_.empty()) {
+    if (!ParseOrderedJsonObject(json_, "arguments", kCallLimits).ok()) return false;
+    GiveCall(name_, json_, out);
+  } else if (json_[0] == '{') {
+    if (!ReadCall(json_, &name, &arguments)) return false;
+    GiveCall(name, arguments, out);
+  } else {
+    // A list of calls: all or none.
+    std::vector<std::pair<std::string, std::string>> calls;
+    JsonSpan span;
+    size_t begin = 0;
+    if (!ordered_json::accept(json_)) return false;
+    for (size_t i = 1; i + 1 < json_.size(); ++i) {
+      if (begin == 0 && json_[i] == '{') {
+        begin = i;
+        span = JsonSpan();
+      }
+      if (begin == 0 || !span.Add(json_[i])) continue;
+      if (!ReadCall(string_view(json_).substr(begin, i + 1 - begin), &name, &arguments)) return false;
+      calls.emplace_back(name, arguments);
+      begin = 0;
+    }
+    if (calls.empty()) return false;
+    for (const auto& [each, its] : calls) GiveCall(each, its, out);
+  }
+  raw_.clear();
+  json_.clear();
+  name_.clear();
+  state_ = State::kAfter;
+  return true;
+}
+
+bool ToolCallParser::StepFunction(std::vector<OutputDelta>* out) {
+  const size_t end = buffer_.find(kFunctionEnd, searched_);
+  searched_ = buffer_.size() - std::min(buffer_.size(), kFunctionEnd.size());
+  if (end > kMaxCallBytes) {
+    if (buffer_.size() <= kMaxCallBytes) return false;
+    GiveUp(out);
+    return true;
+  }
+  string_view body = string_view(buffer_).substr(kFunction.size(), end - kFunction.size());
+  const size_t close = body.find('>');
+  const std::string name(body.substr(0, std::min(close, body.size())));
+  std::string arguments = "{";
+  bool good = close != string_view::npos && IsFunctionName(name);
+  body.remove_prefix(good ? close + 1 : body.size());
+  while (good && !absl::StripAsciiWhitespace(body).empty()) {
+    body = absl::StripLeadingAsciiWhitespace(body);
+    const size_t key_end = body.find('>');
+    const size_t value_end = body.find("</parameter>");
+    good = absl::ConsumePrefix(&body, "<parameter=") && key_end != string_view::npos &&
+           value_end != string_view::npos && key_end < value_end;
+    if (!good) break;
+    const size_t taken = string_view("<parameter=").size();
+    const std::string key(body.substr(0, key_end - taken));
+    string_view value = body.substr(key_end + 1 - taken, value_end - key_end - 1);
+    absl::ConsumePrefix(&value, "\n");
+    absl::ConsumeSuffix(&value, "\n");
+    absl::StrAppend(&arguments, arguments.size() > 1 ? ", " : "", ordered_json(key).dump(), ": ",
+                    ParameterJson(name, key, std::string(value)));
+    body.remove_prefix(value_end - taken + string_view("</parameter>").size());
+  }
+  Take(end + kFunctionEnd.size());
+  if (!good) {
+    GiveUp(out);
+    return true;
+  }
+  GiveCall(name, arguments + "}", out);
+  raw_.clear();
+  state_ = State::kAfter;
+  return true;
+}
+
+// A value as its schema has it: strings are quoted, other types must be JSON.
+std::string ToolCallParser::ParameterJson(const std::string& function, const std::string& key,
+                                          const std::string& value) const {
+  std::string type = "string";
+  if (tools_.is_array()) {
+    for (const ordered_json& tool : tools_) {
+      const ordered_json* at = &tool;
+      if (at->is_object() && at->contains("function")) at = &(*at)["function"];
+      if (!at->is_object() || at->value("name", ordered_json()) != function) continue;
+      for (const char* step : {"parameters", "properties", key.c_str(), "type"}) {
+        at = at != nullptr && at->is_object() && at->contains(step) ? &(*at)[step] : nullptr;
+      }
+      type = at == nullptr ? "string" : at->is_string() ? at->get<std::string>() : "any";
+    }
+  }
+  if (type != "string" && ordered_json::accept(value)) return value;
+  return ordered_json(value).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+bool ToolCallParser::StepAfter() {
+  buffer_.erase(0, LeadingSpace());
+  if (buffer_.empty()) return false;
+  std::vector<string_view> ends;
+  if (format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder) ends = {kToolCallEnd};
+  if (format_ == ToolFormat::kLlama3Json) ends = {";"};
+  if (format_ == ToolFormat::kDeepSeek) ends = {"```", kDeepSeekCallEnd};
+  for (const string_view end : ends) {
+    if (MayBecome(buffer_, end)) return false;
+    if (!absl::StartsWith(buffer_, end)) continue;
+    buffer_.erase(0, end.size());
+    return true;
+  }
+  if (format_ == ToolFormat::kLlama3Json && buffer_[0] == '{') {
+    BeginJson();
+  } else {
+    state_ = State::kContent;
+  }
+  return true;
+}
+
+}  // namespace bulkhead
