@@ -32,13 +32,13 @@ bool MayBeHeader(string_view text) {
 
 }  // namespace
 
-void HarmonyParser::Append(string_view text, std::vector<OutputDelta>* out) {
+void HarmonyParser::Append(string_view text, std::vector<ParsedDelta>* out) {
   buffer_.append(text.data(), text.size());
   while (Step(out)) {
   }
 }
 
-void HarmonyParser::Finish(std::vector<OutputDelta>* out) {
+void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
   if (state_ == State::kBody) {
     AddBody(buffer_, out);
     EndBody(/*whole=*/true, out);
@@ -73,7 +73,7 @@ void HarmonyParser::ReadHeader(string_view header) {
   function_ = std::string(recipient.substr(kFunctions.size()));
 }
 
-void HarmonyParser::BeginBody(std::vector<OutputDelta>* out) {
+void HarmonyParser::BeginBody(std::vector<ParsedDelta>* out) {
   state_ = State::kBody;
   first_ = false;
   call_.clear();
@@ -82,7 +82,7 @@ void HarmonyParser::BeginBody(std::vector<OutputDelta>* out) {
   if (kind_ != Kind::kCall && writer.any()) writer.Write("\n", out);
 }
 
-void HarmonyParser::AddBody(string_view text, std::vector<OutputDelta>* out) {
+void HarmonyParser::AddBody(string_view text, std::vector<ParsedDelta>* out) {
   if (kind_ == Kind::kReasoning) {
     reasoning_.Write(text, out);
   } else if (kind_ == Kind::kContent) {
@@ -95,7 +95,7 @@ void HarmonyParser::AddBody(string_view text, std::vector<OutputDelta>* out) {
   }
 }
 
-void HarmonyParser::EndBody(bool whole, std::vector<OutputDelta>* out) {
+void HarmonyParser::EndBody(bool whole, std::vector<ParsedDelta>* out) {
   if (kind_ != Kind::kCall) return;
   const string_view arguments = absl::StripAsciiWhitespace(call_);
   if (whole && ParseOrderedJsonObject(arguments, "arguments", {.max_values = 200'000}).ok()) {
@@ -107,7 +107,7 @@ void HarmonyParser::EndBody(bool whole, std::vector<OutputDelta>* out) {
   call_.clear();
 }
 
-bool HarmonyParser::StepHeader(std::vector<OutputDelta>* out) {
+bool HarmonyParser::StepHeader(std::vector<ParsedDelta>* out) {
   if (first_ && !MayBeHeader(buffer_)) {
     kind_ = Kind::kContent;  // a text without channels
     BeginBody(out);
@@ -126,7 +126,7 @@ bool HarmonyParser::StepHeader(std::vector<OutputDelta>* out) {
   return true;
 }
 
-bool HarmonyParser::Step(std::vector<OutputDelta>* out) {
+bool HarmonyParser::Step(std::vector<ParsedDelta>* out) {
   if (state_ == State::kHeader) return StepHeader(out);
   size_t which = 0, safe = 0;
   const string_view markers[] = {kEnd, kCall, kReturn, kStart, kChannel};

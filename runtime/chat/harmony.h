@@ -20,19 +20,19 @@ class HarmonyParser {
   HarmonyParser(ToolCallParser* calls, bool parse_tool_calls)
       : calls_(calls), parse_tool_calls_(parse_tool_calls) {}
 
-  void Append(absl::string_view text, std::vector<OutputDelta>* out);
-  void Finish(std::vector<OutputDelta>* out);
+  void Append(absl::string_view text, std::vector<ParsedDelta>* out);
+  void Finish(std::vector<ParsedDelta>* out);
 
  private:
   enum class State { kHeader, kBody };
   enum class Kind { kReasoning, kContent, kCall };
 
-  bool Step(std::vector<OutputDelta>* out);
-  bool StepHeader(std::vector<OutputDelta>* out);
+  bool Step(std::vector<ParsedDelta>* out);
+  bool StepHeader(std::vector<ParsedDelta>* out);
   void ReadHeader(absl::string_view header);
-  void BeginBody(std::vector<OutputDelta>* out);
-  void AddBody(absl::string_view text, std::vector<OutputDelta>* out);
-  void EndBody(bool whole, std::vector<OutputDelta>* out);
+  void BeginBody(std::vector<ParsedDelta>* out);
+  void AddBody(absl::string_view text, std::vector<ParsedDelta>* out);
+  void EndBody(bool whole, std::vector<ParsedDelta>* out);
 
   ToolCallParser* const calls_;
   const bool parse_tool_calls_;
@@ -42,8 +42,8 @@ class HarmonyParser {
   std::string buffer_;
   std::string function_;
   std::string call_;  // its text so far
-  TextWriter reasoning_{OutputDelta::Kind::kReasoning};
-  TextWriter content_{OutputDelta::Kind::kContent};
+  TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
+  TextWriter content_{ParsedDelta::Kind::kContent};
 };
 
 }  // namespace bulkhead

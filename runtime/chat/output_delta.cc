@@ -35,14 +35,14 @@ size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> ma
   return at;
 }
 
-void TextWriter::Give(absl::string_view text, std::vector<OutputDelta>* out) {
+void TextWriter::Give(absl::string_view text, std::vector<ParsedDelta>* out) {
   if (text.empty()) return;
   any_ = true;
   if (out->empty() || out->back().kind != kind_) out->push_back({.kind = kind_, .text = "", .call_index = 0, .call_id = "", .call_name = ""});
   out->back().text.append(text.data(), text.size());
 }
 
-void TextWriter::Write(absl::string_view text, std::vector<OutputDelta>* out) {
+void TextWriter::Write(absl::string_view text, std::vector<ParsedDelta>* out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (!absl::ascii_isspace(text[i])) {
       drops_ = false;
@@ -64,7 +64,7 @@ void TextWriter::DropSpace() {
   drops_ = true;
 }
 
-void TextWriter::Flush(std::vector<OutputDelta>* out) {
+void TextWriter::Flush(std::vector<ParsedDelta>* out) {
   Give(held_, out);
   held_.clear();
 }

@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-struct OutputDelta {
+struct ParsedDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
   std::string text;  // content, reasoning, or the arguments of the call (JSON)
@@ -37,18 +37,18 @@ size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> ma
 // the reasoning is dropped.
 class TextWriter {
  public:
-  explicit TextWriter(OutputDelta::Kind kind) : kind_(kind) {}
-  void Write(absl::string_view text, std::vector<OutputDelta>* out);
+  explicit TextWriter(ParsedDelta::Kind kind) : kind_(kind) {}
+  void Write(absl::string_view text, std::vector<ParsedDelta>* out);
   // Drops the white space held back, and what comes next.
   void DropSpace();
   // Gives the white space held back.
-  void Flush(std::vector<OutputDelta>* out);
+  void Flush(std::vector<ParsedDelta>* out);
   bool any() const { return any_; }
 
  private:
-  void Give(absl::string_view text, std::vector<OutputDelta>* out);
+  void Give(absl::string_view text, std::vector<ParsedDelta>* out);
 
-  const OutputDelta::Kind kind_;
+  const ParsedDelta::Kind kind_;
   std::string held_;
   bool drops_ = false;
   bool any_ = false;

@@ -138,7 +138,7 @@ struct OutputParser::State {
     return text;
   }
 
-  void Feed(const std::string& text, std::vector<OutputDelta>* out) {
+  void Feed(const std::string& text, std::vector<ParsedDelta>* out) {
     if (harmony.has_value()) {
       harmony->Append(text, out);
     } else {
@@ -159,15 +159,15 @@ OutputParser::OutputParser(OutputParserOptions options)
 OutputParser::~OutputParser() = default;
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
 
-std::vector<OutputDelta> OutputParser::Append(string_view text) {
-  std::vector<OutputDelta> out;
+std::vector<ParsedDelta> OutputParser::Append(string_view text) {
+  std::vector<ParsedDelta> out;
   state_->held.append(text.data(), text.size());
   state_->Feed(state_->Visible(/*last=*/false), &out);
   return out;
 }
 
-std::vector<OutputDelta> OutputParser::Finish() {
-  std::vector<OutputDelta> out;
+std::vector<ParsedDelta> OutputParser::Finish() {
+  std::vector<ParsedDelta> out;
   state_->Feed(state_->Visible(/*last=*/true), &out);
   if (state_->harmony.has_value()) {
     state_->harmony->Finish(&out);
@@ -182,13 +182,13 @@ int OutputParser::num_tool_calls() const { return state_->calls.num_calls(); }
 
 ParsedOutput ParseOutput(OutputParserOptions options, string_view text) {
   OutputParser parser(std::move(options));
-  std::vector<OutputDelta> deltas = parser.Append(text);
-  for (OutputDelta& delta : parser.Finish()) deltas.push_back(std::move(delta));
+  std::vector<ParsedDelta> deltas = parser.Append(text);
+  for (ParsedDelta& delta : parser.Finish()) deltas.push_back(std::move(delta));
   ParsedOutput parsed;
-  for (const OutputDelta& delta : deltas) {
-    if (delta.kind == OutputDelta::Kind::kContent) parsed.content += delta.text;
-    if (delta.kind == OutputDelta::Kind::kReasoning) parsed.reasoning += delta.text;
-    if (delta.kind == OutputDelta::Kind::kToolCall) {
+  for (const ParsedDelta& delta : deltas) {
+    if (delta.kind == ParsedDelta::Kind::kContent) parsed.content += delta.text;
+    if (delta.kind == ParsedDelta::Kind::kReasoning) parsed.reasoning += delta.text;
+    if (delta.kind == ParsedDelta::Kind::kToolCall) {
       parsed.tool_calls.push_back({delta.call_id, delta.call_name, delta.text});
     }
   }

@@ -65,9 +65,9 @@ class OutputParser {
   OutputParser(OutputParser&&) noexcept;
 
   // What follows from the text so far. Holds back at most kMaxCallBytes.
-  std::vector<OutputDelta> Append(absl::string_view text);
+  std::vector<ParsedDelta> Append(absl::string_view text);
   // The rest, at the end of the generation. finish_reason is "tool_calls" if num_tool_calls() > 0.
-  std::vector<OutputDelta> Finish();
+  std::vector<ParsedDelta> Finish();
 
   int num_tool_calls() const;
 

@@ -25,7 +25,7 @@ ReasoningParser::ReasoningParser(Start start)
   reasoning_.DropSpace();
 }
 
-std::string ReasoningParser::Append(absl::string_view text, std::vector<OutputDelta>* out) {
+std::string ReasoningParser::Append(absl::string_view text, std::vector<ParsedDelta>* out) {
   buffer_.append(text.data(), text.size());
   std::string content;
   while (Step(out, &content)) {
@@ -33,7 +33,7 @@ std::string ReasoningParser::Append(absl::string_view text, std::vector<OutputDe
   return content;
 }
 
-std::string ReasoningParser::Finish(std::vector<OutputDelta>* out) {
+std::string ReasoningParser::Finish(std::vector<ParsedDelta>* out) {
   std::string content;
   if (state_ == State::kReasoning || (state_ == State::kStart && inside_)) {
     reasoning_.Write(buffer_, out);
@@ -44,7 +44,7 @@ std::string ReasoningParser::Finish(std::vector<OutputDelta>* out) {
   return content;
 }
 
-bool ReasoningParser::Step(std::vector<OutputDelta>* out, std::string* content) {
+bool ReasoningParser::Step(std::vector<ParsedDelta>* out, std::string* content) {
   if (state_ == State::kStart) {
     const absl::string_view text = absl::StripLeadingAsciiWhitespace(buffer_);
     if (text.size() < kThink.size() && absl::StartsWith(kThink, text)) return false;

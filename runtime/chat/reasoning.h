@@ -19,18 +19,18 @@ class ReasoningParser {
   explicit ReasoningParser(Start start);
 
   // Reasoning goes to `out`; returns the content.
-  std::string Append(absl::string_view text, std::vector<OutputDelta>* out);
-  std::string Finish(std::vector<OutputDelta>* out);
+  std::string Append(absl::string_view text, std::vector<ParsedDelta>* out);
+  std::string Finish(std::vector<ParsedDelta>* out);
 
  private:
   enum class State { kStart, kReasoning, kContent };
 
-  bool Step(std::vector<OutputDelta>* out, std::string* content);
+  bool Step(std::vector<ParsedDelta>* out, std::string* content);
 
   State state_;
   const bool inside_;  // without <think>, the text is reasoning
   std::string buffer_;
-  TextWriter reasoning_{OutputDelta::Kind::kReasoning};
+  TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
   bool drops_space_ = false;  // of the content, behind </think>
 };
 

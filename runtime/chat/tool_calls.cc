@@ -113,13 +113,13 @@ ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, ordered_j
       tools_(std::move(tools)),
       state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {}
 
-void ToolCallParser::Append(string_view text, std::vector<OutputDelta>* out) {
+void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
   buffer_.append(text.data(), text.size());
   while (Step(out)) {
   }
 }
 
-void ToolCallParser::Finish(std::vector<OutputDelta>* out) {
+void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
   if (state_ == State::kAfter) {
@@ -159,9 +159,9 @@ bool ToolCallParser::ReadCall(string_view json, std::string* name, std::string* 
 }
 
 void ToolCallParser::GiveCall(const std::string& name, const std::string& arguments,
-                              std::vector<OutputDelta>* out) {
+                              std::vector<ParsedDelta>* out) {
   content_.DropSpace();
-  out->push_back({.kind = OutputDelta::Kind::kToolCall,
+  out->push_back({.kind = ParsedDelta::Kind::kToolCall,
                   .text = arguments,
                   .call_index = num_calls_,
                   .call_id = ToolCallId(id_seed_, num_calls_, format_ == ToolFormat::kMistral),
@@ -184,14 +184,14 @@ void ToolCallParser::BeginJson() {
   span_ = JsonSpan();
 }
 
-void ToolCallParser::GiveUp(std::vector<OutputDelta>* out) {
+void ToolCallParser::GiveUp(std::vector<ParsedDelta>* out) {
   content_.Write(raw_, out);
   raw_.clear();
   json_.clear();
   state_ = State::kContent;
 }
 
-bool ToolCallParser::Step(std::vector<OutputDelta>* out) {
+bool ToolCallParser::Step(std::vector<ParsedDelta>* out) {
   if (raw_.size() > kMaxCallBytes) GiveUp(out);
   switch (state_) {
     case State::kStart: {
@@ -237,7 +237,7 @@ std::vector<string_view> ToolCallParser::Markers() const {
   }
 }
 
-bool ToolCallParser::StepContent(std::vector<OutputDelta>* out) {
+bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
   const std::vector<string_view> markers = Markers();
   size_t which = 0, safe = 0;
   const size_t at = FindMarker(buffer_, markers, &which, &safe);
@@ -258,7 +258,7 @@ bool ToolCallParser::StepContent(std::vector<OutputDelta>* out) {
   return true;
 }
 
-bool ToolCallParser::StepOpened(std::vector<OutputDelta>* out) {
+bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
   if (format_ == ToolFormat::kDeepSeek) {
     state_ = State::kHeader;
     return true;
@@ -288,7 +288,7 @@ bool ToolCallParser::StepOpened(std::vector<OutputDelta>* out) {
   return true;
 }
 
-bool ToolCallParser::StepHeader(std::vector<OutputDelta>* out) {
+bool ToolCallParser::StepHeader(std::vector<ParsedDelta>* out) {
   const size_t brace = buffer_.find('{');
   if (brace > kMaxHeaderBytes) {
     if (buffer_.size() <= kMaxHeaderBytes) return false;
@@ -319,7 +319,7 @@ bool ToolCallParser::StepHeader(std::vector<OutputDelta>* out) {
   return true;
 }
 
-bool ToolCallParser::StepJson(std::vector<OutputDelta>* out) {
+bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
   for (size_t i = 0; i < buffer_.size(); ++i) {
     json_ += buffer_[i];
     if (!span_.Add(buffer_[i])) {
@@ -340,7 +340,7 @@ bool ToolCallParser::StepJson(std::vector<OutputDelta>* out) {
 }
 
 // The JSON is whole. False if it is no call.
-bool ToolCallParser::EndJson(std::vector<OutputDelta>* out) {
+bool ToolCallParser::EndJson(std::vector<ParsedDelta>* out) {
   std::string name, arguments;
   if (!name_.empty()) {
     if (!ParseOrderedJsonObject(json_, "arguments", kCallLimits).ok()) return false;
@@ -374,7 +374,7 @@ bool ToolCallParser::EndJson(std::vector<OutputDelta>* out) {
   return true;
 }
 
-bool ToolCallParser::StepFunction(std::vector<OutputDelta>* out) {
+bool ToolCallParser::StepFunction(std::vector<ParsedDelta>* out) {
   const size_t end = buffer_.find(kFunctionEnd, searched_);
   searched_ = buffer_.size() - std::min(buffer_.size(), kFunctionEnd.size());
   if (end > kMaxCallBytes) {

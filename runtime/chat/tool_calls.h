@@ -42,13 +42,13 @@ class ToolCallParser {
  public:
   ToolCallParser(ToolFormat format, std::string id_seed, nlohmann::ordered_json tools);
 
-  void Append(absl::string_view text, std::vector<OutputDelta>* out);
-  void Finish(std::vector<OutputDelta>* out);
+  void Append(absl::string_view text, std::vector<ParsedDelta>* out);
+  void Finish(std::vector<ParsedDelta>* out);
   int num_calls() const { return num_calls_; }
 
   // A call that was found elsewhere.
   void GiveCall(const std::string& name, const std::string& arguments,
-                std::vector<OutputDelta>* out);
+                std::vector<ParsedDelta>* out);
   // Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart.
   static bool ReadCall(absl::string_view json, std::string* name, std::string* arguments);
 
@@ -64,21 +64,21 @@ class ToolCallParser {
   };
 
   // One step over buffer_; false if it needs more text.
-  bool Step(std::vector<OutputDelta>* out);
-  bool StepContent(std::vector<OutputDelta>* out);
-  bool StepOpened(std::vector<OutputDelta>* out);
-  bool StepHeader(std::vector<OutputDelta>* out);
-  bool StepJson(std::vector<OutputDelta>* out);
-  bool StepFunction(std::vector<OutputDelta>* out);
+  bool Step(std::vector<ParsedDelta>* out);
+  bool StepContent(std::vector<ParsedDelta>* out);
+  bool StepOpened(std::vector<ParsedDelta>* out);
+  bool StepHeader(std::vector<ParsedDelta>* out);
+  bool StepJson(std::vector<ParsedDelta>* out);
+  bool StepFunction(std::vector<ParsedDelta>* out);
   bool StepAfter();
   std::vector<absl::string_view> Markers() const;
   // Moves bytes from buffer_ to raw_.
   void Take(size_t bytes);
   size_t LeadingSpace() const;
   void BeginJson();
-  bool EndJson(std::vector<OutputDelta>* out);
+  bool EndJson(std::vector<ParsedDelta>* out);
   // What looked like a call is content.
-  void GiveUp(std::vector<OutputDelta>* out);
+  void GiveUp(std::vector<ParsedDelta>* out);
   std::string ParameterJson(const std::string& function, const std::string& key,
                             const std::string& value) const;
 
@@ -92,7 +92,7 @@ class ToolCallParser {
   std::string json_;
   JsonSpan span_;
   size_t searched_ = 0;  // bytes of buffer_ in which </function> does not begin
-  TextWriter content_{OutputDelta::Kind::kContent};
+  TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
 };
 
