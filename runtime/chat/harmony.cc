@@ -43,7 +43,10 @@ void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
     AddBody(buffer_, out);
     EndBody(/*whole=*/true, out);
   }
-  // A header that the end cut off is no text.
+  // Special tokens of a header that the end cut off are no text.
+  if (state_ == State::kHeader && first_ && buffer_.find('<') == std::string::npos) {
+    content_.Write(buffer_, out);
+  }
   buffer_.clear();
   content_.Flush(out);
 }
@@ -113,7 +116,7 @@ bool HarmonyParser::StepHeader(std::vector<ParsedDelta>* out) {
     BeginBody(out);
     return true;
   }
-  const size_t end = buffer_.find(kMessage);
+  const size_t end = string_view(buffer_).find(kMessage);
   if (end > kMaxHeaderBytes) {
     if (buffer_.size() <= kMaxHeaderBytes + kMessage.size()) return false;
     kind_ = Kind::kContent;

@@ -127,7 +127,7 @@ absl::StatusOr<std::string> LastText(const ordered_json& messages) {
 // Drops what the template printed behind the last message's text.
 absl::Status CutBehind(const std::string& last, std::string* text) {
   const absl::string_view stripped = jinja::StripRight(jinja::StripLeft(last));
-  size_t at = text->rfind(stripped);
+  const size_t at = absl::string_view(*text).rfind(stripped);
   if (at == std::string::npos) {
     return absl::InvalidArgumentError(
         "continue_final_message: the chat template does not print the last message as it is");

@@ -375,7 +375,7 @@ bool ToolCallParser::EndJson(std::vector<ParsedDelta>* out) {
 }
 
 bool ToolCallParser::StepFunction(std::vector<ParsedDelta>* out) {
-  const size_t end = buffer_.find(kFunctionEnd, searched_);
+  const size_t end = string_view(buffer_).find(kFunctionEnd, searched_);
   searched_ = buffer_.size() - std::min(buffer_.size(), kFunctionEnd.size());
   if (end > kMaxCallBytes) {
     if (buffer_.size() <= kMaxCallBytes) return false;
