@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/message_json.h"
@@ -68,8 +69,27 @@ std::string WhyNot(const FieldDescriptor& field, const ordered_json& value) {
   }
 }
 
+// {"ID": BIAS}, as OpenAI's clients send it.
+absl::Status SetLogitBias(const ordered_json& value, v1::Sampling* sampling) {
+  if (!value.is_object()) {
+    return absl::InvalidArgumentError("logit_bias must be an object of ids and numbers");
+  }
+  sampling->clear_logit_bias();
+  for (const auto& [text, bias] : value.items()) {
+    uint32_t id = 0;
+    const std::string name = absl::StrCat("logit_bias.", absl::Utf8SafeCEscape(text.substr(0, 64)));
+    if (!absl::SimpleAtoi(text, &id)) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is not named by a token id"));
+    }
+    if (!bias.is_number()) return absl::InvalidArgumentError(name + " must be a number");
+    (*sampling->mutable_logit_bias())[id] = bias.get<float>();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetKey(const std::string& key, const ordered_json& value,
                     v1::GenerateRequest* request) {
+  if (key == "logit_bias") return SetLogitBias(value, request->mutable_sampling());
   const auto [message, field] = FieldOf(key, request);
   if (field == nullptr) {
     return absl::InvalidArgumentError(
@@ -112,6 +132,12 @@ v1::GenerateRequest RequestOf(const RequestOptions& options) {
   if (options.top_p) sampling.set_top_p(*options.top_p);
   if (options.top_k) sampling.set_top_k(*options.top_k);
   if (options.min_p) sampling.set_min_p(*options.min_p);
+  if (options.repetition_penalty) sampling.set_repetition_penalty(*options.repetition_penalty);
+  if (options.presence_penalty) sampling.set_presence_penalty(*options.presence_penalty);
+  if (options.frequency_penalty) sampling.set_frequency_penalty(*options.frequency_penalty);
+  for (const auto& [id, bias] : options.logit_bias) (*sampling.mutable_logit_bias())[id] = bias;
+  for (const uint32_t id : options.allowed_token_ids) sampling.add_allowed_token_ids(id);
+  for (const std::string& word : options.bad_words) sampling.add_bad_words(word);
   if (options.seed) sampling.set_seed(*options.seed);
   if (options.max_tokens) stopping.set_max_tokens(*options.max_tokens);
   if (options.min_tokens) stopping.set_min_tokens(*options.min_tokens);
@@ -119,6 +145,13 @@ v1::GenerateRequest RequestOf(const RequestOptions& options) {
   for (const std::string& stop : options.stop) stopping.add_stop(stop);
   for (const uint32_t id : options.stop_token_ids) stopping.add_stop_token_ids(id);
   if (options.logprobs) request.mutable_output()->set_logprobs(*options.logprobs);
+  if (options.prompt_logprobs) {
+    request.mutable_output()->set_prompt_logprobs(*options.prompt_logprobs);
+  }
+  if (options.truncate_prompt_tokens) {
+    request.set_truncate_prompt_tokens(*options.truncate_prompt_tokens);
+  }
+  if (options.time_limit_ms) request.set_time_limit_ms(*options.time_limit_ms);
   if (options.add_special_tokens) request.set_add_special_tokens(*options.add_special_tokens);
   if (options.priority) request.set_priority(*options.priority);
   return request;
@@ -233,6 +266,7 @@ absl::StatusOr<PromptLines> ReadTexts(const std::string& path) {
 }
 
 absl::string_view FinishReasonText(v1::FinishReason reason) {
+  if (reason == v1::FINISH_REASON_TIME_LIMIT) return "time_limit";
   const bool ran_out =
       reason == v1::FINISH_REASON_MAX_TOKENS || reason == v1::FINISH_REASON_MODEL_LENGTH;
   return ran_out ? "length" : "stop";
@@ -251,6 +285,9 @@ std::string ResultLine(const GenerationResult& result) {
     if (result.wants_logprobs) line["logprobs"] = ordered_json::array();
     for (const v1::Token& token : result.tokens) {
       if (result.wants_logprobs) line["logprobs"].push_back(MessageToJson(token));
+    }
+    for (const v1::Token& token : result.prompt_logprobs) {
+      line["prompt_logprobs"].push_back(MessageToJson(token));
     }
   } else {
     line["error"] = {{"code", absl::StatusCodeToString(result.status.code())},

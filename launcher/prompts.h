@@ -1,9 +1,11 @@
 // Prompts files and result lines: the JSON lines that `generate` and `run` read and write.
 //
 // A prompt line: {"prompt": "text"} or {"prompt_token_ids": [1, 2]}, and any of request_id, model,
-// max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop (string or list),
-// stop_token_ids, ignore_eos, include_stop_in_output, add_special_tokens, skip_special_tokens,
-// logprobs, priority, cache_salt. null means absent. A line overrides flags.
+// max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, repetition_penalty,
+// presence_penalty, frequency_penalty, logit_bias ({"id": bias}), allowed_token_ids, bad_words,
+// stop (string or list), stop_token_ids, ignore_eos, include_stop_in_output, add_special_tokens,
+// skip_special_tokens, logprobs, prompt_logprobs, truncate_prompt_tokens, time_limit_ms, priority,
+// cache_salt. null means absent. A line overrides flags.
 #pragma once
 
 #include <cstdint>
@@ -59,14 +61,16 @@ struct GenerationResult {
   uint64_t seed = 0;
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   bool wants_logprobs = false;
-  absl::Status status;  // not ok: `tokens` and `text` are what had arrived
+  std::vector<v1::Token> prompt_logprobs;  // if asked for
+  absl::Status status;                     // not ok: `tokens` and `text` are what had arrived
 };
 
-// "stop" or "length".
+// "stop", "length" or "time_limit".
 absl::string_view FinishReasonText(v1::FinishReason reason);
 
 // One line of JSON without the newline:
-//   {"index","prompt_token_ids","token_ids","text","finish_reason","seed"[,"logprobs"]}
+//   {"index","prompt_token_ids","token_ids","text","finish_reason","seed"[,"logprobs"]
+//    [,"prompt_logprobs"]}
 //   {"index","token_ids","text","error":{"code","message"}}
 std::string ResultLine(const GenerationResult& result);
 

@@ -81,14 +81,19 @@ struct NeutralValue {
   const char* name;
   double neutral;
 };
-constexpr NeutralValue kNotApplied[] = {
-    {"diversity_penalty", 0},    {"encoder_repetition_penalty", 1},
-    {"epsilon_cutoff", 0},       {"eta_cutoff", 0},
-    {"length_penalty", 1},       {"min_length", 0},
-    {"min_new_tokens", 0},       {"no_repeat_ngram_size", 0},
-    {"num_beam_groups", 1},      {"num_beams", 1},
-    {"num_return_sequences", 1}, {"penalty_alpha", 0},
-    {"repetition_penalty", 1},   {"typical_p", 1}};
+constexpr NeutralValue kNotApplied[] = {{"diversity_penalty", 0},
+                                        {"encoder_repetition_penalty", 1},
+                                        {"epsilon_cutoff", 0},
+                                        {"eta_cutoff", 0},
+                                        {"length_penalty", 1},
+                                        {"min_length", 0},
+                                        {"min_new_tokens", 0},
+                                        {"no_repeat_ngram_size", 0},
+                                        {"num_beam_groups", 1},
+                                        {"num_beams", 1},
+                                        {"num_return_sequences", 1},
+                                        {"penalty_alpha", 0},
+                                        {"typical_p", 1}};
 
 }  // namespace
 

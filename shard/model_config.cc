@@ -185,6 +185,8 @@ absl::Status ParseGeneration(const nlohmann::json& object, absl::string_view sou
   generation.temperature = fields.Number("temperature", 0, kMaxTemperature);
   generation.top_p = fields.Number("top_p", 1e-9, 1);
   generation.min_p = fields.Number("min_p", 0, 1);
+  generation.repetition_penalty =
+      fields.Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty);
   generation.top_k = fields.Int("top_k", -1, kMaxVocabSize);
   if (generation.top_k == -1) generation.top_k = 0;  // some files write "off" so
   AddEosTokenIds(fields, parsed.model);
@@ -229,6 +231,20 @@ absl::StatusOr<ParsedConfig> ReadFromDirectory(const std::string& dir, UnknownFi
 }
 
 }  // namespace
+
+std::string DefaultsText(const GenerationDefaults& defaults) {
+  std::vector<std::string> parts;
+  const auto add = [&parts](const char* name, const auto& value) {
+    if (value.has_value()) parts.push_back(absl::StrCat(name, " ", *value));
+  };
+  const bool greedy = defaults.do_sample == std::optional<bool>(false);
+  add("temperature", greedy ? std::optional<double>(0.0) : defaults.temperature);
+  add("top_p", defaults.top_p);
+  add("top_k", defaults.top_k);
+  add("min_p", defaults.min_p);
+  add("repetition_penalty", defaults.repetition_penalty);
+  return absl::StrJoin(parts, ", ");
+}
 
 int RotaryDim(const RopeConfig& rope, int head_dim) {
   return static_cast<int>(head_dim * rope.partial_rotary_factor);

@@ -238,12 +238,20 @@ struct ModelConfig {
 // The largest temperature that a request or a checkpoint may have.
 inline constexpr double kMaxTemperature = 100.0;
 
+// The least and the largest repetition penalty of either.
+inline constexpr double kMinRepetitionPenalty = 0.01;
+inline constexpr double kMaxRepetitionPenalty = 100.0;
+
 // Sampling defaults of generation_config.json; unset where it says nothing.
 struct GenerationDefaults {
   std::optional<bool> do_sample;
   std::optional<double> temperature, top_p, min_p;
   std::optional<int> top_k;
+  std::optional<double> repetition_penalty = std::nullopt;
 };
+
+// "temperature 0.6, top_p 0.9": what requests default to; empty if the file says nothing.
+std::string DefaultsText(const GenerationDefaults& defaults);
 
 struct ParsedConfig {
   ModelConfig model;

@@ -25,6 +25,9 @@ class EventReader {
       result_->seed = event.accepted().seed();
       const auto& ids = event.accepted().prompt_token_ids().ids();
       result_->prompt_token_ids.assign(ids.begin(), ids.end());
+    } else if (event.has_prompt_logprobs()) {
+      const auto& tokens = event.prompt_logprobs().tokens();
+      result_->prompt_logprobs.insert(result_->prompt_logprobs.end(), tokens.begin(), tokens.end());
     } else if (event.has_delta()) {
       ReadDelta(event.delta());
     } else if (event.has_finished()) {

@@ -106,8 +106,13 @@ struct PlanOptions {
 // Request parameters; absent: from the line of a prompts file, else generation_config.json, else
 // the server's default.
 struct RequestOptions {
-  std::optional<uint32_t> max_tokens, min_tokens, top_k, logprobs;
+  std::optional<uint32_t> max_tokens, min_tokens, top_k, logprobs, prompt_logprobs;
+  std::optional<uint32_t> truncate_prompt_tokens, time_limit_ms;
   std::optional<float> temperature, top_p, min_p;
+  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::vector<std::pair<uint32_t, float>> logit_bias;
+  std::vector<uint32_t> allowed_token_ids;
+  std::vector<std::string> bad_words;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::vector<uint32_t> stop_token_ids;

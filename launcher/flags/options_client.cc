@@ -1,7 +1,9 @@
 // The commands that load no model, and request flags.
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -29,6 +31,47 @@ Flags::Apply TargetValue(std::string* out) {
   };
 }
 
+Flags::Apply TokenIdListValue(std::vector<uint32_t>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(text, 0, kMaxInt32));
+    out->push_back(static_cast<uint32_t>(id));
+    return absl::OkStatus();
+  };
+}
+
+// ID=BIAS.
+Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
+  return [=](const std::string& text) -> absl::Status {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(parts.first, 0, kMaxInt32));
+    BH_ASSIGN_OR_RETURN(const double bias, ParseReal(parts.second, -100, 100, Border::kIncluded));
+    out->emplace_back(static_cast<uint32_t>(id), static_cast<float>(bias));
+    return absl::OkStatus();
+  };
+}
+
+void AddLogitsFlags(RequestOptions* options, Flags* flags) {
+  flags->Add(
+      "--repetition-penalty", "X",
+      "divides positive logits of tokens in prompt or answer, and multiplies others; 1 is off",
+      RealValue(&options->repetition_penalty, 0.01, 100, Border::kIncluded));
+  flags->Add("--presence-penalty", "X",
+             "subtracted from the logits of tokens in the answer, [-2, 2]",
+             RealValue(&options->presence_penalty, -2, 2, Border::kIncluded));
+  flags->Add("--frequency-penalty", "X",
+             "the same, for each time that the token is in the answer, [-2, 2]",
+             RealValue(&options->frequency_penalty, -2, 2, Border::kIncluded));
+  flags->Add("--logit-bias", "ID=X",
+             "added to this token's logit, [-100, 100]; may be given several times",
+             LogitBiasValue(&options->logit_bias));
+  flags->Add("--allowed-token-ids", "ID",
+             "generate no other tokens than this; may be given several times",
+             TokenIdListValue(&options->allowed_token_ids));
+  flags->Add("--bad-words", "TEXT",
+             "never generate the tokens of this text; may be given several times",
+             TextListValue(&options->bad_words));
+}
+
 }  // namespace
 
 void AddTargetFlag(std::string* target, Flags* flags) {
@@ -41,7 +84,7 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
   flags->Group(
       "Request (lines of a prompts file override flags; without either, the model's own defaults)");
   flags->Add("--max-tokens", "N", "maximum number of tokens to generate",
-             IntegerValue(&options->max_tokens, 1, kMaxInt32));
+             IntegerValue(&options->max_tokens, 0, kMaxInt32));
   flags->Add("--min-tokens", "N", "ignore stopping before this many tokens",
              IntegerValue(&options->min_tokens, 0, kMaxInt32));
   flags->Add("--temperature", "X", "0 is greedy",
@@ -53,20 +96,24 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
   flags->Add("--min-p", "X",
              "keep tokens at least this likely, relative to the most likely one, [0, 1]",
              RealValue(&options->min_p, 0, 1, Border::kIncluded));
+  AddLogitsFlags(options, flags);
   flags->Add("--seed", "N", "the same seed gives the same text; generated and reported if missing",
              SeedValue(&options->seed));
   flags->Add("--stop", "TEXT", "stop before this text; may be given several times",
              TextListValue(&options->stop));
   flags->Add("--stop-token-ids", "ID", "stop at this token; may be given several times",
-             [options](const std::string& text) -> absl::Status {
-               BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(text, 0, kMaxInt32));
-               options->stop_token_ids.push_back(static_cast<uint32_t>(id));
-               return absl::OkStatus();
-             });
+             TokenIdListValue(&options->stop_token_ids));
   flags->AddSwitch("--ignore-eos", "continue after the model's end-of-sequence token",
                    [options](bool on) { options->ignore_eos = on; });
   flags->Add("--logprobs", "N", "log probabilities of the sampled token and the top N, 0 to 20",
              IntegerValue(&options->logprobs, 0, 20));
+  flags->Add("--prompt-logprobs", "N",
+             "the same for the prompt's tokens, with --json; --max-tokens may be 0 then",
+             IntegerValue(&options->prompt_logprobs, 0, 20));
+  flags->Add("--truncate-prompt-tokens", "N", "keep the last N tokens of a longer prompt",
+             IntegerValue(&options->truncate_prompt_tokens, 1, kMaxInt32));
+  flags->Add("--time-limit-ms", "N", "end the answer when this time has passed",
+             IntegerValue(&options->time_limit_ms, 1, kMaxInt32));
   flags->AddSwitch("--no-special-tokens",
                    "do not add the tokenizer's special tokens to a text prompt",
                    [options](bool on) { options->add_special_tokens = !on; });

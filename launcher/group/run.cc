@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -17,6 +18,7 @@
 #include "launcher/group/logits_file.h"
 #include "launcher/prompts.h"
 #include "runtime/service/message_conversion.h"
+#include "runtime/service/prompt_logprobs.h"
 #include "runtime/service/request_builder.h"
 
 namespace bulkhead {
@@ -48,8 +50,10 @@ class ResultWriter {
 // Collects what one prompt generates.
 class ResultSink final : public RequestSink {
  public:
-  ResultSink(ResultWriter& writer, size_t i, GenerationResult result)
-      : writer_(writer), i_(i), result_(std::move(result)) {}
+  // `prompt_logprobs` may be null; it outlives the sink.
+  ResultSink(ResultWriter& writer, size_t i, GenerationResult result,
+             PromptLogprobs* prompt_logprobs)
+      : writer_(writer), i_(i), result_(std::move(result)), prompt_logprobs_(prompt_logprobs) {}
 
   void OnDelta(OutputDelta delta) override {
     for (const GeneratedToken& token : delta.tokens) result_.tokens.push_back(ToProto(token));
@@ -57,20 +61,39 @@ class ResultSink final : public RequestSink {
   }
   void OnEnd(RequestEnd end) override {
     result_.status = end.status;
-    if (end.status.ok()) result_.finish_reason = ToProto(end, 0).reason();
+    if (end.status.ok()) {
+      result_.finish_reason = ToProto(end, 0).reason();
+      TakePromptLogprobs();
+    }
     writer_.Set(i_, result_);
   }
 
  private:
+  void TakePromptLogprobs() {
+    if (prompt_logprobs_ == nullptr) return;
+    v1::PromptLogprobs all;
+    for (const std::string& piece : prompt_logprobs_->TakePieces()) {
+      BH_CHECK(all.MergeFromString(piece));
+    }
+    result_.prompt_logprobs.assign(all.tokens().begin(), all.tokens().end());
+  }
+
   ResultWriter& writer_;
   size_t i_;
   GenerationResult result_;
+  PromptLogprobs* prompt_logprobs_;
 };
 
-absl::StatusOr<Request> RequestAt(const PromptLine& line, const RequestRules& rules) {
+absl::StatusOr<Request> RequestAt(const PromptLine& line, const RequestRules& rules,
+                                  bool writes_logits) {
   BH_RETURN_IF_ERROR(line.request.status());
   absl::StatusOr<Request> request = BuildRequest(*line.request, rules);
   if (!request.ok()) return AtLine(line.number, request.status());
+  if (writes_logits && request->num_prompt_logprobs.has_value()) {
+    return AtLine(line.number, absl::InvalidArgumentError(
+                                   "prompt_logprobs and --logits exclude each other: both "
+                                   "take the prompt's logits; leave one out"));
+  }
   return request;
 }
 
@@ -97,11 +120,18 @@ class RunJob final : public BatchJob {
                                 .default_max_tokens = options_.engine.default_max_tokens,
                                 .defaults = config.generation};
     std::vector<LogitsFile::Tensor> tensors;
+    prompt_logprobs_.resize(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
-      requests_.push_back(RequestAt(lines_[i], rules));
+      requests_.push_back(RequestAt(lines_[i], rules, options_.logits.has_value()));
       if (!requests_[i].ok()) continue;
       requests_[i]->request_id = absl::StrCat(i);
       requests_[i]->wants_text = engine.tokenizer != nullptr;
+      if (requests_[i]->num_prompt_logprobs.has_value()) {
+        prompt_logprobs_[i] = std::make_unique<PromptLogprobs>(
+            requests_[i]->prompt, *requests_[i]->num_prompt_logprobs,
+            v1::PromptLogprobs::kTokensFieldNumber);
+        requests_[i]->prompt_logits = prompt_logprobs_[i].get();
+      }
       tensors.push_back(
           {static_cast<int64_t>(i), static_cast<int64_t>(requests_[i]->prompt.size())});
     }
@@ -126,8 +156,9 @@ class RunJob final : public BatchJob {
         result.prompt_token_ids.assign(request.prompt.begin(), request.prompt.end());
         result.seed = request.sampling.seed;
         result.wants_logprobs = request.num_logprobs.has_value();
-        result.status = coordinator.Submit(std::move(request),
-                                           std::make_shared<ResultSink>(writer_, i, result));
+        result.status = coordinator.Submit(
+            std::move(request),
+            std::make_shared<ResultSink>(writer_, i, result, prompt_logprobs_[i].get()));
       }
       if (!result.status.ok()) writer_.Set(i, result);
     }
@@ -154,6 +185,7 @@ class RunJob final : public BatchJob {
   ResultWriter writer_;
   std::vector<absl::StatusOr<Request>> requests_;
   std::unique_ptr<LogitsFile> logits_;
+  std::vector<std::unique_ptr<PromptLogprobs>> prompt_logprobs_;  // by prompt; null: not asked for
 };
 
 }  // namespace

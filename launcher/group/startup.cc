@@ -97,6 +97,10 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   BH_ASSIGN_OR_RETURN(engine.source, ReadModelSource(options, Weights::kRequired));
   if (!engine.topology.coordinator()) return absl::OkStatus();
   for (const std::string& warning : engine.source.config.warnings) BH_LOG(kWarning) << warning;
+  const std::string defaults = DefaultsText(engine.source.config.generation);
+  if (!defaults.empty()) {
+    BH_LOG(kInfo) << "generation_config.json: requests that say nothing else have " << defaults;
+  }
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(engine.source.dir);
   if (tokenizer.ok()) {
     engine.tokenizer = *std::move(tokenizer);

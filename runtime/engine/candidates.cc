@@ -7,7 +7,7 @@
 namespace bulkhead {
 
 bool SamplesFromCandidates(const SampleRow& row) {
-  if (row.num_logprobs.has_value()) return false;
+  if (row.num_logprobs.has_value() || row.logits != nullptr) return false;
   const SamplingParams& sampling = row.sampling;
   if (sampling.temperature > 0 && sampling.top_k < 1) return false;
   const int64_t kept = sampling.temperature > 0 ? sampling.top_k : 1;

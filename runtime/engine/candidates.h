@@ -10,7 +10,8 @@ namespace bulkhead {
 
 // Whether the top candidates suffice to sample `row`: it is greedy or has a top_k, and top_k plus
 // the banned ids, which may all be among the top, is at most kCandidates. min_p and top_p only drop
-// from those. Without top_k, or with log probabilities, all logits are needed. A step that also
+// from those. Without top_k, with log probabilities, or with changes to logits (penalties, biases,
+// bans), all logits are needed. A step that also
 // outputs prompt logits of the sequence has its logits on the host anyway and samples there
 // regardless.
 bool SamplesFromCandidates(const SampleRow& row);

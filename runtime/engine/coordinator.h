@@ -14,9 +14,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -79,7 +81,8 @@ class Coordinator final : public RequestInbox {
   SchedulerLimits limits() const;
 
   // The rank loop's thread. Fewer than limits.depth steps may be uncommitted when NextStep is
-  // called. Blocks while there is nothing to run and nothing in flight. A step with plan.collect()
+  // called. Blocks while there is nothing to run and nothing in flight. Requests whose time limit
+  // has passed end before the step is planned. A step with plan.collect()
   // requires a Commit first, one with plan.stop() ends the loop; after Fail() returns its status.
   absl::StatusOr<Step> NextStep();
   // The result of the oldest uncommitted step: delivers deltas and ends. A no-op after Fail().
@@ -103,6 +106,8 @@ class Coordinator final : public RequestInbox {
                                   std::string& text);
   Delivery DeliveryOf(Emission emission);
   Delivery EndOf(const std::shared_ptr<Live>& live, absl::Status why);
+  void EndOverdue();
+  void Drop(SequenceId id);
   void Deliver(std::vector<Delivery> deliveries);
   bool DrainIsOver();
   void EndAll(const absl::Status& why, const char* word);
@@ -131,6 +136,8 @@ class Coordinator final : public RequestInbox {
   KvBlockPool pool_;
   Scheduler scheduler_;
   absl::flat_hash_map<SequenceId, std::unique_ptr<Active>> active_;
+  // Of the active ones with a time limit, when it passes (now_ns).
+  absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
 };

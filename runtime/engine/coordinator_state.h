@@ -77,7 +77,10 @@ struct Coordinator::Active {
         wants_text(request.wants_text),
         include_stop_in_output(request.stopping.include_stop_in_output),
         min_tokens(request.stopping.min_tokens),
-        text_bytes_to_skip(request.text_bytes_sent) {}
+        text_bytes_to_skip(request.text_bytes_sent) {
+    if (!request.time_limit_ms.has_value()) return;
+    time_limit_ns = live->submitted_ns + uint64_t{*request.time_limit_ms} * 1'000'000;
+  }
 
   // Call right before the first token, not earlier: a waiting request should hold little memory.
   void OpenStream(absl::Span<const TokenId> prompt) {
@@ -92,6 +95,15 @@ struct Coordinator::Active {
     if (!wants_text) text.clear();
   }
 
+  // What is held back, when nothing follows.
+  std::string TakeText() {
+    std::string taken = std::exchange(text, {});
+    if (!stream.has_value()) return taken;
+    std::string rest = stream->Flush();
+    DropSentText(rest);
+    return taken + rest;
+  }
+
   std::shared_ptr<Live> live;
   const Tokenizer* const tokenizer;
   TextStream::Options stream_options;
@@ -99,9 +111,10 @@ struct Coordinator::Active {
   const bool wants_text;
   const bool include_stop_in_output;
   const int min_tokens;
-  uint64_t text_bytes_to_skip;  // the client of a resumed request already has them
-  uint64_t num_generated = 0;   // includes the emitted ones of a resumed request
-  std::string text;             // produced while resuming; sent with the next token
+  std::optional<uint64_t> time_limit_ns;  // when it passes
+  uint64_t text_bytes_to_skip;            // the client of a resumed request already has them
+  uint64_t num_generated = 0;             // includes the emitted ones of a resumed request
+  std::string text;                       // produced while resuming; sent with the next token
 };
 
 struct Coordinator::Delivery {

@@ -14,6 +14,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
   while (true) {
     BH_ASSIGN_OR_RETURN(Arrivals arrivals, TakeArrivals());
     StartArrivals(std::move(arrivals));
+    EndOverdue();
     if (DrainIsOver()) {
       return scheduler_.num_in_flight() > 0 ? scheduler_.PlanCollect() : scheduler_.PlanStop();
     }
@@ -94,6 +95,7 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
   const absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
   if (!id.ok()) return EndCause{id.status(), {}, {}, {}};
   live->sequence_id = *id;
+  if (active->time_limit_ns.has_value()) time_limits_.emplace(*active->time_limit_ns, *id);
   active_.emplace(*id, std::move(active));
   return std::nullopt;
 }
@@ -151,10 +153,7 @@ Coordinator::Delivery Coordinator::DeliveryOf(Emission emission) {
   } else {
     delivery.end = EndCause{{}, emission.finish->reason, {}, {}};
   }
-  if (delivery.end.has_value()) {
-    scheduler_.Finish(emission.id);
-    active_.erase(emission.id);
-  }
+  if (delivery.end.has_value()) Drop(emission.id);
   return delivery;
 }
 
@@ -164,9 +163,36 @@ Coordinator::Delivery Coordinator::EndOf(const std::shared_ptr<Live>& live, absl
   delivery.live = live;
   delivery.preemptions = scheduler_.preemptions(live->sequence_id);
   delivery.end = EndCause{std::move(why), {}, {}, {}};
-  scheduler_.Finish(live->sequence_id);
-  active_.erase(live->sequence_id);
+  Drop(live->sequence_id);
   return delivery;
+}
+
+// Removes a request from scheduler and tables.
+void Coordinator::Drop(SequenceId id) {
+  scheduler_.Finish(id);
+  const auto found = active_.find(id);
+  if (found == active_.end()) return;
+  const std::optional<uint64_t> limit_ns = found->second->time_limit_ns;
+  if (limit_ns.has_value()) time_limits_.erase({*limit_ns, id});
+  active_.erase(found);
+}
+
+// Ends requests whose time limit has passed, with the tokens that they have.
+void Coordinator::EndOverdue() {
+  if (time_limits_.empty()) return;
+  const uint64_t now = options_.now_ns();
+  std::vector<Delivery> deliveries;
+  while (!time_limits_.empty() && time_limits_.begin()->first <= now) {
+    Active& active = *active_.at(time_limits_.begin()->second);
+    OutputDelta delta;
+    delta.position = active.num_generated;
+    delta.text = active.TakeText();
+    Delivery delivery = EndOf(active.live, absl::OkStatus());
+    delivery.end->reason = FinishReason::kTimeLimit;
+    if (!delta.text.empty()) delivery.delta = std::move(delta);
+    deliveries.push_back(std::move(delivery));
+  }
+  Deliver(std::move(deliveries));
 }
 
 // Calls the sinks without holding the lock; `busy` keeps Fail() away from them.
@@ -244,8 +270,7 @@ void Coordinator::EndAll(const absl::Status& why, const char* word) {
     cancels_.clear();
   }
   for (const Delivery& delivery : deliveries) {
-    scheduler_.Finish(delivery.live->sequence_id);
-    active_.erase(delivery.live->sequence_id);
+    Drop(delivery.live->sequence_id);
   }
   Deliver(std::move(deliveries));
 }

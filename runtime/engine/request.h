@@ -27,6 +27,26 @@ struct SamplingParams {
   uint64_t seed = 0;
 };
 
+struct LogitBias {
+  TokenId id = 0;
+  float bias = 0;
+};
+
+// What changes logits before a token is sampled (logits_processor.h).
+struct LogitsParams {
+  float repetition_penalty = 1.0F;              // 1: off; of ids in prompt or output
+  float presence_penalty = 0.0F;                // 0: off; of ids in the output
+  float frequency_penalty = 0.0F;               // 0: off; times their number in the output
+  std::vector<LogitBias> bias;                  // ascending ids
+  std::vector<TokenId> allowed;                 // ascending; empty: all
+  std::vector<std::vector<TokenId>> bad_words;  // none is empty
+
+  bool penalises() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
+  bool off() const { return !penalises() && bias.empty() && allowed.empty() && bad_words.empty(); }
+};
+
 struct StoppingParams {
   int max_tokens = 0;  // of this generation, counted from the end of the prompt (also if resumed)
   int min_tokens = 0;  // end-of-sequence, stop tokens and stop strings are ignored before this many
@@ -60,6 +80,7 @@ struct Request {
   std::vector<TokenId> prompt;            // not empty
   std::vector<EmbeddingSpan> embeddings;  // ascending, apart; the prompt's ids there do not count
   SamplingParams sampling;
+  LogitsParams logits;
   StoppingParams stopping;
   int priority = 0;  // higher is more urgent
   // Limit on prompt plus generated tokens; the coordinator's limit at submission. 0: the
@@ -72,6 +93,8 @@ struct Request {
   std::optional<int> num_logprobs;  // log probability of the sampled token and of the top n
   LogitsSink* prompt_logits =
       nullptr;  // outlives the request; disables the prefix cache for its prompt
+  std::optional<int> num_prompt_logprobs;  // for whoever makes that sink
+  std::optional<uint32_t> time_limit_ms;   // from submission; then it ends at the next step border
   // Resume: generated tokens that the client already has, and how many bytes of their text.
   std::vector<TokenId> emitted;
   uint64_t text_bytes_sent = 0;
@@ -86,6 +109,7 @@ struct GeneratedToken {
   TokenId id = 0;
   std::optional<float> logprob;
   std::vector<TokenLogprob> top;
+  std::optional<int> rank = std::nullopt;  // with logprob; 1: the most likely id of the raw logits
 };
 
 struct OutputDelta {
@@ -94,7 +118,7 @@ struct OutputDelta {
   std::string text;
 };
 
-enum class FinishReason { kEos, kStopToken, kStopString, kMaxTokens, kModelLength };
+enum class FinishReason { kEos, kStopToken, kStopString, kMaxTokens, kModelLength, kTimeLimit };
 
 // How rank 0's main thread spent its time.
 struct StepCosts {

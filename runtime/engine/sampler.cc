@@ -3,68 +3,17 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/portable_math.h"
 #include "base/token_sampling.h"
+#include "runtime/engine/logits_processor.h"
+#include "runtime/engine/logits_row.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
-namespace {
-
-constexpr int64_t kHeapMax = 2048;  // up to this many use a heap, more use partial selection
-
-// More likely first, ties to the lower id.
-struct Better {
-  const float* logits;
-  bool operator()(TokenId a, TokenId b) const {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  }
-};
-
-// Calls visit(begin, end) for the runs of ids between the banned ones.
-template <typename Visit>
-void ForAllowedRuns(int64_t vocab_size, absl::Span<const TokenId> banned, Visit visit) {
-  int64_t begin = 0;
-  for (const TokenId id : banned) {
-    if (id < begin || id >= vocab_size) continue;
-    visit(begin, int64_t{id});
-    begin = int64_t{id} + 1;
-  }
-  visit(begin, vocab_size);
-}
-
-bool HasNoNanOrPositiveInf(absl::Span<const float> logits) {
-  bool ok = true;
-  for (const float logit : logits) ok &= logit <= std::numeric_limits<float>::max();
-  return ok;
-}
-
-// -1 if every id is banned or -inf.
-TokenId ArgMax(absl::Span<const float> logits, absl::Span<const TokenId> banned) {
-  TokenId argmax = -1;
-  float max = -std::numeric_limits<float>::infinity();
-  ForAllowedRuns(static_cast<int64_t>(logits.size()), banned, [&](int64_t begin, int64_t end) {
-    for (int64_t id = begin; id < end; ++id) {
-      if (logits[id] > max) {
-        max = logits[id];
-        argmax = static_cast<TokenId>(id);
-      }
-    }
-  });
-  return argmax;
-}
-
-// weights[i] = exp((logits[i] - max) * per_temperature): a separate loop over plain pointers, so
-// that it vectorises.
-void ComputeWeights(const float* __restrict logits, int64_t count, double max,
-                    double per_temperature, double* __restrict weights) {
-  for (int64_t i = 0; i < count; ++i) {
-    weights[i] = ExpOfNonPositive((static_cast<double>(logits[i]) - max) * per_temperature);
-  }
-}
-
-}  // namespace
 
 absl::Status NotFiniteError(const SampleRow& row) {
   return absl::InternalError(
@@ -72,12 +21,17 @@ absl::Status NotFiniteError(const SampleRow& row) {
 }
 
 absl::Status NothingToSampleError(const SampleRow& row) {
-  return absl::InternalError(
-      absl::StrCat("no token can be sampled for position ", row.position, ": all are banned"));
+  const std::string which = absl::StrCat("no token can be sampled for position ", row.position);
+  if (row.logits == nullptr) return absl::InternalError(absl::StrCat(which, ": all are banned"));
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(which,
+                                              ": allowed_token_ids, bad_words and min_tokens leave "
+                                              "none; allow more ids")),
+      reason::kInvalidValue, {{"position", absl::StrCat(row.position)}});
 }
 
 int64_t Sampler::ScratchBytes(int64_t vocab_size) {
-  return vocab_size * static_cast<int64_t>(sizeof(double) + 2 * sizeof(TokenId)) +
+  return vocab_size * static_cast<int64_t>(sizeof(double) + 2 * sizeof(TokenId) + sizeof(float)) +
          kNumBuckets * static_cast<int64_t>(sizeof(double));
 }
 
@@ -87,13 +41,14 @@ Sampler::Sampler(int64_t vocab_size, std::byte* scratch) : vocab_size_(vocab_siz
   bucket_sums_ = weights_ + vocab_size;
   ids_ = reinterpret_cast<TokenId*>(bucket_sums_ + kNumBuckets);
   best_ = ids_ + vocab_size;
+  processed_ = reinterpret_cast<float*>(best_ + vocab_size);
 }
 
-absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
-                                               const SampleRow& row) {
-  BH_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
+absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> raw, const SampleRow& row) {
+  BH_CHECK(static_cast<int64_t>(raw.size()) == vocab_size_);
   BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
-  if (!HasNoNanOrPositiveInf(logits)) return NotFiniteError(row);
+  if (!HasNoNanOrPositiveInf(raw)) return NotFiniteError(row);
+  const absl::Span<const float> logits = row.logits == nullptr ? raw : Processed(raw, *row.logits);
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
   if (token.id < 0) return NothingToSampleError(row);
@@ -109,8 +64,15 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> logits,
     if (sampling.top_p < 1) KeepTopP(logits, sampling.top_p);
     token.id = SampleToken(UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position)));
   }
-  if (row.num_logprobs.has_value()) AddLogprobs(logits, *row.num_logprobs, token);
+  if (row.num_logprobs.has_value()) AddLogprobs(raw, *row.num_logprobs, token);
   return token;
+}
+
+absl::Span<const float> Sampler::Processed(absl::Span<const float> raw,
+                                           const LogitsProcessor& processor) {
+  std::copy(raw.begin(), raw.end(), processed_);
+  processor.Apply(absl::MakeSpan(processed_, raw.size()));
+  return absl::MakeConstSpan(processed_, raw.size());
 }
 
 void Sampler::ComputeAllWeights(absl::Span<const float> logits, const SampleRow& row, float max) {
@@ -124,7 +86,7 @@ void Sampler::ComputeAllWeights(absl::Span<const float> logits, const SampleRow&
 
 void Sampler::ComputeBestWeights(absl::Span<const float> logits, const SampleRow& row, float max) {
   const double per_temperature = 1.0 / double{row.sampling.temperature};
-  num_candidates_ = SelectBest(logits, row.banned, row.sampling.top_k);
+  num_candidates_ = SelectBest(logits, row.banned, row.sampling.top_k, best_);
   std::copy(best_, best_ + num_candidates_, ids_);
   std::sort(ids_, ids_ + num_candidates_);
   for (int64_t i = 0; i < num_candidates_; ++i) {
@@ -161,7 +123,7 @@ void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
     if (BucketOf(weights_[i]) == bucket) best_[members++] = static_cast<TokenId>(i);
   }
   std::sort(best_, best_ + members,
-            [&](TokenId a, TokenId b) { return Better{logits.data()}(ids_[a], ids_[b]); });
+            [&](TokenId a, TokenId b) { return MoreLikely{logits.data()}(ids_[a], ids_[b]); });
   int64_t needed = 0;
   double in_bucket = 0;
   while (needed < members && mass + in_bucket < target) in_bucket += weights_[best_[needed++]];
@@ -171,7 +133,7 @@ void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
 // Keeps the candidates of more likely buckets, and the first `num_kept_of_bucket` of best_ from
 // this one.
 void Sampler::KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket) {
-  const Better better{logits.data()};
+  const MoreLikely better{logits.data()};
   const TokenId last = num_kept_of_bucket > 0 ? ids_[best_[num_kept_of_bucket - 1]] : -1;
   int64_t kept = 0;
   for (int64_t i = 0; i < num_candidates_; ++i) {
@@ -218,53 +180,12 @@ TokenId Sampler::SampleToken(double uniform) const {
 }
 
 void Sampler::AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token) {
-  const double max = logits[ArgMax(logits, {})];
-  ComputeWeights(logits.data(), vocab_size_, max, 1, weights_);
-  double sum = 0;
-  for (int64_t begin = 0; begin < vocab_size_; begin += kChunkIds) {
-    const int64_t end = std::min(begin + kChunkIds, vocab_size_);
-    double chunk_sum = 0;
-    for (int64_t id = begin; id < end; ++id) chunk_sum += weights_[id];
-    sum += chunk_sum;
-  }
-  const double log_sum = LogOfAtLeastOne(sum);
-  const auto logprob = [&](TokenId id) {
-    return static_cast<float>((static_cast<double>(logits[id]) - max) - log_sum);
-  };
-  token.logprob = logprob(token.id);
-  const int64_t count = SelectBest(logits, {}, num_best);
+  const RowLogprobs row(logits);
+  token.logprob = row.Of(token.id);
+  token.rank = row.RankOf(token.id);
+  const int64_t count = SelectBest(logits, {}, num_best, best_);
   token.top.reserve(count);
-  for (int64_t i = 0; i < count; ++i) token.top.push_back({best_[i], logprob(best_[i])});
-}
-
-// The top `count` ids that are not banned into best_, most likely first; returns how many.
-int64_t Sampler::SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned,
-                            int64_t count) {
-  const Better better{logits.data()};
-  if (count <= 0) return 0;
-  int64_t size = 0;
-  if (count > kHeapMax) {
-    ForAllowedRuns(vocab_size_, banned, [&](int64_t begin, int64_t end) {
-      for (int64_t id = begin; id < end; ++id) best_[size++] = static_cast<TokenId>(id);
-    });
-    count = std::min(count, size);
-    std::nth_element(best_, best_ + count - 1, best_ + size, better);
-    std::sort(best_, best_ + count, better);
-    return count;
-  }
-  // A heap with the smallest of the top on top. Ids ascend, so a tie with it loses.
-  float worst = 0;
-  ForAllowedRuns(vocab_size_, banned, [&](int64_t begin, int64_t end) {
-    for (int64_t id = begin; id < end; ++id) {
-      if (size == count && !(logits[id] > worst)) continue;
-      if (size == count) std::pop_heap(best_, best_ + size--, better);
-      best_[size++] = static_cast<TokenId>(id);
-      std::push_heap(best_, best_ + size, better);
-      worst = logits[best_[0]];
-    }
-  });
-  std::sort_heap(best_, best_ + size, better);
-  return size;
+  for (int64_t i = 0; i < count; ++i) token.top.push_back({best_[i], row.Of(best_[i])});
 }
 
 }  // namespace bulkhead

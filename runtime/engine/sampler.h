@@ -1,11 +1,12 @@
 // Sampler: samples one token from one row of logits, on rank 0's host.
 //
-// The logits are divided by the temperature; then min-p drops tokens less likely than min_p times
-// the most likely one, top-k keeps the k most likely, and top-p keeps the shortest prefix of the
-// remaining ones, by probability, whose share reaches p (the same filter order as vLLM). Ties go to
-// the lowest id everywhere, so top-k keeps exactly k. Bit-identical on every x86-64: exp and log
-// are our own (base/token_sampling.h, base/portable_math.h), sums use fixed chunks of 1024 ids, and
-// the randomness depends on (seed, sample index 0, absolute position) only.
+// Penalties, biases and bans change the logits first (logits_processor.h). Then they are divided by
+// the temperature; then min-p drops tokens less likely than min_p times the most likely one, top-k
+// keeps the k most likely, and top-p keeps the shortest prefix of the remaining ones, by
+// probability, whose share reaches p (the same filter order as vLLM). Ties go to the lowest id
+// everywhere, so top-k keeps exactly k. Bit-identical on every x86-64: exp and log are our own
+// (base/token_sampling.h, base/portable_math.h), sums use fixed chunks of 1024 ids, and the
+// randomness depends on (seed, sample index 0, absolute position) only.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@
 
 namespace bulkhead {
 
-// INTERNAL: a logit of the row is NaN or +inf; or every token is banned.
+// INTERNAL: a logit of the row is NaN or +inf; or every token is banned, which is INVALID_ARGUMENT
+// where the request changes logits.
 absl::Status NotFiniteError(const SampleRow& row);
 absl::Status NothingToSampleError(const SampleRow& row);
 
@@ -29,10 +31,10 @@ class Sampler {
   // `scratch`: ScratchBytes(vocab_size) bytes, 8-byte aligned, outlives the sampler.
   Sampler(int64_t vocab_size, std::byte* scratch);
 
-  // Samples the token of `row` from `logits` [V]. Log probabilities are those of the raw logits,
-  // before bans, temperature and filters; the top n are listed most likely first. INTERNAL if a
-  // logit is NaN or +inf, or if no token remains (-inf excludes a token).
-  absl::StatusOr<GeneratedToken> Sample(absl::Span<const float> logits, const SampleRow& row);
+  // Samples the token of `row` from `raw` logits [V]. Log probabilities and rank are those of the
+  // raw logits, before penalties, bans, temperature and filters; the top n are listed most likely
+  // first. Errors as above; -inf excludes a token.
+  absl::StatusOr<GeneratedToken> Sample(absl::Span<const float> raw, const SampleRow& row);
 
  private:
   void ComputeAllWeights(absl::Span<const float> logits, const SampleRow& row, float max);
@@ -43,8 +45,7 @@ class Sampler {
   double SumOfWeights() const;
   TokenId SampleToken(double uniform) const;
   void AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token);
-  int64_t SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned,
-                     int64_t count);
+  absl::Span<const float> Processed(absl::Span<const float> raw, const LogitsProcessor& processor);
 
   // The candidates: ids ascending, with weights exp((logit - max) / temperature), 0 < weight <= 1.
   int64_t vocab_size_;
@@ -53,6 +54,7 @@ class Sampler {
   double* bucket_sums_;  // [kNumBuckets]
   TokenId* ids_;         // [V]
   TokenId* best_;        // [V], most likely first
+  float* processed_;     // [V]
 };
 
 }  // namespace bulkhead

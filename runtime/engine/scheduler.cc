@@ -78,6 +78,9 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.enqueue_step = plan_seq_;
   sequence.priority = limits_.policy == SchedulingPolicy::kPriority ? request.priority : 0;
   sequence.sampling = request.sampling;
+  if (!request.logits.off()) {
+    sequence.logits = std::make_unique<LogitsProcessor>(std::move(request.logits));
+  }
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
   sequence.cache_context = SequenceDigest(request.cache_salt);
@@ -166,6 +169,7 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   } else if (wanted && sample != nullptr) {
     const TokenId token = (*sample)->id;
     sequence.tokens.push_back(token);
+    if (sequence.logits != nullptr) sequence.logits->Add(token);
     ++generation_tokens_total_;
     const auto total = static_cast<int64_t>(sequence.tokens.size());
     emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);

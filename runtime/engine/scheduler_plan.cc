@@ -262,6 +262,9 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
 
 void Scheduler::RecordFirstAdmission(Sequence& sequence) {
   newly_admitted_.push_back(sequence.id);
+  if (sequence.logits != nullptr) {
+    sequence.logits->Begin(sequence.tokens, sequence.prompt_tokens, sequence.max_total_tokens);
+  }
   sequence.cached_prompt_tokens = std::min(sequence.planned_tokens, sequence.prompt_tokens);
   if (!pool_.caches() || sequence.prompt_logits != nullptr) return;
   prefix_queries_total_ += sequence.tokens.size();
@@ -324,6 +327,9 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
       sample.banned = sequence.stop_rule.stop_ids();
     }
     sample.num_logprobs = sequence.num_logprobs;
+    sample.logits = sequence.logits.get();
+    // It knows all tokens: steps that sample on the host are committed first.
+    BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
     ++sequence.pending_samples;
   }
   plan.add_from_candidates(row.samples && !row.has_prompt_logits &&

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "memory/kv_block_pool.h"
+#include "runtime/engine/logits_processor.h"
 #include "runtime/engine/request.h"
 #include "runtime/engine/stop_rule.h"
 
@@ -38,6 +40,7 @@ struct Sequence {
   uint64_t enqueue_step = 0;  // when it started to wait
   int priority = 0;           // 0 under FCFS
   SamplingParams sampling;
+  std::unique_ptr<LogitsProcessor> logits;  // null: nothing changes them
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
   KvDigest cache_context = {};  // SequenceDigest

@@ -28,6 +28,8 @@ struct GivenRows {
   ConstMatrixView rows;     // [n, D] f32 in host memory, there until the step is collected
 };
 
+class LogitsProcessor;
+
 // How rank 0 samples from a row of logits of a sequence of a plan; never sent to other ranks.
 struct SampleRow {
   int seq_index = 0;  // in the plan's sequences
@@ -37,6 +39,8 @@ struct SampleRow {
   int64_t position = 0;
   std::vector<TokenId> banned;  // ids that must not be sampled (before min_tokens)
   std::optional<int> num_logprobs;
+  // Null: logits are sampled as they are. There until the step is collected.
+  const LogitsProcessor* logits = nullptr;
 };
 
 // Prompt logits requested by a sequence of the plan: all of its rows in this step (num_logits ==

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "runtime/engine/logits_processor.h"
 #include "runtime/service/host_quotas.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/refusal.h"
@@ -31,9 +32,28 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   BH_RETURN_IF_ERROR(request.Parse(*message));
   echoes_prompt_ = message->output().prompt_token_ids();
   const size_t text_bytes = message->text().size();
-  return Parsed{text_bytes, [message = std::move(message)](const RequestRules& rules) {
-                  return BuildRequest(*message, rules);
-                }};
+  return Parsed{
+      text_bytes,
+      [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {
+        BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
+        TakeMeasure(request, rules);
+        if (request.num_prompt_logprobs.has_value()) {
+          prompt_logprobs_.emplace(request.prompt, *request.num_prompt_logprobs,
+                                   PromptTokenField());
+          request.prompt_logits = &*prompt_logprobs_;
+        }
+        return request;
+      }};
+}
+
+void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules) {
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  const int64_t most = prompt_tokens + EffectiveMaxTokens(request, rules.max_model_len);
+  logits_bytes_ = (LogitsProcessor::MaxBytes(request.logits, most) + kHeldPerAnswerByte - 1) /
+                  kHeldPerAnswerByte;
+  if (!request.num_prompt_logprobs.has_value()) return;
+  prompt_bytes_ =
+      PromptLogprobs::MaxBytes(rules.vocab_size, prompt_tokens, *request.num_prompt_logprobs);
 }
 
 int64_t GenerateCall::EchoBytes(const Request& request, const RequestRules& rules) const {
@@ -49,8 +69,12 @@ int64_t GenerateCall::MaxGenerateBytes(const Request& request, const RequestRule
   return kMaxHeadBytes + tokens * token_bytes + kMaxEndBytes;
 }
 
+int GenerateUnary::PromptTokenField() const {
+  return v1::GenerateResponse::kPromptLogprobsFieldNumber;
+}
+
 int64_t GenerateUnary::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
-  return MaxGenerateBytes(request, rules) + EchoBytes(request, rules);
+  return MaxGenerateBytes(request, rules) + EchoBytes(request, rules) + HeldBytes();
 }
 
 void GenerateUnary::AcceptLocked(const Request& request) {
@@ -64,13 +88,20 @@ void GenerateUnary::AcceptLocked(const Request& request) {
   fields_.Append(head);
 }
 
+void GenerateUnary::TakePromptLocked() {
+  if (!prompt_logprobs_.has_value()) return;
+  for (const std::string& piece : prompt_logprobs_->TakePieces()) fields_.Append(piece);
+}
+
 absl::Status GenerateUnary::AppendLocked(OutputDelta delta) {
+  TakePromptLocked();
   scratch_.clear();
   for (const GeneratedToken& token : delta.tokens) {
     PackToken(v1::GenerateResponse::kTokensFieldNumber, token, &scratch_);
   }
   const int64_t bytes = fields_.size() + text_.size() +
-                        static_cast<int64_t>(scratch_.size() + delta.text.size()) + kMaxEndBytes;
+                        static_cast<int64_t>(scratch_.size() + delta.text.size()) + kMaxEndBytes +
+                        logits_bytes_;
   BH_RETURN_IF_ERROR(core_->answers.Grow(hold_, bytes, AnswerBudget::Use::kAcceptedWork));
   fields_.Append(scratch_);
   text_.Append(delta.text);
@@ -78,6 +109,7 @@ absl::Status GenerateUnary::AppendLocked(OutputDelta delta) {
 }
 
 MessagePieces GenerateUnary::ResponseLocked() {
+  TakePromptLocked();
   std::string end;
   PackString(v1::GenerateResponse::kFinishedFieldNumber,
              ToProto(*end_, prompt_tokens_).SerializeAsString(), &end);
@@ -104,9 +136,12 @@ void GenerateUnary::Proceed() {
   End(status, std::move(response));
 }
 
+int GenerateStream::PromptTokenField() const { return v1::PromptLogprobs::kTokensFieldNumber; }
+
 // The part that it never has to request again.
 int64_t GenerateStream::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
-  return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules)) + EchoBytes(request, rules);
+  return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules)) + EchoBytes(request, rules) +
+         HeldBytes();
 }
 
 void GenerateStream::AcceptLocked(const Request& request) {
@@ -120,6 +155,13 @@ void GenerateStream::AcceptLocked(const Request& request) {
   share_bytes_ = hold_.bytes();
 }
 
+void GenerateStream::TakePromptLocked() {
+  if (!prompt_logprobs_.has_value()) return;
+  for (std::string& piece : prompt_logprobs_->TakePieces()) {
+    if (!broken_) prompt_pieces_.push_back(std::move(piece));
+  }
+}
+
 // A stream holds little for a client that reads. What it holds for one that does not is bounded,
 // and is dropped first when other answers need the budget.
 absl::Status GenerateStream::CheckReaderLocked() {
@@ -128,11 +170,13 @@ absl::Status GenerateStream::CheckReaderLocked() {
   if (pending <= limit) {
     // In steps, for a reader that falls behind gradually.
     const int64_t steps = (pending + event_bytes_ + kStreamShareBytes - 1) / kStreamShareBytes;
-    if (pending + event_bytes_ <= hold_.bytes() ||
-        core_->answers.Grow(hold_, steps * kStreamShareBytes, AnswerBudget::Use::kNewWork).ok()) {
+    if (HeldBytes() + pending + event_bytes_ <= hold_.bytes() ||
+        core_->answers
+            .Grow(hold_, HeldBytes() + steps * kStreamShareBytes, AnswerBudget::Use::kNewWork)
+            .ok()) {
       return absl::OkStatus();
     }
-    limit = hold_.bytes();
+    limit = hold_.bytes() - HeldBytes();
   }
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat("the client reads too slowly: more than ", limit,
@@ -141,6 +185,7 @@ absl::Status GenerateStream::CheckReaderLocked() {
 }
 
 absl::Status GenerateStream::AppendLocked(OutputDelta delta) {
+  TakePromptLocked();
   if (broken_) return absl::OkStatus();
   if (delta.position != next_position_) {
     return absl::InternalError(absl::StrCat("a delta begins at ", delta.position,
@@ -162,6 +207,7 @@ void GenerateStream::DropPendingLocked() {
   Empty(tokens_);
   Empty(text_);
   num_tokens_ = 0;
+  prompt_pieces_.clear();
 }
 
 std::string GenerateStream::EventLocked(int field, std::initializer_list<absl::string_view> parts) {
@@ -184,6 +230,13 @@ GenerateStream::Next GenerateStream::NextLocked(std::string* event) {
     if (!accepted_.empty()) {
       *event = EventLocked(v1::GenerateEvent::kAcceptedFieldNumber, {accepted_});
       accepted_ = std::string();
+      return Next::kWrite;
+    }
+    if (end_.has_value() && end_->status.ok()) TakePromptLocked();
+    if (!prompt_pieces_.empty()) {
+      *event = EventLocked(v1::GenerateEvent::kPromptLogprobsFieldNumber, {prompt_pieces_.front()});
+      prompt_pieces_.pop_front();
+      event_bytes_ = 0;  // they are of HeldBytes
       return Next::kWrite;
     }
     if (!tokens_.empty() || !text_.empty()) {
@@ -212,7 +265,8 @@ void GenerateStream::Proceed() {
   {
     const absl::MutexLock lock(&mutex_);
     next = NextLocked(&event);
-    hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_, PendingBytesLocked() + event_bytes_));
+    hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_,
+                            PendingBytesLocked() + event_bytes_ + (finishing_ ? 0 : HeldBytes())));
     if (end_.has_value()) status = end_->status;
     tokens_written = tokens_written_;
   }

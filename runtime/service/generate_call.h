@@ -1,11 +1,14 @@
 // Generate and GenerateStream: one answer when the generation has ended, or events as it goes.
 #pragma once
 
+#include <deque>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "runtime/service/engine_call.h"
 #include "runtime/service/packed_message.h"
+#include "runtime/service/prompt_logprobs.h"
 
 namespace bulkhead {
 
@@ -20,12 +23,24 @@ class GenerateCall : public EngineCall {
   static constexpr int64_t kMaxEndBytes = 768;
 
   absl::StatusOr<Parsed> Parse(CallRequest& request) final;
+  // Of prompt logprobs, the field of the message that has them.
+  virtual int PromptTokenField() const = 0;
   int64_t EchoBytes(const Request& request, const RequestRules& rules) const;
+  // What the request holds besides, until it ends.
+  int64_t HeldBytes() const { return prompt_bytes_ + logits_bytes_; }
   // Without the echo: tokens and log probabilities exactly, text at kTextBytesPerToken
   // (host_quotas.h).
   static int64_t MaxGenerateBytes(const Request& request, const RequestRules& rules);
 
   bool echoes_prompt_ = false;  // constant once parsed
+  // Set once parsed; the rank loop's thread fills it until the first delta or the end.
+  std::optional<PromptLogprobs> prompt_logprobs_;
+  // Constant once the request is built, as bytes of an answer: of them, and of what changes logits.
+  int64_t prompt_bytes_ = 0;
+  int64_t logits_bytes_ = 0;
+
+ private:
+  void TakeMeasure(const Request& request, const RequestRules& rules);
 };
 
 // The whole generation in one response, packed incrementally.
@@ -34,10 +49,12 @@ class GenerateUnary final : public GenerateCall {
   using GenerateCall::GenerateCall;
 
  private:
+  int PromptTokenField() const override;
   int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AppendLocked(OutputDelta delta) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Proceed() override;
+  void TakePromptLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   MessagePieces ResponseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Everything except the text, which is appended at the end.
@@ -47,8 +64,9 @@ class GenerateUnary final : public GenerateCall {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Accepted, deltas, Finished, then the status. One write is in flight at a time; output arriving
-// meanwhile is merged into one delta, so that a slow reader gets fewer, larger events.
+// Accepted, the prompt's log probabilities, deltas, Finished, then the status. One write is in
+// flight at a time; output arriving meanwhile is merged into one delta, so that a slow reader gets
+// fewer, larger events.
 class GenerateStream final : public GenerateCall {
  public:
   using GenerateCall::GenerateCall;
@@ -57,6 +75,7 @@ class GenerateStream final : public GenerateCall {
  private:
   enum class Next { kNothing, kWrite, kWriteAndEnd, kEnd };
 
+  int PromptTokenField() const override;
   int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
   void AcceptLocked(const Request& request) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AppendLocked(OutputDelta delta) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -66,6 +85,7 @@ class GenerateStream final : public GenerateCall {
   // `parts`, concatenated, are the message in `field` of the event.
   std::string EventLocked(int field, std::initializer_list<absl::string_view> parts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakePromptLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckReaderLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropPendingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t PendingBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -86,6 +106,7 @@ class GenerateStream final : public GenerateCall {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the write in flight
   int64_t share_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // reserved from the budget at admission
+  std::deque<std::string> prompt_pieces_ ABSL_GUARDED_BY(mutex_);  // packed, of prompt_bytes_
 };
 
 }  // namespace bulkhead

@@ -30,7 +30,7 @@ inline constexpr int64_t kHeldPerTextByte = 56;
 // tokenised on arrival.
 inline constexpr int64_t kShortRequestsBytes = int64_t{14} << 20;
 // Budget per token for a generation of max_model_len tokens with 20 log probabilities to be
-// accepted: 253 bytes, 16 of text, and the eighth reserved for longer text.
+// accepted: 258 bytes, 16 of text, 4 for penalties, and the eighth reserved for longer text.
 inline constexpr int64_t kMaxAnswerBytesPerToken = 320;
 
 struct HostQuotas {

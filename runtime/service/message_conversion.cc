@@ -15,6 +15,8 @@ v1::FinishReason ToProto(FinishReason reason) {
       return v1::FINISH_REASON_MAX_TOKENS;
     case FinishReason::kModelLength:
       return v1::FINISH_REASON_MODEL_LENGTH;
+    case FinishReason::kTimeLimit:
+      return v1::FINISH_REASON_TIME_LIMIT;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
 }
@@ -25,6 +27,7 @@ v1::Token ToProto(const GeneratedToken& token) {
   v1::Token out;
   out.set_id(static_cast<uint32_t>(token.id));
   if (token.logprob.has_value()) out.set_logprob(*token.logprob);
+  if (token.rank.has_value()) out.set_rank(static_cast<uint32_t>(*token.rank));
   for (const TokenLogprob& candidate : token.top) {
     auto* top = out.add_top();
     top->set_id(static_cast<uint32_t>(candidate.id));

@@ -37,6 +37,7 @@ int64_t BodyBytes(const TokenLogprob& top) { return kTagBytes + VarintBytes(top.
 
 int64_t BodyBytes(const GeneratedToken& token) {
   int64_t bytes = kTagBytes + VarintBytes(token.id) + (token.logprob.has_value() ? kFloatBytes : 0);
+  if (token.rank.has_value()) bytes += kTagBytes + VarintBytes(TokenId{*token.rank});
   for (const TokenLogprob& top : token.top) {
     const int64_t body = BodyBytes(top);
     bytes += kTagBytes + VarintBytes(static_cast<uint64_t>(body)) + body;
@@ -122,6 +123,9 @@ void PackToken(int field, const GeneratedToken& token, std::string* out) {
     PackNumber(v1::TokenLogprob::kIdFieldNumber, static_cast<uint32_t>(top.id), out);
     PackFloat(v1::TokenLogprob::kLogprobFieldNumber, top.logprob, out);
   }
+  if (token.rank.has_value()) {
+    PackNumber(v1::Token::kRankFieldNumber, static_cast<uint32_t>(*token.rank), out);
+  }
 }
 
 int64_t TokenIdsBytes(absl::Span<const TokenId> ids) {
@@ -137,6 +141,7 @@ int64_t MaxTokenBytes(int vocab_size, std::optional<int> num_logprobs) {
   token.id = std::max(vocab_size, 1) - 1;
   if (num_logprobs.has_value()) {
     token.logprob = 0;
+    token.rank = std::max(vocab_size, 1);
     token.top.assign(*num_logprobs, {token.id, 0});
   }
   const int64_t body = BodyBytes(token);

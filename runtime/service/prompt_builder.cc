@@ -33,6 +33,17 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
        {"max_model_len", absl::StrCat(rules.max_model_len)}});
 }
 
+// `most`: that the prompt may have.
+absl::Status CheckTruncation(const v1::GenerateRequest& request, int most) {
+  if (!request.has_truncate_prompt_tokens()) return absl::OkStatus();
+  const uint32_t kept = request.truncate_prompt_tokens();
+  if (kept >= 1 && int64_t{kept} <= most) return absl::OkStatus();
+  return InvalidField(
+      "truncate_prompt_tokens",
+      absl::StrCat(kept, " is outside [1, ", most, "], what max_model_len leaves for a prompt"),
+      reason::kInvalidValue, {{"value", absl::StrCat(kept)}, {"limit", absl::StrCat(most)}});
+}
+
 absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& request,
                                                 const RequestRules& rules) {
   if (rules.tokenizer == nullptr) {
@@ -125,6 +136,7 @@ absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
                                                  const RequestRules& rules, int reserved_tokens) {
   const int most = rules.max_model_len - reserved_tokens;
+  BH_RETURN_IF_ERROR(CheckTruncation(request, most));
   std::vector<TokenId> prompt;
   const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
   if (request.has_text()) {
@@ -133,12 +145,12 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
         rules.tokenizer == nullptr
             ? 0
             : static_cast<int64_t>(rules.tokenizer->MinTokenCount(request.text().size()));
-    if (min_count > most)
+    if (min_count > most && !request.has_truncate_prompt_tokens())
       return PromptTooLong(field, min_count, rules, reserved_tokens, "at least ");
     BH_ASSIGN_OR_RETURN(prompt, EncodeText(request, rules));
   } else if (request.has_token_ids()) {
     // Length first: a list that cannot fit is refused before it is copied.
-    if (request.token_ids().ids_size() > most) {
+    if (request.token_ids().ids_size() > most && !request.has_truncate_prompt_tokens()) {
       return PromptTooLong(field, request.token_ids().ids_size(), rules, reserved_tokens);
     }
     BH_ASSIGN_OR_RETURN(prompt,
@@ -149,6 +161,10 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
     }
   } else {
     return InvalidField("prompt", "is missing; send text or token_ids");
+  }
+  if (request.has_truncate_prompt_tokens() && prompt.size() > request.truncate_prompt_tokens()) {
+    prompt.erase(prompt.begin(), prompt.end() - request.truncate_prompt_tokens());
+    prompt.shrink_to_fit();
   }
   if (prompt.empty()) {
     return InvalidField(field, "is empty: there is nothing to continue; send at least one token");

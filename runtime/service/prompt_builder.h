@@ -20,8 +20,8 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message, const
 // request_id, cache_salt, model.
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules);
 
-// The prompt's tokens: at least one, leaving at least `reserved_tokens` tokens of max_model_len,
-// all valid ids of the model.
+// The prompt's tokens, truncated as asked: at least one, leaving at least `reserved_tokens` tokens
+// of max_model_len, all valid ids of the model.
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
                                                  const RequestRules& rules, int reserved_tokens);
 

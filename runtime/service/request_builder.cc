@@ -2,77 +2,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/sampling_builder.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
-
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32U) | device();
-}
-
-struct FloatRange {
-  float low;
-  float high;
-  bool low_allowed;
-  const char* text;
-};
-
-constexpr FloatRange kTemperatureRange = {0, kMaxTemperature, true, "[0, 100]; 0 is greedy"};
-constexpr FloatRange kTopPRange = {0, 1, false, "(0, 1]; 1 is off"};
-constexpr FloatRange kMinPRange = {0, 1, true, "[0, 1]; 0 is off"};
-
-// The request's value, else generation_config.json's, else `otherwise`. Comparisons are written so
-// that NaN fails them.
-absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
-                             std::optional<double> configured, float otherwise,
-                             const FloatRange& range) {
-  const float value =
-      asked.has_value() ? *asked : static_cast<float>(configured.value_or(otherwise));
-  const bool fits =
-      (value > range.low || (range.low_allowed && value == range.low)) && value <= range.high;
-  if (fits) return value + 0.0F;                            // -0 becomes 0
-  const std::string text = absl::StrFormat("%.9g", value);  // enough digits to distinguish floats
-  return InvalidField(absl::StrCat("sampling.", name),
-                      absl::StrCat(text, asked.has_value() ? "" : " (from generation_config.json)",
-                                   " is outside ", range.text),
-                      reason::kInvalidValue, {{"value", text}, {"limit", range.text}});
-}
-
-absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const RequestRules& rules) {
-  const GenerationDefaults& defaults = rules.defaults;
-  // do_sample false means greedy, whatever temperature the file also has.
-  const std::optional<double> configured_temperature =
-      defaults.do_sample == std::optional<bool>(false) ? std::optional<double>(0.0)
-                                                       : defaults.temperature;
-  const auto given = [](bool has, float value) {
-    return has ? std::optional<float>(value) : std::nullopt;
-  };
-  SamplingParams out;
-  BH_ASSIGN_OR_RETURN(out.temperature,
-                      Choose("temperature", given(asked.has_temperature(), asked.temperature()),
-                             configured_temperature, 1.0F, kTemperatureRange));
-  BH_ASSIGN_OR_RETURN(out.top_p, Choose("top_p", given(asked.has_top_p(), asked.top_p()),
-                                        defaults.top_p, 1.0F, kTopPRange));
-  BH_ASSIGN_OR_RETURN(out.min_p, Choose("min_p", given(asked.has_min_p(), asked.min_p()),
-                                        defaults.min_p, 0.0F, kMinPRange));
-  // More than the vocabulary means off; files write "off" as 0 or -1.
-  const int64_t top_k =
-      asked.has_top_k() ? int64_t{asked.top_k()} : int64_t{std::max(0, defaults.top_k.value_or(0))};
-  out.top_k = top_k >= rules.vocab_size ? 0 : static_cast<int>(top_k);
-  out.seed = asked.has_seed() ? asked.seed() : RandomSeed();
-  return out;
-}
 
 absl::Status CheckStopStrings(const v1::Stopping& asked) {
   if (asked.stop_size() > kMaxStopStrings) {
@@ -102,13 +42,26 @@ absl::Status CheckStopStrings(const v1::Stopping& asked) {
   return absl::OkStatus();
 }
 
-// `remaining`: what the prompt leaves of max_model_len, >= 1.
+absl::StatusOr<int> NumLogprobs(absl::string_view field, uint32_t asked,
+                                const RequestRules& rules) {
+  if (asked <= static_cast<uint32_t>(rules.max_logprobs)) {
+    return static_cast<int>(std::min<uint32_t>(asked, rules.vocab_size));
+  }
+  return InvalidField(
+      field,
+      absl::StrCat(asked, " is more than the limit of ", rules.max_logprobs, "; ask for fewer"),
+      reason::kInvalidValue,
+      {{"value", absl::StrCat(asked)}, {"limit", absl::StrCat(rules.max_logprobs)}});
+}
+
+// `remaining`: what the prompt leaves of max_model_len, >= 1 if it `generates`.
 absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const RequestRules& rules,
-                                             int remaining) {
+                                             int remaining, bool generates) {
   StoppingParams out;
-  if (asked.has_max_tokens() && asked.max_tokens() < 1) {
+  if (generates && asked.has_max_tokens() && asked.max_tokens() < 1) {
     return InvalidField("stopping.max_tokens",
-                        "0 is less than 1; ask for at least one token, or leave it out",
+                        "0 is less than 1; ask for at least one token, for prompt_logprobs, or "
+                        "leave it out",
                         reason::kInvalidValue, {{"value", "0"}, {"limit", "1"}});
   }
   // The engine ends a generation at max_model_len; larger values only have to fit the type.
@@ -224,22 +177,29 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   out.request_id = request.request_id();
   // Cheap checks before tokenising.
   BH_ASSIGN_OR_RETURN(out.sampling, BuildSampling(request.sampling(), rules));
+  BH_ASSIGN_OR_RETURN(out.logits, BuildLogits(request.sampling(), rules));
   const v1::Output& output = request.output();
   if (output.has_logprobs()) {
-    if (output.logprobs() > static_cast<uint32_t>(rules.max_logprobs)) {
-      return InvalidField("output.logprobs",
-                          absl::StrCat(output.logprobs(), " is more than the limit of ",
-                                       rules.max_logprobs, "; ask for fewer"),
-                          reason::kInvalidValue,
-                          {{"value", absl::StrCat(output.logprobs())},
-                           {"limit", absl::StrCat(rules.max_logprobs)}});
-    }
-    out.num_logprobs = static_cast<int>(std::min<uint32_t>(output.logprobs(), rules.vocab_size));
+    BH_ASSIGN_OR_RETURN(out.num_logprobs, NumLogprobs("output.logprobs", output.logprobs(), rules));
   }
-  BH_RETURN_IF_ERROR(BuildStopping(request.stopping(), rules, rules.max_model_len).status());
-  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, /*reserved_tokens=*/1));
+  if (output.has_prompt_logprobs()) {
+    BH_ASSIGN_OR_RETURN(out.num_prompt_logprobs,
+                        NumLogprobs("output.prompt_logprobs", output.prompt_logprobs(), rules));
+  }
+  if (request.has_time_limit_ms()) {
+    if (request.time_limit_ms() < 1) {
+      return InvalidField("time_limit_ms", "0 is less than 1; leave it out for no limit",
+                          reason::kInvalidValue, {{"value", "0"}, {"limit", "1"}});
+    }
+    out.time_limit_ms = request.time_limit_ms();
+  }
+  const bool generates = !request.stopping().has_max_tokens() ||
+                         request.stopping().max_tokens() > 0 || !output.has_prompt_logprobs();
+  BH_RETURN_IF_ERROR(
+      BuildStopping(request.stopping(), rules, rules.max_model_len, generates).status());
+  BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, generates ? 1 : 0));
   const int remaining = rules.max_model_len - static_cast<int>(out.prompt.size());
-  BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, remaining));
+  BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, remaining, generates));
   out.priority = request.priority();
   out.cache_salt = request.cache_salt();
   out.wants_text = (!output.has_text() || output.text()) && rules.tokenizer != nullptr;

@@ -18,6 +18,10 @@ inline constexpr int kMaxStopStrings = 16;
 inline constexpr int kMaxStopStringBytes = 256;
 inline constexpr int kMaxStopTokenIds = 256;
 inline constexpr int kMaxRequestIdBytes = 128;
+inline constexpr int kMaxLogitBiases = 1024;
+inline constexpr int kMaxAllowedTokenIds = 1024;
+inline constexpr int kMaxBadWords = 64;
+inline constexpr int kMaxBadWordBytes = 128;
 
 struct RequestRules {
   const Tokenizer* tokenizer = nullptr;  // outlives the rules; null: token ids only
@@ -32,7 +36,8 @@ struct RequestRules {
 
 // Errors name field, value, limit and remedy and carry typed details (refusal.h): INVALID_ARGUMENT,
 // and NOT_FOUND for an unknown model. A prompt must leave room for at least one token, so it has at
-// most max_model_len - 1. An explicit max_tokens beyond max_model_len is valid: the generation then
+// most max_model_len - 1; with max_tokens 0 (prompt_logprobs) max_model_len. An explicit max_tokens
+// beyond max_model_len is valid: the generation then
 // ends with kModelLength. A missing seed is generated. An empty request_id stays empty.
 absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request, const RequestRules& rules);
 

@@ -37,7 +37,9 @@ TEST(PromptsTest, EveryKeyReachesItsField) {
           "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 18446744073709551615, "stop": ["a", "b"],
           "stop_token_ids": [5], "ignore_eos": true, "include_stop_in_output": true, "add_special_tokens": false,
           "skip_special_tokens": false, "logprobs": 4, "priority": -7,
-          "cache_salt": "tenant"})");
+          "cache_salt": "tenant", "repetition_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.25,
+          "logit_bias": {"7": -100, "9": 0.5}, "allowed_token_ids": [7, 9], "bad_words": ["no"],
+          "prompt_logprobs": 2, "truncate_prompt_tokens": 8, "time_limit_ms": 900})");
   EXPECT_EQ(request.text(), "text");
   EXPECT_EQ(request.request_id(), "r");
   EXPECT_EQ(request.model(), "m");
@@ -57,6 +59,25 @@ TEST(PromptsTest, EveryKeyReachesItsField) {
   EXPECT_EQ(request.output().logprobs(), 4U);
   EXPECT_EQ(request.priority(), -7);
   EXPECT_EQ(request.cache_salt(), "tenant");
+  EXPECT_EQ(request.sampling().repetition_penalty(), 1.5F);
+  EXPECT_EQ(request.sampling().presence_penalty(), -0.5F);
+  EXPECT_EQ(request.sampling().frequency_penalty(), 0.25F);
+  EXPECT_EQ(request.sampling().logit_bias().size(), 2);
+  EXPECT_EQ(request.sampling().logit_bias().at(7), -100.0F);
+  EXPECT_EQ(request.sampling().logit_bias().at(9), 0.5F);
+  EXPECT_THAT(request.sampling().allowed_token_ids(), ElementsAre(7, 9));
+  EXPECT_THAT(request.sampling().bad_words(), ElementsAre("no"));
+  EXPECT_EQ(request.output().prompt_logprobs(), 2U);
+  EXPECT_EQ(request.truncate_prompt_tokens(), 8U);
+  EXPECT_EQ(request.time_limit_ms(), 900U);
+}
+
+TEST(PromptsTest, AnyOtherLogitBiasIsRefused) {
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": [1]})"), HasSubstr("must be an object"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": {"x": 1}})"),
+              HasSubstr("logit_bias.x is not named by a token id"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": {"1": "x"}})"),
+              HasSubstr("logit_bias.1 must be a number"));
 }
 
 TEST(PromptsTest, WhatIsNotGivenStaysUnset) {
@@ -221,13 +242,24 @@ TEST(PromptsTest, LogprobsAreWrittenWhenAskedFor) {
   EXPECT_TRUE(line["logprobs"][0]["top"][0]["logprob"].is_null());
 }
 
+TEST(PromptsTest, PromptLogprobsAreWrittenIfThereAreAny) {
+  GenerationResult result;
+  EXPECT_FALSE(json::parse(ResultLine(result)).contains("prompt_logprobs"));
+  result.prompt_logprobs = {TokenOf(7), TokenOf(8)};
+  result.prompt_logprobs[1].set_rank(3);
+  const json line = json::parse(ResultLine(result));
+  ASSERT_EQ(line["prompt_logprobs"].size(), 2);
+  EXPECT_EQ(line["prompt_logprobs"][1]["rank"], 3);
+}
+
 TEST(PromptsTest, TextThatIsNoUtf8IsStillAnAnswer) {
   GenerationResult result;
   result.text = "a\xc3";
   EXPECT_EQ(json::parse(ResultLine(result))["text"], "a\xef\xbf\xbd");
 }
 
-TEST(PromptsTest, FinishReasonsAreStopOrLength) {
+TEST(PromptsTest, FinishReasonsAreStopLengthOrTimeLimit) {
+  EXPECT_EQ(FinishReasonText(v1::FINISH_REASON_TIME_LIMIT), "time_limit");
   EXPECT_EQ(FinishReasonText(v1::FINISH_REASON_EOS), "stop");
   EXPECT_EQ(FinishReasonText(v1::FINISH_REASON_STOP_TOKEN), "stop");
   EXPECT_EQ(FinishReasonText(v1::FINISH_REASON_STOP_STRING), "stop");

@@ -348,11 +348,15 @@ TEST(ModelConfigTest, GenerationDefaultsAreReadAndChecked) {
   EXPECT_EQ(generation.top_p, 0.9);
   EXPECT_EQ(generation.top_k, 20);
   EXPECT_FALSE(generation.min_p.has_value());
-  EXPECT_THAT(parsed->warnings, ElementsAre(HasSubstr("repetition_penalty is 1.1"),
-                                            HasSubstr("max_new_tokens is 99")));
-  for (const char* bad : {R"({"temperature": -1})", R"({"temperature": 1e999})", R"({"top_p": 0})",
-                          R"({"top_p": 1.5})", R"({"top_k": -2})", R"({"top_k": 2.5})",
-                          R"({"min_p": 2})", R"({"do_sample": 1})", R"([])", R"({)"}) {
+  EXPECT_EQ(generation.repetition_penalty, 1.1);
+  EXPECT_EQ(DefaultsText(generation),
+            "temperature 0.6, top_p 0.9, top_k 20, repetition_penalty 1.1");
+  EXPECT_EQ(DefaultsText({}), "");
+  EXPECT_THAT(parsed->warnings, ElementsAre(HasSubstr("max_new_tokens is 99")));
+  for (const char* bad :
+       {R"({"temperature": -1})", R"({"temperature": 1e999})", R"({"top_p": 0})",
+        R"({"top_p": 1.5})", R"({"top_k": -2})", R"({"top_k": 2.5})", R"({"min_p": 2})",
+        R"({"do_sample": 1})", R"({"repetition_penalty": 0})", R"([])", R"({)"}) {
     ExpectRefused(Parse(Llama(), bad), kInvalid, {"generation_config.json"});
   }
 }

@@ -58,6 +58,15 @@ TEST(CandidatesTest, LogProbabilitiesNeedEveryLogit) {
   EXPECT_FALSE(SamplesFromCandidates(row));
 }
 
+TEST(CandidatesTest, ChangesToLogitsNeedEveryLogit) {
+  LogitsParams params;
+  params.bias = {{3, 1.0F}};
+  const LogitsProcessor processor(params);
+  SampleRow row = Row(0, 0);
+  row.logits = &processor;
+  EXPECT_FALSE(SamplesFromCandidates(row));
+}
+
 class AnyRows final : public LogitsSink {
  public:
   absl::Status OnRows(int64_t, int64_t, int64_t, const float*) override { return {}; }

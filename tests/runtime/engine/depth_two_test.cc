@@ -46,6 +46,7 @@ std::vector<Request> RandomRequests(uint32_t seed) {
     request.stopping.min_tokens = below(4);
     if (below(4) == 0) request.stopping.stop_token_ids = {3, 8};
     if (below(8) == 0) request.num_logprobs = 2;
+    if (i % 12 == 5) request.logits = ToyLogitsParams(5 * i + 1);
     if (below(8) == 0) request.sampling.temperature = 1;  // without top_k
     const ToyResult alone = ToyGenerate(request, {kToyEos}, ToyLimits().max_model_len);
     const std::string text = LetterTokenizer::Text(alone.tokens);
@@ -128,6 +129,9 @@ TEST(DepthTwoTest, ATokenFromWholeRowsOfLogitsIsCommittedBeforeTheNextStep) {
   EXPECT_GT(RunAll(DepthTwo(), {greedy}).steps_planned_ahead, 0);
   EXPECT_EQ(RunAll(DepthTwo(), {logprobs}).steps_planned_ahead, 0);
   EXPECT_EQ(RunAll(DepthTwo(), {greedy, logprobs}).steps_planned_ahead, 0);
+  Request penalised = ToyRequest(4, 12, 3);
+  penalised.logits.presence_penalty = 1;
+  EXPECT_EQ(RunAll(DepthTwo(), {penalised}).steps_planned_ahead, 0);
 }
 
 class DepthTwoLoopTest : public testing::Test {

@@ -11,6 +11,7 @@
 #include "base/token_sampling.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/engine/logits_processor.h"
 
 namespace bulkhead {
 namespace {
@@ -241,6 +242,61 @@ TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
   row.num_logprobs = 0;
   EXPECT_TRUE(rig.Sample(logits, row)->top.empty());
   EXPECT_TRUE(rig.Sample(logits, row)->logprob.has_value());
+}
+
+TEST(SamplerTest, ChangedLogitsAreSampledAndRawOnesReported) {
+  const std::vector<float> logits = Logits(3000, 2, 3.0);
+  Rig rig(3000);
+  std::vector<TokenId> order(3000);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  LogitsParams params;
+  params.bias = {{order[0], -100}};
+  params.bad_words = {{order[1]}};
+  const LogitsProcessor processor(params);
+  for (const auto& filters : {Row(0, 0, 1, 0), Row(1, 1, 1, 0)}) {
+    SampleRow row = filters;
+    row.num_logprobs = 2;
+    EXPECT_EQ(rig.Sample(logits, row)->id, order[0]);
+    EXPECT_EQ(rig.Sample(logits, row)->rank, 1);
+    row.logits = &processor;
+    const GeneratedToken token = *rig.Sample(logits, row);
+    EXPECT_EQ(token.id, order[2]);
+    EXPECT_EQ(token.rank, 3);
+    EXPECT_EQ(token.top[0].id, order[0]);
+    EXPECT_LT(*token.logprob, token.top[1].logprob);
+  }
+}
+
+TEST(SamplerTest, RanksOfEqualLogitsAreThoseOfTheList) {
+  Rig rig(5);
+  const std::vector<float> logits = {1, 2, 2, -kInfinity, 2};
+  SampleRow row = Row(0, 0, 1, 0);
+  row.num_logprobs = 0;
+  std::vector<int> ranks;
+  for (TokenId id = 0; id < 5; ++id) {
+    LogitsParams params;
+    params.allowed = {id};
+    const LogitsProcessor processor(params);
+    row.logits = &processor;
+    const auto token = rig.Sample(logits, row);
+    ranks.push_back(token.ok() ? *token->rank : 0);
+  }
+  EXPECT_THAT(ranks, testing::ElementsAre(4, 1, 2, 0, 3));
+}
+
+TEST(SamplerTest, ARequestThatLeavesNothingToSampleIsItsClientsError) {
+  Rig rig(4);
+  LogitsParams params;
+  params.allowed = {2};
+  const LogitsProcessor processor(params);
+  SampleRow row = Row(1, 0, 1, 0);
+  row.logits = &processor;
+  EXPECT_EQ(rig.Sample({1, 2, 3, 4}, row)->id, 2);
+  row.banned = {2};
+  const absl::Status status = rig.Sample({1, 2, 3, 4}, row).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("allowed_token_ids"));
 }
 
 TEST(SamplerTest, SameBitsOnEveryMachine) {

@@ -31,6 +31,8 @@ struct Expected {
   StopRule rule;
   std::string cache_salt;
   std::vector<TokenId> tokens;
+  int64_t prompt_tokens = 0;
+  LogitsParams logits;
 };
 
 using Windows = std::vector<int>;  // of the KV groups after the first
@@ -84,6 +86,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     if (Below(2) == 0) BeginAsAnEarlierOne(request);
     request.priority = static_cast<int>(Below(3));
     if (Below(16) == 0) request.num_logprobs = 1;  // sampled from whole rows of logits
+    if (Below(4) == 0) request.logits = ToyLogitsParams(Below(30030));
     request.stopping.ignore_eos = Below(2) == 0;
     request.stopping.min_tokens = static_cast<int>(Below(4));
     if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};
@@ -94,9 +97,13 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     tokens.insert(tokens.end(), request.emitted.begin(), request.emitted.end());
     uint64_t history = ToyStart(request.cache_salt);
     for (const TokenId token : tokens) history = ToyHash(history, token);
-    Expected expected{history, static_cast<int64_t>(request.emitted.size()),
+    Expected expected{history,
+                      static_cast<int64_t>(request.emitted.size()),
                       StopRule(request.stopping, {kToyEos}, limits_.max_model_len),
-                      request.cache_salt, std::move(tokens)};
+                      request.cache_salt,
+                      std::move(tokens),
+                      static_cast<int64_t>(request.prompt.size()),
+                      request.logits};
     const absl::StatusOr<SequenceId> id = loop_.Submit(std::move(request));
     if (!id.ok()) {
       ++refused_[id.status().code()];
@@ -127,7 +134,8 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
       Expected& expected = at->second;
       const bool bans = expected.rule.Bans(++expected.generated);
       const TokenId want =
-          ToyDraw(expected.history, bans ? expected.rule.stop_ids() : std::vector<TokenId>{});
+          ToyDrawNext(expected.history, bans ? expected.rule.stop_ids() : std::vector<TokenId>{},
+                      expected.logits, expected.tokens, expected.prompt_tokens);
       ASSERT_EQ(emission.token->id, want);
       expected.history = ToyHash(expected.history, want);
       expected.tokens.push_back(want);

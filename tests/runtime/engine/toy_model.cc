@@ -1,6 +1,7 @@
 #include "tests/runtime/engine/toy_model.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "gtest/gtest.h"
@@ -28,6 +29,41 @@ TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned) {
   return token;
 }
 
+TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned,
+                const LogitsProcessor& processor) {
+  std::vector<float> logits(kToyVocab);
+  uint64_t hash = history;
+  for (float& logit : logits) {
+    hash = ToyHash(hash, 1);
+    logit = static_cast<float>(hash % 4096) / 512 - 4;
+  }
+  processor.Apply(absl::MakeSpan(logits));
+  for (const TokenId id : banned) logits[id] = -std::numeric_limits<float>::infinity();
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
+                    const LogitsParams& params, absl::Span<const TokenId> tokens,
+                    int64_t prompt_tokens) {
+  if (params.off()) return ToyDraw(history, banned);
+  LogitsProcessor processor(params);
+  processor.Begin(tokens, prompt_tokens, static_cast<int64_t>(tokens.size()));
+  return ToyDraw(history, banned, processor);
+}
+
+LogitsParams ToyLogitsParams(uint32_t choice) {
+  LogitsParams params;
+  if (choice % 2 == 1) params.repetition_penalty = 1.5F;
+  if (choice % 3 == 1) params.frequency_penalty = 0.5F;
+  if (choice % 5 == 1) params.presence_penalty = -1.0F;
+  if (choice % 7 == 1) params.bias = {{2, 3.0F}, {9, -50.0F}};
+  if (choice % 11 == 1) {
+    for (TokenId id = 0; id < kToyVocab; id += 2) params.allowed.push_back(id);
+  }
+  if (choice % 13 == 1) params.bad_words = {{4}, {2, 6}, {8, 2, 10}};
+  return params;
+}
+
 ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_ids,
                       int max_model_len) {
   ToyResult result;
@@ -42,9 +78,14 @@ ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_id
     return std::find(ids.begin(), ids.end(), token) != ids.end();
   };
   auto generated = static_cast<int64_t>(request.emitted.size());
+  std::vector<TokenId> tokens = request.prompt;
+  tokens.insert(tokens.end(), request.emitted.begin(), request.emitted.end());
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   while (generated < request.stopping.max_tokens) {
     const bool bans = generated < request.stopping.min_tokens;
-    const TokenId token = ToyDraw(history, bans ? stops : std::vector<TokenId>{});
+    const TokenId token = ToyDrawNext(history, bans ? stops : std::vector<TokenId>{},
+                                      request.logits, tokens, prompt_tokens);
+    tokens.push_back(token);
     history = ToyHash(history, token);
     result.tokens.push_back(token);
     ++generated;
@@ -179,7 +220,9 @@ absl::Status ToyRunner::Submit(Step step) {
       EXPECT_GE(plan.num_logits(i), 1);
       EXPECT_EQ(row.position, plan.start_position(i) + plan.num_tokens(i));
       GeneratedToken token;
-      token.id = ToyDraw(hash, row.banned);
+      EXPECT_TRUE(row.logits == nullptr || !plan.from_candidates(i));
+      token.id = row.logits == nullptr ? ToyDraw(hash, row.banned)
+                                       : ToyDraw(hash, row.banned, *row.logits);
       last_sampled_[plan.slot(i)] = plan.from_candidates(i) ? token.id : -1;
       result.samples.emplace_back(std::move(token));
     }

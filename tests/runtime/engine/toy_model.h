@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "runtime/engine/logits_processor.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/step_runner.h"
 
@@ -28,6 +29,15 @@ uint64_t ToyStart(const std::string& cache_salt);
 uint64_t ToyHash(uint64_t before, TokenId token);
 // The token sampled after a history.
 TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned);
+// The same from logits that the history gives, as `processor` changes them.
+TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned,
+                const LogitsProcessor& processor);
+// The token after `tokens`, prompt and generated ones, whose hash is `history`: one or the other.
+TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
+                    const LogitsParams& params, absl::Span<const TokenId> tokens,
+                    int64_t prompt_tokens);
+// Any of penalties, biases, allowed ids and bad words, by `choice`; off for some.
+LogitsParams ToyLogitsParams(uint32_t choice);
 
 struct ToyResult {
   std::vector<TokenId> tokens;

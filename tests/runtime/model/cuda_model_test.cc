@@ -243,6 +243,8 @@ std::vector<Request> MixedRequests(const std::string& dir) {
     request.sampling = {.temperature = i % 2 == 0 ? 0.0F : 0.8F, .top_k = 20, .seed = uint64_t(i)};
     if (i == 7) request.sampling.top_k = 0;
     if (i == 9) request.num_logprobs = 2;
+    if (i == 3) request.logits.repetition_penalty = 1.5F;
+    if (i == 4) request.logits.bias = {{7, 3.0F}};
     request.stopping.max_tokens = 3 + 5 * i % 14;
     request.stopping.ignore_eos = true;
     request.wants_text = false;

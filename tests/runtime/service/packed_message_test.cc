@@ -21,6 +21,7 @@ GeneratedToken RandomToken(std::mt19937& random, int vocab_size, int num_logprob
   token.id = id();
   if (num_logprobs < 0) return token;
   token.logprob = logprob();
+  token.rank = 1 + id();
   for (int i = 0; i < num_logprobs; ++i) token.top.push_back({id(), logprob()});
   return token;
 }
@@ -48,6 +49,7 @@ TEST(PackedMessageTest, MostTokenBytesIsReached) {
   GeneratedToken token;
   token.id = 151'935;
   token.logprob = -1;
+  token.rank = token.id + 1;
   token.top.assign(20, {token.id, -1});
   std::string packed;
   PackToken(2, token, &packed);

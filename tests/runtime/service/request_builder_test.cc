@@ -69,8 +69,8 @@ TEST(RequestBuilderTest, FieldsOfANewerClientAreRefusedByNumber) {
   ExpectRefused(request, "field 30", {"newer server"});
   request = Text("ab");
   v1::Sampling* sampling = request.mutable_sampling();
-  sampling->GetReflection()->MutableUnknownFields(sampling)->AddFixed32(9, 1);
-  ExpectRefused(request, "sampling.field 9", {});
+  sampling->GetReflection()->MutableUnknownFields(sampling)->AddFixed32(30, 1);
+  ExpectRefused(request, "sampling.field 30", {});
   EXPECT_EQ(ReasonOf(BuildRequest(request, Rules()).status()), reason::kUnsupportedParameter);
 }
 

@@ -1,0 +1,109 @@
+#include "runtime/engine/logits_processor.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/engine/step_runner.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr float kExcluded = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+LogitsProcessor::LogitsProcessor(LogitsParams params) : params_(std::move(params)) {
+  for (const std::vector<TokenId>& word : params_.bad_words) {
+    BH_CHECK(!word.empty());
+    longest_bad_word_ = std::max(longest_bad_word_, word.size());
+  }
+}
+
+int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_tokens) {
+  if (params.off()) return 0;
+  size_t bytes = sizeof(LogitsProcessor) + params.bias.capacity() * sizeof(LogitBias) +
+                 params.allowed.capacity() * sizeof(TokenId);
+  size_t longest = 0;
+  for (const std::vector<TokenId>& word : params.bad_words) {
+    bytes += sizeof(word) + word.capacity() * sizeof(TokenId);
+    longest = std::max(longest, word.size());
+  }
+  bytes += longest * sizeof(TokenId);
+  if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(Count);
+  return static_cast<int64_t>(bytes);
+}
+
+void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens,
+                            int64_t max_total_tokens) {
+  BH_CHECK(counts_.empty() && last_.empty());
+  last_.reserve(longest_bad_word_);
+  if (params_.penalises()) {
+    counts_.reserve(max_total_tokens);
+    for (const TokenId id : tokens.first(prompt_tokens)) {
+      if (id != kGivenRow) counts_.push_back({id, 0});
+    }
+    const auto by_id = [](const Count& a, const Count& b) { return a.id < b.id; };
+    const auto same_id = [](const Count& a, const Count& b) { return a.id == b.id; };
+    std::sort(counts_.begin(), counts_.end(), by_id);
+    counts_.erase(std::unique(counts_.begin(), counts_.end(), same_id), counts_.end());
+  }
+  for (const TokenId id : tokens.subspan(prompt_tokens)) Add(id);
+}
+
+void LogitsProcessor::Add(TokenId generated) {
+  if (longest_bad_word_ > 1) {
+    if (last_.size() + 1 == longest_bad_word_) last_.erase(last_.begin());
+    last_.push_back(generated);
+  }
+  if (!params_.penalises()) return;
+  const auto found = std::lower_bound(counts_.begin(), counts_.end(), generated,
+                                      [](const Count& a, TokenId id) { return a.id < id; });
+  if (found != counts_.end() && found->id == generated) {
+    ++found->generated;
+  } else {
+    counts_.insert(found, {generated, 1});
+  }
+}
+
+void LogitsProcessor::Apply(absl::Span<float> logits) const {
+  KeepAllowed(logits);
+  BanWords(logits);
+  for (const LogitBias& bias : params_.bias) logits[bias.id] += bias.bias;
+  Penalise(logits);
+}
+
+void LogitsProcessor::KeepAllowed(absl::Span<float> logits) const {
+  if (params_.allowed.empty()) return;
+  size_t begin = 0;
+  for (const TokenId id : params_.allowed) {
+    std::fill(logits.begin() + begin, logits.begin() + id, kExcluded);
+    begin = static_cast<size_t>(id) + 1;
+  }
+  std::fill(logits.begin() + begin, logits.end(), kExcluded);
+}
+
+// The last token of each word whose others were generated last.
+void LogitsProcessor::BanWords(absl::Span<float> logits) const {
+  for (const std::vector<TokenId>& word : params_.bad_words) {
+    const size_t before = word.size() - 1;
+    if (before > last_.size()) continue;
+    if (std::equal(word.begin(), word.end() - 1, last_.end() - static_cast<int64_t>(before))) {
+      logits[word.back()] = kExcluded;
+    }
+  }
+}
+
+void LogitsProcessor::Penalise(absl::Span<float> logits) const {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  const float repetition = params_.repetition_penalty;
+  for (const Count& count : counts_) {
+    float& logit = logits[count.id];
+    logit = logit > 0 ? std::min(logit / repetition, kMax) : logit * repetition;
+    logit -= params_.frequency_penalty * static_cast<float>(count.generated);
+    if (count.generated > 0) logit -= params_.presence_penalty;
+  }
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,123 @@
+"""Penalties, biases, bans, prompt log probabilities: the same bits at any number of ranks, chunking and resumption."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import group  # noqa: E402
+from group import pb  # noqa: E402
+
+CHANGES = [{}, {"repetition_penalty": 1.3}, {"presence_penalty": 1.5, "frequency_penalty": 0.5},
+           {"logit_bias": {"10": 5, "11": -100}, "frequency_penalty": -0.5},
+           {"bad_words": ["the", "and", "was a"]}, {"allowed_token_ids": list(range(20, 400))}]
+
+
+def lines():
+    out = []
+    for i, one in enumerate(group.golden()[:3]):
+        for changes in CHANGES:
+            for temperature in (0, 0.9):
+                out.append({"prompt": one["prompt"], "max_tokens": 40, "ignore_eos": True, "temperature": temperature,
+                            "seed": 7 + i, "logprobs": 2, "prompt_logprobs": 3, **changes})
+    return out
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def answers(self, ranks, *flags):
+        prompts = os.path.join(self.folder.name, "prompts.jsonl")
+        with open(prompts, "w", encoding="utf-8") as f:
+            f.writelines(json.dumps(line) + "\n" for line in lines())
+        front = [] if ranks == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
+        done = subprocess.run([*front, group.BINARY, "run", "--model", group.MODEL, "--prompts", prompts, "--out", "-",
+                               "--max-model-len", "512", "--kv-cache-dtype", "f32", *map(str, flags)],
+                              capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_answers_have_the_same_bits_at_any_number_of_ranks_and_in_any_chunks(self):
+        want = self.answers(1, "--max-num-seqs", 8)
+        for ranks, flags in ((1, ("--max-num-seqs", 3, "--max-num-batched-tokens", 7)),
+                             (1, ("--max-num-seqs", 8, "--admission", "optimistic")),
+                             (2, ("--max-num-seqs", 8)), (4, ("--max-num-seqs", 5)), (8, ("--max-num-seqs", 8))):
+            self.assertEqual(self.answers(ranks, *flags), want, f"{ranks} ranks, {flags}")
+
+    def test_answers_are_as_asked(self):
+        by_change = {}
+        for line, answer in zip(lines(), self.answers(1, "--max-num-seqs", 8)):
+            ids = answer["token_ids"]
+            plain = by_change.setdefault((line["prompt"], line["temperature"]), ids)  # of CHANGES[0]
+            prompt = answer["prompt_logprobs"]
+            self.assertEqual([token["id"] for token in prompt], answer["prompt_token_ids"])
+            self.assertNotIn("rank", prompt[0])
+            self.assertEqual({len(token["top"]) for token in prompt[1:]}, {3})
+            for token in prompt[1:] + answer["logprobs"]:
+                best = [top["id"] for top in token["top"]]
+                if token["rank"] <= len(best):
+                    self.assertEqual(best[token["rank"] - 1], token["id"])
+                else:
+                    self.assertNotIn(token["id"], best)
+            if "logit_bias" in line:
+                self.assertNotIn(11, ids)
+            if "allowed_token_ids" in line:
+                self.assertLessEqual(set(ids), set(line["allowed_token_ids"]))
+            if "presence_penalty" in line or "repetition_penalty" in line:
+                self.assertGreater(len(set(ids)), len(set(plain)) - 3)
+                self.assertNotEqual(ids, plain)
+
+
+class ServedTest(unittest.TestCase):
+    def setUp(self):
+        started = group.Group()
+        self.addCleanup(started.__exit__)
+        self.group = started
+
+    def generate(self, request):
+        return self.group.generation.Generate(request, timeout=group.LIMIT_S)
+
+    def test_resumed_answers_behind_a_cached_prefix_go_on_with_the_same_bits(self):
+        one = group.golden()[0]
+        request = pb.GenerateRequest(
+            stopping=pb.Stopping(max_tokens=48, ignore_eos=True), output=pb.Output(logprobs=3),
+            sampling=pb.Sampling(temperature=0.8, seed=5, repetition_penalty=1.2, presence_penalty=0.7,
+                                 frequency_penalty=0.3, logit_bias={30: 2.5}, bad_words=["the"]))
+        request.token_ids.ids.extend(one["prompt_ids"] + one["ids"][:40])
+        whole = self.generate(request)
+        again = self.generate(request)
+        self.assertGreater(again.finished.usage.cached_prompt_tokens, 0)
+        self.assertEqual(list(again.tokens), list(whole.tokens))
+        for emitted in (1, 20, 47):
+            request.resume.Clear()
+            request.resume.emitted_token_ids.extend(token.id for token in whole.tokens[:emitted])
+            self.assertEqual(list(self.generate(request).tokens), list(whole.tokens[emitted:]), emitted)
+
+    def test_a_time_limit_ends_an_answer_that_has_begun(self):
+        request = pb.GenerateRequest(text="Once upon a time", time_limit_ms=150, sampling=pb.Sampling(temperature=0),
+                                     stopping=pb.Stopping(max_tokens=2000, ignore_eos=True))
+        got = self.generate(request)
+        self.assertEqual(got.finished.reason, pb.FINISH_REASON_TIME_LIMIT)
+        self.assertEqual(len(got.tokens), got.finished.usage.completion_tokens)
+        self.assertLess(len(got.tokens), 2000)
+        self.group.wait_until_idle()
+
+    def test_a_prompt_is_scored_without_generating(self):
+        text = group.golden()[0]["prompt"]
+        request = pb.GenerateRequest(text=text, output=pb.Output(prompt_logprobs=0), stopping=pb.Stopping(max_tokens=0))
+        got = self.generate(request)
+        want = self.group.generation.Score(pb.ScoreRequest(text=text), timeout=group.LIMIT_S)
+        self.assertEqual([token.id for token in got.prompt_logprobs], list(want.token_ids.ids))
+        for token, logprob in zip(got.prompt_logprobs[1:], want.token_logprobs):
+            self.assertAlmostEqual(token.logprob, logprob, places=4)
+        self.assertEqual(len(got.tokens), 0)
+        request.truncate_prompt_tokens = 3
+        self.assertEqual([token.id for token in self.generate(request).prompt_logprobs], list(want.token_ids.ids)[-3:])
+
+
+if __name__ == "__main__":
+    unittest.main()

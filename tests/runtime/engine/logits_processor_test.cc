@@ -1,0 +1,151 @@
+#include "runtime/engine/logits_processor.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "runtime/engine/step_runner.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// What tests/data/logits_processors/make.py writes.
+struct Case {
+  LogitsParams params;
+  std::vector<TokenId> prompt, generated;
+  std::vector<float> logits, want;
+};
+
+std::vector<float> Floats(const std::string& hex) {
+  std::vector<float> floats;
+  for (size_t at = 0; at < hex.size(); at += 8) {
+    floats.push_back(
+        std::bit_cast<float>(static_cast<uint32_t>(std::stoul(hex.substr(at, 8), nullptr, 16))));
+  }
+  return floats;
+}
+
+std::vector<Case> Goldens() {
+  const auto text = ReadSmallFile(BH_TEST_DATA "/logits_processors/golden.json", 1 << 20);
+  EXPECT_TRUE(text.ok()) << text.status();
+  std::vector<Case> cases;
+  const nlohmann::json file = nlohmann::json::parse(*text);
+  for (const auto& one : file["cases"]) {
+    Case& out = cases.emplace_back();
+    out.params.repetition_penalty = one.value("repetition_penalty", 1.0F);
+    out.params.frequency_penalty = one.value("frequency_penalty", 0.0F);
+    out.params.presence_penalty = one.value("presence_penalty", 0.0F);
+    const nlohmann::json biases = one.value("logit_bias", nlohmann::json::object());
+    for (const auto& [id, bias] : biases.items()) {
+      out.params.bias.push_back({std::stoi(id), bias.get<float>()});
+    }
+    out.params.allowed = one.value("allowed_token_ids", std::vector<TokenId>());
+    out.params.bad_words = one.value("bad_words", std::vector<std::vector<TokenId>>());
+    out.prompt = one["prompt"].get<std::vector<TokenId>>();
+    out.generated = one["generated"].get<std::vector<TokenId>>();
+    out.logits = Floats(one["logits"]);
+    out.want = Floats(one["want"]);
+  }
+  return cases;
+}
+
+// Of `emitted` generated tokens at the beginning, and others one by one.
+std::vector<float> Processed(const Case& one, size_t emitted) {
+  LogitsProcessor processor(one.params);
+  std::vector<TokenId> begin = one.prompt;
+  begin.insert(begin.end(), one.generated.begin(), one.generated.begin() + emitted);
+  const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
+  processor.Begin(begin, prompt_tokens, prompt_tokens + static_cast<int64_t>(one.generated.size()));
+  for (size_t i = emitted; i < one.generated.size(); ++i) processor.Add(one.generated[i]);
+  std::vector<float> logits = one.logits;
+  processor.Apply(absl::MakeSpan(logits));
+  return logits;
+}
+
+TEST(LogitsProcessorTest, EqualsTheReferencesProcessorsBitByBit) {
+  const std::vector<Case> cases = Goldens();
+  ASSERT_EQ(cases.size(), 12);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const std::vector<float> got = Processed(cases[i], 0);
+    ASSERT_EQ(got.size(), cases[i].want.size());
+    EXPECT_NE(got, cases[i].logits);
+    for (size_t id = 0; id < got.size(); ++id) {
+      EXPECT_EQ(std::bit_cast<uint32_t>(got[id]), std::bit_cast<uint32_t>(cases[i].want[id]))
+          << "case " << i << " id " << id << ": " << got[id] << " and " << cases[i].want[id];
+    }
+  }
+}
+
+TEST(LogitsProcessorTest, ResumedTokensAreGeneratedOnes) {
+  const std::vector<Case> cases = Goldens();
+  for (const Case& one : cases) {
+    for (size_t emitted = 1; emitted <= one.generated.size(); ++emitted) {
+      EXPECT_EQ(Processed(one, emitted), one.want) << emitted;
+    }
+  }
+}
+
+TEST(LogitsProcessorTest, PenaltiesOfPromptTokensAreTheRepetitionPenaltyAlone) {
+  Case one;
+  one.params = {.repetition_penalty = 2,
+                .presence_penalty = 0.5F,
+                .frequency_penalty = 0.25F,
+                .bias = {},
+                .allowed = {},
+                .bad_words = {}};
+  one.prompt = {0, 1, 1, kGivenRow};
+  one.generated = {1, 2, 2, 2};
+  one.logits = {4, 4, -4, 4};
+  one.want = {2, 2 - 0.25F - 0.5F, -8 - 0.75F - 0.5F, 4};
+  EXPECT_EQ(Processed(one, 0), one.want);
+}
+
+TEST(LogitsProcessorTest, ABadWordIsBannedAtItsLastTokenAndInTheOutputAlone) {
+  Case one;
+  one.params.bad_words = {{3}, {1, 2}, {1, 1, 0}};
+  one.prompt = {1, 1, 1};
+  one.logits = {0, 0, 0, 0};
+  EXPECT_THAT(Processed(one, 0), ElementsAre(0, 0, 0, -kInfinity));
+  one.generated = {1};
+  EXPECT_THAT(Processed(one, 0), ElementsAre(0, 0, -kInfinity, -kInfinity));
+  one.generated = {0, 2, 1, 1};
+  EXPECT_THAT(Processed(one, 0), ElementsAre(-kInfinity, 0, -kInfinity, -kInfinity));
+  one.generated = {1, 1, 3};
+  EXPECT_THAT(Processed(one, 0), ElementsAre(0, 0, 0, -kInfinity));
+}
+
+TEST(LogitsProcessorTest, NoBiasBringsBackWhatIsExcludedAndNothingBecomesInfinite) {
+  Case one;
+  constexpr float kMax = std::numeric_limits<float>::max();
+  one.params.allowed = {1, 2, 3};
+  one.params.bias = {{0, 100}, {1, 1}};
+  one.params.repetition_penalty = 0.01F;
+  one.prompt = {0, 1, 2, 3};
+  one.logits = {5, -kInfinity, kMax, -kMax};
+  EXPECT_THAT(Processed(one, 0), ElementsAre(-kInfinity, -kInfinity, kMax, -kMax * 0.01F));
+}
+
+TEST(LogitsProcessorTest, BytesAreOfParametersAndOfATokenCountForEachToken) {
+  LogitsParams params;
+  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000), 0);
+  params.bias = {{3, 1.0F}};
+  const int64_t biased = LogitsProcessor::MaxBytes(params, 1000);
+  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 100'000), biased);
+  params.presence_penalty = 1;
+  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000), biased + 8000);
+}
+
+}  // namespace
+}  // namespace bulkhead

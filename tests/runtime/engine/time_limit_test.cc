@@ -1,0 +1,61 @@
+// A request's time limit in the coordinator.
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/runtime/engine/coordinator_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+using TimeLimitTest = CoordinatorTest;
+
+TEST_F(TimeLimitTest, ATimeLimitEndsARequestAtAStepBorderWithWhatItHas) {
+  Begin();
+  coordinator_->SetServing();
+  Request request = ToyRequest(5, 20);
+  request.time_limit_ms = 100;
+  request.stopping.stop = {"never in the text"};
+  const std::vector<TokenId> want = Want(request).tokens;
+  const auto limited = Submit(request);
+  Request other = ToyRequest(5, 12, 1);
+  const auto free = Submit(other);
+  runner_->Allow(3);
+  limited->WaitForTokens(2);
+  EXPECT_FALSE(limited->ended());
+  now_ns_ += 100'000'000;
+  runner_->Allow(kAll);
+  const RequestEnd end = limited->WaitForEnd();
+  EXPECT_TRUE(end.status.ok());
+  EXPECT_EQ(end.reason, FinishReason::kTimeLimit);
+  const std::vector<TokenId> got = limited->tokens();
+  ASSERT_GE(got.size(), 2);
+  ASSERT_LE(got.size(), 4);
+  EXPECT_EQ(end.completion_tokens, static_cast<int>(got.size()));
+  EXPECT_EQ(got, std::vector<TokenId>(want.begin(), want.begin() + got.size()));
+  EXPECT_EQ(limited->text(), LetterTokenizer::Text(got)) << "nothing is held back";
+  EXPECT_EQ(free->WaitForEnd().reason, FinishReason::kMaxTokens);
+}
+
+TEST_F(TimeLimitTest, ATimeLimitPassesInTheQueueToo) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  Begin(limits);
+  coordinator_->SetServing();
+  const auto runs = Submit(ToyRequest(5, 20));
+  Request request = ToyRequest(5, 20, 1);
+  request.time_limit_ms = 1;
+  const auto waits = Submit(request);
+  runner_->Allow(1);
+  runs->WaitForTokens(1);
+  now_ns_ += 1'000'000;
+  runner_->Allow(2);
+  const RequestEnd end = waits->WaitForEnd();
+  EXPECT_TRUE(end.status.ok());
+  EXPECT_EQ(end.reason, FinishReason::kTimeLimit);
+  EXPECT_TRUE(waits->tokens().empty());
+  runner_->Allow(kAll);
+  EXPECT_TRUE(runs->WaitForEnd().status.ok());
+}
+
+}  // namespace
+}  // namespace bulkhead
