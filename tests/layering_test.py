@@ -41,6 +41,7 @@ CONFINED = [
      re.compile(r"runtime/service/grpc/|launcher/clients/|launcher/bench/serve/"), "gRPC"),
     (re.compile(r"runtime/service/grpc/"), re.compile(r"runtime/service/grpc/|launcher/group/serve\.cc$"), "the gRPC front end"),
     (re.compile(r"boost/"), re.compile(r"runtime/service/http/"), "Boost"),
+    (re.compile(r"prometheus/"), re.compile(r"runtime/service/metrics/"), "prometheus-cpp"),
     (re.compile(r"runtime/service/http/"), re.compile(r"runtime/service/http/|launcher/group/serve\.cc$"), "the HTTP front end"),
     (re.compile(r"launcher/bench/"), re.compile(r"launcher/(bench/|main\.cc$)"), "a benchmark"),
     (re.compile(r"(cuda|cublas|cuda_runtime|cuda_fp16|cuda_bf16)[^/]*\.h$"),
