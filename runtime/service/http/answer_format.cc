@@ -40,6 +40,7 @@ std::string FinishReasonJson(const v1::Finished& finished) {
   switch (finished.reason()) {
     case v1::FINISH_REASON_MAX_TOKENS:
     case v1::FINISH_REASON_MODEL_LENGTH:
+    case v1::FINISH_REASON_TIME_LIMIT:
       return "\"length\"";
     default:
       return "\"stop\"";

@@ -69,10 +69,7 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   std::optional<bool> echo, add_special;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
   out.echo = echo.value_or(false);
-  if (out.echo && logprobs.has_value()) {
-    return NotSupported("echo", "log probabilities of the prompt are not supported with it; "
-                                "leave out echo or logprobs, or use /v1/score");
-  }
+  if (out.echo && logprobs.has_value()) common.mutable_output()->set_prompt_logprobs(*logprobs);
   common.mutable_output()->set_prompt_token_ids(out.echo);
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);

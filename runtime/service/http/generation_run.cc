@@ -138,6 +138,13 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
       choice.call->OnWritten(ok);
     });
   }
+  const absl::string_view prompt =
+      BytesOf(*bytes, v1::GenerateEvent::kPromptLogprobsFieldNumber);
+  if (!prompt.empty()) {
+    return exchange_->Send(
+        job_.format->PromptLogprobs(index, {bytes, prompt}),
+        [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
+  }
   OnDelta(index, {bytes, BytesOf(*bytes, v1::GenerateEvent::kDeltaFieldNumber)});
 }
 
@@ -145,9 +152,14 @@ void GenerationRun::OnDelta(int index, const PackedMessage& delta) {
   Choice& choice = *choices_[index];
   choice.usage.completion_tokens +=
       static_cast<uint64_t>(CountOf(delta.bytes, v1::Delta::kTokensFieldNumber));
-  exchange_->Send(
-      job_.format->Delta(index, delta, choice.usage),
-      [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
+  absl::StatusOr<BodyParts> events = job_.format->Delta(index, delta, choice.usage);
+  if (!events.ok()) {
+    Fail(events.status());
+    return choice.call->OnWritten(false);
+  }
+  exchange_->Send(*std::move(events), [run = shared_from_this(), &choice](bool ok) {
+    choice.call->OnWritten(ok);
+  });
 }
 
 void GenerationRun::OnEnd(int index, const absl::Status& status,

@@ -105,11 +105,12 @@ absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
   return CheckNames(named, parts.rules);
 }
 
-absl::StatusOr<std::string> ConversationText(const HttpContext& context, JsonFields& fields) {
+absl::StatusOr<std::string> ConversationText(const HttpContext& context, JsonFields& fields,
+                                             bool on_text_worker) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatParts> chats, context.chats);
   ChatRequest chat;
   BH_RETURN_IF_ERROR(ReadConversation(fields, &chat));
-  return RenderedPrompt(*chats, chat, context.core->quotas.message_bytes);
+  return RenderedPrompt(*chats, chat, context.core->quotas, on_text_worker);
 }
 
 absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchange,
@@ -121,7 +122,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
   std::optional<std::string> prompt;
   std::optional<bool> add_special, token_texts;
   if (fields.Find("messages") != nullptr) {
-    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields));
+    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields, parsed.on_text_worker));
     add_special = false;
   } else {
     BH_RETURN_IF_ERROR(fields.Read("prompt", &prompt));
