@@ -84,7 +84,7 @@ struct HttpServer::Parts {
     count.Add(1);
     const uint64_t id = ++last_id;
     auto connection =
-        std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, [this, id] {
+        std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, user, [this, id] {
           connections.erase(id);
           core->host.http_connections.Sub(1);
         });
@@ -139,6 +139,8 @@ struct HttpServer::Parts {
   HttpConnection::Handler handler;
   std::unordered_map<uint64_t, std::shared_ptr<HttpConnection>> connections;
   uint64_t last_id = 0;
+  // Also of whatever may still post: exchanges, on the text worker, too.
+  std::shared_ptr<const void> user = std::make_shared<int>();
   bool stopping = false;
   std::atomic<bool> is_shut_down{false};
   std::thread thread;
@@ -170,6 +172,7 @@ const std::string& HttpServer::target() const { return parts_->target; }
 
 void HttpServer::Shutdown(absl::Duration grace) {
   if (parts_->is_shut_down.exchange(true)) return;
+  parts_->core->Stop(grace);
   parts_->listener->Stop();
   Parts* const parts = parts_.get();
   boost::asio::post(parts->io, [parts] {
@@ -185,8 +188,8 @@ void HttpServer::Shutdown(absl::Duration grace) {
     closed.Notify();
   });
   closed.WaitForNotification();
-  // Ends of calls that are on their way come before this.
-  parts->core->calls.WaitUntilClosed(absl::Seconds(5));
+  // Every call has ended or does so soon; what it says on its way comes before this.
+  while (parts->user.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   boost::asio::post(parts->io, [parts] { parts->io.stop(); });
   parts->thread.join();
 }

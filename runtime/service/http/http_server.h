@@ -31,8 +31,8 @@ class HttpServer {
   // "HOST:PORT" to connect to, with the bound port.
   const std::string& target() const;
 
-  // After ServiceCore::Stop: lets answers that are complete be sent within `grace`, then closes
-  // every connection. Once.
+  // ServiceCore::Stop(grace); lets answers that are complete be sent within `grace`, then closes
+  // every connection.
   void Shutdown(absl::Duration grace);
 
  private:
