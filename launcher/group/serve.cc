@@ -271,12 +271,13 @@ absl::Status RaiseFileLimit() {
 absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
   absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
   if (!read.ok() && !options.chat_template.empty()) {
-    return WithExitCode(absl::InvalidArgumentError(absl::StrCat("--chat-template ",
-                                                                read.status().message())),
-                        ExitCode::kUsage);
+    return WithExitCode(
+        absl::InvalidArgumentError(absl::StrCat("--chat-template ", read.status().message())),
+        ExitCode::kUsage);
   }
   if (!read.ok()) {
-    if (!absl::IsNotFound(read.status())) BH_LOG(kWarning) << "no chats: " << read.status().message();
+    if (!absl::IsNotFound(read.status()))
+      BH_LOG(kWarning) << "no chats: " << read.status().message();
     return ChatsOr(NoChats(read.status().message()));
   }
   absl::StatusOr<ChatParts> parts =
@@ -301,13 +302,14 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                                                   service.get()));
     if (options.http_port.has_value()) {
       BH_ASSIGN_OR_RETURN(ChatsOr chats, ChatsOf(options, engine));
-      BH_ASSIGN_OR_RETURN(http, HttpServer::Start({.host = options.host,
-                                                   .port = *options.http_port,
-                                                   .chats = std::move(chats)},
-                                                  service.get()));
+      BH_ASSIGN_OR_RETURN(
+          http, HttpServer::Start(
+                    {.host = options.host, .port = *options.http_port, .chats = std::move(chats)},
+                    service.get()));
     }
     BH_LOG(kVerbose) << "listening on " << server->target()
-                     << (http == nullptr ? "" : absl::StrCat(" and ", http->target())) << "; not serving until the weights are loaded";
+                     << (http == nullptr ? "" : absl::StrCat(" and ", http->target()))
+                     << "; not serving until the weights are loaded";
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,

@@ -104,9 +104,9 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
   const int64_t requests = std::min<int64_t>(
       int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs, quotas.max_open_calls);
   Part(budget, HostPart::kGrpc) = quotas.grpc_bytes;
-  Part(budget, HostPart::kConnections) =
-      quotas.max_connections * kConnectionBytes + kControlPortBytes +
-      quotas.max_http_connections * kHttpConnectionBytes;
+  Part(budget, HostPart::kConnections) = quotas.max_connections * kConnectionBytes +
+                                         kControlPortBytes +
+                                         quotas.max_http_connections * kHttpConnectionBytes;
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
   Part(budget, HostPart::kQueue) =

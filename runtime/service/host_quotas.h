@@ -41,7 +41,7 @@ struct HostQuotas {
   int64_t grpc_bytes = int64_t{256} << 20;  // gRPC's resource quota
   int max_connections = 1024;
   int max_http_connections = 0;  // one call at a time on each
-  int max_open_calls = 8192;  // over all connections
+  int max_open_calls = 8192;     // over all connections
   // Request bodies in total: from a body's first byte until the service has taken over the call
   // (first frame of the answer), as bytes on the wire.
   int64_t request_bytes = int64_t{64} << 20;

@@ -158,8 +158,7 @@ absl::StatusOr<BodyParts> ChatFormat::Delta(int choice, PackedMessage delta,
   return Events(choice, Wanted(std::move(deltas)), std::move(delta), usage);
 }
 
-BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished,
-                               const UsageCounts& usage) {
+BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) {
   Place& place = places_[choice];
   BodyParts parts;
   bool has_calls = false;
@@ -168,8 +167,7 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished,
     has_calls = place.parser->num_tool_calls() > 0;
   }
   // Made after the events before it: the first of all has the role.
-  parts.AddPart([this, choice, usage,
-                 finish = FinishJson(finished, has_calls)](std::string* out) {
+  parts.AddPart([this, choice, usage, finish = FinishJson(finished, has_calls)](std::string* out) {
     const bool is_first = !places_[choice].has_role;
     *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
     return true;
@@ -199,12 +197,12 @@ void ChatFormat::AddLogprobs(const PackedMessage& response, BodyParts* out) cons
 }
 
 void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts* out) const {
-  const absl::string_view text =
-      BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber);
+  const absl::string_view text = BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber);
   v1::Finished finished;
   finished.ParseFromString(
       std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
-  out->Add(absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
+  out->Add(
+      absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
   bool has_calls = false;
   if (!chat_.parser.has_value()) {
     out->Add("\"");

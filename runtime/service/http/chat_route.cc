@@ -46,12 +46,12 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
   BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, ReadChat(std::move(parsed.body), rules));
   // Before the work of rendering.
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
-  BH_ASSIGN_OR_RETURN(const std::string prompt, RenderedPrompt(*chats, request.chat, context.core->quotas,
-                                                               parsed.on_text_worker));
+  BH_ASSIGN_OR_RETURN(
+      const std::string prompt,
+      RenderedPrompt(*chats, request.chat, context.core->quotas, parsed.on_text_worker));
   GenerationJob job;
   job.id = absl::StrCat("chatcmpl-", context.core->NextRequestId());
-  const OutputFormat& format =
-      request.parses_tool_calls ? chats->format_with_tools : chats->format;
+  const OutputFormat& format = request.parses_tool_calls ? chats->format_with_tools : chats->format;
   ChatFormatOptions chat;
   chat.answers = &context.core->answers;
   chat.several_tool_calls = request.several_tool_calls;
@@ -62,8 +62,8 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
     chat.parser->format = format;
     chat.parser->parse_tool_calls = parses_calls;
     constexpr size_t kPromptEnd = 4096;  // what is left open at its end is there
-    chat.parser->prompt = prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd)
-                                                     : prompt;
+    chat.parser->prompt =
+        prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd) : prompt;
     chat.parser->call_id_seed = job.id;
     if (parses_calls && format.tool == ToolFormat::kQwen3Coder) {
       BH_ASSIGN_OR_RETURN(chat.tools_hold, HoldTools(*context.core, request));

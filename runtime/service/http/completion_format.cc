@@ -82,9 +82,9 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
 BodyParts CompletionFormat::Finished(int choice, const v1::Finished& finished,
                                      const UsageCounts& usage) {
   return BodyParts(frame_.Event(
-      ChoiceJson(choice, "", "null",
-                 absl::StrCat(FinishReasonJson(finished),
-                              ",\"stop_reason\":", StopReasonJson(finished))),
+      ChoiceJson(
+          choice, "", "null",
+          absl::StrCat(FinishReasonJson(finished), ",\"stop_reason\":", StopReasonJson(finished))),
       usage));
 }
 

@@ -37,10 +37,9 @@ absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, 
     return SetPrompt(*prompt, "prompt", &out->back());
   }
   if (static_cast<int64_t>(prompt->size()) * n > kMaxChoices) {
-    return InvalidField("prompt",
-                        absl::StrCat(prompt->size(), " prompts with n = ", n,
-                                     " are more than the limit of ", kMaxChoices,
-                                     " choices; send several requests"));
+    return InvalidField("prompt", absl::StrCat(prompt->size(), " prompts with n = ", n,
+                                               " are more than the limit of ", kMaxChoices,
+                                               " choices; send several requests"));
   }
   out->reserve(prompt->size());
   for (const Json& one : *prompt) {

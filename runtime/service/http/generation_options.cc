@@ -51,7 +51,8 @@ absl::Status ReadLogitBias(JsonFields& fields, v1::Sampling* sampling) {
   if (!biases->is_object()) return WrongValue("logit_bias", *biases, "an object of ids and biases");
   for (const auto& [key, bias] : biases->items()) {
     uint32_t id = 0;
-    if (!absl::SimpleAtoi(key, &id)) return InvalidField("logit_bias", Quoted(key) + " is not an id");
+    if (!absl::SimpleAtoi(key, &id))
+      return InvalidField("logit_bias", Quoted(key) + " is not an id");
     if (!bias.is_number()) return WrongValue("logit_bias", bias, "a number");
     constexpr double kMost = 1e6;  // the range is checked with the request
     (*sampling->mutable_logit_bias())[id] =
@@ -96,9 +97,8 @@ absl::Status ReadStopping(JsonFields& fields, v1::GenerateRequest* request) {
     BH_ASSIGN_OR_RETURN(const std::vector<uint32_t> list, TokenIdsOf(*ids, "stop_token_ids"));
     stopping.mutable_stop_token_ids()->Add(list.begin(), list.end());
   }
-  BH_ASSIGN_OR_RETURN(
-      const std::optional<uint32_t> min_tokens,
-      ReadCount(fields, "min_tokens", std::numeric_limits<int32_t>::max()));
+  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> min_tokens,
+                      ReadCount(fields, "min_tokens", std::numeric_limits<int32_t>::max()));
   if (min_tokens.has_value()) stopping.set_min_tokens(*min_tokens);
   std::optional<bool> ignore_eos, include_stop;
   BH_RETURN_IF_ERROR(fields.Read("ignore_eos", &ignore_eos));
@@ -221,9 +221,9 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
   BH_RETURN_IF_ERROR(ReadSampling(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadPenalties(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadStopping(fields, request));
-  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> truncate,
-                      ReadCount(fields, "truncate_prompt_tokens",
-                                std::numeric_limits<int32_t>::max()));
+  BH_ASSIGN_OR_RETURN(
+      const std::optional<uint32_t> truncate,
+      ReadCount(fields, "truncate_prompt_tokens", std::numeric_limits<int32_t>::max()));
   if (truncate.has_value()) request->set_truncate_prompt_tokens(*truncate);
   BH_RETURN_IF_ERROR(ReadPriority(fields, request));
   std::optional<bool> skip_special, as_ids;

@@ -37,14 +37,13 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
 
     void Write(MessagePieces message) override {
       auto bytes = std::make_shared<const std::string>(Joined(std::move(message)));
-      run_->exchange_->Post([run = run_->shared_from_this(), index = index_, bytes] {
-        run->OnEvent(index, bytes);
-      });
+      run_->exchange_->Post(
+          [run = run_->shared_from_this(), index = index_, bytes] { run->OnEvent(index, bytes); });
     }
     void SetTrailer(const std::string& /*key*/, const std::string& /*value*/) override {}
     void End(const absl::Status& status, std::optional<MessagePieces> last) override {
-      auto bytes = std::make_shared<const std::string>(
-          last.has_value() ? Joined(*std::move(last)) : std::string());
+      auto bytes = std::make_shared<const std::string>(last.has_value() ? Joined(*std::move(last))
+                                                                        : std::string());
       run_->exchange_->Post([run = run_->shared_from_this(), index = index_, status, bytes] {
         run->OnEnd(index, status, bytes);
       });
@@ -138,8 +137,7 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
       choice.call->OnWritten(ok);
     });
   }
-  const absl::string_view prompt =
-      BytesOf(*bytes, v1::GenerateEvent::kPromptLogprobsFieldNumber);
+  const absl::string_view prompt = BytesOf(*bytes, v1::GenerateEvent::kPromptLogprobsFieldNumber);
   if (!prompt.empty()) {
     return exchange_->Send(
         job_.format->PromptLogprobs(index, {bytes, prompt}),
@@ -157,9 +155,8 @@ void GenerationRun::OnDelta(int index, const PackedMessage& delta) {
     Fail(events.status());
     return choice.call->OnWritten(false);
   }
-  exchange_->Send(*std::move(events), [run = shared_from_this(), &choice](bool ok) {
-    choice.call->OnWritten(ok);
-  });
+  exchange_->Send(*std::move(events),
+                  [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
 }
 
 void GenerationRun::OnEnd(int index, const absl::Status& status,

@@ -186,7 +186,8 @@ void HttpConnection::Dispatch() {
   phase_ = Phase::kAnswering;
   ++number_;
   deadline_ = Clock::time_point::max();
-  (*handler_)(std::move(request), std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
+  (*handler_)(std::move(request),
+              std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
 }
 
 // What is wrong with it is wrong with all that follows.

@@ -32,14 +32,13 @@ constexpr std::chrono::seconds kTick{1};
 
 // Best effort: the socket's buffer is empty, so a few bytes fit.
 void RefuseConnection(int fd) {
-  const std::string body = ErrorJson(
-      WithReason(absl::UnavailableError("too many connections are open; try again later"),
-                 reason::kTooManyCalls),
-      503);
-  const std::string answer =
-      absl::StrCat("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n",
-                   "Retry-After: 1\r\nConnection: close\r\nContent-Length: ", body.size(),
-                   "\r\n\r\n", body);
+  const std::string body =
+      ErrorJson(WithReason(absl::UnavailableError("too many connections are open; try again later"),
+                           reason::kTooManyCalls),
+                503);
+  const std::string answer = absl::StrCat(
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n",
+      "Retry-After: 1\r\nConnection: close\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
   send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(fd, SHUT_WR);
   close(fd);
@@ -48,8 +47,7 @@ void RefuseConnection(int fd) {
 }  // namespace
 
 struct HttpServer::Parts {
-  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound,
-        ChatsOr chats)
+  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound, ChatsOr chats)
       : core(service_core),
         listener(std::move(bound)),
         timer(io),

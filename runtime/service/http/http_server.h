@@ -1,7 +1,7 @@
 // HttpServer: the HTTP front end, with the API of OpenAI: its port, its thread and its connections.
-// Binds before the weights load; until the core is ready it answers 503 (STARTING). One thread reads,
-// writes and turns messages into JSON; it never waits for the engine, and long bodies and texts go
-// to the text worker.
+// Binds before the weights load; until the core is ready it answers 503 (STARTING). One thread
+// reads, writes and turns messages into JSON; it never waits for the engine, and long bodies and
+// texts go to the text worker.
 #pragma once
 
 #include <memory>

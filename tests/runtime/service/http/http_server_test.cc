@@ -225,8 +225,7 @@ TEST_F(HttpServerTest, AStreamIsEventsOnAConnectionThatStays) {
 
 TEST_F(HttpServerTest, ChoicesAreCallsWithSeedsOfTheirOwn) {
   const auto client = Connect();
-  client->Post("/v1/completions",
-               R"({"prompt": ["a", "b"], "n": 2, "seed": 5, "max_tokens": 2})");
+  client->Post("/v1/completions", R"({"prompt": ["a", "b"], "n": 2, "seed": 5, "max_tokens": 2})");
   for (int i = 0; i < 4; ++i) {
     const Submitted submitted = engine_.Next();
     EXPECT_EQ(submitted.request.sampling.seed, static_cast<uint64_t>(5 + i % 2));
@@ -359,8 +358,8 @@ TEST_F(HttpServerTest, TextsAndIdsAreConvertedBothWays) {
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 999]})").first, 400);
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": 5})").first, 400);
   // On the text worker:
-  const json many = Ask("/tokenize", absl::StrCat(R"({"prompt": ")", std::string(50'000, 'a'),
-                                                  R"("})")).second;
+  const json many =
+      Ask("/tokenize", absl::StrCat(R"({"prompt": ")", std::string(50'000, 'a'), R"("})")).second;
   EXPECT_EQ(many["count"], 50'001);
 }
 
@@ -392,15 +391,17 @@ TEST_F(HttpServerTest, RefusalsHaveTheirStatus) {
   client->Send("DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n");
   const auto [head, body] = client->ReadAnswer();
   EXPECT_THAT(head, AllOf(HasSubstr("405"), HasSubstr("Allow: GET, HEAD")));
-  client->Send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
-               "Content-Length: 2\r\n\r\n{}");
+  client->Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
   EXPECT_EQ(Answered(*client).first, 415);
 }
 
 TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefusedBeforeItComes) {
   const auto client = Connect();
-  client->Send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-               "Content-Length: 100001\r\n\r\n");
+  client->Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "Content-Length: 100001\r\n\r\n");
   const auto [head, body] = client->ReadAnswer();
   EXPECT_THAT(head, AllOf(HasSubstr("413"), HasSubstr("Connection: close")));
   EXPECT_EQ(json::parse(body)["error"]["code"], "MESSAGE_TOO_LARGE");
@@ -409,8 +410,9 @@ TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefusedBeforeItComes) {
 
 TEST_F(HttpServerTest, AClientThatAsksToContinueIsTold) {
   const auto client = Connect();
-  client->Send("POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-               "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+  client->Send(
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
   EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("100 Continue"));
   client->Send(R"({"prompt": "a"})");
   EXPECT_EQ(Answered(*client).first, 200);
@@ -418,8 +420,9 @@ TEST_F(HttpServerTest, AClientThatAsksToContinueIsTold) {
 
 TEST_F(HttpServerTest, RequestsThatFollowAtOnceAreAnsweredInOrder) {
   const auto client = Connect();
-  client->Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /version HTTP/1.1\r\nHost: a\r\n\r\n"
-               "HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n");
+  client->Send(
+      "GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /version HTTP/1.1\r\nHost: a\r\n\r\n"
+      "HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_THAT(client->ReadAnswer().second, HasSubstr("ok"));
   EXPECT_THAT(client->ReadAnswer().second, HasSubstr("1.2"));
   EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
