@@ -87,8 +87,9 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
     if constexpr (std::is_same_v<Json, ordered_json>) {
       // Behind the others: operator[] would search them all.
       auto& fields = parent.template get_ref<typename Json::object_t&>();
-      return &fields.std::template vector<typename Json::object_t::value_type>::emplace_back(
-                       key_, std::move(value))
+      return &fields
+                  .std::template vector<typename Json::object_t::value_type>::emplace_back(
+                      key_, std::move(value))
                   .second;
     } else {
       return &(parent[key_] = std::move(value));
@@ -117,7 +118,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
   Json root_;
   std::vector<Json*> open_;
   std::vector<absl::flat_hash_set<std::string>> keys_;  // of each of open_
-  std::string key_;  // the last key read
+  std::string key_;                                     // the last key read
   int64_t num_values_ = 0;
   std::string failure_;
 };

@@ -55,7 +55,7 @@ def rank(picture, x, name):
 def coordinator(picture):
     picture.box(250, 20, 780, 158, BLUE)
     picture.text(265, 41, "rank 0 also coordinates", 13, True, "start", "#3451b2")
-    parts = [("runtime/service/", ["gRPC of proto/: checks,", "health, load, limits"]),
+    parts = [("runtime/service/", ["gRPC of proto/: checks,", "limits; runtime/chat/"]),
              ("Coordinator", ["inbox, streams;", "runtime/tokenizer/"]),
              ("Scheduler", ["pure: admits, plans,", "reuses prefixes"]),
              ("Sampler", ["whole rows on the host,", "or a GPU&#8217;s candidates"])]

@@ -11,7 +11,7 @@ packages=(
   libboost-dev prometheus-cpp-dev
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
-  python3 python3-grpcio python3-protobuf procps
+  python3 python3-grpcio python3-protobuf python3-jinja2 procps
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then

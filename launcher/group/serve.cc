@@ -214,12 +214,13 @@ class ServedReport {
 absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
   absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
   if (!read.ok() && !options.chat_template.empty()) {
-    return WithExitCode(absl::InvalidArgumentError(absl::StrCat("--chat-template ",
-                                                                read.status().message())),
-                        ExitCode::kUsage);
+    return WithExitCode(
+        absl::InvalidArgumentError(absl::StrCat("--chat-template ", read.status().message())),
+        ExitCode::kUsage);
   }
   if (!read.ok()) {
-    if (!absl::IsNotFound(read.status())) BH_LOG(kWarning) << "no chats: " << read.status().message();
+    if (!absl::IsNotFound(read.status()))
+      BH_LOG(kWarning) << "no chats: " << read.status().message();
     return ChatsOr(NoChats(read.status().message()));
   }
   absl::StatusOr<ChatParts> parts =

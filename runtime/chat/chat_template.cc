@@ -82,9 +82,9 @@ absl::Status AddFromConfig(const ordered_json& config, absl::string_view source,
     Put(texts, "default", field.get<std::string>());
     return absl::OkStatus();
   }
-  const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
-      source, ": chat_template is neither a text nor a list of at most ", kMaxNamedTemplates,
-      " {\"name\", \"template\"}"));
+  const absl::Status wrong = absl::InvalidArgumentError(
+      absl::StrCat(source, ": chat_template is neither a text nor a list of at most ",
+                   kMaxNamedTemplates, " {\"name\", \"template\"}"));
   if (!field.is_array() || field.size() > kMaxNamedTemplates) return wrong;
   for (const ordered_json& each : field) {
     if (!each.is_object() || !each.contains("name") || !each["name"].is_string() ||
@@ -108,8 +108,8 @@ absl::Status AddFromFiles(const std::string& dir, Texts* texts) {
        !error && at != end; at.increment(error)) {
     if (at->path().extension() == ".jinja") paths.push_back(at->path().string());
     if (paths.size() > kMaxNamedTemplates) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(dir, "/additional_chat_templates: more than ", kMaxNamedTemplates, " files"));
+      return absl::InvalidArgumentError(absl::StrCat(dir, "/additional_chat_templates: more than ",
+                                                     kMaxNamedTemplates, " files"));
     }
   }
   std::sort(paths.begin(), paths.end());
@@ -126,9 +126,10 @@ std::string Names(const Texts& texts) {
 
 absl::Status NoTemplate(const std::string& dir) {
   return absl::NotFoundError(absl::StrCat(
-      dir, " has no chat template (no chat_template.jinja, and no chat_template in "
-           "tokenizer_config.json): it may be a base model. Pass --chat-template FILE, or use "
-           "completions with a prompt that is rendered already"));
+      dir,
+      " has no chat template (no chat_template.jinja, and no chat_template in "
+      "tokenizer_config.json): it may be a base model. Pass --chat-template FILE, or use "
+      "completions with a prompt that is rendered already"));
 }
 
 // The texts of DIR, those of files before those of tokenizer_config.json.
@@ -168,9 +169,9 @@ absl::StatusOr<const jinja::Template*> ChatTemplate::Choose(bool has_tools) cons
   std::vector<std::string> names;
   for (const auto& [name, parsed] : templates_) names.push_back(name);
   std::sort(names.begin(), names.end());
-  return absl::InvalidArgumentError(
-      absl::StrCat(source_, " has no template named default, only ", absl::StrJoin(names, ", "),
-                   "; choose one with --chat-template NAME"));
+  return absl::InvalidArgumentError(absl::StrCat(source_, " has no template named default, only ",
+                                                 absl::StrJoin(names, ", "),
+                                                 "; choose one with --chat-template NAME"));
 }
 
 absl::string_view ChatTemplate::text(bool has_tools) const {

@@ -71,10 +71,10 @@ struct RenderedChat {
   std::string text;
 };
 
-// Content that is a list of text parts is joined with newlines, unless the template reads parts itself;
-// null content becomes "". A tool call's arguments in a string that is a JSON object are given to
-// the template as an object, as vLLM does. INVALID_ARGUMENT for messages of a wrong form (named by
-// index), for images, audio and video (named), and for what the template itself raises
+// Content that is a list of text parts is joined with newlines, unless the template reads parts
+// itself; null content becomes "". A tool call's arguments in a string that is a JSON object are
+// given to the template as an object, as vLLM does. INVALID_ARGUMENT for messages of a wrong form
+// (named by index), for images, audio and video (named), and for what the template itself raises
 // (raise_exception); RESOURCE_EXHAUSTED for a limit of `limits`, named.
 absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
                                         const ChatRequest& request,

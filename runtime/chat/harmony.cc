@@ -53,10 +53,10 @@ void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
 
 void HarmonyParser::ReadHeader(string_view header) {
   const size_t channel_at = header.find(kChannel);
-  const string_view channel = channel_at == string_view::npos
-                                  ? string_view()
-                                  : absl::StripLeadingAsciiWhitespace(
-                                        header.substr(channel_at + kChannel.size()));
+  const string_view channel =
+      channel_at == string_view::npos
+          ? string_view()
+          : absl::StripLeadingAsciiWhitespace(header.substr(channel_at + kChannel.size()));
   kind_ = absl::StartsWith(channel, "analysis") ? Kind::kReasoning : Kind::kContent;
   function_.clear();
   const size_t to = header.find("to=");
@@ -101,7 +101,7 @@ void HarmonyParser::AddBody(string_view text, std::vector<ParsedDelta>* out) {
 void HarmonyParser::EndBody(bool whole, std::vector<ParsedDelta>* out) {
   if (kind_ != Kind::kCall) return;
   const string_view arguments = absl::StripAsciiWhitespace(call_);
-  if (whole && ParseOrderedJsonObject(arguments, "arguments", {.max_values = 200'000}).ok()) {
+  if (whole && ParseOrderedJsonObject(arguments, "arguments", kCallLimits).ok()) {
     content_.DropSpace();
     calls_->GiveCall(function_, std::string(arguments), out);
   } else {

@@ -1,6 +1,6 @@
 // HarmonyParser: the messages of gpt-oss's output,
-// <|channel|>NAME<|message|>TEXT<|end|><|start|>assistant<|channel|>..., whose channels are analysis
-// (reasoning), commentary (calls, to=functions.NAME, and preambles) and final. Format:
+// <|channel|>NAME<|message|>TEXT<|end|><|start|>assistant<|channel|>..., whose channels are
+// analysis (reasoning), commentary (calls, to=functions.NAME, and preambles) and final. Format:
 // https://cookbook.openai.com/articles/openai-harmony
 #pragma once
 

@@ -38,7 +38,8 @@ size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> ma
 void TextWriter::Give(absl::string_view text, std::vector<ParsedDelta>* out) {
   if (text.empty()) return;
   any_ = true;
-  if (out->empty() || out->back().kind != kind_) out->push_back({.kind = kind_, .text = "", .call_index = 0, .call_id = "", .call_name = ""});
+  if (out->empty() || out->back().kind != kind_)
+    out->push_back({.kind = kind_, .text = "", .call_index = 0, .call_id = "", .call_name = ""});
   out->back().text.append(text.data(), text.size());
 }
 

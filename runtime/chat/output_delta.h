@@ -28,13 +28,13 @@ struct ToolCall {
 // A call that grows beyond this is given as content.
 inline constexpr size_t kMaxCallBytes = 1 << 20;
 
-// Where the first of `markers` begins in `text`; npos if none does, and then `*safe` is the number of
-// bytes that no marker can begin in. Of several at one place, the longest.
+// Where the first of `markers` begins in `text`; npos if none does, and then `*safe` is the number
+// of bytes that no marker can begin in. Of several at one place, the longest.
 size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> markers,
                   size_t* which, size_t* safe);
 
-// Adds text of one kind, with the white space at its end held back: that before a call or the end of
-// the reasoning is dropped.
+// Adds text of one kind, with the white space at its end held back: that before a call or the end
+// of the reasoning is dropped.
 class TextWriter {
  public:
   explicit TextWriter(ParsedDelta::Kind kind) : kind_(kind) {}

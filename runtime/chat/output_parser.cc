@@ -27,8 +27,8 @@ ToolFormat ToolFormatOf(string_view text) {
     if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kNone;  // GLM's, which is not read
     return absl::StrContains(text, "<function=") ? ToolFormat::kQwen3Coder : ToolFormat::kHermes;
   }
-  const bool llama = absl::StrContains(text, "<|start_header_id|>") &&
-                     absl::StrContains(text, "parameters");
+  const bool llama =
+      absl::StrContains(text, "<|start_header_id|>") && absl::StrContains(text, "parameters");
   return llama || absl::StrContains(text, "<|python_tag|>") ? ToolFormat::kLlama3Json
                                                             : ToolFormat::kNone;
 }
@@ -48,9 +48,10 @@ absl::StatusOr<ToolFormat> ToolFormatNamed(string_view name, string_view templat
   for (const auto& [each, format] : kNames) {
     if (each == name) return format;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown tool call parser '", name, "': one of auto, none, hermes, qwen3_coder, llama3_json, "
-      "mistral, deepseek_v3, deepseek_v31, openai"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown tool call parser '", name,
+                   "': one of auto, none, hermes, qwen3_coder, llama3_json, "
+                   "mistral, deepseek_v3, deepseek_v31, openai"));
 }
 
 }  // namespace
@@ -81,9 +82,9 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(string_view tool_parser,
   const bool harmony_reasoning = format.reasoning == ReasoningFormat::kHarmony;
   if ((harmony_tools && format.reasoning == ReasoningFormat::kThinkTags) ||
       (harmony_reasoning && !harmony_tools && format.tool != ToolFormat::kNone)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tool call parser '", tool_parser, "' and reasoning parser '",
-                     reasoning_parser, "' are of different formats"));
+    return absl::InvalidArgumentError(absl::StrCat("tool call parser '", tool_parser,
+                                                   "' and reasoning parser '", reasoning_parser,
+                                                   "' are of different formats"));
   }
   if (harmony_tools || harmony_reasoning) {
     format = {.tool = ToolFormat::kHarmony, .reasoning = ReasoningFormat::kHarmony};
@@ -115,8 +116,9 @@ struct OutputParser::State {
 
   // Tokens that the parsers read themselves.
   bool IsStructure(const std::string& token) const {
-    static constexpr string_view kTokens[] = {"<think>", "</think>", "<tool_call>", "</tool_call>",
-                                              "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"};
+    static constexpr string_view kTokens[] = {"<think>",       "</think>",     "<tool_call>",
+                                              "</tool_call>",  "[TOOL_CALLS]", "[ARGS]",
+                                              "<|python_tag|>"};
     for (const string_view each : kTokens) {
       if (each == token) return true;
     }

@@ -24,14 +24,15 @@ enum class ReasoningFormat {
 struct OutputFormat {
   ToolFormat tool = ToolFormat::kNone;
   ReasoningFormat reasoning = ReasoningFormat::kNone;
-  // A text without <think> begins inside the reasoning (deepseek_r1): its prompt may have opened it.
+  // A text without <think> begins inside the reasoning (deepseek_r1): its prompt may have opened
+  // it.
   bool starts_in_reasoning = false;
 };
 
 // `tool_parser`: "" or "none", "auto", hermes, qwen3_coder, llama3_json, mistral, deepseek_v3,
-// deepseek_v31, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1, qwen3, openai_gptoss.
-// "auto" follows from the template's text. openai and openai_gptoss are one format, and either
-// chooses it for both. INVALID_ARGUMENT lists the names.
+// deepseek_v31, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1, qwen3,
+// openai_gptoss. "auto" follows from the template's text. openai and openai_gptoss are one format,
+// and either chooses it for both. INVALID_ARGUMENT lists the names.
 absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
                                                 absl::string_view reasoning_parser,
                                                 absl::string_view template_text);
@@ -47,17 +48,17 @@ struct OutputParserOptions {
   nlohmann::ordered_json tools;
   // The prompt's text; whether it left <think> open (or closed it) is read from its end.
   std::string prompt;
-  // What ids of tool calls are made of, with the index of the call: the id of the request and of the
-  // choice.
+  // What ids of tool calls are made of, with the index of the call: the id of the request and of
+  // the choice.
   std::string call_id_seed;
   // Special tokens that are no text (EOS), which are left out wherever they appear.
   std::vector<std::string> hidden_tokens;
 };
 
-// One per choice; used by one thread. A call is given when it is complete, in one delta. One whose JSON
-// is not valid, or that the end of the text cuts off, is given as content: nothing is lost but white
-// space around reasoning and calls. Texts may be cut anywhere between characters; joined results do
-// not depend on the cuts.
+// One per choice; used by one thread. A call is given when it is complete, in one delta. One whose
+// JSON is not valid, or that the end of the text cuts off, is given as content: nothing is lost but
+// white space around reasoning and calls. Texts may be cut anywhere between characters; joined
+// results do not depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);

@@ -65,7 +65,8 @@ absl::Status OpenArguments(ordered_json* calls, size_t index) {
     }
     ordered_json& arguments = function["arguments"];
     if (arguments.is_object()) continue;
-    if (arguments.is_null() || (arguments.is_string() && arguments.get_ref<const std::string&>().empty())) {
+    if (arguments.is_null() ||
+        (arguments.is_string() && arguments.get_ref<const std::string&>().empty())) {
       arguments = ordered_json::object();
       continue;
     }
@@ -173,8 +174,12 @@ absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
   ordered_json context = chat_template.special_tokens();
   if (request.template_kwargs.is_object()) {
     for (const auto& [name, value] : request.template_kwargs.items()) {
-      static const std::set<std::string> kOwn = {"messages", "tools", "documents", "chat_template",
-                                                 "add_generation_prompt", "continue_final_message",
+      static const std::set<std::string> kOwn = {"messages",
+                                                 "tools",
+                                                 "documents",
+                                                 "chat_template",
+                                                 "add_generation_prompt",
+                                                 "continue_final_message",
                                                  "tokenize"};
       if (kOwn.contains(name)) {
         return absl::InvalidArgumentError(

@@ -1,11 +1,12 @@
 // ToolCallParser: finds the tool calls in what a model writes. Formats, after the models' own
 // templates and model cards:
 //   Hermes, Qwen:  <tool_call>{"name": ..., "arguments": {...}}</tool_call>
-//   Qwen3-Coder:   <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>
+//   Qwen3-Coder: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>
 //   Llama 3:       {"name": ..., "parameters": {...}}, at the beginning or behind <|python_tag|>;
 //                  more behind ;
-//   Mistral:       [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...] or [TOOL_CALLS]NAME[ARGS]{...}
-//   DeepSeek V3:   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
+//   Mistral:       [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...] or
+//   [TOOL_CALLS]NAME[ARGS]{...} DeepSeek V3:
+//   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
 //   DeepSeek V3.1: <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 #pragma once
 
@@ -13,10 +14,14 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/json.h"
 #include "nlohmann/json.hpp"
 #include "runtime/chat/output_delta.h"
 
 namespace bulkhead {
+
+// Of the JSON of one call.
+inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
 
 // kDeepSeek is V3 and V3.1: the two are told apart as they come.
 enum class ToolFormat { kNone, kHermes, kQwen3Coder, kLlama3Json, kMistral, kDeepSeek, kHarmony };

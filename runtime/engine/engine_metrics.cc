@@ -6,14 +6,13 @@
 namespace bulkhead {
 namespace {
 
-constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25,
-                                        .5,   .75,  1,   2.5, 5,   7.5, 10,  20, 40,
-                                        80,   160,  640, 2560};
-constexpr double kTokenBounds[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5,
-                                   .75, 1,    2.5, 5,    7.5, 10, 20, 40, 80};
-constexpr double kRequestBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,  15,  20,
+constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                        1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+constexpr double kTokenBounds[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                   .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+constexpr double kRequestBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                      30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
-constexpr double kIterationBounds[] = {1,   8,   16,   32,   64,   128,  256,
+constexpr double kIterationBounds[] = {1,   8,    16,   32,   64,   128,  256,
                                        512, 1024, 2048, 4096, 8192, 16384};
 constexpr double kPreemptionBounds[] = {1, 2, 3, 4, 5, 10, 20};
 // Up to max_model_len.
@@ -22,9 +21,9 @@ constexpr double kLengthBounds[] = {1,   2,   5,   10,  20,  50,  100, 200, 500,
                                     5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9};
 static_assert(std::size(kLengthBounds) <= FixedHistogram::kMaxBounds);
 // Finer than kFirstTokenBounds where limits of service lie.
-constexpr double kLaneBounds[] = {.005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75,
-                                  1,    1.5, 2,    3,   4,    5,  7.5, 10, 15, 20, 30, 45,
-                                  60,   90,  120,  300, 600};
+constexpr double kLaneBounds[] = {.005, .01, .025, .05, .075, .1, .15, .2,  .3,  .4,
+                                  .5,   .75, 1,    1.5, 2,    3,  4,   5,   7.5, 10,
+                                  15,   20,  30,   45,  60,   90, 120, 300, 600};
 static_assert(std::size(kLaneBounds) <= FixedHistogram::kMaxBounds);
 
 absl::Span<const double> LengthBounds(int64_t max_model_len) {
@@ -130,8 +129,8 @@ void EngineMetrics::CountEnd(RequestFigures& request, EndKind kind) {
   request_prompt_tokens.Observe(static_cast<double>(request.prompt_tokens));
   request_generation_tokens.Observe(static_cast<double>(generated));
   request_max_tokens.Observe(static_cast<double>(request.max_tokens));
-  request_computed_prompt_tokens.Observe(static_cast<double>(
-      std::max<int64_t>(0, request.prompt_tokens - request.cached_tokens)));
+  request_computed_prompt_tokens.Observe(
+      static_cast<double>(std::max<int64_t>(0, request.prompt_tokens - request.cached_tokens)));
   request_preemptions.Observe(times.preemptions);
 }
 

@@ -1,5 +1,5 @@
-// FixedHistogram: counts of a value by bucket, without an allocation: the bounds are a static array.
-// Not thread-safe.
+// FixedHistogram: counts of a value by bucket, without an allocation: the bounds are a static
+// array. Not thread-safe.
 #pragma once
 
 #include <algorithm>

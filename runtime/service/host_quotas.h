@@ -41,7 +41,8 @@ struct HostQuotas {
   int64_t grpc_bytes = int64_t{256} << 20;  // gRPC's resource quota
   int max_connections = 1024;
   int max_http_connections = 0;  // one call at a time on each
-  // Largest answer of /metrics; 0: it is not served. At most kMaxScrapes of a port are held at once.
+  // Largest answer of /metrics; 0: it is not served. At most kMaxScrapes of a port are held at
+  // once.
   int64_t metrics_bytes = 0;
   int max_open_calls = 8192;  // over all connections
   // Request bodies in total: from a body's first byte until the service has taken over the call

@@ -87,6 +87,7 @@ class Group:
             if line.startswith("READY "):
                 words = dict(w.split("=", 1) for w in line.split()[1:])
                 self.control_target = words["control"]
+                self.http_target = words.get("http")
                 self._ready.put(words["grpc"])
         self._ready.put(None)
 

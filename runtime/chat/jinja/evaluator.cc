@@ -114,8 +114,8 @@ absl::StatusOr<Value> Evaluator::EvalSequence(const Expression& expression) {
     }
     result = Value(std::shared_ptr<const Dict>(std::move(dict)));
   } else {
-    result = List(std::move(items), expression.kind == Kind::kList ? Sequence::Type::kList
-                                                                   : Sequence::Type::kTuple);
+    result = List(std::move(items),
+                  expression.kind == Kind::kList ? Sequence::Type::kList : Sequence::Type::kTuple);
   }
   BH_RETURN_IF_ERROR(CheckNesting(result));
   return result;
@@ -146,8 +146,8 @@ absl::StatusOr<Value> Evaluator::EvalCall(const Expression& expression, const Va
   }
   BH_ASSIGN_OR_RETURN(Arguments arguments, EvalArguments(expression.arguments));
   if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
-  absl::StatusOr<Value> result = method.has_value() ? (*method)(*this, target, arguments)
-                                                    : Call(target, std::move(arguments));
+  absl::StatusOr<Value> result =
+      method.has_value() ? (*method)(*this, target, arguments) : Call(target, std::move(arguments));
   if (result.ok()) BH_RETURN_IF_ERROR(CheckNesting(*result));
   return result;
 }
@@ -275,11 +275,10 @@ absl::StatusOr<Value> Evaluator::GetItem(const Value& value, const Value& key) {
   if (value.is_dict()) {
     if (const Value* found = value.dict().Find(key)) return *found;
   }
-  const bool indexed =
-      value.is_string() ||
-      (value.is_sequence() && (value.sequence().type == Sequence::Type::kList ||
-                               value.sequence().type == Sequence::Type::kTuple ||
-                               value.sequence().type == Sequence::Type::kRange));
+  const bool indexed = value.is_string() ||
+                       (value.is_sequence() && (value.sequence().type == Sequence::Type::kList ||
+                                                value.sequence().type == Sequence::Type::kTuple ||
+                                                value.sequence().type == Sequence::Type::kRange));
   if (indexed && (key.is_int() || key.is_bool())) {
     const Int length = value.is_string() ? Int(value.string().length)
                                          : Int(static_cast<int64_t>(value.sequence().items.size()));

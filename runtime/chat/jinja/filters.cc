@@ -30,8 +30,8 @@ bool MakesMarkup(absl::string_view filter) {
 
 absl::Status CheckFilterName(absl::string_view name, int line) {
   static const absl::flat_hash_set<absl::string_view> kLeftOut = {
-      "filesizeformat", "groupby",  "pprint",  "random",   "striptags",
-      "urlencode",      "urlize",   "wordwrap", "xmlattr"};
+      "filesizeformat", "groupby", "pprint",   "random", "striptags",
+      "urlencode",      "urlize",  "wordwrap", "xmlattr"};
   if (Filters().contains(name)) return absl::OkStatus();
   if (kLeftOut.contains(name)) {
     return absl::UnimplementedError(absl::StrCat("line ", line, ": the filter '", name,
@@ -56,10 +56,10 @@ absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Val
   for (const absl::string_view part : absl::StrSplit(path.text(), '.')) {
     BH_RETURN_IF_ERROR(evaluator.meter()->Step());
     int64_t index = 0;
-    const bool number = !part.empty() && part[0] >= '0' && part[0] <= '9' &&
-                        absl::SimpleAtoi(part, &index);
-    BH_ASSIGN_OR_RETURN(
-        at, evaluator.GetItem(at, number ? Value::Integer(index) : evaluator.Text(std::string(part))));
+    const bool number =
+        !part.empty() && part[0] >= '0' && part[0] <= '9' && absl::SimpleAtoi(part, &index);
+    BH_ASSIGN_OR_RETURN(at, evaluator.GetItem(at, number ? Value::Integer(index)
+                                                         : evaluator.Text(std::string(part))));
   }
   return at;
 }

@@ -15,7 +15,8 @@
 namespace bulkhead::jinja {
 namespace {
 
-absl::StatusOr<Value> Abs(Evaluator& /*evaluator*/, const Value& value, const Arguments& arguments) {
+absl::StatusOr<Value> Abs(Evaluator& /*evaluator*/, const Value& value,
+                          const Arguments& arguments) {
   BH_RETURN_IF_ERROR(Bind("abs", arguments, {}, 0).status());
   if (value.is_float()) return Value(std::abs(value.real()));
   if (value.is_number()) return Value(value.integer() < 0 ? -value.integer() : value.integer());
@@ -87,7 +88,8 @@ absl::StatusOr<Value> ToInt(Evaluator& evaluator, const Value& value, const Argu
   return FromReal(*real);
 }
 
-absl::StatusOr<Value> ToFloat(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
+absl::StatusOr<Value> ToFloat(Evaluator& evaluator, const Value& value,
+                              const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("float", arguments, {"default"}, 0));
   if (value.is_undefined()) return UndefinedError(value);
   if (value.is_number()) return Value(value.as_double());
@@ -139,7 +141,8 @@ absl::StatusOr<Value> Round(Evaluator& evaluator, const Value& value, const Argu
   return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-absl::StatusOr<Value> Default(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
+absl::StatusOr<Value> Default(Evaluator& evaluator, const Value& value,
+                              const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("default", arguments, {"default_value", "boolean"}, 0));
   const bool falsy = bound[1].has_value() && Truth(*bound[1]) && !Truth(value);
   if (!value.is_undefined() && !falsy) return value;
@@ -160,8 +163,8 @@ absl::StatusOr<Value> Attr(Evaluator& evaluator, const Value& value, const Argum
 
 void AddNumberFilters(FilterTable* table) {
   const std::pair<absl::string_view, Filter> all[] = {
-      {"abs", Abs},         {"attr", Attr}, {"d", Default},   {"default", Default},
-      {"float", ToFloat},   {"int", ToInt}, {"round", Round}};
+      {"abs", Abs},       {"attr", Attr}, {"d", Default},  {"default", Default},
+      {"float", ToFloat}, {"int", ToInt}, {"round", Round}};
   for (const auto& [name, filter] : all) table->emplace(name, filter);
 }
 

@@ -183,7 +183,8 @@ absl::StatusOr<Value> Unique(Evaluator& evaluator, const Value& value, const Arg
 }
 
 template <bool kLargest>
-absl::StatusOr<Value> Extreme(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
+absl::StatusOr<Value> Extreme(Evaluator& evaluator, const Value& value,
+                              const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("min", arguments, {"case_sensitive", "attribute"}, 0));
   BH_ASSIGN_OR_RETURN(std::vector<Value> items, Items(value, evaluator.meter()));
   if (items.empty()) return Value::Missing("No aggregated item, sequence was empty.");
@@ -228,7 +229,8 @@ absl::StatusOr<Value> Batch(Evaluator& evaluator, const Value& value, const Argu
   }
   if (!row.empty()) {
     if (Given(bound[1]) && size > static_cast<int64_t>(row.size())) {
-      BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(std::min<int64_t>(size, 1 << 30) * sizeof(Value)));
+      BH_RETURN_IF_ERROR(
+          evaluator.meter()->Reserve(std::min<int64_t>(size, 1 << 30) * sizeof(Value)));
       row.resize(size, *bound[1]);
     }
     lists.push_back(evaluator.List(std::move(row)));
@@ -242,7 +244,8 @@ absl::StatusOr<Value> SliceFilter(Evaluator& evaluator, const Value& value,
   BH_ASSIGN_OR_RETURN(int64_t slices, AsIndex(*bound[0], "slice"));
   BH_ASSIGN_OR_RETURN(std::vector<Value> items, Items(value, evaluator.meter()));
   if (slices == 0) return ValueError("division by zero");
-  if (slices > 0) BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(std::min<int64_t>(slices, 1 << 30) * 128));
+  if (slices > 0)
+    BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(std::min<int64_t>(slices, 1 << 30) * 128));
   const int64_t count = static_cast<int64_t>(items.size());
   const int64_t each = slices > 0 ? count / slices : 0, more = slices > 0 ? count % slices : 0;
   std::vector<Value> lists;
@@ -259,12 +262,21 @@ absl::StatusOr<Value> SliceFilter(Evaluator& evaluator, const Value& value,
 }  // namespace
 
 void AddSequenceFilters(FilterTable* table) {
-  const std::pair<absl::string_view, Filter> all[] = {
-      {"batch", Batch},        {"count", LengthFilter}, {"dictsort", DictSort},
-      {"first", First},        {"items", ItemsFilter},  {"last", Last},
-      {"length", LengthFilter}, {"list", ListFilter},   {"max", Extreme<true>},
-      {"min", Extreme<false>}, {"reverse", ReverseFilter}, {"slice", SliceFilter},
-      {"sort", Sort},          {"sum", Sum},            {"unique", Unique}};
+  const std::pair<absl::string_view, Filter> all[] = {{"batch", Batch},
+                                                      {"count", LengthFilter},
+                                                      {"dictsort", DictSort},
+                                                      {"first", First},
+                                                      {"items", ItemsFilter},
+                                                      {"last", Last},
+                                                      {"length", LengthFilter},
+                                                      {"list", ListFilter},
+                                                      {"max", Extreme<true>},
+                                                      {"min", Extreme<false>},
+                                                      {"reverse", ReverseFilter},
+                                                      {"slice", SliceFilter},
+                                                      {"sort", Sort},
+                                                      {"sum", Sum},
+                                                      {"unique", Unique}};
   for (const auto& [name, filter] : all) table->emplace(name, filter);
 }
 

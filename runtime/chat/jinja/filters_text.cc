@@ -47,12 +47,23 @@ std::string Escaped(absl::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -150,8 +161,8 @@ absl::StatusOr<Value> Center(Evaluator& evaluator, const Value& value, const Arg
 
 absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
                                const Arguments& arguments) {
-  BH_ASSIGN_OR_RETURN(
-      auto bound, Bind("truncate", arguments, {"length", "killwords", "end", "leeway"}, 0));
+  BH_ASSIGN_OR_RETURN(auto bound,
+                      Bind("truncate", arguments, {"length", "killwords", "end", "leeway"}, 0));
   int64_t length = 255, leeway = 5;
   std::string end = "...";
   if (bound[0].has_value()) {
@@ -166,12 +177,9 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
   const int64_t end_length = CountCodePoints(end);
   if (length < end_length) return ValueError(absl::StrCat("expected length >= ", end_length));
   if (leeway < 0) return ValueError("expected leeway >= 0");
-  if (!value.is_string()) {
-    BH_RETURN_IF_ERROR(Length(value).status());
-    if (value.is_undefined()) return evaluator.Text("");
-    return TypeError("truncate needs a string");
-  }
-  if (value.string().length - length <= leeway) return value;
+  BH_ASSIGN_OR_RETURN(int64_t actual, Length(value));
+  if (actual - length <= leeway) return value;
+  if (!value.is_string()) return TypeError("truncate needs a string");
   std::string cut = value.text().substr(0, ByteOfCodePoint(value.text(), length - end_length));
   if (!bound[1].has_value() || !Truth(*bound[1])) {
     const size_t space = cut.rfind(' ');
@@ -198,9 +206,8 @@ absl::StatusOr<Value> Format(Evaluator& evaluator, const Value& value, const Arg
 }
 
 absl::StatusOr<Value> ToJson(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
-  BH_ASSIGN_OR_RETURN(
-      auto bound,
-      Bind("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0));
+  BH_ASSIGN_OR_RETURN(auto bound, Bind("tojson", arguments,
+                                       {"ensure_ascii", "indent", "separators", "sort_keys"}, 0));
   JsonStyle style;
   style.ensure_ascii = bound[0].has_value() && Truth(*bound[0]);
   style.sort_keys = bound[3].has_value() && Truth(*bound[3]);
@@ -245,16 +252,24 @@ absl::StatusOr<Value> WordCount(Evaluator& evaluator, const Value& value,
 }  // namespace
 
 void AddTextFilters(FilterTable* table) {
-  const std::pair<absl::string_view, Filter> all[] = {
-      {"capitalize", Mapped<Capitalize>}, {"center", Center},
-      {"e", EscapeFilter},                {"escape", EscapeFilter},
-      {"forceescape", EscapeFilter},      {"format", Format},
-      {"indent", Indent},                 {"join", Join},
-      {"lower", Mapped<ToLower>},         {"replace", ReplaceFilter},
-      {"safe", Mapped<Identity>},         {"string", Mapped<Identity>},
-      {"title", Mapped<TitleWords>},      {"tojson", ToJson},
-      {"trim", Trim},                     {"truncate", Truncate},
-      {"upper", Mapped<ToUpper>},         {"wordcount", WordCount}};
+  const std::pair<absl::string_view, Filter> all[] = {{"capitalize", Mapped<Capitalize>},
+                                                      {"center", Center},
+                                                      {"e", EscapeFilter},
+                                                      {"escape", EscapeFilter},
+                                                      {"forceescape", EscapeFilter},
+                                                      {"format", Format},
+                                                      {"indent", Indent},
+                                                      {"join", Join},
+                                                      {"lower", Mapped<ToLower>},
+                                                      {"replace", ReplaceFilter},
+                                                      {"safe", Mapped<Identity>},
+                                                      {"string", Mapped<Identity>},
+                                                      {"title", Mapped<TitleWords>},
+                                                      {"tojson", ToJson},
+                                                      {"trim", Trim},
+                                                      {"truncate", Truncate},
+                                                      {"upper", Mapped<ToUpper>},
+                                                      {"wordcount", WordCount}};
   for (const auto& [name, filter] : all) table->emplace(name, filter);
 }
 

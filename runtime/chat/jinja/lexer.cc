@@ -135,7 +135,8 @@ class Lexer {
     const bool strip = rest_[opening + length - 1] == '-';
     Skip(opening + length + 2);
     if (strip) SkipSpace();
-    for (size_t at = rest_.find("{%"); at != absl::string_view::npos; at = rest_.find("{%", at + 1)) {
+    for (size_t at = rest_.find("{%"); at != absl::string_view::npos;
+         at = rest_.find("{%", at + 1)) {
       const char sign = at + 2 < rest_.size() ? rest_[at + 2] : ' ';
       const size_t begin = at + (sign == '-' || sign == '+' ? 3 : 2);
       if (!IsWordBlock(rest_.substr(begin), "endraw", &length)) continue;
@@ -206,8 +207,8 @@ class Lexer {
       return absl::OkStatus();
     }
     if (absl::string_view("+-/*%~[](){}><=.:|,;").find(c) == absl::string_view::npos) {
-      return Fail(absl::StrCat("unexpected character '", rest_.substr(0, CodePointBytes(rest_)),
-                               "'"));
+      return Fail(
+          absl::StrCat("unexpected character '", rest_.substr(0, CodePointBytes(rest_)), "'"));
     }
     if (c == '(' || c == '[' || c == '{') open->push_back(c == '(' ? ')' : c == '[' ? ']' : '}');
     if (c == ')' || c == ']' || c == '}') {
@@ -260,7 +261,9 @@ class Lexer {
       return Fail(absl::StrCat("a number with leading zeros: ", digits));
     }
     Token token{.type = real ? Token::Type::kFloat : Token::Type::kInteger,
-                .text = digits, .number = Value(), .line = line_};
+                .text = digits,
+                .number = Value(),
+                .line = line_};
     if (real) {
       token.number = Value(std::strtod(digits.c_str(), nullptr));
     } else {
@@ -323,8 +326,8 @@ class Lexer {
       uint32_t code = 0;
       if (hex.size() != digits || !absl::SimpleHexAtoi(hex, &code) || code > 0x10FFFF ||
           (code >= 0xD800 && code < 0xE000)) {
-        return Fail(absl::StrCat("a string with '\\", std::string(1, c), hex,
-                                 "', which is no character"));
+        return Fail(
+            absl::StrCat("a string with '\\", std::string(1, c), hex, "', which is no character"));
       }
       AppendCodePoint(out, code);
       text->remove_prefix(2 + digits);

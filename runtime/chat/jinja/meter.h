@@ -42,8 +42,8 @@ class Meter {
   }
   void Leave() { --depth_; }
   absl::Status Exceeded(absl::string_view what, absl::string_view limit, int64_t value) const {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the template takes more than ", value, " ", what, " (the limit ", limit, ")"));
+    return absl::ResourceExhaustedError(absl::StrCat("the template takes more than ", value, " ",
+                                                     what, " (the limit ", limit, ")"));
   }
 
  private:

@@ -73,8 +73,8 @@ absl::StatusOr<std::string> Part(Evaluator& evaluator, const Value& self,
                                  const std::optional<Value>& start,
                                  const std::optional<Value>& end) {
   if (!start.has_value() && !end.has_value()) return self.text();
-  BH_ASSIGN_OR_RETURN(Value part, Slice(self, start.value_or(Value()), end.value_or(Value()), Value(),
-                                        evaluator.meter()));
+  BH_ASSIGN_OR_RETURN(Value part, Slice(self, start.value_or(Value()), end.value_or(Value()),
+                                        Value(), evaluator.meter()));
   if (part.is_undefined()) return UndefinedError(part);
   return part.text();
 }
@@ -101,23 +101,26 @@ absl::StatusOr<Value> Find(Evaluator& evaluator, const Value& self, const Argume
   BH_ASSIGN_OR_RETURN(auto bound, Bind("find", arguments, {"sub", "start", "end"}, 1));
   BH_ASSIGN_OR_RETURN(std::string wanted, AsText(*bound[0], "find"));
   BH_RETURN_IF_ERROR(evaluator.meter()->HandleBytes(self.text().size()));
-  if (bound[1].has_value() || bound[2].has_value()) {
-    return absl::UnimplementedError("find() and index() with start or end are not supported");
+  BH_ASSIGN_OR_RETURN(std::string text, Part(evaluator, self, bound[1], bound[2]));
+  BH_ASSIGN_OR_RETURN(std::string behind, Part(evaluator, self, bound[1], std::nullopt));
+  const size_t at = kFromRight ? text.rfind(wanted) : text.find(wanted);
+  if (at != std::string::npos) {
+    return Value::Integer(self.string().length - CountCodePoints(behind) +
+                          CountCodePoints(absl::string_view(text).substr(0, at)));
   }
-  const size_t at = kFromRight ? self.text().rfind(wanted) : self.text().find(wanted);
-  if (at != std::string::npos) return Value::Integer(CountCodePoints(self.text().substr(0, at)));
   if (kMustFind) return ValueError("substring not found");
   return Value::Integer(-1);
 }
 
 absl::StatusOr<Value> Count(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
-  BH_ASSIGN_OR_RETURN(auto bound, Bind("count", arguments, {"sub"}, 1));
+  BH_ASSIGN_OR_RETURN(auto bound, Bind("count", arguments, {"sub", "start", "end"}, 1));
   BH_ASSIGN_OR_RETURN(std::string wanted, AsText(*bound[0], "count"));
   BH_RETURN_IF_ERROR(evaluator.meter()->HandleBytes(self.text().size()));
-  if (wanted.empty()) return Value::Integer(self.string().length + 1);
+  BH_ASSIGN_OR_RETURN(std::string text, Part(evaluator, self, bound[1], bound[2]));
+  if (wanted.empty()) return Value::Integer(CountCodePoints(text) + 1);
   int64_t count = 0;
-  for (size_t at = self.text().find(wanted); at != std::string::npos;
-       at = self.text().find(wanted, at + wanted.size())) {
+  for (size_t at = text.find(wanted); at != std::string::npos;
+       at = text.find(wanted, at + wanted.size())) {
     ++count;
   }
   return Value::Integer(count);
@@ -233,7 +236,8 @@ absl::StatusOr<Value> Pad(Evaluator& evaluator, const Value& self, const Argumen
   return evaluator.Text(std::move(out));
 }
 
-absl::StatusOr<Value> ZeroFill(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
+absl::StatusOr<Value> ZeroFill(Evaluator& evaluator, const Value& self,
+                               const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("zfill", arguments, {"width"}, 1));
   BH_ASSIGN_OR_RETURN(int64_t width, AsIndex(*bound[0], "zfill"));
   const int64_t missing = width - self.string().length;
@@ -258,15 +262,17 @@ absl::StatusOr<Value> Changes(Evaluator& /*evaluator*/, const Value& self,
 }
 
 template <Sequence::Type kType>
-absl::StatusOr<Value> DictView(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
+absl::StatusOr<Value> DictView(Evaluator& evaluator, const Value& self,
+                               const Arguments& arguments) {
   BH_RETURN_IF_ERROR(Bind("dict method", arguments, {}, 0).status());
   const auto& entries = self.dict().entries;
   BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(entries.size() * 4 * sizeof(Value)));
   std::vector<Value> items;
   for (const auto& [key, value] : entries) {
-    items.push_back(kType == Sequence::Type::kKeys     ? key
-                    : kType == Sequence::Type::kValues ? value
-                                                       : evaluator.List({key, value}, Sequence::Type::kTuple));
+    items.push_back(kType == Sequence::Type::kKeys ? key
+                    : kType == Sequence::Type::kValues
+                        ? value
+                        : evaluator.List({key, value}, Sequence::Type::kTuple));
   }
   return evaluator.List(std::move(items), kType);
 }
@@ -286,7 +292,8 @@ absl::StatusOr<Value> Itself(Evaluator& /*evaluator*/, const Value& self,
 }
 
 template <bool kCount>
-absl::StatusOr<Value> FindItem(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
+absl::StatusOr<Value> FindItem(Evaluator& evaluator, const Value& self,
+                               const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("index", arguments, {"value"}, 1));
   int64_t count = 0;
   const std::vector<Value>& items = self.sequence().items;

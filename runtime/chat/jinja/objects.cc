@@ -81,7 +81,8 @@ absl::Status FillDict(Evaluator& evaluator, absl::string_view callee, const Argu
   }
   for (const Value& from : arguments.positional) {
     if (from.is_dict()) {
-      for (const auto& [key, value] : from.dict().entries) BH_RETURN_IF_ERROR(dict->Set(key, value));
+      for (const auto& [key, value] : from.dict().entries)
+        BH_RETURN_IF_ERROR(dict->Set(key, value));
       continue;
     }
     BH_ASSIGN_OR_RETURN(std::vector<Value> pairs, Items(from, evaluator.meter()));
@@ -140,7 +141,8 @@ absl::StatusOr<Value> StrftimeNow(Evaluator& evaluator, const Value& /*self*/,
   BH_ASSIGN_OR_RETURN(std::string format, AsText(*bound[0], "strftime_now"));
   constexpr size_t kMaxFormat = 1000;
   if (format.size() > kMaxFormat) {
-    return ValueError(absl::StrCat("a format of more than ", kMaxFormat, " bytes for strftime_now"));
+    return ValueError(
+        absl::StrCat("a format of more than ", kMaxFormat, " bytes for strftime_now"));
   }
   return evaluator.Text(absl::FormatTime(format, evaluator.now(), absl::LocalTimeZone()));
 }
@@ -170,11 +172,14 @@ std::optional<Value> Macro::Attribute(absl::string_view name, Meter* meter) cons
   if (name == "caller") return Value(statement->uses_caller);
   if (name != "arguments") return std::nullopt;
   std::vector<Value> names;
-  for (const Parameter& each : statement->parameters) names.push_back(Value::Text(each.name, meter));
+  for (const Parameter& each : statement->parameters)
+    names.push_back(Value::Text(each.name, meter));
   return Value::List(std::move(names), meter, Sequence::Type::kTuple);
 }
 
-std::string Loop::Repr() const { return absl::StrCat("<LoopContext ", index + 1, "/", length, ">"); }
+std::string Loop::Repr() const {
+  return absl::StrCat("<LoopContext ", index + 1, "/", length, ">");
+}
 
 absl::StatusOr<Value> Loop::Call(Evaluator& evaluator, Arguments arguments) const {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("loop", arguments, {"iterable"}, 1));
@@ -232,11 +237,13 @@ Method::Body ObjectMethod(const Object& object, absl::string_view name) {
 const Value* GlobalFunction(absl::string_view name) {
   static const auto* const kFunctions = [] {
     auto* functions = new absl::flat_hash_map<std::string, Value>();
-    const std::pair<const char*, Method::Body> all[] = {
-        {"range", Range},   {"dict", NewDict},
-        {"cycler", NewCycler}, {"joiner", NewJoiner},
-        {"namespace", NewNamespaceValue}, {"raise_exception", RaiseException},
-        {"strftime_now", StrftimeNow}};
+    const std::pair<const char*, Method::Body> all[] = {{"range", Range},
+                                                        {"dict", NewDict},
+                                                        {"cycler", NewCycler},
+                                                        {"joiner", NewJoiner},
+                                                        {"namespace", NewNamespaceValue},
+                                                        {"raise_exception", RaiseException},
+                                                        {"strftime_now", StrftimeNow}};
     for (const auto& [each, body] : all) {
       functions->emplace(each, Value(std::make_shared<const Method>(each, body, Value())));
     }

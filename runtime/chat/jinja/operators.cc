@@ -11,9 +11,11 @@
 namespace bulkhead::jinja {
 namespace {
 
+constexpr absl::string_view kSliceIndices = "slice indices must be integers or None";
+
 absl::Status NoOperation(absl::string_view op, const Value& a, const Value& b) {
-  return TypeError(absl::StrCat("unsupported operand type(s) for ", op, ": '", TypeName(a), "' and '",
-                                TypeName(b), "'"));
+  return TypeError(absl::StrCat("unsupported operand type(s) for ", op, ": '", TypeName(a),
+                                "' and '", TypeName(b), "'"));
 }
 
 bool IsListOrTuple(const Value& value) {
@@ -32,13 +34,15 @@ absl::StatusOr<Value> Power(const Value& a, const Value& b) {
   if (a.is_float() || b.is_float() || b.integer() < 0) {
     if (a.as_double() == 0 && b.as_double() < 0) return ValueError("0 to a negative power");
     const double power = std::pow(a.as_double(), b.as_double());
-    if (std::isnan(power) && a.as_double() < 0) return ValueError("complex numbers are not supported");
+    if (std::isnan(power) && a.as_double() < 0)
+      return ValueError("complex numbers are not supported");
     return Value(power);
   }
   Value result = Value::Integer(1);
   const Int base = a.integer();
   if (Magnitude(base) <= 1) {
-    return Value(b.integer() == 0 || base == 1 ? Int(1) : base == 0 ? Int(0)
+    return Value(b.integer() == 0 || base == 1 ? Int(1)
+                 : base == 0                   ? Int(0)
                  : b.integer() % 2 == 0        ? Int(1)
                                                : Int(-1));
   }
@@ -52,9 +56,12 @@ absl::StatusOr<Value> Power(const Value& a, const Value& b) {
 absl::StatusOr<Value> Arithmetic(absl::string_view op, const Value& a, const Value& b) {
   const bool real = a.is_float() || b.is_float();
   if (op == "**") return Power(a, b);
-  if (op == "+") return real ? Value(a.as_double() + b.as_double()) : CheckedInt(a.integer() + b.integer());
-  if (op == "-") return real ? Value(a.as_double() - b.as_double()) : CheckedInt(a.integer() - b.integer());
-  if (op == "*") return real ? Value(a.as_double() * b.as_double()) : Product(a.integer(), b.integer());
+  if (op == "+")
+    return real ? Value(a.as_double() + b.as_double()) : CheckedInt(a.integer() + b.integer());
+  if (op == "-")
+    return real ? Value(a.as_double() - b.as_double()) : CheckedInt(a.integer() - b.integer());
+  if (op == "*")
+    return real ? Value(a.as_double() * b.as_double()) : Product(a.integer(), b.integer());
   if (b.as_double() == 0) return ValueError("division by zero");
   if (op == "/") return Value(a.as_double() / b.as_double());
   if (real) {
@@ -116,7 +123,8 @@ absl::StatusOr<Value> Joined(const Value& a, const Value& b, Meter* meter) {
 }
 
 // Python's clamping of a slice. False where a part is no integer.
-bool SliceBound(const Value& part, int64_t length, bool backward, int64_t standard, int64_t* bound) {
+bool SliceBound(const Value& part, int64_t length, bool backward, int64_t standard,
+                int64_t* bound) {
   *bound = standard;
   if (part.is_none()) return true;
   if (!part.is_int() && !part.is_bool()) return false;
@@ -160,8 +168,7 @@ absl::StatusOr<bool> Relation(absl::string_view op, const Value& a, const Value&
     BH_ASSIGN_OR_RETURN(bool contained, Contains(b, a, meter));
     return contained == (op == "in");
   }
-  if (a.is_number() && b.is_number() &&
-      (std::isnan(a.as_double()) || std::isnan(b.as_double()))) {
+  if (a.is_number() && b.is_number() && (std::isnan(a.as_double()) || std::isnan(b.as_double()))) {
     return false;
   }
   BH_ASSIGN_OR_RETURN(int order, Compare(a, b, op, meter));
@@ -172,8 +179,8 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Meter* 
   if (container.is_undefined()) return false;
   if (container.is_string()) {
     if (!item.is_string()) {
-      return TypeError(absl::StrCat("'in <string>' requires string as left operand, not ",
-                                    TypeName(item)));
+      return TypeError(
+          absl::StrCat("'in <string>' requires string as left operand, not ", TypeName(item)));
     }
     BH_RETURN_IF_ERROR(meter->HandleBytes(container.text().size()));
     return absl::StrContains(container.text(), item.text());
@@ -198,15 +205,16 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Meter* 
 absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value& end,
                             const Value& step, Meter* meter) {
   if (value.is_undefined()) return UndefinedError(value);
-  const bool sliceable =
-      value.is_string() || IsListOrTuple(value) ||
-      (value.is_sequence() && value.sequence().type == Sequence::Type::kRange);
-  if (!sliceable) return Value::Missing(absl::StrCat(ObjectName(value), " has no element slice"));
+  const bool sliceable = value.is_string() || IsListOrTuple(value) ||
+                         (value.is_sequence() && value.sequence().type == Sequence::Type::kRange);
+  if (!sliceable) {
+    return TypeError(absl::StrCat("'", TypeName(value), "' object cannot be sliced"));
+  }
   int64_t length = value.is_string() ? value.string().length
                                      : static_cast<int64_t>(value.sequence().items.size());
   int64_t stride = 1;
   if (!step.is_none()) {
-    if (!step.is_int() && !step.is_bool()) return Value::Missing("a slice needs integers");
+    if (!step.is_int() && !step.is_bool()) return TypeError(kSliceIndices);
     if (step.integer() == 0) return ValueError("slice step cannot be zero");
     const Int most = Int(length) + 1;
     const Int whole = step.integer();
@@ -216,7 +224,7 @@ absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value&
   int64_t from, to;
   if (!SliceBound(begin, length, backward, backward ? length - 1 : 0, &from) ||
       !SliceBound(end, length, backward, backward ? -1 : length, &to)) {
-    return Value::Missing("a slice needs integers");
+    return TypeError(kSliceIndices);
   }
   if (value.is_string() && stride == 1) {
     const std::string& text = value.text();

@@ -65,8 +65,8 @@ class StatementParser : public ExpressionParser {
       block->push_back(std::move(statement));
     }
     if (ends.empty()) return absl::OkStatus();
-    return Fail(absl::StrCat("the template ends without {% ", absl::StrJoin(ends, " %} or {% "),
-                             " %}"));
+    return Fail(
+        absl::StrCat("the template ends without {% ", absl::StrJoin(ends, " %} or {% "), " %}"));
   }
 
   // A block up to {% end %}, which is taken.
@@ -163,7 +163,8 @@ class StatementParser : public ExpressionParser {
       target.parts.push_back(std::move(part));
       if (!SkipOperator(",")) break;
       target.is_tuple = true;
-      if (current().IsName(end_name) || current().IsOperator("=") || current().IsOperator(")")) break;
+      if (current().IsName(end_name) || current().IsOperator("=") || current().IsOperator(")"))
+        break;
     }
     if (target.is_tuple) return target;
     Target only = std::move(target.parts[0]);
@@ -292,7 +293,8 @@ class StatementParser : public ExpressionParser {
     StatementPtr statement = New(Kind::kCall);
     if (current().IsOperator("(")) BH_RETURN_IF_ERROR(ParseParameters(&statement->parameters));
     BH_ASSIGN_OR_RETURN(statement->expression, ParseExpression());
-    if (statement->expression->kind != Expression::Kind::kCall) return Fail("{% call %} needs a call");
+    if (statement->expression->kind != Expression::Kind::kCall)
+      return Fail("{% call %} needs a call");
     BH_RETURN_IF_ERROR(ParseMacroBody("endcall", statement.get()));
     return statement;
   }

@@ -33,9 +33,8 @@ Template::~Template() = default;
 absl::StatusOr<std::shared_ptr<const Template>> Template::Parse(absl::string_view text,
                                                                 absl::string_view source) {
   if (static_cast<int64_t>(text.size()) > kMaxTemplateBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": ", text.size(),
-                                                   " bytes; a template has at most ",
-                                                   kMaxTemplateBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        source, ": ", text.size(), " bytes; a template has at most ", kMaxTemplateBytes));
   }
   if (!IsUtf8(text)) return absl::InvalidArgumentError(absl::StrCat(source, ": is not UTF-8"));
   absl::StatusOr<std::unique_ptr<const Root>> root = ParseTemplate(text);

@@ -20,8 +20,8 @@ namespace bulkhead::jinja {
 
 // Bounds of one render. What reaches one ends with RESOURCE_EXHAUSTED that names it.
 struct Limits {
-  int max_depth = 300;              // of nested calls, blocks and expressions
-  int64_t max_steps = 20'000'000;   // nodes evaluated; 64 bytes or 8 items handled count as one, too
+  int max_depth = 300;             // of nested calls, blocks and expressions
+  int64_t max_steps = 20'000'000;  // nodes evaluated; 64 bytes or 8 items handled count as one, too
   int64_t max_output_bytes = 64 << 20;
   // Values alive at one time, output included: this, and 16 bytes for each byte of the context.
   int64_t max_value_bytes = 64 << 20;
@@ -45,8 +45,7 @@ class Template {
   // template, with its line, and for raise_exception, whose message is the status's message alone.
   // `now` is the local time of strftime_now.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context,
-                                     const Limits& limits = {},
-                                     absl::Time now = absl::Now()) const;
+                                     const Limits& limits = {}, absl::Time now = absl::Now()) const;
 
   const std::string& text() const { return text_; }
   // Whether it goes through a message's content as a list: vLLM's "openai" content format.

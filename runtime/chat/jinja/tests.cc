@@ -50,10 +50,10 @@ const absl::flat_hash_map<absl::string_view, Test>& PlainTests() {
 // Tests that compare, by the operator they stand for.
 absl::string_view Relation(absl::string_view test) {
   static const auto* const kTable = new absl::flat_hash_map<absl::string_view, absl::string_view>{
-      {"eq", "=="}, {"equalto", "=="}, {"ne", "!="},          {"lt", "<"}, {"lessthan", "<"},
-      {"le", "<="}, {"gt", ">"},       {"greaterthan", ">"}, {"ge", ">="}, {"in", "in"},
-      {"==", "=="}, {"!=", "!="},      {"<", "<"},           {"<=", "<="}, {">", ">"},
-      {">=", ">="}};
+      {"eq", "=="},      {"equalto", "=="}, {"ne", "!="}, {"lt", "<"},
+      {"lessthan", "<"}, {"le", "<="},      {"gt", ">"},  {"greaterthan", ">"},
+      {"ge", ">="},      {"in", "in"},      {"==", "=="}, {"!=", "!="},
+      {"<", "<"},        {"<=", "<="},      {">", ">"},   {">=", ">="}};
   const auto found = kTable->find(test);
   return found == kTable->end() ? "" : found->second;
 }
@@ -83,7 +83,8 @@ absl::StatusOr<bool> CallOther(Evaluator& evaluator, absl::string_view name, con
   }
   if (name == "filter" || name == "test") {
     if (!value.is_string()) return false;
-    return (name == "filter" ? CheckFilterName(value.text(), 0) : CheckTestName(value.text(), 0)).ok();
+    return (name == "filter" ? CheckFilterName(value.text(), 0) : CheckTestName(value.text(), 0))
+        .ok();
   }
   BH_ASSIGN_OR_RETURN(auto bound, Bind(name, arguments, {"other"}, 1));
   if (name == "sameas") return value.SameAs(*bound[0]);

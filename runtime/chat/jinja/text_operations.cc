@@ -49,7 +49,8 @@ std::vector<std::string> SplitSpace(absl::string_view text, int64_t most, bool f
     }
     size_t word = 0;
     while (word < text.size()) {
-      const absl::string_view rest = from_right ? text.substr(0, text.size() - word) : text.substr(word);
+      const absl::string_view rest =
+          from_right ? text.substr(0, text.size() - word) : text.substr(word);
       const size_t bytes = from_right ? LastBytes(rest) : CodePointBytes(rest);
       absl::string_view character = from_right ? rest.substr(rest.size() - bytes) : rest;
       if (IsSpace(TakeCodePoint(&character))) break;

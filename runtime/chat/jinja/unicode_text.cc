@@ -1,7 +1,7 @@
 #include "runtime/chat/jinja/unicode_text.h"
 
-#include <unicode/casemap.h>
 #include <unicode/bytestream.h>
+#include <unicode/casemap.h>
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
 

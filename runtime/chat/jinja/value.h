@@ -1,6 +1,6 @@
-// Values of templates, with the semantics of Python's. Immutable but for namespaces and the position
-// of generators; shared by reference. Each counts its bytes in the meter of its render; constants of
-// a template have no meter and may be shared by threads.
+// Values of templates, with the semantics of Python's. Immutable but for namespaces and the
+// position of generators; shared by reference. Each counts its bytes in the meter of its render;
+// constants of a template have no meter and may be shared by threads.
 #pragma once
 
 #include <cstdint>
@@ -122,7 +122,7 @@ class Value {
     return std::get<std::shared_ptr<const Undefined>>(v_)->why;
   }
   Int integer() const { return is_bool() ? Int(boolean()) : std::get<Int>(v_); }  // of bools, too
-  double as_double() const;  // of any number
+  double as_double() const;                                                       // of any number
   // Whether both are the same object (`is sameas`).
   bool SameAs(const Value& other) const;
 

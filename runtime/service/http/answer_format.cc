@@ -6,9 +6,8 @@ namespace bulkhead {
 
 AnswerFrame::AnswerFrame(absl::string_view id, absl::string_view object, int64_t created_unix_s,
                          absl::string_view model, const GenerationOptions& options)
-    : head_(absl::StrCat("{\"id\":", JsonString(id), ",\"object\":\"", object,
-                         "\",\"created\":", created_unix_s, ",\"model\":", JsonString(model),
-                         ",\"choices\":[")),
+    : head_(absl::StrCat("{\"id\":", JsonString(id), ",\"object\":\"", object, "\",\"created\":",
+                         created_unix_s, ",\"model\":", JsonString(model), ",\"choices\":[")),
       include_usage_(options.include_usage),
       continuous_usage_(options.continuous_usage) {}
 
@@ -40,6 +39,7 @@ std::string FinishReasonJson(const v1::Finished& finished) {
   switch (finished.reason()) {
     case v1::FINISH_REASON_MAX_TOKENS:
     case v1::FINISH_REASON_MODEL_LENGTH:
+    case v1::FINISH_REASON_TIME_LIMIT:
       return "\"length\"";
     default:
       return "\"stop\"";

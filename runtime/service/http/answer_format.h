@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/service/http/body_parts.h"
@@ -27,11 +28,15 @@ class AnswerFormat {
 
   // An event, or several, each a line "data: {...}" and an empty one. `usage`: so far, of that
   // choice, where the client wants it.
-  virtual BodyParts Delta(int choice, PackedMessage delta, const UsageCounts& usage) = 0;
+  // Not ok: the answer ends with that.
+  virtual absl::StatusOr<BodyParts> Delta(int choice, PackedMessage delta,
+                                          const UsageCounts& usage) = 0;
   virtual BodyParts Finished(int choice, const v1::Finished& finished,
                              const UsageCounts& usage) = 0;
   // Before the first delta of a choice whose prompt is repeated.
   virtual BodyParts Prompt(int /*choice*/, const v1::TokenIds& /*ids*/) { return {}; }
+  // Behind it, if asked for: a v1::PromptLogprobs.
+  virtual BodyParts PromptLogprobs(int /*choice*/, PackedMessage /*tokens*/) { return {}; }
   // The last one, without choices.
   virtual BodyParts Usage(const UsageCounts& usage) = 0;
   // The whole answer, from a v1::GenerateResponse for each choice.

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "runtime/service/host_quotas.h"
 
 namespace bulkhead {
 namespace {
@@ -129,21 +131,34 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
   return parts;
 }
 
-BodyParts ChatFormat::Delta(int choice, PackedMessage delta, const UsageCounts& usage) {
+// What was held before has come out once anything does.
+absl::Status ChatFormat::CountHeld(Place& place, size_t given, bool got) const {
+  place.held_bytes = (got ? 0 : place.held_bytes) + static_cast<int64_t>(given);
+  place.hold.ShrinkTo(place.held_bytes);
+  // A few are part of the stream's own share.
+  if (place.held_bytes <= kStreamShareBytes) return absl::OkStatus();
+  return chat_.answers->Grow(place.hold, place.held_bytes, AnswerBudget::Use::kAcceptedWork);
+}
+
+absl::StatusOr<BodyParts> ChatFormat::Delta(int choice, PackedMessage delta,
+                                            const UsageCounts& usage) {
   Place& place = places_[choice];
   const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
   std::vector<ParsedDelta> deltas;
   if (chat_.parser.has_value()) {
-    if (!place.parser.has_value()) place.parser.emplace(ParserOf(choice));
+    if (!place.parser.has_value()) {
+      place.parser.emplace(ParserOf(choice));
+      BH_ASSIGN_OR_RETURN(place.hold, chat_.answers->Admit(0));
+    }
     deltas = place.parser->Append(text);
+    BH_RETURN_IF_ERROR(CountHeld(place, text.size(), !deltas.empty()));
   } else if (!text.empty()) {
     deltas.push_back({ParsedDelta::Kind::kContent, std::string(text), 0, "", ""});
   }
   return Events(choice, Wanted(std::move(deltas)), std::move(delta), usage);
 }
 
-BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished,
-                               const UsageCounts& usage) {
+BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) {
   Place& place = places_[choice];
   BodyParts parts;
   bool has_calls = false;
@@ -152,8 +167,7 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished,
     has_calls = place.parser->num_tool_calls() > 0;
   }
   // Made after the events before it: the first of all has the role.
-  parts.AddPart([this, choice, usage,
-                 finish = FinishJson(finished, has_calls)](std::string* out) {
+  parts.AddPart([this, choice, usage, finish = FinishJson(finished, has_calls)](std::string* out) {
     const bool is_first = !places_[choice].has_role;
     *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
     return true;
@@ -183,12 +197,12 @@ void ChatFormat::AddLogprobs(const PackedMessage& response, BodyParts* out) cons
 }
 
 void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts* out) const {
-  const absl::string_view text =
-      BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber);
+  const absl::string_view text = BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber);
   v1::Finished finished;
   finished.ParseFromString(
       std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
-  out->Add(absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
+  out->Add(
+      absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
   bool has_calls = false;
   if (!chat_.parser.has_value()) {
     out->Add("\"");

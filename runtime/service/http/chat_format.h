@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/chat/output_parser.h"
+#include "runtime/service/answer_budget.h"
 #include "runtime/service/http/answer_format.h"
 #include "runtime/service/http/token_texts.h"
 
@@ -18,6 +19,8 @@ struct ChatFormatOptions {
   std::optional<OutputParserOptions> parser;
   bool several_tool_calls = true;
   bool includes_reasoning = true;
+  AnswerBudget* answers = nullptr;  // for what parsers hold back; outlives the format
+  AnswerBudget::Hold tools_hold;    // of the parsers' copies of the tools
 };
 
 class ChatFormat final : public AnswerFormat {
@@ -26,7 +29,8 @@ class ChatFormat final : public AnswerFormat {
   ChatFormat(AnswerFrame whole, AnswerFrame chunk, GenerationOptions options,
              ChatFormatOptions chat, const Tokenizer* tokenizer, int num_choices);
 
-  BodyParts Delta(int choice, PackedMessage delta, const UsageCounts& usage) override;
+  absl::StatusOr<BodyParts> Delta(int choice, PackedMessage delta,
+                                  const UsageCounts& usage) override;
   BodyParts Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) override;
   BodyParts Usage(const UsageCounts& usage) override;
   BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
@@ -37,7 +41,10 @@ class ChatFormat final : public AnswerFormat {
     std::optional<OutputParser> parser;
     std::optional<TokenTexts> texts;
     bool has_role = false;
+    int64_t held_bytes = 0;  // of text, by the parser, at most
+    AnswerBudget::Hold hold;
   };
+  absl::Status CountHeld(Place& place, size_t given, bool got) const;
   // Only those that the client wants.
   std::deque<ParsedDelta> Wanted(std::vector<ParsedDelta> deltas) const;
   std::string EventJson(int choice, absl::string_view delta, absl::string_view logprobs,

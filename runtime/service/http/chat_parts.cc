@@ -1,5 +1,6 @@
 #include "runtime/service/http/chat_parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,9 +28,15 @@ absl::Status NoChats(absl::string_view why) {
 }
 
 absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatRequest& chat,
-                                           int64_t max_bytes) {
+                                           const HostQuotas& quotas, bool on_text_worker) {
   jinja::Limits limits;
-  limits.max_output_bytes = max_bytes;
+  limits.max_output_bytes = quotas.message_bytes;
+  if (!on_text_worker) {
+    // Part of kShortRequestsBytes.
+    limits.max_output_bytes = std::min<int64_t>(quotas.message_bytes, int64_t{1} << 20);
+    limits.max_value_bytes = int64_t{4} << 20;
+    limits.max_steps = 500'000;
+  }
   absl::StatusOr<RenderedChat> rendered = RenderChat(parts.chat_template, chat, limits);
   if (rendered.ok()) return std::move(rendered->text);
   return InvalidField("messages", rendered.status().message());

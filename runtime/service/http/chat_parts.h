@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/chat/output_parser.h"
+#include "runtime/service/host_quotas.h"
 
 namespace bulkhead {
 
@@ -27,8 +28,9 @@ using ChatsOr = absl::StatusOr<std::shared_ptr<const ChatParts>>;
 // FAILED_PRECONDITION (TEXT_NOT_SUPPORTED) "`why`; ...", with what to do.
 absl::Status NoChats(absl::string_view why);
 
-// The text of the prompt, at most `max_bytes`. INVALID_ARGUMENT naming messages.
+// The text of the prompt, of at most the bytes of a message. INVALID_ARGUMENT naming messages. On
+// threads other than the text worker for short requests alone: in milliseconds.
 absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatRequest& chat,
-                                           int64_t max_bytes);
+                                           const HostQuotas& quotas, bool on_text_worker);
 
 }  // namespace bulkhead

@@ -47,7 +47,8 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
     const Json& tool = (*tools)[i];
     const std::string field = absl::StrCat("tools[", i, "]");
     if (!tool.is_object() || tool.value("type", "") != "function") {
-      return NotSupported(absl::StrCat(field, ".type"), "only tools of type function are supported");
+      return NotSupported(absl::StrCat(field, ".type"),
+                          "only tools of type function are supported");
     }
     const auto function = tool.find("function");
     if (function == tool.end() || !function->is_object() || !function->contains("name") ||
@@ -94,9 +95,9 @@ absl::Status ReadLogprobs(JsonFields& fields, const RequestRules& rules,
 
 // Fields of chats alone that change an answer, and that are not supported.
 absl::Status RefuseOthers(JsonFields& fields) {
-  constexpr const char* kRefused[] = {"audio",     "functions",          "function_call",
-                                      "chat_template", "web_search_options", "verbosity",
-                                      "mm_processor_kwargs"};
+  constexpr const char* kRefused[] = {
+      "audio",     "functions",          "function_call", "chat_template", "web_search_options",
+      "verbosity", "mm_processor_kwargs"};
   for (const char* name : kRefused) {
     if (fields.Find(name) != nullptr) {
       return NotSupported(name, "this server does not support it; leave it out");

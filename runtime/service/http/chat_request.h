@@ -14,8 +14,8 @@ struct ChatCompletionRequest {
   GenerationOptions options;
   v1::GenerateRequest common;
   ChatRequest chat;
-  bool parses_tool_calls = false;   // tools are given, and the model may call them
-  bool several_tool_calls = true;   // else the first alone is returned
+  bool parses_tool_calls = false;  // tools are given, and the model may call them
+  bool several_tool_calls = true;  // else the first alone is returned
   bool includes_reasoning = true;
 };
 

@@ -28,6 +28,14 @@ std::vector<std::string> EndTexts(const ServingParts& parts) {
   return texts;
 }
 
+// Each choice's parser has a copy.
+absl::StatusOr<AnswerBudget::Hold> HoldTools(ServiceCore& core,
+                                             const ChatCompletionRequest& request) {
+  const auto bytes = static_cast<int64_t>(request.chat.tools.dump().size());
+  return core.answers.Admit(bytes * (request.options.n + 1) * kHeldPerTextByte /
+                            kHeldPerAnswerByte);
+}
+
 absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
                   ParsedRequest parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
@@ -38,13 +46,14 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
   BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, ReadChat(std::move(parsed.body), rules));
   // Before the work of rendering.
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
-  BH_ASSIGN_OR_RETURN(const std::string prompt, RenderedPrompt(*chats, request.chat,
-                                                               context.core->quotas.message_bytes));
+  BH_ASSIGN_OR_RETURN(
+      const std::string prompt,
+      RenderedPrompt(*chats, request.chat, context.core->quotas, parsed.on_text_worker));
   GenerationJob job;
   job.id = absl::StrCat("chatcmpl-", context.core->NextRequestId());
-  const OutputFormat& format =
-      request.parses_tool_calls ? chats->format_with_tools : chats->format;
+  const OutputFormat& format = request.parses_tool_calls ? chats->format_with_tools : chats->format;
   ChatFormatOptions chat;
+  chat.answers = &context.core->answers;
   chat.several_tool_calls = request.several_tool_calls;
   chat.includes_reasoning = request.includes_reasoning;
   const bool parses_calls = request.parses_tool_calls && format.tool != ToolFormat::kNone;
@@ -53,9 +62,13 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
     chat.parser->format = format;
     chat.parser->parse_tool_calls = parses_calls;
     constexpr size_t kPromptEnd = 4096;  // what is left open at its end is there
-    chat.parser->prompt = prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd)
-                                                     : prompt;
+    chat.parser->prompt =
+        prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd) : prompt;
     chat.parser->call_id_seed = job.id;
+    if (parses_calls && format.tool == ToolFormat::kQwen3Coder) {
+      BH_ASSIGN_OR_RETURN(chat.tools_hold, HoldTools(*context.core, request));
+      chat.parser->tools = request.chat.tools;
+    }
     if (NeedsSpecialTokens(format)) {
       request.options.skip_special_tokens = false;
       request.common.mutable_output()->set_skip_special_tokens(false);

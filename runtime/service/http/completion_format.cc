@@ -37,18 +37,29 @@ BodyParts CompletionFormat::Prompt(int choice, const v1::TokenIds& ids) {
   return parts;
 }
 
-BodyParts CompletionFormat::Delta(int choice, PackedMessage delta, const UsageCounts& usage) {
-  BodyParts parts;
-  PackedReader tokens(delta.bytes);
-  absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
-  if (text.empty() && !options_.logprobs.has_value() && !options_.continuous_usage) return parts;
+BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens) {
+  return Events(choice, "", std::move(tokens), v1::PromptLogprobs::kTokensFieldNumber, {});
+}
+
+absl::StatusOr<BodyParts> CompletionFormat::Delta(int choice, PackedMessage delta,
+                                                  const UsageCounts& usage) {
+  const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
+  if (text.empty() && !options_.logprobs.has_value() && !options_.continuous_usage) {
+    return BodyParts();
+  }
+  return Events(choice, text, std::move(delta), v1::Delta::kTokensFieldNumber, usage);
+}
+
+BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMessage message,
+                                   int field, const UsageCounts& usage) {
   Place& place = places_[choice];
   if (options_.logprobs.has_value() && !place.texts.has_value()) {
     place.texts.emplace(tokenizer_, options_);
   }
+  BodyParts parts;
   // In slices: as many events.
-  parts.AddPart([this, choice, text, tokens, usage, &place,
-                 owner = std::move(delta.owner)](std::string* out) mutable {
+  parts.AddPart([this, choice, text, field, tokens = PackedReader(message.bytes), usage, &place,
+                 owner = std::move(message.owner)](std::string* out) mutable {
     const absl::string_view slice = WholeCharacters(text, kPartBytes);
     text.remove_prefix(slice.size());
     std::string logprobs = "null";
@@ -57,7 +68,7 @@ BodyParts CompletionFormat::Delta(int choice, PackedMessage delta, const UsageCo
       CompletionLogprobs lists;
       v1::Token token;
       while (lists.top_logprobs.size() < kPartBytes &&
-             (has_more = tokens.NextToken(v1::Delta::kTokensFieldNumber, &token))) {
+             (has_more = tokens.NextToken(field, &token))) {
         lists.Add(token, *place.texts, &place.offset);
       }
       logprobs = lists.Json();
@@ -71,9 +82,9 @@ BodyParts CompletionFormat::Delta(int choice, PackedMessage delta, const UsageCo
 BodyParts CompletionFormat::Finished(int choice, const v1::Finished& finished,
                                      const UsageCounts& usage) {
   return BodyParts(frame_.Event(
-      ChoiceJson(choice, "", "null",
-                 absl::StrCat(FinishReasonJson(finished),
-                              ",\"stop_reason\":", StopReasonJson(finished))),
+      ChoiceJson(
+          choice, "", "null",
+          absl::StrCat(FinishReasonJson(finished), ",\"stop_reason\":", StopReasonJson(finished))),
       usage));
 }
 
@@ -82,8 +93,7 @@ BodyParts CompletionFormat::Usage(const UsageCounts& usage) {
 }
 
 // A pass over the tokens for each of the lists, so that no list is in memory as a whole.
-void CompletionFormat::AddLogprobs(const PackedMessage& response, size_t offset,
-                                   BodyParts* out) const {
+void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out) const {
   constexpr std::string CompletionLogprobs::*kLists[] = {
       &CompletionLogprobs::tokens, &CompletionLogprobs::token_logprobs,
       &CompletionLogprobs::top_logprobs, &CompletionLogprobs::text_offset};
@@ -92,12 +102,19 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, size_t offset,
   for (int list = 0; list < 4; ++list) {
     out->Add(kNames[list]);
     auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
-    out->AddPart([list = kLists[list], texts, offset, is_first = true, tokens = PackedReader(response.bytes),
-                  owner = response.owner](std::string* bytes) mutable {
+    out->AddPart([list = kLists[list], texts, response, offset = size_t{0}, is_first = true,
+                  tokens = PackedReader(response.bytes),
+                  field = static_cast<int>(v1::GenerateResponse::kPromptLogprobsFieldNumber)](
+                     std::string* bytes) mutable {
       const size_t enough = bytes->size() + kPartBytes;
       v1::Token token;
       while (bytes->size() < enough) {
-        if (!tokens.NextToken(v1::GenerateResponse::kTokensFieldNumber, &token)) return true;
+        if (!tokens.NextToken(field, &token)) {
+          if (field == v1::GenerateResponse::kTokensFieldNumber) return true;
+          field = v1::GenerateResponse::kTokensFieldNumber;  // the prompt's are first
+          tokens = PackedReader(response.bytes);
+          continue;
+        }
         CompletionLogprobs one;
         one.Add(token, *texts, &offset);
         absl::StrAppend(bytes, is_first ? "" : ",", one.*list);
@@ -127,7 +144,7 @@ BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
                      response.owner);
     parts.Add("\",\"logprobs\":");
     if (options_.logprobs.has_value()) {
-      AddLogprobs(response, 0, &parts);
+      AddLogprobs(response, &parts);
     } else {
       parts.Add("null");
     }

@@ -17,9 +17,11 @@ class CompletionFormat final : public AnswerFormat {
   CompletionFormat(AnswerFrame frame, GenerationOptions options, const Tokenizer* tokenizer,
                    int num_choices);
 
-  BodyParts Delta(int choice, PackedMessage delta, const UsageCounts& usage) override;
+  absl::StatusOr<BodyParts> Delta(int choice, PackedMessage delta,
+                                  const UsageCounts& usage) override;
   BodyParts Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) override;
   BodyParts Prompt(int choice, const v1::TokenIds& ids) override;
+  BodyParts PromptLogprobs(int choice, PackedMessage tokens) override;
   BodyParts Usage(const UsageCounts& usage) override;
   BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
 
@@ -32,7 +34,10 @@ class CompletionFormat final : public AnswerFormat {
   std::string ChoiceJson(int choice, absl::string_view text, absl::string_view logprobs,
                          absl::string_view finish) const;
   std::string PromptText(const v1::TokenIds& ids) const;
-  void AddLogprobs(const PackedMessage& response, size_t offset, BodyParts* out) const;
+  // `field` of `tokens` has them.
+  BodyParts Events(int choice, absl::string_view text, PackedMessage tokens, int field,
+                   const UsageCounts& usage);
+  void AddLogprobs(const PackedMessage& response, BodyParts* out) const;
 
   const AnswerFrame frame_;
   const GenerationOptions options_;

@@ -37,10 +37,9 @@ absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, 
     return SetPrompt(*prompt, "prompt", &out->back());
   }
   if (static_cast<int64_t>(prompt->size()) * n > kMaxChoices) {
-    return InvalidField("prompt",
-                        absl::StrCat(prompt->size(), " prompts with n = ", n,
-                                     " are more than the limit of ", kMaxChoices,
-                                     " choices; send several requests"));
+    return InvalidField("prompt", absl::StrCat(prompt->size(), " prompts with n = ", n,
+                                               " are more than the limit of ", kMaxChoices,
+                                               " choices; send several requests"));
   }
   out->reserve(prompt->size());
   for (const Json& one : *prompt) {
@@ -69,10 +68,7 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   std::optional<bool> echo, add_special;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
   out.echo = echo.value_or(false);
-  if (out.echo && logprobs.has_value()) {
-    return NotSupported("echo", "log probabilities of the prompt are not supported with it; "
-                                "leave out echo or logprobs, or use /v1/score");
-  }
+  if (out.echo && logprobs.has_value()) common.mutable_output()->set_prompt_logprobs(*logprobs);
   common.mutable_output()->set_prompt_token_ids(out.echo);
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);

@@ -27,11 +27,10 @@ absl::Status Complete(const HttpContext& context, const ExchangePointer& exchang
   job.echo = request.echo;
   job.claim = std::move(parsed.claim);
   job.id = absl::StrCat("cmpl-", context.core->NextRequestId());
-  const std::string model = job.options.model.empty() ? rules.served_model_names.front()
-                                                      : job.options.model;
+  const std::string model =
+      job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
   job.format = std::make_unique<CompletionFormat>(
-      AnswerFrame(job.id, "text_completion", absl::ToUnixSeconds(absl::Now()), model,
-                  job.options),
+      AnswerFrame(job.id, "text_completion", absl::ToUnixSeconds(absl::Now()), model, job.options),
       job.options, rules.tokenizer, job.num_choices());
   RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
   return absl::OkStatus();
@@ -41,10 +40,9 @@ absl::Status Complete(const HttpContext& context, const ExchangePointer& exchang
 
 void ServeCompletions(const HttpContext& context, HttpRequest request,
                       const ExchangePointer& exchange) {
-  ServeParsed(context, std::move(request), exchange,
-              [&context, exchange](ParsedRequest parsed) {
-                return Complete(context, exchange, std::move(parsed));
-              });
+  ServeParsed(context, std::move(request), exchange, [&context, exchange](ParsedRequest parsed) {
+    return Complete(context, exchange, std::move(parsed));
+  });
 }
 
 }  // namespace bulkhead

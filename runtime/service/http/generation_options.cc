@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
@@ -43,6 +44,46 @@ absl::Status ReadSampling(JsonFields& fields, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
+// {"50256": -100}: added to the logits of those ids.
+absl::Status ReadLogitBias(JsonFields& fields, v1::Sampling* sampling) {
+  const Json* biases = fields.Find("logit_bias");
+  if (biases == nullptr) return absl::OkStatus();
+  if (!biases->is_object()) return WrongValue("logit_bias", *biases, "an object of ids and biases");
+  for (const auto& [key, bias] : biases->items()) {
+    uint32_t id = 0;
+    if (!absl::SimpleAtoi(key, &id))
+      return InvalidField("logit_bias", Quoted(key) + " is not an id");
+    if (!bias.is_number()) return WrongValue("logit_bias", bias, "a number");
+    constexpr double kMost = 1e6;  // the range is checked with the request
+    (*sampling->mutable_logit_bias())[id] =
+        static_cast<float>(std::clamp(bias.get<double>(), -kMost, kMost));
+  }
+  return absl::OkStatus();
+}
+
+// What changes logits before a token is drawn.
+absl::Status ReadPenalties(JsonFields& fields, v1::Sampling* sampling) {
+  std::optional<float> repetition, presence, frequency;
+  BH_RETURN_IF_ERROR(ReadFloat(fields, "repetition_penalty", &repetition));
+  BH_RETURN_IF_ERROR(ReadFloat(fields, "presence_penalty", &presence));
+  BH_RETURN_IF_ERROR(ReadFloat(fields, "frequency_penalty", &frequency));
+  if (repetition.has_value()) sampling->set_repetition_penalty(*repetition);
+  if (presence.has_value()) sampling->set_presence_penalty(*presence);
+  if (frequency.has_value()) sampling->set_frequency_penalty(*frequency);
+  BH_RETURN_IF_ERROR(ReadLogitBias(fields, sampling));
+  if (const Json* ids = fields.Find("allowed_token_ids"); ids != nullptr) {
+    if (!ids->is_array() || ids->empty()) {
+      return WrongValue("allowed_token_ids", *ids, "a list of at least one token id");
+    }
+    BH_ASSIGN_OR_RETURN(const std::vector<uint32_t> list, TokenIdsOf(*ids, "allowed_token_ids"));
+    sampling->mutable_allowed_token_ids()->Add(list.begin(), list.end());
+  }
+  std::vector<std::string> bad_words;
+  BH_RETURN_IF_ERROR(fields.ReadTexts("bad_words", kMaxChoices, &bad_words));
+  for (std::string& one : bad_words) sampling->add_bad_words(std::move(one));
+  return absl::OkStatus();
+}
+
 absl::Status ReadStopping(JsonFields& fields, v1::GenerateRequest* request) {
   v1::Stopping& stopping = *request->mutable_stopping();
   std::vector<std::string> stop;
@@ -56,9 +97,8 @@ absl::Status ReadStopping(JsonFields& fields, v1::GenerateRequest* request) {
     BH_ASSIGN_OR_RETURN(const std::vector<uint32_t> list, TokenIdsOf(*ids, "stop_token_ids"));
     stopping.mutable_stop_token_ids()->Add(list.begin(), list.end());
   }
-  BH_ASSIGN_OR_RETURN(
-      const std::optional<uint32_t> min_tokens,
-      ReadCount(fields, "min_tokens", std::numeric_limits<int32_t>::max()));
+  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> min_tokens,
+                      ReadCount(fields, "min_tokens", std::numeric_limits<int32_t>::max()));
   if (min_tokens.has_value()) stopping.set_min_tokens(*min_tokens);
   std::optional<bool> ignore_eos, include_stop;
   BH_RETURN_IF_ERROR(fields.Read("ignore_eos", &ignore_eos));
@@ -104,16 +144,9 @@ absl::Status RefuseOthers(JsonFields& fields) {
     Json value;
   };
   static const auto* const kNeutral = new std::vector<Neutral>{
-      {"presence_penalty", 0},
-      {"frequency_penalty", 0},
-      {"repetition_penalty", 1},
       {"length_penalty", 1},
-      {"logit_bias", Json::object()},
       {"use_beam_search", false},
       {"prompt_logprobs", nullptr},
-      {"truncate_prompt_tokens", nullptr},
-      {"allowed_token_ids", nullptr},
-      {"bad_words", Json::array()},
       {"return_token_ids", false},
       {"response_format", Json{{"type", "text"}}},
       {"structured_outputs", nullptr},
@@ -186,7 +219,12 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
   }
   BH_RETURN_IF_ERROR(ReadStreaming(fields, options));
   BH_RETURN_IF_ERROR(ReadSampling(fields, request->mutable_sampling()));
+  BH_RETURN_IF_ERROR(ReadPenalties(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadStopping(fields, request));
+  BH_ASSIGN_OR_RETURN(
+      const std::optional<uint32_t> truncate,
+      ReadCount(fields, "truncate_prompt_tokens", std::numeric_limits<int32_t>::max()));
+  if (truncate.has_value()) request->set_truncate_prompt_tokens(*truncate);
   BH_RETURN_IF_ERROR(ReadPriority(fields, request));
   std::optional<bool> skip_special, as_ids;
   BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));

@@ -26,8 +26,8 @@ struct GenerationOptions {
   bool skip_special_tokens = true;
 };
 
-// Reads everything but prompt, messages, log probabilities and limits of tokens. `request` gets what
-// all choices share.
+// Reads everything but prompt, messages, log probabilities and limits of tokens. `request` gets
+// what all choices share.
 absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* options,
                                    v1::GenerateRequest* request);
 // INVALID_ARGUMENT for more than `max_model_len`: it could never be.

@@ -37,14 +37,13 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
 
     void Write(MessagePieces message) override {
       auto bytes = std::make_shared<const std::string>(Joined(std::move(message)));
-      run_->exchange_->Post([run = run_->shared_from_this(), index = index_, bytes] {
-        run->OnEvent(index, bytes);
-      });
+      run_->exchange_->Post(
+          [run = run_->shared_from_this(), index = index_, bytes] { run->OnEvent(index, bytes); });
     }
     void SetTrailer(const std::string& /*key*/, const std::string& /*value*/) override {}
     void End(const absl::Status& status, std::optional<MessagePieces> last) override {
-      auto bytes = std::make_shared<const std::string>(
-          last.has_value() ? Joined(*std::move(last)) : std::string());
+      auto bytes = std::make_shared<const std::string>(last.has_value() ? Joined(*std::move(last))
+                                                                        : std::string());
       run_->exchange_->Post([run = run_->shared_from_this(), index = index_, status, bytes] {
         run->OnEnd(index, status, bytes);
       });
@@ -138,6 +137,12 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
       choice.call->OnWritten(ok);
     });
   }
+  const absl::string_view prompt = BytesOf(*bytes, v1::GenerateEvent::kPromptLogprobsFieldNumber);
+  if (!prompt.empty()) {
+    return exchange_->Send(
+        job_.format->PromptLogprobs(index, {bytes, prompt}),
+        [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
+  }
   OnDelta(index, {bytes, BytesOf(*bytes, v1::GenerateEvent::kDeltaFieldNumber)});
 }
 
@@ -145,9 +150,13 @@ void GenerationRun::OnDelta(int index, const PackedMessage& delta) {
   Choice& choice = *choices_[index];
   choice.usage.completion_tokens +=
       static_cast<uint64_t>(CountOf(delta.bytes, v1::Delta::kTokensFieldNumber));
-  exchange_->Send(
-      job_.format->Delta(index, delta, choice.usage),
-      [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
+  absl::StatusOr<BodyParts> events = job_.format->Delta(index, delta, choice.usage);
+  if (!events.ok()) {
+    Fail(events.status());
+    return choice.call->OnWritten(false);
+  }
+  exchange_->Send(*std::move(events),
+                  [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
 }
 
 void GenerationRun::OnEnd(int index, const absl::Status& status,

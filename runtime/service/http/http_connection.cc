@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,12 +35,13 @@ std::array<char, kReadBytes>& ReadBuffer() {
 // Refers to the connection while its request is the current one.
 class HttpConnection::Exchange final : public HttpExchange {
  public:
-  Exchange(boost::asio::io_context& io, std::weak_ptr<HttpConnection> connection, uint64_t number)
-      : io_(io), connection_(std::move(connection)), number_(number) {}
+  Exchange(boost::asio::io_context& io, std::weak_ptr<HttpConnection> connection, uint64_t number,
+           std::shared_ptr<const void> user)
+      : io_(io), connection_(std::move(connection)), number_(number), user_(std::move(user)) {}
 
   void Post(std::function<void()> work) override { boost::asio::post(io_, std::move(work)); }
   std::function<void()> Dropper() override {
-    return [io = &io_, weak = connection_, number = number_] {
+    return [io = &io_, weak = connection_, number = number_, user = user_] {
       boost::asio::post(*io, [weak, number] {
         const auto connection = weak.lock();
         if (connection != nullptr && connection->number_ == number) {
@@ -83,14 +85,17 @@ class HttpConnection::Exchange final : public HttpExchange {
   boost::asio::io_context& io_;
   const std::weak_ptr<HttpConnection> connection_;
   const uint64_t number_;
+  const std::shared_ptr<const void> user_;
 };
 
 HttpConnection::HttpConnection(boost::asio::io_context& io, tcp::socket socket, ServiceCore* core,
-                               const Handler* handler, std::function<void()> closed)
+                               const Handler* handler, std::shared_ptr<const void> user,
+                               std::function<void()> closed)
     : io_(io),
       socket_(std::move(socket)),
       core_(core),
       handler_(handler),
+      user_(std::move(user)),
       closed_(std::move(closed)) {
   deadline_ = Clock::now() + kHttpIdleTime;
 }
@@ -177,10 +182,12 @@ void HttpConnection::Dispatch() {
   keep_alive_ = request.keep_alive;
   takes_chunks_ = request.takes_chunks;
   is_head_ = request.method == "HEAD";
+  request_id_ = std::move(request.request_id);
   phase_ = Phase::kAnswering;
   ++number_;
   deadline_ = Clock::time_point::max();
-  (*handler_)(std::move(request), std::make_shared<Exchange>(io_, weak_from_this(), number_));
+  (*handler_)(std::move(request),
+              std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
 }
 
 // What is wrong with it is wrong with all that follows.
@@ -188,6 +195,7 @@ void HttpConnection::Refuse(HttpAnswer answer) {
   const HttpRequest& request = parser_->request();
   takes_chunks_ = true;
   is_head_ = request.method == "HEAD";
+  request_id_ = request.request_id;
   parser_ = nullptr;
   has_request_ = false;
   wants_continue_ = false;
@@ -205,6 +213,7 @@ std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t>
   for (const auto& [name, value] : answer.headers) {
     absl::StrAppend(&head, name, ": ", value, "\r\n");
   }
+  if (!request_id_.empty()) absl::StrAppend(&head, "X-Request-Id: ", request_id_, "\r\n");
   if (length.has_value()) {
     absl::StrAppend(&head, "Content-Length: ", *length, "\r\n");
   } else if (takes_chunks_) {
@@ -300,15 +309,15 @@ void HttpConnection::Write(std::string bytes) {
 void HttpConnection::OnWritten(bool ok) {
   if (phase_ == Phase::kAnswering) deadline_ = Clock::time_point::max();
   const auto self = shared_from_this();
-  const int done = std::exchange(items_done_, 0);
-  bool was_last = false;
-  for (int i = 0; i < done && !items_.empty(); ++i) {
-    Item item = std::move(items_.front());
+  // All of them first: what they call may send more.
+  std::vector<Item> done;
+  for (; items_done_ > 0; --items_done_) {
+    done.push_back(std::move(items_.front()));
     items_.pop_front();
-    was_last = item.is_last;
-    if (was_last) gone_ = nullptr;
-    if (item.written) item.written(ok);
   }
+  const bool was_last = !done.empty() && done.back().is_last;
+  if (was_last) gone_ = nullptr;
+  for (const Item& item : done) item.written(ok);
   if (phase_ == Phase::kClosed) return;
   if (was_last) return OnAnswered();
   if (!write_in_flight_ && (!items_.empty() || !prefix_.empty())) Pump();
@@ -357,9 +366,8 @@ void HttpConnection::Close(const std::string& why) {
   pending_ = std::string();
   // The handler first: what ends for it then ends because of this.
   if (const auto gone = std::exchange(gone_, nullptr)) gone();
-  for (Item& item : std::exchange(items_, {})) {
-    if (item.written) item.written(false);
-  }
+  const std::deque<Item> unsent = std::exchange(items_, {});
+  for (const Item& item : unsent) item.written(false);
   closed_();
 }
 

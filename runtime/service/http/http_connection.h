@@ -37,9 +37,11 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   using Handler =
       std::function<void(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange)>;
 
-  // All outlive the connection. `closed` is called once, last.
+  // All outlive the connection; each exchange has a `user`, and as long as it does `io` is used.
+  // `closed` is called once, last.
   HttpConnection(boost::asio::io_context& io, boost::asio::ip::tcp::socket socket,
-                 ServiceCore* core, const Handler* handler, std::function<void()> closed);
+                 ServiceCore* core, const Handler* handler, std::shared_ptr<const void> user,
+                 std::function<void()> closed);
   ~HttpConnection();
 
   void Start();
@@ -88,6 +90,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   boost::asio::ip::tcp::socket socket_;
   ServiceCore* const core_;
   const Handler* const handler_;
+  const std::shared_ptr<const void> user_;
   const std::function<void()> closed_;
 
   Phase phase_ = Phase::kReading;
@@ -106,6 +109,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool keep_alive_ = true;
   bool takes_chunks_ = true;
   bool is_head_ = false;
+  std::string request_id_;
   bool in_chunks_ = false;
   std::function<void()> gone_;
   std::deque<Item> items_;

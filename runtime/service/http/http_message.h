@@ -42,7 +42,7 @@ struct HttpRequest {
   std::string method;        // "GET"
   std::string path;          // without the query
   std::string content_type;  // lower case, without parameters
-  std::string request_id;    // X-Request-Id
+  std::string request_id;    // X-Request-Id, which the answer has, too
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
   std::string body;

@@ -32,14 +32,13 @@ constexpr std::chrono::seconds kTick{1};
 
 // Best effort: the socket's buffer is empty, so a few bytes fit.
 void RefuseConnection(int fd) {
-  const std::string body = ErrorJson(
-      WithReason(absl::UnavailableError("too many connections are open; try again later"),
-                 reason::kTooManyCalls),
-      503);
-  const std::string answer =
-      absl::StrCat("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n",
-                   "Retry-After: 1\r\nConnection: close\r\nContent-Length: ", body.size(),
-                   "\r\n\r\n", body);
+  const std::string body =
+      ErrorJson(WithReason(absl::UnavailableError("too many connections are open; try again later"),
+                           reason::kTooManyCalls),
+                503);
+  const std::string answer = absl::StrCat(
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n",
+      "Retry-After: 1\r\nConnection: close\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
   send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(fd, SHUT_WR);
   close(fd);
@@ -54,8 +53,7 @@ struct HttpServer::Parts {
         count(is_metrics ? core->host.metrics_connections : core->host.http_connections),
         listener(std::move(bound)),
         timer(io),
-        routes(service_core, options.chats,
-               is_metrics ? RouteSet::kMetricsOnly : RouteSet::kAll) {
+        routes(service_core, options.chats, is_metrics ? RouteSet::kMetricsOnly : RouteSet::kAll) {
     handler = [this](HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
       routes.Serve(std::move(request), exchange);
     };
@@ -86,7 +84,7 @@ struct HttpServer::Parts {
     count.Add(1);
     const uint64_t id = ++last_id;
     auto connection =
-        std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, [this, id] {
+        std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, user, [this, id] {
           connections.erase(id);
           count.Sub(1);
         });
@@ -144,6 +142,8 @@ struct HttpServer::Parts {
   HttpConnection::Handler handler;
   std::unordered_map<uint64_t, std::shared_ptr<HttpConnection>> connections;
   uint64_t last_id = 0;
+  // Also of whatever may still post: exchanges, on the text worker, too.
+  std::shared_ptr<const void> user = std::make_shared<int>();
   bool stopping = false;
   std::atomic<bool> is_shut_down{false};
   std::thread thread;
@@ -175,6 +175,7 @@ const std::string& HttpServer::target() const { return parts_->target; }
 
 void HttpServer::Shutdown(absl::Duration grace) {
   if (parts_->is_shut_down.exchange(true)) return;
+  parts_->core->Stop(grace);
   parts_->listener->Stop();
   Parts* const parts = parts_.get();
   boost::asio::post(parts->io, [parts] {
@@ -190,8 +191,8 @@ void HttpServer::Shutdown(absl::Duration grace) {
     closed.Notify();
   });
   closed.WaitForNotification();
-  // Ends of calls that are on their way come before this.
-  parts->core->calls.WaitUntilClosed(absl::Seconds(5));
+  // Every call has ended or does so soon; what it says on its way comes before this.
+  while (parts->user.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   boost::asio::post(parts->io, [parts] { parts->io.stop(); });
   parts->thread.join();
 }

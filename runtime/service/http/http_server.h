@@ -1,7 +1,7 @@
 // HttpServer: the HTTP front end, with the API of OpenAI: its port, its thread and its connections.
-// Binds before the weights load; until the core is ready it answers 503 (STARTING). One thread reads,
-// writes and turns messages into JSON; it never waits for the engine, and long bodies and texts go
-// to the text worker.
+// Binds before the weights load; until the core is ready it answers 503 (STARTING). One thread
+// reads, writes and turns messages into JSON; it never waits for the engine, and long bodies and
+// texts go to the text worker.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,8 @@ class HttpServer {
   // "HOST:PORT" to connect to, with the bound port.
   const std::string& target() const;
 
-  // After ServiceCore::Stop: lets answers that are complete be sent within `grace`, then closes
-  // every connection. Once.
+  // ServiceCore::Stop(grace); lets answers that are complete be sent within `grace`, then closes
+  // every connection.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -13,8 +13,8 @@ namespace bulkhead {
 absl::StatusOr<Json> ParseBody(absl::string_view body) {
   absl::StatusOr<Json> parsed = ParseOrderedJsonObject(body, "the body");
   if (parsed.ok()) return parsed;
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(parsed.status().message(),
-                                                            "; send one JSON object as UTF-8")),
+  return WithReason(absl::InvalidArgumentError(
+                        absl::StrCat(parsed.status().message(), "; send one JSON object as UTF-8")),
                     reason::kMalformedRequest);
 }
 
@@ -120,8 +120,8 @@ absl::StatusOr<std::vector<uint32_t>> TokenIdsOf(const Json& list, const std::st
   std::vector<uint32_t> ids;
   ids.reserve(list.size());
   for (const Json& id : list) {
-    const bool fits = id.is_number_unsigned() &&
-                      id.get<uint64_t>() <= std::numeric_limits<uint32_t>::max();
+    const bool fits =
+        id.is_number_unsigned() && id.get<uint64_t>() <= std::numeric_limits<uint32_t>::max();
     if (!fits) return WrongValue(field, id, "a token id");
     ids.push_back(static_cast<uint32_t>(id.get<uint64_t>()));
   }

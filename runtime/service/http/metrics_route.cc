@@ -40,10 +40,9 @@ void ServeMetrics(const HttpContext& context, HttpRequest, const ExchangePointer
   absl::StatusOr<std::string> text = context.metrics.Text();
   // As of a probe: no error of a call.
   if (!text.ok()) return exchange->Answer(ErrorAnswer(text.status()), [](bool) {});
-  exchange->Answer({.content_type = kMetricsContentType,
-                    .headers = {},
-                    .body = BodyParts(*std::move(text))},
-                   [slot = std::move(slot)](bool) {});
+  exchange->Answer(
+      {.content_type = kMetricsContentType, .headers = {}, .body = BodyParts(*std::move(text))},
+      [slot = std::move(slot)](bool) {});
 }
 
 }  // namespace bulkhead

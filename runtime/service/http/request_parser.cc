@@ -71,9 +71,9 @@ void HttpRequestParser::RefuseFor(const ErrorCode& ec) {
                                   reason::kMetadataTooLarge));
   }
   if (ec == http::error::body_limit) {
-    return Refuse(413, WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                      "the body has more than the limit of ", max_body_bytes_,
-                                      " bytes; send a shorter one")),
+    return Refuse(413, WithReason(absl::ResourceExhaustedError(
+                                      absl::StrCat("the body has more than the limit of ",
+                                                   max_body_bytes_, " bytes; send a shorter one")),
                                   reason::kMessageTooLarge));
   }
   Refuse(ec == http::error::bad_version ? 505 : 400, Malformed(ec.message()));
@@ -92,8 +92,7 @@ void HttpRequestParser::on_request_impl(http::verb, Text method, Text target, in
   request_.takes_chunks = version >= 11;
 }
 
-void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text value,
-                                      ErrorCode& ec) {
+void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text value, ErrorCode& ec) {
   if (!in_head_) return;  // trailers
   const absl::string_view text = absl::StripAsciiWhitespace(Of(value));
   switch (name) {
@@ -101,14 +100,14 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
       ++num_hosts_;
       break;
     case http::field::content_type:
-      request_.content_type = absl::AsciiStrToLower(
-          absl::StripAsciiWhitespace(text.substr(0, text.find(';'))));
+      request_.content_type =
+          absl::AsciiStrToLower(absl::StripAsciiWhitespace(text.substr(0, text.find(';'))));
       break;
     case http::field::transfer_encoding:
       if (!absl::EqualsIgnoreCase(text, "chunked")) {
         Refuse(501,
-               WithReason(absl::UnimplementedError(absl::StrCat(
-                              "Transfer-Encoding ", Quoted(text), " is not chunked")),
+               WithReason(absl::UnimplementedError(
+                              absl::StrCat("Transfer-Encoding ", Quoted(text), " is not chunked")),
                           reason::kUnsupportedParameter),
                &ec);
       }
@@ -116,8 +115,8 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
     case http::field::content_encoding:
       if (!text.empty() && !absl::EqualsIgnoreCase(text, "identity")) {
         Refuse(415,
-               WithReason(absl::InvalidArgumentError(absl::StrCat(
-                              "Content-Encoding ", Quoted(text), ": send the body as it is")),
+               WithReason(absl::InvalidArgumentError(absl::StrCat("Content-Encoding ", Quoted(text),
+                                                                  ": send the body as it is")),
                           reason::kUnsupportedParameter),
                &ec);
       }
@@ -126,8 +125,8 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
       expects_continue_ = absl::EqualsIgnoreCase(text, "100-continue");
       break;
     case http::field::unknown:
-      if (absl::EqualsIgnoreCase(Of(name_text), "x-request-id") &&
-          text.size() <= kMaxEchoedBytes && IsPrintable(text)) {
+      if (absl::EqualsIgnoreCase(Of(name_text), "x-request-id") && text.size() <= kMaxEchoedBytes &&
+          IsPrintable(text)) {
         request_.request_id = std::string(text);
       }
       break;

@@ -73,20 +73,20 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
     return route.serve(context_, std::move(request), exchange);
   }
   if (others.empty()) {
-    return AnswerError(context_, exchange,
-                       WithReason(absl::NotFoundError(absl::StrCat(
-                                      "there is no ", Quoted(request.path),
-                                      set_ == RouteSet::kAll
-                                          ? "; docs/http.md lists what there is"
-                                          : " on this port; it has only /metrics")),
-                                  reason::kInvalidValue));
+    return AnswerError(
+        context_, exchange,
+        WithReason(absl::NotFoundError(absl::StrCat("there is no ", Quoted(request.path),
+                                                    set_ == RouteSet::kAll
+                                                        ? "; docs/http.md lists what there is"
+                                                        : " on this port; it has only /metrics")),
+                   reason::kInvalidValue));
   }
-  HttpAnswer answer = ErrorAnswer(
-      WithReason(absl::InvalidArgumentError(absl::StrCat(request.path, " takes ",
-                                                         absl::StrJoin(others, ", "), ", not ",
-                                                         Quoted(request.method))),
-                 reason::kInvalidValue),
-      405);
+  HttpAnswer answer =
+      ErrorAnswer(WithReason(absl::InvalidArgumentError(
+                                 absl::StrCat(request.path, " takes ", absl::StrJoin(others, ", "),
+                                              ", not ", Quoted(request.method))),
+                             reason::kInvalidValue),
+                  405);
   answer.headers.emplace_back("Allow", absl::StrJoin(others, ", "));
   context_.core->errors.Add(reason::kInvalidValue);
   exchange->Answer(std::move(answer), [](bool) {});

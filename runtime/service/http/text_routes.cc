@@ -34,9 +34,8 @@ class OneCall final : public CallTransport, public std::enable_shared_from_this<
   void Start(std::shared_ptr<Call> call, std::unique_ptr<CallRequest> request) {
     self_ = shared_from_this();
     call_ = std::move(call);
-    exchange_->Post([self = self_] {
-      self->exchange_->WhenGone([self] { self->call_->OnCancelled(false); });
-    });
+    exchange_->Post(
+        [self = self_] { self->exchange_->WhenGone([self] { self->call_->OnCancelled(false); }); });
     call_->Start(std::move(request));
   }
 
@@ -78,8 +77,7 @@ absl::Status RunOne(const HttpContext& context, const ExchangePointer& exchange,
                     const std::function<std::shared_ptr<Call>(CallTransport*)>& make) {
   BH_RETURN_IF_ERROR(TakeCalls(*context.core, 1));
   const auto one = std::make_shared<OneCall>(context, exchange, std::move(to_json));
-  one->Start(make(one.get()),
-             std::make_unique<MessageRequest>(std::move(message), on_text_worker));
+  one->Start(make(one.get()), std::make_unique<MessageRequest>(std::move(message), on_text_worker));
   return absl::OkStatus();
 }
 
@@ -105,23 +103,23 @@ absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
   return CheckNames(named, parts.rules);
 }
 
-absl::StatusOr<std::string> ConversationText(const HttpContext& context, JsonFields& fields) {
+absl::StatusOr<std::string> ConversationText(const HttpContext& context, JsonFields& fields,
+                                             bool on_text_worker) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatParts> chats, context.chats);
   ChatRequest chat;
   BH_RETURN_IF_ERROR(ReadConversation(fields, &chat));
-  return RenderedPrompt(*chats, chat, context.core->quotas.message_bytes);
+  return RenderedPrompt(*chats, chat, context.core->quotas, on_text_worker);
 }
 
 absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchange,
                        const ParsedRequest& parsed) {
-  BH_ASSIGN_OR_RETURN(const auto parts,
-                      context.core->state.ForControl(v1::TokenizeRequest()));
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForControl(v1::TokenizeRequest()));
   JsonFields fields(parsed.body);
   BH_RETURN_IF_ERROR(CheckModel(*parts, fields));
   std::optional<std::string> prompt;
   std::optional<bool> add_special, token_texts;
   if (fields.Find("messages") != nullptr) {
-    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields));
+    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields, parsed.on_text_worker));
     add_special = false;
   } else {
     BH_RETURN_IF_ERROR(fields.Read("prompt", &prompt));
@@ -136,17 +134,17 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
   v1::TokenizeRequest message;
   message.set_text(*std::move(prompt));
   if (add_special.has_value()) message.set_add_special_tokens(*add_special);
-  const auto to_json = [length = parts->rules.max_model_len](
-                           const std::shared_ptr<const std::string>& answer) {
-    constexpr int kIds = v1::TokenizeResponse::kTokenIdsFieldNumber;
-    v1::TokenIds ids;
-    ids.ParseFromString(std::string(BytesOf(*answer, kIds)));
-    BodyParts out(absl::StrCat("{\"count\":", ids.ids_size(), ",\"max_model_len\":", length,
-                               ",\"tokens\":["));
-    AddTokenIds(answer, kIds, &out);
-    out.Add("]}");
-    return out;
-  };
+  const auto to_json =
+      [length = parts->rules.max_model_len](const std::shared_ptr<const std::string>& answer) {
+        constexpr int kIds = v1::TokenizeResponse::kTokenIdsFieldNumber;
+        v1::TokenIds ids;
+        ids.ParseFromString(std::string(BytesOf(*answer, kIds)));
+        BodyParts out(absl::StrCat("{\"count\":", ids.ids_size(), ",\"max_model_len\":", length,
+                                   ",\"tokens\":["));
+        AddTokenIds(answer, kIds, &out);
+        out.Add("]}");
+        return out;
+      };
   return RunOne(context, exchange, std::move(message), parsed.on_text_worker, to_json,
                 [core = context.core](CallTransport* transport) {
                   return std::make_shared<LocalCall>(core, transport, LocalCall::Kind::kWork,
@@ -156,8 +154,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
 
 absl::Status Detokenized(const HttpContext& context, const ExchangePointer& exchange,
                          const ParsedRequest& parsed) {
-  BH_ASSIGN_OR_RETURN(const auto parts,
-                      context.core->state.ForControl(v1::DetokenizeRequest()));
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForControl(v1::DetokenizeRequest()));
   JsonFields fields(parsed.body);
   BH_RETURN_IF_ERROR(CheckModel(*parts, fields));
   const Json* tokens = fields.Find("tokens");
@@ -185,13 +182,12 @@ BodyParts ScoreJson(const std::string& id, const std::string& model,
                     const std::shared_ptr<const std::string>& answer) {
   v1::ScoreResponse score;
   score.ParseFromString(*answer);
-  BodyParts out(absl::StrCat("{\"id\":", JsonString(id), ",\"object\":\"score\",\"model\":",
-                             JsonString(model), ",\"nll\":", absl::StrFormat("%.17g", score.nll()),
-                             ",\"perplexity\":", absl::StrFormat("%.17g", score.perplexity()),
-                             ",\"usage\":",
-                             UsageJson({.prompt_tokens = static_cast<uint64_t>(
-                                            score.token_ids().ids_size())}),
-                             ",\"token_ids\":["));
+  BodyParts out(absl::StrCat(
+      "{\"id\":", JsonString(id), ",\"object\":\"score\",\"model\":", JsonString(model),
+      ",\"nll\":", absl::StrFormat("%.17g", score.nll()),
+      ",\"perplexity\":", absl::StrFormat("%.17g", score.perplexity()), ",\"usage\":",
+      UsageJson({.prompt_tokens = static_cast<uint64_t>(score.token_ids().ids_size())}),
+      ",\"token_ids\":["));
   AddTokenIds(answer, v1::ScoreResponse::kTokenIdsFieldNumber, &out);
   out.Add("],\"token_logprobs\":[");
   out.AddPart([score = std::move(score), next = 0](std::string* bytes) mutable {

@@ -69,8 +69,7 @@ void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* 
     if (!seen.insert(key).second) continue;
     absl::StrAppend(&top, top.empty() ? "" : ",", key, ":", Number(one.logprob()));
   }
-  absl::StrAppend(&top_logprobs, comma,
-                  token.top().empty() ? "null" : absl::StrCat("{", top, "}"));
+  absl::StrAppend(&top_logprobs, comma, token.top().empty() ? "null" : absl::StrCat("{", top, "}"));
 }
 
 std::string CompletionLogprobs::Json() const {

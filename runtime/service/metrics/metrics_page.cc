@@ -30,12 +30,13 @@ absl::StatusOr<std::string> MetricsPage::Text() const {
   AddVllmFamilies(reading, list);
   AddOwnFamilies(reading, list);
   AddRankFamilies(reading, list);
-  std::string text = prometheus::TextSerializer().prometheus::Serializer::Serialize(list.families());
+  std::string text =
+      prometheus::TextSerializer().prometheus::Serializer::Serialize(list.families());
   if (static_cast<int64_t>(text.size()) > core_->quotas.metrics_bytes) {
-    return WithReason(absl::ResourceExhaustedError(
-                          absl::StrCat("the metrics have ", text.size(), " bytes; planned are ",
-                                       core_->quotas.metrics_bytes)),
-                      reason::kHostMemory);
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the metrics have ", text.size(), " bytes; planned are ", core_->quotas.metrics_bytes)),
+        reason::kHostMemory);
   }
   return text;
 }

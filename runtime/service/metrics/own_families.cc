@@ -17,7 +17,8 @@ void AddEngine(const MetricsReading& reading, FamilyList& list) {
       .Add(engine.last_step_age_s);
   list.Gauge("bulkhead_queue_oldest_age_seconds", "The longest wait of a request that never ran")
       .Add(engine.oldest_waiting_s);
-  list.Gauge("bulkhead_waiting_tokens", "Tokens of waiting requests").Add(load.num_waiting_tokens());
+  list.Gauge("bulkhead_waiting_tokens", "Tokens of waiting requests")
+      .Add(load.num_waiting_tokens());
   list.Gauge("bulkhead_kv_blocks", "KV blocks by state; cached ones are free for any request")
       .Add(load.num_kv_blocks_used(), {{"state", "used"}})
       .Add(load.num_kv_blocks_cached(), {{"state", "cached"}})
@@ -40,7 +41,8 @@ void AddHost(const MetricsReading& reading, FamilyList& list) {
   const v1::HostLoad& host = reading.load.host();
   const v1::RankTable& table = reading.parts->rank_table;
   list.Gauge("bulkhead_host_budget_bytes", "Planned host memory for clients, by part");
-  for (const v1::Arena& part : table.host().terms()) list.Add(part.bytes(), {{"part", part.term()}});
+  for (const v1::Arena& part : table.host().terms())
+    list.Add(part.bytes(), {{"part", part.term()}});
   list.Gauge("bulkhead_host_bound_bytes",
              "Bound of rank 0's resident memory: at READY, and what clients may make it hold")
       .Add(host.bound_bytes());

@@ -18,9 +18,8 @@ void AddMemory(const MetricsReading& reading, FamilyList& list) {
   const v1::RankTable& table = reading.parts->rank_table;
   list.Gauge("bulkhead_rank_info", "Where a rank runs; always 1");
   for (const v1::RankRow& rank : table.ranks()) {
-    list.Add(1, {{"rank", absl::StrCat(rank.rank())},
-                 {"host", rank.host()},
-                 {"device", rank.device()}});
+    list.Add(
+        1, {{"rank", absl::StrCat(rank.rank())}, {"host", rank.host()}, {"device", rank.device()}});
   }
   list.Gauge("bulkhead_rank_arena_bytes", "Bytes of a rank's arena; fixed at start");
   for (const v1::RankRow& rank : table.ranks()) {
@@ -35,11 +34,13 @@ void AddMemory(const MetricsReading& reading, FamilyList& list) {
   for (const v1::RankRow& rank : table.ranks()) list.Add(rank.free_bytes(), OfRank(rank.rank()));
   list.Gauge("bulkhead_rank_stranded_bytes",
              "KV that a rank could hold, were it not for the binding rank");
-  for (const v1::RankRow& rank : table.ranks()) list.Add(rank.stranded_bytes(), OfRank(rank.rank()));
+  for (const v1::RankRow& rank : table.ranks())
+    list.Add(rank.stranded_bytes(), OfRank(rank.rank()));
   list.Gauge("bulkhead_binding_rank", "The rank whose memory determines the number of KV blocks")
       .Add(table.binding_rank(), {{"term", table.binding_term()}});
   const auto& devices = reading.load.device_memory();
-  list.Gauge("bulkhead_rank_device_free_bytes", "Free memory of a rank's GPU, read every 10 s; none on CPUs");
+  list.Gauge("bulkhead_rank_device_free_bytes",
+             "Free memory of a rank's GPU, read every 10 s; none on CPUs");
   for (int i = 0; i < devices.size(); ++i) list.Add(devices[i].free_bytes(), OfRank(i));
   list.Gauge("bulkhead_rank_device_free_least_bytes", "The same, at its least since READY");
   for (int i = 0; i < devices.size(); ++i) list.Add(devices[i].free_bytes_least(), OfRank(i));
@@ -52,11 +53,10 @@ struct Phase {
   double (v1::RankSteps::*comm_s)() const;
 };
 
-constexpr Phase kPhases[] = {
-    {"decode", &v1::RankSteps::decode_steps, &v1::RankSteps::decode_compute_s,
-     &v1::RankSteps::decode_comm_s},
-    {"prefill", &v1::RankSteps::prefill_steps, &v1::RankSteps::prefill_compute_s,
-     &v1::RankSteps::prefill_comm_s}};
+constexpr Phase kPhases[] = {{"decode", &v1::RankSteps::decode_steps,
+                              &v1::RankSteps::decode_compute_s, &v1::RankSteps::decode_comm_s},
+                             {"prefill", &v1::RankSteps::prefill_steps,
+                              &v1::RankSteps::prefill_compute_s, &v1::RankSteps::prefill_comm_s}};
 
 // Mean seconds by which the slowest rank computes longer in a step than the fastest one.
 double Skew(const v1::LoadInfo& load, const Phase& phase) {

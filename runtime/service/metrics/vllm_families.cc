@@ -28,9 +28,8 @@ void AddGauges(const MetricsReading& reading, FamilyList& list) {
                {"cache_dtype", server.kv_cache_dtype()},
                {"enable_prefix_caching", reading.engine.prefix_caching ? "True" : "False"}});
   list.Gauge("vllm:lora_requests_info", "The time of reading; there are no LoRA adapters")
-      .Add(static_cast<double>(reading.now_unix_s), {{"max_lora", "0"},
-                                                     {"running_lora_adapters", ""},
-                                                     {"waiting_lora_adapters", ""}});
+      .Add(static_cast<double>(reading.now_unix_s),
+           {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}});
 }
 
 void AddCounters(const MetricsReading& reading, FamilyList& list) {

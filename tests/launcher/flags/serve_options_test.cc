@@ -45,6 +45,12 @@ TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
   }
 }
 
+TEST(ServeOptionsTest, HttpIsOffUnlessAPortIsGiven) {
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({})).http_port, std::nullopt);
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--http-port", "0"})).http_port, 0);
+  EXPECT_THAT(Refusal(Serve({"--http-port", "65536"})), HasSubstr("--http-port: '65536'"));
+}
+
 TEST(ServeOptionsTest, PortsOfTwoAddressesMayBeEqual) {
   const auto options =
       Parsed<ServeOptions>(Serve({"--host", "127.0.0.2", "--port", "7", "--control-port", "7"}));

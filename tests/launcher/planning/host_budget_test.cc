@@ -55,6 +55,17 @@ TEST(HostBudgetTest, EveryStepIsSmallerAndStillTakesAPromptAndItsAnswer) {
   }
 }
 
+TEST(HostBudgetTest, ConnectionsOfHttpArePlannedWhereThereAreAny) {
+  const Capacity capacity = Planned(8, 2048);
+  EXPECT_EQ(HostBudgetAt(0, {}, capacity).quotas.max_http_connections, 0);
+  for (int step = 0; step < kNumHostSteps; ++step) {
+    const HostBudget with = HostBudgetAt(step, {.http = true}, capacity);
+    EXPECT_GE(with.quotas.max_http_connections, 128);
+    EXPECT_EQ(with.total_bytes() - HostBudgetAt(step, {}, capacity).total_bytes(),
+              with.quotas.max_http_connections * kHttpConnectionBytes);
+  }
+}
+
 TEST(HostBudgetTest, LargestQuotasThatFitAreTaken) {
   const Capacity capacity = Planned(64, 2048);
   const int64_t full = HostBudgetAt(0, {}, capacity).total_bytes();

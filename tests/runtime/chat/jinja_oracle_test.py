@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import unittest
+import warnings
 
 try:
     import jinja2
@@ -16,6 +17,7 @@ except ImportError:
     print("skipped: python3-jinja2 is not installed")
     sys.exit(77)
 
+warnings.simplefilter("ignore", SyntaxWarning)  # of the code that Jinja2 makes of nonsense
 RENDER_LINES = os.environ["RENDER_LINES"]
 CASES = os.path.join(os.environ["BH_TEST_DATA"], "chat", "cases.jsonl")
 COUNT = int(os.environ.get("JINJA_ORACLE_COUNT", "3000"))
@@ -29,7 +31,7 @@ class Generation(Extension):
     def parse(self, parser):
         line = next(parser.stream).lineno
         body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.Scope(body).set_lineno(line) if False else jinja2.nodes.If(jinja2.nodes.Const(True), body, [], []).set_lineno(line)
+        return jinja2.nodes.If(jinja2.nodes.Const(True), body, [], []).set_lineno(line)
 
 
 class Raised(Exception):
@@ -121,7 +123,8 @@ WRITTEN = r"""
 {{ 'a' + 1 }}
 {{ 1 in 'abc' }}
 {{ [1] + (2,) }}
-{{ 'ab' * 3 }} {{ [1] * 2 }} {{ [1] + [2] }} {{ 'a' ~ 1 ~ none ~ [] }} {{ -n }} {{ +n }} {{ - - 3 }} {{ not not n }} {{ n|string + 'x' }} {{ 2 * 3 + 4 }} {{ 'a' ~ 1 + 2 }}
+{{ 'ab' * 3 }} {{ [1] * 2 }} {{ [1] + [2] }} {{ 'a' ~ 1 ~ none ~ [] }} {{ -n }} {{ +n }} {{ - - 3 }} {{ not not n }} {{ n|string + 'x' }} {{ 2 * 3 + 4 }}
+{{ 'a' ~ 1 + 2 }}
 {% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a', 'b') }}{{ loop.changed(x) }};{% endfor %}
 {% for x in [] %}a{% else %}none{% endfor %}{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}{% for k in d %}{{ k }}{% endfor %}{% for c in 'añb' %}{{ c }}-{% endfor %}{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}
 {% for x in l if x > 1 %}{{ x }}{{ loop.index }}{% endfor %}{% for x in l %}{% if x == 2 %}{% break %}{% endif %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %}
@@ -160,7 +163,8 @@ WRITTEN = r"""
 {{ 1 | nope }}
 {{ 1 is nope }}
 {{ d.x.y }} {{ d.x.y is defined }} {{ s.nope is defined }} {{ s.upper is defined }} {{ (s | attr('upper'))() }} {{ d | attr('x') is defined }} {{ d | items | list }} {{ 'abc' | reverse }} {{ l | reverse | list }}
-{{ {'a': {'b': [1, {'c': none}]}} | tojson(indent=4) }} {{ {1: 'a', none: 'b', true: 'c', 1.5: 'd'} | tojson }} {{ {'a': 1, 'a': 2} }} {{ {1: 2}[1] }} {{ {(1, 2): 3}[(1, 2)] }} {{ {[1]: 2} }}
+{{ {'a': {'b': [1, {'c': none}]}} | tojson(indent=4) }} {{ {1: 'a', none: 'b', true: 'c', 1.5: 'd'} | tojson }} {{ {'a': 1, 'a': 2} }} {{ {1: 2}[1] }} {{ {(1, 2): 3}[(1, 2)] }}
+{{ {[1]: 2} }}
 {{ 5 is lt 6 }} {{ 'A' is upper }} {{ 1 is eq 1 and 2 is ne 3 }} {{ n is not none }} {{ big_int }} {{ big_int - 1 }} {{ [n, f, t] | map('string') | list }} {{ l | count }} {{ nope | upper }}|{{ nope | trim }}|{{ nope | replace('a', 'b') }}|{{ none | upper }} {{ s.title.x is defined }}
 {{ "\u00e9\x41\101\q" }} {{ 'a' 'b' }} {{ 1_000 }} {{ 1.5e3 }} {{ d.2 is defined }} {{ nested.1.1.0 }} {{ nested[1][1][0] }} {{ (1, 2)[1] }} {{ () }} {{ (1,) }} {{ "a" if true else "b" if false else "c" }}
 """.strip("\n")
@@ -231,7 +235,8 @@ def differs(wanted, got):
         return not (kind == "text" and (got["text"] == text or "<generator object" in text or " object at 0x" in text or "<built-in method" in text))
     if kind == "raised":
         return got["error"] != text
-    return kind == "text" and got["code"] not in REFUSED
+    # Jinja2 computes with constants when it compiles, where a slice of a number is undefined and no error.
+    return kind == "text" and got["code"] not in REFUSED and "cannot be sliced" not in got["error"]
 
 
 class Oracle(unittest.TestCase):

@@ -63,28 +63,34 @@ std::vector<Sample> Samples() {
       {With("hermes", "qwen3"),
        "<think>\nlet me see\n</think>\n\nSure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
        "{\"a\": \"}</tool_call>\"}}\n</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"},
-      {With("hermes", "none"), "a < b <tool_call> is a tag, <tool_call>{\"x\": 1}</tool_call> too "},
+      {With("hermes", "none"),
+       "a < b <tool_call> is a tag, <tool_call>{\"x\": 1}</tool_call> too "},
       {With("hermes", "none"), "cut <tool_call>{\"name\": \"f\", \"arg"},
       {With("hermes", "none"), "bad <tool_call>{\"name\": </tool_call> more"},
       {With("none", "deepseek_r1"), "thinking </thin </think> answer\n"},
       {With("none", "deepseek_r1", "x<think>\n"), "only thinking"},
       {With("none", "qwen3", "<think>\n\n</think>\n\n"), "<think> is content here"},
-      {With("llama3_json", ""), " {\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}; {\"name\": "
-                                "\"g\", \"parameters\": {}}"},
+      {With("llama3_json", ""),
+       " {\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}; {\"name\": "
+       "\"g\", \"parameters\": {}}"},
       {With("llama3_json", ""), "<|python_tag|>{\"name\": \"f\", \"parameters\": {}} "},
       {With("llama3_json", ""), "{not json} at all"},
-      {With("mistral", ""), "Hi[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}}, "
-                            "{\"name\": \"g\", \"arguments\": {}}]"},
+      {With("mistral", ""),
+       "Hi[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}}, "
+       "{\"name\": \"g\", \"arguments\": {}}]"},
       {With("mistral", ""), "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}"},
       {With("deepseek_v3", "deepseek_r1", "<think>\n"), absl::StrCat("hm</think>", kDeepSeekText)},
-      {With("deepseek_v31", ""), "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}"
-                                 "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
-      {With("qwen3_coder", ""), "Now.\n<tool_call>\n<function=f>\n<parameter=text>\nline 1\nline "
-                                "\"2\"\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n"
-                                "</tool_call> done"},
+      {With("deepseek_v31", ""),
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}"
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {With("qwen3_coder", ""),
+       "Now.\n<tool_call>\n<function=f>\n<parameter=text>\nline 1\nline "
+       "\"2\"\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n"
+       "</tool_call> done"},
       {With("openai", "openai_gptoss"), kHarmonyText},
-      {With("openai", ""), "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>"
-                           "final<|message|>It is <b>.<|return|>"},
+      {With("openai", ""),
+       "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>"
+       "final<|message|>It is <b>.<|return|>"},
       {With("openai", ""), " to=functions.f<|channel|>commentary json<|message|>not json<|call|>"},
       {With("openai", ""), "a text without channels"},
   };
@@ -184,7 +190,9 @@ TEST(OutputParser, LeavesCallsInTheContentWhereTheRequestHasNoTools) {
 }
 
 TEST(OutputParser, FollowsThePromptIntoTheReasoning) {
-  EXPECT_EQ(ParseOutput(With("", "qwen3", "<|im_start|>assistant\n<think>\n"), "a</think>b").reasoning, "a");
+  EXPECT_EQ(
+      ParseOutput(With("", "qwen3", "<|im_start|>assistant\n<think>\n"), "a</think>b").reasoning,
+      "a");
   EXPECT_EQ(ParseOutput(With("", "qwen3"), "a</think>b").content, "a</think>b");
   EXPECT_EQ(ParseOutput(With("", "deepseek_r1"), "a</think>b").reasoning, "a");
   EXPECT_EQ(ParseOutput(With("", "qwen3", "<think>\n\n</think>\n\n"), "a").content, "a");

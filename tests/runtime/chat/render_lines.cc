@@ -1,5 +1,5 @@
-// Renders templates for jinja_oracle_test.py: a line of JSON {template, context, limits} on standard input gives one
-// of {text} or {error, code} on standard output.
+// Renders templates for jinja_oracle_test.py: a line of JSON {template, context, limits} on
+// standard input gives one of {text} or {error, code} on standard output.
 #include <iostream>
 #include <string>
 
@@ -30,6 +30,8 @@ nlohmann::ordered_json Answer(const std::string& line) {
 
 int main() {
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << bulkhead::jinja::Answer(line).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) << std::endl;
+    std::cout << bulkhead::jinja::Answer(line).dump(-1, ' ', true,
+                                                    nlohmann::json::error_handler_t::replace)
+              << std::endl;
   }
 }

@@ -111,36 +111,47 @@ TEST(CompletionRequest, PromptsAreTextsOrIdsOneOrSeveral) {
 }
 
 TEST(CompletionRequest, WrongValuesAreNamed) {
-  const std::pair<const char*, const char*> kWrong[] = {
-      {"temperature", "\"hot\""}, {"max_tokens", "65"},     {"max_tokens", "-1"},
-      {"max_tokens", "1.5"},      {"n", "0"},               {"n", "129"},
-      {"top_k", "-2"},            {"stop", "[1]"},          {"stop_token_ids", "[-1]"},
-      {"min_tokens", "-1"},       {"logprobs", "21"},       {"logprobs", "true"},
-      {"stream", "1"},            {"stream_options", "[]"}, {"seed", "\"a\""},
-      {"priority", "3000000000"}, {"model", "5"}};
+  const std::pair<const char*, const char*> kWrong[] = {{"temperature", "\"hot\""},
+                                                        {"max_tokens", "65"},
+                                                        {"max_tokens", "-1"},
+                                                        {"max_tokens", "1.5"},
+                                                        {"n", "0"},
+                                                        {"n", "129"},
+                                                        {"top_k", "-2"},
+                                                        {"stop", "[1]"},
+                                                        {"stop_token_ids", "[-1]"},
+                                                        {"min_tokens", "-1"},
+                                                        {"logprobs", "21"},
+                                                        {"logprobs", "true"},
+                                                        {"stream", "1"},
+                                                        {"stream_options", "[]"},
+                                                        {"seed", "\"a\""},
+                                                        {"priority", "3000000000"},
+                                                        {"model", "5"}};
   for (const auto& [name, value] : kWrong) {
-    ExpectRefused(
-        Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(), name,
-        reason::kInvalidValue);
+    ExpectRefused(Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(),
+                  name, reason::kInvalidValue);
   }
 }
 
 TEST(CompletionRequest, WhatIsNotSupportedIsRefusedByNameUnlessItHasNoEffect) {
   const std::pair<const char*, const char*> kUnsupported[] = {
-      {"best_of", "3"},   {"suffix", "\"x\""},          {"response_format", R"({"type": "json_object"})"},
-      {"echoo", "true"},  {"use_beam_search", "true"},  {"guided_json", "{}"}};
+      {"best_of", "3"},
+      {"suffix", "\"x\""},
+      {"response_format", R"({"type": "json_object"})"},
+      {"echoo", "true"},
+      {"use_beam_search", "true"},
+      {"guided_json", "{}"}};
   for (const auto& [name, value] : kUnsupported) {
-    ExpectRefused(
-        Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(), name,
-        reason::kUnsupportedParameter);
+    ExpectRefused(Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(),
+                  name, reason::kUnsupportedParameter);
   }
   EXPECT_TRUE(Completion(R"("prompt": "a", "best_of": 1, "suffix": "", "user": "u", "store": true,
                             "metadata": {"a": "b"}, "response_format": {"type": "text"},
                             "use_beam_search": false, "unknown": null)")
                   .ok());
-  ExpectRefused(
-      Completion(R"("prompt": "a", "stream_options": {"x": 1})").status(), "stream_options.x",
-      reason::kUnsupportedParameter);
+  ExpectRefused(Completion(R"("prompt": "a", "stream_options": {"x": 1})").status(),
+                "stream_options.x", reason::kUnsupportedParameter);
 }
 
 TEST(CompletionRequest, ABodyThatIsNotAnObjectIsRefused) {
@@ -156,8 +167,8 @@ TEST(CompletionRequest, ABodyThatIsNotAnObjectIsRefused) {
 
 TEST(ChatCompletionRequest, RolesAreChecked) {
   for (const char* role : {"system", "developer", "user", "assistant", "tool"}) {
-    EXPECT_TRUE(Chat(absl::StrCat(R"("messages": [{"role": ")", role, R"(", "content": "a"}])"))
-                    .ok());
+    EXPECT_TRUE(
+        Chat(absl::StrCat(R"("messages": [{"role": ")", role, R"(", "content": "a"}])")).ok());
   }
   ExpectRefused(Chat(R"("messages": [{"role": "user"}, {"role": "ghost"}])").status(),
                 "messages[1].role", reason::kInvalidValue);

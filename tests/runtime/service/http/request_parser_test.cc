@@ -49,9 +49,9 @@ class RequestParserTest : public testing::Test {
 };
 
 TEST_F(RequestParserTest, ARequestIsReadWhateverThePieces) {
-  const std::string text = absl::StrCat(
-      kPost, "Content-Type: Application/JSON; charset=utf-8\r\nX-Request-Id: r1\r\n",
-      "Content-Length: 5\r\n\r\nhello");
+  const std::string text =
+      absl::StrCat(kPost, "Content-Type: Application/JSON; charset=utf-8\r\nX-Request-Id: r1\r\n",
+                   "Content-Length: 5\r\n\r\nhello");
   for (const bool slowly : {false, true}) {
     const auto parser = New();
     if (slowly) {

@@ -1,0 +1,167 @@
+#include "runtime/chat/chat_template.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ChatTemplateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/chat_XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  void Write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = dir_ + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+
+  static std::string Rendered(const absl::StatusOr<ChatTemplate>& loaded,
+                              const ChatRequest& request) {
+    if (!loaded.ok()) return loaded.status().ToString();
+    const absl::StatusOr<RenderedChat> rendered = RenderChat(*loaded, request);
+    return rendered.ok() ? rendered->text : rendered.status().ToString();
+  }
+
+  static ChatRequest Hello() {
+    ChatRequest request;
+    request.messages = {{{"role", "user"}, {"content", "hello"}}};
+    return request;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(ChatTemplateTest, TakesTheTemplateAndTheSpecialTokensOfTokenizerConfig) {
+  Write("tokenizer_config.json",
+        R"({"chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}",
+            "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null})");
+  const auto loaded = LoadChatTemplate(dir_);
+  EXPECT_EQ(Rendered(loaded, Hello()), "<s>hello</s>");
+  EXPECT_EQ(loaded->special_tokens().dump(), R"({"bos_token":"<s>","eos_token":"</s>"})");
+}
+
+TEST_F(ChatTemplateTest, PrefersFilesToTokenizerConfig) {
+  Write("tokenizer_config.json", R"({"chat_template": "config", "bos_token": "<s>"})");
+  Write("chat_template.jinja", "file {{ bos_token }}");
+  Write("additional_chat_templates/tool_use.jinja", "tools");
+  const auto loaded = LoadChatTemplate(dir_);
+  EXPECT_EQ(Rendered(loaded, Hello()), "file <s>");
+  ChatRequest with_tools = Hello();
+  with_tools.tools = {{{"type", "function"}}};
+  EXPECT_EQ(Rendered(loaded, with_tools), "tools");
+}
+
+TEST_F(ChatTemplateTest, ChoosesAmongNamedTemplates) {
+  Write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "rag", "template": "r"}]})");
+  Write("own.jinja", "own");
+  EXPECT_EQ(Rendered(LoadChatTemplate(dir_), Hello()), "d");
+  EXPECT_EQ(Rendered(LoadChatTemplate(dir_, "rag"), Hello()), "r");
+  EXPECT_EQ(Rendered(LoadChatTemplate(dir_, dir_ + "/own.jinja"), Hello()), "own");
+  EXPECT_THAT(Rendered(LoadChatTemplate(dir_, "other"), Hello()),
+              AllOf(HasSubstr("NOT_FOUND"), HasSubstr("other"), HasSubstr("default, rag")));
+}
+
+TEST_F(ChatTemplateTest, SaysWhereATemplateIsMissingOrWrong) {
+  EXPECT_THAT(Rendered(LoadChatTemplate(dir_), Hello()),
+              AllOf(HasSubstr("NOT_FOUND"), HasSubstr("--chat-template FILE")));
+  Write("tokenizer_config.json", R"({"chat_template": 3})");
+  EXPECT_THAT(Rendered(LoadChatTemplate(dir_), Hello()), HasSubstr("neither a text nor a list"));
+  Write("chat_template.jinja", "a\n{% if %}");
+  EXPECT_THAT(Rendered(LoadChatTemplate(dir_), Hello()), HasSubstr("chat template: line 2"));
+}
+
+TEST_F(ChatTemplateTest, LaysOutTheSampleModelsTurns) {
+  const auto loaded = LoadChatTemplate(absl::StrCat(BH_SOURCE_DIR, "/examples/models/sample"));
+  EXPECT_EQ(Rendered(loaded, Hello()), "<|begin|><|user|>hello<|end|><|assistant|>");
+  ChatRequest ghost = Hello();
+  ghost.messages[0]["role"] = "ghost";
+  EXPECT_THAT(Rendered(loaded, ghost), HasSubstr("only user and assistant"));
+}
+
+TEST_F(ChatTemplateTest, JoinsPartsUnlessTheTemplateReadsThem) {
+  ChatRequest request;
+  request.messages = ordered_json::parse(
+      R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
+  EXPECT_EQ(Rendered(ChatTemplate::Parse("{{ messages[0].content }}", "t"), request), "a\nb");
+  EXPECT_EQ(Rendered(ChatTemplate::Parse(
+                         "{% for p in messages[0].content %}<{{ p.text }}>{% endfor %}", "t"),
+                     request),
+            "<a><b>");
+}
+
+TEST_F(ChatTemplateTest, RefusesWrongMessagesByIndexAndImagesByName) {
+  const auto parsed = ChatTemplate::Parse("{{ messages }}", "t");
+  const auto refusal = [&](const std::string& messages) {
+    ChatRequest request;
+    request.messages = ordered_json::parse(messages);
+    const absl::StatusOr<RenderedChat> rendered = RenderChat(*parsed, request);
+    EXPECT_EQ(rendered.status().code(), absl::StatusCode::kInvalidArgument) << messages;
+    return std::string(rendered.status().message());
+  };
+  EXPECT_THAT(refusal(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
+              AllOf(HasSubstr("messages[0]"), HasSubstr("image_url"), HasSubstr("text only")));
+  EXPECT_THAT(refusal("[]"), HasSubstr("at least one"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("list"));
+  EXPECT_THAT(refusal(R"([{"role": "user", "content": "a"}, 3])"), HasSubstr("messages[1]"));
+  EXPECT_THAT(refusal(R"([{"content": "a"}])"), HasSubstr("role"));
+  EXPECT_THAT(refusal(R"([{"role": "user", "content": 5}])"), HasSubstr("content is 5"));
+  EXPECT_THAT(
+      refusal(
+          R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{x"}}]}])"),
+      HasSubstr("arguments"));
+}
+
+TEST_F(ChatTemplateTest, GivesArgumentsOfCallsAsObjects) {
+  ChatRequest request;
+  request.messages = ordered_json::parse(
+      R"([{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}]}])");
+  EXPECT_EQ(Rendered(ChatTemplate::Parse("[{{ messages[0].content }}]{{ "
+                                         "messages[0].tool_calls[0].function.arguments | tojson }}",
+                                         "t"),
+                     request),
+            "[]{\"b\": 1, \"a\": 2}");
+}
+
+TEST_F(ChatTemplateTest, PassesKwargsAndKeepsItsOwnVariables) {
+  const auto parsed =
+      ChatTemplate::Parse("{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}", "t");
+  ChatRequest request = Hello();
+  request.template_kwargs = {{"enable_thinking", false}};
+  EXPECT_EQ(Rendered(parsed, request), "FalseTrueNone");
+  request.template_kwargs = {{"messages", "x"}};
+  EXPECT_THAT(Rendered(parsed, request), HasSubstr("cannot set 'messages'"));
+}
+
+TEST_F(ChatTemplateTest, LeavesTheLastMessageOpen) {
+  const auto parsed = ChatTemplate::Parse(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}{% if "
+      "add_generation_prompt %}<assistant>{% endif %}",
+      "t");
+  ChatRequest request = Hello();
+  request.messages.push_back({{"role", "assistant"}, {"content", "Once upon "}});
+  request.continue_final_message = true;
+  EXPECT_THAT(Rendered(parsed, request), HasSubstr("exclude each other"));
+  request.add_generation_prompt = false;
+  EXPECT_EQ(Rendered(parsed, request), "<user>hello</><assistant>Once upon");
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,167 @@
+// The front end over sockets: refusals, limits, and clients that go.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/service/refusal.h"
+#include "tests/runtime/service/http/http_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST_F(HttpServerTest, AChoiceThatIsRefusedEndsTheOthers) {
+  const auto client = Connect();
+  engine_.RefuseWith(WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError("full"), reason::kQueueFull), absl::Seconds(2)));
+  client->Post("/v1/completions", R"({"prompt": "a", "n": 2})");
+  const Submitted second = engine_.Next();
+  engine_.WaitForCancel(second.request.request_id);
+  const auto [head, body] = client->ReadAnswer();
+  EXPECT_THAT(head, HasSubstr("429 Too Many Requests"));
+  EXPECT_THAT(head, HasSubstr("Retry-After: 2\r\n"));
+  EXPECT_EQ(json::parse(body)["error"]["code"], "QUEUE_FULL");
+}
+
+TEST_F(HttpServerTest, AClientThatHangsUpEndsItsGeneration) {
+  for (const char* body : {R"({"prompt": "ab"})", R"({"prompt": "ab", "stream": true})"}) {
+    const auto client = Connect();
+    client->Post("/v1/completions", body);
+    const Submitted submitted = engine_.Next();
+    client->HangUp();
+    EXPECT_EQ(ReasonOf(engine_.WaitForCancel(submitted.request.request_id)), reason::kCancelled);
+  }
+  WaitUntil([&] { return core_->host.open_calls.now() == 0; });
+}
+
+TEST_F(HttpServerTest, AFailureBehindTheFirstEventIsAnEvent) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab", "stream": true})");
+  const Submitted submitted = engine_.Next();
+  submitted.Send(0, {'c'}, "c");
+  client->ReadUntil("\"text\":\"c\"");
+  submitted.Fail(absl::UnavailableError("gone"));
+  const std::string rest = client->ReadUntil("0\r\n\r\n");
+  EXPECT_THAT(rest, HasSubstr("data: {\"error\":{\"message\":"));
+  EXPECT_THAT(rest, HasSubstr("\"code\":\"RANK_LOST\""));
+  EXPECT_THAT(rest, Not(HasSubstr("[DONE]")));
+}
+
+TEST_F(HttpServerTest, AReaderThatDoesNotReadIsToldSo) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab", "stream": true})");
+  const Submitted submitted = engine_.Next();
+  const std::string text(400'000, 'x');
+  // More than the sockets hold, and than the service keeps for it.
+  for (uint64_t i = 0; i < 40 && !engine_.WasCancelled(submitted.request.request_id); ++i) {
+    submitted.Send(i, {'x'}, text);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(ReasonOf(engine_.WaitForCancel(submitted.request.request_id)), reason::kSlowReader);
+  EXPECT_THAT(client->ReadUntil("0\r\n\r\n"), HasSubstr("\"code\":\"SLOW_READER\""));
+}
+
+TEST_F(HttpServerTest, RefusalsHaveTheirStatus) {
+  EXPECT_EQ(Ask("/v1/completions", R"({"model": "other", "prompt": "a"})").first, 404);
+  EXPECT_EQ(Ask("/v1/completions", "{").first, 400);
+  EXPECT_EQ(Ask("/v1/completions", R"({"prompt": "a", "best_of": 4})").first, 400);
+  EXPECT_EQ(Ask("/v1/nothing", "{}").first, 404);
+  EXPECT_EQ(Ask("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})")
+                .second["error"]["code"],
+            "TEXT_NOT_SUPPORTED")
+      << "there is no template";
+  const auto client = Connect();
+  client->Send("DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n");
+  const auto [head, body] = client->ReadAnswer();
+  EXPECT_THAT(head, AllOf(HasSubstr("405"), HasSubstr("Allow: GET, HEAD")));
+  client->Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(Answered(*client).first, 415);
+}
+
+TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefusedBeforeItComes) {
+  const auto client = Connect();
+  client->Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "Content-Length: 100001\r\n\r\n");
+  const auto [head, body] = client->ReadAnswer();
+  EXPECT_THAT(head, AllOf(HasSubstr("413"), HasSubstr("Connection: close")));
+  EXPECT_EQ(json::parse(body)["error"]["code"], "MESSAGE_TOO_LARGE");
+  EXPECT_TRUE(client->IsClosed());
+}
+
+TEST_F(HttpServerTest, AClientThatAsksToContinueIsTold) {
+  const auto client = Connect();
+  client->Send(
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+  EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("100 Continue"));
+  client->Send(R"({"prompt": "a"})");
+  EXPECT_EQ(Answered(*client).first, 200);
+}
+
+TEST_F(HttpServerTest, RequestsThatFollowAtOnceAreAnsweredInOrder) {
+  const auto client = Connect();
+  client->Send(
+      "GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /version HTTP/1.1\r\nHost: a\r\n\r\n"
+      "HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_THAT(client->ReadAnswer().second, HasSubstr("ok"));
+  EXPECT_THAT(client->ReadAnswer().second, HasSubstr("1.2"));
+  EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
+}
+
+TEST_F(HttpServerTest, BeyondItsConnectionsTheLongestIdleGoesFirst) {
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(Connect());
+    WaitUntil([&] { return core_->host.http_connections.now() == i + 1; });
+  }
+  EXPECT_EQ(Get("/health").first, 200);
+  EXPECT_TRUE(clients[0]->IsClosed());
+  // None of these is idle.
+  WaitUntil([&] { return core_->host.http_connections.now() < 8; });
+  for (size_t i = 1; i < clients.size(); ++i) clients[i]->Send("GET /");
+  const auto last = Connect();
+  last->Send("GET /");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(Get("/health").first, 503);
+  EXPECT_GE(core_->host.closed.Get()["TOO_MANY_CONNECTIONS"], 2U);
+}
+
+TEST_F(HttpServerTest, ADrainingServerFinishesAndRefuses) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab"})");
+  const Submitted submitted = engine_.Next();
+  core_->state.SetDraining();
+  const auto [status, answer] = Ask("/v1/completions", R"({"prompt": "ab"})");
+  EXPECT_EQ(status, 503);
+  EXPECT_EQ(answer["error"]["code"], "DRAINING");
+  EXPECT_EQ(Get("/health").first, 503);
+  EXPECT_EQ(Get("/live").first, 200);
+  submitted.Send(0, {'c'}, "c");
+  submitted.Finish(FinishReason::kEos, 1);
+  EXPECT_EQ(Answered(*client).first, 200);
+}
+
+TEST_F(HttpServerTest, ALossEndsAStreamWithItsRank) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab", "stream": true})");
+  engine_.Next();
+  client->ReadUntil("\r\n\r\n");
+  core_->SetLost(absl::UnavailableError("rank 1 was lost"), {.rank = 1, .host = "b"});
+  EXPECT_THAT(client->ReadUntil("0\r\n\r\n"),
+              AllOf(HasSubstr("rank 1 was lost"), HasSubstr("RANK_LOST")));
+  EXPECT_EQ(Get("/live").first, 503);
+}
+
+}  // namespace
+}  // namespace bulkhead
