@@ -260,6 +260,7 @@ class PlantedViolation(unittest.TestCase):
                 ("runtime/service/engine_call.cc", '"grpcpp/grpcpp.h"', "gRPC"),
                 ("runtime/service/guard/a.cc", "<grpc/grpc.h>", "gRPC"),
                 ("runtime/service/listener.cc", '"boost/asio/post.hpp"', "Boost"),
+                ("runtime/service/http/a.cc", '"prometheus/registry.h"', "prometheus-cpp"),
                 ("runtime/service/engine_call.cc", '"runtime/service/http/routes.h"', "the HTTP front end"),
                 ("runtime/service/engine_call.cc", '"runtime/service/grpc/raw_message.h"', "the gRPC front end"),
                 ("kernels/attend/cuda.cc", "<cuda_runtime.h>", "CUDA"), ("runtime/model/a.cc", "<nccl.h>", "NCCL"),

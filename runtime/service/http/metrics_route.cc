@@ -15,22 +15,22 @@ namespace {
 // One of the kMaxScrapes of a port, until the answer is written.
 class ScrapeSlot {
  public:
-  explicit ScrapeSlot(std::atomic<int>* scrapes)
-      : scrapes_(scrapes), is_taken_(scrapes->fetch_add(1) < kMaxScrapes) {}
+  explicit ScrapeSlot(std::shared_ptr<std::atomic<int>> scrapes)
+      : scrapes_(std::move(scrapes)), is_taken_(scrapes_->fetch_add(1) < kMaxScrapes) {}
   ~ScrapeSlot() { scrapes_->fetch_sub(1); }
   ScrapeSlot(const ScrapeSlot&) = delete;
   ScrapeSlot& operator=(const ScrapeSlot&) = delete;
   bool is_taken() const { return is_taken_; }
 
  private:
-  std::atomic<int>* const scrapes_;
+  const std::shared_ptr<std::atomic<int>> scrapes_;
   const bool is_taken_;
 };
 
 }  // namespace
 
 void ServeMetrics(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
-  auto slot = std::make_shared<ScrapeSlot>(context.scrapes.get());
+  auto slot = std::make_shared<ScrapeSlot>(context.scrapes);
   if (!slot->is_taken()) {
     return AnswerError(context, exchange,
                        WithReason(absl::UnavailableError("too many answers of /metrics are being "

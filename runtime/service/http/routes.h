@@ -20,7 +20,7 @@ struct HttpContext {
   int64_t started_unix_s = 0;
   MetricsPage metrics;
   // Answers of /metrics that are being made or sent.
-  std::unique_ptr<std::atomic<int>> scrapes = std::make_unique<std::atomic<int>>(0);
+  std::shared_ptr<std::atomic<int>> scrapes = std::make_shared<std::atomic<int>>(0);
 };
 
 using ExchangePointer = std::shared_ptr<HttpExchange>;

@@ -13,9 +13,9 @@
 namespace bulkhead {
 namespace {
 
-// Some 700 metrics with the longest name of a model, and some 30 of a rank.
-constexpr int64_t kGroupBytes = int64_t{384} << 10;
-constexpr int64_t kRankBytes = int64_t{12} << 10;
+// Some 600 lines with the longest name of a model, and some 24 of a rank.
+constexpr int64_t kGroupBytes = int64_t{512} << 10;
+constexpr int64_t kRankBytes = int64_t{16} << 10;
 
 }  // namespace
 

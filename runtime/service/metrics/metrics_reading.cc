@@ -1,5 +1,7 @@
 #include "runtime/service/metrics/metrics_reading.h"
 
+#include <algorithm>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status.h"
