@@ -3,7 +3,7 @@
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # the program is enough; tests need not be built
 install(DIRECTORY proto/bulkhead/v1 DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead/proto/bulkhead
         FILES_MATCHING PATTERN "*.proto")
-install(DIRECTORY proto/google proto/grpc DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead/proto
+install(DIRECTORY proto/google proto/grpc proto/vllm DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead/proto
         FILES_MATCHING PATTERN "*.proto")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead)
 install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -106,7 +106,7 @@ class VllmEngineTest(unittest.TestCase):
                               ({"n": 1000}, "n: 1000"), ({"top_p": 7}, "top_p"), ({"temperature": -1}, "temperature"),
                               ({"logprobs": -1}, "logprobs"), ({"logprobs": 1000}, "1000"),
                               ({"prompt_logprobs": 1}, "prompt_logprobs"), ({"stop": [""]}, "stop[0]"),
-                              ({"max_tokens": 0}, "max_tokens"), ({"logit_bias": {1 << 30: 1}}, "logit_bias"),
+                              ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 2049}, "2048, max_model_len"), ({"logit_bias": {1 << 30: 1}}, "logit_bias"),
                               ({"min_tokens": 9, "max_tokens": 3}, "min_tokens")):
             self.assertIn(named, self.refusal(invalid, self.request(ids, **params)))
         for bad in ([], [1 << 31]):

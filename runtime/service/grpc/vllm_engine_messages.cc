@@ -64,6 +64,15 @@ absl::StatusOr<uint32_t> NotNegative(absl::string_view field, int32_t value,
                       {{"value", absl::StrCat(value)}, {"limit", "0"}});
 }
 
+absl::Status WithinLimit(absl::string_view field, uint32_t value, uint32_t limit,
+                         absl::string_view remedy) {
+  if (value <= limit) return absl::OkStatus();
+  return InvalidField(absl::StrCat("sampling_params.", field),
+                      absl::StrCat(value, " is more than the limit of ", limit, remedy),
+                      reason::kInvalidValue,
+                      {{"value", absl::StrCat(value)}, {"limit", absl::StrCat(limit)}});
+}
+
 absl::Status TakeSampling(vllm_api::SamplingParams& params, v1::Sampling& out) {
   if (params.has_temperature()) out.set_temperature(params.temperature());
   if (params.top_p() != 0) out.set_top_p(params.top_p());
@@ -237,8 +246,14 @@ MessagePieces AsComplete(MessagePieces pieces) {
 
 }  // namespace
 
-absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message) {
+absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message,
+                                              int max_model_len) {
   BH_RETURN_IF_ERROR(CheckServed(message));
+  const uint32_t max_tokens = message.sampling_params().max_tokens();
+  BH_RETURN_IF_ERROR(WithinLimit("max_tokens", max_tokens, static_cast<uint32_t>(max_model_len),
+                                 ", max_model_len; ask for fewer"));
+  BH_RETURN_IF_ERROR(
+      WithinLimit("n", message.sampling_params().n(), kMaxVllmChoices, " choices; ask for fewer"));
   VllmGeneration out;
   v1::GenerateRequest& request = out.request;
   request.mutable_request_id()->swap(*message.mutable_request_id());
@@ -252,13 +267,6 @@ absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message
   BH_RETURN_IF_ERROR(TakeSampling(params, *request.mutable_sampling()));
   TakeStopping(params, *request.mutable_stopping());
   BH_RETURN_IF_ERROR(TakeOutput(params, request));
-  if (params.n() > kMaxVllmChoices) {
-    return InvalidField(
-        "sampling_params.n",
-        absl::StrCat(params.n(), " is more than the limit of ", kMaxVllmChoices, "; ask for fewer"),
-        reason::kInvalidValue,
-        {{"value", absl::StrCat(params.n())}, {"limit", absl::StrCat(kMaxVllmChoices)}});
-  }
   if (params.n() > 1) out.n = static_cast<int>(params.n());
   if (out.n > 1 && request.text().size() > TextWorker::kLongTextBytes) {
     return InvalidField(

@@ -25,8 +25,10 @@ struct VllmGeneration {
 };
 
 // Takes the strings and ids out of `message`. INVALID_ARGUMENT naming a field of it that cannot be
-// served; values are checked later, by BuildRequest.
-absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message);
+// served, and for max_tokens beyond `max_model_len`, as vLLM has it; other values are checked
+// later, by BuildRequest.
+absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message,
+                                              int max_model_len);
 
 struct VllmCounts {
   uint32_t index = 0;  // the choice

@@ -166,7 +166,10 @@ absl::Status VllmGenerateCall::MakeChoices(CallRequest& request,
   {
     vllm_api::GenerateRequest message;
     BH_RETURN_IF_ERROR(request.Parse(message));
-    BH_ASSIGN_OR_RETURN(generation, TakeGeneration(message));
+    BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
+                        core_->state.ForNewRequest());
+    BH_ASSIGN_OR_RETURN(generation,
+                        TakeGeneration(message, parts->control->Limits().max_model_len));
   }
   const int n = generation->n;
   BH_RETURN_IF_ERROR(core_->TakeCalls(n - 1));

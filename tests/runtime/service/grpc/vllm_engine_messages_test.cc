@@ -12,6 +12,8 @@ namespace {
 
 using testing::ElementsAre;
 
+constexpr int kLength = 64;  // max_model_len
+
 vllm_api::GenerateRequest RequestOfIds() {
   vllm_api::GenerateRequest request;
   request.set_request_id("r");
@@ -22,7 +24,7 @@ vllm_api::GenerateRequest RequestOfIds() {
 
 TEST(VllmRequestTest, WhatIsUnsetStaysUnset) {
   vllm_api::GenerateRequest request = RequestOfIds();
-  const auto made = TakeGeneration(request);
+  const auto made = TakeGeneration(request, kLength);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->n, 1);
   EXPECT_FALSE(made->stream);
@@ -61,7 +63,7 @@ TEST(VllmRequestTest, WhatIsSetIsTaken) {
   params.set_skip_special_tokens(true);
   params.set_truncate_prompt_tokens(2);
   (*params.mutable_logit_bias())[6] = 2.5;
-  const auto made = TakeGeneration(request);
+  const auto made = TakeGeneration(request, kLength);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->n, 3);
   EXPECT_TRUE(made->stream);
@@ -104,6 +106,7 @@ TEST(VllmRequestTest, WhatIsNotServedIsRefusedByName) {
       {"kv_transfer_params_json", [](auto& r, auto&) { r.set_kv_transfer_params_json("{}"); }},
       {"data_parallel_rank", [](auto& r, auto&) { r.set_data_parallel_rank(1); }},
       {"sampling_params.n", [](auto&, auto& p) { p.set_n(kMaxVllmChoices + 1); }},
+      {"sampling_params.max_tokens", [](auto&, auto& p) { p.set_max_tokens(kLength + 1); }},
       {"sampling_params.logprobs", [](auto&, auto& p) { p.set_logprobs(-1); }},
       {"sampling_params.prompt_logprobs", [](auto&, auto& p) { p.set_prompt_logprobs(-1); }},
       {"sampling_params.prompt_logprobs",
@@ -123,7 +126,7 @@ TEST(VllmRequestTest, WhatIsNotServedIsRefusedByName) {
   for (const auto& [field, change] : changes) {
     vllm_api::GenerateRequest request = RequestOfIds();
     change(request, *request.mutable_sampling_params());
-    const auto made = TakeGeneration(request);
+    const auto made = TakeGeneration(request, kLength);
     ASSERT_FALSE(made.ok()) << field;
     EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(made.status().message()), testing::StartsWith(field + ": "));

@@ -3,10 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "runtime/service/grpc/tokenizer_call.h"
 #include "runtime/service/grpc/vllm_engine_messages.h"
 #include "tests/runtime/service/grpc/service_fixture.h"
@@ -30,9 +32,13 @@ class VllmEngineServiceTest : public ServiceFixture {
     stub_ = vllm_api::VllmEngine::NewStub(channel_);
   }
   void TearDown() override {
+    const absl::Time limit = absl::Now() + absl::Seconds(20);
+    while (core_->host.open_calls.now() > 0 && absl::Now() < limit) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_EQ(core_->host.open_calls.now(), 0);
     ServiceFixture::TearDown();
     EXPECT_EQ(core_->host.answer_bytes.now(), 0);
-    EXPECT_EQ(core_->host.open_calls.now(), 0);
   }
   static vllm_api::GenerateRequest RequestOf(const std::string& id, bool stream, uint32_t n) {
     vllm_api::GenerateRequest request;
@@ -108,16 +114,24 @@ TEST_F(VllmEngineServiceTest, ChoicesAreRequestsWithTheirOwnSeedsAndIndices) {
 }
 
 TEST_F(VllmEngineServiceTest, AChoiceThatFailsEndsTheCallAndTheOthers) {
-  engine_.AnswerWith([](const Submitted& s) {
-    if (s.request.request_id == "r#1") s.Fail(absl::InternalError("broken"));
-  });
   MakeReady();
   for (const bool stream : {false, true}) {
-    const Answered answered = Generate(RequestOf("r", stream, 3));
-    EXPECT_EQ(answered.status.error_code(), grpc::StatusCode::INTERNAL);
-    EXPECT_TRUE(answered.completes.empty());
+    auto answered = std::async([&] { return Generate(RequestOf("r", stream, 3)); });
+    engine_.Next().Send(0, {'c'}, "");
+    engine_.Next().Fail(absl::InternalError("broken"));
+    const Answered got = answered.get();
+    EXPECT_EQ(got.status.error_code(), grpc::StatusCode::INTERNAL);
+    EXPECT_TRUE(got.completes.empty());
+    EXPECT_TRUE(engine_.WasCancelled("r#0"));
+    while (!core_->calls.RunningIds().empty()) absl::SleepFor(absl::Milliseconds(1));
   }
-  EXPECT_TRUE(engine_.WasCancelled("r#0"));
+}
+
+TEST_F(VllmEngineServiceTest, AChoiceThatIsRefusedKeepsTheRestFromTheEngine) {
+  MakeReady();
+  engine_.RefuseWith(absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(Generate(RequestOf("r", true, 3)).status.error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(core_->calls.RunningIds().empty());
 }
 
