@@ -12,14 +12,6 @@ double SecondsSince(uint64_t from_ns, uint64_t now_ns) {
   return static_cast<double>(now_ns - std::min(from_ns, now_ns)) * 1e-9;
 }
 
-// A client's id as one word of a log line.
-std::string OneWord(std::string id) {
-  for (char& c : id) {
-    if (c <= ' ' || c > '~' || c == '=') c = '?';
-  }
-  return id;
-}
-
 }  // namespace
 
 EngineMetrics Coordinator::Metrics() const {
@@ -54,7 +46,7 @@ RequestEnd Coordinator::MakeEnd(Live& live, EndCause cause, uint64_t now_ns) {
 void Coordinator::LogEnd(const Live& live, const RequestEnd& end) const {
   if (!options_.log_requests) return;
   const auto ms = [](uint64_t ns) { return static_cast<double>(ns / 1000) * 1e-3; };
-  BH_LOG(kInfo) << "request_end id=" << OneWord(live.request_id)
+  BH_LOG(kInfo) << "request_end id=" << live.request_id
                 << " input_tokens=" << live.figures.prompt_tokens
                 << " output_tokens=" << end.completion_tokens
                 << " cached_tokens=" << end.cached_prompt_tokens

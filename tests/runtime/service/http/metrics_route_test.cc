@@ -1,4 +1,10 @@
 // GET /metrics on the API's port and on a port of its own.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "runtime/service/metrics/metrics_page.h"
 #include "tests/runtime/service/http/http_fixture.h"
 
 namespace bulkhead {
@@ -39,10 +45,8 @@ TEST_F(MetricsRouteTest, TheMetricsPortHasNothingElse) {
 }
 
 TEST_F(MetricsRouteTest, ScrapesEndAndGiveTheirPlaceBack) {
-  HttpClient client(metrics_->target());
   for (int i = 0; i < 3 * kMaxScrapes; ++i) {
-    client.Send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
-    EXPECT_THAT(client.ReadAnswer().first, testing::HasSubstr("200 OK"));
+    ASSERT_TRUE(absl::StrContains(Head("/metrics"), "200 OK")) << i;
   }
 }
 
