@@ -1,5 +1,5 @@
-// PackedReader: the fields of a message in wire format, one after another, where its tree of objects
-// would take many times its bytes. The message is one of ours. Used by one thread.
+// PackedReader: the fields of a message in wire format, one after another, where its tree of
+// objects would take many times its bytes. The message is one of ours. Used by one thread.
 #pragma once
 
 #include <cstdint>

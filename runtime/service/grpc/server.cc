@@ -41,7 +41,8 @@ void PrepareLibrary() {
 }  // namespace
 
 struct GrpcServer::Parts {
-  explicit Parts(ServiceCore* service_core) : core(service_core), generation(core), control(core), vllm_engine(core) {}
+  explicit Parts(ServiceCore* service_core)
+      : core(service_core), generation(core), control(core), vllm_engine(core) {}
 
   ServiceCore* const core;
   HealthService health;
