@@ -12,7 +12,7 @@
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/service/http/body_parts.h"
 #include "runtime/service/http/generation_options.h"
-#include "runtime/service/http/packed_reader.h"
+#include "runtime/service/packed_reader.h"
 
 namespace bulkhead {
 

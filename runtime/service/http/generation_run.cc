@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/service/generate_call.h"
-#include "runtime/service/http/message_request.h"
+#include "runtime/service/message_request.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/refusal.h"
 
@@ -48,7 +48,15 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
         run->OnEnd(index, status, bytes);
       });
     }
-    std::function<void()> Dropper() override { return run_->exchange_->Dropper(); }
+    // A choice that has ended waits for the others, not for its client.
+    std::function<void()> Dropper() override {
+      return [run = run_->weak_from_this(), exchange = run_->exchange_] {
+        exchange->Post([run, exchange] {
+          const auto held = run.lock();
+          if (held != nullptr && held->is_over_) exchange->Dropper()();
+        });
+      };
+    }
 
     std::shared_ptr<Call> call;
     bool has_ended = false;
@@ -260,18 +268,9 @@ UsageCounts GenerationRun::TotalUsage() const {
 
 }  // namespace
 
-absl::Status TakeCalls(ServiceCore& core, int calls) {
-  if (core.host.open_calls.AddWithin(calls, core.quotas.max_open_calls)) return absl::OkStatus();
-  return WithRetryAfter(
-      WithReason(absl::UnavailableError(absl::StrCat("more than ", core.quotas.max_open_calls,
-                                                     " calls would be open; try again later")),
-                 reason::kTooManyCalls),
-      absl::Seconds(1));
-}
-
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker) {
-  if (const absl::Status taken = TakeCalls(*context.core, job.num_choices()); !taken.ok()) {
+  if (const absl::Status taken = context.core->TakeCalls(job.num_choices()); !taken.ok()) {
     return exchange->Post([&context, exchange, taken] { AnswerError(context, exchange, taken); });
   }
   std::make_shared<GenerationRun>(context, std::move(job), exchange)->Start(on_text_worker);

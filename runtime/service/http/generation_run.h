@@ -30,8 +30,4 @@ struct GenerationJob {
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker);
 
-// Calls that are open, as counted for all front ends: UNAVAILABLE (TOO_MANY_CALLS) where there are
-// too many. Give back with core.host.open_calls.Sub.
-absl::Status TakeCalls(ServiceCore& core, int calls);
-
 }  // namespace bulkhead

@@ -11,7 +11,7 @@
 #include "runtime/service/http/chat_request.h"
 #include "runtime/service/http/generation_options.h"
 #include "runtime/service/http/generation_run.h"
-#include "runtime/service/http/message_request.h"
+#include "runtime/service/message_request.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/parsed_body.h"
 #include "runtime/service/http/routes.h"
@@ -75,7 +75,7 @@ template <typename Message>
 absl::Status RunOne(const HttpContext& context, const ExchangePointer& exchange, Message message,
                     bool on_text_worker, OneCall::ToJson to_json,
                     const std::function<std::shared_ptr<Call>(CallTransport*)>& make) {
-  BH_RETURN_IF_ERROR(TakeCalls(*context.core, 1));
+  BH_RETURN_IF_ERROR(context.core->TakeCalls(1));
   const auto one = std::make_shared<OneCall>(context, exchange, std::move(to_json));
   one->Start(make(one.get()), std::make_unique<MessageRequest>(std::move(message), on_text_worker));
   return absl::OkStatus();
