@@ -42,11 +42,15 @@ Coordinator::Options WithClock(Coordinator::Options options) {
 Coordinator::Coordinator(Options options)
     : options_(WithClock(std::move(options))),
       live_limits_(options_.limits),
+      metrics_(options_.limits.max_model_len),
       pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits),
             NewSnapshotPool(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
-             options_.limits.num_kv_blocks) {}
+             options_.limits.num_kv_blocks) {
+  const absl::MutexLock lock(&mutex_);
+  metrics_.prefix_caching = options_.limits.prefix_caching;
+}
 
 Coordinator::~Coordinator() {
   EndAll(absl::UnavailableError("the server has stopped"), reason::kStopping);
@@ -74,11 +78,14 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   auto live = std::make_shared<Live>();
   live->request = std::move(request);
   live->request.max_model_len = limits.max_model_len;
-  live->prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
+  live->figures.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
+  live->figures.max_tokens = live->request.stopping.max_tokens;
   live->request_id = live->request.request_id;
   live->sink = std::move(sink);
   live->submitted_ns = now;
-  live->completion_tokens = static_cast<int>(live->request.emitted.size());
+  live->figures.completion_tokens = static_cast<int64_t>(live->request.emitted.size());
+  live->figures.resumed_tokens = live->figures.completion_tokens;
+  if (live_.empty()) busy_since_ns_ = now;
   inbox_.push_back(live);
   inbox_tokens_ += tokens;
   live_.emplace(live->request_id, std::move(live));
@@ -131,12 +138,15 @@ void Coordinator::Fail(const absl::Status& why) {
     for (const auto& [id, live] : live_) {
       if (live->busy) continue;  // the rank loop's thread handles failure_ after delivering
       live->ended = true;
-      ends.emplace_back(live, live->MakeEnd(EndCause{why, {}, {}, {}}, now));
+      ends.emplace_back(live, MakeEnd(*live, EndCause{why, {}, {}, {}}, now));
     }
     for (const auto& [live, end] : ends) Forget(*live);
     work_.Signal();
   }
-  for (auto& [live, end] : ends) live->sink->OnEnd(std::move(end));
+  for (auto& [live, end] : ends) {
+    LogEnd(*live, end);
+    live->sink->OnEnd(std::move(end));
+  }
 }
 
 CoordinatorLoad Coordinator::Load() const {
@@ -160,7 +170,7 @@ SchedulerLimits Coordinator::limits() const {
 }
 
 void Coordinator::CountLength(const Live& live) {
-  const int64_t tokens = live.prompt_tokens + live.completion_tokens;
+  const int64_t tokens = live.figures.prompt_tokens + live.figures.completion_tokens;
   ++length_counts_[std::min<size_t>(absl::bit_width(static_cast<uint64_t>(tokens)) - 1,
                                     length_counts_.size() - 1)];
   longest_tokens_ = std::max(longest_tokens_, tokens);

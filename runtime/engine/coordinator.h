@@ -25,6 +25,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "memory/kv_block_pool.h"
+#include "runtime/engine/engine_metrics.h"
 #include "runtime/engine/group_state.h"
 #include "runtime/engine/load_meter.h"
 #include "runtime/engine/request.h"
@@ -56,6 +57,7 @@ class Coordinator final : public RequestInbox {
     // Totals since the start, except text_ns; called by the rank loop's thread. Null: unknown.
     std::function<StepCosts()> costs;
     absl::Duration log_period = absl::Seconds(10);
+    bool log_requests = false;  // a line for each request that ends
   };
   explicit Coordinator(Options options);
   // After the rank loop has returned. Unfinished requests end with UNAVAILABLE.
@@ -77,6 +79,7 @@ class Coordinator final : public RequestInbox {
   // Ends every request with `why` and refuses new ones. Only the first call has an effect.
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
+  EngineMetrics Metrics() const;
   GroupState state() const;
   SchedulerLimits limits() const;
 
@@ -97,6 +100,10 @@ class Coordinator final : public RequestInbox {
 
   void Forget(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLength(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  RequestEnd MakeEnd(Live& live, EndCause cause, uint64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // --log-requests. Without the lock.
+  void LogEnd(const Live& live, const RequestEnd& end) const;
 
   // The rank loop's thread.
   absl::StatusOr<Arrivals> TakeArrivals();
@@ -112,6 +119,7 @@ class Coordinator final : public RequestInbox {
   bool DrainIsOver();
   void EndAll(const absl::Status& why, const char* word);
   void RecordAdmitted();
+  void RecordStep();
   StepCosts Costs() const;  // since the start
   void Publish();
 
@@ -131,6 +139,9 @@ class Coordinator final : public RequestInbox {
   SchedulerLimits live_limits_ ABSL_GUARDED_BY(mutex_);
   std::array<uint64_t, 32> length_counts_ ABSL_GUARDED_BY(mutex_) = {};
   int64_t longest_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  EngineMetrics metrics_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_step_ns_ ABSL_GUARDED_BY(mutex_) = 0;   // when one was committed
+  uint64_t busy_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // the first of the requests arrived
 
   // The rank loop's thread.
   KvBlockPool pool_;
@@ -140,6 +151,7 @@ class Coordinator final : public RequestInbox {
   absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
+  uint64_t step_tokens_ = 0;  // of all steps so far, as the scheduler counts them
 };
 
 }  // namespace bulkhead

@@ -32,31 +32,14 @@ struct Coordinator::Live {
   std::optional<absl::Status> cancel;
   bool busy = false;   // the rank loop's thread is calling the sink
   bool ended = false;  // the sink must not be called any more
-  int64_t prompt_tokens = 0;
-  int completion_tokens = 0;
-  int cached_prompt_tokens = 0;
-  RequestTimings timings;
+  RequestFigures figures;
   std::optional<StepCosts> costs_before;  // costs when first scheduled
-
-  // Requires the coordinator's mutex.
-  RequestEnd MakeEnd(EndCause cause, uint64_t now_ns) {
-    timings.total_ns = now_ns - submitted_ns;
-    RequestEnd end;
-    end.status = std::move(cause.status);
-    end.reason = cause.reason;
-    end.stop_string = std::move(cause.stop_string);
-    end.stop_token_id = cause.stop_token_id;
-    end.completion_tokens = completion_tokens;
-    end.cached_prompt_tokens = cached_prompt_tokens;
-    end.timings = timings;
-    return end;
-  }
 
   // Requires the coordinator's mutex.
   void TakeCosts(const StepCosts& now) {
     if (!costs_before.has_value()) return;
     const StepCosts& before = *costs_before;
-    StepCosts& costs = timings.costs;
+    StepCosts& costs = figures.timings.costs;
     if (now.collective_ns.has_value())
       costs.collective_ns = *now.collective_ns - *before.collective_ns;
     costs.sampling_ns = now.sampling_ns - before.sampling_ns;

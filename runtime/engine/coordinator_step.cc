@@ -132,6 +132,7 @@ void Coordinator::Commit(StepResult result) {
   for (Emission& emission : emissions) deliveries.push_back(DeliveryOf(std::move(emission)));
   text_ns_ += options_.now_ns() - begin;
   Deliver(std::move(deliveries));
+  RecordStep();
   Publish();
   const std::optional<std::string> line = meter_.Line(options_.now_ns(), scheduler_.load());
   if (line.has_value()) BH_LOG(kInfo) << *line;
@@ -210,14 +211,19 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
         continue;
       }
       live.busy = true;
-      live.timings.preemptions = deliveries[i].preemptions;
+      RequestFigures& figures = live.figures;
+      figures.timings.preemptions = deliveries[i].preemptions;
       if (deliveries[i].delta.has_value() && !deliveries[i].delta->tokens.empty()) {
-        if (live.timings.first_token_ns == 0) live.timings.first_token_ns = now - live.submitted_ns;
-        live.completion_tokens += static_cast<int>(deliveries[i].delta->tokens.size());
+        const auto tokens = static_cast<int64_t>(deliveries[i].delta->tokens.size());
+        metrics_.CountTokens(figures, tokens, now - live.submitted_ns);
+        if (figures.timings.first_token_ns == 0) {
+          figures.timings.first_token_ns = now - live.submitted_ns;
+        }
+        figures.completion_tokens += tokens;
       }
       if (!deliveries[i].end.has_value()) continue;
       live.TakeCosts(costs);
-      ends[i] = live.MakeEnd(*std::move(deliveries[i].end), now);
+      ends[i] = MakeEnd(live, *std::move(deliveries[i].end), now);
       CountLength(live);
       Forget(live);  // its id may be reused as soon as the client receives the end
     }
@@ -225,7 +231,9 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
   for (size_t i = 0; i < deliveries.size(); ++i) {
     if (deliveries[i].delta.has_value())
       deliveries[i].live->sink->OnDelta(*std::move(deliveries[i].delta));
-    if (ends[i].has_value()) deliveries[i].live->sink->OnEnd(*std::move(ends[i]));
+    if (!ends[i].has_value()) continue;
+    LogEnd(*deliveries[i].live, *ends[i]);
+    deliveries[i].live->sink->OnEnd(*std::move(ends[i]));
   }
   std::vector<std::pair<std::shared_ptr<Live>, RequestEnd>> failed;
   {
@@ -236,11 +244,14 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
       if (ends[i].has_value()) live->ended = true;
       if (live->ended || state_ != GroupState::kLost) continue;
       live->ended = true;
-      failed.emplace_back(live, live->MakeEnd(EndCause{failure_, {}, {}, {}}, now));
+      failed.emplace_back(live, MakeEnd(*live, EndCause{failure_, {}, {}, {}}, now));
       Forget(*live);
     }
   }
-  for (auto& [live, end] : failed) live->sink->OnEnd(std::move(end));
+  for (auto& [live, end] : failed) {
+    LogEnd(*live, end);
+    live->sink->OnEnd(std::move(end));
+  }
 }
 
 // Whether every accepted request has ended; ends the remaining ones when the timeout has passed.
@@ -284,9 +295,12 @@ void Coordinator::RecordAdmitted() {
   const absl::MutexLock lock(&mutex_);
   for (const SequenceId id : scheduler_.newly_admitted()) {
     Live& live = *active_.at(id)->live;
-    live.timings.queue_ns = now - live.submitted_ns;
+    RequestFigures& figures = live.figures;
+    figures.timings.queue_ns = now - live.submitted_ns;
+    figures.cached_tokens = scheduler_.cached_prompt_tokens(id);
+    const int64_t left = figures.prompt_tokens + figures.resumed_tokens - figures.cached_tokens;
+    if (left > LongPromptTokens(options_.limits)) figures.lane = PromptLane::kLong;
     live.costs_before = costs;
-    live.cached_prompt_tokens = static_cast<int>(scheduler_.cached_prompt_tokens(id));
   }
 }
 
