@@ -8,14 +8,15 @@ packages=(
   g++ cmake ninja-build ccache pkg-config                        # the build
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libabsl-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev
-  libboost-dev
+  libboost-dev prometheus-cpp-dev
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
   python3 python3-grpcio python3-protobuf python3-jinja2 procps
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
-  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base clang clang-format clang-tidy)
+  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base clang clang-format clang-tidy
+             prometheus)                                         # promtool
 fi
 
 missing=()

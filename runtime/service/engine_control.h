@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "bulkhead/v1/generation.pb.h"
+#include "runtime/engine/engine_metrics.h"
 #include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
@@ -17,6 +18,7 @@ class EngineControl {
   virtual ~EngineControl() = default;
   // But for what the service itself knows: draining, errors, and most of `host`.
   virtual v1::LoadInfo Load() = 0;
+  virtual EngineMetrics Metrics() = 0;
   virtual SchedulerLimits Limits() = 0;
   // INVALID_ARGUMENT above the sealed limits. `before` receives the previous limits.
   virtual absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,

@@ -42,7 +42,8 @@ class PeakCounter {
 
 struct HostCounters {
   PeakCounter connections;
-  PeakCounter http_connections;  // bounded by HostQuotas::max_http_connections
+  PeakCounter http_connections;     // bounded by HostQuotas::max_http_connections
+  PeakCounter metrics_connections;  // of --metrics-port: at most kMetricsConnections
   PeakCounter open_calls;
   PeakCounter request_bytes;   // bounded by HostQuotas::request_bytes
   PeakCounter answer_bytes;    // bounded by HostQuotas::answer_bytes

@@ -41,7 +41,10 @@ struct HostQuotas {
   int64_t grpc_bytes = int64_t{256} << 20;  // gRPC's resource quota
   int max_connections = 1024;
   int max_http_connections = 0;  // one call at a time on each
-  int max_open_calls = 8192;     // over all connections
+  // Largest answer of /metrics; 0: it is not served. At most kMaxScrapes of a port are held at
+  // once.
+  int64_t metrics_bytes = 0;
+  int max_open_calls = 8192;  // over all connections
   // Request bodies in total: from a body's first byte until the service has taken over the call
   // (first frame of the answer), as bytes on the wire.
   int64_t request_bytes = int64_t{64} << 20;
@@ -59,6 +62,12 @@ struct HostQuotas {
 inline constexpr int64_t kConnectionBytes = int64_t{64} << 10;  // transport and guard
 // Of HTTP: a request's head while it is read, then a part of the answer as JSON.
 inline constexpr int64_t kHttpConnectionBytes = int64_t{24} << 10;
+// --metrics-port.
+inline constexpr int kMetricsConnections = 16;
+// Of a port that answers /metrics: those being made or sent.
+inline constexpr int kMaxScrapes = 4;
+// While one is made, for each byte of it: what it is made from, and a text that grows.
+inline constexpr int64_t kHeldPerMetricsByte = 6;
 // gRPC's call state and ours: measured 13 KiB, and 52 with 8 KiB of the smallest fields of
 // metadata.
 inline constexpr int64_t kOpenCallBytes = int64_t{56} << 10;

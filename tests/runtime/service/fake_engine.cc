@@ -73,6 +73,11 @@ v1::LoadInfo FakeEngine::Load() {
   return load_;
 }
 
+EngineMetrics FakeEngine::Metrics() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return metrics_;
+}
+
 SchedulerLimits FakeEngine::Limits() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return limits_;
@@ -108,6 +113,11 @@ void FakeEngine::AnswerWith(std::function<void(const Submitted&)> answer) {
 void FakeEngine::SetLoad(const v1::LoadInfo& load) {
   const std::lock_guard<std::mutex> lock(mutex_);
   load_ = load;
+}
+
+void FakeEngine::SetMetrics(const EngineMetrics& metrics) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  metrics_ = metrics;
 }
 
 Submitted FakeEngine::Next() {

@@ -43,6 +43,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   // Records it and ends the request with `why`, as a real engine does at its next step.
   void Cancel(absl::string_view request_id, absl::Status why) override;
   v1::LoadInfo Load() override;
+  EngineMetrics Metrics() override;
   SchedulerLimits Limits() override;
   absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override;
@@ -53,6 +54,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   // Called by Submit at once, on the caller's thread, instead of queueing for Next().
   void AnswerWith(std::function<void(const Submitted&)> answer);
   void SetLoad(const v1::LoadInfo& load);
+  void SetMetrics(const EngineMetrics& metrics);
 
   Submitted Next();                                           // waits for a request
   absl::Status WaitForCancel(const std::string& request_id);  // waits; returns the cause
@@ -65,6 +67,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   absl::Status refusal_;
   std::function<void(const Submitted&)> answer_;
   v1::LoadInfo load_;
+  EngineMetrics metrics_{kTestModelLen};
   SchedulerLimits limits_ = FakeLimits();
   std::deque<Submitted> arrived_;
   std::map<std::string, std::shared_ptr<RequestSink>> running_;
