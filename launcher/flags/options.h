@@ -77,10 +77,12 @@ inline constexpr int64_t kMinHostMiB = 180;
 struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
-  int port = 50051;              // 0: any free port
-  int control_port = 0;          // on 127.0.0.1; 0: any free port
-  std::optional<int> http_port;  // 0: any free port; absent: no HTTP
-  std::string chat_template;     // a file, or the name of one; "": the model's
+  int port = 50051;                 // 0: any free port
+  int control_port = 0;             // on 127.0.0.1; 0: any free port
+  std::optional<int> http_port;     // 0: any free port; absent: no HTTP
+  std::optional<int> metrics_port;  // 0: any free port; absent: none
+  bool log_requests = false;
+  std::string chat_template;  // a file, or the name of one; "": the model's
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   bool insecure = false;                         // required for a non-loopback host

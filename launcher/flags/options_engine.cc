@@ -64,6 +64,12 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "also serve the HTTP API of OpenAI on --host, at this port; 0 takes any free one "
              "(default: no HTTP)",
              IntegerValue(&options->http_port, 0, 65535));
+  flags->Add("--metrics-port", "PORT",
+             "serve Prometheus metrics on --host, at this port, by a thread that clients cannot "
+             "block; 0 takes any free one (default: only at /metrics of --http-port)",
+             IntegerValue(&options->metrics_port, 0, 65535));
+  flags->AddSwitch("--log-requests", "log a line for each request that ends: lengths and times",
+                   &options->log_requests);
   flags->Add("--chat-template", "FILE",
              "the Jinja template of chats, or the name of one of the model's own (default: the "
              "model's)",

@@ -82,6 +82,7 @@ class Control final : public EngineControl {
     AddRankSteps(&info);
     return info;
   }
+  EngineMetrics Metrics() override { return coordinator_.Metrics(); }
   SchedulerLimits Limits() override { return coordinator_.limits(); }
   absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override {
@@ -208,11 +209,64 @@ class ServedReport {
   bool has_end_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Why a model's own template cannot be used is told to those who chat; that of --chat-template must
+// be usable.
+absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
+  absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
+  if (!read.ok() && !options.chat_template.empty()) {
+    return WithExitCode(absl::InvalidArgumentError(read.status().message()), ExitCode::kUsage);
+  }
+  if (!read.ok()) {
+    if (!absl::IsNotFound(read.status()))
+      BH_LOG(kWarning) << "no chats: " << read.status().message();
+    return ChatsOr(NoChats(read.status().message()));
+  }
+  absl::StatusOr<ChatParts> parts =
+      MakeChatParts(*std::move(read), options.tool_call_parser, options.reasoning_parser);
+  if (!parts.ok()) return WithExitCode(parts.status(), ExitCode::kUsage);
+  return ChatsOr(std::make_shared<const ChatParts>(*std::move(parts)));
+}
+
+// --http-port and --metrics-port; null where there is none.
+struct HttpServers {
+  std::unique_ptr<HttpServer> api;
+  std::unique_ptr<HttpServer> metrics;
+
+  std::string Text() const {
+    return absl::StrCat(api == nullptr ? "" : absl::StrCat(" http=", api->target()),
+                        metrics == nullptr ? "" : absl::StrCat(" metrics=", metrics->target()));
+  }
+  void Shutdown() {
+    if (api != nullptr) api->Shutdown(kFlush);
+    if (metrics != nullptr) metrics->Shutdown(absl::ZeroDuration());
+  }
+};
+
+absl::StatusOr<HttpServers> StartHttp(const ServeOptions& options, const RankEngine& engine,
+                                      ServiceCore* service) {
+  HttpServers https;
+  HttpServer::Options http = {.host = options.host};
+  if (options.metrics_port.has_value()) {
+    http.port = *options.metrics_port;
+    http.metrics_only = true;
+    BH_ASSIGN_OR_RETURN(https.metrics, HttpServer::Start(http, service));
+  }
+  if (options.http_port.has_value()) {
+    http.port = *options.http_port;
+    http.metrics_only = false;
+    BH_ASSIGN_OR_RETURN(http.chats, ChatsOf(options, engine));
+    BH_ASSIGN_OR_RETURN(https.api, HttpServer::Start(http, service));
+  }
+  return https;
+}
+
 // Rank 0's part, from READY to the last stream.
 void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine& engine,
-                   ServiceCore& service, GrpcServer& server, HttpServer* http, absl::Time begin) {
-  Coordinator coordinator(CoordinatorOptions(
-      engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs)));
+                   ServiceCore& service, GrpcServer& server, HttpServers& https, absl::Time begin) {
+  Coordinator::Options coordinator_options = CoordinatorOptions(
+      engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs));
+  coordinator_options.log_requests = options.log_requests;
+  Coordinator coordinator(std::move(coordinator_options));
   RankFigures figures;
   RankStepStats board(engine.topology.size);
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, &board);
@@ -235,18 +289,17 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   report.Write("serving");
   process.SetDrain(
       [&] { control.BeginDrain(std::nullopt); });  // a reader of READY may drain at once
-  const std::string http_target = http == nullptr ? "" : absl::StrCat(" http=", http->target());
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
-              server.control_target().c_str(), http_target.c_str());
+              server.control_target().c_str(), https.Text().c_str());
   if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
     BH_LOG(kWarning) << "writing READY failed: " << said.message();
   }
   process.RunSteps(runner, &coordinator);
   process.SetDrain(nullptr);
   server.Shutdown(kFlush);
-  if (http != nullptr) http->Shutdown(kFlush);
+  https.Shutdown();
   process.SetEnding({});
   report.Write("ended");
 }
@@ -266,30 +319,12 @@ absl::Status RaiseFileLimit() {
                       ExitCode::kCannotBind);
 }
 
-// Why a model's own template cannot be used is told to those who chat; that of --chat-template must
-// be usable.
-absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
-  absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
-  if (!read.ok() && !options.chat_template.empty()) {
-    return WithExitCode(absl::InvalidArgumentError(read.status().message()), ExitCode::kUsage);
-  }
-  if (!read.ok()) {
-    if (!absl::IsNotFound(read.status()))
-      BH_LOG(kWarning) << "no chats: " << read.status().message();
-    return ChatsOr(NoChats(read.status().message()));
-  }
-  absl::StatusOr<ChatParts> parts =
-      MakeChatParts(*std::move(read), options.tool_call_parser, options.reasoning_parser);
-  if (!parts.ok()) return WithExitCode(parts.status(), ExitCode::kUsage);
-  return ChatsOr(std::make_shared<const ChatParts>(*std::move(parts)));
-}
-
 absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   const absl::Time begin = absl::Now();
   const bool coordinator = process.group().exchange().topology().coordinator();
   std::unique_ptr<ServiceCore> service;
   std::unique_ptr<GrpcServer> server;
-  std::unique_ptr<HttpServer> http;
+  HttpServers https;
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
     if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--report", *options.report));
@@ -298,15 +333,8 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                                                    .port = options.port,
                                                    .control_port = options.control_port},
                                                   service.get()));
-    if (options.http_port.has_value()) {
-      BH_ASSIGN_OR_RETURN(ChatsOr chats, ChatsOf(options, engine));
-      BH_ASSIGN_OR_RETURN(
-          http, HttpServer::Start(
-                    {.host = options.host, .port = *options.http_port, .chats = std::move(chats)},
-                    service.get()));
-    }
-    BH_LOG(kVerbose) << "listening on " << server->target()
-                     << (http == nullptr ? "" : absl::StrCat(" and ", http->target()))
+    BH_ASSIGN_OR_RETURN(https, StartHttp(options, engine, service.get()));
+    BH_LOG(kVerbose) << "listening on grpc=" << server->target() << https.Text()
                      << "; not serving until the weights are loaded";
     return absl::OkStatus();
   };
@@ -314,7 +342,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                       StartEngine(options.engine, process.group(), &options, bind));
   process.SetStepLimits(engine->step_limits);
   if (coordinator) {
-    ServeRequests(options, process, *engine, *service, *server, http.get(), begin);
+    ServeRequests(options, process, *engine, *service, *server, https, begin);
   } else {
     RankFigures figures;
     InstrumentedStepRunner runner = InstrumentedStepRunnerOf(*engine, figures, nullptr);

@@ -52,6 +52,7 @@ std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
   request->host_memory = server->host_memory;
   request->prefix_caching = server->engine.enable_prefix_caching;
   request->http = server->http_port.has_value();
+  request->metrics_port = server->metrics_port.has_value();
   return request;
 }
 

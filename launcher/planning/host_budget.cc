@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "memory/prefix_cache.h"
+#include "runtime/service/metrics/metrics_page.h"
 #include "runtime/tokenizer/regex.h"
 
 namespace bulkhead {
@@ -50,7 +51,8 @@ int64_t PromptMessageBytes(int max_model_len) {
   return std::min(kPromptBytesPerToken * max_model_len + kBesidesPromptBytes, kMaxMessageBytes);
 }
 
-void SetQuotas(const HostRequest& request, const Limits& limits, HostBudget& budget) {
+void SetQuotas(const HostRequest& request, const Limits& limits, int64_t ranks,
+               HostBudget& budget) {
   const auto shrunk = [step = budget.step](int64_t full, int64_t least) {
     return std::max(full >> step, least);
   };
@@ -63,6 +65,7 @@ void SetQuotas(const HostRequest& request, const Limits& limits, HostBudget& bud
   if (request.http) {
     quotas.max_http_connections = static_cast<int>(shrunk(kHttpConnections, kMinHttpConnections));
   }
+  if (request.http || request.metrics_port) quotas.metrics_bytes = MaxMetricsBytes(ranks);
   budget.max_num_queued_reqs =
       request.max_num_queued_reqs.value_or(static_cast<int>(shrunk(kQueuedReqs, kMinQueuedReqs)));
   // Every waiting or running request has a call, so they are bounded by the calls.
@@ -101,14 +104,17 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
   HostBudget budget;
   budget.step = step;
   budget.given_bytes = request.host_memory;
-  SetQuotas(request, limits, budget);
+  SetQuotas(request, limits, static_cast<int64_t>(capacity.ranks.size()), budget);
   const HostQuotas& quotas = budget.quotas;
   const int64_t requests = std::min<int64_t>(
       int64_t{budget.max_num_queued_reqs} + limits.max_num_seqs, quotas.max_open_calls);
   Part(budget, HostPart::kGrpc) = quotas.grpc_bytes;
   Part(budget, HostPart::kConnections) =
       quotas.max_connections * kConnectionBytes + kControlPortBytes +
-      (request.http ? kHttpThreadBytes + quotas.max_http_connections * kHttpConnectionBytes : 0);
+      (request.http ? kHttpThreadBytes + quotas.max_http_connections * kHttpConnectionBytes : 0) +
+      (request.metrics_port ? kMetricsConnections * kHttpConnectionBytes : 0) +
+      (int{request.http} + int{request.metrics_port}) * quotas.metrics_bytes *
+          (kMaxScrapes + kHeldPerMetricsByte);
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
   Part(budget, HostPart::kQueue) =

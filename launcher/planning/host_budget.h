@@ -14,7 +14,7 @@ namespace bulkhead {
 
 enum class HostPart : int {
   kGrpc,         // gRPC's resource quota
-  kConnections,  // per connection, and the control port
+  kConnections,  // per connection, the control port, and answers of /metrics
   kCalls,        // per open call
   kRequests,     // incoming bodies
   kQueue,        // waiting or running requests: tokens and state
@@ -38,6 +38,7 @@ struct HostRequest {
   bool prefix_caching = true;
   int ranks_on_host = 1;  // of rank 0
   bool http = false;      // --http-port
+  bool metrics_port = false;
 };
 
 struct HostBudget {

@@ -96,6 +96,7 @@ HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, i
   request.prefix_caching = options.engine.enable_prefix_caching;
   request.ranks_on_host = ranks_on_host;
   request.http = options.http_port.has_value();
+  request.metrics_port = options.metrics_port.has_value();
   return request;
 }
 

@@ -47,7 +47,7 @@ HostLimit FromProto(const internal::RankHost::Limit& message) {
 }
 
 internal::RankHost::Request ToProto(const HostRequest& request) {
-  const auto& [queued, host_memory, tokenizer, prefix_caching, ranks, http] = request;
+  const auto& [queued, host_memory, tokenizer, prefix_caching, ranks, http, metrics_port] = request;
   internal::RankHost::Request message;
   if (queued.has_value()) message.set_max_num_queued_reqs(*queued);
   if (host_memory.has_value()) message.set_host_memory(*host_memory);
@@ -55,6 +55,7 @@ internal::RankHost::Request ToProto(const HostRequest& request) {
   message.set_prefix_caching(prefix_caching);
   message.set_ranks_on_host(ranks);
   message.set_http(http);
+  message.set_metrics_port(metrics_port);
   return message;
 }
 
@@ -67,6 +68,7 @@ HostRequest FromProto(const internal::RankHost::Request& message) {
   request.prefix_caching = message.prefix_caching();
   request.ranks_on_host = message.ranks_on_host();
   request.http = message.http();
+  request.metrics_port = message.metrics_port();
   return request;
 }
 

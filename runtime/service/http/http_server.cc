@@ -47,11 +47,13 @@ void RefuseConnection(int fd) {
 }  // namespace
 
 struct HttpServer::Parts {
-  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound, ChatsOr chats)
+  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound, const Options& options)
       : core(service_core),
+        is_metrics(options.metrics_only),
+        count(is_metrics ? core->host.metrics_connections : core->host.http_connections),
         listener(std::move(bound)),
         timer(io),
-        routes(service_core, std::move(chats)) {
+        routes(service_core, options.chats, is_metrics ? RouteSet::kMetricsOnly : RouteSet::kAll) {
     handler = [this](HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
       routes.Serve(std::move(request), exchange);
     };
@@ -64,8 +66,8 @@ struct HttpServer::Parts {
 
   // The rest: the front end's thread.
   void Admit(int fd) {
-    PeakCounter& count = core->host.http_connections;
-    const bool pressed = core->host.resident_bytes_at_ready > 0 &&
+    // Operators still see what a server under pressure does.
+    const bool pressed = !is_metrics && core->host.resident_bytes_at_ready > 0 &&
                          core->pressure.percent() >= HostPressure::kRefuseConnections;
     if (stopping || pressed || (!HasRoom() && !CloseLongestIdle())) {
       core->host.closed.Add("TOO_MANY_CONNECTIONS");
@@ -84,14 +86,15 @@ struct HttpServer::Parts {
     auto connection =
         std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, user, [this, id] {
           connections.erase(id);
-          core->host.http_connections.Sub(1);
+          count.Sub(1);
         });
     connections[id] = connection;
     connection->Start();
   }
 
   bool HasRoom() const {
-    return connections.size() < static_cast<size_t>(core->quotas.max_http_connections);
+    const int limit = is_metrics ? kMetricsConnections : core->quotas.max_http_connections;
+    return connections.size() < static_cast<size_t>(limit);
   }
 
   bool CloseLongestIdle() {
@@ -129,6 +132,8 @@ struct HttpServer::Parts {
   }
 
   ServiceCore* const core;
+  const bool is_metrics;
+  PeakCounter& count;
   std::string target;
   std::unique_ptr<Listener> listener;
   boost::asio::io_context io{1};
@@ -147,10 +152,10 @@ struct HttpServer::Parts {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options,
                                                               ServiceCore* core) {
   BH_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.host, options.port));
-  address.flag = "--http-port";
+  address.flag = options.metrics_only ? "--metrics-port" : "--http-port";
   BH_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(address));
   address.port = listener->port();
-  auto parts = std::make_unique<Parts>(core, std::move(listener), options.chats);
+  auto parts = std::make_unique<Parts>(core, std::move(listener), options);
   parts->target = address.Text();
   Parts* const made = parts.get();
   boost::asio::post(made->io, [made] { made->Tick(); });

@@ -20,6 +20,8 @@ class HttpServer {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
     int port = 8000;                 // 0: any free port
     ChatsOr chats = NoChats("the model has no chat template");
+    // --metrics-port: /metrics alone, with connections of its own (kMetricsConnections).
+    bool metrics_only = false;
   };
 
   // Binds and starts answering. UNAVAILABLE with exit code 7, host, port and cause if it cannot.

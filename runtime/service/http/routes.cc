@@ -19,6 +19,8 @@ struct Route {
   void (*serve)(const HttpContext&, HttpRequest, const ExchangePointer&);
 };
 
+constexpr absl::string_view kMetricsPath = "/metrics";
+
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", ServeModels},
     {"POST", "/v1/completions", ServeCompletions},
@@ -31,14 +33,17 @@ constexpr Route kRoutes[] = {
     {"GET", "/ping", ServeHealth},
     {"GET", "/live", ServeLive},
     {"GET", "/version", ServeVersion},
+    {"GET", kMetricsPath, ServeMetrics},
 };
 
 }  // namespace
 
-Routes::Routes(ServiceCore* core, ChatsOr chats)
+Routes::Routes(ServiceCore* core, ChatsOr chats, RouteSet set)
     : context_{.core = core,
                .chats = std::move(chats),
-               .started_unix_s = absl::ToUnixSeconds(absl::Now())} {}
+               .started_unix_s = absl::ToUnixSeconds(absl::Now()),
+               .metrics = MetricsPage(core)},
+      set_(set) {}
 
 void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
                  const absl::Status& status, int http_status) {
@@ -51,6 +56,7 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
   std::set<std::string> others;
   for (const Route& route : kRoutes) {
     if (route.path != request.path) continue;
+    if (set_ == RouteSet::kMetricsOnly && route.path != kMetricsPath) continue;
     if (route.method != method) {
       others.insert(std::string(route.method));
       if (route.method == "GET") others.insert("HEAD");
@@ -70,7 +76,9 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
     return AnswerError(
         context_, exchange,
         WithReason(absl::NotFoundError(absl::StrCat("there is no ", Quoted(request.path),
-                                                    "; docs/http.md lists what there is")),
+                                                    set_ == RouteSet::kAll
+                                                        ? "; docs/http.md lists what there is"
+                                                        : " on this port; it has only /metrics")),
                    reason::kInvalidValue));
   }
   HttpAnswer answer =

@@ -1,11 +1,13 @@
 // What the HTTP front end answers, by method and path.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
 #include "runtime/service/http/chat_parts.h"
 #include "runtime/service/http/http_exchange.h"
+#include "runtime/service/metrics/metrics_page.h"
 #include "runtime/service/service_core.h"
 
 namespace bulkhead {
@@ -16,18 +18,24 @@ struct HttpContext {
   // FAILED_PRECONDITION (TEXT_NOT_SUPPORTED): why there are no chats.
   ChatsOr chats;
   int64_t started_unix_s = 0;
+  MetricsPage metrics;
+  // Answers of /metrics that are being made or sent.
+  std::shared_ptr<std::atomic<int>> scrapes = std::make_shared<std::atomic<int>>(0);
 };
 
 using ExchangePointer = std::shared_ptr<HttpExchange>;
 
+enum class RouteSet { kAll, kMetricsOnly };
+
 class Routes {
  public:
-  Routes(ServiceCore* core, ChatsOr chats);
+  Routes(ServiceCore* core, ChatsOr chats, RouteSet set = RouteSet::kAll);
   // Answers, now or later. On the front end's thread.
   void Serve(HttpRequest request, const ExchangePointer& exchange);
 
  private:
   HttpContext context_;
+  const RouteSet set_;
 };
 
 // Answers with an error; counted by its reason.
@@ -39,6 +47,7 @@ void ServeModels(const HttpContext& context, HttpRequest request, const Exchange
 void ServeHealth(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeLive(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeVersion(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeMetrics(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 // Of one answer:
 void ServeTokenize(const HttpContext& context, HttpRequest request,
                    const ExchangePointer& exchange);

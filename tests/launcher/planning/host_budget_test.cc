@@ -62,8 +62,22 @@ TEST(HostBudgetTest, ConnectionsOfHttpArePlannedWhereThereAreAny) {
     const HostBudget with = HostBudgetAt(step, {.http = true}, capacity);
     EXPECT_GE(with.quotas.max_http_connections, 128);
     EXPECT_EQ(with.total_bytes() - HostBudgetAt(step, {}, capacity).total_bytes(),
-              with.quotas.max_http_connections * kHttpConnectionBytes + 8 * kMiB);
+              with.quotas.max_http_connections * kHttpConnectionBytes + 8 * kMiB +
+                  with.quotas.metrics_bytes * (kMaxScrapes + kHeldPerMetricsByte));
   }
+}
+
+TEST(HostBudgetTest, AnswersOfMetricsArePlannedForEachPortThatGivesThem) {
+  const Capacity capacity = Planned(8, 2048);
+  EXPECT_EQ(HostBudgetAt(0, {}, capacity).quotas.metrics_bytes, 0);
+  const HostBudget with = HostBudgetAt(0, {.metrics_port = true}, capacity);
+  EXPECT_GT(with.quotas.metrics_bytes, 0);
+  const int64_t answers = with.quotas.metrics_bytes * (kMaxScrapes + kHeldPerMetricsByte);
+  EXPECT_EQ(with.total_bytes() - HostBudgetAt(0, {}, capacity).total_bytes(),
+            kMetricsConnections * kHttpConnectionBytes + answers);
+  EXPECT_EQ(HostBudgetAt(0, {.http = true, .metrics_port = true}, capacity).total_bytes() -
+                HostBudgetAt(0, {.http = true}, capacity).total_bytes(),
+            kMetricsConnections * kHttpConnectionBytes + answers);
 }
 
 TEST(HostBudgetTest, LargestQuotasThatFitAreTaken) {

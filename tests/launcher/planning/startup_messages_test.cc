@@ -28,13 +28,14 @@ TEST(StartupMessagesTest, WhatRanksTellEachOtherArrivesUnchanged) {
               testing::ElementsAre(1000, 10, 5));
   EXPECT_TRUE(limit.cgroup);
 
-  const HostRequest request = FromProto(ToProto(HostRequest{7, 1 << 20, 12, false, 2, true}));
+  const HostRequest request = FromProto(ToProto(HostRequest{7, 1 << 20, 12, false, 2, true, true}));
   EXPECT_EQ(request.max_num_queued_reqs, 7);
   EXPECT_EQ(request.host_memory, 1 << 20);
   EXPECT_EQ(request.tokenizer_file_bytes, 12);
   EXPECT_FALSE(request.prefix_caching);
   EXPECT_EQ(request.ranks_on_host, 2);
   EXPECT_TRUE(request.http);
+  EXPECT_TRUE(request.metrics_port);
   EXPECT_EQ(FromProto(ToProto(HostRequest())).host_memory, std::nullopt);
 }
 

@@ -1,0 +1,48 @@
+// GET /metrics.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/http/routes.h"
+#include "runtime/service/metrics/metrics_page.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+// One of the kMaxScrapes of a port, until the answer is written.
+class ScrapeSlot {
+ public:
+  explicit ScrapeSlot(std::shared_ptr<std::atomic<int>> scrapes)
+      : scrapes_(std::move(scrapes)), is_taken_(scrapes_->fetch_add(1) < kMaxScrapes) {}
+  ~ScrapeSlot() { scrapes_->fetch_sub(1); }
+  ScrapeSlot(const ScrapeSlot&) = delete;
+  ScrapeSlot& operator=(const ScrapeSlot&) = delete;
+  bool is_taken() const { return is_taken_; }
+
+ private:
+  const std::shared_ptr<std::atomic<int>> scrapes_;
+  const bool is_taken_;
+};
+
+}  // namespace
+
+void ServeMetrics(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
+  auto slot = std::make_shared<ScrapeSlot>(context.scrapes);
+  if (!slot->is_taken()) {
+    return AnswerError(context, exchange,
+                       WithReason(absl::UnavailableError("too many answers of /metrics are being "
+                                                         "sent on this port; try again later"),
+                                  reason::kTooManyCalls));
+  }
+  absl::StatusOr<std::string> text = context.metrics.Text();
+  // As of a probe: no error of a call.
+  if (!text.ok()) return exchange->Answer(ErrorAnswer(text.status()), [](bool) {});
+  exchange->Answer(
+      {.content_type = kMetricsContentType, .headers = {}, .body = BodyParts(*std::move(text))},
+      [slot = std::move(slot)](bool) {});
+}
+
+}  // namespace bulkhead
