@@ -88,6 +88,7 @@ class Group:
                 words = dict(w.split("=", 1) for w in line.split()[1:])
                 self.control_target = words["control"]
                 self.http_target = words.get("http")
+                self.metrics_target = words.get("metrics")
                 self._ready.put(words["grpc"])
         self._ready.put(None)
 
