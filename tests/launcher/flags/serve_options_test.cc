@@ -54,7 +54,7 @@ TEST(ServeOptionsTest, HttpIsOffUnlessAPortIsGiven) {
 TEST(ServeOptionsTest, MetricsHaveNoPortOfTheirOwnUnlessItIsGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({})).metrics_port, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--metrics-port", "0"})).metrics_port, 0);
-  EXPECT_THAT(Refusal(Serve({"--metrics-port", "-1"})), HasSubstr("--metrics-port: '-1'"));
+  EXPECT_THAT(Refusal(Serve({"--metrics-port", "-1"})), HasSubstr("--metrics-port: -1 is out of range"));
   EXPECT_FALSE(Parsed<ServeOptions>(Serve({})).log_requests);
   EXPECT_TRUE(Parsed<ServeOptions>(Serve({"--log-requests"})).log_requests);
 }
