@@ -1,6 +1,7 @@
 """What deploy/ has for others to run: flags that the program takes, ports and paths that agree."""
 import glob
 import os
+import re
 import shlex
 import subprocess
 import unittest
@@ -99,6 +100,19 @@ class ManifestsTest(unittest.TestCase):
                 volumes = {volume["name"] for volume in pod["volumes"]}
                 for container in pod["containers"]:
                     self.assertEqual({mount["name"] for mount in container["volumeMounts"]} - volumes, set(), path)
+
+
+class RunbookTest(unittest.TestCase):
+    def test_every_alert_and_metric_that_it_names_exists(self):
+        with open(os.path.join(DEPLOY, "prometheus", "bulkhead.rules.yml"), encoding="utf-8") as file:
+            alerts = set(re.findall(r"alert: (\w+)", file.read()))
+        with open(os.path.join(SOURCE, "docs", "metrics.md"), encoding="utf-8") as file:
+            metrics = set(re.findall(r"`(bulkhead_\w+)`", file.read()))
+        for path in ("docs/runbook.md", "deploy/kubernetes/pools.md"):
+            with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+                text = file.read()
+            self.assertEqual(set(re.findall(r"alert `(\w+)`", text)) - alerts, set(), path)
+            self.assertEqual(set(re.findall(r"`(bulkhead_\w+)`", text)) - metrics, set(), path)
 
 
 class UnitFileTest(unittest.TestCase):
