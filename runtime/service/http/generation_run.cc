@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/service/generate_call.h"
-#include "runtime/service/message_request.h"
 #include "runtime/service/http/openai_error.h"
+#include "runtime/service/message_request.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {

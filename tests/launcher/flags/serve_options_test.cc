@@ -48,13 +48,15 @@ TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
 TEST(ServeOptionsTest, HttpIsOffUnlessAPortIsGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({})).http_port, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--http-port", "0"})).http_port, 0);
-  EXPECT_THAT(Refusal(Serve({"--http-port", "65536"})), HasSubstr("--http-port: 65536 is out of range"));
+  EXPECT_THAT(Refusal(Serve({"--http-port", "65536"})),
+              HasSubstr("--http-port: 65536 is out of range"));
 }
 
 TEST(ServeOptionsTest, MetricsHaveNoPortOfTheirOwnUnlessItIsGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({})).metrics_port, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--metrics-port", "0"})).metrics_port, 0);
-  EXPECT_THAT(Refusal(Serve({"--metrics-port", "-1"})), HasSubstr("--metrics-port: -1 is out of range"));
+  EXPECT_THAT(Refusal(Serve({"--metrics-port", "-1"})),
+              HasSubstr("--metrics-port: -1 is out of range"));
   EXPECT_FALSE(Parsed<ServeOptions>(Serve({})).log_requests);
   EXPECT_TRUE(Parsed<ServeOptions>(Serve({"--log-requests"})).log_requests);
 }
