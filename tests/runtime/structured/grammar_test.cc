@@ -1,0 +1,4 @@
+#include "runtime/structured/grammar.h"
+
+#include <gtest/gtest.h>
+TEST(Placeholder, X) {}
