@@ -10,7 +10,7 @@ packages=(
   libabsl-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
-  python3 python3-grpcio python3-protobuf python3-jinja2 procps
+  python3 python3-grpcio python3-protobuf python3-jinja2 python3-jsonschema procps
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then

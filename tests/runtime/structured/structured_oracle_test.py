@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """Random answers along the masks of random grammars: each validates with python3-jsonschema, or matches with Python's re.
 STRUCTURED_COUNT (schemas) and STRUCTURED_SEED widen it. Skipped without python3-jsonschema."""
+import datetime
 import json
 import os
 import random
 import re
-import string
 import subprocess
 import sys
 import unittest
@@ -21,6 +21,14 @@ warnings.simplefilter("ignore")
 MATCH_LINES = os.environ["MATCH_LINES"]
 COUNT = int(os.environ.get("STRUCTURED_COUNT", "300"))
 SEED = int(os.environ.get("STRUCTURED_SEED", "1"))
+
+
+def format_checker():
+    checker = jsonschema.FormatChecker(("date", "uuid", "ipv4"))
+    # Those of python3-jsonschema are an older draft's, or need further packages.
+    for name, parse in (("time", datetime.time.fromisoformat), ("date-time", datetime.datetime.fromisoformat)):
+        checker.checkers[name] = (lambda value, parse=parse: not isinstance(value, str) or parse(value) is not None, ValueError)
+    return checker
 
 
 class Matcher:
@@ -205,7 +213,7 @@ class StructuredTest(unittest.TestCase):
                     continue
                 self.check_answer(answer, schema)
                 unfinished += answer["unfinished"]
-                validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+                validator = jsonschema.Draft202012Validator(schema, format_checker=format_checker())
                 for text in answer["texts"]:
                     num_texts += 1
                     value = json.loads(text)
