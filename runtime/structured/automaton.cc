@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kComplete = 0;  // nodes: the end of the answer,
 constexpr int32_t kLeft = 1;      // and the end of the rule that a local mask is about
 constexpr int32_t kNumEnds = 2;
-constexpr int32_t kDead = 0;      // the configuration without threads
+constexpr int32_t kDead = 0;  // the configuration without threads
 
 }  // namespace
 
@@ -60,13 +60,13 @@ void Automaton::Reset() {
 }
 
 void Automaton::StartWork() {
-  steps_ = 0;
+  work_done_ = 0;
   too_many_threads_ = start_overflow_;
   if (bytes_ > max_bytes_) Reset();
 }
 
 bool Automaton::overflow() {
-  return too_many_threads_ || steps_ > kMaxSteps || bytes_ > 2 * max_bytes_;
+  return too_many_threads_ || work_done_ > kMaxWork || bytes_ > 2 * max_bytes_;
 }
 
 absl::Status Automaton::Overflow() const {
@@ -95,8 +95,7 @@ int32_t Automaton::InternConfiguration(Threads threads) {
   const auto found = configuration_ids_.find(threads);
   if (found != configuration_ids_.end()) return found->second;
   const int32_t id = static_cast<int32_t>(configurations_.size());
-  bytes_ += 2 * (sizeof(Configuration) + sizeof(Threads)) +
-            2 * threads.size() * sizeof(int32_t);
+  bytes_ += 2 * (sizeof(Configuration) + sizeof(Threads)) + 2 * threads.size() * sizeof(int32_t);
   configurations_.emplace_back();
   configurations_.back().threads = threads;
   configuration_ids_[std::move(threads)] = id;
@@ -109,7 +108,7 @@ void Automaton::Close(Work first, Threads* threads) {
   while (!work_.empty() && !too_many_threads_) {
     const Work work = work_.back();
     work_.pop_back();
-    ++steps_;
+    work_done_ += kStepCost;
     Follow(work, threads);
     too_many_threads_ = threads->size() > kMaxThreads || seen_.size() > 64 * kMaxThreads;
   }
@@ -139,8 +138,7 @@ void Automaton::Follow(const Work& work, Threads* threads) {
       const bool is_repeated =
           work.parent >= kNumEnds &&
           grammar_->state(nodes_[work.parent].state).kind == StateKind::kRepeat;
-      const bool is_last =
-          !is_repeated && grammar_->state(state.next).kind == StateKind::kReturn;
+      const bool is_last = !is_repeated && grammar_->state(state.next).kind == StateKind::kReturn;
       const int32_t parent =
           is_last ? work.parent : InternNode({work.state, 0, work.parent, work.depth});
       work_.push_back({rule.start, parent, work.depth + rule.nests});
@@ -184,7 +182,7 @@ int32_t Automaton::Step(int32_t configuration, uint8_t byte) {
   for (size_t i = 0; i < size; ++i) {
     const int32_t thread = configurations_[configuration].threads[i];
     if (thread < kNumEnds) continue;
-    ++steps_;
+    work_done_ += kStepCost;
     const Node node = nodes_[thread];
     for (const ByteEdge& edge : grammar_->edges(grammar_->state(node.state))) {
       if (edge.first <= byte && byte <= edge.last) {

@@ -24,8 +24,10 @@ class Automaton {
  public:
   // Stacks of one configuration. Beyond: RESOURCE_EXHAUSTED.
   static constexpr int kMaxThreads = 512;
-  // Steps of one mask or token, about 0.1 us each. Beyond: RESOURCE_EXHAUSTED.
-  static constexpr int64_t kMaxSteps = 20'000'000;
+  // Work of one mask or token, in visited nodes of the trie, about 10 ns each; a step of a stack
+  // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED.
+  static constexpr int64_t kMaxWork = 16'000'000;
+  static constexpr int64_t kStepCost = 10;
 
   // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`; while a mask
   // is made it may be twice that, beyond which the mask fails.
@@ -126,14 +128,14 @@ class Automaton {
   absl::flat_hash_map<int32_t, int32_t> after_return_;  // configurations by frame
   std::vector<std::vector<uint32_t>> masks_;
   std::vector<LocalMask> local_masks_;
-  std::vector<int32_t> places_;       // configurations; -1: free
+  std::vector<int32_t> places_;  // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
-  int64_t steps_ = 0, num_masks_made_ = 0;
+  int64_t work_done_ = 0, num_masks_made_ = 0;
   bool too_many_threads_ = false;
   bool start_overflow_ = false;  // already before the first byte
 
-  std::vector<Work> work_;               // of Close
+  std::vector<Work> work_;  // of Close
   absl::flat_hash_set<Work> seen_;
 };
 

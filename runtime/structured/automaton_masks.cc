@@ -47,8 +47,7 @@ int32_t Automaton::Saturated(int32_t configuration, int part) {
 
 int32_t Automaton::BottomOf(int32_t thread) const {
   int32_t frame = nodes_[thread].parent;
-  while (frame >= kNumEnds &&
-         grammar_->state(nodes_[frame].state).kind == StateKind::kRepeat) {
+  while (frame >= kNumEnds && grammar_->state(nodes_[frame].state).kind == StateKind::kRepeat) {
     frame = nodes_[frame].parent;
   }
   return frame;
@@ -77,7 +76,8 @@ int32_t Automaton::AfterReturnTo(int32_t bottom) {
 
 // -1 on overflow.
 int32_t Automaton::MaskOf(int32_t configuration, int part) {
-  if (configurations_[configuration].mask[part] >= 0) return configurations_[configuration].mask[part];
+  if (configurations_[configuration].mask[part] >= 0)
+    return configurations_[configuration].mask[part];
   ++num_masks_made_;
   std::vector<uint32_t> bits(mask_words_, 0);
   absl::flat_hash_map<int32_t, Threads> groups;  // by bottom
@@ -143,8 +143,8 @@ void Automaton::SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* 
 
 // Adds the tokens of the nodes [begin, end), which are below one of `depth` bytes after which
 // `configuration` holds.
-void Automaton::Walk(int32_t configuration, int part_index, uint32_t begin, uint32_t end,
-                     int depth, uint32_t* bits, std::vector<uint32_t>* leaving) {
+void Automaton::Walk(int32_t configuration, int part_index, uint32_t begin, uint32_t end, int depth,
+                     uint32_t* bits, std::vector<uint32_t>* leaving) {
   const TokenTrie::Part& part = trie_->parts()[part_index];
   std::array<int32_t, TokenTrie::kMaxTokenBytes + 1> at;
   std::array<const int32_t*, TokenTrie::kMaxTokenBytes + 1> rows;
@@ -152,8 +152,10 @@ void Automaton::Walk(int32_t configuration, int part_index, uint32_t begin, uint
     at[level] = id;
     rows[level] = configurations_[id].row == nullptr ? nullptr : configurations_[id].row->data();
   };
+  if (overflow()) return;
   enter(depth, configuration);
   for (uint32_t i = begin; i < end;) {
+    ++work_done_;
     const int level = part.depth[i] - 1;
     const uint8_t byte = part.byte[i];
     int32_t next = rows[level] == nullptr ? -1 : rows[level][byte];

@@ -22,9 +22,8 @@ CodePoints::CodePoints(std::vector<CodePointRange> ranges) {
       parts.push_back({std::max(r.first, char32_t{kSurrogates.last + 1}), r.last});
     }
   }
-  std::sort(parts.begin(), parts.end(), [](const CodePointRange& a, const CodePointRange& b) {
-    return a.first < b.first;
-  });
+  std::sort(parts.begin(), parts.end(),
+            [](const CodePointRange& a, const CodePointRange& b) { return a.first < b.first; });
   for (const CodePointRange& r : parts) {
     if (!ranges_.empty() && r.first <= ranges_.back().last + 1) {
       ranges_.back().last = std::max(ranges_.back().last, r.last);
@@ -37,9 +36,8 @@ CodePoints::CodePoints(std::vector<CodePointRange> ranges) {
 CodePoints CodePoints::All() { return CodePoints({{0, kLast}}); }
 
 bool CodePoints::Contains(char32_t c) const {
-  return std::any_of(ranges_.begin(), ranges_.end(), [c](const CodePointRange& r) {
-    return r.first <= c && c <= r.last;
-  });
+  return std::any_of(ranges_.begin(), ranges_.end(),
+                     [c](const CodePointRange& r) { return r.first <= c && c <= r.last; });
 }
 
 CodePoints CodePoints::Union(const CodePoints& other) const {

@@ -69,9 +69,9 @@ class Grammar {
   absl::Span<const int32_t> targets(const State& state) const {
     return {targets_.data() + state.begin, static_cast<size_t>(state.end - state.begin)};
   }
-  int32_t root() const { return root_; }            // a rule
-  int max_height() const { return max_height_; }    // of the states that can end
-  size_t bytes() const;                             // of memory
+  int32_t root() const { return root_; }          // a rule
+  int max_height() const { return max_height_; }  // of the states that can end
+  size_t bytes() const;                           // of memory
 
  private:
   friend class GrammarBuilder;

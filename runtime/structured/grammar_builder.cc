@@ -125,8 +125,7 @@ int32_t GrammarBuilder::Call(int32_t rule, int32_t next) {
 
 int32_t GrammarBuilder::Repeat(int32_t rule, int min, int max, int32_t next) {
   if (max == 0) return next;
-  return AddState(
-      {.kind = StateKind::kRepeat, .rule = rule, .next = next, .min = min, .max = max});
+  return AddState({.kind = StateKind::kRepeat, .rule = rule, .next = next, .min = min, .max = max});
 }
 
 int32_t GrammarBuilder::Literal(absl::string_view bytes, int32_t next) {
@@ -190,8 +189,7 @@ int32_t GrammarBuilder::SharedBytes(uint8_t first, uint8_t last, int32_t next) {
   return state;
 }
 
-void GrammarBuilder::AppendUtf8(const CodePoints& set, int32_t next,
-                                std::vector<ByteEdge>* edges) {
+void GrammarBuilder::AppendUtf8(const CodePoints& set, int32_t next, std::vector<ByteEdge>* edges) {
   std::vector<CodePointRange> parts;
   for (const CodePointRange& range : set.ranges()) SplitUtf8(range.first, range.last, &parts);
   for (const CodePointRange& part : parts) {

@@ -41,8 +41,8 @@ int32_t JsonGrammar::Number() {
   if (number_ >= 0) return number_;
   return number_ = builder_.AddRule(false, [this](int32_t next) {
     const int32_t exponent = builder_.Bytes({{'0', '9', Digits(1, next)}});
-    const int32_t sign = builder_.Split(
-        {exponent, builder_.Bytes({{'+', '+', exponent}, {'-', '-', exponent}})});
+    const int32_t sign =
+        builder_.Split({exponent, builder_.Bytes({{'+', '+', exponent}, {'-', '-', exponent}})});
     const int32_t before_exponent =
         builder_.Split({next, builder_.Bytes({{'E', 'E', sign}, {'e', 'e', sign}})});
     const int32_t fraction =
@@ -140,8 +140,7 @@ int32_t JsonGrammar::Object() {
     const auto member = [&](int32_t after) {
       return builder_.Call(String(), Colon(builder_.Call(any, after)));
     };
-    const int32_t more =
-        builder_.Star([&](int32_t after) { return Comma(member(after)); }, end);
+    const int32_t more = builder_.Star([&](int32_t after) { return Comma(member(after)); }, end);
     return builder_.Literal("{", builder_.Split({member(more), end}));
   });
   return object_;
@@ -196,8 +195,7 @@ int32_t JsonGrammar::OtherKey(std::vector<std::string> names, int32_t next) {
     }
     nodes[at].is_name = true;
   }
-  const CodePoints plain =
-      CodePoints({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}).Complement();
+  const CodePoints plain = CodePoints({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}).Complement();
   const int32_t end = builder_.Literal("\"", next);
   const int32_t other = builder_.Star(
       [&](int32_t after) { return builder_.Character(plain, Writing::kPlain, after); }, end);
@@ -210,11 +208,9 @@ int32_t JsonGrammar::OtherKey(std::vector<std::string> names, int32_t next) {
     for (const auto& [c, child] : node.children) {
       known.push_back({c, c});
       if (!plain.Contains(c)) continue;
-      ways.push_back(
-          builder_.Character(CodePoints({{c, c}}), Writing::kPlain, states[child]));
+      ways.push_back(builder_.Character(CodePoints({{c, c}}), Writing::kPlain, states[child]));
     }
-    ways.push_back(
-        builder_.Character(plain.Minus(CodePoints(known)), Writing::kPlain, other));
+    ways.push_back(builder_.Character(plain.Minus(CodePoints(known)), Writing::kPlain, other));
     if (!node.is_name) ways.push_back(end);
     states[i - 1] = builder_.Split(ways);
   }

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "runtime/structured/number_range.h"
 #include "runtime/structured/regex.h"
@@ -39,8 +39,8 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::Compile() { return SchemaRule({root_
 
 absl::StatusOr<int32_t> JsonSchemaCompiler::SchemaRule(const Place& place) {
   if (place.depth > kMaxSchemaDepth) {
-    return InvalidSchema(place.path, absl::StrCat("more than ", kMaxSchemaDepth,
-                                                  " schemas inside each other"));
+    return InvalidSchema(place.path,
+                         absl::StrCat("more than ", kMaxSchemaDepth, " schemas inside each other"));
   }
   if (place.schema.is_boolean()) {
     if (place.schema.get<bool>()) return json_.Any();
@@ -102,7 +102,8 @@ absl::StatusOr<const Json*> JsonSchemaCompiler::Resolve(const Place& place,
     } else if (at->is_array() && absl::SimpleAtoi(step, &index) && index < at->size()) {
       at = &(*at)[index];
     } else {
-      return InvalidSchema(place.path, absl::StrCat("\"$ref\" to \"", ref, "\", which is not there"));
+      return InvalidSchema(place.path,
+                           absl::StrCat("\"$ref\" to \"", ref, "\", which is not there"));
     }
   }
   return at;
@@ -192,8 +193,8 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::StringRule(const Place& place) {
     return UnsupportedSchema(place.path, "\"format\" beside \"pattern\"");
   }
   if (min > 0 || max >= 0) {
-    return UnsupportedSchema(place.path,
-                             absl::StrCat("\"minLength\" or \"maxLength\" beside \"", keyword, "\""));
+    return UnsupportedSchema(
+        place.path, absl::StrCat("\"minLength\" or \"maxLength\" beside \"", keyword, "\""));
   }
   if (!schema[keyword].is_string()) {
     return InvalidSchema(place.path, absl::StrCat("\"", keyword, "\" must be a string"));
@@ -205,9 +206,9 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::StringRule(const Place& place) {
   }
   absl::StatusOr<Regex> regex = Regex::Parse(pattern);
   if (!regex.ok()) {
-    return absl::Status(regex.status().code(),
-                        absl::StrCat("JSON schema, ", place.path, "/", keyword, ": ",
-                                     regex.status().message()));
+    return absl::Status(
+        regex.status().code(),
+        absl::StrCat("JSON schema, ", place.path, "/", keyword, ": ", regex.status().message()));
   }
   return builder_.AddRule(false, [&](int32_t next) {
     const int32_t end = builder_.Literal("\"", next);
@@ -226,7 +227,8 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::NumberRule(const Place& place, bool 
                            absl::StrCat("\"", keyword, "\" ", decimal.status().message()));
     }
     if (bound->has_value()) {
-      return UnsupportedSchema(place.path, absl::StrCat("\"", keyword, "\" beside another bound "
+      return UnsupportedSchema(place.path, absl::StrCat("\"", keyword,
+                                                        "\" beside another bound "
                                                         "of the same side"));
     }
     *bound = *std::move(decimal);

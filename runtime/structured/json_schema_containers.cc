@@ -39,9 +39,9 @@ int32_t EmitMembers(const std::vector<Property>& properties, int32_t other, Json
   }
   for (size_t i = properties.size(); i > 0; --i) {
     const Property& property = properties[i - 1];
-    const std::string key = Json(property.name).dump(-1, ' ', false, Json::error_handler_t::replace);
-    const int32_t member =
-        builder.Literal(key, json.Colon(builder.Call(property.rule, some)));
+    const std::string key =
+        Json(property.name).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const int32_t member = builder.Literal(key, json.Colon(builder.Call(property.rule, some)));
     const int32_t another = json.Comma(member);
     none = property.required ? member : builder.Split({member, none});
     some = property.required ? another : builder.Split({another, some});
@@ -91,7 +91,8 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::ObjectRule(const Place& place) {
       const std::string& text = name.get_ref<const std::string&>();
       if (required.erase(text) == 0) continue;
       if (schema.contains("additionalProperties") && other < 0) {
-        return InvalidSchema(place.path, absl::StrCat("\"", text, "\" is required, and not allowed"));
+        return InvalidSchema(place.path,
+                             absl::StrCat("\"", text, "\" is required, and not allowed"));
       }
       properties.push_back({text, other >= 0 ? other : json_.Any(), true});
     }
@@ -123,16 +124,14 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::ArrayRule(const Place& place) {
   const bool closed = num_prefix > 0 && min <= num_prefix && !schema.contains("items");
   BH_ASSIGN_OR_RETURN(const int32_t item, FieldRule(place, "items", closed ? -1 : json_.Any()));
   if (num_prefix == 0) {
-    return builder_.AddRule(
-        true, [&](int32_t next) { return json_.ArrayOf(item, min, max, next); });
+    return builder_.AddRule(true,
+                            [&](int32_t next) { return json_.ArrayOf(item, min, max, next); });
   }
   const auto body = [&](int32_t next) {
     const int32_t end = builder_.Literal("]", next);
     int32_t state = end;  // after all of the prefix
     if (item >= 0 && (max < 0 || max > num_prefix)) {
-      const auto another = [&](int32_t after) {
-        return json_.Comma(builder_.Call(item, after));
-      };
+      const auto another = [&](int32_t after) { return json_.Comma(builder_.Call(item, after)); };
       state = builder_.Repeat(builder_.AddRule(false, another), std::max(0, min - num_prefix),
                               max < 0 ? -1 : max - num_prefix, end);
     }

@@ -19,10 +19,10 @@ class Matcher {
   Matcher(const Matcher& other);
   Matcher& operator=(const Matcher&) = delete;
 
-  // The tokens that may follow: bit i of mask[i / 32], for the trie's vocab_size() ids. An end token
-  // is allowed exactly where the grammar may end; at its end nothing else is. FAILED_PRECONDITION
-  // if no token is allowed, as the vocabulary lacks bytes; RESOURCE_EXHAUSTED from the automaton.
-  // Either ends this request only.
+  // The tokens that may follow: bit i of mask[i / 32], for the trie's vocab_size() ids. An end
+  // token is allowed exactly where the grammar may end; at its end nothing else is.
+  // FAILED_PRECONDITION if no token is allowed, as the vocabulary lacks bytes; RESOURCE_EXHAUSTED
+  // from the automaton. Either ends this request only.
   absl::Status FillMask(absl::Span<uint32_t> mask);
   // INVALID_ARGUMENT, and no change, for a token that the mask does not allow.
   absl::Status Accept(int32_t token);

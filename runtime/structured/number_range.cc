@@ -54,11 +54,11 @@ class Digits {
     const auto key = std::make_tuple(position, tight.min, tight.max);
     const auto found = integer_states_.find(key);
     if (found != integer_states_.end()) return found->second;
-    const int first = tight.min ? min_.decimal->integer[position] - '0'
-                                : (position == 0 && length_ > 1 ? 1 : 0);
+    const int first =
+        tight.min ? min_.decimal->integer[position] - '0' : (position == 0 && length_ > 1 ? 1 : 0);
     const int last = tight.max ? max_.decimal->integer[position] - '0' : 9;
-    const int32_t state = Step(first, last, tight,
-                               [&](Tight after) { return Integer(position + 1, after); });
+    const int32_t state =
+        Step(first, last, tight, [&](Tight after) { return Integer(position + 1, after); });
     integer_states_[key] = state;
     return state;
   }
@@ -69,8 +69,8 @@ class Digits {
     std::vector<ByteEdge> edges;
     const auto add = [&](int from, int to, Tight after) {
       if (from > to) return;
-      edges.push_back({static_cast<uint8_t>('0' + from), static_cast<uint8_t>('0' + to),
-                       next(after)});
+      edges.push_back(
+          {static_cast<uint8_t>('0' + from), static_cast<uint8_t>('0' + to), next(after)});
     };
     if (first > last) return builder_.Bytes({});
     if (first == last) {
@@ -181,8 +181,7 @@ int32_t EmitNumberRange(const NumberRange& range, GrammarBuilder& builder, int32
     Digits::Bound min = {&zero, true}, max;
     if (range.max.has_value() && range.max->negative) min = {&*range.max, range.exclusive_max};
     if (range.min.has_value()) max = {&*range.min, range.exclusive_min};
-    ways.push_back(
-        builder.Literal("-", Digits(min, max, range.integer, builder, next).Emit()));
+    ways.push_back(builder.Literal("-", Digits(min, max, range.integer, builder, next).Emit()));
   }
   return builder.Split(ways);
 }

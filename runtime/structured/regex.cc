@@ -11,9 +11,7 @@ namespace {
 int32_t EmitNode(const RegexNode& node, GrammarBuilder& builder, Writing writing, int32_t next);
 
 int32_t EmitRepeat(const RegexNode& node, GrammarBuilder& builder, Writing writing, int32_t next) {
-  const auto body = [&](int32_t after) {
-    return EmitNode(node.parts[0], builder, writing, after);
-  };
+  const auto body = [&](int32_t after) { return EmitNode(node.parts[0], builder, writing, after); };
   if (node.max == 0) return next;
   if (node.max == 1) return node.min == 1 ? body(next) : builder.Optional(body, next);
   if (node.max < 0 && node.min == 0) return builder.Star(body, next);

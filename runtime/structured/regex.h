@@ -1,8 +1,9 @@
-// Regex: the part that regular expressions of Python, ECMAScript and Rust have in common: | ( ) (?: )
-// (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here) . [ ] [^ ] \d \D \w \W \s
-// \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ where a whole alternative begins and ends.
-// Where dialects differ about a character, it is left out: `.` has no line ends, \d \w \s and
-// their opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p, flags.
+// Regex: the part that regular expressions of Python, ECMAScript and Rust have in common: | ( ) (?:
+// )
+// (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here) . [ ] [^ ] \d \D \w \W
+// \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ where a whole alternative begins and ends. Where
+// dialects differ about a character, it is left out: `.` has no line ends, \d \w \s and their
+// opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p, flags.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace bulkhead::structured {
 
-inline constexpr int kMaxRegexDepth = 50;       // of groups
+inline constexpr int kMaxRegexDepth = 50;        // of groups
 inline constexpr int kMaxRegexRepeats = 10'000;  // of {m,n}
 
 struct RegexNode {
@@ -23,7 +24,7 @@ struct RegexNode {
   Kind kind = Kind::kConcat;
   CodePoints set = {};
   std::vector<RegexNode> parts = {};  // kRepeat has one
-  int min = 0, max = 0;          // max -1: any number
+  int min = 0, max = 0;               // max -1: any number
 };
 
 class Regex {

@@ -19,10 +19,17 @@ const CodePoints& NotAscii() {
 }
 
 const CodePoints& OtherSpaces() {
-  static const CodePoints* const set =
-      new CodePoints({{0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680},
-                      {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
-                      {0x3000, 0x3000}, {0xfeff, 0xfeff}, {0x180e, 0x180e}});
+  static const CodePoints* const set = new CodePoints({{0x1c, 0x1f},
+                                                       {0x85, 0x85},
+                                                       {0xa0, 0xa0},
+                                                       {0x1680, 0x1680},
+                                                       {0x2000, 0x200a},
+                                                       {0x2028, 0x2029},
+                                                       {0x202f, 0x202f},
+                                                       {0x205f, 0x205f},
+                                                       {0x3000, 0x3000},
+                                                       {0xfeff, 0xfeff},
+                                                       {0x180e, 0x180e}});
   return *set;
 }
 
@@ -233,8 +240,11 @@ absl::StatusOr<char32_t> RegexParser::ParseCodePoint() {
     return i < text_.size() ? static_cast<unsigned char>(text_[i]) : 0;
   };
   const unsigned lead = byte(position_);
-  const int more = lead < 0x80 ? 0 : lead >= 0xc2 && lead < 0xe0 ? 1 : lead >= 0xe0 && lead < 0xf0
-                                 ? 2 : lead >= 0xf0 && lead < 0xf5 ? 3 : -1;
+  const int more = lead < 0x80                   ? 0
+                   : lead >= 0xc2 && lead < 0xe0 ? 1
+                   : lead >= 0xe0 && lead < 0xf0 ? 2
+                   : lead >= 0xf0 && lead < 0xf5 ? 3
+                                                 : -1;
   if (more < 0) return Invalid("not UTF-8");
   char32_t c = more == 0 ? lead : lead & (0x3fu >> more);
   for (int i = 1; i <= more; ++i) {
@@ -313,7 +323,7 @@ absl::StatusOr<RegexParser::Set> RegexParser::ParseClassItem() {
 absl::StatusOr<RegexParser::Set> RegexParser::ParseClass() {
   const bool opposite = Take("^");
   if (!at_end() && text_[position_] == ']') return Unsupported("']' at the start of a class");
-  Set all;
+  std::vector<CodePointRange> sure, maybe;
   while (!Take("]")) {
     if (at_end()) return Invalid("'[' without ']'");
     BH_ASSIGN_OR_RETURN(Set item, ParseClassItem());
@@ -330,9 +340,10 @@ absl::StatusOr<RegexParser::Set> RegexParser::ParseClass() {
       if (range.first > range.last) return Invalid("a range that ends before it begins");
       item.sure = item.maybe = CodePoints({range});
     }
-    all.sure = all.sure.Union(item.sure);
-    all.maybe = all.maybe.Union(item.maybe);
+    sure.insert(sure.end(), item.sure.ranges().begin(), item.sure.ranges().end());
+    maybe.insert(maybe.end(), item.maybe.ranges().begin(), item.maybe.ranges().end());
   }
+  Set all = {CodePoints(std::move(sure)), CodePoints(std::move(maybe))};
   if (!opposite) return all;
   return Set{all.maybe.Complement(), all.sure.Complement()};
 }

@@ -12,22 +12,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kAnnotations[] = {
-    "title",    "description", "default",   "examples",   "example",       "$schema",    "$id",
-    "$comment", "$defs",       "definitions", "deprecated", "discriminator", "readOnly", "writeOnly"};
+    "title",      "description",   "default",  "examples", "example",
+    "$schema",    "$id",           "$comment", "$defs",    "definitions",
+    "deprecated", "discriminator", "readOnly", "writeOnly"};
 
 constexpr absl::string_view kGeneral[] = {"type",  "enum",  "const", "anyOf",
                                           "oneOf", "allOf", "$ref"};
 
 // Keywords with the type they are about.
 constexpr std::pair<absl::string_view, absl::string_view> kTyped[] = {
-    {"properties", "object"},       {"required", "object"},
-    {"additionalProperties", "object"}, {"items", "array"},
-    {"prefixItems", "array"},       {"minItems", "array"},
-    {"maxItems", "array"},          {"minLength", "string"},
-    {"maxLength", "string"},        {"pattern", "string"},
-    {"format", "string"},           {"minimum", "number"},
-    {"maximum", "number"},          {"exclusiveMinimum", "number"},
-    {"exclusiveMaximum", "number"}};
+    {"properties", "object"}, {"required", "object"},         {"additionalProperties", "object"},
+    {"items", "array"},       {"prefixItems", "array"},       {"minItems", "array"},
+    {"maxItems", "array"},    {"minLength", "string"},        {"maxLength", "string"},
+    {"pattern", "string"},    {"format", "string"},           {"minimum", "number"},
+    {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
 
 bool IsAnnotation(absl::string_view keyword) {
   return std::find(std::begin(kAnnotations), std::end(kAnnotations), keyword) !=
@@ -82,9 +80,8 @@ absl::StatusOr<std::vector<std::string>> TypesOf(const Json& schema, absl::strin
       const absl::string_view type = TypeOfKeyword(keyword);
       if (type.empty() || (!types.empty() && types[0] == type)) continue;
       if (!types.empty()) {
-        return UnsupportedSchema(
-            path, absl::StrCat("keywords of the types ", types[0], " and ", type,
-                               " without \"type\""));
+        return UnsupportedSchema(path, absl::StrCat("keywords of the types ", types[0], " and ",
+                                                    type, " without \"type\""));
       }
       types.emplace_back(type);
     }
@@ -102,8 +99,9 @@ absl::StatusOr<std::vector<std::string>> TypesOf(const Json& schema, absl::strin
     valid = std::all_of(field->begin(), field->end(), add);
   }
   if (!valid) {
-    return InvalidSchema(path, "\"type\" must be null, boolean, integer, number, string, array, "
-                               "object, or a list of these");
+    return InvalidSchema(path,
+                         "\"type\" must be null, boolean, integer, number, string, array, "
+                         "object, or a list of these");
   }
   // Numbers include integers.
   const auto integer = std::find(types.begin(), types.end(), "integer");
@@ -120,7 +118,8 @@ absl::StatusOr<int> CountOf(const Json& schema, absl::string_view path, const ch
   if (field == schema.end()) return absent;
   const bool valid = field->is_number_integer() && *field >= 0 && *field <= kMost;
   if (!valid) {
-    return InvalidSchema(path, absl::StrCat("\"", keyword, "\" must be an integer of 0 to ", kMost));
+    return InvalidSchema(path,
+                         absl::StrCat("\"", keyword, "\" must be an integer of 0 to ", kMost));
   }
   return field->get<int>();
 }
@@ -133,8 +132,7 @@ absl::StatusOr<absl::string_view> FormatPattern(absl::string_view path, absl::st
       {"date-time",
        R"(^[1-9]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$)"},
       {"uuid", R"(^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$)"},
-      {"ipv4",
-       R"(^((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$)"}};
+      {"ipv4", R"(^((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$)"}};
   for (const auto& [name, pattern] : kFormats) {
     if (name == format) return pattern;
   }

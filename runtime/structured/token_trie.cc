@@ -63,8 +63,8 @@ TokenTrie::Part TokenTrie::MakePart(absl::Span<const std::string> tokens,
     part.tokens.push_back(id);
     last = token;
     part.max_bytes = std::max(part.max_bytes, static_cast<int>(token.size()));
-    const auto opens = std::count_if(token.begin(), token.end(),
-                                     [](char c) { return c == '{' || c == '['; });
+    const auto opens =
+        std::count_if(token.begin(), token.end(), [](char c) { return c == '{' || c == '['; });
     part.max_opens = std::max(part.max_opens, static_cast<int>(opens));
   }
   close(0);

@@ -24,7 +24,7 @@ class TokenTrie {
   // In depth-first order: a node's subtree is [i, skip[i]).
   struct Part {
     std::vector<uint8_t> byte;
-    std::vector<uint8_t> depth;         // bytes from the root, at least 1
+    std::vector<uint8_t> depth;  // bytes from the root, at least 1
     std::vector<uint32_t> skip;
     std::vector<uint32_t> first_token;  // in `tokens`; one more than nodes
     std::vector<int32_t> tokens;

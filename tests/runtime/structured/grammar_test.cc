@@ -24,8 +24,8 @@ TEST(GrammarTest, NamesTheKeywordThatIsNotSupportedAndItsPath) {
         R"({"type":"object","minProperties":1})", R"({"type":"string","format":"email"})",
         R"({"allOf":[{},{}]})", R"({"anyOf":[{"type":"null"}],"type":"string"})",
         R"({"enum":[1],"minimum":0})", R"({"$ref":"http://example.com/a"})",
-        R"({"type":"string","pattern":"^a","maxLength":3})",
-        R"({"minLength":1,"minItems":1})", R"({"type":"array","items":[{}]})"}) {
+        R"({"type":"string","pattern":"^a","maxLength":3})", R"({"minLength":1,"minItems":1})",
+        R"({"type":"array","items":[{}]})"}) {
     EXPECT_EQ(Schema(text).code(), absl::StatusCode::kUnimplemented) << text;
   }
 }
@@ -42,12 +42,11 @@ TEST(GrammarTest, RefusesSchemasThatAreNotValid) {
 }
 
 TEST(GrammarTest, RefusesSchemasThatAllowNoAnswer) {
-  for (const char* text :
-       {R"({"enum":[]})", R"({"type":"integer","minimum":2,"maximum":1})",
-        R"({"type":"integer","exclusiveMinimum":1,"exclusiveMaximum":2})",
-        R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
-        R"({"type":"object","properties":{"a":false},"required":["a"]})",
-        R"({"type":"object","required":["a"],"additionalProperties":false})"}) {
+  for (const char* text : {R"({"enum":[]})", R"({"type":"integer","minimum":2,"maximum":1})",
+                           R"({"type":"integer","exclusiveMinimum":1,"exclusiveMaximum":2})",
+                           R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+                           R"({"type":"object","properties":{"a":false},"required":["a"]})",
+                           R"({"type":"object","required":["a"],"additionalProperties":false})"}) {
     EXPECT_EQ(Schema(text).code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
@@ -56,7 +55,8 @@ TEST(GrammarTest, RefusesARefThatLeadsToItself) {
   const absl::Status status = Schema(R"({"anyOf":[{"type":"string"},{"$ref":"#"}]})");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("leads to itself"));
-  EXPECT_TRUE(Schema(R"({"anyOf":[{"type":"string"},{"type":"array","items":{"$ref":"#"}}]})").ok());
+  EXPECT_TRUE(
+      Schema(R"({"anyOf":[{"type":"string"},{"type":"array","items":{"$ref":"#"}}]})").ok());
 }
 
 TEST(GrammarTest, RefusesWhatIsTooDeepOrTooLarge) {
@@ -68,8 +68,8 @@ TEST(GrammarTest, RefusesWhatIsTooDeepOrTooLarge) {
   // Levels multiply through $ref, which the text's depth does not show.
   std::string levels = R"({"$ref":"#/$defs/a0","$defs":{)";
   for (int i = 0; i <= kMaxDepth; ++i) {
-    absl::StrAppend(&levels, "\"a", i, R"(":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/a)",
-                    i + 1, "\"}},");
+    absl::StrAppend(&levels, "\"a", i,
+                    R"(":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/a)", i + 1, "\"}},");
   }
   absl::StrAppend(&levels, "\"a", kMaxDepth + 1, R"(":{"type":"null"}}})");
   EXPECT_EQ(Schema(levels).code(), absl::StatusCode::kInvalidArgument);
@@ -89,8 +89,8 @@ TEST(GrammarTest, RefusesRegularExpressionsByWhatTheyAsk) {
                            "(a$)", "{2}", "[[:alpha:]]", "[]a]", "(a*){100}", "\\012"}) {
     EXPECT_EQ(Regex(text).code(), absl::StatusCode::kUnimplemented) << text << Regex(text);
   }
-  for (const char* text : {"(", ")", "[a", "*", "a**", "a{3,2}", "a{100000}", "\\", "\\xg0", "[b-a]",
-                           "\xff", "a{2", "\\ud800"}) {
+  for (const char* text : {"(", ")", "[a", "*", "a**", "a{3,2}", "a{100000}", "\\", "\\xg0",
+                           "[b-a]", "\xff", "a{2", "\\ud800"}) {
     EXPECT_EQ(Regex(text).code(), absl::StatusCode::kInvalidArgument) << text << Regex(text);
   }
   EXPECT_EQ(Regex(std::string(100, '(') + std::string(100, ')')).code(),

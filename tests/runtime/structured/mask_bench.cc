@@ -1,5 +1,5 @@
-// The time of a mask over a vocabulary of 128k tokens, for several grammars: mask_bench [VOCABULARY],
-// a file of one JSON string per line; without it a vocabulary of made words.
+// The time of a mask over a vocabulary of 128k tokens, for several grammars: mask_bench
+// [VOCABULARY], a file of one JSON string per line; without it a vocabulary of made words.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,12 +33,14 @@ std::vector<std::string> MadeVocabulary() {
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   for (int i = 0; i < 1000; ++i) tokens.push_back(std::to_string(i));
   for (int i = 1; i <= 128; ++i) tokens.emplace_back(i, ' ');
-  for (const char* text : {"\"}", "\"},", "\":", "\",", "\": \"", "\", \"", "{\"", "[\"", "},", "]}",
-                           "}}", "]]", " {", " [", "[[", "{{", "}\n", ".\"", ").\"", " \""}) {
+  for (const char* text :
+       {"\"}", "\"},", "\":", "\",", "\": \"", "\", \"", "{\"", "[\"", "},",   "]}",
+        "}}",  "]]",   " {",  " [",  "[[",     "{{",     "}\n", ".\"", ").\"", " \""}) {
     tokens.emplace_back(text);
   }
   static constexpr char kLetters[] = "etaoinshrdlucmfwypvbgkjqxzETAOINS";
-  static constexpr const char* kEnds[] = {"", "", "", "", "", "", "", "\"", "\",", "\":", ".", ",", "()"};
+  static constexpr const char* kEnds[] = {"",   "",    "",    "",  "",  "",  "",
+                                          "\"", "\",", "\":", ".", ",", "()"};
   while (tokens.size() < kVocabulary) {
     std::string word = random() % 2 == 0 ? " " : "";
     const int length = 2 + static_cast<int>(random() % 9);
@@ -88,7 +90,8 @@ void Run(const char* name, const absl::StatusOr<std::shared_ptr<const Grammar>>&
   const auto automaton = std::make_shared<Automaton>(*grammar, &trie, size_t{64} << 20);
   const int32_t end = trie.vocab_size() - 1;
   std::vector<std::unique_ptr<Matcher>> rows;
-  for (int i = 0; i < kRows; ++i) rows.push_back(std::make_unique<Matcher>(automaton, absl::Span<const int32_t>(&end, 1)));
+  for (int i = 0; i < kRows; ++i)
+    rows.push_back(std::make_unique<Matcher>(automaton, absl::Span<const int32_t>(&end, 1)));
   std::vector<uint32_t> mask((trie.vocab_size() + 31) / 32);
   std::mt19937 random(1);
   Times times;
@@ -111,7 +114,8 @@ void Run(const char* name, const absl::StatusOr<std::shared_ptr<const Grammar>>&
     times.step.push_back(total);
   }
   std::printf(
-      "%-14s mask us: mean %.1f p50 %.1f p99 %.1f max %.0f; accept us: mean %.2f p99 %.1f; %d rows ms: "
+      "%-14s mask us: mean %.1f p50 %.1f p99 %.1f max %.0f; accept us: mean %.2f p99 %.1f; %d rows "
+      "ms: "
       "mean %.3f p50 %.3f p99 %.3f max %.1f; masks made %ld; %.1f MiB\n",
       name, Mean(times.mask), At(times.mask, 0.5), At(times.mask, 0.99), At(times.mask, 1),
       Mean(times.accept), At(times.accept, 0.99), kRows, Mean(times.step) / 1000,
@@ -143,10 +147,12 @@ int main(int argc, char** argv) {
   Run("schema", Grammar::JsonSchema(R"({"type":"object","properties":{"name":{"type":"string"},
       "age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":
       {"enum":["red","green","blue"]}},"children":{"type":"array","items":{"$ref":"#"}},
-      "note":{"type":["string","null"]}},"required":["name","age","tags"]})"), trie);
+      "note":{"type":["string","null"]}},"required":["name","age","tags"]})"),
+      trie);
   Run("max_length", Grammar::JsonSchema(R"({"type":"object","properties":{"a":{"type":"string",
       "maxLength":100},"b":{"type":"string","minLength":5,"maxLength":1000}},
-      "required":["a","b"]})"), trie);
+      "required":["a","b"]})"),
+      trie);
   Run("regex", Grammar::Regex(R"((\w+ ){3,50}[A-Z][a-z]*\d{4}-\d{2}-\d{2}( .{10,200})?)"), trie);
   Run("choice", Grammar::Choice(std::vector<std::string>{"positive", "negative", "neutral"}), trie);
 }

@@ -92,10 +92,12 @@ TEST(MatcherTest, TheEndIsAllowedWhereTheGrammarMayEndAndMayGoOn) {
 }
 
 TEST(MatcherTest, TokensMayCrossTheEndsOfRules) {
-  const Vocabulary words({"{\"", "a", "\":", "\": \"", "x\"", "x\"}", "x\"},", "\"}", "\"}]", "}", "]", "1"});
+  const Vocabulary words(
+      {"{\"", "a", "\":", "\": \"", "x\"", "x\"}", "x\"},", "\"}", "\"}]", "}", "]", "1"});
   Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::JsonSchema(
       R"({"type":"object","properties":{"a":{"type":"string"}},"required":["a"]})")));
-  for (const char* token : {"{\"", "a", "\": \""}) ASSERT_TRUE(words.Accept(matcher, token)) << token;
+  for (const char* token : {"{\"", "a", "\": \""})
+    ASSERT_TRUE(words.Accept(matcher, token)) << token;
   EXPECT_THAT(words.Allowed(matcher),
               UnorderedElementsAre("{\"", "a", "x\"", "x\"}", "\"}", "}", "]", "1"));
   ASSERT_TRUE(words.Accept(matcher, "x\"}"));
@@ -104,8 +106,8 @@ TEST(MatcherTest, TokensMayCrossTheEndsOfRules) {
 
 TEST(MatcherTest, CharactersOfSeveralTokensAreWhole) {
   const Vocabulary bytes = Vocabulary::OfBytes();
-  Matcher matcher =
-      bytes.NewMatcher(bytes.NewAutomaton(Grammar::JsonSchema(R"({"type":"string","maxLength":1})")));
+  Matcher matcher = bytes.NewMatcher(
+      bytes.NewAutomaton(Grammar::JsonSchema(R"({"type":"string","maxLength":1})")));
   ASSERT_TRUE(bytes.Accept(matcher, "\""));
   ASSERT_TRUE(bytes.Accept(matcher, "\xe0"));
   EXPECT_EQ(bytes.Allowed(matcher).size(), 32u);  // 0xa0 to 0xbf: no overlong form
@@ -117,8 +119,8 @@ TEST(MatcherTest, CharactersOfSeveralTokensAreWhole) {
 
 TEST(MatcherTest, CountsSeeTokensOfManyItems) {
   const Vocabulary words({"[", "]", "1", ",1", ",1,1", ",1,1,1,1", "aaaa", "\"", "a"});
-  Matcher items = words.NewMatcher(words.NewAutomaton(Grammar::JsonSchema(
-      R"({"type":"array","items":{"const":1},"minItems":3,"maxItems":4})")));
+  Matcher items = words.NewMatcher(words.NewAutomaton(
+      Grammar::JsonSchema(R"({"type":"array","items":{"const":1},"minItems":3,"maxItems":4})")));
   ASSERT_TRUE(words.Accept(items, "[") && words.Accept(items, "1"));
   EXPECT_THAT(words.Allowed(items), ElementsAre(",1", ",1,1"));
   ASSERT_TRUE(words.Accept(items, ",1,1"));
@@ -134,7 +136,8 @@ TEST(MatcherTest, CountsSeeTokensOfManyItems) {
 TEST(MatcherTest, WhiteSpaceEnds) {
   const Vocabulary words({"{", "}", "\"", "a", ":", " ", "  ", "\n", "1"});
   Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::JsonObject()));
-  for (const char* token : {"{", "\"", "a", "\"", ":", " "}) ASSERT_TRUE(words.Accept(matcher, token));
+  for (const char* token : {"{", "\"", "a", "\"", ":", " "})
+    ASSERT_TRUE(words.Accept(matcher, token));
   EXPECT_THAT(words.Allowed(matcher), UnorderedElementsAre("{", "\"", "1"));
 }
 
@@ -188,7 +191,8 @@ TEST(MatcherTest, MemoryIsBoundedAndPlacesSurviveItsReuse) {
   constexpr size_t kMost = 200'000;
   const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::JsonObject(), kMost);
   Matcher first = bytes.NewMatcher(automaton);
-  for (const char* token : {"{", "\"", "a", "\"", ":", "["}) ASSERT_TRUE(bytes.Accept(first, token));
+  for (const char* token : {"{", "\"", "a", "\"", ":", "["})
+    ASSERT_TRUE(bytes.Accept(first, token));
   const std::vector<std::string> allowed = bytes.Allowed(first);
   const int64_t made = automaton->num_masks_made();
   Matcher second = bytes.NewMatcher(automaton);
