@@ -110,7 +110,7 @@ void Automaton::Close(Work first, Threads* threads) {
     work_.pop_back();
     work_done_ += kStepCost;
     Follow(work, threads);
-    too_many_threads_ = threads->size() > kMaxThreads || seen_.size() > 64 * kMaxThreads;
+    too_many_threads_ = threads->size() > kMaxThreads || seen_.size() > 8 * kMaxThreads;
   }
   work_.clear();
 }

@@ -23,7 +23,7 @@ namespace bulkhead::structured {
 class Automaton {
  public:
   // Stacks of one configuration. Beyond: RESOURCE_EXHAUSTED.
-  static constexpr int kMaxThreads = 512;
+  static constexpr int kMaxThreads = 4096;
   // Work of one mask or token, in visited nodes of the trie, about 10 ns each; a step of a stack
   // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED.
   static constexpr int64_t kMaxWork = 16'000'000;

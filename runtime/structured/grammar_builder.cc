@@ -10,18 +10,15 @@
 namespace bulkhead::structured {
 namespace {
 
-int EncodeUtf8(char32_t c, uint8_t* bytes) {
-  if (c < 0x80) {
-    bytes[0] = static_cast<uint8_t>(c);
-    return 1;
-  }
+std::string EncodeUtf8(char32_t c) {
+  if (c < 0x80) return std::string(1, static_cast<char>(c));
   const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
   static constexpr uint8_t kLead[] = {0, 0xc0, 0xe0, 0xf0};
-  bytes[0] = static_cast<uint8_t>(kLead[more] | c >> (6 * more));
-  for (int i = 1; i <= more; ++i) {
-    bytes[i] = static_cast<uint8_t>(0x80 | (c >> (6 * (more - i)) & 0x3f));
+  std::string bytes(1, static_cast<char>(kLead[more] | c >> (6 * more)));
+  for (int i = more - 1; i >= 0; --i) {
+    bytes.push_back(static_cast<char>(0x80 | (c >> (6 * i) & 0x3f)));
   }
-  return more + 1;
+  return bytes;
 }
 
 // Splits a range so that each part is a product of ranges of bytes.
@@ -189,17 +186,39 @@ int32_t GrammarBuilder::SharedBytes(uint8_t first, uint8_t last, int32_t next) {
   return state;
 }
 
-void GrammarBuilder::AppendUtf8(const CodePoints& set, int32_t next, std::vector<ByteEdge>* edges) {
-  std::vector<CodePointRange> parts;
-  for (const CodePointRange& range : set.ranges()) SplitUtf8(range.first, range.last, &parts);
-  for (const CodePointRange& part : parts) {
-    uint8_t first[4], last[4];
-    const int size = EncodeUtf8(part.first, first);
-    BH_CHECK(EncodeUtf8(part.last, last) == size);
+// `parts` are sorted and equal before `level`, so that those with a range there overlap no other.
+void GrammarBuilder::AppendUtf8(absl::Span<const Utf8Part> parts, size_t level, int32_t next,
+                                std::vector<ByteEdge>* edges) {
+  for (size_t i = 0; i < parts.size() && !full();) {
+    const Utf8Part& part = parts[i];
+    const char first = part.first[level], last = part.last[level];
+    size_t end = i + 1;
+    while (first == last && end < parts.size() && parts[end].first[level] == first) ++end;
     int32_t state = next;
-    for (int i = size - 1; i > 0; --i) state = SharedBytes(first[i], last[i], state);
-    edges->push_back({first[0], last[0], state});
+    if (end == i + 1) {
+      for (size_t k = part.first.size() - 1; k > level; --k) {
+        state = SharedBytes(static_cast<uint8_t>(part.first[k]), static_cast<uint8_t>(part.last[k]),
+                            state);
+      }
+    } else {
+      std::vector<ByteEdge> following;
+      AppendUtf8(parts.subspan(i, end - i), level + 1, next, &following);
+      state = Bytes(std::move(following));
+    }
+    edges->push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), state});
+    i = end;
   }
+}
+
+void GrammarBuilder::AppendUtf8(const CodePoints& set, int32_t next, std::vector<ByteEdge>* edges) {
+  std::vector<CodePointRange> ranges;
+  for (const CodePointRange& range : set.ranges()) SplitUtf8(range.first, range.last, &ranges);
+  std::vector<Utf8Part> parts;
+  for (const CodePointRange& range : ranges) {
+    parts.push_back({EncodeUtf8(range.first), EncodeUtf8(range.last)});
+    BH_CHECK(parts.back().first.size() == parts.back().last.size());
+  }
+  AppendUtf8(parts, 0, next, edges);
 }
 
 int32_t GrammarBuilder::Character(const CodePoints& set, Writing writing, int32_t next) {

@@ -54,6 +54,12 @@ class GrammarBuilder {
 
  private:
   int32_t AddState(const State& state);
+  // Code points whose UTF-8 is, byte by byte, any of a range.
+  struct Utf8Part {
+    std::string first, last;  // of equal size
+  };
+  void AppendUtf8(absl::Span<const Utf8Part> parts, size_t level, int32_t next,
+                  std::vector<ByteEdge>* edges);
   // The states after the first byte of the UTF-8 of `set` are appended to `edges`.
   void AppendUtf8(const CodePoints& set, int32_t next, std::vector<ByteEdge>* edges);
   int32_t SharedBytes(uint8_t first, uint8_t last, int32_t next);

@@ -117,6 +117,23 @@ TEST(MatcherTest, CharactersOfSeveralTokensAreWhole) {
   EXPECT_THAT(bytes.Allowed(matcher), ElementsAre("\""));
 }
 
+TEST(MatcherTest, ALargeClassOfCharactersIsExact) {
+  // Every second of 2000 characters.
+  std::string pattern = "[";
+  const auto utf8 = [](int c) {
+    return std::string{static_cast<char>(0xe0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3f)),
+                       static_cast<char>(0x80 | (c & 0x3f))};
+  };
+  for (int i = 0; i < 2000; i += 2) pattern += utf8(0x4e00 + i);
+  const Vocabulary bytes = Vocabulary::OfBytes();
+  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::Regex(pattern + "]"));
+  for (int i = 0; i < 2000; ++i) {
+    const int32_t place = automaton->AddPlace();
+    EXPECT_EQ(automaton->Advance(place, utf8(0x4e00 + i)).ok(), i % 2 == 0) << i;
+    automaton->DropPlace(place);
+  }
+}
+
 TEST(MatcherTest, CountsSeeTokensOfManyItems) {
   const Vocabulary words({"[", "]", "1", ",1", ",1,1", ",1,1,1,1", "aaaa", "\"", "a"});
   Matcher items = words.NewMatcher(words.NewAutomaton(
