@@ -58,7 +58,7 @@ def coordinator(picture):
     parts = [("runtime/service/", ["gRPC of proto/: checks,", "limits; runtime/chat/"]),
              ("Coordinator", ["inbox, streams;", "runtime/tokenizer/"]),
              ("Scheduler", ["pure: admits, plans,", "reuses prefixes"]),
-             ("Sampler", ["whole rows on the host,", "or a GPU&#8217;s candidates"])]
+             ("Sampler", ["whole rows on the host,", "or a GPU&#8217;s candidates;", "runtime/structured/"])]
     for i, (title, lines) in enumerate(parts):
         x = 265 + i * 190
         picture.box(x, 54, 176, 76, BLUE, title, lines, fill="#ffffff")

@@ -11,7 +11,7 @@ packages=(
   libboost-dev libzip-dev prometheus-cpp-dev
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
-  python3 python3-grpcio python3-protobuf python3-jinja2 python3-yaml procps
+  python3 python3-grpcio python3-protobuf python3-jinja2 python3-jsonschema python3-yaml procps
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then

@@ -21,6 +21,7 @@ ALLOWED = {
     "shard": {"shard", "memory", "base"},
     "runtime/tokenizer": {"runtime/tokenizer", "base"},
     "runtime/chat": {"runtime/chat", "base"},
+    "runtime/structured": {"runtime/structured", "base"},
     "runtime/engine": {"runtime/engine", "runtime/tokenizer", "comm", "memory", "base", "proto"},
     "runtime/model": {"runtime/model", "runtime/tokenizer", "kernels", "comm", "shard", "memory", "base", "proto"},
     "runtime/service": {"runtime/service", "runtime/engine", "runtime/tokenizer", "runtime/chat", "shard", "memory", "base", "proto"},

@@ -7,15 +7,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "base/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
+#include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/decoder.h"
 #include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
@@ -46,6 +50,8 @@ class InterpretedTokenizer : public Tokenizer {
     return (text_bytes + most_bytes_of_token_ - 1) / most_bytes_of_token_;
   }
 
+  absl::StatusOr<std::vector<std::string>> TokenBytes() const override;
+
   // Passes the token to `chain`, if it exists.
   void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
 
@@ -55,6 +61,7 @@ class InterpretedTokenizer : public Tokenizer {
     bool is_special = false;
   };
 
+  std::string DecodeTokens(std::initializer_list<absl::string_view> tokens) const;
   void IndexEntries();
   size_t MaxBytesOfToken() const;
   absl::Status CheckTokenTexts(const JsonPart& decoder) const;
@@ -249,6 +256,42 @@ std::string InterpretedTokenizer::Decode(absl::Span<const int32_t> ids,
   return chain->TakeText();
 }
 
+std::string InterpretedTokenizer::DecodeTokens(
+    std::initializer_list<absl::string_view> tokens) const {
+  const std::unique_ptr<Decoder::Chain> chain = decoder_.NewChain();
+  for (const absl::string_view token : tokens) chain->front().Token(token);
+  chain->front().EndText();
+  return chain->TakeText();
+}
+
+// Tokens of bytes are recognised by what the decoder makes of two of them; of others the text is
+// compared with and without them.
+absl::StatusOr<std::vector<std::string>> InterpretedTokenizer::TokenBytes() const {
+  const bool byte_level = DecodeTokens({ByteLevelChar(' ')}) == " ";
+  const bool byte_fallback = DecodeTokens({"<0x41>"}) == "A";
+  const std::string before = DecodeTokens({"a"});
+  const std::string after = DecodeTokens({"a", "a"}).substr(before.size());
+  std::vector<std::string> all(entries_.size());
+  for (size_t id = 0; id < entries_.size(); ++id) {
+    if (entries_[id].decoded == nullptr || entries_[id].is_special) continue;
+    const std::string& token = *entries_[id].decoded;
+    uint32_t byte = 0;
+    if (byte_level && ByteLevelToBytes(token, &all[id])) continue;
+    if (byte_fallback && token.size() == 6 && absl::StartsWith(token, "<0x") &&
+        token.back() == '>' && absl::SimpleHexAtoi(token.substr(3, 2), &byte)) {
+      all[id] = std::string(1, static_cast<char>(byte));
+      continue;
+    }
+    const std::string text = DecodeTokens({"a", token});
+    if (!absl::StartsWith(text, before) || DecodeTokens({"a", token, "a"}) != text + after) {
+      return absl::UnimplementedError(absl::StrCat(
+          "the text of token ", id, " of tokenizer.json depends on the tokens around it"));
+    }
+    all[id] = text.substr(before.size());
+  }
+  return all;
+}
+
 // Decodes each token separately.
 class SingleTokenDecoder : public TextDecoder {
  public:
@@ -302,6 +345,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFile(absl::string_view text) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> Tokenizer::TokenBytes() const {
+  return absl::UnimplementedError("this tokenizer does not know the bytes of its tokens");
+}
 
 std::unique_ptr<TextDecoder> Tokenizer::NewTextDecoder(absl::Span<const int32_t> /*prompt*/,
                                                        bool skip_special_tokens) const {

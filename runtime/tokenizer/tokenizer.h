@@ -54,6 +54,11 @@ class Tokenizer {
                                                       bool skip_special_tokens) const;
 
   virtual int vocab_size() const = 0;  // largest id + 1, including added tokens
+
+  // The bytes that each id adds in the middle of a text, for vocab_size() ids: parts of characters
+  // too, so they need not be UTF-8. Empty for special tokens and ids without token. UNIMPLEMENTED
+  // if they depend on the tokens around. Slow: to be called once.
+  virtual absl::StatusOr<std::vector<std::string>> TokenBytes() const;
 };
 
 }  // namespace bulkhead

@@ -1,0 +1,274 @@
+#include "runtime/structured/automaton.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace bulkhead::structured {
+namespace {
+
+constexpr int32_t kComplete = 0;  // nodes: the end of the answer,
+constexpr int32_t kLeft = 1;      // and the end of the rule that a local mask is about
+constexpr int32_t kNumEnds = 2;
+constexpr int32_t kDead = 0;  // the configuration without threads
+
+}  // namespace
+
+Automaton::Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie,
+                     size_t max_bytes)
+    : grammar_(std::move(grammar)),
+      trie_(trie),
+      max_bytes_(max_bytes),
+      mask_words_((trie->vocab_size() + 31) / 32) {
+  Reset();
+}
+
+void Automaton::Reset() {
+  const std::vector<Node> old_nodes = std::move(nodes_);
+  const std::vector<Configuration> old = std::move(configurations_);
+  nodes_.clear();
+  configurations_.clear();
+  saturated_nodes_.clear();
+  node_ids_ = {};
+  configuration_ids_ = {};
+  after_return_ = {};
+  masks_.clear();
+  local_masks_.clear();
+  bytes_ = 0;
+  for (int32_t end = 0; end < kNumEnds; ++end) InternNode({-1, 0, -1, end});
+  InternConfiguration({});
+  const auto copy = [&](int32_t thread) {
+    if (thread < kNumEnds) return thread;
+    std::vector<int32_t> stack;
+    for (; thread >= kNumEnds; thread = old_nodes[thread].parent) stack.push_back(thread);
+    for (; !stack.empty(); stack.pop_back()) {
+      Node node = old_nodes[stack.back()];
+      node.parent = thread;
+      thread = InternNode(node);
+    }
+    return thread;
+  };
+  for (int32_t& place : places_) {
+    if (place < 0) continue;
+    Threads threads;
+    for (const int32_t thread : old[place].threads) threads.push_back(copy(thread));
+    place = InternConfiguration(std::move(threads));
+  }
+}
+
+void Automaton::StartWork() {
+  work_done_ = 0;
+  too_many_threads_ = start_overflow_;
+  if (bytes_ > max_bytes_) Reset();
+}
+
+bool Automaton::overflow() {
+  return too_many_threads_ || work_done_ > kMaxWork || bytes_ > 2 * max_bytes_;
+}
+
+absl::Status Automaton::Overflow() const {
+  if (too_many_threads_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the grammar is too ambiguous: more than ", kMaxThreads,
+                     " states at once; make alternatives and repetitions differ earlier"));
+  }
+  return absl::ResourceExhaustedError(
+      "the grammar needs too much work for one token; simplify its repetitions");
+}
+
+int32_t Automaton::InternNode(const Node& node) {
+  const auto [entry, added] = node_ids_.try_emplace(node, static_cast<int32_t>(nodes_.size()));
+  if (added) {
+    nodes_.push_back(node);
+    saturated_nodes_.push_back({-1, -1});
+    bytes_ += 2 * (2 * sizeof(Node) + 3 * sizeof(int32_t));
+  }
+  return entry->second;
+}
+
+int32_t Automaton::InternConfiguration(Threads threads) {
+  std::sort(threads.begin(), threads.end());
+  threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+  const auto found = configuration_ids_.find(threads);
+  if (found != configuration_ids_.end()) return found->second;
+  const int32_t id = static_cast<int32_t>(configurations_.size());
+  bytes_ += 2 * (sizeof(Configuration) + sizeof(Threads)) + 2 * threads.size() * sizeof(int32_t);
+  configurations_.emplace_back();
+  configurations_.back().threads = threads;
+  configuration_ids_[std::move(threads)] = id;
+  return id;
+}
+
+// What is reached without a byte is added to `threads`.
+void Automaton::Close(Work first, Threads* threads) {
+  work_.push_back(first);
+  while (!work_.empty() && !too_many_threads_) {
+    const Work work = work_.back();
+    work_.pop_back();
+    work_done_ += kStepCost;
+    Follow(work, threads);
+    too_many_threads_ = threads->size() > kMaxThreads || seen_.size() > 8 * kMaxThreads;
+  }
+  work_.clear();
+}
+
+void Automaton::Follow(const Work& work, Threads* threads) {
+  const State& state = grammar_->state(work.state);
+  if (work.depth + state.height > kMaxDepth) return;  // no end from there
+  if (state.kind == StateKind::kBytes) {
+    threads->push_back(InternNode({work.state, 0, work.parent, work.depth}));
+    return;
+  }
+  if (!seen_.insert(work).second) return;
+  switch (state.kind) {
+    case StateKind::kBytes:
+      break;
+    case StateKind::kSplit:
+      for (const int32_t target : grammar_->targets(state)) {
+        work_.push_back({target, work.parent, work.depth});
+      }
+      break;
+    case StateKind::kCall: {
+      const Rule& rule = grammar_->rule(state.rule);
+      // Nothing follows: the caller need not be kept. Below a repetition it is, so that what a
+      // local mask is about ends there, without the count.
+      const bool is_repeated =
+          work.parent >= kNumEnds &&
+          grammar_->state(nodes_[work.parent].state).kind == StateKind::kRepeat;
+      const bool is_last = !is_repeated && grammar_->state(state.next).kind == StateKind::kReturn;
+      const int32_t parent =
+          is_last ? work.parent : InternNode({work.state, 0, work.parent, work.depth});
+      work_.push_back({rule.start, parent, work.depth + rule.nests});
+      break;
+    }
+    case StateKind::kRepeat:
+      EnterRepeat(work.state, 0, work.parent, work.depth);
+      break;
+    case StateKind::kReturn: {
+      if (work.parent < kNumEnds) {
+        threads->push_back(work.parent);
+        break;
+      }
+      const Node frame = nodes_[work.parent];
+      const State& caller = grammar_->state(frame.state);
+      if (caller.kind == StateKind::kCall) {
+        work_.push_back({caller.next, frame.parent, frame.depth});
+      } else {
+        EnterRepeat(frame.state, frame.count + 1, frame.parent, frame.depth);
+      }
+      break;
+    }
+  }
+}
+
+// After `count` iterations.
+void Automaton::EnterRepeat(int32_t id, int32_t count, int32_t parent, int32_t depth) {
+  const State& state = grammar_->state(id);
+  if (state.max < 0) count = std::min(count, state.min);
+  if (count >= state.min) work_.push_back({state.next, parent, depth});
+  if (state.max >= 0 && count >= state.max) return;
+  const Rule& rule = grammar_->rule(state.rule);
+  work_.push_back({rule.start, InternNode({id, count, parent, depth}), depth + rule.nests});
+}
+
+int32_t Automaton::Step(int32_t configuration, uint8_t byte) {
+  Threads threads;
+  seen_.clear();
+  // By index: closing adds configurations' nodes, not configurations.
+  const size_t size = configurations_[configuration].threads.size();
+  for (size_t i = 0; i < size; ++i) {
+    const int32_t thread = configurations_[configuration].threads[i];
+    if (thread < kNumEnds) continue;
+    work_done_ += kStepCost;
+    const Node node = nodes_[thread];
+    for (const ByteEdge& edge : grammar_->edges(grammar_->state(node.state))) {
+      if (edge.first <= byte && byte <= edge.last) {
+        Close({edge.next, node.parent, node.depth}, &threads);
+      }
+    }
+  }
+  return InternConfiguration(std::move(threads));
+}
+
+int32_t Automaton::StepAndKeep(int32_t configuration, uint8_t byte) {
+  if (configurations_[configuration].row == nullptr) {
+    configurations_[configuration].row = std::make_unique<Row>();
+    configurations_[configuration].row->fill(-1);
+    bytes_ += sizeof(Row);
+  }
+  const int32_t next = Step(configuration, byte);
+  return (*configurations_[configuration].row)[byte] = next;
+}
+
+int32_t Automaton::AddPlace() {
+  StartWork();
+  Threads threads;
+  seen_.clear();
+  const Rule& root = grammar_->rule(grammar_->root());
+  Close({root.start, kComplete, root.nests}, &threads);
+  if (free_places_.empty()) {
+    free_places_.push_back(static_cast<int32_t>(places_.size()));
+    places_.push_back(-1);
+  }
+  const int32_t place = free_places_.back();
+  free_places_.pop_back();
+  places_[place] = InternConfiguration(std::move(threads));
+  start_overflow_ = too_many_threads_;
+  return place;
+}
+
+int32_t Automaton::CopyPlace(int32_t place) {
+  const int32_t copy = AddPlace();
+  places_[copy] = places_[place];
+  return copy;
+}
+
+void Automaton::DropPlace(int32_t place) {
+  places_[place] = -1;
+  free_places_.push_back(place);
+}
+
+absl::Status Automaton::Advance(int32_t place, absl::string_view bytes) {
+  StartWork();
+  int32_t at = places_[place];
+  for (const char c : bytes) {
+    const uint8_t byte = static_cast<uint8_t>(c);
+    const Row* const row = configurations_[at].row.get();
+    at = row != nullptr && (*row)[byte] >= 0 ? (*row)[byte] : Step(at, byte);
+    if (overflow()) return Overflow();
+    if (at == kDead) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the grammar does not allow \"", absl::CHexEscape(bytes), "\" here"));
+    }
+  }
+  places_[place] = at;
+  return absl::OkStatus();
+}
+
+bool Automaton::is_complete(int32_t place) const {
+  const Threads& threads = configurations_[places_[place]].threads;
+  return !threads.empty() && threads[0] == kComplete;
+}
+
+bool Automaton::may_go_on(int32_t place) const {
+  const Threads& threads = configurations_[places_[place]].threads;
+  return !threads.empty() && threads.back() >= kNumEnds;
+}
+
+absl::Status Automaton::FillMask(int32_t place, absl::Span<uint32_t> mask) {
+  BH_CHECK(mask.size() >= mask_words_);
+  StartWork();
+  std::fill(mask.begin(), mask.end(), 0);
+  for (int part = 0; part < 2; ++part) {
+    const int32_t id = MaskOf(Saturated(places_[place], part), part);
+    if (overflow()) return Overflow();
+    const std::vector<uint32_t>& bits = masks_[id];
+    for (size_t i = 0; i < bits.size(); ++i) mask[i] |= bits[i];
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead::structured

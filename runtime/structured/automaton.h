@@ -1,0 +1,142 @@
+// Automaton: a grammar made deterministic as its states are met. A configuration is the set of
+// stacks in which the grammar may be; equal ones have one id, and keep where each byte leads. The
+// masks of tokens are kept too: what a token does before it leaves the innermost rule depends on
+// that rule alone, so a mask for a new stack only walks the tokens that leave it.
+// Used by one thread, with the matchers of all requests of the grammar.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "runtime/structured/grammar.h"
+#include "runtime/structured/token_trie.h"
+
+namespace bulkhead::structured {
+
+class Automaton {
+ public:
+  // Stacks of one configuration. Beyond: RESOURCE_EXHAUSTED.
+  static constexpr int kMaxThreads = 4096;
+  // Work of one mask or token, in visited nodes of the trie, about 10 ns each; a step of a stack
+  // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED.
+  static constexpr int64_t kMaxWork = 16'000'000;
+  static constexpr int64_t kStepCost = 10;
+
+  // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`; while a mask
+  // is made it may be twice that, beyond which the mask fails.
+  Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes);
+
+  // A place in an answer, kept for one matcher until Drop.
+  int32_t AddPlace();
+  int32_t CopyPlace(int32_t place);
+  void DropPlace(int32_t place);
+
+  // Moves on by the token's bytes. INVALID_ARGUMENT, and no move, if the grammar does not allow
+  // them.
+  absl::Status Advance(int32_t place, absl::string_view bytes);
+  // The tokens that may follow: bit i of mask[i / 32]. `mask` covers the vocabulary; bits beyond
+  // are zero.
+  absl::Status FillMask(int32_t place, absl::Span<uint32_t> mask);
+  bool is_complete(int32_t place) const;  // the answer may end here
+  bool may_go_on(int32_t place) const;    // a byte may follow
+
+  const TokenTrie& trie() const { return *trie_; }
+  size_t bytes() const { return bytes_; }  // of memory, without the grammar
+  int64_t num_masks_made() const { return num_masks_made_; }
+
+ private:
+  // A stack: its top, with what lies below. 0 and 1 are the two ends of stacks.
+  struct Node {
+    int32_t state, count;  // count: iterations that are done, of a repetition
+    int32_t parent;
+    int32_t depth;
+    bool operator==(const Node& o) const {
+      return state == o.state && count == o.count && parent == o.parent && depth == o.depth;
+    }
+    template <typename H>
+    friend H AbslHashValue(H h, const Node& n) {
+      return H::combine(std::move(h), n.state, n.count, n.parent, n.depth);
+    }
+  };
+  struct Work {
+    int32_t state, parent, depth;
+    bool operator==(const Work& o) const {
+      return state == o.state && parent == o.parent && depth == o.depth;
+    }
+    template <typename H>
+    friend H AbslHashValue(H h, const Work& w) {
+      return H::combine(std::move(h), w.state, w.parent, w.depth);
+    }
+  };
+  using Threads = std::vector<int32_t>;  // nodes, sorted
+  using Row = std::array<int32_t, 256>;
+  struct Configuration {
+    Threads threads;
+    std::unique_ptr<Row> row;  // -1: not known
+    std::array<int32_t, 2> saturated = {-1, -1};
+    std::array<int32_t, 2> mask = {-1, -1};   // in masks_, of the part of the trie
+    std::array<int32_t, 2> local = {-1, -1};  // in local_masks_
+  };
+  struct LocalMask {
+    std::vector<uint32_t> bits;
+    std::vector<uint32_t> leaving;  // nodes of the trie at which the rule ends, inside a token
+  };
+
+  int32_t InternNode(const Node& node);
+  int32_t InternConfiguration(Threads threads);
+  void Close(Work first, Threads* threads);
+  void Follow(const Work& work, Threads* threads);
+  void EnterRepeat(int32_t state, int32_t count, int32_t parent, int32_t depth);
+  int32_t Step(int32_t configuration, uint8_t byte);
+  int32_t StepAndKeep(int32_t configuration, uint8_t byte);
+
+  int32_t SaturatedCount(const Node& node, int max_bytes) const;
+  int32_t SaturatedNode(int32_t node, int part);
+  int32_t Saturated(int32_t configuration, int part);
+  // The frame at which the innermost rule of a stack ends, past repetitions.
+  int32_t BottomOf(int32_t thread) const;
+  int32_t WithoutBottom(int32_t thread, int32_t bottom, int32_t depth);
+  int32_t AfterReturnTo(int32_t bottom);
+  int32_t MaskOf(int32_t configuration, int part);
+  void AddGroup(const Threads& threads, int32_t bottom, int part, uint32_t* bits);
+  int32_t LocalMaskOf(int32_t configuration, int part);
+  void Walk(int32_t configuration, int part, uint32_t begin, uint32_t end, int depth,
+            uint32_t* bits, std::vector<uint32_t>* leaving);
+  void SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* bits) const;
+
+  void Reset();
+  void StartWork();
+  bool overflow();
+  absl::Status Overflow() const;
+
+  const std::shared_ptr<const Grammar> grammar_;
+  const TokenTrie* const trie_;
+  const size_t max_bytes_, mask_words_;
+
+  std::vector<Node> nodes_;
+  std::vector<std::array<int32_t, 2>> saturated_nodes_;
+  absl::flat_hash_map<Node, int32_t> node_ids_;
+  std::vector<Configuration> configurations_;
+  absl::flat_hash_map<Threads, int32_t> configuration_ids_;
+  absl::flat_hash_map<int32_t, int32_t> after_return_;  // configurations by frame
+  std::vector<std::vector<uint32_t>> masks_;
+  std::vector<LocalMask> local_masks_;
+  std::vector<int32_t> places_;  // configurations; -1: free
+  std::vector<int32_t> free_places_;
+  size_t bytes_ = 0;
+  int64_t work_done_ = 0, num_masks_made_ = 0;
+  bool too_many_threads_ = false;
+  bool start_overflow_ = false;  // already before the first byte
+
+  std::vector<Work> work_;  // of Close
+  absl::flat_hash_set<Work> seen_;
+};
+
+}  // namespace bulkhead::structured

@@ -1,0 +1,89 @@
+// Grammar: what an answer may be, as a pushdown automaton over bytes: rules, which are automata
+// whose states call each other's rules. Immutable; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace bulkhead::structured {
+
+// Limits on what is compiled. Beyond: INVALID_ARGUMENT with the limit.
+inline constexpr size_t kMaxGrammarBytes = 64 << 10;  // of a schema, a regex, all choices together
+inline constexpr size_t kMaxChoices = 4096;
+inline constexpr size_t kMaxStates = 200'000;
+// Objects and arrays inside each other. A schema that needs more allows nothing.
+inline constexpr int kMaxDepth = 64;
+
+enum class StateKind : uint8_t {
+  kBytes,   // goes on by one byte: edges
+  kSplit,   // goes on in any of its targets
+  kCall,    // runs `rule`, then goes on at `next`
+  kRepeat,  // runs `rule` `min` to `max` times (-1: any number), then goes on at `next`
+  kReturn,  // the end of the rule
+};
+
+struct ByteEdge {
+  uint8_t first, last;  // inclusive
+  int32_t next;
+};
+
+struct State {
+  StateKind kind = StateKind::kReturn;
+  uint16_t height = 0;         // levels of depth that the shortest way to kReturn needs
+  int32_t begin = 0, end = 0;  // in edges (kBytes) or targets (kSplit)
+  int32_t rule = -1, next = -1;
+  int32_t min = 0, max = 0;
+};
+
+struct Rule {
+  int32_t start = -1;
+  bool nests = false;  // one level of depth: an object or an array
+};
+
+class Grammar {
+ public:
+  // Each: INVALID_ARGUMENT for what is wrong, exceeds a limit or allows no answer at all;
+  // UNIMPLEMENTED names what is not supported, with its place.
+
+  // Exactly one of the texts, which must not be empty.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> Choice(absl::Span<const std::string> texts);
+  // The whole answer matches; syntax in regex.h.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> Regex(absl::string_view pattern);
+  // Any object.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> JsonObject();
+  // Keywords in json_schema.h.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> JsonSchema(absl::string_view schema);
+
+  const State& state(int32_t id) const { return states_[id]; }
+  const Rule& rule(int32_t id) const { return rules_[id]; }
+  absl::Span<const ByteEdge> edges(const State& state) const {
+    return {edges_.data() + state.begin, static_cast<size_t>(state.end - state.begin)};
+  }
+  absl::Span<const int32_t> targets(const State& state) const {
+    return {targets_.data() + state.begin, static_cast<size_t>(state.end - state.begin)};
+  }
+  int32_t root() const { return root_; }          // a rule
+  int max_height() const { return max_height_; }  // of the states that can end
+  size_t bytes() const;                           // of memory
+
+ private:
+  friend class GrammarBuilder;
+  std::vector<State> states_;
+  std::vector<ByteEdge> edges_;
+  std::vector<int32_t> targets_;
+  std::vector<Rule> rules_;
+  int32_t root_ = -1;
+  int max_height_ = 0;
+};
+
+// State::height of a state from which no end can be reached.
+inline constexpr uint16_t kNoEnd = 0xffff;
+
+}  // namespace bulkhead::structured

@@ -1,0 +1,250 @@
+#include "runtime/structured/json_schema.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "runtime/structured/number_range.h"
+#include "runtime/structured/regex.h"
+#include "runtime/structured/schema_keywords.h"
+
+namespace bulkhead::structured {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Written(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Whether `value` is of JSON schema's `type`.
+bool HasType(const Json& value, absl::string_view type) {
+  if (type == "null") return value.is_null();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "array") return value.is_array();
+  return value.is_object();
+}
+
+}  // namespace
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::Compile() { return SchemaRule({root_, "#", 0}); }
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::SchemaRule(const Place& place) {
+  if (place.depth > kMaxSchemaDepth) {
+    return InvalidSchema(place.path,
+                         absl::StrCat("more than ", kMaxSchemaDepth, " schemas inside each other"));
+  }
+  if (place.schema.is_boolean()) {
+    if (place.schema.get<bool>()) return json_.Any();
+    return builder_.AddRule(false, [this](int32_t) { return builder_.Bytes({}); });
+  }
+  if (!place.schema.is_object()) {
+    return InvalidSchema(place.path, "a schema must be an object, true or false");
+  }
+  return KeywordsRule(place);
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::KeywordsRule(const Place& place) {
+  const Json& schema = place.schema;
+  BH_RETURN_IF_ERROR(CheckKeywords(schema, place.path));
+  if (schema.contains("$ref")) return RefRule(place);
+  for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
+    if (schema.contains(keyword)) return AlternativesRule(place, keyword);
+  }
+  if (schema.contains("enum") || schema.contains("const")) return LiteralsRule(place);
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(schema, place.path));
+  if (types.empty()) return json_.Any();
+  std::vector<int32_t> rules;
+  for (const std::string& type : types) {
+    BH_ASSIGN_OR_RETURN(const int32_t rule, TypeRule(place, type));
+    rules.push_back(rule);
+  }
+  if (rules.size() == 1) return rules[0];
+  return builder_.AddRule(false, [&](int32_t next) {
+    std::vector<int32_t> starts;
+    for (const int32_t rule : rules) starts.push_back(builder_.Call(rule, next));
+    return builder_.Split(starts);
+  });
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::TypeRule(const Place& place, absl::string_view type) {
+  if (type == "object") return ObjectRule(place);
+  if (type == "array") return ArrayRule(place);
+  if (type == "string") return StringRule(place);
+  if (type == "number" || type == "integer") return NumberRule(place, type == "integer");
+  const std::vector<std::string> texts =
+      type == "null" ? std::vector<std::string>{"null"} : std::vector<std::string>{"true", "false"};
+  return builder_.AddRule(false, [&](int32_t next) { return builder_.AnyOf(texts, next); });
+}
+
+absl::StatusOr<const Json*> JsonSchemaCompiler::Resolve(const Place& place,
+                                                        absl::string_view ref) const {
+  if (ref.empty() || ref[0] != '#' || (ref.size() > 1 && ref[1] != '/')) {
+    return UnsupportedSchema(place.path,
+                             absl::StrCat("\"$ref\" to \"", ref, "\" (only #/... is; it)"));
+  }
+  const Json* at = &root_;
+  std::vector<std::string> steps;
+  if (ref.size() > 2) steps = absl::StrSplit(ref.substr(2), '/');
+  for (std::string& step : steps) {
+    step = absl::StrReplaceAll(step, {{"~1", "/"}, {"~0", "~"}, {"%25", "%"}, {"%20", " "}});
+    size_t index = 0;
+    if (at->is_object() && at->contains(step)) {
+      at = &(*at)[step];
+    } else if (at->is_array() && absl::SimpleAtoi(step, &index) && index < at->size()) {
+      at = &(*at)[index];
+    } else {
+      return InvalidSchema(place.path,
+                           absl::StrCat("\"$ref\" to \"", ref, "\", which is not there"));
+    }
+  }
+  return at;
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
+  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, "$ref"));
+  const Json& ref = place.schema["$ref"];
+  if (!ref.is_string()) return InvalidSchema(place.path, "\"$ref\" must be a string");
+  const std::string& pointer = ref.get_ref<const std::string&>();
+  const auto found = refs_.find(pointer);
+  if (found != refs_.end()) return found->second;
+  BH_ASSIGN_OR_RETURN(const Json* const target, Resolve(place, pointer));
+  const int32_t rule = builder_.DeclareRule(false);
+  refs_[pointer] = rule;
+  BH_ASSIGN_OR_RETURN(const int32_t called, SchemaRule({*target, pointer, place.depth + 1}));
+  builder_.DefineRule(rule, [&](int32_t next) { return builder_.Call(called, next); });
+  return rule;
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
+                                                             absl::string_view keyword) {
+  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword));
+  const Json& list = place.schema[std::string(keyword)];
+  if (!list.is_array() || list.empty()) {
+    return InvalidSchema(place.path, absl::StrCat("\"", keyword, "\" must be a list of schemas"));
+  }
+  if (keyword == "allOf" && list.size() > 1) {
+    return UnsupportedSchema(place.path, "\"allOf\" of more than one schema");
+  }
+  std::vector<int32_t> rules;
+  for (size_t i = 0; i < list.size(); ++i) {
+    BH_ASSIGN_OR_RETURN(
+        const int32_t rule,
+        SchemaRule({list[i], absl::StrCat(place.path, "/", keyword, "/", i), place.depth + 1}));
+    rules.push_back(rule);
+  }
+  return builder_.AddRule(false, [&](int32_t next) {
+    std::vector<int32_t> starts;
+    for (const int32_t rule : rules) starts.push_back(builder_.Call(rule, next));
+    return builder_.Split(starts);
+  });
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::LiteralsRule(const Place& place) {
+  const bool is_const = place.schema.contains("const");
+  const char* const keyword = is_const ? "const" : "enum";
+  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword, "type"));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(place.schema, place.path));
+  const Json& field = place.schema[keyword];
+  if (!is_const && !field.is_array()) return InvalidSchema(place.path, "\"enum\" must be a list");
+  std::vector<std::string> texts;
+  const auto add = [&](const Json& value) {
+    const bool typed = std::any_of(types.begin(), types.end(), [&value](const std::string& type) {
+      return HasType(value, type);
+    });
+    if (types.empty() || typed) texts.push_back(Written(value));
+  };
+  if (is_const) {
+    add(field);
+  } else {
+    for (const Json& value : field) add(value);
+  }
+  return builder_.AddRule(false,
+                          [&](int32_t next) { return builder_.AnyOf(std::move(texts), next); });
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::FieldRule(const Place& place, const char* keyword,
+                                                      int32_t absent) {
+  const auto field = place.schema.find(keyword);
+  if (field == place.schema.end()) return absent;
+  return SchemaRule({*field, absl::StrCat(place.path, "/", keyword), place.depth + 1});
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::StringRule(const Place& place) {
+  const Json& schema = place.schema;
+  BH_ASSIGN_OR_RETURN(const int min, CountOf(schema, place.path, "minLength", 0));
+  BH_ASSIGN_OR_RETURN(const int max, CountOf(schema, place.path, "maxLength", -1));
+  const bool has_pattern = schema.contains("pattern"), has_format = schema.contains("format");
+  if (!has_pattern && !has_format) {
+    if (min == 0 && max < 0) return json_.String();
+    if (max >= 0 && min > max) return InvalidSchema(place.path, "minLength > maxLength");
+    return builder_.AddRule(false, [&](int32_t next) { return json_.StringOf(min, max, next); });
+  }
+  const char* const keyword = has_pattern ? "pattern" : "format";
+  if (has_pattern && has_format) {
+    return UnsupportedSchema(place.path, "\"format\" beside \"pattern\"");
+  }
+  if (min > 0 || max >= 0) {
+    return UnsupportedSchema(
+        place.path, absl::StrCat("\"minLength\" or \"maxLength\" beside \"", keyword, "\""));
+  }
+  if (!schema[keyword].is_string()) {
+    return InvalidSchema(place.path, absl::StrCat("\"", keyword, "\" must be a string"));
+  }
+  const std::string& text = schema[keyword].get_ref<const std::string&>();
+  absl::string_view pattern = text;
+  if (has_format) {
+    BH_ASSIGN_OR_RETURN(pattern, FormatPattern(place.path, text));
+  }
+  absl::StatusOr<Regex> regex = Regex::Parse(pattern);
+  if (!regex.ok()) {
+    return absl::Status(
+        regex.status().code(),
+        absl::StrCat("JSON schema, ", place.path, "/", keyword, ": ", regex.status().message()));
+  }
+  return builder_.AddRule(false, [&](int32_t next) {
+    const int32_t end = builder_.Literal("\"", next);
+    return builder_.Literal("\"", regex->Emit(builder_, Writing::kJsonString, true, end));
+  });
+}
+
+absl::StatusOr<int32_t> JsonSchemaCompiler::NumberRule(const Place& place, bool integer) {
+  NumberRange range = {.integer = integer};
+  const auto read = [&](const char* keyword, std::optional<Decimal>* bound) -> absl::Status {
+    const auto field = place.schema.find(keyword);
+    if (field == place.schema.end()) return absl::OkStatus();
+    absl::StatusOr<Decimal> decimal = ToDecimal(*field);
+    if (!decimal.ok()) {
+      return InvalidSchema(place.path,
+                           absl::StrCat("\"", keyword, "\" ", decimal.status().message()));
+    }
+    if (bound->has_value()) {
+      return UnsupportedSchema(place.path, absl::StrCat("\"", keyword,
+                                                        "\" beside another bound "
+                                                        "of the same side"));
+    }
+    *bound = *std::move(decimal);
+    return absl::OkStatus();
+  };
+  BH_RETURN_IF_ERROR(read("minimum", &range.min));
+  BH_RETURN_IF_ERROR(read("maximum", &range.max));
+  range.exclusive_min = place.schema.contains("exclusiveMinimum");
+  range.exclusive_max = place.schema.contains("exclusiveMaximum");
+  BH_RETURN_IF_ERROR(read("exclusiveMinimum", &range.min));
+  BH_RETURN_IF_ERROR(read("exclusiveMaximum", &range.max));
+  if (!range.min.has_value() && !range.max.has_value()) {
+    return integer ? json_.Integer() : json_.Number();
+  }
+  return builder_.AddRule(false,
+                          [&](int32_t next) { return EmitNumberRange(range, builder_, next); });
+}
+
+}  // namespace bulkhead::structured

@@ -1,0 +1,63 @@
+#include "runtime/structured/matcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::structured {
+
+Matcher::Matcher(std::shared_ptr<Automaton> automaton, absl::Span<const int32_t> end_ids)
+    : automaton_(std::move(automaton)),
+      end_ids_(end_ids.begin(), end_ids.end()),
+      place_(automaton_->AddPlace()) {}
+
+Matcher::~Matcher() { automaton_->DropPlace(place_); }
+
+Matcher::Matcher(const Matcher& other)
+    : automaton_(other.automaton_),
+      end_ids_(other.end_ids_),
+      place_(automaton_->CopyPlace(other.place_)),
+      finished_(other.finished_) {}
+
+bool Matcher::IsEnd(int32_t token) const {
+  return std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end();
+}
+
+absl::Status Matcher::FillMask(absl::Span<uint32_t> mask) {
+  if (finished_) {
+    std::fill(mask.begin(), mask.end(), 0);
+  } else if (absl::Status filled = automaton_->FillMask(place_, mask); !filled.ok()) {
+    return filled;
+  }
+  const bool may_end = finished_ || is_complete();
+  const int vocab_size = automaton_->trie().vocab_size();
+  for (const int32_t id : end_ids_) {
+    if (id < 0 || id >= vocab_size) continue;
+    const uint32_t bit = uint32_t{1} << (id % 32);
+    mask[id / 32] = may_end ? mask[id / 32] | bit : mask[id / 32] & ~bit;
+  }
+  if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; })) {
+    return absl::FailedPreconditionError(
+        "no token of the vocabulary continues what the grammar asks for");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Matcher::Accept(int32_t token) {
+  if (IsEnd(token)) {
+    if (!finished_ && !is_complete()) {
+      return absl::InvalidArgumentError("the answer ended before the grammar does");
+    }
+    finished_ = true;
+    return absl::OkStatus();
+  }
+  if (finished_ || token < 0 || token >= automaton_->trie().vocab_size() ||
+      automaton_->trie().token(token).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token ", token, " is not allowed by the grammar"));
+  }
+  return automaton_->Advance(place_, automaton_->trie().token(token));
+}
+
+}  // namespace bulkhead::structured

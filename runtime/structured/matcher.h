@@ -1,0 +1,44 @@
+// Matcher: follows one answer along its grammar. Used by the automaton's thread; small, copyable.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "runtime/structured/automaton.h"
+
+namespace bulkhead::structured {
+
+class Matcher {
+ public:
+  // `end_ids`: the tokens that end an answer; ids outside the vocabulary are never allowed.
+  Matcher(std::shared_ptr<Automaton> automaton, absl::Span<const int32_t> end_ids);
+  ~Matcher();
+  Matcher(const Matcher& other);
+  Matcher& operator=(const Matcher&) = delete;
+
+  // The tokens that may follow: bit i of mask[i / 32], for the trie's vocab_size() ids. An end
+  // token is allowed exactly where the grammar may end; at its end nothing else is.
+  // FAILED_PRECONDITION if no token is allowed, as the vocabulary lacks bytes; RESOURCE_EXHAUSTED
+  // from the automaton. Either ends this request only.
+  absl::Status FillMask(absl::Span<uint32_t> mask);
+  // INVALID_ARGUMENT, and no change, for a token that the mask does not allow.
+  absl::Status Accept(int32_t token);
+
+  // What was accepted is a whole answer.
+  bool is_complete() const { return automaton_->is_complete(place_); }
+  // It was ended, or nothing but the end may follow.
+  bool is_finished() const { return finished_ || !automaton_->may_go_on(place_); }
+
+ private:
+  bool IsEnd(int32_t token) const;
+
+  const std::shared_ptr<Automaton> automaton_;
+  const std::vector<int32_t> end_ids_;
+  const int32_t place_;
+  bool finished_ = false;
+};
+
+}  // namespace bulkhead::structured

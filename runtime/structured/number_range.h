@@ -1,0 +1,36 @@
+// Numbers between two bounds, as an automaton over their decimal digits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "runtime/structured/grammar_builder.h"
+
+namespace bulkhead::structured {
+
+struct Decimal {
+  bool negative = false;
+  std::string integer = "0";  // no leading zeros
+  std::string fraction;       // no trailing zeros
+
+  bool is_zero() const { return integer == "0" && fraction.empty(); }
+};
+
+// The shortest decimal of the number. INVALID_ARGUMENT if `value` is no number, or one of more than
+// 40 digits.
+absl::StatusOr<Decimal> ToDecimal(const nlohmann::ordered_json& value);
+
+struct NumberRange {
+  std::optional<Decimal> min = std::nullopt, max = std::nullopt;
+  bool exclusive_min = false, exclusive_max = false;
+  bool integer = false;
+};
+
+// No exponents. Up to kMaxIntegerDigits of an integer; else up to kMaxNumberDigits before and after
+// the point together, which a double tells apart. What is not between the bounds has no end.
+int32_t EmitNumberRange(const NumberRange& range, GrammarBuilder& builder, int32_t next);
+
+}  // namespace bulkhead::structured

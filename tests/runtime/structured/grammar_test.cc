@@ -1,0 +1,112 @@
+#include "runtime/structured/grammar.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace bulkhead::structured {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Status Schema(const std::string& text) { return Grammar::JsonSchema(text).status(); }
+absl::Status Regex(const std::string& text) { return Grammar::Regex(text).status(); }
+
+TEST(GrammarTest, NamesTheKeywordThatIsNotSupportedAndItsPath) {
+  const absl::Status status =
+      Schema(R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("#/properties/a: \"uniqueItems\""));
+  for (const char* text :
+       {R"({"not":{}})", R"({"type":"integer","multipleOf":3})", R"({"patternProperties":{}})",
+        R"({"type":"object","minProperties":1})", R"({"type":"string","format":"email"})",
+        R"({"allOf":[{},{}]})", R"({"anyOf":[{"type":"null"}],"type":"string"})",
+        R"({"enum":[1],"minimum":0})", R"({"$ref":"http://example.com/a"})",
+        R"({"type":"string","pattern":"^a","maxLength":3})", R"({"minLength":1,"minItems":1})",
+        R"({"type":"array","items":[{}]})"}) {
+    EXPECT_EQ(Schema(text).code(), absl::StatusCode::kUnimplemented) << text;
+  }
+}
+
+TEST(GrammarTest, RefusesSchemasThatAreNotValid) {
+  for (const char* text :
+       {"", "[]", "{", R"({"type":"text"})", R"({"type":[]})", R"({"enum":1})", R"({"anyOf":[]})",
+        R"({"required":[1]})", R"({"properties":{"a":1}})", R"({"type":"string","minLength":-1})",
+        R"({"type":"string","maxLength":1e30})", R"({"type":"string","minLength":3,"maxLength":2})",
+        R"({"type":"number","minimum":"1"})", R"({"$ref":"#/$defs/a"})", R"({"$ref":1})",
+        R"({"type":"string","pattern":"("})"}) {
+    EXPECT_EQ(Schema(text).code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(GrammarTest, RefusesSchemasThatAllowNoAnswer) {
+  for (const char* text : {R"({"enum":[]})", R"({"type":"integer","minimum":2,"maximum":1})",
+                           R"({"type":"integer","exclusiveMinimum":1,"exclusiveMaximum":2})",
+                           R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+                           R"({"type":"object","properties":{"a":false},"required":["a"]})",
+                           R"({"type":"object","required":["a"],"additionalProperties":false})"}) {
+    EXPECT_EQ(Schema(text).code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(GrammarTest, RefusesARefThatLeadsToItself) {
+  const absl::Status status = Schema(R"({"anyOf":[{"type":"string"},{"$ref":"#"}]})");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("leads to itself"));
+  EXPECT_TRUE(
+      Schema(R"({"anyOf":[{"type":"string"},{"type":"array","items":{"$ref":"#"}}]})").ok());
+}
+
+TEST(GrammarTest, RefusesWhatIsTooDeepOrTooLarge) {
+  std::string schema = R"({"type":"null"})";
+  for (int i = 0; i < kMaxDepth - 40; ++i) {
+    schema = absl::StrCat(R"({"type":"array","minItems":1,"items":)", schema, "}");
+  }
+  EXPECT_TRUE(Schema(schema).ok()) << Schema(schema);
+  // Levels multiply through $ref, which the text's depth does not show.
+  std::string levels = R"({"$ref":"#/$defs/a0","$defs":{)";
+  for (int i = 0; i <= kMaxDepth; ++i) {
+    absl::StrAppend(&levels, "\"a", i,
+                    R"(":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/a)", i + 1, "\"}},");
+  }
+  absl::StrAppend(&levels, "\"a", kMaxDepth + 1, R"(":{"type":"null"}}})");
+  EXPECT_EQ(Schema(levels).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Schema(std::string(kMaxGrammarBytes + 1, ' ')).code(),
+            absl::StatusCode::kInvalidArgument);
+  std::string many = R"({"type":"object","properties":{"p":{"type":"null"})";
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&many, ",\"p", i, R"(":{"type":"number","minimum":-0.5,"maximum":12.25})");
+  }
+  const absl::Status status = Schema(many + "}}");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("200000"));
+}
+
+TEST(GrammarTest, RefusesRegularExpressionsByWhatTheyAsk) {
+  for (const char* text : {"(?=a)", "(?<!a)b", "(a)\\1", "\\bword", "\\p{L}", "(?i)a", "a++", "a^b",
+                           "(a$)", "{2}", "[[:alpha:]]", "[]a]", "(a*){100}", "\\012"}) {
+    EXPECT_EQ(Regex(text).code(), absl::StatusCode::kUnimplemented) << text << Regex(text);
+  }
+  for (const char* text : {"(", ")", "[a", "*", "a**", "a{3,2}", "a{100000}", "\\", "\\xg0",
+                           "[b-a]", "\xff", "a{2", "\\ud800"}) {
+    EXPECT_EQ(Regex(text).code(), absl::StatusCode::kInvalidArgument) << text << Regex(text);
+  }
+  EXPECT_EQ(Regex(std::string(100, '(') + std::string(100, ')')).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Regex(std::string(kMaxGrammarBytes + 1, 'a')).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GrammarTest, RefusesChoicesThatAreNone) {
+  EXPECT_EQ(Grammar::Choice({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Grammar::Choice({"a", ""}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Grammar::Choice(std::vector<std::string>(kMaxChoices + 1, "a")).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Grammar::Choice({std::string(kMaxGrammarBytes + 1, 'a')}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace bulkhead::structured
