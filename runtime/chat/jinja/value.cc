@@ -75,6 +75,8 @@ Sequence::~Sequence() {
   if (meter != nullptr) meter->GiveBack(BytesOf(items));
 }
 
+Dict::Dict(Meter* meter_or_null) : meter(meter_or_null) {}
+
 Dict::~Dict() {
   if (meter != nullptr) meter->GiveBack(static_cast<int64_t>(entries.size()) * kEntryBytes);
 }

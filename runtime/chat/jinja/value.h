@@ -58,7 +58,7 @@ struct Sequence {
 };
 
 struct Dict {
-  explicit Dict(Meter* meter_or_null) : meter(meter_or_null) {}
+  explicit Dict(Meter* meter_or_null);
   ~Dict();
   Dict(const Dict&) = delete;
   Dict& operator=(const Dict&) = delete;
