@@ -1,4 +1,5 @@
 """The hosts are what they claim to be: two names, one cable that can be cut, a Slurm that starts on both."""
+import contextlib
 import os
 import subprocess
 import sys
@@ -32,7 +33,8 @@ class HostsTest(unittest.TestCase):
                 connect = "import socket; socket.create_connection(('hostb',7),1)"
                 done = subprocess.run([sys.executable, "-c", connect], check=False, stderr=subprocess.DEVNULL)
                 for pid in hosts.children(server.pid):
-                    os.kill(pid, 9)
+                    with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                        os.kill(pid, 9)
                 server.wait()
                 server.stdout.close()
                 return done.returncode == 0
