@@ -24,7 +24,7 @@ BH_KERNEL_SHARING(kLinearThreads, 4)
 Linear(LinearParameters p) {
   const int token0 = int(blockIdx.y) * kTiles * 8;
   Sums<kFormat, kTiles> sums;
-  // Weights are nobody's output.
+  // No kernel writes weights: they may be read before the wait.
   MultiplyPart<kFormat, kTiles>(
       p.weight, int(blockIdx.x), TokenRows{p, token0}, [] { GridDependencySynchronize(); }, sums);
   AddWarps(sums, [&](int column, int row_of_tile, float sum) {

@@ -64,7 +64,7 @@ BH_KERNEL(kF32FewThreads) LinearF32Few(F32ProductParameters p) {
     }
   };
   load(0);
-  GridDependencySynchronize();  // weights are nobody's output
+  GridDependencySynchronize();  // no kernel writes weights
   float sums[kF32FewTokens] = {};
   constexpr int kStep = kFewLoads * kF32FewThreads * 4;
   for (int first = 0; first < p.depth; first += kStep) {

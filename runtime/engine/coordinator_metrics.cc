@@ -1,4 +1,4 @@
-// What the coordinator tells of steps and requests.
+// The coordinator's metrics of steps and requests.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "runtime/service/packed_reader.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace bulkhead {
@@ -53,6 +55,17 @@ bool PackedReader::NextToken(int field, v1::Token* token) {
     return true;
   }
   return false;
+}
+
+std::string Joined(MessagePieces pieces) {
+  if (pieces.size() == 1) return std::move(pieces[0]);
+  std::string whole;
+  whole.reserve(static_cast<size_t>(SizeOf(pieces)));
+  for (std::string& piece : pieces) {
+    whole += piece;
+    piece = std::string();
+  }
+  return whole;
 }
 
 absl::string_view BytesOf(absl::string_view message, int field) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "bulkhead/v1/generation.pb.h"
+#include "runtime/service/call_transport.h"
 
 namespace bulkhead {
 
@@ -39,6 +40,8 @@ class PackedReader {
   absl::string_view bytes_;
 };
 
+// The pieces as one text.
+std::string Joined(MessagePieces pieces);
 // The last value of a field of bytes; empty if there is none.
 absl::string_view BytesOf(absl::string_view message, int field);
 int CountOf(absl::string_view message, int field);

@@ -149,7 +149,7 @@ class HttpTest(unittest.TestCase):
 
     def test_refusals_name_field_and_reason(self):
         for path, body, status, param, code in (
-                ("/v1/completions", completion(model="nobody"), 404, None, "MODEL_NOT_FOUND"),
+                ("/v1/completions", completion(model="other"), 404, None, "MODEL_NOT_FOUND"),
                 ("/v1/completions", completion(max_tokens=10**9), 400, "max_tokens", "INVALID_VALUE"),
                 ("/v1/completions", completion(temperature=-1), 400, "temperature", "INVALID_VALUE"),
                 ("/v1/completions", completion(prompt=[1] * 2048), 400, "prompt", "PROMPT_TOO_LONG"),

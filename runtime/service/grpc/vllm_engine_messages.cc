@@ -341,15 +341,4 @@ MessagePieces PackComplete(absl::string_view response, uint32_t index) {
   return AsComplete(std::move(out));
 }
 
-std::string Joined(MessagePieces pieces) {
-  if (pieces.size() == 1) return std::move(pieces[0]);
-  std::string whole;
-  whole.reserve(static_cast<size_t>(SizeOf(pieces)));
-  for (std::string& piece : pieces) {
-    whole += piece;
-    piece = std::string();
-  }
-  return whole;
-}
-
 }  // namespace bulkhead

@@ -46,6 +46,4 @@ MessagePieces PackComplete(const v1::Finished& finished, uint32_t index, PackedB
 MessagePieces PackComplete(absl::string_view response, uint32_t index);
 inline constexpr int64_t kMaxCompleteGrowthBytes = 512;
 
-std::string Joined(MessagePieces pieces);
-
 }  // namespace bulkhead

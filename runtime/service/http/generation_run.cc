@@ -11,17 +11,6 @@
 namespace bulkhead {
 namespace {
 
-std::string Joined(MessagePieces pieces) {
-  if (pieces.size() == 1) return std::move(pieces[0]);
-  std::string whole;
-  whole.reserve(static_cast<size_t>(SizeOf(pieces)));
-  for (std::string& piece : pieces) {
-    whole += piece;
-    piece = std::string();
-  }
-  return whole;
-}
-
 class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
  public:
   GenerationRun(const HttpContext& context, GenerationJob job, ExchangePointer exchange)

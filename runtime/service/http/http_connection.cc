@@ -22,7 +22,7 @@ using ErrorCode = boost::system::error_code;
 constexpr size_t kReadBytes = size_t{64} << 10;
 // Of the next request while one is answered.
 constexpr size_t kMaxEarlyBytes = kMaxHeadBytes;
-// An answer of at most so many bytes has a Content-Length.
+// An answer of at most this size has a Content-Length.
 constexpr size_t kWholeBytes = BodyParts::kSliceBytes;
 
 std::array<char, kReadBytes>& ReadBuffer() {

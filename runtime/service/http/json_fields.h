@@ -1,5 +1,5 @@
-// JsonFields: the fields of an object in the body of a request, read by name. A field that nobody
-// has read is refused at the end, so that nothing is silently ignored. Used by one thread.
+// JsonFields: the fields of an object in the body of a request, read by name. A field that was
+// not read is refused at the end, so that nothing is silently ignored. Used by one thread.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace bulkhead {
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// The longest page of a group of so many ranks. While one is made it takes kHeldPerMetricsByte
+// The longest page of a group of N ranks. While one is made it takes kHeldPerMetricsByte
 // (runtime/service/host_quotas.h) times that.
 int64_t MaxMetricsBytes(int64_t ranks);
 

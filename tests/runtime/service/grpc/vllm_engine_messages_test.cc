@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/service/packed_reader.h"
+
 namespace bulkhead {
 namespace {
 
