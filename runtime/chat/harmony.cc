@@ -44,7 +44,7 @@ void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
     EndBody(/*whole=*/true, out);
   }
   // Special tokens of a header that the end cut off are no text.
-  if (state_ == State::kHeader && first_ && buffer_.find('<') == std::string::npos) {
+  if (state_ == State::kHeader && (first_ || closed_) && buffer_.find('<') == std::string::npos) {
     content_.Write(buffer_, out);
   }
   buffer_.clear();
@@ -91,10 +91,12 @@ void HarmonyParser::AddBody(string_view text, std::vector<ParsedDelta>* out) {
   } else if (kind_ == Kind::kContent) {
     content_.Write(text, out);
   } else {
-    call_.append(text.data(), std::min(text.size(), kMaxCallBytes - call_.size()));
+    const size_t taken = std::min(text.size(), kMaxCallBytes - call_.size());
+    call_.append(text.data(), taken);
     if (call_.size() < kMaxCallBytes) return;
     EndBody(/*whole=*/false, out);
     kind_ = Kind::kContent;
+    content_.Write(text.substr(taken), out);
   }
 }
 
@@ -116,11 +118,16 @@ bool HarmonyParser::StepHeader(std::vector<ParsedDelta>* out) {
     BeginBody(out);
     return true;
   }
-  const size_t end = string_view(buffer_).find(kMessage);
-  if (end > kMaxHeaderBytes) {
+  const size_t end =
+      string_view(buffer_).substr(0, kMaxHeaderBytes + kMessage.size()).find(kMessage);
+  if (end == string_view::npos) {
     if (buffer_.size() <= kMaxHeaderBytes + kMessage.size()) return false;
     kind_ = Kind::kContent;
     BeginBody(out);
+    // Else the body would end at once with what began this header.
+    const size_t marker = absl::StartsWith(buffer_, kChannel) ? kChannel.size() : 0;
+    AddBody(buffer_.substr(0, marker), out);
+    buffer_.erase(0, marker);
     return true;
   }
   ReadHeader(string_view(buffer_).substr(0, end));
@@ -141,6 +148,7 @@ bool HarmonyParser::Step(std::vector<ParsedDelta>* out) {
   EndBody(/*whole=*/true, out);
   // A channel belongs to the next header.
   if (markers[which] != kChannel) buffer_.erase(0, markers[which].size());
+  closed_ = markers[which] != kChannel && markers[which] != kStart;
   state_ = State::kHeader;
   return true;
 }

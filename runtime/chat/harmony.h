@@ -37,7 +37,8 @@ class HarmonyParser {
   ToolCallParser* const calls_;
   const bool parse_tool_calls_;
   State state_ = State::kHeader;
-  bool first_ = true;  // the header that the prompt began
+  bool first_ = true;    // the header that the prompt began
+  bool closed_ = false;  // a message has ended, and none has begun
   Kind kind_ = Kind::kContent;
   std::string buffer_;
   std::string function_;

@@ -108,6 +108,7 @@ struct OutputParser::State {
                       ? StartAfterPrompt(options.prompt, options.format.starts_in_reasoning)
                       : ReasoningParser::Start::kContent) {
     options.prompt.clear();
+    options.tools = nullptr;
     if (options.format.reasoning == ReasoningFormat::kHarmony) {
       harmony.emplace(&calls, options.parse_tool_calls);
     }
@@ -164,9 +165,16 @@ OutputParser::~OutputParser() = default;
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
 
 std::vector<ParsedDelta> OutputParser::Append(string_view text) {
+  // In slices: the parsers move and search what they have not used yet.
+  constexpr size_t kSliceBytes = 4096;
   std::vector<ParsedDelta> out;
-  state_->held.append(text.data(), text.size());
-  state_->Feed(state_->Visible(/*last=*/false), &out);
+  while (!text.empty()) {
+    size_t bytes = std::min(kSliceBytes, text.size());
+    while (bytes > 1 && bytes < text.size() && (text[bytes] & 0xC0) == 0x80) --bytes;
+    state_->held.append(text.data(), bytes);
+    state_->Feed(state_->Visible(/*last=*/false), &out);
+    text.remove_prefix(bytes);
+  }
   return out;
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 constexpr absl::string_view kThink = "<think>";
 constexpr absl::string_view kThinkEnd = "</think>";
+constexpr size_t kMaxSpaceBefore = 1024;  // what is behind more of it is not looked at for <think>
 
 }  // namespace
 
@@ -47,9 +48,10 @@ std::string ReasoningParser::Finish(std::vector<ParsedDelta>* out) {
 bool ReasoningParser::Step(std::vector<ParsedDelta>* out, std::string* content) {
   if (state_ == State::kStart) {
     const absl::string_view text = absl::StripLeadingAsciiWhitespace(buffer_);
-    if (text.size() < kThink.size() && absl::StartsWith(kThink, text)) return false;
+    const bool may_open = buffer_.size() - text.size() <= kMaxSpaceBefore;
+    if (may_open && text.size() < kThink.size() && absl::StartsWith(kThink, text)) return false;
     state_ = inside_ ? State::kReasoning : State::kContent;
-    if (absl::StartsWith(text, kThink)) {
+    if (may_open && absl::StartsWith(text, kThink)) {
       buffer_.erase(0, buffer_.size() - text.size() + kThink.size());
       state_ = State::kReasoning;
     }

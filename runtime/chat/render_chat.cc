@@ -134,10 +134,10 @@ absl::Status CutBehind(const std::string& last, std::string* text) {
         "continue_final_message: the chat template does not print the last message as it is");
   }
   // White space that it kept stays.
-  const size_t kept = text->rfind(last);
   const absl::string_view right = jinja::StripLeft(last);
-  if (kept != std::string::npos) {
-    text->resize(kept + last.size());
+  const size_t left = last.size() - right.size();
+  if (at >= left && text->compare(at - left, last.size(), last) == 0) {
+    text->resize(at - left + last.size());
   } else if (text->compare(at, right.size(), right.data(), right.size()) == 0) {
     text->resize(at + right.size());
   } else {

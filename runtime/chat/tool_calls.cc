@@ -40,13 +40,34 @@ bool IsFunctionName(string_view name) {
   });
 }
 
+// Null where there is none.
+const ordered_json* MemberOf(const ordered_json* value, const char* name) {
+  if (value == nullptr || !value->is_object()) return nullptr;
+  const auto found = value->find(name);
+  return found == value->end() ? nullptr : &*found;
+}
+
 }  // namespace
 
-ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, ordered_json tools)
+ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, const ordered_json& tools)
     : format_(format),
       id_seed_(std::move(id_seed)),
-      tools_(std::move(tools)),
-      state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {}
+      state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {
+  if (format != ToolFormat::kQwen3Coder || !tools.is_array()) return;
+  for (const ordered_json& tool : tools) {
+    const ordered_json* const wrapped = MemberOf(&tool, "function");
+    const ordered_json* const function = wrapped != nullptr ? wrapped : &tool;
+    const ordered_json* const name = MemberOf(function, "name");
+    const ordered_json* const properties = MemberOf(MemberOf(function, "parameters"), "properties");
+    if (name == nullptr || !name->is_string()) continue;
+    if (properties == nullptr || !properties->is_object()) continue;
+    for (const auto& [key, property] : properties->items()) {
+      const ordered_json* const type = MemberOf(&property, "type");
+      if (type == nullptr || *type == "string") continue;
+      not_strings_.emplace(name->get_ref<const std::string&>(), key);
+    }
+  }
+}
 
 void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
   buffer_.append(text.data(), text.size());
@@ -330,19 +351,7 @@ bool ToolCallParser::StepFunction(std::vector<ParsedDelta>* out) {
 // A value as its schema has it: strings are quoted, other types must be JSON.
 std::string ToolCallParser::ParameterJson(const std::string& function, const std::string& key,
                                           const std::string& value) const {
-  std::string type = "string";
-  if (tools_.is_array()) {
-    for (const ordered_json& tool : tools_) {
-      const ordered_json* at = &tool;
-      if (at->is_object() && at->contains("function")) at = &(*at)["function"];
-      if (!at->is_object() || at->value("name", ordered_json()) != function) continue;
-      for (const char* step : {"parameters", "properties", key.c_str(), "type"}) {
-        at = at != nullptr && at->is_object() && at->contains(step) ? &(*at)[step] : nullptr;
-      }
-      type = at == nullptr ? "string" : at->is_string() ? at->get<std::string>() : "any";
-    }
-  }
-  if (type != "string" && ordered_json::accept(value)) return value;
+  if (not_strings_.contains(std::pair(function, key)) && ordered_json::accept(value)) return value;
   return ordered_json(value).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

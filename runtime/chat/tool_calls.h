@@ -11,8 +11,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "base/json.h"
 #include "nlohmann/json.hpp"
@@ -45,7 +47,7 @@ class JsonSpan {
 
 class ToolCallParser {
  public:
-  ToolCallParser(ToolFormat format, std::string id_seed, nlohmann::ordered_json tools);
+  ToolCallParser(ToolFormat format, std::string id_seed, const nlohmann::ordered_json& tools);
 
   void Append(absl::string_view text, std::vector<ParsedDelta>* out);
   void Finish(std::vector<ParsedDelta>* out);
@@ -89,7 +91,8 @@ class ToolCallParser {
 
   const ToolFormat format_;
   const std::string id_seed_;
-  const nlohmann::ordered_json tools_;
+  // Function and parameter, where a tool's schema has another type: of Qwen3-Coder alone.
+  absl::flat_hash_set<std::pair<std::string, std::string>> not_strings_;
   State state_;
   std::string buffer_;  // not looked at yet
   std::string raw_;     // of the call so far, with its marker

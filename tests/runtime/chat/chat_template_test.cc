@@ -168,6 +168,10 @@ TEST_F(ChatTemplateTest, LeavesTheLastMessageOpen) {
   EXPECT_THAT(Rendered(parsed, request), HasSubstr("exclude each other"));
   request.add_generation_prompt = false;
   EXPECT_EQ(Rendered(parsed, request), "<user>hello</><assistant>Once upon");
+  // An earlier message with the text as it is, white space included, is not the last one.
+  request.messages = {{{"role", "user"}, {"content", "List:\n- a"}},
+                      {{"role", "assistant"}, {"content", "List:\n"}}};
+  EXPECT_EQ(Rendered(parsed, request), "<user>List:\n- a</><assistant>List:");
 }
 
 }  // namespace

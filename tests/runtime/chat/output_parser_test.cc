@@ -236,5 +236,56 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_FALSE(ChooseOutputFormat("hermes", "openai_gptoss", "").ok());
 }
 
+std::string Repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+std::string InPieces(const OutputParserOptions& options, const std::string& text, size_t bytes) {
+  OutputParser parser(options);
+  std::vector<ParsedDelta> deltas;
+  for (size_t at = 0; at < text.size(); at += bytes) {
+    Extend(&deltas, parser.Append(text.substr(at, bytes)));
+  }
+  Extend(&deltas, parser.Finish());
+  return Describe(deltas);
+}
+
+TEST(OutputParserTest, MarkersWithoutEndEndAndAreTheSameInAnyPieces) {
+  for (const char* marker : {"<|channel|>", "<|start|>", "<|end|>", "<|call|>", "<|message|>"}) {
+    const std::string text = Repeated(marker, 2000);
+    const std::string whole = InPieces(With("openai", "openai_gptoss"), text, text.size());
+    EXPECT_EQ(InPieces(With("openai", "openai_gptoss"), text, 7), whole) << marker;
+  }
+  for (const char* marker : {"<tool_call>", "<think>", " "}) {
+    const std::string text = Repeated(marker, 2000) + "<think>x";
+    const std::string whole = InPieces(With("hermes", "qwen3"), text, text.size());
+    EXPECT_EQ(InPieces(With("hermes", "qwen3"), text, 7), whole) << marker;
+  }
+}
+
+TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
+  // Quadratic, it would take minutes: the test's limit is the check.
+  ParseOutput(With("openai", "openai_gptoss"), Repeated("<|end|>", 150'000));
+  ParseOutput(With("deepseek_v3", "none"), Repeated("<｜tool▁call▁begin｜>", 40'000));
+  ParseOutput(With("hermes", "none"), Repeated("<tool_call>", 90'000));
+  OutputParser spaces(With("none", "qwen3"));
+  for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
+}
+
+TEST(OutputParserTest, TextOfHarmonyIsNotLost) {
+  const OutputParserOptions options = With("openai", "openai_gptoss");
+  EXPECT_EQ(ParseOutput(options, "<|channel|>final<|message|>Hi<|end|> and more").content,
+            "Hi and more");
+  EXPECT_EQ(ParseOutput(options, "<|channel|>final<|message|>Hi<|end|><|start|>assistant").content,
+            "Hi");
+  const std::string call =
+      "<|channel|>commentary to=functions.f<|message|>" + std::string(kMaxCallBytes, 'x') + "tail";
+  const std::string content = ParseOutput(options, call).content;
+  EXPECT_EQ(content.size(), kMaxCallBytes + 4);
+  EXPECT_TRUE(content.ends_with("xtail"));
+}
+
 }  // namespace
 }  // namespace bulkhead
