@@ -1,7 +1,9 @@
 #include "shard/model_config.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -19,6 +21,7 @@
 #include "shard/model_folder.h"
 #include "shard/quantization_config.h"
 #include "shard/rope_config.h"
+#include "shard/tensor_row.h"
 
 namespace bulkhead {
 namespace {
@@ -218,6 +221,26 @@ absl::Status AddModelOptConfig(absl::string_view json, absl::string_view source,
   return absl::OkStatus();
 }
 
+// The experts of a layer are multiplied together: all are quantised, or none.
+absl::Status CheckExpertsAlike(const ModelConfig& config, absl::string_view source) {
+  if (config.moe.num_experts == 0 || config.quantization.modules == nullptr) {
+    return absl::OkStatus();
+  }
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    std::map<int, const TensorRow*> firsts;  // by slot
+    const std::vector<TensorRow> rows = LayerTensors(config, layer);
+    for (const TensorRow& row : rows) {
+      if (row.expert < 0) continue;
+      const TensorRow& first = *firsts.try_emplace(row.slot, &row).first->second;
+      if (row.held_as == first.held_as) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          source, ": quantization_config leaves out '", row.Module(), "' and not '", first.Module(),
+          "', or the other way round; all experts of a layer must be ", "quantised, or none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 struct ConfigFile {
   std::string source;
   std::string json;  // empty: there is none
@@ -230,6 +253,7 @@ absl::StatusOr<ParsedConfig> ParseFiles(const ConfigFile& config_file, const Con
   BH_ASSIGN_OR_RETURN(nlohmann::json config, ParseJsonObject(config_file.json, config_file.source));
   BH_RETURN_IF_ERROR(AddModelOptConfig(modelopt.json, modelopt.source, config));
   BH_RETURN_IF_ERROR(ParseModel(config, config_file.source, unknown_fields, families, parsed));
+  BH_RETURN_IF_ERROR(CheckExpertsAlike(parsed.model, config_file.source));
   if (!generation.json.empty()) {
     BH_ASSIGN_OR_RETURN(const nlohmann::json object,
                         ParseJsonObject(generation.json, generation.source));

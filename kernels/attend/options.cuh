@@ -10,8 +10,9 @@ inline constexpr float kLog2OfE = 1.4426950408889634F;
 
 // The first position that a token sees.
 BH_DEVICE int FirstSeen(const AttendParameters& p, int position) {
-  if (p.chunk > 0) return position / p.chunk * p.chunk;
-  return p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
+  const int of_chunk = p.chunk > 0 ? position / p.chunk * p.chunk : 0;
+  const int of_window = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
+  return of_chunk > of_window ? of_chunk : of_window;
 }
 
 // soft_cap * tanh(score / soft_cap) of a score in base 2: tanh(x) = 1 - 2 / (1 + exp(2 x)).

@@ -111,6 +111,7 @@ void CudaExperts::Multiply(ConstMatrixView x, const int32_t* row_of_pair,
   const int64_t stride = experts.size() > 1 ? experts[1].packed - first.packed : 0;
   for (size_t e = 1; e < experts.size(); ++e) {
     BH_CHECK(experts[e].packed == first.packed + static_cast<int64_t>(e) * stride);
+    BH_CHECK(experts[e].shape.format == format && experts[e].shape.rows == first.shape.rows);
   }
   BH_CHECK(first.shape.groups.indexed == 0 && stride % 16 == 0);
   cuda::ExpertProductParameters p = {.tiles = scratch_.tiles,

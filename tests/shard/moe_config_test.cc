@@ -154,6 +154,31 @@ TEST(MoeConfigTest, ActOrderIsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("desc_act"));
 }
 
+TEST(MoeConfigTest, ExpertsOfALayerAreAllQuantisedOrNone) {
+  json config = json::parse(kQwen3);
+  const auto parse = [&](const json& ignore) {
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"ignore", ignore},
+        {"config_groups",
+         {{"group_0",
+           {{"targets", {"Linear"}},
+            {"weights",
+             {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 128}}}}}}}};
+    return Parse(config).status();
+  };
+  EXPECT_TRUE(parse({"lm_head", "re:.*mlp[.]gate$"}).ok()) << parse({"lm_head"});
+  EXPECT_TRUE(parse({"re:.*layers[.]3[.]mlp[.]experts.*"}).ok());
+  EXPECT_TRUE(parse({"re:.*down_proj$"}).ok());
+  for (const char* one : {"model.layers.3.mlp.experts.127.gate_proj",
+                          "re:.*layers[.]3[.]mlp[.]experts[.]0[.].*", "re:.*experts.*up_proj$"}) {
+    const absl::Status refused = parse({one});
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << one;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("mlp.experts."));
+  }
+}
+
 TEST(MoeConfigTest, TheExpertsOfAllLayersTogetherAreBounded) {
   json config = json::parse(kQwen3);
   config["num_hidden_layers"] = 512;
