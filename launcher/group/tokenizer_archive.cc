@@ -33,8 +33,9 @@ absl::StatusOr<std::vector<ArchivedFile>> ReadFiles(const std::string& dir) {
   if (!std::filesystem::is_regular_file(absl::StrCat(dir, "/", kTokenizerFile), error)) {
     return absl::NotFoundError(absl::StrCat("the model has no ", kTokenizerFile));
   }
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".jinja") names.push_back(entry.path().filename().string());
+  for (std::filesystem::directory_iterator entry(dir, error), last; !error && entry != last;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".jinja") names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());
   std::vector<ArchivedFile> files;

@@ -50,8 +50,9 @@ class CallTransport {
   virtual void SetTrailer(const std::string& key, const std::string& value) = 0;
   // Once, with no Write in flight: the last message, if any, and the status.
   virtual void End(const absl::Status& status, std::optional<MessagePieces> last) = 0;
-  // Drops what the client has not read of the answer. The function outlives the transport.
-  virtual std::function<void()> Dropper() = 0;
+  // Drops what the client has not read of the answer; false if it does not wait for its client, so
+  // that there is nothing to drop yet. The function outlives the transport.
+  virtual std::function<bool()> Dropper() = 0;
 };
 
 // Told by its transport, which holds it until OnClosed, on any thread.

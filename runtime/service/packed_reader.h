@@ -28,6 +28,9 @@ class PackedReader {
   uint64_t number() const { return number_; }         // of a varint
   absl::string_view bytes() const { return bytes_; }  // of a string or message
 
+  // Of the bytes of a packed field: the next number; false at the end.
+  bool NextNumber(uint64_t* number) { return !rest_.empty() && ReadVarint(number); }
+
   // The next v1::Token in `field`; false at the end.
   bool NextToken(int field, v1::Token* token);
 

@@ -42,10 +42,14 @@ void UnreadAnswers::Remove(const void* call) {
   by_call_.erase(found);
 }
 
-UnreadAnswers::Drop UnreadAnswers::MarkLocked(Unread& unread) {
-  unread.ended = true;
-  errors_->Add(reason::kSlowReader);
-  return unread.drop;
+void UnreadAnswers::Dropped(const void* call, bool dropped) {
+  if (dropped) return errors_->Add(reason::kSlowReader);
+  const absl::MutexLock lock(&mutex_);
+  const auto found = by_call_.find(call);
+  if (found == by_call_.end()) return;
+  found->second->ended = false;
+  found->second->since = Clock::now();
+  list_.splice(list_.end(), list_, found->second);
 }
 
 void UnreadAnswers::MakeRoom(int64_t bytes) {
@@ -56,8 +60,7 @@ void UnreadAnswers::MakeRoom(int64_t bytes) {
   wake_.Signal();
 }
 
-std::vector<UnreadAnswers::Drop> UnreadAnswers::TakeLargestLocked(Clock::time_point now,
-                                                                  int64_t bytes) {
+UnreadAnswers::Drops UnreadAnswers::TakeLargestLocked(Clock::time_point now, int64_t bytes) {
   std::vector<Unread*> unread;
   for (Unread& one : list_) {
     if (one.since + least_time_ > now) break;
@@ -69,20 +72,22 @@ std::vector<UnreadAnswers::Drop> UnreadAnswers::TakeLargestLocked(Clock::time_po
   }
   std::sort(unread.begin(), unread.end(),
             [](const Unread* a, const Unread* b) { return a->bytes > b->bytes; });
-  std::vector<Drop> calls;
+  Drops calls;
   for (Unread* one : unread) {
     if (bytes <= 0) break;
     bytes -= one->bytes;
-    calls.push_back(MarkLocked(*one));
+    one->ended = true;
+    calls.emplace_back(one->call, one->drop);
   }
   return calls;
 }
 
-std::vector<UnreadAnswers::Drop> UnreadAnswers::TakeOverdueLocked(Clock::time_point now) {
-  std::vector<Drop> calls;
+UnreadAnswers::Drops UnreadAnswers::TakeOverdueLocked(Clock::time_point now) {
+  Drops calls;
   for (Unread& one : list_) {
     if (one.since + most_time_ > now) break;
-    if (!one.ended) calls.push_back(MarkLocked(one));
+    if (std::exchange(one.ended, true)) continue;
+    calls.emplace_back(one.call, one.drop);
   }
   return calls;
 }
@@ -97,8 +102,8 @@ void UnreadAnswers::Loop() {
       continue;
     }
     const Clock::time_point now = Clock::now();
-    std::vector<Drop> calls = TakeOverdueLocked(now);
-    for (Drop& call : TakeLargestLocked(now, std::exchange(wanted_bytes_, 0))) {
+    Drops calls = TakeOverdueLocked(now);
+    for (auto& call : TakeLargestLocked(now, std::exchange(wanted_bytes_, 0))) {
       calls.push_back(std::move(call));
     }
     if (calls.empty()) {
@@ -107,7 +112,7 @@ void UnreadAnswers::Loop() {
     }
     // Calls may close, and so call Remove, on this thread.
     mutex_.Unlock();
-    for (Drop& call : calls) std::exchange(call, nullptr)();
+    for (auto& [call, drop] : calls) Dropped(call, std::exchange(drop, nullptr)());
     mutex_.Lock();
   }
   mutex_.Unlock();

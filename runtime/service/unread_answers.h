@@ -8,6 +8,7 @@
 #include <list>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,10 +29,11 @@ class UnreadAnswers {
   UnreadAnswers(const UnreadAnswers&) = delete;
   UnreadAnswers& operator=(const UnreadAnswers&) = delete;
 
-  using Drop = std::function<void()>;
+  // False: there is nothing to drop yet; asked again after the same time.
+  using Drop = std::function<bool()>;
 
-  // Before the call is finished. `drop` ends it; it is called at most once, on another thread, and
-  // may still be running after Remove.
+  // Before the call is finished. `drop` ends it; it is called on another thread, until it returns
+  // true, and may still be running after Remove.
   void Add(const void* call, int64_t bytes, Drop drop);
   // No effect for a call that was not added.
   void Remove(const void* call);
@@ -51,10 +53,12 @@ class UnreadAnswers {
 
   void Loop();
   // What ends these calls.
-  std::vector<Drop> TakeOverdueLocked(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<Drop> TakeLargestLocked(Clock::time_point now, int64_t bytes)
+  using Drops = std::vector<std::pair<const void*, Drop>>;  // by call
+  Drops TakeOverdueLocked(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Drops TakeLargestLocked(Clock::time_point now, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Drop MarkLocked(Unread& unread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After `drop` was called.
+  void Dropped(const void* call, bool dropped) ABSL_LOCKS_EXCLUDED(mutex_);
 
   ErrorCounts* const errors_;
   const std::chrono::milliseconds most_time_;

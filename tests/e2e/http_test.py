@@ -182,6 +182,32 @@ class HttpTest(unittest.TestCase):
         self.assertIn(b"413 Content Too Large", answer)
         self.assertIn(b"MESSAGE_TOO_LARGE", answer)
 
+    def test_an_echo_is_the_prompt_however_it_is_sent(self):
+        prompt = "Once upon a time, there was a caf\u00e9. " * 30
+        asked = completion(prompt=prompt, echo=True, max_tokens=1, n=2)
+        whole = self.ask("/v1/completions", asked)[1]
+        for choice in whole["choices"]:
+            self.assertTrue(choice["text"].startswith(prompt), choice["text"][:80])
+        usage = {"include_usage": True, "continuous_usage_stats": True}
+        events, done = self.events("/v1/completions", dict(asked, stream=True, stream_options=usage))
+        self.assertTrue(done)
+        for choice in whole["choices"]:
+            of_choice = [e for e in events if e["choices"] and e["choices"][0]["index"] == choice["index"]]
+            self.assertEqual("".join(e["choices"][0]["text"] for e in of_choice), choice["text"])
+            self.assertTrue(all(e["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"] for e in of_choice))
+
+    def test_the_next_request_may_come_before_an_answer_that_takes_long(self):
+        body = json.dumps(completion(max_tokens=1900, ignore_eos=True, n=64)).encode()
+        ask = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        client = self.raw()
+        client.sendall(ask + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(0.5)
+        client.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        begin = time.monotonic()
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+        client.close()
+        self.assertEqual(answer.count(b"HTTP/1.1 200"), 2, (answer[:200], time.monotonic() - begin))
+
     def test_a_request_that_comes_too_slowly_is_ended(self):
         clients = [self.raw(), self.raw()]
         clients[0].sendall(b"POST /v1/completions HTTP/1.1\r\n")

@@ -49,12 +49,13 @@ class CallReactor : public Reactor, public CallTransport {
   void SetTrailer(const std::string& key, const std::string& value) override {
     context_->AddTrailingMetadata(key, value);
   }
-  std::function<void()> Dropper() override {
+  std::function<bool()> Dropper() override {
     grpc_call* const call = context_->c_call();
     grpc_call_ref(call);
     return [held = std::shared_ptr<grpc_call>(call, grpc_call_unref)] {
       grpc_call_cancel_with_status(held.get(), GRPC_STATUS_RESOURCE_EXHAUSTED,
                                    "the client did not read the answer", nullptr);
+      return true;
     };
   }
 

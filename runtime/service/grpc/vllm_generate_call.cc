@@ -45,7 +45,7 @@ class VllmGenerateCall::Choice final : public CallTransport {
     if (run_->choices_.size() == 1) run_->transport_->SetTrailer(key, value);
   }
   void End(const absl::Status& status, std::optional<MessagePieces> last) override;
-  std::function<void()> Dropper() override { return run_->transport_->Dropper(); }
+  std::function<bool()> Dropper() override { return run_->transport_->Dropper(); }
 
   Call& call() { return *call_; }
   bool is_started() const { return is_started_; }

@@ -34,9 +34,15 @@ class AnswerFormat {
   virtual BodyParts Finished(int choice, const v1::Finished& finished,
                              const UsageCounts& usage) = 0;
   // Before the first delta of a choice whose prompt is repeated.
-  virtual BodyParts Prompt(int /*choice*/, const v1::TokenIds& /*ids*/) { return {}; }
+  // `ids`: packed.
+  virtual BodyParts Prompt(int /*choice*/, PackedMessage /*ids*/, const UsageCounts& /*usage*/) {
+    return {};
+  }
   // Behind it, if asked for: a v1::PromptLogprobs.
-  virtual BodyParts PromptLogprobs(int /*choice*/, PackedMessage /*tokens*/) { return {}; }
+  virtual BodyParts PromptLogprobs(int /*choice*/, PackedMessage /*tokens*/,
+                                   const UsageCounts& /*usage*/) {
+    return {};
+  }
   // The last one, without choices.
   virtual BodyParts Usage(const UsageCounts& usage) = 0;
   // The whole answer, from a v1::GenerateResponse for each choice.

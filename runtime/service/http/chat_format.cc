@@ -132,12 +132,15 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
 }
 
 // What was held before has come out once anything does.
-absl::Status ChatFormat::CountHeld(Place& place, size_t given, bool got) const {
-  place.held_bytes = (got ? 0 : place.held_bytes) + static_cast<int64_t>(given);
-  place.hold.ShrinkTo(place.held_bytes);
+absl::Status ChatFormat::CountHeld(Place& place, size_t given,
+                                   const std::vector<ParsedDelta>& got) const {
+  place.held_bytes = (got.empty() ? place.held_bytes : 0) + static_cast<int64_t>(given);
+  int64_t bytes = place.held_bytes;
+  for (const ParsedDelta& delta : got) bytes += static_cast<int64_t>(delta.text.size());
+  place.hold.ShrinkTo(bytes);
   // A few are part of the stream's own share.
-  if (place.held_bytes <= kStreamShareBytes) return absl::OkStatus();
-  return chat_.answers->Grow(place.hold, place.held_bytes, AnswerBudget::Use::kAcceptedWork);
+  if (bytes <= kStreamShareBytes) return absl::OkStatus();
+  return chat_.answers->Grow(place.hold, bytes, AnswerBudget::Use::kAcceptedWork);
 }
 
 absl::StatusOr<BodyParts> ChatFormat::Delta(int choice, PackedMessage delta,
@@ -151,7 +154,7 @@ absl::StatusOr<BodyParts> ChatFormat::Delta(int choice, PackedMessage delta,
       BH_ASSIGN_OR_RETURN(place.hold, chat_.answers->Admit(0));
     }
     deltas = place.parser->Append(text);
-    BH_RETURN_IF_ERROR(CountHeld(place, text.size(), !deltas.empty()));
+    BH_RETURN_IF_ERROR(CountHeld(place, text.size(), deltas));
   } else if (!text.empty()) {
     deltas.push_back({ParsedDelta::Kind::kContent, std::string(text), 0, "", ""});
   }

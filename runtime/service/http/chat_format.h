@@ -44,7 +44,9 @@ class ChatFormat final : public AnswerFormat {
     int64_t held_bytes = 0;  // of text, by the parser, at most
     AnswerBudget::Hold hold;
   };
-  absl::Status CountHeld(Place& place, size_t given, bool got) const;
+  // `given` bytes to the parser, which gave these back: they are held until the next delta shows
+  // that they were written.
+  absl::Status CountHeld(Place& place, size_t given, const std::vector<ParsedDelta>& got) const;
   // Only those that the client wants.
   std::deque<ParsedDelta> Wanted(std::vector<ParsedDelta> deltas) const;
   std::string EventJson(int choice, absl::string_view delta, absl::string_view logprobs,

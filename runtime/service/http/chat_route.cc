@@ -78,6 +78,7 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
   job.options = request.options;
   request.common.set_text(prompt);
   job.prompts.push_back(std::move(request.common));
+  BH_RETURN_IF_ERROR(EncodeOnce(rules, &job));
   job.claim = std::move(parsed.claim);
   const std::string model =
       job.options.model.empty() ? rules.served_model_names.front() : job.options.model;

@@ -25,20 +25,39 @@ std::string CompletionFormat::ChoiceJson(int choice, absl::string_view text,
                       ",\"logprobs\":", logprobs, ",\"finish_reason\":", finish, "}");
 }
 
-std::string CompletionFormat::PromptText(const v1::TokenIds& ids) const {
-  if (tokenizer_ == nullptr) return "";
-  const std::vector<int32_t> list(ids.ids().begin(), ids.ids().end());
-  return tokenizer_->Decode(list, true);
+std::function<bool(std::string* out)> CompletionFormat::PromptText(PackedMessage ids) const {
+  if (tokenizer_ == nullptr) return [](std::string*) { return true; };
+  std::shared_ptr<TextDecoder> decoder = tokenizer_->NewTextDecoder({}, true);
+  return [decoder, owner = std::move(ids.owner),
+          reader = PackedReader(ids.bytes)](std::string* out) mutable {
+    const size_t enough = out->size() + kPartBytes;
+    uint64_t id = 0;
+    while (out->size() < enough) {
+      if (!reader.NextNumber(&id)) {
+        *out += decoder->Finish();
+        return true;
+      }
+      *out += decoder->Add(static_cast<int32_t>(id));
+    }
+    return false;
+  };
 }
 
-BodyParts CompletionFormat::Prompt(int choice, const v1::TokenIds& ids) {
+// In slices: as many events.
+BodyParts CompletionFormat::Prompt(int choice, PackedMessage ids, const UsageCounts& usage) {
   BodyParts parts;
-  parts.Add(frame_.Event(ChoiceJson(choice, PromptText(ids), "null", "null"), {}));
+  parts.AddPart([this, choice, usage, next = PromptText(std::move(ids))](std::string* out) {
+    std::string text;
+    const bool was_last = next(&text);
+    *out += frame_.Event(ChoiceJson(choice, text, "null", "null"), usage);
+    return was_last;
+  });
   return parts;
 }
 
-BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens) {
-  return Events(choice, "", std::move(tokens), v1::PromptLogprobs::kTokensFieldNumber, {});
+BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens,
+                                           const UsageCounts& usage) {
+  return Events(choice, "", std::move(tokens), v1::PromptLogprobs::kTokensFieldNumber, usage);
 }
 
 absl::StatusOr<BodyParts> CompletionFormat::Delta(int choice, PackedMessage delta,
@@ -69,7 +88,7 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
       v1::Token token;
       while (lists.top_logprobs.size() < kPartBytes &&
              (has_more = tokens.NextToken(field, &token))) {
-        lists.Add(token, *place.texts, &place.offset);
+        lists.Add(token, *place.texts, &place.offset, /*with_top=*/true);
       }
       logprobs = lists.Json();
     }
@@ -116,7 +135,7 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
           continue;
         }
         CompletionLogprobs one;
-        one.Add(token, *texts, &offset);
+        one.Add(token, *texts, &offset, list == &CompletionLogprobs::top_logprobs);
         absl::StrAppend(bytes, is_first ? "" : ",", one.*list);
         is_first = false;
       }
@@ -134,12 +153,17 @@ BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
     v1::Finished finished;
     finished.ParseFromString(
         std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
-    v1::TokenIds prompt;
-    prompt.ParseFromString(
-        std::string(BytesOf(response.bytes, v1::GenerateResponse::kPromptTokenIdsFieldNumber)));
-    auto echo = std::make_shared<const std::string>(PromptText(prompt));
+    const absl::string_view prompt =
+        BytesOf(response.bytes, v1::GenerateResponse::kPromptTokenIdsFieldNumber);
     parts.Add(absl::StrCat(i > 0 ? "," : "", "{\"index\":", i, ",\"text\":\""));
-    parts.AddEscaped(*echo, echo);
+    parts.AddPart(
+        [next = PromptText({response.owner, BytesOf(prompt, v1::TokenIds::kIdsFieldNumber)})](
+            std::string* out) {
+          std::string text;
+          const bool was_last = next(&text);
+          AppendEscaped(text, out);
+          return was_last;
+        });
     parts.AddEscaped(BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber),
                      response.owner);
     parts.Add("\",\"logprobs\":");

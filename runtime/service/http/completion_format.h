@@ -1,6 +1,7 @@
 // The answers of /v1/completions: text_completion.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,8 +21,8 @@ class CompletionFormat final : public AnswerFormat {
   absl::StatusOr<BodyParts> Delta(int choice, PackedMessage delta,
                                   const UsageCounts& usage) override;
   BodyParts Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) override;
-  BodyParts Prompt(int choice, const v1::TokenIds& ids) override;
-  BodyParts PromptLogprobs(int choice, PackedMessage tokens) override;
+  BodyParts Prompt(int choice, PackedMessage ids, const UsageCounts& usage) override;
+  BodyParts PromptLogprobs(int choice, PackedMessage tokens, const UsageCounts& usage) override;
   BodyParts Usage(const UsageCounts& usage) override;
   BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
 
@@ -33,7 +34,8 @@ class CompletionFormat final : public AnswerFormat {
   };
   std::string ChoiceJson(int choice, absl::string_view text, absl::string_view logprobs,
                          absl::string_view finish) const;
-  std::string PromptText(const v1::TokenIds& ids) const;
+  // The next piece of a prompt's text, appended; true: it was the last. `ids`: packed.
+  std::function<bool(std::string* out)> PromptText(PackedMessage ids) const;
   // `field` of `tokens` has them.
   BodyParts Events(int choice, absl::string_view text, PackedMessage tokens, int field,
                    const UsageCounts& usage);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -57,6 +58,7 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   v1::GenerateRequest common;
   JsonFields fields(body);
   BH_RETURN_IF_ERROR(ReadGenerationOptions(fields, &out.options, &common));
+  BH_RETURN_IF_ERROR(CheckNames(common, rules));  // before it is copied for each prompt
   common.mutable_stopping()->set_max_tokens(kDefaultMaxTokens);
   BH_RETURN_IF_ERROR(ReadMaxTokens(fields, "max_tokens", rules.max_model_len, &common));
   BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> logprobs,

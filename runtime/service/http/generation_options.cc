@@ -44,11 +44,24 @@ absl::Status ReadSampling(JsonFields& fields, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
+// These fields are copied for each choice: long ones are refused before.
+absl::Status CheckLengths(const char* field, const std::vector<std::string>& texts, size_t limit) {
+  for (const std::string& text : texts) {
+    if (text.size() <= limit) continue;
+    return InvalidField(
+        field, absl::StrCat("a text of ", text.size(), " bytes is more than the limit of ", limit));
+  }
+  return absl::OkStatus();
+}
+
 // {"50256": -100}: added to the logits of those ids.
 absl::Status ReadLogitBias(JsonFields& fields, v1::Sampling* sampling) {
   const Json* biases = fields.Find("logit_bias");
   if (biases == nullptr) return absl::OkStatus();
-  if (!biases->is_object()) return WrongValue("logit_bias", *biases, "an object of ids and biases");
+  if (!biases->is_object() || biases->size() > kMaxLogitBiases) {
+    return WrongValue("logit_bias", *biases,
+                      absl::StrCat("an object of at most ", kMaxLogitBiases, " ids and biases"));
+  }
   for (const auto& [key, bias] : biases->items()) {
     uint32_t id = 0;
     if (!absl::SimpleAtoi(key, &id))
@@ -72,14 +85,16 @@ absl::Status ReadPenalties(JsonFields& fields, v1::Sampling* sampling) {
   if (frequency.has_value()) sampling->set_frequency_penalty(*frequency);
   BH_RETURN_IF_ERROR(ReadLogitBias(fields, sampling));
   if (const Json* ids = fields.Find("allowed_token_ids"); ids != nullptr) {
-    if (!ids->is_array() || ids->empty()) {
-      return WrongValue("allowed_token_ids", *ids, "a list of at least one token id");
+    if (!ids->is_array() || ids->empty() || ids->size() > kMaxAllowedTokenIds) {
+      return WrongValue("allowed_token_ids", *ids,
+                        absl::StrCat("a list of 1 to ", kMaxAllowedTokenIds, " token ids"));
     }
     BH_ASSIGN_OR_RETURN(const std::vector<uint32_t> list, TokenIdsOf(*ids, "allowed_token_ids"));
     sampling->mutable_allowed_token_ids()->Add(list.begin(), list.end());
   }
   std::vector<std::string> bad_words;
-  BH_RETURN_IF_ERROR(fields.ReadTexts("bad_words", kMaxChoices, &bad_words));
+  BH_RETURN_IF_ERROR(fields.ReadTexts("bad_words", kMaxBadWords, &bad_words));
+  BH_RETURN_IF_ERROR(CheckLengths("bad_words", bad_words, kMaxBadWordBytes));
   for (std::string& one : bad_words) sampling->add_bad_words(std::move(one));
   return absl::OkStatus();
 }
@@ -88,6 +103,7 @@ absl::Status ReadStopping(JsonFields& fields, v1::GenerateRequest* request) {
   v1::Stopping& stopping = *request->mutable_stopping();
   std::vector<std::string> stop;
   BH_RETURN_IF_ERROR(fields.ReadTexts("stop", kMaxStopStrings, &stop));
+  BH_RETURN_IF_ERROR(CheckLengths("stop", stop, kMaxStopStringBytes));
   for (std::string& one : stop) stopping.add_stop(std::move(one));
   if (const Json* ids = fields.Find("stop_token_ids"); ids != nullptr) {
     if (!ids->is_array() || ids->size() > kMaxStopTokenIds) {

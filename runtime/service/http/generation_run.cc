@@ -1,11 +1,14 @@
 #include "runtime/service/http/generation_run.h"
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "runtime/service/generate_call.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/message_request.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -38,12 +41,10 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
       });
     }
     // A choice that has ended waits for the others, not for its client.
-    std::function<void()> Dropper() override {
-      return [run = run_->weak_from_this(), exchange = run_->exchange_] {
-        exchange->Post([run, exchange] {
-          const auto held = run.lock();
-          if (held != nullptr && held->is_over_) exchange->Dropper()();
-        });
+    std::function<bool()> Dropper() override {
+      return [run = run_->weak_from_this(), drop = run_->exchange_->Dropper()] {
+        const auto held = run.lock();
+        return held != nullptr && held->is_over_ && drop();
       };
     }
 
@@ -81,8 +82,8 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   std::vector<std::unique_ptr<Choice>> choices_;
   std::shared_ptr<GenerationRun> self_;  // until every call is closed
   int num_ended_ = 0;
-  bool has_begun_ = false;  // events are sent
-  bool is_over_ = false;    // nothing more is sent of what calls say
+  bool has_begun_ = false;             // events are sent
+  std::atomic<bool> is_over_ = false;  // nothing more is sent of what calls say
   bool is_answered_ = false;
 };
 
@@ -129,7 +130,11 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
     message.ParseFromArray(accepted.data(), static_cast<int>(accepted.size()));
     choice.usage.prompt_tokens = message.prompt_tokens();
     BodyParts parts;
-    if (job_.echo) parts = job_.format->Prompt(index, message.prompt_token_ids());
+    if (job_.echo) {
+      const absl::string_view ids = BytesOf(accepted, v1::Accepted::kPromptTokenIdsFieldNumber);
+      parts = job_.format->Prompt(index, {bytes, BytesOf(ids, v1::TokenIds::kIdsFieldNumber)},
+                                  choice.usage);
+    }
     return exchange_->Send(std::move(parts), [run = shared_from_this(), &choice](bool ok) {
       choice.call->OnWritten(ok);
     });
@@ -137,7 +142,7 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
   const absl::string_view prompt = BytesOf(*bytes, v1::GenerateEvent::kPromptLogprobsFieldNumber);
   if (!prompt.empty()) {
     return exchange_->Send(
-        job_.format->PromptLogprobs(index, {bytes, prompt}),
+        job_.format->PromptLogprobs(index, {bytes, prompt}, choice.usage),
         [run = shared_from_this(), &choice](bool ok) { choice.call->OnWritten(ok); });
   }
   OnDelta(index, {bytes, BytesOf(*bytes, v1::GenerateEvent::kDeltaFieldNumber)});
@@ -256,6 +261,19 @@ UsageCounts GenerationRun::TotalUsage() const {
 }
 
 }  // namespace
+
+absl::Status EncodeOnce(const RequestRules& rules, GenerationJob* job) {
+  if (job->options.n == 1) return absl::OkStatus();
+  for (v1::GenerateRequest& request : job->prompts) {
+    if (!request.has_text()) continue;
+    BH_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                        BuildPrompt(request, rules, /*reserved_tokens=*/0));
+    request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+    request.clear_add_special_tokens();
+    request.clear_truncate_prompt_tokens();
+  }
+  return absl::OkStatus();
+}
 
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker) {

@@ -26,6 +26,9 @@ struct GenerationJob {
   int num_choices() const { return static_cast<int>(prompts.size()) * options.n; }
 };
 
+// Before RunGeneration: where n choices share a text, its tokens in its place.
+absl::Status EncodeOnce(const RequestRules& rules, GenerationJob* job);
+
 // Any thread. `on_text_worker`: the thread is the text worker.
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker);

@@ -19,7 +19,7 @@ using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 // What is read at once, into a buffer that all connections share.
-constexpr size_t kReadBytes = size_t{64} << 10;
+constexpr size_t kReadBytes = size_t{16} << 10;
 // Of the next request while one is answered.
 constexpr size_t kMaxEarlyBytes = kMaxHeadBytes;
 // An answer of at most this size has a Content-Length.
@@ -40,7 +40,7 @@ class HttpConnection::Exchange final : public HttpExchange {
       : io_(io), connection_(std::move(connection)), number_(number), user_(std::move(user)) {}
 
   void Post(std::function<void()> work) override { boost::asio::post(io_, std::move(work)); }
-  std::function<void()> Dropper() override {
+  std::function<bool()> Dropper() override {
     return [io = &io_, weak = connection_, number = number_, user = user_] {
       boost::asio::post(*io, [weak, number] {
         const auto connection = weak.lock();
@@ -48,6 +48,7 @@ class HttpConnection::Exchange final : public HttpExchange {
           connection->Close(reason::kSlowReader);
         }
       });
+      return true;
     };
   }
   void WhenGone(std::function<void()> gone) override {
@@ -119,15 +120,15 @@ void HttpConnection::OnReadable() {
   if (ec == boost::asio::error::would_block) return WaitForBytes();
   if (ec || bytes == 0) return Close();
   if (discarding_ || phase_ == Phase::kLingering) return WaitForBytes();
-  if (pending_.empty() && parser_ == nullptr) {
+  if (phase_ == Phase::kReading && pending_.empty() && parser_ == nullptr) {
     since_ = Clock::now();
     deadline_ = since_ + kHttpHeadTime;
   }
   pending_.append(buffer.data(), bytes);
   if (phase_ == Phase::kAnswering) {
-    // The client's next request may come before this thread hears that the answer is sent; more
-    // than a head of it may not.
-    if (pending_.size() > kMaxEarlyBytes + kReadBytes) return Close(reason::kMalformedRequest);
+    // The next request may come before the answer has been sent; more than a head of it may not.
+    if (pending_.size() > kMaxEarlyBytes) return Close(reason::kMalformedRequest);
+    pending_.shrink_to_fit();
     return WaitForBytes();
   }
   Parse();
@@ -153,7 +154,7 @@ void HttpConnection::Parse() {
   if (parser_ == nullptr) NewParser();
   const size_t body = parser_->body_bytes();
   pending_.erase(0, parser_->Feed(pending_));
-  if (pending_.empty()) pending_ = std::string();
+  pending_.shrink_to_fit();
   if (parser_->refusal() != 0) {
     return Refuse(parser_->why(), parser_->refusal());
   }
@@ -185,7 +186,8 @@ void HttpConnection::Dispatch() {
   request_id_ = std::move(request.request_id);
   phase_ = Phase::kAnswering;
   ++number_;
-  deadline_ = Clock::time_point::max();
+  // "100 Continue" may still be on its way.
+  deadline_ = write_in_flight_ ? Clock::now() + kHttpStalledWriteTime : Clock::time_point::max();
   (*handler_)(std::move(request),
               std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
 }

@@ -17,7 +17,7 @@ class HttpExchange {
   // Any thread. `work` runs on the front end's thread, soon, in order.
   virtual void Post(std::function<void()> work) = 0;
   // Closes the connection; any thread, any time.
-  virtual std::function<void()> Dropper() = 0;
+  virtual std::function<bool()> Dropper() = 0;
 
   // The rest is for the front end's thread. Once the client is gone, everything is ignored but for
   // Written(false).

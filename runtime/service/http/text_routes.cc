@@ -41,7 +41,7 @@ class OneCall final : public CallTransport, public std::enable_shared_from_this<
 
   void Write(MessagePieces /*message*/) override {}
   void SetTrailer(const std::string& /*key*/, const std::string& /*value*/) override {}
-  std::function<void()> Dropper() override { return exchange_->Dropper(); }
+  std::function<bool()> Dropper() override { return exchange_->Dropper(); }
   void End(const absl::Status& status, std::optional<MessagePieces> last) override {
     auto message = std::make_shared<std::string>();
     for (const std::string& piece : last.value_or(MessagePieces())) *message += piece;

@@ -54,13 +54,15 @@ std::string TokenTexts::Alone(uint32_t id) const {
   return tokenizer_->Decode({ids.back()}, false);
 }
 
-void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* offset) {
+void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* offset,
+                             bool with_top) {
   const char* comma = tokens.empty() ? "" : ",";
   const std::string text = texts.Next(token.id());
   absl::StrAppend(&tokens, comma, JsonString(text));
   absl::StrAppend(&token_logprobs, comma, token.has_logprob() ? Number(token.logprob()) : "null");
   absl::StrAppend(&text_offset, comma, *offset);
   *offset += NumCharacters(text);
+  if (!with_top) return;
   // Different tokens may have one text, and an object one value for it: the likeliest's.
   std::set<std::string> seen;
   std::string top;

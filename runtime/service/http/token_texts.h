@@ -35,8 +35,9 @@ class TokenTexts {
 struct CompletionLogprobs {
   std::string tokens, token_logprobs, top_logprobs, text_offset;
 
-  // Without brackets; `offset`: characters of text before it, which moves on.
-  void Add(const v1::Token& token, TokenTexts& texts, size_t* offset);
+  // Without brackets; `offset`: characters of text before it, which moves on. The others' texts are
+  // most of the work: without `with_top` top_logprobs stays as it is.
+  void Add(const v1::Token& token, TokenTexts& texts, size_t* offset, bool with_top);
   std::string Json() const;
 };
 

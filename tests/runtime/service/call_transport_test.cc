@@ -57,12 +57,13 @@ class FakeTransport final : public CallTransport {
     end = status;
     if (last.has_value()) written.push_back(Joined(*last));
   }
-  std::function<void()> Dropper() override {
-    return [this] { dropped = true; };
+  std::function<bool()> Dropper() override {
+    return [this] { return ++drops > drops_refused; };
   }
 
   bool accepted = false;
-  std::atomic<bool> dropped{false};
+  std::atomic<int> drops{0};
+  int drops_refused = 0;
   std::vector<std::string> written;
   std::map<std::string, std::string> trailers;
   std::optional<absl::Status> end;
@@ -203,8 +204,24 @@ TEST_F(CallTransportTest, AnAnswerThatIsNotReadIsDropped) {
   ServiceCore core(quotas);
   UnreadAnswers& unread = core.answers.unread();
   unread.Add(&core, 100, transport_.Dropper());
-  while (!transport_.dropped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (transport_.drops == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   unread.Remove(&core);
+  EXPECT_EQ(transport_.drops, 1);
+}
+
+TEST_F(CallTransportTest, AnAnswerThatDoesNotWaitForItsClientIsAskedAgain) {
+  HostQuotas quotas;
+  quotas.unread_answer_ms = 1;
+  ServiceCore core(quotas);
+  transport_.drops_refused = 3;
+  UnreadAnswers& unread = core.answers.unread();
+  unread.Add(&core, 100, transport_.Dropper());
+  while (transport_.drops < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (core.errors.Get()[reason::kSlowReader] == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  unread.Remove(&core);
+  EXPECT_EQ(core.errors.Get()[reason::kSlowReader], 1);
 }
 
 }  // namespace

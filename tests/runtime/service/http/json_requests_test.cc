@@ -47,9 +47,33 @@ void ExpectRefused(const absl::Status& status, absl::string_view param, absl::st
   EXPECT_THAT(ErrorJson(status, 400), HasSubstr(absl::StrCat("\"message\":\"", param, ": ")));
 }
 
+// What is copied for each prompt is bounded before.
+TEST(CompletionRequest, LongListsAndTextsAreRefusedBeforeTheyAreCopied) {
+  std::string ids = "0", biases = "\"0\": 1", words = "\"a\"";
+  for (int i = 1; i <= 1024; ++i) {
+    absl::StrAppend(&ids, ",", i);
+    absl::StrAppend(&biases, ",\"", i, "\": 1");
+  }
+  for (int i = 0; i < 64; ++i) absl::StrAppend(&words, ",\"a\"");
+  const std::string text(300, 'x');
+  const std::pair<const char*, std::string> kFields[] = {
+      {"allowed_token_ids", absl::StrCat("[", ids, "]")},
+      {"logit_bias", absl::StrCat("{", biases, "}")},
+      {"bad_words", absl::StrCat("[", words, "]")},
+      {"bad_words", absl::StrCat("[\"", text, "\"]")},
+      {"stop", absl::StrCat("[\"", text, "\"]")},
+      {"cache_salt", absl::StrCat("\"", text, "\"")}};
+  for (const auto& [field, value] : kFields) {
+    const auto read = Completion(absl::StrCat("\"prompt\": \"a\", \"", field, "\": ", value));
+    ExpectRefused(read.status(), field, reason::kInvalidValue);
+  }
+  EXPECT_EQ(ReasonOf(Completion(R"("prompt": "a", "model": "m")").status()),
+            reason::kModelNotFound);
+}
+
 TEST(CompletionRequest, EveryFieldHasItsPlace) {
   const auto read = Completion(
-      R"("model": "m", "prompt": "a", "max_tokens": 7, "temperature": 0.5, "top_p": 0.9,
+      R"("prompt": "a", "max_tokens": 7, "temperature": 0.5, "top_p": 0.9,
          "top_k": 5, "min_p": 0.1, "seed": -1, "stop": ["x", "y"], "stop_token_ids": [1, 2],
          "min_tokens": 3, "ignore_eos": true, "include_stop_str_in_output": true,
          "skip_special_tokens": false, "add_special_tokens": false, "cache_salt": "s",
@@ -62,7 +86,7 @@ TEST(CompletionRequest, EveryFieldHasItsPlace) {
   EXPECT_EQ(read->options.logprobs, 2);
   ASSERT_EQ(read->prompts.size(), 1U);
   const v1::GenerateRequest& message = read->prompts[0];
-  EXPECT_EQ(message.model(), "m");
+  EXPECT_EQ(message.model(), "");
   EXPECT_EQ(message.text(), "a");
   EXPECT_EQ(message.stopping().max_tokens(), 7U);
   EXPECT_EQ(message.stopping().min_tokens(), 3U);
