@@ -230,12 +230,12 @@ absl::Status CheckExpertsAlike(const ModelConfig& config, absl::string_view sour
     std::map<int, const TensorRow*> firsts;  // by slot
     const std::vector<TensorRow> rows = LayerTensors(config, layer);
     for (const TensorRow& row : rows) {
-      if (row.expert < 0) continue;
+      if (row.expert < 0 || row.is_vector()) continue;  // biases are never quantised
       const TensorRow& first = *firsts.try_emplace(row.slot, &row).first->second;
       if (row.held_as == first.held_as) continue;
       return absl::UnimplementedError(absl::StrCat(
           source, ": quantization_config leaves out '", row.Module(), "' and not '", first.Module(),
-          "', or the other way round; all experts of a layer must be ", "quantised, or none"));
+          "', or the other way round; all experts of a layer must be quantised, or none"));
     }
   }
   return absl::OkStatus();
