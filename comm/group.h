@@ -49,6 +49,8 @@ class GroupLiveness {
   virtual void Abort(const absl::Status& why) = 0;
   // Announces a clean shutdown: ranks that end from now on are not lost.
   virtual void Ending() = 0;
+  // Whether rank 0's process has ended, or its connection to this host; false on rank 0.
+  virtual bool CoordinatorEnded() = 0;
 };
 
 class Group {

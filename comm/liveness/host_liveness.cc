@@ -227,6 +227,14 @@ void HostLiveness::Ending() {
   for (const std::unique_ptr<Peer>& peer : peers_) Send(*peer, FrameKind::kEnding, "");
 }
 
+bool HostLiveness::CoordinatorEnded() {
+  const absl::MutexLock lock(&mutex_);
+  Peer& first = *peers_.front();
+  if (first.rank != 0) return false;
+  static_cast<void>(Drain(first, now_ns_()));
+  return first.gone;
+}
+
 void HostLiveness::Abort(const absl::Status& why) {
   const absl::MutexLock lock(&mutex_);
   if (std::exchange(abort_sent_, true)) return;

@@ -40,6 +40,7 @@ class HostLiveness final : public GroupLiveness {
   // Sent to rank 0, which forwards it to the others.
   void Abort(const absl::Status& why) override;
   void Ending() override;
+  bool CoordinatorEnded() override;
 
  private:
   // The other end of a connection.

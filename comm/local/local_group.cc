@@ -59,6 +59,7 @@ class SingleLiveness final : public GroupLiveness {
   int fd() const override { return -1; }
   void Abort(const absl::Status&) override {}
   void Ending() override {}
+  bool CoordinatorEnded() override { return false; }
 };
 
 // The partial sum is the sum.

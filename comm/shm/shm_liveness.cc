@@ -81,6 +81,12 @@ void ShmLiveness::Ending() {
   region_->life(region_->rank()).ending.store(1);
 }
 
+bool ShmLiveness::CoordinatorEnded() {
+  const absl::MutexLock lock(&mutex_);
+  if (region_->rank() == 0) return false;
+  return peers_[0].pid_fd < 0 || HasEnded(peers_[0]);
+}
+
 absl::Status ShmLiveness::Check(absl::Duration silence) {
   const absl::MutexLock lock(&mutex_);
   if (!lost_.ok()) return lost_;

@@ -45,6 +45,8 @@ class ShmLiveness final : public GroupLiveness {
   int fd() const override { return epoll_fd_; }
   void Abort(const absl::Status& why) override { region_->Abort(why); }
   void Ending() override;
+  // As if local rank 0 were the group's.
+  bool CoordinatorEnded() override;
 
  private:
   struct Peer {

@@ -231,6 +231,10 @@ void MultiHostLiveness::Ending() {
   if (host_liveness_ != nullptr) host_liveness_->Ending();
 }
 
+bool MultiHostLiveness::CoordinatorEnded() {
+  return world_.node() == 0 ? node_.CoordinatorEnded() : host_liveness_->CoordinatorEnded();
+}
+
 MultiHostGroup::MultiHostGroup(std::shared_ptr<Region> region, std::unique_ptr<ShmGroup> node,
                                const RankTopology& world, std::unique_ptr<LeaderLink> link,
                                std::unique_ptr<HostLiveness> host_liveness, ShareMemory share)

@@ -77,6 +77,7 @@ class MultiHostLiveness final : public GroupLiveness {
   int fd() const override { return epoll_fd_ >= 0 ? epoll_fd_ : node_.fd(); }
   void Abort(const absl::Status& why) override;
   void Ending() override;
+  bool CoordinatorEnded() override;
 
  private:
   ShmLiveness& node_;

@@ -21,6 +21,9 @@ namespace {
 constexpr absl::Duration kSilence = absl::Seconds(3);
 constexpr unsigned kOrphanSeconds = 5;
 constexpr absl::Duration kSameRequest = absl::Milliseconds(500);
+// For rank 0 to tell its clients (launcher/group/serve.cc).
+constexpr absl::Duration kLastAnswers = absl::Milliseconds(1500);
+constexpr absl::Duration kLook = absl::Milliseconds(2);
 
 // Exit code of a failure without one: the group is lost, or did not come up.
 absl::Status WithGroupCode(absl::Status status) {
@@ -29,6 +32,13 @@ absl::Status WithGroupCode(absl::Status status) {
   if (absl::IsDeadlineExceeded(status))
     return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
   return status;
+}
+
+// mpirun gives the remaining ranks a second between one signal and the next, which ends early with
+// every rank that exits: no other rank may exit while rank 0 still tells its clients.
+void WaitForCoordinator(GroupLiveness& liveness) {
+  const absl::Time until = absl::Now() + kLastAnswers;
+  while (!liveness.CoordinatorEnded() && absl::Now() < until) absl::SleepFor(kLook);
 }
 
 }  // namespace
@@ -160,6 +170,10 @@ void RankProcess::End(const absl::Status& why) {
     if (ending_.fail != nullptr) ending_.fail(cause);
     const int code = ReportsForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
     if (ending_.flush != nullptr) ending_.flush();
+    Group* const group = joined_.load();
+    if (group != nullptr && group->exchange().topology().rank != 0) {
+      WaitForCoordinator(group->liveness());
+    }
     _exit(code);
   });
   while (true) pause();

@@ -30,6 +30,7 @@ class FakeLiveness final : public GroupLiveness {
   int fd() const override { return -1; }
   void Abort(const absl::Status& why) override { aborted = why; }
   void Ending() override {}
+  bool CoordinatorEnded() override { return false; }
 
   int beats = 0;
   std::thread::id first_beat_thread;

@@ -155,6 +155,24 @@ TEST_F(LivenessTest, ARankThatLeavesInGoodOrderIsNoLossAndDoesNotKeepTheDescript
   EXPECT_FALSE(Readable());
 }
 
+TEST_F(LivenessTest, OtherRanksSeeTheEndOfRank0EvenIfItIsNoLoss) {
+  const Child first;
+  const Child other;
+  regions_[0]->life(0).pid = first.pid();
+  regions_[0]->life(2).pid = other.pid();
+  ShmLiveness second(regions_[1], topology_, &FakeNow);
+  ASSERT_TRUE(second.WatchProcesses(0).ok());
+  EXPECT_FALSE(liveness_->CoordinatorEnded());
+  EXPECT_FALSE(second.CoordinatorEnded());
+  second.Ending();
+  first.Kill();
+  pollfd watched = {second.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&watched, 1, 30'000), 1);
+  EXPECT_TRUE(second.CoordinatorEnded());
+  EXPECT_TRUE(second.Check(kSilence).ok());
+  EXPECT_TRUE(second.CoordinatorEnded());
+}
+
 TEST_F(LivenessTest, TheLaunchersEndIsALoss) {
   const Child launcher;
   regions_[0]->life(1).pid = getpid();
