@@ -93,6 +93,18 @@ absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {
 }
 
 absl::StatusOr<TensorIndex> TensorIndex::Open(const std::string& dir) {
+  BH_ASSIGN_OR_RETURN(TensorIndex index, OpenAsNamed(dir));
+  if (!index.tensors_.contains("embed_tokens.weight")) return index;
+  std::map<absl::string_view, LocatedTensor> renamed;
+  for (const auto& [name, tensor] : index.tensors_) {
+    index.names_.push_back(std::make_unique<std::string>(absl::StrCat("model.", name)));
+    renamed.emplace(*index.names_.back(), tensor);
+  }
+  index.tensors_ = std::move(renamed);
+  return index;
+}
+
+absl::StatusOr<TensorIndex> TensorIndex::OpenAsNamed(const std::string& dir) {
   TensorIndex index;
   index.dir_ = dir;
   const std::string index_path = dir + kIndexFile;

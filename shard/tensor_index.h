@@ -23,7 +23,8 @@ struct LocatedTensor {
 class TensorIndex {
  public:
   // DIR/model.safetensors, or else the files of DIR/model.safetensors.index.json, which must agree
-  // with it tensor by tensor.
+  // with it tensor by tensor. Tensors saved from a model without its head (embedding models) have
+  // the names that they have with it: "model." before them.
   static absl::StatusOr<TensorIndex> Open(const std::string& dir);
 
   // With the shape that the row demands and a number format of weights.
@@ -42,10 +43,12 @@ class TensorIndex {
 
  private:
   absl::Status Add(std::unique_ptr<SafetensorsFile> file);
+  static absl::StatusOr<TensorIndex> OpenAsNamed(const std::string& dir);
 
   std::string dir_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<absl::string_view, LocatedTensor> tensors_;  // keys live in files_
+  std::vector<std::unique_ptr<std::string>> names_;
+  std::map<absl::string_view, LocatedTensor> tensors_;  // keys live in files_, or in names_
 };
 
 }  // namespace bulkhead

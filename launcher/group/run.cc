@@ -118,7 +118,8 @@ class RunJob final : public BatchJob {
                                 .vocab_size = config.model.vocab_size,
                                 .max_model_len = engine.limits.max_model_len,
                                 .default_max_tokens = options_.engine.default_max_tokens,
-                                .defaults = config.generation};
+                                .defaults = config.generation,
+                                .embedding = {}};
     std::vector<LogitsFile::Tensor> tensors;
     prompt_logprobs_.resize(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {

@@ -83,6 +83,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   }
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
+  sequence.last_hidden_state = request.last_hidden_state;
   sequence.cache_context = SequenceDigest(request.cache_salt);
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
@@ -136,23 +137,28 @@ std::vector<Emission> Scheduler::Commit(StepResult result) {
   emissions.reserve(rows.size());
   size_t next_sample = 0;
   size_t next_logits = 0;
+  size_t next_state = 0;
   for (const PlannedRow& row : rows) {
-    absl::Status logits;
+    absl::Status wanted_rows;
     if (row.has_prompt_logits) {
       BH_CHECK(next_logits < result.prompt_logits.size());
-      logits = std::move(result.prompt_logits[next_logits++]);
+      wanted_rows = std::move(result.prompt_logits[next_logits++]);
+    }
+    if (row.has_hidden_state) {
+      BH_CHECK(next_state < result.hidden_states.size());
+      wanted_rows.Update(result.hidden_states[next_state++]);
     }
     BH_CHECK(!row.samples || next_sample < result.samples.size());
     auto* sample = row.samples ? &result.samples[next_sample++] : nullptr;
-    std::optional<Emission> emission = CommitRow(row, logits, sample);
+    std::optional<Emission> emission = CommitRow(row, wanted_rows, sample);
     if (emission.has_value()) emissions.push_back(*std::move(emission));
   }
-  BH_CHECK(next_sample == result.samples.size() && next_logits == result.prompt_logits.size());
+  BH_CHECK(next_sample == result.samples.size() && next_logits == result.prompt_logits.size() &&
+           next_state == result.hidden_states.size());
   return emissions;
 }
 
-std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
-                                             const absl::Status& prompt_logits,
+std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
                                              absl::StatusOr<GeneratedToken>* sample) {
   Sequence& sequence = *row.sequence;
   if (row.samples) --sequence.pending_samples;
@@ -162,8 +168,8 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row,
   emission.preemptions = sequence.preemptions;
   const bool wanted = sequence.state != SequenceState::kEnded;  // otherwise a surplus token is
                                                                 // dropped
-  if (wanted && !prompt_logits.ok()) {
-    emission.status = prompt_logits;
+  if (wanted && !wanted_rows.ok()) {
+    emission.status = wanted_rows;
   } else if (wanted && sample != nullptr && !sample->ok()) {
     emission.status = sample->status();
   } else if (wanted && sample != nullptr) {

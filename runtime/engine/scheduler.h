@@ -144,6 +144,7 @@ class Scheduler {
     int64_t end = 0;  // one past the position of its last token
     bool samples = false;
     bool has_prompt_logits = false;
+    bool has_hidden_state = false;
     int snapshot = -1;  // that is written
     bool ends = false;  // nothing is sampled: the sequence ends when its prompt is computed
   };
@@ -202,7 +203,7 @@ class Scheduler {
   void Leave(Sequence& sequence, SequenceState state);
   void ReleaseSlot(Sequence& sequence);
   void ReleaseIfUnused(Sequence& sequence);
-  std::optional<Emission> CommitRow(const PlannedRow& row, const absl::Status& prompt_logits,
+  std::optional<Emission> CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
                                     absl::StatusOr<GeneratedToken>* sample);
 
   SchedulerLimits limits_;

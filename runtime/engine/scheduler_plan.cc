@@ -303,13 +303,15 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   row.ends = end == sequence.known_tokens() && sequence.stop_rule.stopping().max_tokens == 0;
   row.samples = end == sequence.known_tokens() && !row.ends;
   row.has_prompt_logits = sequence.prompt_logits != nullptr && begin < sequence.prompt_tokens;
+  row.has_hidden_state = row.ends && sequence.last_hidden_state != nullptr;
 
   internal::StepPlan& plan = step.plan;
   const int seq_index = plan.slot_size();
   plan.add_slot(sequence.slot);
   plan.add_num_tokens(num_tokens);
   plan.add_start_position(static_cast<int32_t>(begin));
-  plan.add_num_logits(row.has_prompt_logits ? num_tokens : row.samples ? 1 : 0);
+  const bool wants_last = row.samples || row.has_hidden_state;
+  plan.add_num_logits(row.has_prompt_logits ? num_tokens : wants_last ? 1 : 0);
   const auto committed = static_cast<int64_t>(sequence.tokens.size());
   for (int64_t at = begin; at < end; ++at) {
     plan.add_token_ids(at < committed ? sequence.tokens[at] : kLastSampled);
@@ -318,6 +320,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   AddTableChanges(sequence, end, step);
   if (pool_.snapshots() != nullptr) row.snapshot = AddSnapshots(sequence, end, plan);
   if (row.has_prompt_logits) step.prompt_logits.push_back({seq_index, sequence.prompt_logits});
+  if (row.has_hidden_state) step.hidden_states.push_back({seq_index, sequence.last_hidden_state});
   if (row.samples) {
     SampleRow& sample = step.samples.emplace_back();
     sample.seq_index = seq_index;

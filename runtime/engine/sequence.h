@@ -43,6 +43,7 @@ struct Sequence {
   std::unique_ptr<LogitsProcessor> logits;  // null: nothing changes them
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
+  std::vector<float>* last_hidden_state = nullptr;
   KvDigest cache_context = {};  // SequenceDigest
 
   std::vector<TokenId> tokens;  // prompt, then all committed generated tokens

@@ -50,10 +50,18 @@ struct PromptLogitsRow {
   LogitsSink* sink = nullptr;
 };
 
+// The final norm's output of the last token that a sequence of the plan has in this step, whose
+// logits are computed, too (num_logits > 0).
+struct HiddenStateRow {
+  int seq_index = 0;
+  std::vector<float>* out = nullptr;  // gets [D]
+};
+
 struct Step {
   internal::StepPlan plan;
   std::vector<SampleRow> samples;              // rank 0 only, ascending seq_index, then position
   std::vector<PromptLogitsRow> prompt_logits;  // rank 0 only, ascending seq_index
+  std::vector<HiddenStateRow> hidden_states;   // rank 0 only, ascending seq_index
   std::vector<GivenRows> given_rows;           // rank 0 only, one row for each kGivenRow
 };
 
@@ -62,13 +70,14 @@ struct Step {
 struct StepResult {
   std::vector<absl::StatusOr<GeneratedToken>> samples;  // parallel to Step::samples
   std::vector<absl::Status> prompt_logits;              // parallel to Step::prompt_logits
+  std::vector<absl::Status> hidden_states;              // parallel to Step::hidden_states
 };
 
 // Steps are submitted in plan order and collected in the same order. All ranks of a group submit
-// and collect in the same order; on every rank except 0 `samples`, `prompt_logits` and the results
-// are empty. An error of either call is final for the group: UNAVAILABLE when a rank is lost,
-// INTERNAL when the plan exceeds this rank's sealed arenas (a bug of the coordinator: exit code
-// 70).
+// and collect in the same order; on every rank except 0 `samples`, `prompt_logits`,
+// `hidden_states` and the results are empty. An error of either call is final for the group:
+// UNAVAILABLE when a rank is lost, INTERNAL when the plan exceeds this rank's sealed arenas (a bug
+// of the coordinator: exit code 70).
 class StepRunner {
  public:
   virtual ~StepRunner() = default;

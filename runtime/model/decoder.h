@@ -50,7 +50,7 @@ class Decoder {
   // The residual stream of `rows` tokens: what Forward, or a recording of it, reads and leaves.
   MatrixView Hidden(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
 
-  // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` is overwritten.
+  // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` becomes its final norm.
   void Logits(MatrixView hidden, MatrixView part);
 
   // The cache from the next Forward on.

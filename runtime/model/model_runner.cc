@@ -295,6 +295,7 @@ absl::Status ModelRunner::Submit(Step step) {
   mine.step = std::move(step);
   mine.result.prompt_logits.resize(mine.step.prompt_logits.size());
   mine.result.samples.resize(mine.step.samples.size());
+  mine.result.hidden_states.resize(mine.step.hidden_states.size());
   BH_RETURN_IF_ERROR(RunLogits(mine.step, hidden, mine.result));
   if (depth() > 1) driver->Record(ended_[submits_++ % ended_.size()]);
   return absl::OkStatus();

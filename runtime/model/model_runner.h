@@ -100,6 +100,9 @@ class ModelRunner final : public StepRunner {
     return device_sampler_.has_value() && DeviceSampler::Samples(plan, seq_index);
   }
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
+  // Hands out what Decoder::Logits left of a tile's rows.
+  absl::Status TakeHiddenStates(const Step& step, int64_t first_row, ConstMatrixView normed,
+                                StepResult& result);
   // Brings the columns of a tile's rows together on rank 0 and hands them out.
   absl::Status GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
                           StepResult& result);

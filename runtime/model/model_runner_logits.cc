@@ -1,6 +1,7 @@
 // The rows of a step whose logits are wanted: on the device where they are sampled there, whole on
 // rank 0's host for everything else.
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -42,6 +43,7 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
     const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
     backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
     decoder_->Logits(selected, part);
+    BH_RETURN_IF_ERROR(TakeHiddenStates(step, first, selected, result));
     if (first < host_rows) {
       BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
     } else {
@@ -51,6 +53,25 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
   if (num_sampled_rows_ == 0) return absl::OkStatus();
   BH_RETURN_IF_ERROR(device_sampler_->Sample(num_sampled_rows_));
   device_sampler_->Download();
+  return absl::OkStatus();
+}
+
+// A whole copy for each: few requests want one.
+absl::Status ModelRunner::TakeHiddenStates(const Step& step, int64_t first_row,
+                                           ConstMatrixView normed, StepResult& result) {
+  for (size_t i = 0; i < step.hidden_states.size(); ++i) {
+    const auto [seq, out] = step.hidden_states[i];
+    int64_t row = normed.rows() - 1;
+    while (row >= 0 && logit_seq_[first_row + row] != seq) --row;
+    if (row < 0) continue;
+    out->resize(normed.cols());
+    backend_.device().CopyToHost(normed.RowBytes(row), out->data(),
+                                 normed.cols() * static_cast<int64_t>(sizeof(float)));
+    BH_RETURN_IF_ERROR(backend_.device().Synchronize());
+    if (!std::all_of(out->begin(), out->end(), [](float x) { return std::isfinite(x); })) {
+      result.hidden_states[i] = absl::InternalError("the model's output is not finite numbers");
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/service/generate_call.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -29,13 +30,17 @@ void Empty(std::string& bytes) {
 
 absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   auto message = std::make_shared<v1::GenerateRequest>();
-  BH_RETURN_IF_ERROR(request.Parse(*message));
+  BH_RETURN_IF_ERROR(Read(request, *message));
   echoes_prompt_ = message->output().prompt_token_ids();
   const size_t text_bytes = message->text().size();
   return Parsed{
       text_bytes,
       [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {
         BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
+        if (message->output().embedding()) {
+          request.last_hidden_state = &last_hidden_state_;
+          normalizes_ = rules.embedding.normalizes;
+        }
         TakeMeasure(request, rules);
         if (request.num_prompt_logprobs.has_value()) {
           prompt_logprobs_.emplace(request.prompt, *request.num_prompt_logprobs,
@@ -51,6 +56,9 @@ void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules
   const int64_t most = prompt_tokens + EffectiveMaxTokens(request, rules.max_model_len);
   logits_bytes_ = (LogitsProcessor::MaxBytes(request.logits, most) + kHeldPerAnswerByte - 1) /
                   kHeldPerAnswerByte;
+  if (request.last_hidden_state != nullptr) {
+    prompt_bytes_ = 2 * int64_t{rules.embedding.size} * static_cast<int64_t>(sizeof(float));
+  }
   if (!request.num_prompt_logprobs.has_value()) return;
   prompt_bytes_ =
       PromptLogprobs::MaxBytes(rules.vocab_size, prompt_tokens, *request.num_prompt_logprobs);
@@ -67,6 +75,18 @@ int64_t GenerateCall::MaxGenerateBytes(const Request& request, const RequestRule
   const int64_t token_bytes = MaxTokenBytes(rules.vocab_size, request.num_logprobs) +
                               (request.wants_text ? kTextBytesPerToken : 0);
   return kMaxHeadBytes + tokens * token_bytes + kMaxEndBytes;
+}
+
+std::string GenerateCall::FinishedLocked() const {
+  v1::Finished finished = ToProto(*end_, prompt_tokens_);
+  double squares = 0;
+  for (const float value : last_hidden_state_) squares += static_cast<double>(value) * value;
+  const double divisor = normalizes_ && squares > 0 ? std::sqrt(squares) : 1;
+  finished.mutable_embedding()->Reserve(static_cast<int>(last_hidden_state_.size()));
+  for (const float value : last_hidden_state_) {
+    finished.add_embedding(static_cast<float>(value / divisor));
+  }
+  return finished.SerializeAsString();
 }
 
 int GenerateUnary::PromptTokenField() const {
@@ -111,8 +131,7 @@ absl::Status GenerateUnary::AppendLocked(OutputDelta delta) {
 MessagePieces GenerateUnary::ResponseLocked() {
   TakePromptLocked();
   std::string end;
-  PackString(v1::GenerateResponse::kFinishedFieldNumber,
-             ToProto(*end_, prompt_tokens_).SerializeAsString(), &end);
+  PackString(v1::GenerateResponse::kFinishedFieldNumber, FinishedLocked(), &end);
   if (text_.size() > 0) PackHead(v1::GenerateResponse::kTextFieldNumber, text_.size(), &end);
   fields_.Append(end);
   MessagePieces pieces = fields_.TakePieces();
@@ -252,8 +271,7 @@ GenerateStream::Next GenerateStream::NextLocked(std::string* event) {
   if (!end_.has_value()) return Next::kNothing;
   finishing_ = true;
   if (!end_->status.ok() || broken_) return Next::kEnd;
-  *event = EventLocked(v1::GenerateEvent::kFinishedFieldNumber,
-                       {ToProto(*end_, prompt_tokens_).SerializeAsString()});
+  *event = EventLocked(v1::GenerateEvent::kFinishedFieldNumber, {FinishedLocked()});
   return Next::kWriteAndEnd;
 }
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/service/engine_call.h"
 #include "runtime/service/packed_message.h"
@@ -23,6 +24,9 @@ class GenerateCall : public EngineCall {
   static constexpr int64_t kMaxEndBytes = 768;
 
   absl::StatusOr<Parsed> Parse(CallRequest& request) final;
+  virtual absl::Status Read(CallRequest& request, v1::GenerateRequest& message) {
+    return request.Parse(message);
+  }
   // Of prompt logprobs, the field of the message that has them.
   virtual int PromptTokenField() const = 0;
   int64_t EchoBytes(const Request& request, const RequestRules& rules) const;
@@ -31,11 +35,17 @@ class GenerateCall : public EngineCall {
   // Without the echo: tokens and log probabilities exactly, text at kTextBytesPerToken
   // (host_quotas.h).
   static int64_t MaxGenerateBytes(const Request& request, const RequestRules& rules);
+  // A packed v1::Finished, from an end that is ok.
+  std::string FinishedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   bool echoes_prompt_ = false;  // constant once parsed
   // Set once parsed; the rank loop's thread fills it until the first delta or the end.
   std::optional<PromptLogprobs> prompt_logprobs_;
-  // Constant once the request is built, as bytes of an answer: of them, and of what changes logits.
+  // The same until the end; empty unless an embedding is wanted.
+  std::vector<float> last_hidden_state_;
+  bool normalizes_ = true;  // constant once the request is built
+  // Constant once the request is built, as bytes of an answer: of what is told of the prompt, and
+  // of what changes logits.
   int64_t prompt_bytes_ = 0;
   int64_t logits_bytes_ = 0;
 
@@ -44,9 +54,13 @@ class GenerateCall : public EngineCall {
 };
 
 // The whole generation in one response, packed incrementally.
-class GenerateUnary final : public GenerateCall {
+class GenerateUnary : public GenerateCall {
  public:
   using GenerateCall::GenerateCall;
+
+ protected:
+  // The answer of a generation that ended well.
+  virtual MessagePieces ResponseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
   int PromptTokenField() const override;
@@ -55,7 +69,6 @@ class GenerateUnary final : public GenerateCall {
   absl::Status AppendLocked(OutputDelta delta) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Proceed() override;
   void TakePromptLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  MessagePieces ResponseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Everything except the text, which is appended at the end.
   PackedBytes fields_ ABSL_GUARDED_BY(mutex_);

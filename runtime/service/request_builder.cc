@@ -66,7 +66,7 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
   }
   // The engine ends a generation at max_model_len; larger values only have to fit the type.
   out.max_tokens =
-      asked.has_max_tokens()
+      asked.has_max_tokens() || !generates
           ? static_cast<int>(std::min<uint32_t>(asked.max_tokens(), rules.max_model_len))
           : std::min(remaining, rules.default_max_tokens);
   const int64_t most = asked.has_max_tokens() ? int64_t{asked.max_tokens()} : out.max_tokens;
@@ -142,6 +142,26 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
   return absl::OkStatus();
 }
 
+// Whether the request is for an embedding.
+absl::StatusOr<bool> WantsEmbedding(const v1::GenerateRequest& request, const RequestRules& rules) {
+  const v1::Output& output = request.output();
+  if (!output.embedding()) return false;
+  if (rules.embedding.size == 0) {
+    return InvalidField("output.embedding",
+                        absl::StrCat("the model gives no embeddings: ", rules.embedding.why_not),
+                        reason::kUnsupportedParameter);
+  }
+  const auto unwanted = [](absl::string_view with) {
+    return InvalidField("output.embedding",
+                        absl::StrCat("nothing is generated for an embedding; leave out ", with));
+  };
+  if (request.stopping().max_tokens() > 0) return unwanted("stopping.max_tokens");
+  if (output.has_prompt_logprobs()) return unwanted("output.prompt_logprobs");
+  if (output.has_logprobs()) return unwanted("output.logprobs");
+  if (request.has_resume()) return unwanted("resume");
+  return true;
+}
+
 }  // namespace
 
 int EffectiveMaxTokens(const Request& request, int max_model_len) {
@@ -193,8 +213,10 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
     }
     out.time_limit_ms = request.time_limit_ms();
   }
-  const bool generates = !request.stopping().has_max_tokens() ||
-                         request.stopping().max_tokens() > 0 || !output.has_prompt_logprobs();
+  BH_ASSIGN_OR_RETURN(const bool embeds, WantsEmbedding(request, rules));
+  const bool generates =
+      !embeds && (!request.stopping().has_max_tokens() || request.stopping().max_tokens() > 0 ||
+                  !output.has_prompt_logprobs());
   BH_RETURN_IF_ERROR(
       BuildStopping(request.stopping(), rules, rules.max_model_len, generates).status());
   BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, generates ? 1 : 0));

@@ -23,6 +23,13 @@ inline constexpr int kMaxAllowedTokenIds = 1024;
 inline constexpr int kMaxBadWords = 64;
 inline constexpr int kMaxBadWordBytes = 128;
 
+// Of an embedding model (launcher/group/embedding_config.h).
+struct EmbeddingRules {
+  int size = 0;  // 0: the model is none
+  bool normalizes = true;
+  std::string why_not;  // of a model that is none
+};
+
 struct RequestRules {
   const Tokenizer* tokenizer = nullptr;  // outlives the rules; null: token ids only
   std::vector<std::string> served_model_names;
@@ -32,13 +39,15 @@ struct RequestRules {
   int default_max_tokens = 512;
   int max_logprobs = 20;
   GenerationDefaults defaults;
+  EmbeddingRules embedding;
 };
 
 // Errors name field, value, limit and remedy and carry typed details (refusal.h): INVALID_ARGUMENT,
 // and NOT_FOUND for an unknown model. A prompt must leave room for at least one token, so it has at
-// most max_model_len - 1; with max_tokens 0 (prompt_logprobs) max_model_len. An explicit max_tokens
-// beyond max_model_len is valid: the generation then
-// ends with kModelLength. A missing seed is generated. An empty request_id stays empty.
+// most max_model_len - 1; with max_tokens 0 (prompt_logprobs) or for an embedding max_model_len.
+// The caller adds the sink for that. An explicit max_tokens beyond max_model_len is valid: the
+// generation then ends with kModelLength. A missing seed is generated. An empty request_id stays
+// empty.
 absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request, const RequestRules& rules);
 
 // The same for a text to score: nothing is generated, so it may have max_model_len tokens. The

@@ -1,6 +1,7 @@
 #include "runtime/service/grpc/vllm_engine_service.h"
 
 #include "runtime/service/grpc/tokenizer_call.h"
+#include "runtime/service/grpc/vllm_embed_call.h"
 #include "runtime/service/grpc/vllm_generate_call.h"
 #include "runtime/service/refusal.h"
 
@@ -12,7 +13,6 @@ using Stream = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 
-constexpr char kNoEmbeddings[] = "this server generates text: it has no embeddings";
 constexpr char kNoFlush[] =
     "the prefix cache is not flushed: unused blocks are evicted on demand; start with "
     "--no-enable-prefix-caching to have none";
@@ -56,7 +56,9 @@ Unary* VllmEngineService::Refuse(CallbackServerContext* context, const ByteBuffe
 
 Unary* VllmEngineService::Embed(CallbackServerContext* context, const ByteBuffer* request,
                                 ByteBuffer* response) {
-  return Refuse(context, request, response, kNoEmbeddings);
+  return RunUnary(context, request, response, [this](CallTransport* transport) {
+    return std::make_shared<VllmEmbedCall>(core_, transport);
+  });
 }
 
 Unary* VllmEngineService::FlushCache(CallbackServerContext* context, const ByteBuffer* request,

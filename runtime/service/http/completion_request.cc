@@ -27,31 +27,31 @@ absl::Status SetPrompt(const Json& prompt, const std::string& field, v1::Generat
   return absl::OkStatus();
 }
 
-// "text", ["text", ...], [1, 2, ...], [[1, 2], ...].
-absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, int n,
+}  // namespace
+
+absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
+                         const v1::GenerateRequest& common, int n,
                          std::vector<v1::GenerateRequest>* out) {
-  const Json* prompt = fields.Find("prompt");
-  if (prompt == nullptr) return InvalidField("prompt", "is missing; send a text or token ids");
+  const Json* prompt = fields.Find(name);
+  if (prompt == nullptr) return InvalidField(name, "is missing; send a text or token ids");
   const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
   if (!is_list) {
     out->push_back(common);
-    return SetPrompt(*prompt, "prompt", &out->back());
+    return SetPrompt(*prompt, name, &out->back());
   }
   if (static_cast<int64_t>(prompt->size()) * n > kMaxChoices) {
-    return InvalidField("prompt", absl::StrCat(prompt->size(), " prompts with n = ", n,
-                                               " are more than the limit of ", kMaxChoices,
-                                               " choices; send several requests"));
+    return InvalidField(
+        name, absl::StrCat(prompt->size(), " prompts with n = ", n, " are more than the limit of ",
+                           kMaxChoices, " choices; send several requests"));
   }
   out->reserve(prompt->size());
   for (const Json& one : *prompt) {
     out->push_back(common);
-    const std::string field = absl::StrCat("prompt[", out->size() - 1, "]");
+    const std::string field = absl::StrCat(name, "[", out->size() - 1, "]");
     BH_RETURN_IF_ERROR(SetPrompt(one, field, &out->back()));
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const RequestRules& rules) {
   CompletionRequest out;
@@ -79,7 +79,7 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   if (suffix.has_value() && !suffix->empty()) {
     return NotSupported("suffix", "text cannot be inserted; leave it out");
   }
-  BH_RETURN_IF_ERROR(ReadPrompts(fields, common, out.options.n, &out.prompts));
+  BH_RETURN_IF_ERROR(ReadPrompts(fields, "prompt", common, out.options.n, &out.prompts));
   BH_RETURN_IF_ERROR(fields.Finish());
   return out;
 }

@@ -1,6 +1,7 @@
 // The body of /v1/completions as messages of the public API.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,12 @@ struct CompletionRequest {
   bool echo = false;
   std::vector<v1::GenerateRequest> prompts;  // at least one
 };
+
+// "text", ["text", ...], [1, 2, ...] or [[1, 2], ...] in `name` of the body: a copy of `common` for
+// each. `n`: choices of each.
+absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
+                         const v1::GenerateRequest& common, int n,
+                         std::vector<v1::GenerateRequest>* out);
 
 // INVALID_ARGUMENT naming a field of the body; further checks are BuildRequest's.
 absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const RequestRules& rules);

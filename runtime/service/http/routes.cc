@@ -26,6 +26,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/completions", ServeCompletions},
     {"POST", "/v1/chat/completions", ServeChat},
     {"POST", "/v1/score", ServeScore},
+    {"POST", "/v1/embeddings", ServeEmbeddings},
     {"POST", "/tokenize", ServeTokenize},
     {"POST", "/detokenize", ServeDetokenize},
     {"GET", "/health", ServeHealth},

@@ -57,6 +57,8 @@ void ServeScore(const HttpContext& context, HttpRequest request, const ExchangeP
 // Of generations:
 void ServeCompletions(const HttpContext& context, HttpRequest request,
                       const ExchangePointer& exchange);
+void ServeEmbeddings(const HttpContext& context, HttpRequest request,
+                     const ExchangePointer& exchange);
 void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 
 }  // namespace bulkhead

@@ -265,11 +265,17 @@ TEST_F(VllmEngineServiceTest, WhatIsNotServedSaysSo) {
   vllm_api::Unserved unserved;
   using Stub = vllm_api::VllmEngine::Stub;
   for (const auto method :
-       {&Stub::Embed, &Stub::FlushCache, &Stub::StartProfile, &Stub::StopProfile}) {
+       {&Stub::FlushCache, &Stub::StartProfile, &Stub::StopProfile}) {
     const grpc::Status status = Ask(method, {}, &unserved);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_FALSE(status.error_message().empty());
   }
+  vllm_api::EmbedRequest embed;
+  embed.mutable_tokenized()->add_input_ids(1);
+  vllm_api::EmbedResponse embedding;
+  const grpc::Status none = Ask(&Stub::Embed, embed, &embedding);
+  EXPECT_EQ(none.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(none.error_message(), HasSubstr("the model gives no embeddings"));
   grpc::ClientContext events_context;
   const auto events = stub_->SubscribeKvEvents(&events_context, {});
   EXPECT_FALSE(events->Read(&unserved));

@@ -1,0 +1,94 @@
+// POST /v1/embeddings.
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "runtime/service/http/completion_request.h"
+#include "runtime/service/http/embedding_format.h"
+#include "runtime/service/http/generation_run.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/http/parsed_body.h"
+#include "runtime/service/http/routes.h"
+#include "runtime/service/prompt_builder.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+absl::Status ReadFormat(JsonFields& fields, const EmbeddingRules& rules,
+                        EmbeddingOptions* options) {
+  std::optional<std::string> format;
+  BH_RETURN_IF_ERROR(fields.Read("encoding_format", &format));
+  if (format.has_value() && *format != "float" && *format != "base64") {
+    return WrongValue("encoding_format", Json(*format), "\"float\" or \"base64\"");
+  }
+  options->base64 = format == "base64";
+  options->normalizes = rules.normalizes;
+  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> dimensions,
+                      ReadCount(fields, "dimensions", rules.size));
+  if (dimensions == 0) return WrongValue("dimensions", Json(0), "a number from 1 on");
+  if (dimensions.has_value()) options->dimensions = static_cast<int>(*dimensions);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rules,
+                                      EmbeddingOptions* options) {
+  if (rules.embedding.size == 0) {
+    return NotSupported("/v1/embeddings",
+                        absl::StrCat("the model gives no embeddings: ", rules.embedding.why_not));
+  }
+  GenerationJob job;
+  v1::GenerateRequest common;
+  JsonFields fields(body);
+  std::optional<std::string> model, salt;
+  BH_RETURN_IF_ERROR(fields.Read("model", &model));
+  job.options.model = model.value_or("");
+  common.set_model(job.options.model);
+  BH_RETURN_IF_ERROR(CheckNames(common, rules));
+  std::optional<bool> add_special;
+  BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
+  if (add_special.has_value()) common.set_add_special_tokens(*add_special);
+  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> most,
+                      ReadCount(fields, "truncate_prompt_tokens", rules.max_model_len));
+  if (most.has_value()) common.set_truncate_prompt_tokens(*most);
+  BH_RETURN_IF_ERROR(fields.Read("cache_salt", &salt));
+  if (salt.has_value()) common.set_cache_salt(*salt);
+  fields.Ignore({"user"});
+  BH_RETURN_IF_ERROR(ReadFormat(fields, rules.embedding, options));
+  common.mutable_output()->set_embedding(true);
+  common.mutable_output()->set_text(false);
+  BH_RETURN_IF_ERROR(ReadPrompts(fields, "input", common, 1, &job.prompts));
+  BH_RETURN_IF_ERROR(fields.Finish());
+  return job;
+}
+
+absl::Status Embed(const HttpContext& context, const ExchangePointer& exchange,
+                   ParsedRequest parsed) {
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
+  RequestRules rules = parts->rules;
+  rules.max_model_len = parts->control->Limits().max_model_len;
+  EmbeddingOptions options;
+  BH_ASSIGN_OR_RETURN(GenerationJob job, ReadJob(parsed.body, rules, &options));
+  parsed.body = Json();
+  job.claim = std::move(parsed.claim);
+  job.id = absl::StrCat("embd-", context.core->NextRequestId());
+  const std::string model =
+      job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
+  job.format =
+      std::make_unique<EmbeddingFormat>(job.id, absl::ToUnixSeconds(absl::Now()), model, options);
+  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void ServeEmbeddings(const HttpContext& context, HttpRequest request,
+                     const ExchangePointer& exchange) {
+  ServeParsed(context, std::move(request), exchange, [&context, exchange](ParsedRequest parsed) {
+    return Embed(context, exchange, std::move(parsed));
+  });
+}
+
+}  // namespace bulkhead
