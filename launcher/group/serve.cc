@@ -19,6 +19,7 @@
 #include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
+#include "launcher/group/grammars.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
@@ -148,7 +149,8 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                  .max_model_len = limits.max_model_len,
                  .default_max_tokens = options.engine.default_max_tokens,
                  .max_logprobs = 20,
-                 .defaults = engine.source.config.generation};
+                 .defaults = engine.source.config.generation,
+                 .grammars = GrammarsOf(engine)};
   v1::ServerInfo& server = parts.server_info;
   server.set_version(std::string(Version()));
   server.set_tensor_parallel_size(engine.topology.size);
